@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from everthread.adapters.memory.hermes_bridge import user_plugin as person
+from everthread.adapters.memory.hermes_bridge import user_plugin
 from everthread.memory.delivery import Limits
 from everthread.testing.recording_provider import Effect
 from tests import faulty_python as spoiled_python
@@ -84,11 +84,11 @@ class _Way:
 @asynccontextmanager
 async def spoiled(back_end: BackEnd, seed: int) -> AsyncIterator[Spoiling]:
     python = SpoiledPython(_folder(back_end.settings), back_end.settings["python"], seed)
-    patience, person.START_S_MAX = person.START_S_MAX, START_S_MAX
+    patience, user_plugin.START_S_MAX = user_plugin.START_S_MAX, START_S_MAX
     try:
         yield _Way(python, back_end.settings)
     finally:
-        person.START_S_MAX = patience
+        user_plugin.START_S_MAX = patience
 
 
 def minutes(settings: dict[str, Any]) -> list[Effect]:

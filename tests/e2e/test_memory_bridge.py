@@ -88,7 +88,7 @@ def test_what_is_wrong_with_a_plugin_is_said_with_what_to_do(home: Path, hermes:
     done = ran(home, "memory", "bridge", "test", "hermes:diary")
     assert done.returncode == 1
     assert (
-        f"FAILED  starts: hermes:diary: the plugin says that it is not set up; its settings belong into {hermes} "
+        f"FAILED  starts: hermes:diary: the plugin is not configured; its settings belong into {hermes} "
         in (done.stdout)
     )
     ways.set(unset=False, in_thread=True, fail=1)
@@ -97,7 +97,7 @@ def test_what_is_wrong_with_a_plugin_is_said_with_what_to_do(home: Path, hermes:
         "is told of a session": "hermes:diary: Diary sync failed: nobody there"
     }
     done = ran(home, "memory", "bridge", "test", "nosuch")
-    assert (done.returncode, "there is no memory plugin 'nosuch'; there are: diary, old" in done.stdout) == (1, True)
+    assert (done.returncode, "no memory plugin 'nosuch'; available: diary, old" in done.stdout) == (1, True)
 
 
 def test_without_an_environment_the_next_step_is_said(home: Path, hermes: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_plugin_is_chosen_and_told_what_was_said_before(home: Path, hermes: Pa
         (["setup", "memory", "hermes:no:such"], 2, "is no name of a memory provider"),
         (["setup", "memory", "hermes:diary", "--set", "hermes.people=all"], 2, "must be one of one, each"),
         (["memory", "bridge", "test", "hermes:../../x"], 78, "is no name of a memory provider"),
-        (["setup", "memory", "hermes:nosuch"], 75, "there is no memory plugin 'nosuch'"),
+        (["setup", "memory", "hermes:nosuch"], 75, "no memory plugin 'nosuch'"),
     ],
 )
 def test_what_can_not_be_chosen_is_told_and_nothing_is_written(

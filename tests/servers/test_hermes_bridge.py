@@ -157,7 +157,7 @@ async def test_a_killed_process_is_started_again_and_has_everything(tmp_path: Pa
     async with House(tmp_path, bridge, limits=LIMITS, settings=settings) as house:
         await house.turn(CLI, "I like apples")
         await house.settled()
-        child = bridge._people[ME]._child  # noqa: SLF001 - nobody else wants to know
+        child = bridge._users[ME]._child  # noqa: SLF001 - nobody else wants to know
         assert child is not None
         os.kill(child._process.pid, signal.SIGKILL)  # noqa: SLF001
         await house.turn(CLI, "I like birches")

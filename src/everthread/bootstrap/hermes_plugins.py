@@ -9,8 +9,8 @@ from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
-from everthread.adapters.memory.hermes_bridge.child_process import Child, Failed
-from everthread.adapters.memory.hermes_bridge.plugin_home import Homes, located
+from everthread.adapters.memory.hermes_bridge.child_process import PluginFailed, PluginProcess
+from everthread.adapters.memory.hermes_bridge.plugin_home import PluginHomes, expand_path
 from everthread.adapters.memory.hermes_bridge.provider import HermesBridge
 from everthread.bootstrap.memory_providers import made
 from everthread.config.provider_settings import HERMES
@@ -31,10 +31,12 @@ async def plugins(settings: Settings) -> dict[str, Any]:
     """The version of Hermes Agent, and every memory plugin with whether it is set up. Nothing is left behind."""
     told = made(f"{HERMES}:any", settings).settings
     with _Scratch(told) as (folder, _):
-        child = await Child.start(HERMES, located(str(told["python"])), folder / "home", folder / "plugin.log")
+        child = await PluginProcess.start(
+            HERMES, expand_path(str(told["python"])), folder / "home", folder / "plugin.log"
+        )
         try:
-            answer = await child.ask("list", {"home": str(folder / "home")}, LIST_S_MAX)
-        except Failed as error:
+            answer = await child.request("list", {"home": str(folder / "home")}, LIST_S_MAX)
+        except PluginFailed as error:
             raise Unavailable(HERMES, str(error)) from None
         finally:
             await child.aclose()
@@ -69,14 +71,14 @@ class _Scratch:
         """The folder, and where the settings come from."""
         self._folder = Path(tempfile.mkdtemp(prefix="everthread-hermes-"))
         owner = str(self._told["owner"])
-        source = Homes(
+        source = PluginHomes(
             Path(self._told["folder"]),
             str(self._told.get("home", "")),
             owner,
             for_each=False,
             template=str(self._told["template"]),
-        ).of(owner)
-        Homes(self._folder, "", _OWNER, for_each=False, template=str(source.settings)).of(_OWNER)
+        ).prepare(owner)
+        PluginHomes(self._folder, "", _OWNER, for_each=False, template=str(source.settings)).prepare(_OWNER)
         return self._folder, source.settings
 
     def __exit__(self, *_: object) -> None:
@@ -116,7 +118,7 @@ class _Trial:
         except TimeoutError:
             self._note(name, f"no answer within {STEP_S_MAX:g} s", ok=False)
             return False
-        except (EverthreadError, Failed) as error:
+        except (EverthreadError, PluginFailed) as error:
             self._note(name, str(error), ok=False)
             return False
         self._note(name, str(said or ""))

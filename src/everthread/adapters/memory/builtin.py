@@ -1,7 +1,7 @@
-"""The memory that is always there: what was said and noted, found in the store itself.
+"""Built-in memory: search turns and notes in our own store.
 
-Nothing is handed to it, since all it could be told is stored already; so it is never behind, and what was forgotten or
-undone is gone from it at once.
+It needs no deliveries, because it reads the store: it is always up to date, and forgotten or rewound turns disappear
+from it immediately.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from everthread.ports.memory import Capability, MemoryProvider, RecallItem, Scor
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 BUILTIN = "builtin"
-SAID_CHARS_MAX = 300
-"""Of what the person said in a turn, and of the answer."""
+SIDE_CHARS_MAX = 300
+"""Longest excerpt of each side of a turn."""
 NOTE_CHARS_MAX = 600
 ITEMS_MAX = 12
-"""More would not fit in what a prompt has room for."""
+"""More would not fit in the prompt."""
 
-# What was said today counts a quarter more than the same said years ago; half of that is gone in two months.
-_NEWER = 0.25
+# A turn of today scores a quarter more than one of years ago; the bonus halves every 60 days.
+_RECENCY_BONUS = 0.25
 _HALF_LIFE_S = 60 * 86_400.0
-# What has much less to do with the question than the best of it is left out.
-_OF_THE_BEST = 0.2
+# Items that score less than this share of the best one are left out.
+_SCORE_SHARE_MIN = 0.2
 
 Terms = list[tuple[str, bool]]
 
@@ -38,61 +38,61 @@ class BuiltinMemory(MemoryProvider):
         self.name = BUILTIN
         self.capabilities = Capability.RECALL
         self.scorecard = Scorecard(
-            redelivery="nothing is delivered to it: it reads what is stored",
-            order="nothing is delivered to it: it reads what is stored",
-            forget="nothing is left to do: what is forgotten leaves the store that it reads",
+            redelivery="nothing is delivered: it reads the store",
+            order="nothing is delivered: it reads the store",
+            forget="nothing to do: what is forgotten leaves the store that it reads",
         )
         self._store = store
         self._clock = clock
 
     async def prefetch(self, query: str, *, ref: SessionRef, limit: int) -> Sequence[RecallItem]:
-        """What the owner and the model said in other conversations, or earlier than this one shows, and the notes."""
-        # Many people have one conversation and no notes: that is seen at once, and costs them no thread.
+        """Find turns of the owner's other sessions, turns that this session no longer shows, and notes."""
+        # Many users have one session and no notes: check that inline, without a thread.
         if not await self._store.read_inline(lambda uow: _is_anything_to_find(uow, ref)):
             return ()
-        sought = telling(query)
-        if not sought:
+        terms = telling(query)
+        if not terms:
             return ()
         now = self._clock.now()
-        most = min(limit, ITEMS_MAX)
+        count = min(limit, ITEMS_MAX)
 
-        def recalled(uow: UnitOfWork) -> tuple[RecallItem, ...]:
-            return _recalled(uow, query, sought, ref, most, now)
+        def search(uow: UnitOfWork) -> tuple[RecallItem, ...]:
+            return _search(uow, query, terms, ref, count, now)
 
-        # Whatever else is new is what this session shows: not worth a write.
+        # Index new turns only if another session has some.
         found = await self._store.read(
-            lambda uow: recalled(uow) if uow.search.is_indexed(ref.owner, beside=ref.session_id) else None
+            lambda uow: search(uow) if uow.search.is_indexed(ref.owner, beside=ref.session_id) else None
         )
         if found is None:
             await self._store.index()
-            found = await self._store.read(recalled)
+            found = await self._store.read(search)
         return found
 
 
 def _is_anything_to_find(uow: UnitOfWork, ref: SessionRef) -> bool:
     session = uow.sessions.get(ref.session_id)
-    if session is None or uow.search.is_anything_beside(ref.owner, session):
+    if session is None or uow.turns.is_anything_beside(ref.owner, session):
         return True
     return any(uow.notes.current(ref.owner, target) for target in NoteTarget)
 
 
-def _recalled(
-    uow: UnitOfWork, query: str, sought: Terms, ref: SessionRef, limit: int, now: float
+def _search(
+    uow: UnitOfWork, query: str, terms: Terms, ref: SessionRef, limit: int, now: float
 ) -> tuple[RecallItem, ...]:
     found = sorted(
-        (*_turns(uow, query, ref, limit, now), *_notes(uow, sought, ref.owner)),
+        (*_turns(uow, query, ref, limit, now), *_notes(uow, terms, ref.owner)),
         key=lambda item: item.score,
         reverse=True,
     )
-    worthwhile = [item for item in found[:limit] if item.score >= _OF_THE_BEST * found[0].score]
-    return tuple(item if item.turn is None else replace(item, text=_said(uow, item, sought)) for item in worthwhile)
+    worthwhile = [item for item in found[:limit] if item.score >= _SCORE_SHARE_MIN * found[0].score]
+    return tuple(item if item.turn is None else replace(item, text=_excerpts(uow, item, terms)) for item in worthwhile)
 
 
 def _turns(uow: UnitOfWork, query: str, ref: SessionRef, limit: int, now: float) -> list[RecallItem]:
-    """Without their text, which is put together for those that are chosen."""
+    """Find turns, without their text, which is read only for the chosen ones."""
     session = uow.sessions.get(ref.session_id)
     beside = session if session is not None and session.owner == ref.owner else None
-    # A few more than are wanted: the newer ones among them may move up.
+    # Read more than needed: the recency bonus may change the order.
     hits = uow.search.recall(ref.owner, query, limit=limit + ITEMS_MAX, beside=beside)
     return [
         RecallItem("", hit.score * _freshness(now - hit.at), session_id=hit.session_id, turn=hit.number, at=hit.at)
@@ -100,13 +100,13 @@ def _turns(uow: UnitOfWork, query: str, ref: SessionRef, limit: int, now: float)
     ]
 
 
-def _notes(uow: UnitOfWork, sought: Terms, owner: str) -> list[RecallItem]:
+def _notes(uow: UnitOfWork, terms: Terms, owner: str) -> list[RecallItem]:
     notes = [note for target in NoteTarget for note in uow.notes.current(owner, target)]
-    counted = [(note, matched(note.content, sought)) for note in notes]
+    counted = [(note, matched(note.content, terms)) for note in notes]
     return [
         RecallItem(
-            f"noted: {excerpt(note.content, sought, NOTE_CHARS_MAX)}",
-            count / len(sought),
+            f"noted: {excerpt(note.content, terms, NOTE_CHARS_MAX)}",
+            count / len(terms),
             session_id=note.session_id,
             at=note.at,
         )
@@ -116,11 +116,11 @@ def _notes(uow: UnitOfWork, sought: Terms, owner: str) -> list[RecallItem]:
 
 
 def _freshness(age_s: float) -> float:
-    return (1 + _NEWER * 0.5 ** (max(age_s, 0.0) / _HALF_LIFE_S)) / (1 + _NEWER)
+    return (1 + _RECENCY_BONUS * 0.5 ** (max(age_s, 0.0) / _HALF_LIFE_S)) / (1 + _RECENCY_BONUS)
 
 
-def _said(uow: UnitOfWork, item: RecallItem, sought: Terms) -> str:
-    """Both sides of the turn, each around what was sought: an answer means little without what was asked."""
+def _excerpts(uow: UnitOfWork, item: RecallItem, terms: Terms) -> str:
+    """Return excerpts of both sides of the turn around the terms: an answer means little without its question."""
     turn = uow.turns.get(item.session_id, item.turn or 0)
     sides = (("user", turn.user_text), ("assistant", turn.assistant_text)) if turn else ()
-    return "\n".join(f"{who}: {excerpt(text, sought, SAID_CHARS_MAX)}" for who, text in sides if text.strip())
+    return "\n".join(f"{who}: {excerpt(text, terms, SIDE_CHARS_MAX)}" for who, text in sides if text.strip())

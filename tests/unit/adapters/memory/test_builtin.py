@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from tests.runtime import CLI, ME, TELEGRAM, House
 
-from everthread.adapters.memory.builtin import NOTE_CHARS_MAX, SAID_CHARS_MAX, BuiltinMemory
+from everthread.adapters.memory.builtin import NOTE_CHARS_MAX, SIDE_CHARS_MAX, BuiltinMemory
 from everthread.adapters.sqlite.store import SqliteStore
 from everthread.domain.boundary import Branch, New, Rewind
 from everthread.domain.model import Cause, Kind, Message, NoteAction, NoteTarget, Role, Session, SessionRef, TurnStatus
@@ -129,7 +129,7 @@ async def test_an_item_says_where_and_when_and_has_both_sides_of_the_turn(tmp_pa
     user, assistant = item.text.split("\n")
     assert user.startswith("user: who wrote it? x x")
     assert "Karen Blixen did z" in assistant
-    assert len(item.text) <= 2 * SAID_CHARS_MAX + len("user: \nassistant: ")
+    assert len(item.text) <= 2 * SIDE_CHARS_MAX + len("user: \nassistant: ")
 
 
 async def test_notes_that_match_are_recalled(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The child process of one person's plugin: started, asked over a socket, and killed with all it has started."""
+"""Child process of one user's plugin: start it, exchange requests over a socket, kill its process group."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from everthread.adapters.memory.hermes_bridge.plugin_log import PluginLog
 from everthread.domain.errors import BadConfig, Unavailable
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
-END_S_MAX = 5.0
-HUNG_UP_S_MAX = 1.0
-_CHILD = Path(__file__).with_name("plugin_host.py")
+STOP_S_MAX = 5.0
+DISCONNECT_S_MAX = 1.0
+_PROGRAM = Path(__file__).with_name("plugin_host.py")
 
 
-class Answer(Struct, frozen=True):
-    """What the child says to one request: what was asked for, or an error and its kind."""
+class PluginResponse(Struct, frozen=True):
+    """Response of the child process to one request: a result, or an error and its kind."""
 
     id: int
     value: str | None = None
     left: tuple[str, ...] = ()
-    """Sessions whose instances were let go, and hold nothing back."""
+    """Sessions whose instances have shut down properly."""
     error: str = ""
     kind: str = ""
     hermes: str = ""
@@ -44,104 +44,110 @@ class Answer(Struct, frozen=True):
     plugins: tuple[dict[str, Any], ...] = ()
 
 
-class Failed(Exception):
-    """The plugin has raised something, or said that it could not do what it was told. `kind` as the child has it."""
+class PluginFailed(Exception):
+    """The plugin raised or logged an error. `kind` is `refused`, `outage` or `failed`."""
 
     def __init__(self, text: str, kind: str) -> None:
         super().__init__(text)
         self.kind = kind
 
 
-class Child:
-    """One process. Once it has ended, for whatever reason, it is of no more use."""
+class PluginProcess:
+    """One process. It is not restarted: make another one."""
 
-    def __init__(self, provider: str, process: Process, ours: socket.socket, log: PluginLog) -> None:
+    def __init__(self, provider: str, process: Process, own_socket: socket.socket, log: PluginLog) -> None:
         self._provider = provider
         self._process = process
-        self._socket = ours
+        self._socket = own_socket
         self._log = log
-        self._numbers = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[Answer]] = {}
-        self._why = ""
+        self._ids = itertools.count(1)
+        self._pending: dict[int, asyncio.Future[PluginResponse]] = {}
+        self._end_reason = ""
         self._tasks: list[asyncio.Task[None]] = []
         self._writer: asyncio.StreamWriter | None = None
 
     @classmethod
-    async def start(cls, provider: str, python: Path, home: Path, log: Path) -> Child:
-        """Nothing is asked of it yet. Raises `BadConfig` if there is no such interpreter."""
-        ours, theirs = socket.socketpair()
-        with theirs:
+    async def start(cls, provider: str, python: Path, home: Path, log: Path) -> PluginProcess:
+        """Start the process. Raises `BadConfig` if the interpreter can't be started."""
+        own_socket, child_socket = socket.socketpair()
+        with child_socket:
             environment = restricted_environment(HERMES_HOME=str(home), PYTHONUNBUFFERED="1", PYTHONUTF8="1")
             try:
-                # In a session of its own: Ctrl-C in the terminal stops an answer, and a kill finds all it has started.
+                # In its own session: Ctrl-C in the terminal does not reach it, and a kill ends its children too.
                 process = await asyncio.create_subprocess_exec(
-                    *(str(python), str(_CHILD), str(theirs.fileno())),
+                    str(python),
+                    str(_PROGRAM),
+                    str(child_socket.fileno()),
                     stdin=DEVNULL,
                     stdout=DEVNULL,
                     stderr=PIPE,
                     env=environment,
                     cwd=home,
-                    pass_fds=(theirs.fileno(),),
+                    pass_fds=(child_socket.fileno(),),
                     start_new_session=True,
                 )
             except OSError as error:
-                ours.close()
+                own_socket.close()
                 raise BadConfig(
                     f"{provider}: {python} can't be started ({error.strerror}); "
                     f"run: everthread setup memory builtin {provider if ':' in provider else 'hermes:holographic'}, "
                     "or name an interpreter that has hermes-agent as memory.hermes.python"
                 ) from None
-        child = cls(provider, process, ours, PluginLog(log))
-        await child._open()
+        child = cls(provider, process, own_socket, PluginLog(log))
+        await child._connect()
         return child
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can be asked. Nobody listens to it any more once the loop that it was started in ends."""
-        return self._process.returncode is None and not self._why and not any(task.done() for task in self._tasks[:1])
+        """False once the process, or the event loop that it was started in, has ended."""
+        return (
+            self._process.returncode is None
+            and not self._end_reason
+            and not any(task.done() for task in self._tasks[:1])
+        )
 
-    async def ask(self, op: str, request: Mapping[str, Any], bound_s: float) -> Answer:
-        """What it answers. It is killed if that takes longer than `bound_s`, whether or not somebody still waits.
+    async def request(self, op: str, request: Mapping[str, Any], bound_s: float) -> PluginResponse:
+        """Send a request and wait for the response. The process is killed if that takes longer than `bound_s`.
 
-        Raises `Failed`, or `Unavailable` if the process has ended.
+        Raises `PluginFailed`, or `Unavailable` if the process has ended.
         """
         if not self.is_alive or self._writer is None:
-            raise Unavailable(self._provider, self._why or "the plugin's process has ended")
-        number = next(self._numbers)
-        body = msgspec.json.encode({**request, "id": number, "op": op})
+            raise Unavailable(self._provider, self._end_reason or "the plugin's process has ended")
+        id = next(self._ids)
+        body = msgspec.json.encode({**request, "id": id, "op": op})
         if len(body) > FRAME_BYTES_MAX:
-            raise Failed(f"an entry of {len(body):,} bytes is too long for a plugin", "refused")
+            raise PluginFailed(f"an entry of {len(body):,} bytes is too large for a plugin", "refused")
         loop = asyncio.get_running_loop()
-        future = self._waiting[number] = loop.create_future()
-        overdue = loop.call_later(bound_s, self.kill, f"no answer within {bound_s:g} s; its process was ended")
+        future = self._pending[id] = loop.create_future()
+        overdue = loop.call_later(bound_s, self.kill, f"no answer within {bound_s:g} s; its process was killed")
         future.add_done_callback(lambda done: (overdue.cancel(), done.cancelled() or done.exception()))
         self._writer.write(struct.pack(">I", len(body)) + body)
-        answer = await asyncio.shield(future)
-        if answer.error:
-            raise Failed(answer.error, answer.kind)
-        return answer
+        response = await asyncio.shield(future)
+        if response.error:
+            raise PluginFailed(response.error, response.kind)
+        return response
 
-    def kill(self, why: str) -> None:
-        """End it at once, with everything it has started. Those that wait are told why."""
-        self._why = self._why or why
+    def kill(self, reason: str) -> None:
+        """Kill the process group, and fail the pending requests with the reason."""
+        self._end_reason = self._end_reason or reason
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._let_down()
+        self._fail_pending()
 
     async def aclose(self) -> tuple[str, ...]:
-        """Ask it to end, and make it; which sessions it let go in good order."""
+        """Stop the process, and return the sessions whose instances have shut down properly."""
         left: tuple[str, ...] = ()
         try:
             if self.is_alive:
-                left = (await self.ask("end", {}, END_S_MAX)).left
-        except (Failed, Unavailable):
+                left = (await self.request("end", {}, STOP_S_MAX)).left
+        except (PluginFailed, Unavailable):
             pass
         finally:
             self.kill("is shut down")
-            await self._gone()
+            await self._wait_closed()
         return left
 
-    async def _gone(self) -> None:
+    async def _wait_closed(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -149,43 +155,43 @@ class Child:
             self._writer.close()
         await self._process.wait()
 
-    async def _open(self) -> None:
+    async def _connect(self) -> None:
         reader, self._writer = await asyncio.open_connection(sock=self._socket, limit=1 << 20)
         assert self._process.stderr is not None
         self._tasks = [
-            asyncio.ensure_future(self._listen(reader)),
+            asyncio.ensure_future(self._read_responses(reader)),
             asyncio.ensure_future(self._log.follow(self._process.stderr)),
         ]
 
-    async def _listen(self, reader: asyncio.StreamReader) -> None:
+    async def _read_responses(self, reader: asyncio.StreamReader) -> None:
         try:
             while True:
                 [size] = struct.unpack(">I", await reader.readexactly(4))
                 if size > FRAME_BYTES_MAX:
                     raise msgspec.DecodeError("too long")
-                answer = msgspec.json.decode(await reader.readexactly(size), type=Answer)
-                future = self._waiting.pop(answer.id, None)
+                response = msgspec.json.decode(await reader.readexactly(size), type=PluginResponse)
+                future = self._pending.pop(response.id, None)
                 if future is not None and not future.done():
-                    future.set_result(answer)
+                    future.set_result(response)
         except (asyncio.IncompleteReadError, OSError):
-            await self._hung_up()
+            await self._on_disconnect()
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            self.kill(f"the plugin's process sent what can't be read ({type(error).__name__})")
+            self.kill(f"the plugin's process sent a response that can't be read ({type(error).__name__})")
         finally:
-            self._let_down()
+            self._fail_pending()
 
-    async def _hung_up(self) -> None:
-        """Its end of the socket is closed: as a rule because it has ended, and else it is of no more use."""
+    async def _on_disconnect(self) -> None:
+        """The child has closed its socket, usually by exiting; otherwise kill it."""
         try:
-            async with asyncio.timeout(HUNG_UP_S_MAX):
+            async with asyncio.timeout(DISCONNECT_S_MAX):
                 code = await self._process.wait()
         except TimeoutError:
-            self.kill("the plugin's process has closed its connection; it was ended")
+            self.kill("the plugin's process closed its connection and was killed")
         else:
-            self._why = self._why or f"the plugin's process has ended (exit code {code})"
+            self._end_reason = self._end_reason or f"the plugin's process has ended (exit code {code})"
 
-    def _let_down(self) -> None:
-        waiting, self._waiting = self._waiting, {}
-        for future in waiting.values():
+    def _fail_pending(self) -> None:
+        pending, self._pending = self._pending, {}
+        for future in pending.values():
             if not future.done():
-                future.set_exception(Unavailable(self._provider, self._why or "the plugin's process has ended"))
+                future.set_exception(Unavailable(self._provider, self._end_reason or "the plugin's process has ended"))

@@ -1,4 +1,4 @@
-"""Our values as plugins know them, and what they answer as ours."""
+"""Our messages in the format of plugins, and their text as recall items."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from everthread.ports.memory import RecallItem
 
 _HEADING = re.compile(r"\s*#{1,6}\s")
 _POINT = re.compile(r"\s*[-*•]\s+")
-# Some say how sure they are in front of each: `- [0.5] keeps bees`.
+# Some plugins put a confidence in front: `- [0.5] keeps bees`.
 _TRUST = re.compile(r"\[([01]?\.\d+|[01])\]\s+")
 
 
-def as_openai(message: Message) -> dict[str, Any]:
-    """A message in the form that every plugin reads."""
-    found: dict[str, Any] = {"role": message.role.value, "content": message.content}
+def openai_message(message: Message) -> dict[str, Any]:
+    """Convert a message to the OpenAI format, which plugins expect."""
+    result: dict[str, Any] = {"role": message.role.value, "content": message.content}
     if message.tool_calls:
-        found["tool_calls"] = [
+        result["tool_calls"] = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
             for call in message.tool_calls
         ]
     if message.tool_call_id is not None:
-        found["tool_call_id"] = message.tool_call_id
+        result["tool_call_id"] = message.tool_call_id
     if message.name is not None:
-        found["name"] = message.name
-    return found
+        result["name"] = message.name
+    return result
 
 
-def recalled(text: str, limit: int) -> tuple[RecallItem, ...]:
-    """A block of text for a prompt as single memories: the points of a list, or else its paragraphs.
+def recall_items(text: str, limit: int) -> tuple[RecallItem, ...]:
+    """Split a text for a prompt into memories: the items of a list, or else the paragraphs.
 
-    Headings are left out. Best first, as it stands; where it came from, plugins do not say.
+    Headings are left out. The order is the ranking. Plugins do not tell the origin of a memory.
     """
     items: list[list[str]] = []
     depth: int | None = None
@@ -41,7 +41,7 @@ def recalled(text: str, limit: int) -> tuple[RecallItem, ...]:
     for line in text.splitlines():
         indent = len(line) - len(line.lstrip())
         if not line.strip():
-            # What is indented behind it still belongs to a point.
+            # Indented lines after it still belong to the item.
             open_ended = False
         elif depth is not None and indent > depth:
             items[-1].append(line.strip())
@@ -61,8 +61,8 @@ def recalled(text: str, limit: int) -> tuple[RecallItem, ...]:
 
 
 def _ranked(texts: Sequence[str]) -> tuple[RecallItem, ...]:
-    found: list[RecallItem] = []
+    result: list[RecallItem] = []
     for rank, text in enumerate(texts):
         bare = _TRUST.sub("", text, count=1) if _TRUST.match(text) else text
-        found.append(RecallItem(bare, 1 / (1 + rank)))
-    return tuple(item for item in found if item.text)
+        result.append(RecallItem(bare, 1 / (1 + rank)))
+    return tuple(item for item in result if item.text)

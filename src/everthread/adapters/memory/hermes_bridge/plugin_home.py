@@ -1,4 +1,4 @@
-"""Where each person's plugin has its files: a home of Hermes Agent's, as the plugin knows it."""
+"""Folders of each user's plugin: a home of Hermes Agent, in the layout that plugins expect."""
 
 from __future__ import annotations
 
@@ -8,62 +8,62 @@ from msgspec import Struct
 
 from everthread.adapters.memory.common.encoding import encode_id
 
-# What everybody's plugin reads. What it writes is in a home of each person's own.
+# Read by every user's plugin, and linked. Everything else in a home belongs to one user.
 _SHARED = ("config.yaml", ".env", "plugins")
 
 
-def located(path: str) -> Path:
+def expand_path(path: str) -> Path:
     return Path(path).expanduser()
 
 
-class Place(Struct, frozen=True):
+class PluginHome(Struct, frozen=True):
     home: Path
     settings: Path
-    """Where people put what the plugin needs to know."""
+    """Folder of config.yaml and .env."""
     log: Path
 
 
-class Homes:
-    """The owner's home is the given one, or one in our folder; those of others are in our folder.
+class PluginHomes:
+    """Homes of all users. The owner's may be configured; the others are in our folder.
 
-    A home in our folder has settings and plugins from elsewhere: the owner's from `template`, which is where Hermes has
-    them itself, and everybody else's from the owner's.
+    A home in our folder links settings and plugins: the owner's from `template`, the home of an installed Hermes, and
+    the other users' from the owner's.
     """
 
-    def __init__(self, folder: Path, given: str, owner: str, *, for_each: bool, template: str = "") -> None:
+    def __init__(self, folder: Path, configured: str, owner: str, *, for_each: bool, template: str = "") -> None:
         self._folder = folder
-        self._main = located(given) if given else folder / "home"
-        self._template = located(template) if template and not given else None
+        self._main = expand_path(configured) if configured else folder / "home"
+        self._template = expand_path(template) if template and not configured else None
         self._owner = owner
         self._for_each = for_each
 
-    def has(self, owner: str) -> bool:
+    def serves(self, owner: str) -> bool:
         return self._for_each or owner == self._owner
 
-    def settings_of(self, owner: str) -> Path:
-        """The folder whose config.yaml and .env a person's plugin reads: its own, if it has some itself."""
+    def settings_folder(self, owner: str) -> Path:
+        """Return the folder whose config.yaml and .env a user's plugin reads: its home, if they are not links."""
         own = self._home(owner)
         source = self._main if own != self._main else self._template
         has_own = any((own / name).exists() and not (own / name).is_symlink() for name in _SHARED)
         return source if source is not None and source.is_dir() and not has_own else own
 
-    def of(self, owner: str) -> Place:
-        """Made if it is not there."""
+    def prepare(self, owner: str) -> PluginHome:
+        """Create the home if necessary, and its links."""
         home = self._home(owner)
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         source = self._main if home != self._main else self._template
         if source is not None:
             for shared in _SHARED:
                 _link(home / shared, source.absolute() / shared)
-        return Place(home, self.settings_of(owner), self._folder / f"plugin-{encode_id(owner)}.log")
+        return PluginHome(home, self.settings_folder(owner), self._folder / f"plugin-{encode_id(owner)}.log")
 
     def _home(self, owner: str) -> Path:
         return self._main if owner == self._owner else self._folder / "people" / encode_id(owner)
 
 
-def _link(place: Path, there: Path) -> None:
-    """What somebody has put there himself stays."""
-    if place.is_symlink() and not place.exists():
-        place.unlink()
-    if there.exists() and not place.exists():
-        place.symlink_to(there)
+def _link(link: Path, target: Path) -> None:
+    """Replace a broken link. A file that is not a link stays."""
+    if link.is_symlink() and not link.exists():
+        link.unlink()
+    if target.exists() and not link.exists():
+        link.symlink_to(target)

@@ -1,13 +1,15 @@
-"""The process in which a memory plugin of Hermes Agent's runs, as it is, for its parent only.
+"""Run an unmodified memory plugin of Hermes Agent for the parent process.
 
-Run as a file, under the interpreter of an environment that has `hermes-agent`; it needs nothing of Everthread's. Its
-one argument is the number of a socket: requests and answers are JSON, each behind its length in four bytes. Whatever a
-plugin prints goes to stderr. It ends with the socket, so that it can't outlive its parent.
+Run as a single script, under an interpreter that has `hermes-agent`; it does not import everthread. Its argument is the
+file descriptor of a socket: requests and responses are JSON, each after its length in four bytes. The output of plugins
+goes to stderr. The process ends with the socket, so it can't outlive its parent.
 
-A plugin holds one session, so each session has an instance of its own, and nothing can land in another. Telling and
-asking have a thread each; one instance is never called from both at once. Plugins hand their work to threads and
-swallow what goes wrong in them: a call is over when those threads rest, and has failed if the plugin has complained in
-its log.
+An instance of a plugin holds one session, so each session has its own. Deliveries and queries have a thread each; an
+instance is never called by both at once. Plugins pass work to threads of their own and swallow errors in them. So a
+call is over when those threads are idle, and has failed if the plugin has logged a failure.
+
+Top down: settings, plugin threads and logged failures, finding and loading plugins, calling plugins, the host with its
+instances, the socket and the workers, `main`.
 """
 
 from __future__ import annotations
@@ -15,9 +17,9 @@ from __future__ import annotations
 import os
 import sys
 
-# Nothing of the folder of this file is to be taken for a module of somebody's.
+# Plugins must not import files of this folder by accident.
 sys.path[:] = [
-    place for place in sys.path if os.path.realpath(place or ".") != os.path.dirname(os.path.realpath(__file__))
+    folder for folder in sys.path if os.path.realpath(folder or ".") != os.path.dirname(os.path.realpath(__file__))
 ]
 
 import contextlib  # noqa: E402
@@ -40,15 +42,17 @@ import weakref  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
+# Settings -------------------------------------------------------------------------------------------------------------
+
 FRAME_BYTES_MAX = 64 * 1024 * 1024
-SEATS_MAX = 8
-"""Sessions that are held at once; the one that was idle longest is let go for another."""
-STARTING_S_MAX = 20.0
-"""How long what an instance begins when it starts may take. What is busy after that is taken for housekeeping."""
-LOOK_S = 0.005
+INSTANCES_MAX = 8
+"""Sessions with an instance; the one idle longest is shut down for another."""
+START_S_MAX = 20.0
+"""How long to wait for the threads of a new instance. Threads still busy after that count as housekeeping."""
+POLL_S = 0.005
 TEXT_CHARS_MAX = 500
 
-BUNDLED, OTHERS = "plugins.memory", "_hermes_user_memory"
+BUNDLED_PACKAGE, INSTALLED_PACKAGE = "plugins.memory", "_hermes_user_memory"
 HOOKS = (
     "system_prompt_block",
     "prefetch",
@@ -63,182 +67,182 @@ HOOKS = (
     "on_delegation",
     "on_memory_write",
 )
-TELLING, ASKING = "telling", "asking"
+DELIVERY, QUERY = "delivery", "query"
 _PR_SET_PDEATHSIG = 1
-# What a plugin says when it could not do something, and what it says when it did it in another way.
-_COMPLAINT = re.compile(
+# Log messages of a failure, and those of a failure that the plugin has recovered from.
+_FAILURE_TEXT = re.compile(
     r"fail|error|exception|time[d]?[ -]?out|refused|reachable|unable|could not|cannot|can't|disabled|skipping"
     r"|not installed|uncommitted|unavailable",
     re.IGNORECASE,
 )
-_OVERCOME = re.compile(r"falling back|fallback|reconnecting|retrying|will retry", re.IGNORECASE)
-_OUTAGE = re.compile(r"connect|timeout|network|unavailable|unreachable|protocolerror|oserror", re.IGNORECASE)
+_RECOVERED_TEXT = re.compile(r"falling back|fallback|reconnecting|retrying|will retry", re.IGNORECASE)
+_OUTAGE_TYPE = re.compile(r"connect|timeout|network|unavailable|unreachable|protocolerror|oserror", re.IGNORECASE)
 
 
-class Refused(Exception):
-    """What was asked for can't be done, for a reason that is told to people."""
+class HostError(Exception):
+    """A request can't be carried out. The message is meant for users."""
 
 
-# Threads --------------------------------------------------------------------------------------------------------------
+# Plugin threads and logged failures -----------------------------------------------------------------------------------
 
 
-def mark_threads() -> None:
-    """Every thread is known by the one that its work began in: `telling`, `asking` or neither."""
+def track_threads() -> None:
+    """Label each thread with the worker that started it, directly or not: `delivery`, `query` or none."""
     start = threading.Thread.start
 
-    def marked(self: threading.Thread) -> None:
-        self.begun_by = begun_by(threading.current_thread())  # type: ignore[attr-defined]
+    def tracked_start(self: threading.Thread) -> None:
+        self.started_by = started_by(threading.current_thread())  # type: ignore[attr-defined]
         start(self)
 
-    threading.Thread.start = marked  # type: ignore[method-assign]
+    threading.Thread.start = tracked_start  # type: ignore[method-assign]
 
 
-def begun_by(thread: threading.Thread | None) -> str:
-    return getattr(thread, "begun_by", "")
+def started_by(thread: threading.Thread | None) -> str:
+    return getattr(thread, "started_by", "")
 
 
-class Threads:
-    """Those that plugins have started."""
+class PluginThreads:
+    """Threads that plugins have started."""
 
     def __init__(self) -> None:
         self._housekeeping: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
-    def rest(self, kind: str, bound_s: float | None = None) -> bool:
-        """Wait until none of a kind works; false if one still does when the time is over."""
+    def wait_idle(self, kind: str, bound_s: float | None = None) -> bool:
+        """Wait until all threads of a kind are idle; False if one is still busy after `bound_s`."""
         end = None if bound_s is None else time.monotonic() + bound_s
-        pause_s = LOOK_S / 5
+        pause_s = POLL_S / 5
         while self._busy(kind):
             if end is not None and time.monotonic() > end:
                 return False
             time.sleep(pause_s)
-            pause_s = min(pause_s * 2, LOOK_S * 10)
+            pause_s = min(pause_s * 2, POLL_S * 10)
         return True
 
-    def leave_alone(self, kind: str) -> None:
+    def ignore(self, kind: str) -> None:
         self._housekeeping.update(self._busy(kind))
 
     def _busy(self, kind: str) -> list[threading.Thread]:
         own = threading.current_thread()
-        found = [t for t in threading.enumerate() if begun_by(t) == kind and t is not own]
-        found = [t for t in found if t not in self._housekeeping and not isinstance(t, Worker)]
-        if not found:
+        started = [t for t in threading.enumerate() if started_by(t) == kind and t is not own]
+        started = [t for t in started if t not in self._housekeeping and not isinstance(t, RequestWorker)]
+        if not started:
             return []
-        frames = sys._current_frames()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - nobody else knows
-        return [t for t in found if t.ident in frames and not waits_for_work(frames[t.ident])]
+        frames = sys._current_frames()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - no public API
+        return [t for t in started if t.ident in frames and not is_idle(frames[t.ident])]
 
 
-def waits_for_work(frame: Any) -> bool:
-    """Whether a thread waits for something to do, and there is nothing: at a queue, in a loop, for an event."""
-    through_threading = False
+def is_idle(frame: Any) -> bool:
+    """Tell from its stack whether a thread waits for work: at an empty queue, in an event loop, for an event."""
+    in_threading_wait = False
     while frame is not None:
         file, name = os.path.basename(frame.f_code.co_filename), frame.f_code.co_name
         folder = os.path.basename(os.path.dirname(frame.f_code.co_filename))
         if file == "threading.py" and name == "wait":
-            through_threading = True
-            if is_called(frame):
+            in_threading_wait = True
+            if has_work(frame):
                 return False
         elif file == "queue.py" or (folder, file) == ("futures", "thread.py"):
-            return not is_called(frame)
+            return not has_work(frame)
         elif file != "selectors.py":
-            # A future that is waited for is somebody's work, and so is whatever else a plugin does.
-            return (through_threading and folder != "futures") or (folder, file) == ("asyncio", "base_events.py")
+            # Waiting for a future is work, and so is everything else that a plugin does.
+            return (in_threading_wait and folder != "futures") or (folder, file) == ("asyncio", "base_events.py")
         frame = frame.f_back
     return False
 
 
-def is_called(frame: Any) -> bool:
-    """Whether what a thread waits for is there already, and it only has not woken up yet."""
-    found = frame.f_locals
-    event, jobs = found.get("self"), found.get("work_queue", found.get("self"))
+def has_work(frame: Any) -> bool:
+    """Tell whether the work is there already and the thread has not woken up yet."""
+    variables = frame.f_locals
+    event, jobs = variables.get("self"), variables.get("work_queue", variables.get("self"))
     if isinstance(event, threading.Event):
         return event.is_set()
     return isinstance(jobs, queue.Queue | queue.SimpleQueue) and jobs.qsize() > 0
 
 
-class Complaints(logging.Handler):
-    """What the plugin has said in its log that went wrong, by who had begun it."""
+class FailureHandler(logging.Handler):
+    """Collects failures that the plugin has logged, by the kind of thread."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
         self.loggers: tuple[str, ...] = ()
-        self._said: list[tuple[str, int, str]] = []
+        self._failures: list[tuple[str, int, str]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         if not record.name.startswith(self.loggers or ("",)) or not self.loggers:
             return
         with contextlib.suppress(Exception):
             text = record.getMessage()
-            wrong = record.exc_info is not None or _COMPLAINT.search(text)
-            if wrong and not _OVERCOME.search(text):
-                self._said.append((begun_by(threading.current_thread()), record.levelno, " ".join(text.split())))
+            wrong = record.exc_info is not None or _FAILURE_TEXT.search(text)
+            if wrong and not _RECOVERED_TEXT.search(text):
+                self._failures.append((started_by(threading.current_thread()), record.levelno, " ".join(text.split())))
 
-    def forget(self, kind: str) -> None:
-        self._said = [one for one in self._said if one[0] != kind]
+    def clear(self, kind: str) -> None:
+        self._failures = [one for one in self._failures if one[0] != kind]
 
-    def of(self, kind: str, level: int) -> str:
-        return next((text for who, at, text in self._said if who == kind and at >= level), "")
-
-
-# Plugins --------------------------------------------------------------------------------------------------------------
+    def first(self, kind: str, level: int) -> str:
+        return next((text for who, at, text in self._failures if who == kind and at >= level), "")
 
 
-class Shelf:
-    """Where plugins are: those that come with Hermes, and those in its home."""
+# Finding and loading plugins ------------------------------------------------------------------------------------------
+
+
+class PluginFinder:
+    """Finds the plugins that come with Hermes and those in its home."""
 
     def __init__(self, home: Path) -> None:
-        self._own = home / "plugins"
+        self._installed_folder = home / "plugins"
 
-    def found(self) -> dict[str, tuple[str, Path]]:
-        """By name: `bundled` or `installed`, and the folder. What is bundled goes first, as in Hermes."""
-        found: dict[str, tuple[str, Path]] = {}
-        for kind, folder in (("bundled", self._bundled()), ("installed", self._own)):
-            for place in sorted(folder.iterdir()) if folder is not None and folder.is_dir() else ():
-                if place.name not in found and self._is_one(place, kind):
-                    found[place.name] = (kind, place)
-        return found
+    def plugins(self) -> dict[str, tuple[str, Path]]:
+        """Map names to the kind (`bundled` or `installed`) and the folder. As in Hermes, bundled plugins win."""
+        plugins: dict[str, tuple[str, Path]] = {}
+        for kind, parent in (("bundled", self._bundled_folder()), ("installed", self._installed_folder)):
+            for folder in sorted(parent.iterdir()) if parent is not None and parent.is_dir() else ():
+                if folder.name not in plugins and self._is_plugin(folder, kind):
+                    plugins[folder.name] = (kind, folder)
+        return plugins
 
-    def _bundled(self) -> Path | None:
+    def _bundled_folder(self) -> Path | None:
         spec = importlib.util.find_spec("plugins")
-        places = list(spec.submodule_search_locations or ()) if spec is not None else []
-        return Path(places[0]) / "memory" if places else None
+        folders = list(spec.submodule_search_locations or ()) if spec is not None else []
+        return Path(folders[0]) / "memory" if folders else None
 
-    def _is_one(self, place: Path, kind: str) -> bool:
-        source = place / "__init__.py"
-        if place.name.startswith(("_", ".")) or not source.is_file():
+    def _is_plugin(self, folder: Path, kind: str) -> bool:
+        source = folder / "__init__.py"
+        if folder.name.startswith(("_", ".")) or not source.is_file():
             return False
         if kind == "bundled":
             return True
-        words = source.read_text(errors="replace")
-        return "register_memory_provider" in words or "MemoryProvider" in words
+        text = source.read_text(errors="replace")
+        return "register_memory_provider" in text or "MemoryProvider" in text
 
-    def description(self, place: Path) -> str:
+    def description(self, folder: Path) -> str:
         with contextlib.suppress(Exception):
-            for line in (place / "plugin.yaml").read_text(encoding="utf-8-sig").splitlines():
+            for line in (folder / "plugin.yaml").read_text(encoding="utf-8-sig").splitlines():
                 if line.startswith("description:"):
                     return line.partition(":")[2].strip().strip("\"'")
         return ""
 
-    def module(self, name: str) -> Any:
-        kind, place = self.found().get(name, ("", Path()))
+    def load(self, name: str) -> Any:
+        kind, folder = self.plugins().get(name, ("", Path()))
         if not kind:
-            known = ", ".join(sorted(self.found())) or "none"
-            raise Refused(f"there is no memory plugin {name!r}; there are: {known}")
+            known = ", ".join(sorted(self.plugins())) or "none"
+            raise HostError(f"no memory plugin {name!r}; available: {known}")
         try:
             if kind == "bundled":
-                return importlib.import_module(f"{BUNDLED}.{name}")
-            return self._from_folder(f"{OTHERS}.{name}", place)
+                return importlib.import_module(f"{BUNDLED_PACKAGE}.{name}")
+            return self._load_folder(f"{INSTALLED_PACKAGE}.{name}", folder)
         except Exception as error:
-            raise Refused(f"the plugin {name} can't be loaded: {said(error)}") from error
+            raise HostError(f"the plugin {name} can't be loaded: {error_text(error)}") from error
 
-    def _from_folder(self, name: str, place: Path) -> Any:
+    def _load_folder(self, name: str, folder: Path) -> Any:
         if name in sys.modules:
             return sys.modules[name]
-        if OTHERS not in sys.modules:
-            parent = importlib.machinery.ModuleSpec(OTHERS, None, is_package=True)
-            parent.submodule_search_locations = [str(place.parent)]
-            sys.modules[OTHERS] = importlib.util.module_from_spec(parent)
+        if INSTALLED_PACKAGE not in sys.modules:
+            parent = importlib.machinery.ModuleSpec(INSTALLED_PACKAGE, None, is_package=True)
+            parent.submodule_search_locations = [str(folder.parent)]
+            sys.modules[INSTALLED_PACKAGE] = importlib.util.module_from_spec(parent)
         spec = importlib.util.spec_from_file_location(
-            name, place / "__init__.py", submodule_search_locations=[str(place)]
+            name, folder / "__init__.py", submodule_search_locations=[str(folder)]
         )
         assert spec is not None
         assert spec.loader is not None
@@ -252,11 +256,11 @@ class Shelf:
         return module
 
 
-def _takes_anything(*_: Any, **__: Any) -> None: ...
+def _ignore_call(*_: Any, **__: Any) -> None: ...
 
 
-class Registering:
-    """What a plugin's `register` is handed; it takes whatever is registered, and keeps the memory."""
+class RegistrationContext:
+    """Argument of a plugin's `register`. Keeps the memory provider, and ignores other registrations."""
 
     provider: Any = None
 
@@ -266,13 +270,13 @@ class Registering:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _takes_anything
+        return _ignore_call
 
 
-def made(module: Any) -> Any:
-    """A new instance of the plugin's class."""
+def make_plugin(module: Any) -> Any:
+    """Make an instance of the plugin."""
     if hasattr(module, "register"):
-        context = Registering()
+        context = RegistrationContext()
         module.register(context)
         if context.provider is not None:
             return context.provider
@@ -284,17 +288,17 @@ def made(module: Any) -> Any:
             and callable(getattr(value, "is_available", None))
         ):
             return value()
-    raise Refused("the plugin registers no memory")
+    raise HostError("the plugin registers no memory provider")
 
 
-def brings(plugin: Any, hook: str) -> bool:
-    """Whether the plugin has this hook itself: older ones lack some, and the base class's do nothing."""
+def has_hook(plugin: Any, hook: str) -> bool:
+    """Tell whether the plugin implements a hook: older ones lack some, and those of the base class do nothing."""
     own: Any = getattr(plugin.__class__, hook, None)
     return callable(own) and not getattr(own, "__module__", "").startswith("agent.memory_provider")
 
 
-def fitting(function: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """Call it with what it knows: older plugins take fewer arguments."""
+def call_supported(function: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """Call a function with the arguments that it accepts: older plugins take fewer."""
     parameters = inspect.signature(function).parameters.values()
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
         known = {p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
@@ -305,16 +309,16 @@ def fitting(function: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     return function(*args, **named)
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}"[:TEXT_CHARS_MAX] if text else type(error).__name__
 
 
-# Sessions -------------------------------------------------------------------------------------------------------------
+# The host and its instances -------------------------------------------------------------------------------------------
 
 
-class Seat:
-    """An instance of the plugin, and the one session it holds."""
+class SessionInstance:
+    """An instance of the plugin for one session."""
 
     def __init__(self, plugin: Any) -> None:
         self.plugin = plugin
@@ -323,121 +327,122 @@ class Seat:
         self.used_at = time.monotonic()
 
 
-class House:
-    """The plugin, and its instances."""
+class PluginHost:
+    """The plugin and its instances."""
 
     def __init__(self) -> None:
-        self.complaints = Complaints()
-        self.threads = Threads()
+        self.failures = FailureHandler()
+        self.threads = PluginThreads()
         self._module: Any = None
-        self._common: dict[str, Any] = {}
-        self._seats: dict[str, Seat] = {}
+        self._context: dict[str, Any] = {}
+        self._instances: dict[str, SessionInstance] = {}
         self._lock = threading.RLock()
 
-    # What is asked of the environment -------------------------------------------------------------------------------
+    # Requests about plugins -----------------------------------------------------------------------------------------
 
-    def list(self, asked: dict[str, Any]) -> dict[str, Any]:
-        shelf = Shelf(Path(asked["home"]))
-        found: list[dict[str, Any]] = []
-        for name, (kind, place) in shelf.found().items():
+    def list(self, request: dict[str, Any]) -> dict[str, Any]:
+        finder = PluginFinder(Path(request["home"]))
+        plugins: list[dict[str, Any]] = []
+        for name, (kind, folder) in finder.plugins().items():
             available, why = False, ""
             try:
-                available = bool(made(shelf.module(name)).is_available())
-            except Exception as error:  # noqa: BLE001 - told, in words
-                why = said(error) if not isinstance(error, Refused) else str(error)
-            words = shelf.description(place)
-            found.append({"name": name, "kind": kind, "description": words, "available": available, "why": why})
-        return {"plugins": found, "hermes": version()}
+                available = bool(make_plugin(finder.load(name)).is_available())
+            except Exception as error:  # noqa: BLE001 - reported in the response
+                why = error_text(error) if not isinstance(error, HostError) else str(error)
+            text = finder.description(folder)
+            plugins.append({"name": name, "kind": kind, "description": text, "available": available, "why": why})
+        return {"plugins": plugins, "hermes": version()}
 
-    def hello(self, asked: dict[str, Any]) -> dict[str, Any]:
-        name, home = asked["plugin"], asked["home"]
-        shelf = Shelf(Path(home))
-        self._module = shelf.module(name)
-        self.complaints.loggers = (self._module.__name__, name)
-        self._common = {"hermes_home": home, "agent_context": "primary", **asked["told"]}
-        plugin = made(self._module)
-        hooks = [hook for hook in HOOKS if brings(plugin, hook)]
+    def hello(self, request: dict[str, Any]) -> dict[str, Any]:
+        name, home = request["plugin"], request["home"]
+        finder = PluginFinder(Path(home))
+        self._module = finder.load(name)
+        self.failures.loggers = (self._module.__name__, name)
+        self._context = {"hermes_home": home, "agent_context": "primary", **request["told"]}
+        plugin = make_plugin(self._module)
+        hooks = [hook for hook in HOOKS if has_hook(plugin, hook)]
         schemas: list[Any] = [schema for schema in plugin.get_tool_schemas() or () if isinstance(schema, dict)]
         return {
             "hermes": version(),
-            "description": shelf.description(shelf.found()[name][1]),
+            "description": finder.description(finder.plugins()[name][1]),
             "available": bool(plugin.is_available()),
             "hooks": hooks,
             "tools": schemas,
         }
 
-    # What a plugin is told and asked ----------------------------------------------------------------------------------
+    # Requests to a plugin -------------------------------------------------------------------------------------------
 
-    def call(self, kind: str, asked: dict[str, Any]) -> dict[str, Any]:
-        """One hook of the session's instance. Says which sessions were let go in good order for it."""
-        session, hook = asked["session"], asked["hook"]
-        self.complaints.forget(kind)
-        seat, left = self._seat(kind, session, asked.get("opens", {}))
-        with seat.lock:
-            seat.used_at = time.monotonic()
-            args, named = tuple(asked.get("args", ())), dict(asked.get("named", {}))
+    def call(self, kind: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Call a hook of the session's instance. `left` lists sessions whose instances shut down properly meanwhile."""
+        session, hook = request["session"], request["hook"]
+        self.failures.clear(kind)
+        instance, closed = self._instance(kind, session, request.get("opens", {}))
+        with instance.lock:
+            instance.used_at = time.monotonic()
+            args, named = tuple(request.get("args", ())), dict(request.get("named", {}))
             if hook == "on_turn_start":
-                seat.turns += 1
-                args = (seat.turns, *args)
-            result = fitting(getattr(seat.plugin, hook), args, named) if brings(seat.plugin, hook) else None
-            if kind == TELLING:
-                self._settled(asked)
-        if asked.get("leaves"):
-            self._leave(session)
-        return {"value": result if isinstance(result, str) else None, "left": left}
+                instance.turns += 1
+                args = (instance.turns, *args)
+            has = has_hook(instance.plugin, hook)
+            result = call_supported(getattr(instance.plugin, hook), args, named) if has else None
+            if kind == DELIVERY:
+                self._wait_done(request)
+        if request.get("leaves"):
+            self._close(session)
+        return {"value": result if isinstance(result, str) else None, "left": closed}
 
-    def _settled(self, asked: dict[str, Any]) -> None:
-        """The threads that the call began have ended, and none has said that it failed."""
-        self.threads.rest(TELLING)
-        # Notes are mirrored on the side, and what goes wrong with that is mentioned by the way.
-        level = logging.DEBUG if asked["hook"] == "on_memory_write" else logging.WARNING
-        if complaint := self.complaints.of(TELLING, level):
-            raise ConnectionError(complaint[:TEXT_CHARS_MAX])
+    def _wait_done(self, request: dict[str, Any]) -> None:
+        """Wait for the threads that the call started. Raise if the plugin has logged a failure."""
+        self.threads.wait_idle(DELIVERY)
+        # Plugins log a failure to mirror a note at a low level.
+        level = logging.DEBUG if request["hook"] == "on_memory_write" else logging.WARNING
+        if failure := self.failures.first(DELIVERY, level):
+            raise ConnectionError(failure[:TEXT_CHARS_MAX])
 
-    def _seat(self, kind: str, session: str, opens: dict[str, Any]) -> tuple[Seat, list[str]]:
+    def _instance(self, kind: str, session: str, context: dict[str, Any]) -> tuple[SessionInstance, list[str]]:
         with self._lock:
-            seat = self._seats.get(session)
-            if seat is not None:
-                return seat, []
-            left = self._make_room()
-            seat = Seat(made(self._module))
-            self._begin(kind, seat, session, opens)
-            self._seats[session] = seat
-            return seat, left
+            instance = self._instances.get(session)
+            if instance is not None:
+                return instance, []
+            closed = self._evict_idle()
+            instance = SessionInstance(make_plugin(self._module))
+            self._start(kind, instance, session, context)
+            self._instances[session] = instance
+            return instance, closed
 
-    def _begin(self, kind: str, seat: Seat, session: str, opens: dict[str, Any]) -> None:
-        fitting(seat.plugin.initialize, (session,), {**self._common, **opens})
-        if not self.threads.rest(kind, STARTING_S_MAX):
-            self.threads.leave_alone(kind)
-        if complaint := self.complaints.of(kind, logging.WARNING):
-            # It would take everything from now on, and keep nothing.
+    def _start(self, kind: str, instance: SessionInstance, session: str, context: dict[str, Any]) -> None:
+        call_supported(instance.plugin.initialize, (session,), {**self._context, **context})
+        if not self.threads.wait_idle(kind, START_S_MAX):
+            self.threads.ignore(kind)
+        if failure := self.failures.first(kind, logging.WARNING):
+            # The instance would accept everything from now on, and store nothing.
             with contextlib.suppress(Exception):
-                seat.plugin.shutdown()
-            raise ConnectionError(complaint[:TEXT_CHARS_MAX])
+                instance.plugin.shutdown()
+            raise ConnectionError(failure[:TEXT_CHARS_MAX])
 
-    def _make_room(self) -> list[str]:
-        idle = sorted(self._seats, key=lambda session: self._seats[session].used_at)
-        gone = [session for session in idle[: max(len(self._seats) - SEATS_MAX + 1, 0)]]
-        return [session for session in gone if self._leave(session)]
+    def _evict_idle(self) -> list[str]:
+        idle = sorted(self._instances, key=lambda session: self._instances[session].used_at)
+        evicted = idle[: max(len(self._instances) - INSTANCES_MAX + 1, 0)]
+        return [session for session in evicted if self._close(session)]
 
-    def _leave(self, session: str) -> bool:
-        """Let an instance go; whether it went in good order, so that it holds nothing back."""
+    def _close(self, session: str) -> bool:
+        """Shut an instance down, and return whether it succeeded, so that nothing is left in its buffers."""
         with self._lock:
-            seat = self._seats.pop(session, None)
-        if seat is None:
+            instance = self._instances.pop(session, None)
+        if instance is None:
             return False
-        with seat.lock:
+        with instance.lock:
             try:
-                if brings(seat.plugin, "shutdown"):
-                    seat.plugin.shutdown()
+                if has_hook(instance.plugin, "shutdown"):
+                    instance.plugin.shutdown()
             except Exception:
                 logging.getLogger("bridge").exception("shutdown")
                 return False
-        return self.threads.rest(TELLING, STARTING_S_MAX)
+        return self.threads.wait_idle(DELIVERY, START_S_MAX)
 
     def end(self) -> dict[str, Any]:
-        """Every instance is let go; of which sessions that went well."""
-        return {"left": [session for session in list(self._seats) if self._leave(session)]}
+        """Shut all instances down, and return the sessions where that succeeded."""
+        return {"left": [session for session in list(self._instances) if self._close(session)]}
 
 
 def version() -> str:
@@ -446,31 +451,31 @@ def version() -> str:
     return ""
 
 
-# The wire -------------------------------------------------------------------------------------------------------------
+# The socket and the workers -------------------------------------------------------------------------------------------
 
 
-class Wire:
+class FramedSocket:
     def __init__(self, number: int) -> None:
         self._socket = socket.socket(fileno=number)
-        self._sending = threading.Lock()
+        self._send_lock = threading.Lock()
 
     def read(self) -> dict[str, Any] | None:
-        """The next request; None at the end."""
-        head = self._exactly(4)
+        """Read the next request; None at the end."""
+        head = self._read_exactly(4)
         if head is None:
             return None
         [size] = struct.unpack(">I", head)
-        body = self._exactly(size) if size <= FRAME_BYTES_MAX else None
+        body = self._read_exactly(size) if size <= FRAME_BYTES_MAX else None
         return json.loads(body) if body is not None else None
 
-    def send(self, answer: dict[str, Any]) -> None:
-        body = json.dumps(answer, default=str).encode("utf-8", "replace")
+    def send(self, response: dict[str, Any]) -> None:
+        body = json.dumps(response, default=str).encode("utf-8", "replace")
         if len(body) > FRAME_BYTES_MAX:
-            body = json.dumps({"id": answer["id"], "error": "the answer is too long", "kind": "failed"}).encode()
-        with self._sending:
+            body = json.dumps({"id": response["id"], "error": "the response is too large", "kind": "failed"}).encode()
+        with self._send_lock:
             self._socket.sendall(struct.pack(">I", len(body)) + body)
 
-    def _exactly(self, size: int) -> bytes | None:
+    def _read_exactly(self, size: int) -> bytes | None:
         parts: list[bytes] = []
         while size:
             part = self._socket.recv(min(size, 1 << 20))
@@ -481,82 +486,86 @@ class Wire:
         return b"".join(parts)
 
 
-class Worker(threading.Thread):
-    """Answers requests of one kind, one after another."""
+class RequestWorker(threading.Thread):
+    """Thread that handles the requests of one kind, one after another."""
 
-    def __init__(self, kind: str, wire: Wire, house: House) -> None:
+    def __init__(self, kind: str, connection: FramedSocket, host: PluginHost) -> None:
         super().__init__(name=kind, daemon=True)
-        self._kind, self._wire, self._house = kind, wire, house
+        self._kind, self._connection, self._host = kind, connection, host
         self.requests: queue.Queue[dict[str, Any]] = queue.Queue()
 
     def run(self) -> None:
-        self.begun_by = self._kind
+        self.started_by = self._kind
         while True:
-            asked = self.requests.get()
-            answer: dict[str, Any] = {"id": asked["id"]}
+            request = self.requests.get()
+            response: dict[str, Any] = {"id": request["id"]}
             try:
-                answer |= self._answer(asked)
+                response |= self._handle(request)
             except BaseException as error:
-                logging.getLogger("bridge").warning("%s", asked.get("hook", asked["op"]), exc_info=True)
-                answer |= {"error": text_of(error), "kind": kind_of(error)}
-            self._wire.send(answer)
-            if asked["op"] == "end":
+                logging.getLogger("bridge").warning("%s", request.get("hook", request["op"]), exc_info=True)
+                response |= {"error": message_of(error), "kind": kind_of(error)}
+            self._connection.send(response)
+            if request["op"] == "end":
                 os._exit(0)
 
-    def _answer(self, asked: dict[str, Any]) -> dict[str, Any]:
-        match asked["op"]:
+    def _handle(self, request: dict[str, Any]) -> dict[str, Any]:
+        match request["op"]:
             case "list":
-                return self._house.list(asked)
+                return self._host.list(request)
             case "hello":
-                return self._house.hello(asked)
+                return self._host.hello(request)
             case "end":
-                return self._house.end()
+                return self._host.end()
             case _:
-                return self._house.call(self._kind, asked)
+                return self._host.call(self._kind, request)
 
 
-def text_of(error: BaseException) -> str:
-    return str(error)[:TEXT_CHARS_MAX] if isinstance(error, Refused | ConnectionError) and str(error) else said(error)
+def message_of(error: BaseException) -> str:
+    return (
+        str(error)[:TEXT_CHARS_MAX]
+        if isinstance(error, HostError | ConnectionError) and str(error)
+        else error_text(error)
+    )
 
 
 def kind_of(error: BaseException) -> str:
-    """`refused` is about the plugin, `outage` passes by itself, `failed` may be anything."""
-    if isinstance(error, Refused):
+    """Classify an error: `refused` (the plugin can't be used), `outage` (temporary) or `failed` (unknown)."""
+    if isinstance(error, HostError):
         return "refused"
     kinds = [kind.__name__ for kind in type(error).__mro__]
-    return "outage" if any(_OUTAGE.search(kind) for kind in kinds) else "failed"
+    return "outage" if any(_OUTAGE_TYPE.search(kind) for kind in kinds) else "failed"
 
 
-def read_variables(home: Path) -> None:
-    """Hermes has its keys in a file of its home, and plugins look for them in the environment."""
+def load_dotenv(home: Path) -> None:
+    """Load the .env file of the home into the environment, where plugins look for keys."""
     with contextlib.suppress(OSError):
         for line in (home / ".env").read_text(encoding="utf-8-sig", errors="replace").splitlines():
             name, equals, value = line.strip().removeprefix("export ").partition("=")
             if equals and name.strip().isidentifier():
-                os.environ.setdefault(name.strip(), value.strip().strip("\"'"))  # noqa: TID251 - it is theirs
+                os.environ.setdefault(name.strip(), value.strip().strip("\"'"))  # noqa: TID251 - a separate process
 
 
 def main() -> None:
     if sys.platform == "linux":
-        # For a process that is too busy to see the end of its socket.
+        # In case the process is too busy to notice the end of its socket.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     os.dup2(2, 1)
-    house, wire = House(), Wire(int(sys.argv[1]))
+    host, connection = PluginHost(), FramedSocket(int(sys.argv[1]))
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger().addHandler(house.complaints)
-    for prefix in (BUNDLED, OTHERS):
+    logging.getLogger().addHandler(host.failures)
+    for prefix in (BUNDLED_PACKAGE, INSTALLED_PACKAGE):
         logging.getLogger(prefix).setLevel(logging.DEBUG)
     for handler in logging.getLogger().handlers:
-        if handler is not house.complaints:
+        if handler is not host.failures:
             handler.setLevel(logging.INFO)
-    read_variables(Path(os.environ.get("HERMES_HOME") or "."))  # noqa: TID251 - a program of its own
-    mark_threads()
-    workers = {kind: Worker(kind, wire, house) for kind in (TELLING, ASKING)}
+    load_dotenv(Path(os.environ.get("HERMES_HOME") or "."))  # noqa: TID251 - a separate process
+    track_threads()
+    workers = {kind: RequestWorker(kind, connection, host) for kind in (DELIVERY, QUERY)}
     for worker in workers.values():
         worker.start()
-    while (asked := wire.read()) is not None:
-        workers[ASKING if asked["op"] == "ask" else TELLING].requests.put(asked)
-    # Not an ordinary exit: the plugin's threads need not agree.
+    while (request := connection.read()) is not None:
+        workers[QUERY if request["op"] == "ask" else DELIVERY].requests.put(request)
+    # Not sys.exit, which would wait for the plugin's threads.
     os._exit(0)
 
 

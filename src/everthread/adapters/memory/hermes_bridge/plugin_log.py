@@ -1,4 +1,4 @@
-"""What a plugin prints and logs, in a file that does not grow beyond its bound."""
+"""Log file of a plugin's output, of bounded size."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 BYTES_MAX = 500_000
-"""Of each of two files, the one that is written and the one before it."""
-_PIECE = 65536
+"""Size at which the file is rotated. One old file is kept."""
+_CHUNK = 65536
 
 
 class PluginLog:
@@ -16,20 +16,20 @@ class PluginLog:
         self._path = path
 
     async def follow(self, stream: asyncio.StreamReader) -> None:
-        """Keep what comes until it ends. A disk that takes nothing more is no reason to let the plugin wait."""
-        while piece := await stream.read(_PIECE):
+        """Write the output until its end. A full disk must not block the plugin, so write errors are ignored."""
+        while chunk := await stream.read(_CHUNK):
             try:
-                self._keep(piece)
+                self._write(chunk)
             except OSError:
                 continue
 
-    def _keep(self, piece: bytes) -> None:
-        # It may have what people said in it.
+    def _write(self, chunk: bytes) -> None:
+        # Owner-only mode: the output may contain conversations.
         number = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             size = os.fstat(number).st_size
-            os.write(number, piece)
+            os.write(number, chunk)
         finally:
             os.close(number)
-        if size + len(piece) > BYTES_MAX:
+        if size + len(chunk) > BYTES_MAX:
             self._path.replace(self._path.with_suffix(".log.1"))

@@ -1,8 +1,8 @@
-"""Any memory plugin of Hermes Agent's as a memory, unmodified, in a process of its own for each person.
+"""Memory provider that runs an unmodified memory plugin of Hermes Agent, each user's in a child process.
 
-The plugin runs under the interpreter of an environment that has `hermes-agent`. It holds one session at a time, so
-each session has an instance of its own there; see `plugin_host.py` for that side, and
-docs/how-to/memory/hermes-plugins.md for what can't be promised of plugins that know no delivery keys and can't forget.
+The plugin runs under an interpreter that has `hermes-agent`. An instance of a plugin holds one session, so each session
+has its own; see `plugin_host.py`. docs/how-to/hermes-plugins.md says what can't be guaranteed, because plugins know no
+delivery keys and can't forget.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from everthread.adapters.memory.hermes_bridge.acknowledged import Ledger
-from everthread.adapters.memory.hermes_bridge.child_process import Failed
-from everthread.adapters.memory.hermes_bridge.codec import as_openai, recalled
-from everthread.adapters.memory.hermes_bridge.plugin_home import Homes, located
-from everthread.adapters.memory.hermes_bridge.user_plugin import Call, Person
+from everthread.adapters.memory.hermes_bridge.acknowledged import DeliveryLog
+from everthread.adapters.memory.hermes_bridge.child_process import PluginFailed
+from everthread.adapters.memory.hermes_bridge.codec import openai_message, recall_items
+from everthread.adapters.memory.hermes_bridge.plugin_home import PluginHomes, expand_path
+from everthread.adapters.memory.hermes_bridge.user_plugin import HookCall, UserPlugin
 from everthread.domain.errors import EverthreadError, Rejected, ToolFailed, Unavailable
 from everthread.domain.events import Delivery
 from everthread.domain.model import Message, SessionRef
 from everthread.ports.memory import Capability, MemoryProvider, RecallItem, Scorecard
 
 PREFIX = "hermes:"
-PEOPLE_MAX = 4
-"""Processes at once; whose was idle longest is ended for another."""
+USERS_MAX = 4
+"""Processes at once; the one idle longest is stopped for another user."""
 
 
 class HermesBridge(MemoryProvider):
@@ -32,7 +32,7 @@ class HermesBridge(MemoryProvider):
         self,
         plugin: str,
         *,
-        new_life: Callable[[], str] = lambda: uuid.uuid4().hex,  # noqa: TID251 - providers are made without such things
+        new_process_id: Callable[[], str] = lambda: uuid.uuid4().hex,  # noqa: TID251 - providers are made without a source of ids
     ) -> None:
         super().__init__()
         self.name = f"{PREFIX}{plugin}"
@@ -45,13 +45,13 @@ class HermesBridge(MemoryProvider):
             "end's, and of what was told nobody knows that number; it has to be deleted where the plugin keeps it",
         )
         self._plugin = plugin
-        self._new_life = new_life
+        self._new_process_id = new_process_id
         self._owner = ""
-        self._homes: Homes | None = None
+        self._homes: PluginHomes | None = None
         self._python = Path()
-        self._ledger: Ledger | None = None
-        self._people: dict[str, Person] = {}
-        self._told: dict[str, Any] = {}
+        self._deliveries: DeliveryLog | None = None
+        self._users: dict[str, UserPlugin] = {}
+        self._context: dict[str, Any] = {}
         self._hooks: frozenset[str] = frozenset()
         self._tools: tuple[Mapping[str, Any], ...] = ()
 
@@ -67,28 +67,28 @@ class HermesBridge(MemoryProvider):
         profile: str = "main",
         **settings: Any,
     ) -> None:
-        """Starts the plugin once, to see what it has. `owner` is the person whose plugin it is."""
+        """Start the owner's plugin, to learn its hooks and tools."""
         await self.shutdown()
         folder = Path(folder)
-        self._homes = Homes(folder, home, owner, for_each=people == "each", template=template)
-        self._python = located(python)
+        self._homes = PluginHomes(folder, home, owner, for_each=people == "each", template=template)
+        self._python = expand_path(python)
         self._owner = owner
-        self._told = {"agent_identity": profile, "agent_workspace": "everthread"}
-        self._ledger = Ledger(folder / "told.db")
-        greeting = await (await self._person(owner)).hello()
+        self._context = {"agent_identity": profile, "agent_workspace": "everthread"}
+        self._deliveries = DeliveryLog(folder / "told.db")
+        greeting = await (await self._user(owner)).greet()
         self._hooks, self._tools = frozenset(greeting.hooks), greeting.tools
 
     async def shutdown(self) -> None:
-        people, self._people = self._people, {}
-        ledger, self._ledger = self._ledger, None
+        people, self._users = self._users, {}
+        deliveries, self._deliveries = self._deliveries, None
         try:
-            for person in people.values():
-                await person.aclose()
+            for user in people.values():
+                await user.aclose()
         finally:
-            if ledger is not None:
-                ledger.close()
+            if deliveries is not None:
+                deliveries.close()
 
-    # What is told -----------------------------------------------------------------------------------------------------
+    # Log entries ------------------------------------------------------------------------------------------------------
 
     async def on_session_switch(
         self,
@@ -105,12 +105,14 @@ class HermesBridge(MemoryProvider):
             named["rewound"] = True
         if more.get("reason"):
             named["reason"] = more["reason"]
-        told = self._of(ref, "on_session_switch", ref.session_id, named=named, holds=bool(more.get("rewound")))
-        await self._tell(told, ref, delivery)
+        call = self._hook_call(
+            ref, "on_session_switch", ref.session_id, named=named, may_buffer=bool(more.get("rewound"))
+        )
+        await self._deliver(call, ref, delivery)
 
     async def sync_turn(self, user: str, assistant: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
-        named = {"session_id": ref.session_id, "messages": [as_openai(m) for m in more.get("messages", ())]}
-        await self._tell(self._of(ref, "sync_turn", user, assistant, named=named), ref, delivery)
+        named = {"session_id": ref.session_id, "messages": [openai_message(m) for m in more.get("messages", ())]}
+        await self._deliver(self._hook_call(ref, "sync_turn", user, assistant, named=named), ref, delivery)
 
     async def on_memory_write(
         self,
@@ -123,37 +125,37 @@ class HermesBridge(MemoryProvider):
         delivery: Delivery,
     ) -> None:
         named = {"metadata": {**metadata, "session_id": ref.session_id, "platform": ref.key.platform}}
-        await self._tell(self._of(ref, "on_memory_write", action, target, content, named=named), ref, delivery)
+        await self._deliver(
+            self._hook_call(ref, "on_memory_write", action, target, content, named=named), ref, delivery
+        )
 
     async def on_delegation(self, task: str, result: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
         named = {"child_session_id": str(more.get("child_session_id", ""))}
-        await self._tell(self._of(ref, "on_delegation", task, result, named=named), ref, delivery)
+        await self._deliver(self._hook_call(ref, "on_delegation", task, result, named=named), ref, delivery)
 
     async def on_session_end(
         self, messages: Sequence[Message], *, ref: SessionRef, delivery: Delivery, **more: Any
     ) -> None:
-        """The session's instance is let go as well: what it kept back is out then, and a session that goes on has
-        another.
-        """
-        told = self._of(ref, "on_session_end", [as_openai(m) for m in messages], leaves=True)
-        await self._tell(told, ref, delivery)
+        """End the session and shut its instance down, so that nothing stays buffered."""
+        call = self._hook_call(ref, "on_session_end", [openai_message(m) for m in messages], closes=True)
+        await self._deliver(call, ref, delivery)
 
-    # What is asked ----------------------------------------------------------------------------------------------------
+    # Queries ----------------------------------------------------------------------------------------------------------
 
     async def prefetch(self, query: str, *, ref: SessionRef, limit: int) -> Sequence[RecallItem]:
-        return recalled(await self._ask(ref, "prefetch", query, session_id=ref.session_id), limit)
+        return recall_items(await self._query(ref, "prefetch", query, session_id=ref.session_id), limit)
 
     async def queue_prefetch(self, query: str, *, ref: SessionRef) -> None:
-        await self._ask(ref, "queue_prefetch", query, session_id=ref.session_id)
+        await self._query(ref, "queue_prefetch", query, session_id=ref.session_id)
 
     async def on_turn_start(self, user: str, *, ref: SessionRef) -> None:
-        await self._ask(ref, "on_turn_start", user, platform=ref.key.platform)
+        await self._query(ref, "on_turn_start", user, platform=ref.key.platform)
 
     async def system_prompt_block(self, *, ref: SessionRef) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return await self._ask(ref, "system_prompt_block")
+        return await self._query(ref, "system_prompt_block")
 
     async def on_pre_compress(self, messages: Sequence[Message], *, ref: SessionRef) -> str:
-        return await self._ask(ref, "on_pre_compress", [as_openai(m) for m in messages])
+        return await self._query(ref, "on_pre_compress", [openai_message(m) for m in messages])
 
     def get_tool_schemas(self) -> Sequence[Mapping[str, Any]]:
         return self._tools
@@ -162,74 +164,74 @@ class HermesBridge(MemoryProvider):
         if name not in {str(schema.get("name", "")) for schema in self._tools}:
             raise LookupError(f"{self.name} has no tool {name!r}")
         try:
-            person = await self._person(ref.owner)
+            user = await self._user(ref.owner)
             named = {"session_id": ref.session_id}
-            return await person.ask(self._of(ref, "handle_tool_call", name, dict(args), named=named))
-        except (Failed, Rejected) as error:
+            return await user.query(self._hook_call(ref, "handle_tool_call", name, dict(args), named=named))
+        except (PluginFailed, Rejected) as error:
             raise ToolFailed(str(error)) from None
 
     async def health(self) -> str:
         try:
-            await (await self._person(self._owner)).hello()
+            await (await self._user(self._owner)).greet()
         except EverthreadError as error:
             return str(error)
         return "ok"
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    def _of(self, ref: SessionRef, hook: str, *args: Any, **more: Any) -> Call:
-        return Call(ref.session_id, hook, args, opens=_opens(ref), **more)
+    def _hook_call(self, ref: SessionRef, hook: str, *args: Any, **more: Any) -> HookCall:
+        return HookCall(ref.session_id, hook, args, context=_session_context(ref), **more)
 
-    async def _tell(self, call: Call, ref: SessionRef, delivery: Delivery) -> None:
-        person = await self._person(ref.owner)
-        # A hook that it lacks has nothing to tell, but a close also lets go.
-        if call.hook in self._hooks or call.leaves:
-            await person.tell(call, delivery)
+    async def _deliver(self, call: HookCall, ref: SessionRef, delivery: Delivery) -> None:
+        user = await self._user(ref.owner)
+        # A close shuts the instance down even if the plugin lacks the hook.
+        if call.hook in self._hooks or call.closes:
+            await user.deliver(call, delivery)
 
-    async def _ask(self, ref: SessionRef, hook: str, *args: Any, **named: Any) -> str:
-        if hook not in self._hooks or self._homes is None or not self._homes.has(ref.owner):
+    async def _query(self, ref: SessionRef, hook: str, *args: Any, **named: Any) -> str:
+        if hook not in self._hooks or self._homes is None or not self._homes.serves(ref.owner):
             return ""
-        person = await self._person(ref.owner)
+        user = await self._user(ref.owner)
         try:
-            return await person.ask(self._of(ref, hook, *args, named=named))
-        except Failed as error:
+            return await user.query(self._hook_call(ref, hook, *args, named=named))
+        except PluginFailed as error:
             raise Unavailable(self.name, str(error)) from None
 
-    async def _person(self, owner: str) -> Person:
-        if self._homes is None or self._ledger is None:
+    async def _user(self, owner: str) -> UserPlugin:
+        if self._homes is None or self._deliveries is None:
             raise Unavailable(self.name, "is shut down")
-        if not self._homes.has(owner):
+        if not self._homes.serves(owner):
             raise Rejected(
                 self.name,
-                f"is {self._owner}'s alone, since not every plugin keeps people apart; if this one does, set "
+                f"is {self._owner}'s alone, since not every plugin keeps users apart; if this one does, set "
                 'memory.hermes.people = "each"',
             )
-        if owner not in self._people:
-            await self._make_room()
-        if owner not in self._people:
-            self._people[owner] = Person(
+        if owner not in self._users:
+            await self._stop_idle()
+        if owner not in self._users:
+            self._users[owner] = UserPlugin(
                 self.name,
                 self._plugin,
                 self._python,
-                self._homes.of(owner),
-                self._ledger,
-                self._new_life,
-                {**self._told, "user_id": owner},
+                self._homes.prepare(owner),
+                self._deliveries,
+                self._new_process_id,
+                {**self._context, "user_id": owner},
             )
-        return self._people[owner]
+        return self._users[owner]
 
-    async def _make_room(self) -> None:
-        idle = sorted((o for o, p in self._people.items() if p.is_idle), key=lambda o: self._people[o].used_at)
-        for owner in idle[: max(len(self._people) - PEOPLE_MAX + 1, 0)]:
-            await self._people.pop(owner).aclose()
+    async def _stop_idle(self) -> None:
+        idle = sorted((o for o, p in self._users.items() if p.is_idle), key=lambda o: self._users[o].used_at)
+        for owner in idle[: max(len(self._users) - USERS_MAX + 1, 0)]:
+            await self._users.pop(owner).aclose()
 
 
-def _opens(ref: SessionRef) -> dict[str, Any]:
+def _session_context(ref: SessionRef) -> dict[str, Any]:
     key = ref.key
-    told = {
+    context = {
         "platform": key.platform,
         "chat_id": key.chat,
         "chat_type": key.chat_type.value,
         "gateway_session_key": str(key),
     }
-    return told | ({"thread_id": key.thread} if key.thread else {})
+    return context | ({"thread_id": key.thread} if key.thread else {})

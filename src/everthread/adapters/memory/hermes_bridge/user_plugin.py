@@ -1,7 +1,7 @@
-"""One person's plugin: its home, its process, and what it was told.
+"""One user's plugin: its process, its home, its deliveries.
 
-Everything that is told goes one after another. A process that does not answer is killed with all it has started; the
-next call starts another, after a pause that grows as long as they die.
+Deliveries are sent one at a time. A process that does not answer is killed; the next call starts another one, with an
+exponential backoff while they keep dying.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from everthread.adapters.memory.hermes_bridge.acknowledged import Ledger
-from everthread.adapters.memory.hermes_bridge.child_process import Answer, Child, Failed
-from everthread.adapters.memory.hermes_bridge.plugin_home import Place
+from everthread.adapters.memory.hermes_bridge.acknowledged import DeliveryLog
+from everthread.adapters.memory.hermes_bridge.child_process import PluginFailed, PluginProcess, PluginResponse
+from everthread.adapters.memory.hermes_bridge.plugin_home import PluginHome
 from everthread.concurrency import in_daemon_thread
 from everthread.domain.backoff import Backoff
 from everthread.domain.circuit_breaker import CircuitBreaker
@@ -23,30 +23,31 @@ from everthread.domain.errors import Rejected, StartOver, Unavailable
 from everthread.domain.events import Delivery
 
 START_S_MAX = 50.0
-TELL_S_MAX = 120.0
-ASK_S_MAX = 30.0
+DELIVER_S_MAX = 120.0
+QUERY_S_MAX = 30.0
 GRACE_S = 3.0
-"""Between the end of somebody's patience with a delivery and the end of the process."""
+"""Time between the cancellation of a delivery and the kill of the process."""
 ATTEMPTS_MAX = 8
-"""Errors of unknown kind, before an entry counts as one that the plugin will never take."""
-RESTART = Backoff(first_s=0.5, max_s=15.0)
+"""Attempts that fail for an unknown reason before an entry is rejected."""
+BACKOFF_S = 0.25
+BACKOFF_S_MAX = 15.0
 
 T = TypeVar("T")
 
 
-class Call(Struct, frozen=True):
-    """One call of a hook of a session's instance."""
+class HookCall(Struct, frozen=True):
+    """Call of a hook on the plugin's instance of a session."""
 
     session_id: str
     hook: str
     args: tuple[Any, ...] = ()
     named: dict[str, Any] = {}
-    opens: dict[str, Any] = {}
-    """What an instance is told when it is made for the session."""
-    leaves: bool = False
-    """The session's instance is let go afterwards, so that it keeps nothing back."""
-    holds: bool = True
-    """Whether the plugin may keep it back until then."""
+    context: dict[str, Any] = {}
+    """Arguments of `initialize` for a new instance."""
+    closes: bool = False
+    """Shut the instance down afterwards, so that nothing stays buffered."""
+    may_buffer: bool = True
+    """The plugin may buffer this entry until then."""
 
     def request(self) -> dict[str, Any]:
         return {
@@ -54,71 +55,72 @@ class Call(Struct, frozen=True):
             "hook": self.hook,
             "args": self.args,
             "named": self.named,
-            "opens": self.opens,
-            "leaves": self.leaves,
+            "opens": self.context,
+            "leaves": self.closes,
         }
 
 
-class Person:
+class UserPlugin:
     def __init__(
         self,
         provider: str,
         plugin: str,
         python: Path,
-        place: Place,
-        ledger: Ledger,
-        new_life: Callable[[], str],
-        told: Mapping[str, Any],
+        home: PluginHome,
+        deliveries: DeliveryLog,
+        new_process_id: Callable[[], str],
+        context: Mapping[str, Any],
     ) -> None:
         self._provider = provider
         self._plugin = plugin
         self._python = python
-        self._place = place
-        self._ledger = ledger
-        self._new_life = new_life
-        self._told = told
-        self._life = ""
-        self._child: Child | None = None
-        self._starting: asyncio.Future[Child] | None = None
-        self._order = asyncio.Lock()
-        self._in_flight: object = None
-        self._breaker = CircuitBreaker()
-        self._tells: set[asyncio.Future[None]] = set()
+        self._home = home
+        self._deliveries = deliveries
+        self._new_process_id = new_process_id
+        self._context = context
+        self._process_id = ""
+        self._child: PluginProcess | None = None
+        self._starting: asyncio.Future[PluginProcess] | None = None
+        self._delivery_lock = asyncio.Lock()
+        self._current: object = None
+        self._failures = 0
+        self._not_before = 0.0
+        self._deliveries_running: set[asyncio.Future[None]] = set()
         self._is_closed = False
-        self.greeting = Answer(0)
+        self.greeting = PluginResponse(0)
         self.used_at = 0.0
 
     @property
     def is_idle(self) -> bool:
-        return not self._tells
+        return not self._deliveries_running
 
-    async def hello(self) -> Answer:
-        """What the plugin has; its process is started for it."""
-        await self._running()
+    async def greet(self) -> PluginResponse:
+        """Start the process if necessary, and return what the plugin offers."""
+        await self._ready_process()
         return self.greeting
 
-    async def tell(self, call: Call, delivery: Delivery) -> None:
-        """Once, if the plugin is known to have taken it. Raises `StartOver`, `Unavailable` or `Rejected`.
+    async def deliver(self, call: HookCall, delivery: Delivery) -> None:
+        """Deliver an entry, unless the plugin has acknowledged it. Raises `StartOver`, `Unavailable` or `Rejected`.
 
-        Who stops waiting leaves it behind: it may still end well, and is not told twice then.
+        A cancelled delivery goes on for `GRACE_S`; if it succeeds, it is not repeated.
         """
-        task = asyncio.ensure_future(self._tell(call, delivery))
-        self._tells.add(task)
-        task.add_done_callback(self._tells.discard)
+        task = asyncio.ensure_future(self._deliver(call, delivery))
+        self._deliveries_running.add(task)
+        task.add_done_callback(self._deliveries_running.discard)
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
-            asyncio.get_running_loop().call_later(GRACE_S, self._give_up, delivery)
+            asyncio.get_running_loop().call_later(GRACE_S, self._kill_overdue, delivery)
             raise
 
-    async def ask(self, call: Call) -> str:
-        """What a hook answers, in text. Raises `Unavailable` or `Failed`."""
-        self._use()
-        child = await self._running()
-        answer = await child.ask("ask", call.request(), ASK_S_MAX)
-        await self._settle(answer.left, self._life)
-        return answer.value or ""
+    async def query(self, call: HookCall) -> str:
+        """Call a hook that returns text. Raises `Unavailable` or `PluginFailed`."""
+        self._touch()
+        child = await self._ready_process()
+        response = await child.request("ask", call.request(), QUERY_S_MAX)
+        await self._settle(response.left, self._process_id)
+        return response.value or ""
 
     async def aclose(self) -> None:
         self._is_closed = True
@@ -126,53 +128,55 @@ class Person:
             self._starting.cancel()
         child, self._child = self._child, None
         if child is not None:
-            await self._settle(await child.aclose(), self._life)
+            await self._settle(await child.aclose(), self._process_id)
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    async def _tell(self, call: Call, delivery: Delivery) -> None:
-        async with self._order:
-            self._use()
-            child = await self._running()
-            life, session_id = self._life, call.session_id
-            lost = await self._kept(lambda: self._ledger.lost(session_id, life))
+    async def _deliver(self, call: HookCall, delivery: Delivery) -> None:
+        async with self._delivery_lock:
+            self._touch()
+            child = await self._ready_process()
+            process_id, session_id = self._process_id, call.session_id
+            lost = await self._in_thread(lambda: self._deliveries.remove_lost(session_id, process_id))
             if lost is not None:
-                why = "the plugin's process has died, and perhaps with it what it held of this session"
-                raise StartOver(self._provider, why, seq=lost)
-            if await self._kept(lambda: self._ledger.is_told(delivery.key)):
+                reason = "the plugin's process died and may have lost entries of this session"
+                raise StartOver(self._provider, reason, seq=lost)
+            if await self._in_thread(lambda: self._deliveries.is_acknowledged(delivery.key)):
                 return
-            self._in_flight = delivery
+            self._current = delivery
             try:
-                answer = await child.ask("tell", call.request(), TELL_S_MAX)
-            except Failed as error:
-                raise self._failure(error, delivery) from None
+                response = await child.request("tell", call.request(), DELIVER_S_MAX)
+            except PluginFailed as error:
+                raise self._translate(error, delivery) from None
             finally:
-                self._in_flight = None
-            self._breaker = CircuitBreaker()
-            await self._kept(
-                lambda: self._ledger.add(delivery.key, session_id, delivery.seq, life if call.holds else "")
+                self._current = None
+            self._failures = 0
+            await self._in_thread(
+                lambda: self._deliveries.add(
+                    delivery.key, session_id, delivery.seq, process_id if call.may_buffer else ""
+                )
             )
-            await self._settle(answer.left if not call.leaves else (*answer.left, session_id), life)
+            await self._settle(response.left if not call.closes else (*response.left, session_id), process_id)
 
-    async def _settle(self, sessions: tuple[str, ...], life: str) -> None:
+    async def _settle(self, sessions: tuple[str, ...], process_id: str) -> None:
         for session_id in sessions:
-            await self._kept(lambda session_id=session_id: self._ledger.settle(session_id, life))
+            await self._in_thread(lambda session_id=session_id: self._deliveries.mark_safe(session_id, process_id))
 
-    async def _kept(self, act: Callable[[], T]) -> T:
-        async with self._ledger.lock:
+    async def _in_thread(self, act: Callable[[], T]) -> T:
+        async with self._deliveries.lock:
             return await in_daemon_thread(act, f"{self._provider}:ledger")
 
-    def _give_up(self, delivery: Delivery) -> None:
-        if self._in_flight is delivery and self._child is not None:
-            self._child.kill("no answer in time; its process was ended")
+    def _kill_overdue(self, delivery: Delivery) -> None:
+        if self._current is delivery and self._child is not None:
+            self._child.kill("no answer in time; its process was killed")
 
-    def _failure(self, error: Failed, delivery: Delivery) -> Exception:
+    def _translate(self, error: PluginFailed, delivery: Delivery) -> Exception:
         if error.kind == "refused" or (error.kind == "failed" and delivery.attempt >= ATTEMPTS_MAX):
             return Rejected(self._provider, str(error))
         return Unavailable(self._provider, str(error))
 
-    async def _running(self) -> Child:
-        """The process, started if there is none. Whoever stops waiting for that does not stop it."""
+    async def _ready_process(self) -> PluginProcess:
+        """Return the running process, started if necessary. Cancelling the caller does not cancel the start."""
         now = asyncio.get_running_loop().time()
         if self._is_closed:
             raise Unavailable(self._provider, "is shut down")
@@ -180,53 +184,55 @@ class Person:
             return self._child
         if self._starting is None:
             if self._child is not None:
-                await self._bury()
-            if (pause_s := self._breaker.open_until - now) > 0:
+                await self._discard()
+            if self._not_before > now:
+                pause_s = self._not_before - now
                 raise Unavailable(
                     self._provider,
-                    f"its process has ended, and is started again in {pause_s:.1f} s",
+                    f"its process has ended and restarts in {pause_s:.1f} s",
                     retry_after_s=pause_s,
                 )
             self._starting = asyncio.ensure_future(self._start())
-            self._starting.add_done_callback(self._started)
+            self._starting.add_done_callback(self._on_started)
         return await asyncio.shield(self._starting)
 
-    def _started(self, done: asyncio.Future[Child]) -> None:
+    def _on_started(self, done: asyncio.Future[PluginProcess]) -> None:
         self._starting = None
         if done.cancelled() or done.exception() is not None:
-            self._pause()
+            self._back_off()
 
-    async def _start(self) -> Child:
-        child = await Child.start(self._provider, self._python, self._place.home, self._place.log)
+    async def _start(self) -> PluginProcess:
+        child = await PluginProcess.start(self._provider, self._python, self._home.home, self._home.log)
         try:
-            asked = {"plugin": self._plugin, "home": str(self._place.home), "told": self._told}
-            greeting = await child.ask("hello", asked, START_S_MAX)
-        except Failed as error:
+            request = {"plugin": self._plugin, "home": str(self._home.home), "told": self._context}
+            greeting = await child.request("hello", request, START_S_MAX)
+        except PluginFailed as error:
             await child.aclose()
             raise Unavailable(self._provider, str(error)) from None
         except BaseException:
-            child.kill("was not wanted any more")
+            child.kill("the start was cancelled")
             await child.aclose()
             raise
         if not greeting.available:
             await child.aclose()
             raise Unavailable(
                 self._provider,
-                f"the plugin says that it is not set up; its settings belong into {self._place.settings} "
+                f"the plugin is not configured; its settings belong into {self._home.settings} "
                 f"(config.yaml and .env); then run: everthread memory bridge test {self._provider}",
             )
-        self._child, self._life, self.greeting = child, self._new_life(), greeting
+        self._child, self._process_id, self.greeting = child, self._new_process_id(), greeting
         return child
 
-    async def _bury(self) -> None:
+    async def _discard(self) -> None:
         child, self._child = self._child, None
         if child is not None:
-            self._pause()
+            self._back_off()
             await child.aclose()
 
-    def _pause(self) -> None:
-        delay_s = RESTART.delay_s(self._breaker.failures + 1)
-        self._breaker = self._breaker.after_failure(asyncio.get_running_loop().time(), delay_s)
+    def _back_off(self) -> None:
+        self._failures += 1
+        pause_s = min(BACKOFF_S * 2 ** min(self._failures, 20), BACKOFF_S_MAX)
+        self._not_before = asyncio.get_running_loop().time() + pause_s
 
-    def _use(self) -> None:
+    def _touch(self) -> None:
         self.used_at = asyncio.get_running_loop().time()

@@ -16,9 +16,9 @@ import pytest
 from tests.hermes_plugins import Diaries
 from tests.runtime import CLI, ME, TELEGRAM, House, opened, until
 
-from everthread.adapters.memory.hermes_bridge.acknowledged import KEPT_MAX, Ledger
-from everthread.adapters.memory.hermes_bridge.child_process import HUNG_UP_S_MAX, Child
-from everthread.adapters.memory.hermes_bridge.codec import recalled
+from everthread.adapters.memory.hermes_bridge.acknowledged import KEPT_MAX, DeliveryLog
+from everthread.adapters.memory.hermes_bridge.child_process import DISCONNECT_S_MAX, PluginProcess
+from everthread.adapters.memory.hermes_bridge.codec import recall_items
 from everthread.adapters.memory.hermes_bridge.plugin_log import BYTES_MAX, PluginLog
 from everthread.adapters.memory.hermes_bridge.provider import HermesBridge
 from everthread.domain.boundary import Branch, New, Resume
@@ -65,7 +65,7 @@ def close(found: HermesBridge, session: str = "s1", seq: int = 9) -> Awaitable[N
 
 def child_of(found: HermesBridge, owner: str = "ann") -> int:
     """The number of the process that a person's plugin runs in."""
-    child = found._people[owner]._child  # noqa: SLF001 - nobody else wants to know
+    child = found._users[owner]._child  # noqa: SLF001 - nobody else wants to know
     assert child is not None
     return child._process.pid  # noqa: SLF001
 
@@ -125,7 +125,7 @@ async def test_a_plugin_that_is_not_there_is_named_with_those_that_are(diaries: 
 
 async def test_a_plugin_that_is_not_set_up_says_where_its_settings_belong(diaries: Diaries) -> None:
     diaries.ways.set(unset=True)
-    with pytest.raises(Unavailable, match=r"not set up.*config.yaml and .env.*everthread memory bridge test"):
+    with pytest.raises(Unavailable, match=r"not configured.*config.yaml and .env.*everthread memory bridge test"):
         async with bridge(diaries):
             pass
 
@@ -216,7 +216,7 @@ async def test_each_person_has_a_process_and_a_home_and_there_are_not_too_many(d
     async with bridge(diaries) as found:
         for person in people:
             await say(found, f"I am {person}", f"s-{person}", owner=person)
-            assert len(found._people) <= 4  # noqa: SLF001
+            assert len(found._users) <= 4  # noqa: SLF001
         for person in people:
             items = await found.prefetch("am", ref=ref(f"s-{person}", person), limit=9)
             assert [item.text for item in items] == [f"I am {person} I see."]
@@ -292,10 +292,10 @@ async def test_a_process_that_closes_its_connection_and_lives_on_is_ended_at_onc
     python = tmp_path / "python"
     python.write_text(f"#!{sys.executable}\nimport os, sys, time\nos.close(int(sys.argv[2]))\ntime.sleep(300)\n")
     python.chmod(0o700)
-    child = await Child.start("hermes:diary", python, tmp_path, tmp_path / "log")
+    child = await PluginProcess.start("hermes:diary", python, tmp_path, tmp_path / "log")
     with pytest.raises(Unavailable, match="closed its connection"):
-        async with asyncio.timeout(HUNG_UP_S_MAX + 5):
-            await child.ask("hello", {}, 60.0)
+        async with asyncio.timeout(DISCONNECT_S_MAX + 5):
+            await child.request("hello", {}, 60.0)
     assert not child.is_alive
     await child.aclose()
 
@@ -342,7 +342,7 @@ async def test_recall_that_hangs_keeps_nobody_waiting_and_leaves_the_rest_alone(
 
 async def test_the_child_ends_with_its_parent(diaries: Diaries) -> None:
     async with bridge(diaries) as found:
-        child = found._people["ann"]._child  # noqa: SLF001
+        child = found._users["ann"]._child  # noqa: SLF001
         assert child is not None
         pid = child_of(found)
         assert child._writer is not None  # noqa: SLF001
@@ -425,18 +425,18 @@ async def test_two_people_at_once_never_mix(tmp_path: Path, diaries: Diaries) ->
 # What is written down, and what is read -------------------------------------------------------------------------------
 
 
-def test_the_ledger_keeps_some_of_each_session_and_no_more(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "told.db")
+def test_the_delivery_log_keeps_some_of_each_session_and_no_more(tmp_path: Path) -> None:
+    deliveries = DeliveryLog(tmp_path / "told.db")
     for seq in range(1, KEPT_MAX + 50):
-        ledger.add(f"k{seq}", "s1", seq, "life1")
-    assert ledger.is_told("k1")
-    ledger.settle("s1", "life1")
-    assert not ledger.is_told("k1")
-    assert ledger.is_told(f"k{KEPT_MAX + 49}")
-    assert ledger.lost("s1", "life2") is None
-    ledger.add("k900", "s1", 900, "life2")
-    assert (ledger.lost("s1", "life3"), ledger.is_told("k900")) == (900, False)
-    ledger.close()
+        deliveries.add(f"k{seq}", "s1", seq, "life1")
+    assert deliveries.is_acknowledged("k1")
+    deliveries.mark_safe("s1", "life1")
+    assert not deliveries.is_acknowledged("k1")
+    assert deliveries.is_acknowledged(f"k{KEPT_MAX + 49}")
+    assert deliveries.remove_lost("s1", "life2") is None
+    deliveries.add("k900", "s1", 900, "life2")
+    assert (deliveries.remove_lost("s1", "life3"), deliveries.is_acknowledged("k900")) == (900, False)
+    deliveries.close()
     assert (tmp_path / "told.db").stat().st_mode & 0o777 == 0o600
 
 
@@ -451,5 +451,5 @@ def test_the_ledger_keeps_some_of_each_session_and_no_more(tmp_path: Path) -> No
     ],
 )
 def test_a_block_of_text_is_read_as_single_memories(text: str, items: list[str]) -> None:
-    assert [item.text for item in recalled(text, 10)] == items
-    assert [item.text for item in recalled(text, 1)] == items[:1]
+    assert [item.text for item in recall_items(text, 10)] == items
+    assert [item.text for item in recall_items(text, 1)] == items[:1]

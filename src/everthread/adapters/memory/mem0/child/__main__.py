@@ -1,11 +1,11 @@
-"""The process in which Mem0's library runs: it takes requests from its parent as lines of JSON, and answers each.
+"""Run Mem0's library: read requests as lines of JSON from stdin, and write responses to stdout.
 
-Run as a file, by a Python that has mem0ai and faiss; it needs nothing of Everthread's but the files beside it. The
-first line says where memories are kept and which endpoints to use. It answers `{"ready": true}` or an `error`; then
+Run as a script by a Python that has mem0ai and faiss; it needs only the files beside it. The first line has the folder
+and the endpoints. The response is `{"ready": true}`, a `missing` package or an `error`. Then
 `{"id": 1, "do": "add", ...}` is answered by `{"id": 1, "found": ...}` or `{"id": 1, "error": ..., "kind": ...}`, in
-whatever order they are done. It ends with its stdin.
+the order of completion. The process ends with its stdin.
 
-Every person has a folder, and so an index, a history and an instance of Mem0 of their own.
+Each user has a folder with an index and a history, and an instance of Mem0.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 THREADS = 12
-PEOPLE_MAX = 32
-"""Instances that are kept; others are made again when they are asked for."""
+USERS_MAX = 32
+"""Instances in memory; others are made again on demand."""
 THRESHOLD = 0.05
 COLLECTION = "memories"
 _PR_SET_PDEATHSIG = 1
@@ -42,65 +42,65 @@ errors: Any = importlib.import_module("errors")
 
 
 def main() -> None:
-    _die_with_the_parent()
+    _die_with_parent()
     os.umask(0o077)
-    say = _stdout_for_us_alone()
-    told = json.loads(sys.stdin.readline() or "{}")
+    write_line = _claim_stdout()
+    settings = json.loads(sys.stdin.readline() or "{}")
     try:
-        people = People(told)
+        people = Mem0Users(settings)
     except ImportError as error:
-        say({"missing": error.name or "mem0"})
+        write_line({"missing": error.name or "mem0"})
         os._exit(1)
-    except Exception as error:  # noqa: BLE001 - told to the parent
-        say({"error": errors.in_words(error)})
+    except Exception as error:  # noqa: BLE001 - reported to the parent
+        write_line({"error": errors.message(error)})
         os._exit(1)
-    say({"ready": True})
+    write_line({"ready": True})
     threads = ThreadPoolExecutor(THREADS)
     for line in sys.stdin:
-        threads.submit(_answer, people, json.loads(line), say)
-    # Not an ordinary exit: that would wait for every request that hangs. Nothing is ever half written.
+        threads.submit(_respond, people, json.loads(line), write_line)
+    # Not sys.exit, which would wait for requests that hang. Writes are atomic, so none is left half done.
     os._exit(0)
 
 
-def _answer(people: People, request: Json, say: Callable[[Json], None]) -> None:
+def _respond(people: Mem0Users, request: Json, write_line: Callable[[Json], None]) -> None:
     number, do = request.pop("id"), request.pop("do")
     try:
-        say({"id": number, "found": getattr(people, f"do_{do}")(**request)})
-    except BaseException as error:  # noqa: BLE001 - the library raises whatever it likes; the parent is told
-        say({"id": number, "error": errors.in_words(error), "kind": errors.kind(error)})
+        write_line({"id": number, "found": getattr(people, f"do_{do}")(**request)})
+    except BaseException as error:  # noqa: BLE001 - the library raises anything; reported to the parent
+        write_line({"id": number, "error": errors.message(error), "kind": errors.kind(error)})
 
 
-class People:
-    def __init__(self, told: Json) -> None:
-        self._folder = Path(told["folder"])
+class Mem0Users:
+    def __init__(self, settings: Json) -> None:
+        self._folder = Path(settings["folder"])
         self._folder.mkdir(parents=True, exist_ok=True)
-        _leave_out_what_is_not_used(self._folder)
+        _disable_unused(self._folder)
         self._mem0: Any = importlib.import_module("mem0.memory.main")
         stores: Any = importlib.import_module("mem0.vector_stores.faiss")
         factory: Any = importlib.import_module("mem0.utils.factory")
-        stores.Shelf = vector_store.made_of(stores.FAISS, importlib.import_module("faiss"))
-        factory.VectorStoreFactory.provider_to_class["faiss"] = "mem0.vector_stores.faiss.Shelf"
-        self._endpoints = {name: told[name] for name in ("llm", "embedder")}
-        self._request_s: float = told["request_s"]
+        stores.DurableVectorStore = vector_store.store_class(stores.FAISS, importlib.import_module("faiss"))
+        factory.VectorStoreFactory.provider_to_class["faiss"] = "mem0.vector_stores.faiss.DurableVectorStore"
+        self._endpoints = {name: settings[name] for name in ("llm", "embedder")}
+        self._request_s: float = settings["request_s"]
         self._shared: tuple[Any, Any] | None = None
-        self._here: OrderedDict[str, Any] = OrderedDict()
-        self._making = threading.Lock()
-        self._writing = WeakValueDictionary[tuple[str, str], Any]()
-        # The first one imports what the endpoints need, which is slow.
+        self._instances: OrderedDict[str, Any] = OrderedDict()
+        self._lock = threading.Lock()
+        self._run_locks = WeakValueDictionary[tuple[str, str], Any]()
+        # The first instance imports the clients of the endpoints, which is slow.
         self._instance(str(self._folder / "none"), ":memory:")
 
     # Requests -------------------------------------------------------------------------------------------------------
 
     def do_add(self, person: str, run: str, messages: list[Json], metadata: Json, infer: bool) -> None:
-        memory = self._of(person)
+        memory = self._memory(person)
         once = {"run_id": run, "entry": metadata["entry"]}
-        with self._alone(person, run):
-            if memory.vector_store.holds(**once):
+        with self._run_lock(person, run):
+            if memory.vector_store.contains(**once):
                 return
             _begin(memory)
             memory.add(messages, user_id=person, run_id=run, metadata=metadata, infer=infer)
-            errors.refuse_what_was_missed()
-            # Once more under the lock of the files: somebody else may have been faster.
+            errors.raise_swallowed()
+            # Checked again under the file lock: another process may have added it meanwhile.
             memory.vector_store.commit(**once)
             if memory._entity_store is not None:  # noqa: SLF001
                 memory.entity_store.commit()
@@ -108,50 +108,52 @@ class People:
     def do_search(self, person: str, query: str, limit: int) -> list[Json]:
         if not self._is_known(person):
             return []
-        memory = self._of(person)
+        memory = self._memory(person)
         found = memory.search(query, filters={"user_id": person}, top_k=limit, threshold=THRESHOLD)["results"]
-        return [_shown(one) for one in found]
+        return [_memory_json(each) for each in found]
 
     def do_listed(self, person: str, limit: int, about: Json) -> list[Json]:
         if not self._is_known(person):
             return []
         filters = {"user_id": person, **about}
-        found = self._of(person).get_all(filters=filters, top_k=limit, show_expired=True)["results"]
-        return [_shown(one) for one in found]
+        found = self._memory(person).get_all(filters=filters, top_k=limit, show_expired=True)["results"]
+        return [_memory_json(each) for each in found]
 
     def do_remove(self, person: str, ids: list[str]) -> None:
         if self._is_known(person):
-            there = set(ids)
-            self._forget(person, lambda one, payload: one in there)
+            doomed = set(ids)
+            self._forget(person, lambda each, payload: each in doomed)
 
     def do_forget_run(self, person: str, run: str) -> None:
         if self._is_known(person):
-            # Somebody may have given up on a request that is still under way: it must not bring anything back.
-            with self._alone(person, run):
-                self._forget(person, lambda one, payload: payload.get("run_id") == run)
-            self._clean(person, "DELETE FROM messages WHERE session_scope = ?", f"run_id={run}&user_id={person}")
+            # Wait for requests that are still running, even if their caller gave up: they must not add anything later.
+            with self._run_lock(person, run):
+                self._forget(person, lambda each, payload: payload.get("run_id") == run)
+            self._execute(person, "DELETE FROM messages WHERE session_scope = ?", f"run_id={run}&user_id={person}")
 
     def do_forget_words(self, person: str, words: str, instead: str) -> None:
         if not self._is_known(person):
             return
-        with self._all_alone(person):
-            memory = self._of(person)
-            having = [one for one in memory.vector_store.list({}, sys.maxsize)[0] if words in one.payload["data"]]
+        with self._all_run_locks(person):
+            memory = self._memory(person)
+            containing = [
+                each for each in memory.vector_store.list({}, sys.maxsize)[0] if words in each.payload["data"]
+            ]
             _begin(memory)
-            for one in having:
-                left = one.payload["data"].replace(words, instead)
-                if left.strip() != instead:
-                    memory.update(one.id, text=left)
-            errors.refuse_what_was_missed()
+            for each in containing:
+                remaining = each.payload["data"].replace(words, instead)
+                if remaining.strip() != instead:
+                    memory.update(each.id, text=remaining)
+            errors.raise_swallowed()
             memory.vector_store.commit()
-            self._forget(person, lambda one, payload: words in payload["data"])
-            for one in having:
-                self._clean(person, "DELETE FROM history WHERE memory_id = ?", one.id)
-            self._clean(person, "DELETE FROM messages WHERE instr(content, ?)", words)
+            self._forget(person, lambda each, payload: words in payload["data"])
+            for each in containing:
+                self._execute(person, "DELETE FROM history WHERE memory_id = ?", each.id)
+            self._execute(person, "DELETE FROM messages WHERE instr(content, ?)", words)
 
     def do_forget_person(self, person: str) -> None:
-        with self._all_alone(person), self._making:
-            self._here.pop(person, None)
+        with self._all_run_locks(person), self._lock:
+            self._instances.pop(person, None)
             if (self._folder / person).exists():
                 shutil.rmtree(self._folder / person)
 
@@ -161,36 +163,36 @@ class People:
 
     # ----------------------------------------------------------------------------------------------------------------
 
-    def _alone(self, person: str, run: str) -> Any:
-        """One request that writes to a run at a time."""
-        with self._making:
-            return self._writing.setdefault((person, run), threading.Lock())
+    def _run_lock(self, person: str, run: str) -> Any:
+        """Return the lock that serializes writes to a run."""
+        with self._lock:
+            return self._run_locks.setdefault((person, run), threading.Lock())
 
     @contextlib.contextmanager
-    def _all_alone(self, person: str) -> Generator[None]:
+    def _all_run_locks(self, person: str) -> Generator[None]:
         with contextlib.ExitStack() as stack:
-            with self._making:
-                locks = [lock for (whose, _), lock in self._writing.items() if whose == person]
+            with self._lock:
+                locks = [lock for (whose, _), lock in self._run_locks.items() if whose == person]
             for lock in locks:
                 stack.enter_context(lock)
             yield
 
-    def _forget(self, person: str, goes: Callable[[str, Json], bool]) -> None:
-        """The memories, their history, and the entities that were found in them alone."""
-        memory = self._of(person)
-        ids = {one.id for one in memory.vector_store.list({}, sys.maxsize)[0] if goes(one.id, one.payload)}
+    def _forget(self, person: str, is_doomed: Callable[[str, Json], bool]) -> None:
+        """Remove memories, their history, and entities that occur in no other memory."""
+        memory = self._memory(person)
+        ids = {each.id for each in memory.vector_store.list({}, sys.maxsize)[0] if is_doomed(each.id, each.payload)}
         if not ids:
             return
         memory.vector_store.remove(ids)
-        for one in ids:
-            self._clean(person, "DELETE FROM history WHERE memory_id = ?", one)
+        for each in ids:
+            self._execute(person, "DELETE FROM history WHERE memory_id = ?", each)
         if (self._folder / person / f"{COLLECTION}_entities.json").exists():
             memory.entity_store.unlink(ids)
 
-    def _clean(self, person: str, statement: str, *values: str) -> None:
-        database = self._of(person).db
+    def _execute(self, person: str, statement: str, *values: str) -> None:
+        database = self._memory(person).db
         with database._lock:  # noqa: SLF001
-            # Else the words stay in the file's free pages.
+            # Otherwise the text stays in the file's free pages.
             database.connection.execute("PRAGMA secure_delete = ON")
             database.connection.execute(statement, values)
             database.connection.commit()
@@ -198,24 +200,28 @@ class People:
     def _is_known(self, person: str) -> bool:
         return (self._folder / person).is_dir()
 
-    def _of(self, person: str) -> Any:
-        with self._making:
-            if person not in self._here or not self._is_known(person):
-                place = self._folder / person
-                place.mkdir(exist_ok=True)
-                self._here[person] = self._instance(str(place), str(place / "history.db"))
-            self._here.move_to_end(person)
-            while len(self._here) > PEOPLE_MAX:
-                self._here.popitem(last=False)
-            return self._here[person]
+    def _memory(self, person: str) -> Any:
+        with self._lock:
+            if person not in self._instances or not self._is_known(person):
+                folder = self._folder / person
+                folder.mkdir(exist_ok=True)
+                self._instances[person] = self._instance(str(folder), str(folder / "history.db"))
+            self._instances.move_to_end(person)
+            while len(self._instances) > USERS_MAX:
+                self._instances.popitem(last=False)
+            return self._instances[person]
 
     def _instance(self, folder: str, history: str) -> Any:
         endpoints = {
             name: {
                 "provider": "openai",
-                "config": {"model": one["model"], "openai_base_url": one["url"], "api_key": one["key"] or "none"},
+                "config": {
+                    "model": each["model"],
+                    "openai_base_url": each["url"],
+                    "api_key": each["key"] or "none",
+                },
             }
-            for name, one in self._endpoints.items()
+            for name, each in self._endpoints.items()
         }
         files = {"path": folder, "collection_name": COLLECTION, "distance_strategy": "cosine"}
         memory = self._mem0.Memory.from_config(
@@ -226,26 +232,26 @@ class People:
         return memory
 
     def _share(self, memory: Any) -> None:
-        """One model and one embedder for everybody: each would make its own clients, and that takes longest."""
+        """Share one model and one embedder between all instances: making their clients is slow."""
         llm, embedder = self._shared = memory.llm, memory.embedding_model
-        for one in self._shared:
-            # Nothing is repeated here, and nothing waits for minutes: the journal has its own patience.
-            one.client = one.client.with_options(timeout=self._request_s, max_retries=0)
-        # Loaded when they are first named, and the first turn should not wait for it.
+        for each in self._shared:
+            # No retries here: the journal retries.
+            each.client = each.client.with_options(timeout=self._request_s, max_retries=0)
+        # Loaded lazily on first access; do it now, so that the first turn need not wait.
         _ = llm.client.chat.completions, embedder.client.embeddings
         utils: Any = importlib.import_module("mem0.memory.utils")
         errors.watch(llm, embedder, utils.remove_code_blocks)
-        self._mem0.LlmFactory, self._mem0.EmbedderFactory = _Same(llm), _Same(embedder)
+        self._mem0.LlmFactory, self._mem0.EmbedderFactory = _FixedFactory(llm), _FixedFactory(embedder)
 
 
-class _Same:
-    """A factory that has made its one thing already."""
+class _FixedFactory:
+    """A factory that always returns the same object."""
 
-    def __init__(self, made: Any) -> None:
-        self._made = made
+    def __init__(self, product: Any) -> None:
+        self._product = product
 
     def create(self, *_: Any) -> Any:
-        return self._made
+        return self._product
 
 
 def _begin(memory: Any) -> None:
@@ -255,43 +261,47 @@ def _begin(memory: Any) -> None:
         memory.entity_store.begin()
 
 
-def _shown(one: Json) -> Json:
-    return {"id": one["id"], "memory": one["memory"], "score": one.get("score"), "metadata": one.get("metadata")}
+def _memory_json(each: Json) -> Json:
+    return {
+        "id": each["id"],
+        "memory": each["memory"],
+        "score": each.get("score"),
+        "metadata": each.get("metadata"),
+    }
 
 
 # The process --------------------------------------------------------------------------------------------------------
 
 
-def _leave_out_what_is_not_used(folder: Path) -> None:
-    os.environ |= {"MEM0_TELEMETRY": "False", "MEM0_DIR": str(folder)}  # noqa: TID251 - this is a process of its own
-    # Two thirds of the time that Mem0 takes to start is spent on a database that is not used here, and on a library
-    # whose one purpose is to tell others of it.
+def _disable_unused(folder: Path) -> None:
+    os.environ |= {"MEM0_TELEMETRY": "False", "MEM0_DIR": str(folder)}  # noqa: TID251 - a separate process
+    # Two thirds of Mem0's start-up time are spent on a database client that is not used here, and on telemetry.
     for module, name in (("qdrant_client", "QdrantClient"), ("posthog", "Posthog")):
         stub: Any = types.ModuleType(module)
         setattr(stub, name, type(name, (), {}))
         sys.modules[module] = stub
 
 
-def _die_with_the_parent() -> None:
+def _die_with_parent() -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _stdout_for_us_alone() -> Callable[[Json], None]:
-    """A way to say a line; whatever the libraries print goes nowhere."""
-    out, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
-    talking = threading.Lock()
+def _claim_stdout() -> Callable[[Json], None]:
+    """Redirect the output of libraries to /dev/null, and return a function that writes a line to the real stdout."""
+    out, devnull = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, 1)
+    os.dup2(devnull, 2)
+    lock = threading.Lock()
     pipe = os.fdopen(out, "w", encoding="utf-8")
 
-    def say(line: Json) -> None:
-        # The parent may be gone.
-        with talking, contextlib.suppress(BrokenPipeError):
+    def write_line(line: Json) -> None:
+        # The parent may have exited.
+        with lock, contextlib.suppress(BrokenPipeError):
             pipe.write(json.dumps(line) + "\n")
             pipe.flush()
 
-    return say
+    return write_line
 
 
 if __name__ == "__main__":
