@@ -87,9 +87,8 @@ def test_what_is_wrong_with_a_plugin_is_said_with_what_to_do(home: Path, hermes:
     ways.set(unset=True)
     done = ran(home, "memory", "bridge", "test", "hermes:diary")
     assert done.returncode == 1
-    assert (
-        f"FAILED  starts: hermes:diary: the plugin is not configured; its settings belong into {hermes} "
-        in (done.stdout)
+    assert f"FAILED  starts: hermes:diary: the plugin is not configured; its settings belong into {hermes} " in (
+        done.stdout
     )
     ways.set(unset=False, in_thread=True, fail=1)
     steps = read(ran(home, "memory", "bridge", "test", "hermes:diary", "--json"))["steps"]

@@ -1,8 +1,8 @@
 """Memory provider that runs an unmodified memory plugin of Hermes Agent, each user's in a child process.
 
 The plugin runs under an interpreter that has `hermes-agent`. An instance of a plugin holds one session, so each session
-has its own; see `plugin_host.py`. docs/how-to/hermes-plugins.md says what can't be guaranteed, because plugins know no
-delivery keys and can't forget.
+has its own; see `plugin_host.py`. Plugins know no delivery keys and can't forget: docs/how-to/memory/hermes-plugins.md
+says what can't be guaranteed.
 """
 
 from __future__ import annotations

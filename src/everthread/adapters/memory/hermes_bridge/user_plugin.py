@@ -29,8 +29,7 @@ GRACE_S = 3.0
 """Time between the cancellation of a delivery and the kill of the process."""
 ATTEMPTS_MAX = 8
 """Attempts that fail for an unknown reason before an entry is rejected."""
-BACKOFF_S = 0.25
-BACKOFF_S_MAX = 15.0
+RESTART = Backoff(first_s=0.5, max_s=15.0)
 
 T = TypeVar("T")
 
@@ -83,8 +82,7 @@ class UserPlugin:
         self._starting: asyncio.Future[PluginProcess] | None = None
         self._delivery_lock = asyncio.Lock()
         self._current: object = None
-        self._failures = 0
-        self._not_before = 0.0
+        self._breaker = CircuitBreaker()
         self._deliveries_running: set[asyncio.Future[None]] = set()
         self._is_closed = False
         self.greeting = PluginResponse(0)
@@ -150,7 +148,7 @@ class UserPlugin:
                 raise self._translate(error, delivery) from None
             finally:
                 self._current = None
-            self._failures = 0
+            self._breaker = CircuitBreaker()
             await self._in_thread(
                 lambda: self._deliveries.add(
                     delivery.key, session_id, delivery.seq, process_id if call.may_buffer else ""
@@ -185,8 +183,7 @@ class UserPlugin:
         if self._starting is None:
             if self._child is not None:
                 await self._discard()
-            if self._not_before > now:
-                pause_s = self._not_before - now
+            if (pause_s := self._breaker.open_until - now) > 0:
                 raise Unavailable(
                     self._provider,
                     f"its process has ended and restarts in {pause_s:.1f} s",
@@ -230,9 +227,8 @@ class UserPlugin:
             await child.aclose()
 
     def _back_off(self) -> None:
-        self._failures += 1
-        pause_s = min(BACKOFF_S * 2 ** min(self._failures, 20), BACKOFF_S_MAX)
-        self._not_before = asyncio.get_running_loop().time() + pause_s
+        delay_s = RESTART.delay_s(self._breaker.failures + 1)
+        self._breaker = self._breaker.after_failure(asyncio.get_running_loop().time(), delay_s)
 
     def _touch(self) -> None:
         self.used_at = asyncio.get_running_loop().time()

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from everthread.adapters.memory.common.http import JsonHttpClient, ResourceNotFound, Sleep
 from everthread.adapters.memory.common.locks import KeyedLocks
 from everthread.adapters.memory.hindsight.codec import HindsightDocument
+from everthread.domain.backoff import Backoff
 from everthread.domain.errors import ProviderError, Rejected, Unavailable
 
 INGEST_S_MAX = 40.0
@@ -20,7 +21,7 @@ CHECK_S_MAX = 10.0
 PAGE_SIZE = 100
 PAGES_MAX = 10_000
 RECALL_TOKENS = 2_048
-_POLL_S, _POLL_S_MAX = 0.05, 2.0
+_POLL = Backoff(first_s=0.05, max_s=2.0, factor=1.5)
 _BATCH_TYPE = "batch_retain"
 _INGEST_TYPES = ("retain", _BATCH_TYPE)
 _NO_MODEL = "not_configured"
@@ -221,13 +222,12 @@ class HindsightClient:
         the document would exist after all.
         """
         now = asyncio.get_running_loop().time
-        deadline, pause_s = now() + INGEST_S_MAX, _POLL_S
+        deadline, delays = now() + INGEST_S_MAX, _POLL.delays()
         operations = await self._unfinished(bank, prefix, containing)
         while any(operation.is_running for operation in operations):
             if now() > deadline:
                 raise Unavailable(self._provider, "still ingesting what is to be forgotten", retry_after_s=5)
-            await self._sleep(pause_s)
-            pause_s = min(pause_s * 1.5, _POLL_S_MAX)
+            await self._sleep(next(delays))
             operations = await self._unfinished(bank, prefix, containing)
         # Batches go last: only they name their children.
         for operation in sorted(operations, key=lambda operation: operation.task_type == _BATCH_TYPE):
@@ -259,7 +259,7 @@ class HindsightClient:
     async def _wait_ingested(self, bank: str, operation: str) -> None:
         path = f"{_path(bank)}/operations/{operation}"
         now = asyncio.get_running_loop().time
-        deadline, pause_s, has_retried = now() + INGEST_S_MAX, _POLL_S, False
+        deadline, delays, has_retried = now() + INGEST_S_MAX, _POLL.delays(), False
         while (status := (await self._http.request("GET", path, into=_Operation)).status) != "completed":
             if status in ("failed", "cancelled"):
                 # Sending the document again would do nothing: the server knows that operation already.
@@ -269,8 +269,7 @@ class HindsightClient:
                 has_retried = True
             elif status == "not_found" or now() > deadline:
                 raise Unavailable(self._provider, f"the document is not ingested yet ({status[:20]})", retry_after_s=5)
-            await self._sleep(pause_s)
-            pause_s = min(pause_s * 1.5, _POLL_S_MAX)
+            await self._sleep(next(delays))
 
     async def _ingest_error(self, bank: str) -> ProviderError:
         """Tell a server that can ingest nothing at present from a document that it can never ingest."""

@@ -1,7 +1,7 @@
 """Hindsight as a memory provider: each owner has a bank, and each log entry is a document in it.
 
 A turn is the document `SESSION/0003`. Nothing is appended and no document holds a whole session, so neither a later
-session nor a partial write overwrites anything. Uses plain HTTP; docs/how-to/hindsight.md says why.
+session nor a partial write overwrites anything. Uses plain HTTP; docs/how-to/memory/hindsight.md says why.
 """
 
 from __future__ import annotations

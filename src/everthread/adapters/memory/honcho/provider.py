@@ -1,7 +1,7 @@
 """Honcho as a memory provider: each owner is a peer, and Honcho draws conclusions about them.
 
 A profile is a workspace, an owner and the agent that talks to them are two peers, a session is a session, the two sides
-of a turn are messages, and a note is a conclusion. Uses plain HTTP; docs/how-to/honcho.md says why.
+of a turn are messages, and a note is a conclusion. Uses plain HTTP; docs/how-to/memory/honcho.md says why.
 """
 
 from __future__ import annotations

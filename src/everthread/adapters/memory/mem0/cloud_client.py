@@ -18,6 +18,7 @@ from everthread.adapters.memory.common.encoding import encode_id, join_ids
 from everthread.adapters.memory.common.http import JsonHttpClient, ResourceNotFound, Sleep
 from everthread.adapters.memory.common.locks import KeyedLocks
 from everthread.adapters.memory.mem0.codec import Mem0Entry, Mem0Memory, duplicate_ids, matches
+from everthread.domain.backoff import Backoff
 from everthread.domain.errors import Rejected, Unavailable
 from everthread.domain.model import FORGOTTEN
 
@@ -26,7 +27,7 @@ PAGES_MAX = 10_000
 INGEST_S_MAX = 40.0
 """How long one delivery waits until the cloud has carried it out. The cloud goes on with it meanwhile."""
 FAILURES_MAX = 3
-_POLL_S, _POLL_S_MAX = 0.1, 2.0
+_POLL = Backoff(first_s=0.1, max_s=2.0)
 _DELETE_S_MAX = 20.0
 _SUCCEEDED, _FAILED = "SUCCEEDED", "FAILED"
 
@@ -131,7 +132,7 @@ class Mem0CloudClient:
     # ------------------------------------------------------------------------------------------------------------------
 
     async def _wait_succeeded(self, event_id: str, attempt: int) -> None:
-        pause_s, waited_s = _POLL_S, 0.0
+        delays, waited_s = _POLL.delays(), 0.0
         while event_id:
             status = (await self._http.request("GET", f"/v1/event/{encode_id(event_id)}/", into=_EventStatus)).status
             if status == _SUCCEEDED:
@@ -141,9 +142,8 @@ class Mem0CloudClient:
                 raise error(self._provider, "accepted an entry and could not carry it out")
             if waited_s >= INGEST_S_MAX:
                 raise Unavailable(self._provider, f"has not carried out an entry after {INGEST_S_MAX:g} s")
-            await self._sleep(pause_s)
+            await self._sleep(pause_s := next(delays))
             waited_s += pause_s
-            pause_s = min(pause_s * 2, _POLL_S_MAX)
 
     async def _remove_duplicates(self, memories: Sequence[Mem0Memory]) -> None:
         await self.remove("", duplicate_ids(memories))
@@ -156,8 +156,8 @@ class Mem0CloudClient:
                 await self._http.send("DELETE", "/v1/memories/", query=scope)
             elif waited_s >= _DELETE_S_MAX:
                 raise Unavailable(self._provider, f"a deletion is not done after {_DELETE_S_MAX:g} s", retry_after_s=30)
-            await self._sleep(_POLL_S)
-            waited_s += _POLL_S
+            await self._sleep(_POLL.first_s)
+            waited_s += _POLL.first_s
 
     async def _all(self, filters: dict[str, Any], **about: str | int) -> list[Mem0Memory]:
         """List memories, oldest first. The cloud filters by one metadata field; the others are compared here."""

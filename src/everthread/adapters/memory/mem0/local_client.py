@@ -2,7 +2,7 @@
 
 The library is slow to import, blocks its caller, and can hang. So it runs in a child process that exchanges lines of
 JSON with this one and is killed when it does not answer. Nothing is lost by that: see
-docs/adr/0039-mem0-in-a-child.md.
+docs/adr/0039-mem0-in-a-child-process.md.
 """
 
 from __future__ import annotations

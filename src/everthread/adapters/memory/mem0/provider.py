@@ -1,7 +1,8 @@
 """Mem0 as a memory provider: its library in a child process, or its cloud (mode `platform`).
 
 An owner is a user of Mem0, a session is a run. With `infer`, a model extracts facts from each turn. The metadata name
-the log entry, so a redelivered entry is stored once and a recalled memory leads back to it. See docs/how-to/mem0.md.
+the log entry, so a redelivered entry is stored once and a recalled memory leads back to it.
+See docs/how-to/memory/mem0.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """OpenViking as a memory provider: each owner is a user, a session is a session, and a close is a commit.
 
 The server extracts memories from committed messages in the background. A close counts as delivered only when that is
-done; until then the messages can be appended again. Uses plain HTTP; docs/how-to/openviking.md says why.
+done; until then the messages can be appended again. Uses plain HTTP; docs/how-to/memory/openviking.md says why.
 """
 
 from __future__ import annotations

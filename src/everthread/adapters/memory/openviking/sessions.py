@@ -33,12 +33,13 @@ from everthread.adapters.memory.openviking.codec import (
 )
 from everthread.adapters.memory.openviking.memory_files import MemoryFiles
 from everthread.adapters.memory.openviking.session_cache import SessionArchive, SessionCache, SessionState
+from everthread.domain.backoff import Backoff
 from everthread.domain.errors import Unavailable
 
 EXTRACT_S_MAX = 45.0
 """How long one delivery waits for the extraction of memories. The server goes on with it meanwhile."""
 ROUNDS_MAX = 1000
-_POLL_S, _POLL_S_MAX = 0.05, 1.0
+_POLL = Backoff(first_s=0.05, max_s=1.0, factor=1.5)
 
 
 class _QueueMessage(Struct, frozen=True):
@@ -227,7 +228,7 @@ class OpenVikingSessions:
     async def _wait_extracted(self, user: str, task: str) -> bool:
         """Wait for the end of a task, and return whether it succeeded."""
         now = asyncio.get_running_loop().time
-        deadline, pause_s = now() + EXTRACT_S_MAX, _POLL_S
+        deadline, delays = now() + EXTRACT_S_MAX, _POLL.delays()
         while (status := await self.api.task_status(user, task)) != "completed":
             if status in ("", "failed", "cancelled"):
                 return False
@@ -235,6 +236,5 @@ class OpenVikingSessions:
                 raise Unavailable(
                     self._provider, f"the extraction of memories is not done yet ({status[:20]})", retry_after_s=5
                 )
-            await self._sleep(pause_s)
-            pause_s = min(pause_s * 1.5, _POLL_S_MAX)
+            await self._sleep(next(delays))
         return True

@@ -2,7 +2,7 @@
 
 Document ids are derived from ours, so a redelivered entry is the same document. The service queues documents and can
 fail to ingest them later, so each close checks all documents of the session. Uses plain HTTP;
-docs/how-to/supermemory.md says why.
+docs/how-to/memory/supermemory.md says why.
 """
 
 from __future__ import annotations

@@ -304,7 +304,7 @@ async def test_a_plugin_that_crashes_is_started_again_after_a_pause(diaries: Dia
     async with bridge(diaries) as found:
         with pytest.raises(Unavailable, match=r"ended \(exit code 3\)"):
             await say(found, "crash")
-        with pytest.raises(Unavailable, match="started again in"):
+        with pytest.raises(Unavailable, match="restarts in"):
             await say(found, "two", "s2")
         await again(lambda: say(found, "two", "s2"))
     assert diaries.told("s2") == ["two I see."]
