@@ -211,7 +211,7 @@ def test_the_process_ends_with_its_input(tmp_path: Path) -> None:
 PARENT = """
 import asyncio, sys
 from pathlib import Path
-from everthread.adapters.models.local import LocalModel
+from everthread.adapters.models.local.client import LocalModel
 from tests.fake_local_model import WEIGHTS, PlainClient, a_request
 
 async def main():

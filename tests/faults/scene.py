@@ -235,7 +235,11 @@ class Scene:
 
     def told_to_wait(self) -> int:
         """How many sends had to be made again later, as the gateways tell it."""
-        return len(re.findall(r"too much at once; retrying in [0-9]+\.", (self.folder / "gateway.log").read_text()))
+        return len(
+            re.findall(
+                r"too (?:much at once|many requests); retrying in [0-9]+\.", (self.folder / "gateway.log").read_text()
+            )
+        )
 
     def logged(self, words: str) -> int:
         """How often the gateways have said that."""

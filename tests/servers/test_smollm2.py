@@ -85,7 +85,7 @@ async def test_an_answer_that_is_cancelled_does_not_hold_up_the_next(folder: Pat
 PARENT = """
 import asyncio, sys
 from pathlib import Path
-from everthread.adapters.models.local import LocalModel
+from everthread.adapters.models.local.client import LocalModel
 from tests.fake_local_model import PlainClient, a_request
 
 async def main():

@@ -11,10 +11,10 @@ from everthread.domain.errors import ModelError, ModelRefused, ModelUnauthorized
 
 CALL_S = 40.0
 CONNECT_S = 10.0
-ANSWER_BYTES_MAX = 1_000_000
+RESPONSE_BYTES_MAX = 1_000_000
 
 
-class _Answer(msgspec.Struct):
+class _TranscriptionResponse(msgspec.Struct):
     text: str
 
 
@@ -28,7 +28,7 @@ class OpenAICompatTranscriber:
         headers: Mapping[str, str] | None = None,
         call_s: float = CALL_S,
     ) -> None:
-        self._address = f"{base_url}/audio/transcriptions"
+        self._url = f"{base_url}/audio/transcriptions"
         self._model = model
         self._headers = {**(headers or {}), **({"Authorization": f"Bearer {key}"} if key else {})}
         self._call_s = call_s
@@ -38,19 +38,19 @@ class OpenAICompatTranscriber:
         form = aiohttp.FormData({"model": self._model, "response_format": "json"})
         form.add_field("file", audio, filename=name, content_type=mime or "application/octet-stream")
         try:
-            async with self._http().post(self._address, data=form, allow_redirects=False) as response:
-                status, answer = response.status, await response.content.read(ANSWER_BYTES_MAX)
-                while len(answer) < ANSWER_BYTES_MAX and (more := await response.content.readany()):
-                    answer += more
-        # What these say can name headers, and so the key.
+            async with self._http().post(self._url, data=form, allow_redirects=False) as response:
+                status, body = response.status, await response.content.read(RESPONSE_BYTES_MAX)
+                while len(body) < RESPONSE_BYTES_MAX and (more := await response.content.readany()):
+                    body += more
+        # The text of these errors can contain headers, and so the key: report the type only.
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise ModelUnavailable(f"it can't be reached ({type(error).__name__})") from None
         if status != 200:
-            raise _failure(status)
+            raise _error(status)
         try:
-            return msgspec.json.decode(answer, type=_Answer).text.strip()
+            return msgspec.json.decode(body, type=_TranscriptionResponse).text.strip()
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise ModelUnavailable("it answered nonsense") from None
+            raise ModelUnavailable("its response can't be read") from None
 
     async def aclose(self) -> None:
         session, self._session = self._session, None
@@ -67,7 +67,7 @@ class OpenAICompatTranscriber:
         return self._session
 
 
-def _failure(status: int) -> ModelError:
+def _error(status: int) -> ModelError:
     if status in (401, 403):
         return ModelUnauthorized(f"its key is not accepted ({status})")
     if status == 429 or status >= 500:

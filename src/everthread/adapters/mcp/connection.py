@@ -1,7 +1,4 @@
-"""What a server has to offer, or why it has nothing to offer now.
-
-One connection to an MCP server. The only module here that needs the SDK, and so the one that is imported late.
-"""
+"""One connection to an MCP server. The only module here that imports the SDK, and so imported late."""
 
 from __future__ import annotations
 
@@ -39,10 +36,10 @@ from mcp.types import (
 from mcp.types.methods import validate_server_result
 from pydantic import ValidationError
 
-from everthread.adapters.mcp.results import answer_of
-from everthread.adapters.mcp.stdio import MESSAGE_BYTES_MAX, Child
-from everthread.adapters.mcp.text import one_line, without
-from everthread.adapters.mcp.tool_list import Away, Listed, Listing
+from everthread.adapters.mcp.results import result_text
+from everthread.adapters.mcp.stdio import MESSAGE_BYTES_MAX, McpChildProcess
+from everthread.adapters.mcp.text import one_line, redact
+from everthread.adapters.mcp.tool_list import ListedTool, ServerUnavailable, ToolList
 from everthread.config.settings import McpServer
 from everthread.domain.errors import ToolFailed
 
@@ -59,10 +56,10 @@ _STEP_S = 1.0
 _STATUS_S = 0.5
 
 
-class Connection:
-    """From its opening to its end, in a task of its own: what anyio enters in a task must be left in that task.
+class McpConnection:
+    """A connection, run by its own task, because anyio's contexts must be entered and left in the same task.
 
-    It may be called from any task, by many at once. Once lost it stays lost; the next connection is another object.
+    It may be called from any task, concurrently. A lost connection is not reopened: make another one.
     """
 
     def __init__(
@@ -75,8 +72,8 @@ class Connection:
         on_change: Callable[[], None],
     ) -> None:
         self.lost = ""
-        """Why it is of no more use; empty while it is, or may come to be."""
-        self.listing: Listing | None = None
+        """Reason why the connection can't be used any more; empty while it is open or opening."""
+        self.listing: ToolList | None = None
         self._name = name
         self._server = server
         self._environ = environ
@@ -87,85 +84,85 @@ class Connection:
         self._opened = asyncio.Event()
         self._leave = asyncio.Event()
         self._scope = anyio.CancelScope()
-        too_late = f"no answer within {open_s:g} s"
-        self._timer = asyncio.get_running_loop().call_later(open_s, lambda: self._give_up(too_late + self._noise))
-        self._task = asyncio.ensure_future(self._live())
+        timed_out = f"no answer within {open_s:g} s"
+        self._timer = asyncio.get_running_loop().call_later(open_s, lambda: self._abort(timed_out + self._noise))
+        self._task = asyncio.ensure_future(self._run())
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         return self._task.done()
 
-    async def opened(self) -> Listing:
-        """Wait until it can be used, for no longer than `open_s`; raises `Away` if it can't."""
+    async def wait_opened(self) -> ToolList:
+        """Wait until the connection is open, at most `open_s`. Raises `ServerUnavailable`."""
         await self._opened.wait()
         if self.lost or self.listing is None:
-            raise Away(self.lost)
+            raise ServerUnavailable(self.lost)
         return self.listing
 
-    async def listed_again(self) -> Listing:
-        """The tools as they are now; raises `Away`."""
+    async def list_again(self) -> ToolList:
+        """Request the current tools. Raises `ServerUnavailable`."""
         try:
-            self.listing = await self._listed()
+            self.listing = await self._list_tools()
         except (MCPError, ValidationError, RuntimeError) as error:
-            raise Away(self._why(error)) from error
+            raise ServerUnavailable(self._reason(error)) from error
         return self.listing
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> str:
-        """The answer in words. Raises `ToolFailed`, or `Away` if the connection ends before the answer is here; whether
-        the server has done something by then is unknown, so a call is never sent twice.
+        """Call a tool and return its result as text. Raises `ToolFailed`, or `ServerUnavailable` if the connection
+        is lost. Whether the call took effect is unknown then, so it is never repeated.
         """
         request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=dict(arguments)))
         try:
-            # Not `call_tool`: it runs the patterns of a stranger's schema over the answer, here in the event loop.
+            # Not `call_tool`, which matches untrusted regular expressions of the schema in the event loop.
             result = await self._session.send_request(request, CallToolResult)
         except MCPError as error:
-            if await self._is_the_end(error):
-                raise Away(self.lost) from error
-            raise ToolFailed(self._why(error)) from error
+            if await self._is_lost_by(error):
+                raise ServerUnavailable(self.lost) from error
+            raise ToolFailed(self._reason(error)) from error
         except (ValidationError, RuntimeError, OSError, anyio.ClosedResourceError) as error:
-            raise ToolFailed(self._why(error)) from error
-        answer = answer_of(result)
+            raise ToolFailed(self._reason(error)) from error
+        text = result_text(result)
         if result.is_error:
-            raise ToolFailed(answer or "the tool failed without saying why")
-        return answer or "(nothing was returned)"
+            raise ToolFailed(text or "the tool failed without saying why")
+        return text or "(nothing was returned)"
 
     async def close(self) -> None:
-        """End it, and the child with it, within a bound."""
+        """Close the connection and stop the child process, within a time limit."""
         self._lose("closed")
         self._leave.set()
         if self.listing is None:
             self._scope.cancel()
-        for hurry, bound_s in ((None, CLOSE_S), (self._scope.cancel, _STEP_S), (self._task.cancel, _STEP_S)):
-            if hurry is not None:
-                hurry()
+        for escalate, bound_s in ((None, CLOSE_S), (self._scope.cancel, _STEP_S), (self._task.cancel, _STEP_S)):
+            if escalate is not None:
+                escalate()
             await asyncio.wait({self._task}, timeout=bound_s)
             if self._task.done():
                 return
-        log.warning("%s: the connection would not close", self._name)
+        log.warning("%s: the connection did not close", self._name)
 
-    async def _live(self) -> None:
+    async def _run(self) -> None:
         why = "closed"
         try:
             with self._scope:
                 async with self._streams() as (read, write):
                     self._left_out: list[str] = []
-                    dispatcher = _Forgiving(read, write, self._left_out)
+                    dispatcher = _TolerantDispatcher(read, write, self._left_out)
                     async with ClientSession(
-                        dispatcher=dispatcher, message_handler=self._heard, client_info=_client_info()
+                        dispatcher=dispatcher, message_handler=self._on_message, client_info=_client_info()
                     ) as self._session:
-                        await self._shake_hands()
-                        self.listing = await self._listed()
+                        await self._handshake()
+                        self.listing = await self._list_tools()
                         self._timer.cancel()
                         self._opened.set()
                         await self._leave.wait()
-        except Exception as error:  # noqa: BLE001 - a transport may raise anything, and a lost server is no crash
-            why = self._why(error)
+        except Exception as error:  # noqa: BLE001 - a transport may raise anything
+            why = self._reason(error)
             log.debug("%s: the connection has ended: %s", self._name, why)
         finally:
             self._lose(why)
 
-    async def _shake_hands(self) -> None:
-        """The handshake that servers of all ages know; those that gave it up say so."""
+    async def _handshake(self) -> None:
+        """Use the old handshake, which most servers know; servers without it report an unsupported version."""
         try:
             await self._session.initialize()
         except MCPError as error:
@@ -173,7 +170,7 @@ class Connection:
                 raise
             await self._session.discover()
 
-    async def _listed(self) -> Listing:
+    async def _list_tools(self) -> ToolList:
         found: dict[str, Tool] = {}
         self._left_out.clear()
         cursor = None
@@ -184,39 +181,39 @@ class Connection:
             cursor = page.next_cursor
             if not cursor or len(found) > TOOLS_MAX:
                 break
-        listed: list[Listed] = []
+        listed: list[ListedTool] = []
         for name, tool in sorted(found.items()):
             if len(msgspec.json.encode(tool.input_schema)) > SCHEMA_BYTES_MAX:
                 self._left_out.append(f"the schema of {one_line(name, 64)} is over {SCHEMA_BYTES_MAX // 1024} KB")
             else:
-                listed.append(_listed(tool))
+                listed.append(_listed_tool(tool))
         if cursor or len(listed) > TOOLS_MAX:
             self._left_out.append(f"no more than its first {min(len(listed), TOOLS_MAX):,} tools are taken")
-        return Listing(tuple(listed[:TOOLS_MAX]), tuple(self._left_out))
+        return ToolList(tuple(listed[:TOOLS_MAX]), tuple(self._left_out))
 
-    async def _heard(self, message: object) -> None:
+    async def _on_message(self, message: object) -> None:
         if isinstance(message, ToolListChangedNotification):
             self._on_change()
 
-    async def _is_the_end(self, error: MCPError) -> bool:
-        """Whether the connection is of no more use. By HTTP nothing else tells that the server has been restarted."""
+    async def _is_lost_by(self, error: MCPError) -> bool:
+        """Tell whether an error means that the connection is lost. Over HTTP, only this reveals a restarted server."""
         if self.lost:
             return True
-        if self._server.command or not self._is_refused(error):
+        if self._server.command or not self._is_session_error(error):
             return False
         if error.code == CONNECTION_CLOSED:
-            # If it has broken, what broke it says more than what the call was told.
+            # If the transport failed, its error is a better reason than that of the call.
             await asyncio.wait({self._task}, timeout=_STEP_S)
-        self._lose(self._why(error))
+        self._lose(self._reason(error))
         self._leave.set()
         return True
 
-    def _is_refused(self, error: MCPError) -> bool:
-        """Whether it is we that are not known any more, and not the call that is wrong."""
+    def _is_session_error(self, error: MCPError) -> bool:
+        """Tell whether the server rejects our session, rather than the call."""
         refused = error.code == INTERNAL_ERROR and self._status in (400, 404)
         return refused or error.code == CONNECTION_CLOSED or "session" in error.message.lower()
 
-    def _give_up(self, why: str) -> None:
+    def _abort(self, why: str) -> None:
         self._lose(why)
         self._scope.cancel()
 
@@ -237,19 +234,19 @@ class Connection:
 
     @asynccontextmanager
     async def _http_streams(self, headers: dict[str, str]) -> AsyncGenerator[tuple[Any, Any], None]:
-        async def look_at(response: httpx2.Response) -> None:
-            # A server may well refuse the stream of its own messages, which is asked for with GET.
+        async def inspect(response: httpx2.Response) -> None:
+            # A server may refuse GET, which opens the stream of its own messages.
             if response.request.method == "POST":
                 self._status = response.status_code
-            # The SDK has a bound for each event of a stream, and none for an answer in one piece.
+            # The SDK limits the size of events, but not of a JSON response.
             if response.headers.get("content-type", "").startswith("application/json"):
-                response.stream = _Bounded(cast("httpx2.AsyncByteStream", response.stream))
+                response.stream = _BoundedBody(cast("httpx2.AsyncByteStream", response.stream))
 
-        # A server may be silent for hours on the stream by which it tells of changes. Calls have their own bound.
+        # The stream of notifications may be silent for hours. Calls have their own time limit.
         timeout = httpx2.Timeout(HTTP_S, read=SILENT_S_MAX)
         headers = {"Accept-Encoding": "identity"} | headers
         async with (
-            httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [look_at]}) as client,
+            httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [inspect]}) as client,
             streamable_http_client(
                 self._server.url, http_client=client, max_sse_event_size=MESSAGE_BYTES_MAX
             ) as streams,
@@ -258,18 +255,18 @@ class Connection:
 
     @asynccontextmanager
     async def _child_streams(self) -> AsyncGenerator[tuple[Any, Any], None]:
-        """Not the SDK's: it reads lines of any length, and dies of a byte that is no UTF-8."""
-        child = await Child.spawned(self._server, self._environ, self._note_stderr)
+        """Replace the SDK's transport, which reads lines of any length and fails on invalid UTF-8."""
+        child = await McpChildProcess.spawn(self._server, self._environ, self._note_stderr)
         to_session, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         write, from_session = anyio.create_memory_object_stream[SessionMessage](0)
 
         async def receive() -> None:
             async with to_session:
-                while (line := await child.line()) is not None:
-                    message = self._parsed(line)
+                while (line := await child.read_line()) is not None:
+                    message = self._parse(line)
                     if message is not None:
                         await to_session.send(message)
-                self._lose(await self._last_words(child))
+                self._lose(await self._exit_reason(child))
                 self._leave.set()
 
         async def send() -> None:
@@ -291,7 +288,7 @@ class Connection:
             for stream in (to_session, read, write, from_session):
                 stream.close()
 
-    def _parsed(self, line: bytes) -> SessionMessage | None:
+    def _parse(self, line: bytes) -> SessionMessage | None:
         if not line.strip():
             return None
         text = line.decode(errors="replace")
@@ -308,21 +305,21 @@ class Connection:
             self._stderr = text
             log.debug("%s: %s", self._name, text)
 
-    async def _last_words(self, child: Child) -> str:
+    async def _exit_reason(self, child: McpChildProcess) -> str:
         if child.fault:
             return child.fault
         status = await child.exit_status(_STATUS_S)
         what = "it closed its output" if status is None else f"it exited with status {status}"
         return f"{what}: {self._stderr}" if self._stderr else what
 
-    # Words
+    # Messages
 
     def _clean(self, text: str) -> str:
-        """No key may be read in a line of ours, whatever a server says there."""
+        """Remove secrets from a text of the server, and put it on one line."""
         secrets = (*self._server.env.values(), *self._server.headers.values(), self._server.url)
-        return one_line(without(secrets, text[:10_000]))
+        return one_line(redact(secrets, text[:10_000]))
 
-    def _why(self, error: Exception) -> str:
+    def _reason(self, error: Exception) -> str:
         while isinstance(error, ExceptionGroup):
             error = cast("ExceptionGroup[Exception]", error).exceptions[0]
         match error:
@@ -342,8 +339,8 @@ class Connection:
                 return self._clean(str(error)) or type(error).__name__
 
 
-class _Bounded(httpx2.AsyncByteStream):
-    """The body of an answer, up to the bound of a message."""
+class _BoundedBody(httpx2.AsyncByteStream):
+    """Body of a response, limited to the size of a message."""
 
     def __init__(self, body: httpx2.AsyncByteStream) -> None:
         self._body = body
@@ -360,8 +357,8 @@ class _Bounded(httpx2.AsyncByteStream):
         await self._body.aclose()
 
 
-class _Forgiving(JSONRPCDispatcher[TransportContext]):
-    """Takes a tool that is not valid out of a list, where the session would refuse the whole list."""
+class _TolerantDispatcher(JSONRPCDispatcher[TransportContext]):
+    """Removes invalid tools from a list; the session would reject the whole list."""
 
     def __init__(self, read: Any, write: Any, left_out: list[str]) -> None:
         super().__init__(read, write)
@@ -379,7 +376,7 @@ class _Forgiving(JSONRPCDispatcher[TransportContext]):
     def _is_valid(self, tool: Any) -> bool:
         schema = cast("dict[str, Any]", tool).get("inputSchema") if isinstance(tool, dict) else None
         if isinstance(schema, dict):
-            # Left out by many, for tools that take nothing.
+            # Many servers omit it for tools without arguments.
             cast("dict[str, Any]", schema).setdefault("type", "object")
         try:
             validate_server_result("tools/list", "2025-11-25", {"tools": [tool]})
@@ -390,12 +387,12 @@ class _Forgiving(JSONRPCDispatcher[TransportContext]):
         return True
 
 
-def _listed(tool: Tool) -> Listed:
+def _listed_tool(tool: Tool) -> ListedTool:
     description = (tool.description or tool.title or "").strip()
     if len(description) > DESCRIPTION_CHARS_MAX:
         description = description[: DESCRIPTION_CHARS_MAX - 1] + "…"
     hints = tool.annotations
-    return Listed(
+    return ListedTool(
         tool.name,
         description,
         tool.input_schema,

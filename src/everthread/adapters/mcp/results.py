@@ -1,4 +1,4 @@
-"""The answer of a call, in words the model can read."""
+"""Results of tool calls as text for the model."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ from mcp.types import (
     TextResourceContents,
 )
 
-from everthread.adapters.mcp.text import cut_in_the_middle, one_line, size
+from everthread.adapters.mcp.text import format_size, one_line, shorten_middle
 
-ANSWER_CHARS_MAX = 100_000
+RESULT_CHARS_MAX = 100_000
 
 
-def answer_of(result: CallToolResult) -> str:
-    """Its texts; what is no text is described. Structured content only if there is no text to the same effect."""
-    parts = [_words(block) for block in result.content]
+def result_text(result: CallToolResult) -> str:
+    """Join the texts of a result, and describe other content. Structured content is used only if there is no text."""
+    parts = [_block_text(block) for block in result.content]
     if result.structured_content is not None and not any(isinstance(block, TextContent) for block in result.content):
         parts.append(msgspec.json.encode(result.structured_content).decode())
-    return cut_in_the_middle("\n".join(parts), ANSWER_CHARS_MAX)
+    return shorten_middle("\n".join(parts), RESULT_CHARS_MAX)
 
 
-def _words(block: ContentBlock) -> str:
+def _block_text(block: ContentBlock) -> str:
     match block:
         case TextContent():
             return block.text
         case ImageContent():
-            return f"[image: {_kind(block.mime_type)}, {size(_decoded(block.data))}]"
+            return f"[image: {_mime_type(block.mime_type)}, {format_size(_decoded_size(block.data))}]"
         case AudioContent():
-            return f"[audio: {_kind(block.mime_type)}, {size(_decoded(block.data))}]"
+            return f"[audio: {_mime_type(block.mime_type)}, {format_size(_decoded_size(block.data))}]"
         case ResourceLink():
-            extent = "" if block.size is None else f", {size(block.size)}"
-            return f"[resource {one_line(str(block.uri))}: {_kind(block.mime_type)}{extent}]"
+            extent = "" if block.size is None else f", {format_size(block.size)}"
+            return f"[resource {one_line(str(block.uri))}: {_mime_type(block.mime_type)}{extent}]"
         case EmbeddedResource():
-            return _resource(block.resource)
+            return _resource_text(block.resource)
 
 
-def _resource(resource: TextResourceContents | BlobResourceContents) -> str:
-    """A text is given in full: servers hand out files like this, and then it is the whole answer."""
-    label = f"resource {one_line(str(resource.uri))}: {_kind(resource.mime_type)}"
+def _resource_text(resource: TextResourceContents | BlobResourceContents) -> str:
+    """Include a text resource in full: servers return files in this form."""
+    label = f"resource {one_line(str(resource.uri))}: {_mime_type(resource.mime_type)}"
     if isinstance(resource, BlobResourceContents):
-        return f"[{label}, {size(_decoded(resource.blob))}]"
-    return f"[{label}, {size(len(resource.text.encode(errors='replace')))}]\n{resource.text}"
+        return f"[{label}, {format_size(_decoded_size(resource.blob))}]"
+    return f"[{label}, {format_size(len(resource.text.encode(errors='replace')))}]\n{resource.text}"
 
 
-def _kind(mime_type: str | None) -> str:
+def _mime_type(mime_type: str | None) -> str:
     return one_line(mime_type or "", 100) or "unknown type"
 
 
-def _decoded(base64: str) -> int:
+def _decoded_size(base64: str) -> int:
     return max(0, len(base64) * 3 // 4 - base64[-2:].count("="))

@@ -1,7 +1,7 @@
 """MCP servers as tools of the agent, through the official SDK (the extra `everthread[mcp]`).
 
-Each server is on its own: one that dies, hangs or can't be found has its line in `problems`, and holds nobody up. The
-SDK takes about a second to import. That is done by `start`, in a thread, and only if a server is configured.
+Servers are independent: one that dies, hangs or is missing has a line in `problems`, and delays no other. The SDK takes
+about a second to import; `start` does that in a thread, and only if a server is configured.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from everthread.adapters.mcp.server import Server
-from everthread.adapters.mcp.tool_list import Listed
+from everthread.adapters.mcp.server import McpServerClient
+from everthread.adapters.mcp.tool_list import ListedTool
 from everthread.adapters.mcp.tool_names import exposed_names
 from everthread.concurrency import in_daemon_thread
 from everthread.config.settings import McpServer
@@ -22,41 +22,43 @@ from everthread.ports.model import ToolSchema
 from everthread.ports.tools import Tool, ToolUse
 
 if TYPE_CHECKING:
-    from everthread.adapters.mcp.connection import Connection
+    from everthread.adapters.mcp.connection import McpConnection
 
 START_S_MAX = 20.0
 IMPORT_S_MAX = 60.0
 EXTRA_MISSING = "MCP servers need the extra: pip install 'everthread[mcp]'"
-_LATER_S = 5.0
+_GRACE_S = 5.0
 
 __all__ = ["McpServer", "McpServers"]
 
 
 class McpServers:
-    """The servers of one process. `start` it once, and `aclose` it in the same event loop.
+    """The servers of one process. Call `start` once, and `aclose` in the same event loop.
 
-    The tools stay as they are, even if their server is away, until `refresh`: a prompt that was begun with them stays
-    the same. `changed` says when that would bring others.
+    The tools change only in `refresh`, even if their server is unavailable, so that the prompt prefix stays the same.
+    `changed` tells when a refresh is worthwhile.
     """
 
     def __init__(self, servers: Mapping[str, McpServer], clock: Clock, *, environ: Mapping[str, str]) -> None:
-        """`environ` is that of this process; a child gets a few harmless names of it, and what is configured for it."""
+        """`environ` is the environment of this process; a child gets a few harmless variables of it."""
         self._configured = {name: servers[name] for name in sorted(servers) if not servers[name].disabled}
         self._clock = clock
         self._environ = environ
-        self._servers: list[Server] = []
+        self._servers: list[McpServerClient] = []
         self._unusable: dict[str, str] = {}
         self._tools: tuple[Tool, ...] = ()
         self._closed = False
 
     async def start(self, timeout_s: float = START_S_MAX) -> None:
-        """Connect to all of them at once, to each for no longer than this. Raises nothing: see `problems`."""
-        self._unusable = {name: wrong for name, server in self._configured.items() if (wrong := _wrong(server))}
+        """Connect to all servers concurrently, each within `timeout_s`. Raises nothing: see `problems`."""
+        self._unusable = {
+            name: problem for name, server in self._configured.items() if (problem := _config_problem(server))
+        }
         usable = {name: server for name, server in self._configured.items() if name not in self._unusable}
         if not usable:
             return
         try:
-            kind: type[Connection] = await asyncio.wait_for(
+            connection_type: type[McpConnection] = await asyncio.wait_for(
                 in_daemon_thread(_connection_type, "mcp:import"), IMPORT_S_MAX
             )
         except ImportError:
@@ -65,32 +67,31 @@ class McpServers:
         except TimeoutError:
             self._unusable |= dict.fromkeys(usable, f"the MCP SDK was not loaded within {IMPORT_S_MAX:g} s")
             return
-        # Without any handler, Python would write what the SDK warns of to the terminal.
+        # Without a handler, Python would print the SDK's warnings to the terminal.
         logging.getLogger("mcp").addHandler(logging.NullHandler())
         if self._closed:
             return
-        self._servers = [self._server(name, server, kind) for name, server in usable.items()]
+        self._servers = [self._server(name, server, connection_type) for name, server in usable.items()]
         await self.refresh(timeout_s)
 
     def tools(self) -> tuple[Tool, ...]:
-        """By server, then by name."""
+        """Return the tools, sorted by server and name."""
         return self._tools
 
     def problems(self) -> dict[str, str]:
-        """One line for each server that can't be used, or not all of it."""
-        found = self._unusable | {server.name: server.problem for server in self._servers if server.problem}
-        return {name: found[name] for name in sorted(found)}
+        """Return a line for each server that can't be used, completely or in part."""
+        problems = self._unusable | {server.name: server.problem for server in self._servers if server.problem}
+        return {name: problems[name] for name in sorted(problems)}
 
     @property
     def changed(self) -> bool:
-        """Whether `refresh` may bring other tools: of a server that has changed, or that may be tried again."""
+        """True if `refresh` may change the tools of a server."""
         return any(server.changed for server in self._servers)
 
     async def refresh(self, timeout_s: float = START_S_MAX, *, open_s: float | None = None) -> bool:
-        """Ask the servers that have changed, try again those that are away; whether `tools` are others now.
+        """Update changed servers and reconnect unavailable ones. Return whether `tools` changed.
 
-        It is done after `timeout_s`. A server that needs `open_s` to start goes on starting meanwhile, and has
-        `changed` once it is there.
+        Returns within `timeout_s`. A server may take up to `open_s` to start in the background; then `changed` is true.
         """
         bound_s = timeout_s if open_s is None else open_s
         await asyncio.gather(*(server.refresh(timeout_s, bound_s) for server in self._servers))
@@ -101,25 +102,25 @@ class McpServers:
         return before != [tool.schema for tool in self._tools]
 
     async def aclose(self) -> None:
-        """End every connection and every child, within a few seconds."""
+        """Close every connection and child process, within a few seconds."""
         self._closed = True
         await asyncio.gather(*(server.close() for server in self._servers))
 
-    def _server(self, name: str, settings: McpServer, kind: type[Connection]) -> Server:
-        def connect(open_s: float, on_change: Callable[[], None]) -> Connection:
-            return kind(name, settings, self._environ, open_s=open_s, on_change=on_change)
+    def _server(self, name: str, settings: McpServer, connection_type: type[McpConnection]) -> McpServerClient:
+        def connect(open_s: float, on_change: Callable[[], None]) -> McpConnection:
+            return connection_type(name, settings, self._environ, open_s=open_s, on_change=on_change)
 
-        return Server(name, settings, self._clock, connect)
-
-
-def _connection_type() -> type[Connection]:
-    from everthread.adapters.mcp.connection import Connection  # noqa: PLC0415 - it imports the SDK
-
-    return Connection
+        return McpServerClient(name, settings, self._clock, connect)
 
 
-def _wrong(server: McpServer) -> str:
-    """What makes it unusable as it is configured."""
+def _connection_type() -> type[McpConnection]:
+    from everthread.adapters.mcp.connection import McpConnection  # noqa: PLC0415 - imports the SDK
+
+    return McpConnection
+
+
+def _config_problem(server: McpServer) -> str:
+    """Return what is wrong with the configuration of a server."""
     if bool(server.command) == bool(server.url):
         return "it needs either a command or a url"
     try:
@@ -133,7 +134,7 @@ def _wrong(server: McpServer) -> str:
     )
 
 
-def _tool(name: str, server: Server, listed: Listed) -> Tool:
+def _tool(name: str, server: McpServerClient, listed: ListedTool) -> Tool:
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
         return await server.call(listed.name, arguments)
 
@@ -142,6 +143,6 @@ def _tool(name: str, server: Server, listed: Listed) -> Tool:
         run,
         parallel=listed.read_only or listed.idempotent,
         dangerous=not (server.settings.trust or listed.read_only),
-        # To connect again and to call have a bound each; those say who has not answered.
-        timeout_s=2 * server.settings.timeout_s + _LATER_S,
+        # Reconnecting and calling have a limit each, whose messages name the server: let them expire first.
+        timeout_s=2 * server.settings.timeout_s + _GRACE_S,
     )

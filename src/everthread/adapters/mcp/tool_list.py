@@ -1,4 +1,4 @@
-"""What a server has to offer, or why it has nothing to offer now."""
+"""Tools that a server offers, and the error for a server that is unavailable."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from msgspec import Struct
 
 
-class Away(Exception):
-    """The server can't be reached; says why, on one line."""
+class ServerUnavailable(Exception):
+    """The server can't be used; the message is the reason, on one line."""
 
 
-class Listed(Struct, frozen=True):
-    """A tool as its server lists it, within our bounds."""
+class ListedTool(Struct, frozen=True):
+    """A tool as its server lists it, within our limits."""
 
     name: str
     description: str
@@ -22,8 +22,8 @@ class Listed(Struct, frozen=True):
     idempotent: bool
 
 
-class Listing(Struct, frozen=True):
-    tools: tuple[Listed, ...]
-    """By name."""
+class ToolList(Struct, frozen=True):
+    tools: tuple[ListedTool, ...]
+    """Sorted by name."""
     left_out: tuple[str, ...]
-    """Why some are not among them."""
+    """Reasons why some tools are left out."""

@@ -1,4 +1,4 @@
-"""What a model may call a server's tool: the reduced name, unique among all of them."""
+"""Names of MCP tools for the model: valid, and unique among all servers."""
 
 from __future__ import annotations
 
@@ -8,31 +8,30 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 NAME_CHARS_MAX = 64
-_MARK_CHARS = 8
-_NOT_ALLOWED = re.compile(r"[^A-Za-z0-9_-]")
+_SUFFIX_CHARS = 8
+_INVALID = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def exposed_names(tools: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """The name of each (server, tool). One that is too long, or that several would have, ends in a mark made from its
-    full name.
+    """Name each (server, tool). A name that is too long or ambiguous ends in a hash of the full name.
 
-    All of those several: a name that was approved or is in a prompt never comes to mean the tool of another server,
-    whichever of them is there first. The same tools have the same names in every process.
+    All tools that share a name get the hash, so an approved name or one in a prompt never comes to mean the tool of
+    another server. The same tools have the same names in every process.
     """
-    full = {tool: "__".join(("mcp", *(_NOT_ALLOWED.sub("_", part) for part in tool))) for tool in tools}
-    names = {tool: name if len(name) <= NAME_CHARS_MAX else _marked(tool, name) for tool, name in full.items()}
-    # Again, because a mark may make it the name that somebody has chosen.
-    while clashing := _clashing(names, full):
-        names |= {tool: _marked(tool, full[tool]) for tool in clashing}
+    full = {tool: "__".join(("mcp", *(_INVALID.sub("_", part) for part in tool))) for tool in tools}
+    names = {tool: name if len(name) <= NAME_CHARS_MAX else _with_suffix(tool, name) for tool, name in full.items()}
+    # Repeated, because a name with a suffix may equal the name of another tool.
+    while ambiguous := _ambiguous(names, full):
+        names |= {tool: _with_suffix(tool, full[tool]) for tool in ambiguous}
     return names
 
 
-def _clashing(names: Mapping[tuple[str, str], str], full: Mapping[tuple[str, str], str]) -> list[tuple[str, str]]:
-    """Those without a mark whose name is not theirs alone."""
-    having = Counter(names.values())
-    return [tool for tool, name in names.items() if having[name] > 1 and name == full[tool]]
+def _ambiguous(names: Mapping[tuple[str, str], str], full: Mapping[tuple[str, str], str]) -> list[tuple[str, str]]:
+    """Return the tools without a suffix whose name is not unique."""
+    uses = Counter(names.values())
+    return [tool for tool, name in names.items() if uses[name] > 1 and name == full[tool]]
 
 
-def _marked(tool: tuple[str, str], name: str) -> str:
-    mark = hashlib.sha256("\0".join(tool).encode(errors="surrogatepass")).hexdigest()[:_MARK_CHARS]
-    return f"{name[: NAME_CHARS_MAX - _MARK_CHARS - 1]}_{mark}"
+def _with_suffix(tool: tuple[str, str], name: str) -> str:
+    suffix = hashlib.sha256("\0".join(tool).encode(errors="surrogatepass")).hexdigest()[:_SUFFIX_CHARS]
+    return f"{name[: NAME_CHARS_MAX - _SUFFIX_CHARS - 1]}_{suffix}"

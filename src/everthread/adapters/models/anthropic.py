@@ -1,4 +1,4 @@
-"""Anthropic's Messages."""
+"""Client of Anthropic's Messages API."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from contextlib import aclosing
 import msgspec
 from msgspec import Struct, field
 
-from everthread.adapters.models.http import CONNECT_S_MAX, IDLE_S_MAX, NO_TEXT, ErrorObject, Event, Wire
-from everthread.adapters.models.sse import Halves, joined, joined_up
-from everthread.adapters.models.tool_calls import is_object, told_apart, valid_name
+from everthread.adapters.models.http import CONNECT_S_MAX, IDLE_S_MAX, NO_TEXT, ErrorObject, SseEvent, StreamingClient
+from everthread.adapters.models.sse import SurrogateJoiner, join_surrogates, merge_deltas
+from everthread.adapters.models.tool_calls import is_object, runnable_calls, valid_name
 from everthread.domain.errors import ModelUnavailable
 from everthread.domain.model import Message, Role, Thought, ToolCall, whole
 from everthread.ports.model import Answer, Delta, Finish, Prompt, Request, ToolSchema, Traits, Usage
@@ -26,7 +26,7 @@ _FINISH = {
 _JSON = msgspec.json.Encoder(enc_hook=dict)
 
 
-# --- What is sent --------------------------------------------------------------------------------------------------
+# Requests -----------------------------------------------------------------------------------------------------------
 
 
 class _Text(msgspec.Struct, omit_defaults=True, tag="text"):
@@ -34,14 +34,14 @@ class _Text(msgspec.Struct, omit_defaults=True, tag="text"):
     cache_control: dict[str, str] | None = None
 
 
-class _Use(msgspec.Struct, omit_defaults=True, tag="tool_use"):
+class _ToolUse(msgspec.Struct, omit_defaults=True, tag="tool_use"):
     id: str
     name: str
     input: msgspec.Raw
     cache_control: dict[str, str] | None = None
 
 
-class _Result(msgspec.Struct, omit_defaults=True, tag="tool_result"):
+class _ToolResult(msgspec.Struct, omit_defaults=True, tag="tool_result"):
     tool_use_id: str
     content: str
     cache_control: dict[str, str] | None = None
@@ -52,63 +52,63 @@ class _Thinking(msgspec.Struct, tag="thinking"):
     signature: str
 
 
-class _Redacted(msgspec.Struct, tag="redacted_thinking"):
+class _RedactedThinking(msgspec.Struct, tag="redacted_thinking"):
     data: str
 
 
-class _Place(msgspec.Struct, array_like=True):
-    """A block of thinking, and how many other blocks stood before it: their order must stay."""
+class _PositionedThought(msgspec.Struct, array_like=True):
+    """A thinking block, and the number of other blocks before it: the order must be preserved."""
 
     before: int
-    block: _Thinking | _Redacted
+    block: _Thinking | _RedactedThinking
 
 
-_PLACES = msgspec.json.Decoder(list[_Place])
-_Sendable = _Text | _Use | _Result | _Thinking | _Redacted
+_THOUGHTS = msgspec.json.Decoder(list[_PositionedThought])
+_Sendable = _Text | _ToolUse | _ToolResult | _Thinking | _RedactedThinking
 
 
-class _Sent(msgspec.Struct):
+class _SentMessage(msgspec.Struct):
     role: str
     content: list[_Sendable]
 
 
-def _merged(messages: Sequence[Message]) -> list[_Sent]:
-    """The messages as blocks; neighbours of one role are one message, and whoever said nothing is left out."""
-    sent: list[_Sent] = []
+def _sent_messages(messages: Sequence[Message]) -> list[_SentMessage]:
+    """Convert messages to blocks. Neighbours of one role are merged, and empty messages are left out."""
+    sent: list[_SentMessage] = []
     for message in messages:
         role = "assistant" if message.role is Role.ASSISTANT else "user"
         blocks = _blocks(message)
         if blocks and sent and sent[-1].role == role:
             sent[-1].content += blocks
         elif blocks:
-            sent.append(_Sent(role, blocks))
+            sent.append(_SentMessage(role, blocks))
     return sent
 
 
 def _blocks(message: Message) -> list[_Sendable]:
     text = whole(message.content)
     if message.role is Role.TOOL:
-        return [_Result(valid_name(message.tool_call_id or ""), text)]
-    said = [_Text(text)] if text.strip() else []
+        return [_ToolResult(valid_name(message.tool_call_id or ""), text)]
+    texts = [_Text(text)] if text.strip() else []
     if message.role is Role.ASSISTANT:
-        blocks: list[_Sendable] = [*said, *(_use(call) for call in message.tool_calls)]
-        for place in reversed(_places(message)):
-            blocks.insert(place.before, place.block)
+        blocks: list[_Sendable] = [*texts, *(_tool_use(call) for call in message.tool_calls)]
+        for thought in reversed(_stored_thoughts(message)):
+            blocks.insert(thought.before, thought.block)
         return blocks
-    return [*(said or [_Text(NO_TEXT)])]
+    return [*(texts or [_Text(NO_TEXT)])]
 
 
-def _places(message: Message) -> list[_Place]:
+def _stored_thoughts(message: Message) -> list[_PositionedThought]:
     try:
-        return _PLACES.decode(message.thought.content) if message.thought else []
+        return _THOUGHTS.decode(message.thought.content) if message.thought else []
     except msgspec.DecodeError:
         return []
 
 
-def _use(call: ToolCall) -> _Use:
+def _tool_use(call: ToolCall) -> _ToolUse:
     arguments = whole(call.arguments)
-    given = arguments.encode() if is_object(arguments) else b"{}"
-    return _Use(valid_name(call.id), valid_name(call.name), msgspec.Raw(given))
+    valid = arguments.encode() if is_object(arguments) else b"{}"
+    return _ToolUse(valid_name(call.id), valid_name(call.name), msgspec.Raw(valid))
 
 
 def _schemas(tools: Sequence[ToolSchema]) -> list[dict[str, object]]:
@@ -125,7 +125,7 @@ def _schemas(tools: Sequence[ToolSchema]) -> list[dict[str, object]]:
     return found
 
 
-# --- What comes back -----------------------------------------------------------------------------------------------
+# Responses ----------------------------------------------------------------------------------------------------------
 
 
 class _Usage(msgspec.Struct):
@@ -135,7 +135,7 @@ class _Usage(msgspec.Struct):
     output_tokens: int | None = None
 
 
-class _Start(msgspec.Struct):
+class _MessageStart(msgspec.Struct):
     usage: _Usage | None = None
 
 
@@ -148,7 +148,7 @@ class _Block(msgspec.Struct):
     data: str | None = None
 
 
-class _Piece(msgspec.Struct):
+class _BlockDelta(msgspec.Struct):
     text: str | None = None
     thinking: str | None = None
     signature: str | None = None
@@ -156,65 +156,67 @@ class _Piece(msgspec.Struct):
     stop_reason: str | None = None
 
 
-class _Said(msgspec.Struct):
-    """An event of any type; those that we do not know are passed over."""
+class _StreamEvent(msgspec.Struct):
+    """An event of any type; unknown types are ignored."""
 
     type: str | None = None
     index: int | None = None
-    message: _Start | None = None
+    message: _MessageStart | None = None
     content_block: _Block | None = None
-    delta: _Piece | None = None
+    delta: _BlockDelta | None = None
     usage: _Usage | None = None
     error: ErrorObject | str | None = None
 
 
-_SAID = msgspec.json.Decoder(_Said)
+_STREAM_EVENT = msgspec.json.Decoder(_StreamEvent)
 
 
-class _GrowingCall(Struct):
+class _PartialCall(Struct):
     id: str
     name: str
-    given: dict[str, object]
+    initial: dict[str, object]
     arguments: list[str] = field(default_factory=list[str])
 
     def whole(self) -> ToolCall:
-        return ToolCall(self.id, self.name, joined("".join(self.arguments)) or _JSON.encode(self.given).decode())
+        return ToolCall(
+            self.id, self.name, join_surrogates("".join(self.arguments)) or _JSON.encode(self.initial).decode()
+        )
 
 
-class _GrowingThought(Struct):
+class _PartialThought(Struct):
     before: int
     text: list[str] = field(default_factory=list[str])
     signature: str = ""
 
 
-class _Reading:
-    """An answer as far as it has come."""
+class _AnthropicReader:
+    """Collects an answer from its stream."""
 
     def __init__(self) -> None:
-        self.begun = False
-        self.ended = False
+        self.has_begun = False
+        self.has_ended = False
         self._reason = ""
         self._text: list[str] = []
         self._reasoning: list[str] = []
-        self._calls: dict[int, _GrowingCall] = {}
-        self._thoughts: dict[int, _GrowingThought | _Place] = {}
+        self._calls: dict[int, _PartialCall] = {}
+        self._thoughts: dict[int, _PartialThought | _PositionedThought] = {}
         self._usage = _Usage()
-        self._halves = Halves()
-        self._halves_of_reasoning = Halves()
+        self._text_joiner = SurrogateJoiner()
+        self._reasoning_joiner = SurrogateJoiner()
 
-    def take(self, said: _Said) -> Delta | None:
-        usage = said.message.usage if said.message else said.usage
+    def feed(self, event: _StreamEvent) -> Delta | None:
+        usage = event.message.usage if event.message else event.usage
         if usage is not None:
             self._count(usage)
-        match said.type:
+        match event.type:
             case "message_start":
-                self.begun = True
+                self.has_begun = True
             case "message_stop":
-                self.ended = True
-            case "content_block_start" if said.content_block:
-                return self._begin(said.index or 0, said.content_block)
-            case "content_block_delta" | "message_delta" if said.delta:
-                return self._add(said.index or 0, said.delta)
+                self.has_ended = True
+            case "content_block_start" if event.content_block:
+                return self._begin(event.index or 0, event.content_block)
+            case "content_block_delta" | "message_delta" if event.delta:
+                return self._add(event.index or 0, event.delta)
             case _:
                 pass
         return None
@@ -226,25 +228,25 @@ class _Reading:
 
     def _begin(self, index: int, block: _Block) -> Delta | None:
         if block.type == "tool_use":
-            self._calls[index] = _GrowingCall(block.id or "", block.name or "", block.input or {})
+            self._calls[index] = _PartialCall(block.id or "", block.name or "", block.input or {})
         before = len(self._calls) + any(text.strip() for text in self._text)
         if block.type == "thinking":
-            self._thoughts[index] = _GrowingThought(before)
+            self._thoughts[index] = _PartialThought(before)
         elif block.type == "redacted_thinking" and block.data:
-            self._thoughts[index] = _Place(before, _Redacted(block.data))
-        return self._say(block.text or "", "")
+            self._thoughts[index] = _PositionedThought(before, _RedactedThinking(block.data))
+        return self._delta(block.text or "", "")
 
-    def _add(self, index: int, piece: _Piece) -> Delta | None:
+    def _add(self, index: int, piece: _BlockDelta) -> Delta | None:
         self._reason = piece.stop_reason or self._reason
         if piece.partial_json and index in self._calls:
             self._calls[index].arguments.append(piece.partial_json)
-        if isinstance(thought := self._thoughts.get(index), _GrowingThought):
+        if isinstance(thought := self._thoughts.get(index), _PartialThought):
             thought.text.append(piece.thinking or "")
             thought.signature += piece.signature or ""
-        return self._say(piece.text or "", piece.thinking or "")
+        return self._delta(piece.text or "", piece.thinking or "")
 
-    def _say(self, text: str, reasoning: str) -> Delta | None:
-        text, reasoning = self._halves.add(text), self._halves_of_reasoning.add(reasoning)
+    def _delta(self, text: str, reasoning: str) -> Delta | None:
+        text, reasoning = self._text_joiner.add(text), self._reasoning_joiner.add(reasoning)
         if not text and not reasoning:
             return None
         self._text.append(text)
@@ -253,7 +255,7 @@ class _Reading:
 
     def answer(self, request: Request) -> Answer:
         calls = [self._calls[index].whole() for index in sorted(self._calls)]
-        calls, finish = told_apart(calls, _FINISH.get(self._reason, Finish.STOP), request.tail)
+        calls, finish = runnable_calls(calls, _FINISH.get(self._reason, Finish.STOP), request.tail)
         message = Message(
             Role.ASSISTANT,
             "".join(self._text),
@@ -266,29 +268,31 @@ class _Reading:
         return Answer(message, Usage(sent, self._usage.output_tokens or 0, cached), finish)
 
     def _thought(self) -> Thought | None:
-        """What must be sent back as it is; what is not signed would be refused."""
-        places: list[_Place] = []
+        """Return the thinking blocks that must be sent back unchanged. Unsigned ones would be rejected."""
+        thoughts: list[_PositionedThought] = []
         for _, one in sorted(self._thoughts.items()):
-            if isinstance(one, _Place):
-                places.append(one)
+            if isinstance(one, _PositionedThought):
+                thoughts.append(one)
             elif one.signature:
-                places.append(_Place(one.before, _Thinking(joined("".join(one.text)), one.signature)))
-        return Thought(_JSON.encode(places).decode()) if places else None
+                thoughts.append(
+                    _PositionedThought(one.before, _Thinking(join_surrogates("".join(one.text)), one.signature))
+                )
+        return Thought(_JSON.encode(thoughts).decode()) if thoughts else None
 
 
-def _is_last(event: Event) -> bool:
+def _is_last(event: SseEvent) -> bool:
     return event.name == b"message_stop"
 
 
-# --- The client ----------------------------------------------------------------------------------------------------
+# The client ---------------------------------------------------------------------------------------------------------
 
 
 class Anthropic:
-    """A client of one endpoint. `key_name` is what a person is told to set if the key is missing or wrong;
-    one that `needs_key` is not sent anything without.
+    """Client of one endpoint. `key_name` is the setting that errors about the key refer to. With `needs_key`, no
+    request is sent without a key.
 
-    A request has up to four marks for the endpoint's cache: behind the tools, the system prompt, the user's new message
-    (where the next turn's history will still be the same) and, inside a turn, the newest message.
+    A request has up to four cache breakpoints: after the tools, the system prompt, the user's new message (the end of
+    the next turn's history) and, inside a turn, the newest message.
     """
 
     def __init__(
@@ -305,9 +309,9 @@ class Anthropic:
     ) -> None:
         key = api_key.strip()
         sent = {"anthropic-version": VERSION} | ({"x-api-key": key} if key else {}) | dict(headers or {})
-        # People write it with and without.
+        # The path may be part of the setting or not.
         base_url = base_url.rstrip("/").removesuffix("/v1")
-        self._wire = Wire(
+        self._http = StreamingClient(
             base_url, sent, key=key, key_name=key_name, needs_key=needs_key, connect_s=connect_s, idle_s=idle_s
         )
         self._traits = traits or Traits(context_tokens=200_000)
@@ -324,50 +328,52 @@ class Anthropic:
         return _JSON.encode(start)[:-1] + b',"messages":['
 
     def encode(self, messages: Sequence[Message]) -> bytes:
-        return b",".join(map(_JSON.encode, _merged(messages)))
+        return b",".join(map(_JSON.encode, _sent_messages(messages)))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Answer, None]:
-        reading = _Reading()
+        reader = _AnthropicReader()
         try:
-            async with aclosing(self._wire.events("/v1/messages", _body(request), _is_last)) as events:
-                async for arrived in events:
-                    for delta in joined_up(self._taken(arrived, reading)):
+            async with aclosing(self._http.events("/v1/messages", _body(request), _is_last)) as events:
+                async for batch in events:
+                    for delta in merge_deltas(self._deltas(batch, reader)):
                         yield delta
         except ModelUnavailable:
-            if not reading.ended:
+            if not reader.has_ended:
                 raise
-        if not reading.ended:
-            raise self._wire.broken("broke off in the middle of its answer" if reading.begun else "answered nothing")
-        yield reading.answer(request)
+        if not reader.has_ended:
+            raise self._http.unavailable(
+                "ended in the middle of its answer" if reader.has_begun else "sent an empty answer"
+            )
+        yield reader.answer(request)
 
     async def aclose(self) -> None:
-        await self._wire.aclose()
+        await self._http.aclose()
 
-    def _taken(self, events: Sequence[Event], reading: _Reading) -> Iterator[Delta]:
+    def _deltas(self, events: Sequence[SseEvent], reader: _AnthropicReader) -> Iterator[Delta]:
         for event in events:
-            if (delta := reading.take(self._decoded(event))) is not None:
+            if (delta := reader.feed(self._decode_event(event))) is not None:
                 yield delta
-            if reading.ended:
+            if reader.has_ended:
                 return
 
-    def _decoded(self, event: Event) -> _Said:
-        said = self._wire.decoded(event, _SAID)
-        if said.error:
-            raise self._wire.failure(said.error)
-        return said
+    def _decode_event(self, event: SseEvent) -> _StreamEvent:
+        event = self._http.decode_json(event, _STREAM_EVENT)
+        if event.error:
+            raise self._http.error_in_stream(event.error)
+        return event
 
 
 def _body(request: Request) -> tuple[bytes, ...]:
-    tail = _merged(request.tail)
-    _mark(tail[0].content[0])
+    tail = _sent_messages(request.tail)
+    _mark_for_cache(tail[0].content[0])
     if request.recall:
         tail[0].content.insert(1, _Text(whole(request.recall)))
     if len(tail) > 1:
-        _mark(tail[-1].content[-1])
+        _mark_for_cache(tail[-1].content[-1])
     closing = f'],"max_tokens":{request.output_tokens_max}}}'.encode()
     return request.head, request.history, b"," if request.history else b"", b",".join(map(_JSON.encode, tail)), closing
 
 
-def _mark(block: _Sendable) -> None:
-    if isinstance(block, _Text | _Use | _Result):
+def _mark_for_cache(block: _Sendable) -> None:
+    if isinstance(block, _Text | _ToolUse | _ToolResult):
         block.cache_control = _CACHE

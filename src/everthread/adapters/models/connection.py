@@ -1,4 +1,4 @@
-"""The connections of one endpoint. Only this module knows aiohttp, which takes long to import."""
+"""Connection pool of one endpoint. The only module here that imports aiohttp, which is slow to import."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from contextlib import contextmanager, suppress
 
 import aiohttp
 
-from everthread.adapters.models.sse import LINE_BYTES_MAX, TooMuch
+from everthread.adapters.models.sse import LINE_BYTES_MAX, StreamTooLarge
 from everthread.domain.errors import ModelUnavailable
 
-REFUSAL_BYTES_MAX = 64 * 1024
-COPIED_BYTES_MAX = 64 * 1024
-_LINGER_S = 0.25
+ERROR_BYTES_MAX = 64 * 1024
+JOINED_BYTES_MAX = 64 * 1024
+_DRAIN_S = 0.25
 
 
-class Posting:
+class StreamingPool:
     def __init__(self, base_url: str, headers: Mapping[str, str], connect_s: float, idle_s: float) -> None:
         self._base_url = base_url
         self._headers = headers
@@ -30,8 +30,11 @@ class Posting:
         if session is not None:
             await session.close()
 
-    async def begun(self, path: str, body: Sequence[bytes]) -> aiohttp.ClientResponse:
-        """The response, once it has begun. Some servers end a connection that they said they would keep."""
+    async def open_response(self, path: str, body: Sequence[bytes]) -> aiohttp.ClientResponse:
+        """Post and return the response when its headers have arrived.
+
+        Retried once: some servers close a connection that they promised to keep alive.
+        """
         try:
             return await self._post(path, body)
         except aiohttp.ClientConnectorError:
@@ -41,7 +44,7 @@ class Posting:
 
     def _post(self, path: str, body: Sequence[bytes]) -> aiohttp.client._RequestContextManager:  # pyright: ignore[reportPrivateUsage]
         if self._session is None:
-            # As many connections as there are turns; cookies would be a memory that nobody asked for.
+            # No limit: there is one connection for each running turn.
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0),
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -50,67 +53,67 @@ class Posting:
             )
         return self._session.post(
             self._base_url + path,
-            data=_in_few_pieces(body),
+            data=_joined_pieces(body),
             headers={"Content-Length": str(sum(map(len, body)))},
-            # A redirect would take the key along.
+            # A redirect would send the key to another server.
             allow_redirects=False,
         )
 
     @contextmanager
-    def failures_told(self, broken: Callable[[str], ModelUnavailable]) -> Generator[None, None, None]:
-        """Every way in which a connection can fail, in our words."""
+    def translate_errors(self, unavailable: Callable[[str], ModelUnavailable]) -> Generator[None, None, None]:
+        """Translate every connection error into `ModelUnavailable`."""
         try:
             yield
-        except TooMuch as error:
-            raise broken(f"sent {error}") from None
+        except StreamTooLarge as error:
+            raise unavailable(f"sent {error}") from None
         except aiohttp.ConnectionTimeoutError:
-            raise broken(f"could not be reached within {self._connect_s:g} s") from None
+            raise unavailable(f"could not be reached within {self._connect_s:g} s") from None
         except TimeoutError:
-            raise broken(f"sent nothing for {self._idle_s:g} s") from None
+            raise unavailable(f"sent nothing for {self._idle_s:g} s") from None
         except aiohttp.ClientConnectorError as error:
-            raise broken(f"can't be reached ({_why(error)})") from None
-        # Their texts can name headers, and so the key: the name of the error is enough.
+            raise unavailable(f"can't be reached ({_connect_error(error)})") from None
+        # The text of these errors can contain headers, and so the key: report the type only.
         except (aiohttp.ClientError, OSError) as error:
-            raise broken(f"broke off ({type(error).__name__})") from None
+            raise unavailable(f"lost the connection ({type(error).__name__})") from None
 
-    async def refusal(self, response: aiohttp.ClientResponse) -> bytes:
-        """What it says is worth a little time and room, and no more."""
+    async def read_error_body(self, response: aiohttp.ClientResponse) -> bytes:
+        """Read the start of an error's body, within a short time."""
         body = b""
         with suppress(TimeoutError, aiohttp.ClientError):
             async with asyncio.timeout(self._connect_s):
-                while len(body) < REFUSAL_BYTES_MAX and (chunk := await response.content.readany()):
+                while len(body) < ERROR_BYTES_MAX and (chunk := await response.content.readany()):
                     body += chunk
-        return body[:REFUSAL_BYTES_MAX]
+        return body[:ERROR_BYTES_MAX]
 
-    async def whole(self, response: aiohttp.ClientResponse) -> bytes:
-        whole = bytearray()
+    async def read_body(self, response: aiohttp.ClientResponse) -> bytes:
+        body = bytearray()
         while chunk := await response.content.readany():
-            whole += chunk
-            if len(whole) > LINE_BYTES_MAX:
-                raise TooMuch(f"an answer of more than {LINE_BYTES_MAX} bytes")
-        return bytes(whole)
+            body += chunk
+            if len(body) > LINE_BYTES_MAX:
+                raise StreamTooLarge(f"a response of more than {LINE_BYTES_MAX} bytes")
+        return bytes(body)
 
-    async def reach_end(self, response: aiohttp.ClientResponse) -> None:
-        """The end comes right behind the last event; a connection that has reached it can be used again."""
+    async def drain(self, response: aiohttp.ClientResponse) -> None:
+        """Read to the end, which follows the last event closely, so that the connection can be reused."""
         if response.content.at_eof():
             return
         with suppress(TimeoutError, aiohttp.ClientError):
-            async with asyncio.timeout(_LINGER_S):
+            async with asyncio.timeout(_DRAIN_S):
                 while await response.content.readany():
                     pass
 
 
-def _why(error: aiohttp.ClientConnectorError) -> str:
-    # asyncio's own words for what the system has better ones for. Names that were not found have numbers below zero.
+def _connect_error(error: aiohttp.ClientConnectorError) -> str:
+    # The system's messages are better than asyncio's. Errors of name resolution have negative numbers.
     number = error.os_error.errno
     return os.strerror(number) if number and number > 0 else error.strerror or type(error.os_error).__name__
 
 
-async def _in_few_pieces(body: Sequence[bytes]) -> AsyncIterator[bytes]:
-    """Joining small pieces costs less than a write to the socket for each; copying a large one costs more."""
+async def _joined_pieces(body: Sequence[bytes]) -> AsyncIterator[bytes]:
+    """Join small pieces, which is cheaper than a socket write for each; a large piece is not copied."""
     small: list[bytes] = []
     for piece in body:
-        if len(piece) < COPIED_BYTES_MAX:
+        if len(piece) < JOINED_BYTES_MAX:
             small.append(piece)
             continue
         if small:

@@ -1,4 +1,4 @@
-"""What an endpoint says when it does not answer, and the error of ours that it means."""
+"""Translate error responses of an endpoint into model errors."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from everthread.domain.errors import (
     ModelWithoutTools,
 )
 
-SAID_CHARS_MAX = 200
+MESSAGE_CHARS_MAX = 200
 
-# Not compiled until something has failed: that takes longer than reading the whole module.
+# Compiled only after a failure: compiling takes longer than importing this module.
 _TOOLS = (
     r"(does not|doesn't|do not|not) support.{0,30}(tool|function)"
     r"|(tool|function)( use| calling| choice|s)?\b.{0,40}not (supported|enabled|available)"
@@ -34,8 +34,8 @@ _MODEL = (
     r"model_not_found|(unknown|invalid|unsupported|no such) model|not a valid model"
     r"|\bmodel\b.{0,100}(not found|not exist|not supported|is not valid|unknown)"
 )
-_AGAIN = frozenset({408, 409, 425, 429})
-# Errors inside a stream come with a name where a response would have had a status.
+_RETRYABLE = frozenset({408, 409, 425, 429})
+# Errors inside a stream have a name in place of a status.
 _STATUS = {
     "authentication_error": 401,
     "context_length_exceeded": 400,
@@ -53,16 +53,16 @@ _STATUS = {
 
 
 class ErrorObject(msgspec.Struct):
-    """An error as nearly all endpoints write it."""
+    """Error format of nearly all endpoints."""
 
     message: str | None = None
     type: str | None = None
     code: str | int | None = None
     metadata: dict[str, object] | None = None
-    """OpenRouter's: what the endpoint behind it said."""
+    """OpenRouter: the message of the upstream endpoint."""
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         raw = (self.metadata or {}).get("raw")
         kind = self.code if isinstance(self.code, str) else self.type
         return ": ".join(part for part in (kind, self.message, raw) if isinstance(part, str) and part)
@@ -74,75 +74,75 @@ class ErrorObject(msgspec.Struct):
         return _STATUS.get(str(self.code)) or _STATUS.get(str(self.type)) or 500
 
 
-class _Body(msgspec.Struct):
+class _ErrorBody(msgspec.Struct):
     error: ErrorObject | str | None = None
     message: str | None = None
     detail: str | None = None
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         if isinstance(self.error, ErrorObject):
-            return self.error.said
+            return self.error.text
         return self.error or self.message or self.detail or ""
 
 
-# Gemini's compatible endpoint puts its errors into a list.
-_BODY: msgspec.json.Decoder[_Body | list[_Body]] = msgspec.json.Decoder(_Body | list[_Body])
+# Gemini's compatible endpoint wraps errors in a list.
+_BODY: msgspec.json.Decoder[_ErrorBody | list[_ErrorBody]] = msgspec.json.Decoder(_ErrorBody | list[_ErrorBody])
 
 
-class Endpoint(msgspec.Struct, frozen=True):
-    """How an endpoint is spoken of."""
+class EndpointInfo(msgspec.Struct, frozen=True):
+    """Name and secrets of an endpoint, for error messages."""
 
     name: str
     """Host and port."""
     key_name: str
-    """Where its key is set."""
+    """Setting or environment variable of its key."""
     key: str = ""
-    words: tuple[str, ...] = ()
-    """Of its headers. They are kept out of everything that is said, as the key is."""
+    secrets: tuple[str, ...] = ()
+    """Values of its headers, kept out of messages like the key."""
 
     def __repr__(self) -> str:
-        return f"Endpoint({self.name!r}, {self.key_name!r})"
+        return f"EndpointInfo({self.name!r}, {self.key_name!r})"
 
 
-def failure(endpoint: Endpoint, status: int, said: str, retry_after_s: float | None = None) -> ModelError:
-    """The error that a status and the endpoint's own words amount to."""
-    said = _shortened(said, filter(None, (endpoint.key, *endpoint.words)))
-    what = f"{endpoint.name} answered {status}" + (f" ({said})" if said else "")
+def model_error(endpoint: EndpointInfo, status: int, text: str, retry_after_s: float | None = None) -> ModelError:
+    """Choose the error for a status and the endpoint's message."""
+    text = _shortened(text, filter(None, (endpoint.key, *endpoint.secrets)))
+    summary = f"{endpoint.name} answered {status}" + (f" ({text})" if text else "")
     if status in (401, 403):
-        return _unauthorized(endpoint, status, said)
-    # A server that can't do tools says so with all kinds of statuses.
-    if status in (400, 404, 422, 500, 501) and _has(_TOOLS, said):
+        return _unauthorized(endpoint, status, text)
+    # Servers report missing tool support with various statuses.
+    if status in (400, 404, 422, 500, 501) and _has(_TOOLS, text):
         return ModelWithoutTools(
-            f"{what}: this model can't be given tools; choose another, or declare it without tools"
+            f"{summary}: this model can't be given tools; choose another, or declare it without tools"
         )
-    if status == 413 or status in (400, 422, 500) and _has(_CONTEXT, said):
-        return ContextTooLong(f"{what}: more was sent than the model can read")
-    if status == 404 or status in (400, 422) and _has(_MODEL, said):
-        return ModelUnknown(f"{what}: check the model's name and the base URL")
-    if status in _AGAIN or status >= 500:
-        return ModelUnavailable(what, retry_after_s=retry_after_s)
+    if status == 413 or status in (400, 422, 500) and _has(_CONTEXT, text):
+        return ContextTooLong(f"{summary}: more was sent than the model can read")
+    if status == 404 or status in (400, 422) and _has(_MODEL, text):
+        return ModelUnknown(f"{summary}: check the model's name and the base URL")
+    if status in _RETRYABLE or status >= 500:
+        return ModelUnavailable(summary, retry_after_s=retry_after_s)
     if 300 <= status <= 399:
-        return ModelRefused(f"{what}: it sends us elsewhere; set the base URL to where the endpoint is")
-    return ModelRefused(what)
+        return ModelRefused(f"{summary}: it redirects; set the base URL to the endpoint's new address")
+    return ModelRefused(summary)
 
 
-def _has(pattern: str, said: str) -> bool:
-    return re.search(pattern, said, re.IGNORECASE) is not None
+def _has(pattern: str, text: str) -> bool:
+    return re.search(pattern, text, re.IGNORECASE) is not None
 
 
-def said_in(body: bytes) -> str:
-    """The endpoint's own words in the body of a refusal; none if it is a page for people."""
+def error_message_in(body: bytes) -> str:
+    """Return the message in the body of an error response; empty for an HTML page."""
     try:
-        found = _BODY.decode(body)
+        body_or_list = _BODY.decode(body)
     except (ValueError, RecursionError):
         text = body.decode(errors="replace").strip()
         return "" if text.startswith("<") else text
-    return next((one.said for one in found), "") if isinstance(found, list) else found.said
+    return next((one.text for one in body_or_list), "") if isinstance(body_or_list, list) else body_or_list.text
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """How long the endpoint asks us to wait. A date counts from the endpoint's own `Date`: clocks differ."""
+    """Return the requested delay. A date is relative to the endpoint's `Date` header, since clocks differ."""
     for name, unit in (("Retry-After-Ms", 0.001), ("Retry-After", 1.0)):
         try:
             wait = float(headers.get(name, "")) * unit
@@ -150,7 +150,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
             continue
         if math.isfinite(wait):
             return max(wait, 0.0)
-    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - only for an endpoint that is overrun
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - rarely needed
 
     try:
         until, now = (parsedate_to_datetime(headers.get(name, "")) for name in ("Retry-After", "Date"))
@@ -159,16 +159,16 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-def _unauthorized(endpoint: Endpoint, status: int, said: str) -> ModelUnauthorized:
+def _unauthorized(endpoint: EndpointInfo, status: int, text: str) -> ModelUnauthorized:
     if not endpoint.key:
         return ModelUnauthorized(f"{endpoint.name} wants a key: set {endpoint.key_name}")
-    # With 401, endpoints like to repeat parts of the key.
-    why = f" ({said})" if said and status == 403 else ""
+    # With 401, some endpoints quote parts of the key.
+    why = f" ({text})" if text and status == 403 else ""
     return ModelUnauthorized(f"{endpoint.name} does not accept the key{why}: set {endpoint.key_name} to a valid one")
 
 
-def _shortened(said: str, secrets: Iterable[str]) -> str:
-    line = " ".join(said[: SAID_CHARS_MAX * 20].split())
+def _shortened(text: str, secrets: Iterable[str]) -> str:
+    line = " ".join(text[: MESSAGE_CHARS_MAX * 20].split())
     for secret in secrets:
         line = line.replace(secret, "***")
-    return line if len(line) <= SAID_CHARS_MAX else line[: SAID_CHARS_MAX - 3] + "..."
+    return line if len(line) <= MESSAGE_CHARS_MAX else line[: MESSAGE_CHARS_MAX - 3] + "..."

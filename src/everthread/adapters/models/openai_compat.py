@@ -1,4 +1,4 @@
-"""Chat Completions, as spoken by OpenAI and by nearly everybody else: OpenRouter, Ollama, llama.cpp, vLLM, Gemini..."""
+"""Client of the Chat Completions API: OpenAI, OpenRouter, Ollama, llama.cpp, vLLM, Gemini and others."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from everthread.adapters.models.http import CONNECT_S_MAX, IDLE_S_MAX, NO_TEXT, ErrorObject, Event, Wire
-from everthread.adapters.models.sse import Halves, joined, joined_up
-from everthread.adapters.models.tool_calls import is_object, told_apart, valid_name
+from everthread.adapters.models.http import CONNECT_S_MAX, IDLE_S_MAX, NO_TEXT, ErrorObject, SseEvent, StreamingClient
+from everthread.adapters.models.sse import SurrogateJoiner, join_surrogates, merge_deltas
+from everthread.adapters.models.tool_calls import is_object, runnable_calls, valid_name
 from everthread.domain.errors import ModelUnavailable
 from everthread.domain.model import Message, Role, Thought, ToolCall, whole
 from everthread.ports.model import Answer, Delta, Finish, Prompt, Request, ToolSchema, Traits, Usage
@@ -30,79 +30,79 @@ _JSON = msgspec.json.Encoder(enc_hook=dict)
 _Extra = dict[str, object]
 
 
-# --- What is sent --------------------------------------------------------------------------------------------------
+# Requests -----------------------------------------------------------------------------------------------------------
 
 
-class _SentFunction(msgspec.Struct):
+class _ChatFunction(msgspec.Struct):
     name: str
     arguments: str
 
 
-class _SentCall(msgspec.Struct):
+class _ChatToolCall(msgspec.Struct):
     id: str
-    function: _SentFunction
+    function: _ChatFunction
     type: str = "function"
     extra_content: _Extra | msgspec.UnsetType = msgspec.UNSET
 
 
-class _Sent(msgspec.Struct, omit_defaults=True):
+class _ChatMessage(msgspec.Struct, omit_defaults=True):
     role: str
     content: str | None
-    tool_calls: list[_SentCall] = []
+    tool_calls: list[_ChatToolCall] = []
     tool_call_id: str | None = None
     reasoning_content: str = ""
     reasoning_details: list[_Extra] = []
     extra_content: _Extra | None = None
 
 
-class _Thought(msgspec.Struct, omit_defaults=True):
-    """What endpoints want to have back, each in its own form: DeepSeek and others, OpenRouter, and Gemini, which signs
-    the message or its calls.
+class _StoredThought(msgspec.Struct, omit_defaults=True):
+    """Reasoning that must be sent back, in the format of each endpoint: DeepSeek and others, OpenRouter, and Gemini,
+    which signs the message or its calls.
     """
 
     reasoning_content: str = ""
     reasoning_details: list[_Extra] = []
     extra_content: _Extra | None = None
     calls: dict[str, _Extra] = {}
-    """The extra content of a call, by its id."""
+    """Extra content of calls, by id."""
 
 
-_THOUGHT = msgspec.json.Decoder(_Thought)
+_STORED_THOUGHT = msgspec.json.Decoder(_StoredThought)
 
 
-def _encoded(message: Message) -> bytes:
+def _encode_message(message: Message) -> bytes:
     text = whole(message.content)
     match message.role:
         case Role.TOOL:
-            sent = _Sent("tool", text, tool_call_id=message.tool_call_id or "")
+            sent = _ChatMessage("tool", text, tool_call_id=message.tool_call_id or "")
         case Role.ASSISTANT if message.tool_calls:
             thought = _thought(message)
             calls = [_sent_call(call, thought.calls.get(call.id)) for call in message.tool_calls]
-            sent = _Sent("assistant", text or None, calls)
+            sent = _ChatMessage("assistant", text or None, calls)
             sent.reasoning_content, sent.extra_content = thought.reasoning_content, thought.extra_content
             sent.reasoning_details = thought.reasoning_details
         case role:
-            sent = _Sent(role.value, text if text.strip() else NO_TEXT)
+            sent = _ChatMessage(role.value, text if text.strip() else NO_TEXT)
     return _JSON.encode(sent)
 
 
 def _is_empty(message: Message) -> bool:
-    """An answer that was stopped before its first word: endpoints refuse such a message."""
+    """Tell whether an answer was stopped before its first word. Endpoints reject such a message."""
     return message.role is Role.ASSISTANT and not message.content.strip() and not message.tool_calls
 
 
-def _sent_call(call: ToolCall, extra: _Extra | None) -> _SentCall:
+def _sent_call(call: ToolCall, extra: _Extra | None) -> _ChatToolCall:
     arguments = whole(call.arguments)
-    # What is no JSON would be refused by endpoints that read it: vLLM, Gemini...
-    function = _SentFunction(valid_name(call.name), arguments if is_object(arguments) else "{}")
-    return _SentCall(call.id, function, extra_content=extra or msgspec.UNSET)
+    # vLLM, Gemini and others parse the arguments, and reject invalid JSON.
+    function = _ChatFunction(valid_name(call.name), arguments if is_object(arguments) else "{}")
+    return _ChatToolCall(call.id, function, extra_content=extra or msgspec.UNSET)
 
 
-def _thought(message: Message) -> _Thought:
+def _thought(message: Message) -> _StoredThought:
     try:
-        return _THOUGHT.decode(message.thought.content) if message.thought else _Thought()
+        return _STORED_THOUGHT.decode(message.thought.content) if message.thought else _StoredThought()
     except msgspec.DecodeError:
-        return _Thought()
+        return _StoredThought()
 
 
 def _schema(tool: ToolSchema) -> dict[str, object]:
@@ -111,54 +111,54 @@ def _schema(tool: ToolSchema) -> dict[str, object]:
     return {"type": "function", "function": function}
 
 
-# --- What comes back -----------------------------------------------------------------------------------------------
+# Responses ----------------------------------------------------------------------------------------------------------
 
 
-class _Function(msgspec.Struct):
+class _FunctionDelta(msgspec.Struct):
     name: str | None = None
     arguments: str | dict[str, object] | None = None
 
 
-class _Call(msgspec.Struct):
+class _CallDelta(msgspec.Struct):
     index: int | None = None
     id: str | None = None
-    function: _Function | None = None
+    function: _FunctionDelta | None = None
     extra_content: _Extra | None = None
 
 
-class _Piece(msgspec.Struct):
+class _ChoiceDelta(msgspec.Struct):
     content: str | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     reasoning_details: list[_Extra] | None = None
     extra_content: _Extra | None = None
-    tool_calls: list[_Call] | None = None
+    tool_calls: list[_CallDelta] | None = None
 
 
-class _Choice(msgspec.Struct):
-    delta: _Piece | None = None
-    message: _Piece | None = None
-    """From endpoints that do not stream."""
+class _ChatChoice(msgspec.Struct):
+    delta: _ChoiceDelta | None = None
+    message: _ChoiceDelta | None = None
+    """Sent by endpoints that do not stream."""
     finish_reason: str | None = None
 
 
-class _Cached(msgspec.Struct):
+class _PromptTokenDetails(msgspec.Struct):
     cached_tokens: int | None = None
 
 
 class _Usage(msgspec.Struct):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
-    prompt_tokens_details: _Cached | None = None
+    prompt_tokens_details: _PromptTokenDetails | None = None
     prompt_cache_hit_tokens: int | None = None
-    """DeepSeek's."""
+    """DeepSeek."""
     cost: float | None = None
-    """OpenRouter's."""
+    """OpenRouter."""
 
 
 class _Chunk(msgspec.Struct):
-    choices: list[_Choice] | None = None
+    choices: list[_ChatChoice] | None = None
     usage: _Usage | None = None
     error: ErrorObject | str | None = None
 
@@ -166,53 +166,53 @@ class _Chunk(msgspec.Struct):
 _CHUNK = msgspec.json.Decoder(_Chunk)
 
 
-class _GrowingCall(Struct):
+class _PartialChatCall(Struct):
     id: str
     name: str = ""
     arguments: list[str] = field(default_factory=list[str])
     extra: _Extra | None = None
 
-    def starts_anew(self, id: str, name: str) -> bool:
-        """Whether a piece with the same index belongs to another call: some endpoints number all of them 0."""
+    def is_another(self, id: str, name: str) -> bool:
+        """Tell whether a delta with the same index starts another call: some endpoints number all of them 0."""
         if id:
             return bool(self.id) and id != self.id
         return bool(name and self.name) and is_object("".join(self.arguments))
 
 
-class _Reading:
-    """An answer as far as it has come."""
+class _ChatReader:
+    """Collects an answer from its stream."""
 
     def __init__(self) -> None:
-        self.begun = False
+        self.has_begun = False
         self.reason: str | None = None
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._named_content = False
-        """The reasoning came under the name by which it may be sent back."""
+        """The reasoning arrived in `reasoning_content`, and may be sent back there."""
         self._details: list[_Extra] = []
         self._extra: _Extra | None = None
         self._refused = False
-        self._calls: list[_GrowingCall] = []
-        self._by_index: dict[int, _GrowingCall] = {}
+        self._calls: list[_PartialChatCall] = []
+        self._by_index: dict[int, _PartialChatCall] = {}
         self._usage = Usage()
-        self._halves = Halves()
-        self._halves_of_reasoning = Halves()
+        self._text_joiner = SurrogateJoiner()
+        self._reasoning_joiner = SurrogateJoiner()
 
-    def take(self, chunk: _Chunk) -> Delta | None:
+    def feed(self, chunk: _Chunk) -> Delta | None:
         if chunk.usage is not None:
             self._usage = _usage(chunk.usage)
         if not chunk.choices:
             return None
-        self.begun = True
+        self.has_begun = True
         choice = chunk.choices[0]
         self.reason = choice.finish_reason or self.reason
         piece = choice.delta or choice.message
         return None if piece is None else self._add(piece)
 
-    def _add(self, piece: _Piece) -> Delta | None:
+    def _add(self, piece: _ChoiceDelta) -> Delta | None:
         self._refused |= bool(piece.refusal)
-        text = self._halves.add(piece.content or piece.refusal or "")
-        reasoning = self._halves_of_reasoning.add(piece.reasoning_content or piece.reasoning or "")
+        text = self._text_joiner.add(piece.content or piece.refusal or "")
+        reasoning = self._reasoning_joiner.add(piece.reasoning_content or piece.reasoning or "")
         self._named_content |= bool(piece.reasoning_content)
         self._extra = piece.extra_content or self._extra
         for detail in piece.reasoning_details or ():
@@ -225,16 +225,16 @@ class _Reading:
         self._reasoning.append(reasoning)
         return Delta(text, reasoning)
 
-    def _add_call(self, piece: _Call) -> None:
-        function = piece.function or _Function()
+    def _add_call(self, piece: _CallDelta) -> None:
+        function = piece.function or _FunctionDelta()
         id, name = piece.id or "", function.name or ""
         index = piece.index
         if index is None:
-            # Without a number, whatever has an id or a name is the next call.
+            # Without an index, an id or a name starts the next call.
             index = len(self._calls) if id or name or not self._calls else len(self._calls) - 1
         call = self._by_index.get(index)
-        if call is None or call.starts_anew(id, name):
-            call = self._by_index[index] = _GrowingCall(id)
+        if call is None or call.is_another(id, name):
+            call = self._by_index[index] = _PartialChatCall(id)
             self._calls.append(call)
         call.id = call.id or id
         call.name = call.name or name
@@ -246,14 +246,16 @@ class _Reading:
 
     def answer(self, request: Request) -> Answer:
         finish = Finish.REFUSED if self._refused else _FINISH.get(self.reason or "", Finish.STOP)
-        made = [ToolCall(call.id, call.name, joined("".join(call.arguments)) or "{}") for call in self._calls]
-        # Calls that were cut off are left out, and ids may be given anew: the order tells whose the extra content is.
+        received = [
+            ToolCall(call.id, call.name, join_surrogates("".join(call.arguments)) or "{}") for call in self._calls
+        ]
+        # Incomplete calls are dropped and ids may change, so extra content is matched by order.
         extras = [
-            grown.extra
-            for grown, call in zip(self._calls, made, strict=True)
+            partial.extra
+            for partial, call in zip(self._calls, received, strict=True)
             if finish is not Finish.LENGTH or is_object(call.arguments)
         ]
-        calls, finish = told_apart(made, finish, request.tail)
+        calls, finish = runnable_calls(received, finish, request.tail)
         message = Message(
             Role.ASSISTANT,
             "".join(self._text),
@@ -266,16 +268,16 @@ class _Reading:
     def _thought(self, calls: Sequence[ToolCall], extras: Sequence[_Extra | None]) -> Thought | None:
         by_id = {call.id: extra for call, extra in zip(calls, extras, strict=True) if extra}
         content = "".join(self._reasoning) if self._named_content else ""
-        thought = _Thought(content, self._details, self._extra, by_id)
+        thought = _StoredThought(content, self._details, self._extra, by_id)
         try:
-            return None if thought == _Thought() else Thought(_JSON.encode(thought).decode())
+            return None if thought == _StoredThought() else Thought(_JSON.encode(thought).decode())
         except UnicodeEncodeError:
-            # Half a character in what nobody was meant to read: it can't be sent back as it was.
+            # A lone surrogate: it can't be sent back unchanged.
             return None
 
 
 def _add_detail(details: list[_Extra], piece: _Extra) -> None:
-    """Pieces of one detail have its number; their texts are one text."""
+    """Add a detail, or append to the texts of the one with the same index."""
     for known in details:
         if piece.get("index") is not None and (known.get("index"), known.get("type")) == (
             piece.get("index"),
@@ -293,26 +295,26 @@ def _add_detail(details: list[_Extra], piece: _Extra) -> None:
             known[name] = value
 
 
-def _usage(said: _Usage) -> Usage:
-    cached = said.prompt_tokens_details.cached_tokens if said.prompt_tokens_details else None
+def _usage(reported: _Usage) -> Usage:
+    cached = reported.prompt_tokens_details.cached_tokens if reported.prompt_tokens_details else None
     return Usage(
-        input_tokens=said.prompt_tokens or 0,
-        output_tokens=said.completion_tokens or 0,
-        cached_tokens=cached or said.prompt_cache_hit_tokens or 0,
-        cost=said.cost,
+        input_tokens=reported.prompt_tokens or 0,
+        output_tokens=reported.completion_tokens or 0,
+        cached_tokens=cached or reported.prompt_cache_hit_tokens or 0,
+        cost=reported.cost,
     )
 
 
-def _is_last(event: Event) -> bool:
+def _is_last(event: SseEvent) -> bool:
     return event.data == _DONE
 
 
-# --- The client ----------------------------------------------------------------------------------------------------
+# The client ---------------------------------------------------------------------------------------------------------
 
 
 class OpenAICompat:
-    """A client of one endpoint. `key_name` is what a person is told to set if the key is missing or wrong;
-    one that `needs_key` is not sent anything without."""
+    """Client of one endpoint. `key_name` is the setting that errors about the key refer to. With `needs_key`, no
+    request is sent without a key."""
 
     def __init__(
         self,
@@ -328,14 +330,14 @@ class OpenAICompat:
     ) -> None:
         key = api_key.strip()
         sent = ({"Authorization": f"Bearer {key}"} if key else {}) | dict(headers or {})
-        self._wire = Wire(
+        self._http = StreamingClient(
             base_url, sent, key=key, key_name=key_name, needs_key=needs_key, connect_s=connect_s, idle_s=idle_s
         )
         self._traits = traits or Traits()
-        # OpenAI's newer models refuse the old name of the limit, and the others know no other.
+        # OpenAI's newer models reject the old name of the limit; other endpoints know only that.
         host = urlsplit(base_url).hostname or ""
-        newer = host == "api.openai.com" or host.endswith(".openai.azure.com")
-        self._limit = "max_completion_tokens" if newer else "max_tokens"
+        is_openai = host == "api.openai.com" or host.endswith(".openai.azure.com")
+        self._limit_name = "max_completion_tokens" if is_openai else "max_tokens"
 
     def traits(self, model: str) -> Traits:
         return self._traits
@@ -343,47 +345,49 @@ class OpenAICompat:
     def head(self, prompt: Prompt) -> bytes:
         start = _JSON.encode({"model": prompt.model, "stream": True, "stream_options": {"include_usage": True}})
         tools = b',"tools":' + _JSON.encode([_schema(tool) for tool in prompt.tools]) if prompt.tools else b""
-        system = _encoded(Message(Role.SYSTEM, prompt.system)) + b"," if prompt.system else b""
+        system = _encode_message(Message(Role.SYSTEM, prompt.system)) + b"," if prompt.system else b""
         return start[:-1] + tools + b',"messages":[' + system
 
     def encode(self, messages: Sequence[Message]) -> bytes:
-        return b",".join(_encoded(message) for message in messages if not _is_empty(message))
+        return b",".join(_encode_message(message) for message in messages if not _is_empty(message))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Answer, None]:
-        reading = _Reading()
+        reader = _ChatReader()
         try:
-            async with aclosing(self._wire.events("/chat/completions", self._body(request), _is_last)) as events:
-                async for arrived in events:
-                    for delta in joined_up(self._taken(arrived, reading)):
+            async with aclosing(self._http.events("/chat/completions", self._body(request), _is_last)) as events:
+                async for batch in events:
+                    for delta in merge_deltas(self._deltas(batch, reader)):
                         yield delta
         except ModelUnavailable:
-            # Whatever breaks behind the end of an answer takes nothing from it but its usage.
-            if reading.reason is None:
+            # A failure after the finish reason loses only the usage.
+            if reader.reason is None:
                 raise
-        if not reading.begun or reading.reason in (None, "error"):
-            raise self._wire.broken("broke off in the middle of its answer" if reading.begun else "answered nothing")
-        yield reading.answer(request)
+        if not reader.has_begun or reader.reason in (None, "error"):
+            raise self._http.unavailable(
+                "ended in the middle of its answer" if reader.has_begun else "sent an empty answer"
+            )
+        yield reader.answer(request)
 
     async def aclose(self) -> None:
-        await self._wire.aclose()
+        await self._http.aclose()
 
     def _body(self, request: Request) -> tuple[bytes, ...]:
         first, *rest = request.tail
         if request.recall:
             first = replace(first, content=f"{first.content}\n\n{request.recall}")
-        closing = f'],"{self._limit}":{request.output_tokens_max}}}'.encode()
+        closing = f'],"{self._limit_name}":{request.output_tokens_max}}}'.encode()
         return request.head, request.history, b"," if request.history else b"", self.encode((first, *rest)), closing
 
-    def _taken(self, events: Sequence[Event], reading: _Reading) -> Iterator[Delta]:
+    def _deltas(self, events: Sequence[SseEvent], reader: _ChatReader) -> Iterator[Delta]:
         for event in events:
             if event.data == _DONE:
-                reading.reason = reading.reason or "stop"
+                reader.reason = reader.reason or "stop"
                 return
-            if (delta := reading.take(self._decoded(event))) is not None:
+            if (delta := reader.feed(self._decode_chunk(event))) is not None:
                 yield delta
 
-    def _decoded(self, event: Event) -> _Chunk:
-        chunk = self._wire.decoded(event, _CHUNK)
+    def _decode_chunk(self, event: SseEvent) -> _Chunk:
+        chunk = self._http.decode_json(event, _CHUNK)
         if chunk.error:
-            raise self._wire.failure(chunk.error)
+            raise self._http.error_in_stream(chunk.error)
         return chunk

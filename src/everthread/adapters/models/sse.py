@@ -1,8 +1,6 @@
-"""Server-sent events, read from bytes that may be split anywhere.
+"""Parser of server-sent events, joiner of split surrogate pairs, and merging of deltas.
 
-Characters that come in halves: servers written in JavaScript count in half characters when they cut a text.
-
-Pieces of an answer that have arrived together, passed on together.
+Servers written in JavaScript cut texts by UTF-16 units, so a character can arrive as two lone surrogates.
 """
 
 from __future__ import annotations
@@ -17,27 +15,27 @@ from everthread.ports.model import Delta
 
 LINE_BYTES_MAX = 32 * 1024 * 1024
 TOTAL_BYTES_MAX = 256 * 1024 * 1024
-# It may stand at the start of a text, and says nothing.
-_MARK = b"\xef\xbb\xbf"
+# Byte order mark: allowed at the start, and ignored.
+_BOM = b"\xef\xbb\xbf"
 
 
-class Event(NamedTuple):
+class SseEvent(NamedTuple):
     name: bytes
     data: bytes
 
 
-class TooMuch(Exception):
-    """The stream is beyond a limit."""
+class StreamTooLarge(Exception):
+    """The stream exceeds a limit."""
 
 
 class EventParser:
-    """Takes bytes as they come, gives the events that are whole. Comments and events without data are left out."""
+    """Incremental parser: feed bytes, get complete events. Comments and events without data are skipped."""
 
     def __init__(self, line_bytes_max: int = LINE_BYTES_MAX, total_bytes_max: int = TOTAL_BYTES_MAX) -> None:
         self._line_max = line_bytes_max
         self._total_max = total_bytes_max
         self._total = 0
-        # The pieces of a line that has no end yet: joined once, so that a long line costs its length only.
+        # Pieces of an incomplete line, joined once: a long line takes linear time.
         self._pieces: list[bytes] = []
         self._pieces_bytes = 0
         self._after_cr = False
@@ -46,27 +44,27 @@ class EventParser:
         self._data: list[bytes] = []
         self._data_bytes = 0
 
-    def feed(self, chunk: bytes) -> list[Event]:
+    def feed(self, chunk: bytes) -> list[SseEvent]:
         self._total += len(chunk)
         if self._total > self._total_max:
-            raise TooMuch(f"more than {self._total_max} bytes")
+            raise StreamTooLarge(f"more than {self._total_max} bytes")
         if not chunk:
             return []
         if self._after_cr:
             chunk = chunk.removeprefix(b"\n")
-        events: list[Event] = []
+        events: list[SseEvent] = []
         self._after_cr = chunk.endswith(b"\r")
         lines = chunk.splitlines()
-        unended = lines.pop() if lines and not chunk.endswith((b"\n", b"\r")) else b""
+        rest = lines.pop() if lines and not chunk.endswith((b"\n", b"\r")) else b""
         for line in lines:
             self._end_line(line, events)
-        if unended:
-            self._keep(unended)
+        if rest:
+            self._keep(rest)
         return events
 
-    def end(self) -> list[Event]:
-        """What was left open: some servers end with their last line, others in the middle of it."""
-        events: list[Event] = []
+    def end(self) -> list[SseEvent]:
+        """Return the last event: some servers end without a blank line, or without a line break."""
+        events: list[SseEvent] = []
         self._end_line(b"", events)
         self._end_line(b"", events)
         return events
@@ -76,19 +74,19 @@ class EventParser:
         self._pieces_bytes += len(piece)
         self._check(self._pieces_bytes)
 
-    def _end_line(self, line: bytes, events: list[Event]) -> None:
+    def _end_line(self, line: bytes, events: list[SseEvent]) -> None:
         if self._pieces:
             line = b"".join((*self._pieces, line))
             self._pieces.clear()
             self._pieces_bytes = 0
         if self._is_first:
-            line, self._is_first = line.removeprefix(_MARK), False
+            line, self._is_first = line.removeprefix(_BOM), False
         if line:
             self._check(len(line) + self._data_bytes)
             self._field(line)
             return
         if self._data:
-            events.append(Event(self._name, b"\n".join(self._data)))
+            events.append(SseEvent(self._name, b"\n".join(self._data)))
             self._data, self._data_bytes = [], 0
         self._name = b""
 
@@ -103,51 +101,53 @@ class EventParser:
 
     def _check(self, size: int) -> None:
         if size > self._line_max:
-            raise TooMuch(f"an event of more than {self._line_max} bytes")
+            raise StreamTooLarge(f"an event of more than {self._line_max} bytes")
 
 
 T = TypeVar("T")
 
 
-def decoded(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
-    """As the decoder would have it, but half characters are let through: see `Halves`. Raises `ValueError`, or
-    `RecursionError` for what is nested too deeply."""
+def decode_json(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    """Decode JSON, and allow lone surrogates, which msgspec rejects.
+
+    Raises `ValueError`, or `RecursionError` if it is nested too deeply.
+    """
     try:
         return decoder.decode(data)
     except msgspec.DecodeError:
-        # Only a string with a half character in it is refused for its escapes.
+        # Without a surrogate escape, the JSON is simply invalid.
         if b"\\ud" not in data and b"\\uD" not in data:
             raise
     return msgspec.convert(json.loads(data), decoder.type)
 
 
-def joined(text: str) -> str:
-    """The text with halves that belong together made one; a half that is alone is replaced."""
+def join_surrogates(text: str) -> str:
+    """Join surrogate pairs, and replace lone surrogates."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-class Halves:
-    """A text in pieces: the first half of a character is kept back until the second one comes."""
+class SurrogateJoiner:
+    """Joins surrogate pairs in a text that arrives in pieces: holds a high surrogate until the low one comes."""
 
     def __init__(self) -> None:
-        self._first = ""
+        self._high = ""
 
     def add(self, piece: str) -> str:
-        if not self._first and piece.isascii():
+        if not self._high and piece.isascii():
             return piece
         if not piece:
             return ""
-        piece = self._first + piece
-        self._first = ""
+        piece = self._high + piece
+        self._high = ""
         if "\ud800" <= piece[-1:] <= "\udbff":
-            piece, self._first = piece[:-1], piece[-1]
-        return joined(piece)
+            piece, self._high = piece[:-1], piece[-1]
+        return join_surrogates(piece)
 
 
-def joined_up(deltas: Iterable[Delta]) -> Iterator[Delta]:
-    """Neighbours of one kind as one. What came before an error is passed on before it."""
+def merge_deltas(deltas: Iterable[Delta]) -> Iterator[Delta]:
+    """Merge neighbouring deltas of one kind. Deltas before an error are yielded before it is raised."""
     texts: list[str] = []
     reasonings: list[str] = []
     try:

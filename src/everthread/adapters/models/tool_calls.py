@@ -1,4 +1,4 @@
-"""Tool calls as the rest of the program may rely on them, whatever a model or an endpoint made of them."""
+"""Validation of tool calls: names, arguments and unique ids."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from msgspec.structs import replace
 from everthread.domain.model import Message, ToolCall
 from everthread.ports.model import Finish
 
-_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_INVALID_IN_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def valid_name(name: str) -> str:
-    """The name or id as every endpoint takes it: a model's slip must not have a session refused from then on."""
-    return _NOT_IN_A_NAME.sub("_", name)[:64] or "_"
+    """Make a name or id valid for every endpoint: an invalid one would make all later requests of a session fail."""
+    return _INVALID_IN_NAME.sub("_", name)[:64] or "_"
 
 
 def is_object(arguments: str) -> bool:
-    """Whether these are the arguments of a call, all of them."""
+    """Tell whether the arguments are a complete JSON object."""
     if not arguments.lstrip().startswith("{"):
         return False
     try:
@@ -30,26 +30,26 @@ def is_object(arguments: str) -> bool:
     return True
 
 
-def told_apart(
+def runnable_calls(
     calls: Sequence[ToolCall], finish: Finish, tail: Sequence[Message]
 ) -> tuple[tuple[ToolCall, ...], Finish]:
-    """The calls that can be run, each with an id that no other call of the turn has; and what that makes of the end.
+    """Return the complete calls, each with an id that is unique in the turn, and the resulting finish reason.
 
-    A call that was cut off is none. Some endpoints give no ids, or the same ones in each answer.
+    Some endpoints send no ids, or the same ones in each response.
     """
     if finish is Finish.REFUSED:
         return (), finish
     if finish is Finish.LENGTH:
         calls = [call for call in calls if is_object(call.arguments)]
-    taken = {call.id for message in tail for call in message.tool_calls}
-    number = len(taken)
-    found: list[ToolCall] = []
+    used_ids = {call.id for message in tail for call in message.tool_calls}
+    number = len(used_ids)
+    runnable: list[ToolCall] = []
     for call in calls:
         id = call.id
-        while not id or id in taken:
+        while not id or id in used_ids:
             id, number = f"call_{number}", number + 1
-        taken.add(id)
-        found.append(replace(call, id=id))
-    if found:
-        return tuple(found), Finish.TOOLS
+        used_ids.add(id)
+        runnable.append(replace(call, id=id))
+    if runnable:
+        return tuple(runnable), Finish.TOOLS
     return (), Finish.STOP if finish is Finish.TOOLS else finish

@@ -242,7 +242,7 @@ async def test_reasons_to_end(reason: str, finish: Finish) -> None:
 
 async def test_an_answer_without_message_stop_was_cut_off() -> None:
     end = event("message_delta", delta={"stop_reason": "end_turn"})
-    with pytest.raises(ModelUnavailable, match="broke off"):
+    with pytest.raises(ModelUnavailable, match="ended in the middle"):
         await ask(stream(START, text("Yes"), end))
 
 

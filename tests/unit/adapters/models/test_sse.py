@@ -1,19 +1,22 @@
-"""Server-sent events are the same, wherever their bytes are split."""
+"""Server-sent events split anywhere, and merging of deltas."""
+
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from everthread.adapters.models.sse import Event, EventParser, TooMuch
+from everthread.adapters.models.sse import EventParser, SseEvent, StreamTooLarge, merge_deltas
+from everthread.ports.model import Delta
 
 
-def parsed(*chunks: bytes) -> list[Event]:
+def parsed(*chunks: bytes) -> list[SseEvent]:
     parser = EventParser()
     return [event for chunk in chunks for event in parser.feed(chunk)] + parser.end()
 
 
-def data(*texts: bytes) -> list[Event]:
-    return [Event(b"", text) for text in texts]
+def data(*texts: bytes) -> list[SseEvent]:
+    return [SseEvent(b"", text) for text in texts]
 
 
 TEXT = st.text(st.characters(exclude_characters="\r\n", codec="utf-8"), max_size=20)
@@ -22,7 +25,7 @@ ENDS = st.sampled_from([b"\n", b"\r\n", b"\r"])
 
 
 @st.composite
-def streams(draw: st.DrawFn) -> tuple[bytes, list[Event]]:
+def streams(draw: st.DrawFn) -> tuple[bytes, list[SseEvent]]:
     """A stream, written in any of the ways that are allowed, and the events in it."""
     stream, events = draw(st.sampled_from([b"", b"\xef\xbb\xbf"])), []
     end = draw(ENDS)
@@ -35,15 +38,17 @@ def streams(draw: st.DrawFn) -> tuple[bytes, list[Event]]:
         if name:
             stream += b"event:" + space + name.encode() + end
         stream += b"".join(b"data:" + space + line.encode() + end for line in shown) + end
-        events.append(Event(name.encode(), "\n".join(shown).encode()))
+        events.append(SseEvent(name.encode(), "\n".join(shown).encode()))
     return stream, events
 
 
-@example((b"\xef\xbb\xbfdata: 1\n\n", [Event(b"", b"1")]), [1])
-@example((b"data: 1\r\ndata: 2\r\n\r\n", [Event(b"", b"1\n2")]), [8])
-@example((b"data: \xc3\xa4\n\n", [Event(b"", "ä".encode())]), [7])
+@example((b"\xef\xbb\xbfdata: 1\n\n", [SseEvent(b"", b"1")]), [1])
+@example((b"data: 1\r\ndata: 2\r\n\r\n", [SseEvent(b"", b"1\n2")]), [8])
+@example((b"data: \xc3\xa4\n\n", [SseEvent(b"", "ä".encode())]), [7])
 @given(streams(), st.lists(st.integers(min_value=0, max_value=400)))
-def test_events_are_the_same_wherever_the_bytes_are_split(written: tuple[bytes, list[Event]], cuts: list[int]) -> None:
+def test_events_are_the_same_wherever_the_bytes_are_split(
+    written: tuple[bytes, list[SseEvent]], cuts: list[int]
+) -> None:
     stream, events = written
     at = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
     assert parsed(*(stream[a:b] for a, b in zip(at, at[1:], strict=False))) == events
@@ -64,7 +69,7 @@ def test_lines_of_data_are_joined() -> None:
 
 
 def test_a_name_belongs_to_one_event() -> None:
-    assert parsed(b"event: a\ndata: 1\n\ndata: 2\n\n") == [Event(b"a", b"1"), Event(b"", b"2")]
+    assert parsed(b"event: a\ndata: 1\n\ndata: 2\n\n") == [SseEvent(b"a", b"1"), SseEvent(b"", b"2")]
 
 
 def test_an_event_is_there_as_soon_as_its_line_has_ended() -> None:
@@ -92,5 +97,32 @@ def test_the_last_event_needs_no_end(rest: bytes) -> None:
 )
 def test_there_is_a_limit(chunks: list[bytes]) -> None:
     parser = EventParser(100, 1000)
-    with pytest.raises(TooMuch):
+    with pytest.raises(StreamTooLarge):
         list(map(parser.feed, chunks))
+
+
+def test_neighbours_of_one_kind_are_one_piece() -> None:
+    assert list(merge_deltas([Delta("a"), Delta("b"), Delta("c")])) == [Delta("abc")]
+
+
+def test_what_was_thought_stays_before_what_was_then_said() -> None:
+    pieces = [Delta(reasoning="hm"), Delta(reasoning="m"), Delta("so"), Delta("!"), Delta(reasoning="or")]
+    assert list(merge_deltas(pieces)) == [Delta(reasoning="hmm"), Delta("so!"), Delta(reasoning="or")]
+
+
+def test_nothing_is_no_piece() -> None:
+    assert list(merge_deltas([])) == []
+
+
+def test_what_came_before_an_error_is_passed_on_before_it() -> None:
+    def breaking() -> Iterator[Delta]:
+        yield Delta("as far ")
+        yield Delta("as this")
+        raise ConnectionError
+
+    heard: list[Delta] = []
+    try:
+        heard.extend(merge_deltas(breaking()))
+    except ConnectionError:
+        heard.append(Delta("!"))
+    assert heard == [Delta("as far as this"), Delta("!")]

@@ -1,8 +1,8 @@
-"""The process in which the local model runs: xllamacpp's own server, on loopback, for its parent only.
+"""Serve the local model with xllamacpp's server, on loopback, for the parent process.
 
-Run as a file, with the folder of xllamacpp, the file of the weights, the model's name and its context in tokens. It
-needs nothing of Everthread's. On stdout it says one line of JSON: the `url` and the `key` of the endpoint once it
-listens, or an `error`. It ends with its stdin, so that it can't outlive its parent.
+Run as a script with the folder of xllamacpp, the file of the weights, the model's name and its context in tokens; it
+does not import everthread. It writes one line of JSON to stdout: the `url` and the `key` of the endpoint once it
+listens, or an `error`. It ends with its stdin, so it can't outlive its parent.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import threading
 from typing import Any
 
 THREADS = 1
-"""The other cores are for other things; a second one makes this model little faster."""
+"""A second thread makes this model hardly faster."""
 HTTP_THREADS = 2
 
-# Tried with facts to answer from and with stories to tell: any other temperature or a stronger penalty of words costs
-# facts, and without the penalty of repeated phrases (DRY) every third long answer goes in circles.
+# Measured with factual questions and with stories: another temperature or a stronger word penalty loses facts, and
+# without the penalty of repeated phrases (DRY) every third long answer repeats itself.
 TEMPERATURE = 0.0
 WORD_PENALTY, WORD_TOKENS = 1.1, 64
 PHRASE_PENALTY, PHRASE_LENGTH_MIN, PHRASE_TOKENS = 0.8, 4, 256
@@ -32,43 +32,43 @@ _PR_SET_PDEATHSIG = 1
 
 def main() -> None:
     folder, weights, name, context_tokens = sys.argv[1:]
-    _die_with_the_parent()
-    say = _stdout_for_us_alone()
+    _die_with_parent()
+    write_line = _claim_stdout()
     key = secrets.token_urlsafe(32)
     try:
         sys.path.insert(0, folder)
         server = _serve(weights, name, int(context_tokens), key)
-    except Exception as error:  # noqa: BLE001 - told to the parent, in words
-        say({"error": " ".join(f"{type(error).__name__}: {error}".split())[:500]})
+    except Exception as error:  # noqa: BLE001 - reported to the parent
+        write_line({"error": " ".join(f"{type(error).__name__}: {error}".split())[:500]})
         os._exit(1)
-    say({"url": server.listening_address, "key": key})
+    write_line({"url": server.listening_address, "key": key})
     threading.Event().wait()
 
 
-def _die_with_the_parent() -> None:
-    def end_with_stdin() -> None:
+def _die_with_parent() -> None:
+    def exit_with_stdin() -> None:
         while os.read(0, 1024):
             pass
-        # Not an ordinary exit: the model's threads need not agree.
+        # Not sys.exit, which would wait for the model's threads.
         os._exit(0)
 
-    threading.Thread(target=end_with_stdin, daemon=True).start()
+    threading.Thread(target=exit_with_stdin, daemon=True).start()
     if sys.platform == "linux":
-        # For a process that is too busy to see the end of its stdin, or whose pipe somebody else has inherited.
+        # In case the process is too busy to notice the end of stdin, or another process has inherited the pipe.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _stdout_for_us_alone() -> Any:
-    """A way to say a line; whatever the libraries print goes nowhere."""
-    out, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
+def _claim_stdout() -> Any:
+    """Redirect the output of libraries to /dev/null, and return a function that writes a line to the real stdout."""
+    out, devnull = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, 1)
+    os.dup2(devnull, 2)
 
-    def say(line: dict[str, str]) -> None:
+    def write_line(line: dict[str, str]) -> None:
         os.write(out, json.dumps(line).encode() + b"\n")
         os.close(out)
 
-    return say
+    return write_line
 
 
 def _serve(weights: str, name: str, context_tokens: int, key: str) -> Any:
@@ -87,7 +87,7 @@ def _serve(weights: str, name: str, context_tokens: int, key: str) -> Any:
     params.sampling.dry_multiplier = PHRASE_PENALTY
     params.sampling.dry_allowed_length = PHRASE_LENGTH_MIN
     params.sampling.dry_penalty_last_n = PHRASE_TOKENS
-    # Any free port; the key keeps other users of the machine out, and web pages too.
+    # Any free port. The key keeps out other users of the machine, and web pages.
     params.hostnames = ["127.0.0.1"]
     params.port = 0
     params.api_keys = [key]

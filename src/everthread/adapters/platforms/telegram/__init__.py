@@ -1,13 +1,16 @@
-"""Telegram: a bot, through python-telegram-bot.
+"""Telegram bot, through python-telegram-bot.
 
-| module | what is in it |
-|---|---|
-| `platform` | the bot as the gateway sees it |
-| `updates` | what comes in, as ours |
-| `markdown` | what goes out, as Telegram's MarkdownV2 |
-| `polling`, `webhook` | asking for updates, or being brought them |
-| `transport`, `failures` | how the Bot API is reached, and what went wrong |
-| `token_lock` | one bot, one gateway |
+platform        the platform adapter of the gateway
+polling         receive updates with getUpdates
+webhook         receive updates by a webhook
+updates         updates of Telegram as updates of the gateway
+chats           moved chats, known message ids, sends in progress
+markdown        model output as MarkdownV2
+delivery_check  find out whether an uncertain message was delivered
+message_ids     message ids that are known, and the search among unknown ones
+http            Bot API requests over aiohttp
+errors          errors of Telegram as platform errors
+token_lock      one gateway for each bot
 """
 
 from everthread.adapters.platforms.telegram.platform import TelegramPlatform as TelegramPlatform

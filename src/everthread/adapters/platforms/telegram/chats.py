@@ -1,4 +1,4 @@
-"""The chats of one bot: where they are now, which messages are known of them, and what is on its way there."""
+"""Chats of one bot: their current ids, known message ids, and sends in progress."""
 
 from __future__ import annotations
 
@@ -12,72 +12,72 @@ import telegram
 from telegram.constants import ParseMode
 from telegram.error import BadRequest, ChatMigrated
 
-from everthread.adapters.platforms.telegram.markdown import rendered
-from everthread.adapters.platforms.telegram.message_ids import Numbers
+from everthread.adapters.platforms.telegram.markdown import render
+from everthread.adapters.platforms.telegram.message_ids import KnownMessageIds
 from everthread.domain.errors import PlatformRefused
 from everthread.ports.platform import Address
 
 log = logging.getLogger("everthread.gateway")
 
-NOT_PARSED = "can't parse entities"
+PARSE_ERROR = "can't parse entities"
 
-Done = TypeVar("Done")
+ResultT = TypeVar("Done")
 
 
 class Chats:
     def __init__(self) -> None:
-        self.numbers = Numbers()
+        self.message_ids = KnownMessageIds()
         self._moved: dict[int, int] = {}
-        """Groups that became supergroups. It need not be kept: whoever writes to the old one is told."""
+        """Groups that became supergroups. Not stored: Telegram reports it when the old id is used."""
         self._sending: defaultdict[int, set[asyncio.Future[None]]] = defaultdict(set)
 
     def move(self, chat: int, to: int) -> None:
         self._moved[chat] = to
 
-    def now(self, to: Address) -> int:
+    def current_id(self, to: Address) -> int:
         chat = _chat(to.chat)
         return self._moved.get(chat, chat)
 
-    async def act(self, to: Address, act: Callable[[int], Awaitable[Done]]) -> Done:
-        """Where the chat is now. What was refused because it has moved has certainly not been done."""
-        chat = self.now(to)
+    async def call(self, to: Address, call: Callable[[int], Awaitable[ResultT]]) -> ResultT:
+        """Call with the chat's current id. A call that failed because the chat has moved is repeated."""
+        chat = self.current_id(to)
         try:
-            return await act(chat)
+            return await call(chat)
         except ChatMigrated as error:
             self.move(chat, error.new_chat_id)
-            return await act(error.new_chat_id)
+            return await call(error.new_chat_id)
 
-    async def send(self, to: Address, act: Callable[[int], Awaitable[telegram.Message]]) -> str:
-        """The number of what was sent."""
-        chat, over = self.now(to), asyncio.get_running_loop().create_future()
-        self._sending[chat].add(over)
+    async def send(self, to: Address, call: Callable[[int], Awaitable[telegram.Message]]) -> str:
+        """Send a message and return its id."""
+        chat, done = self.current_id(to), asyncio.get_running_loop().create_future()
+        self._sending[chat].add(done)
         try:
-            sent = await self.act(to, act)
-            self.numbers.saw(self.now(to), sent.message_id)
+            sent = await self.call(to, call)
+            self.message_ids.add(self.current_id(to), sent.message_id)
             return str(sent.message_id)
         finally:
-            over.set_result(None)
-            self._sending[chat].discard(over)
+            done.set_result(None)
+            self._sending[chat].discard(done)
             if not self._sending[chat]:
                 del self._sending[chat]
 
-    async def heard_of(self, chat: int) -> None:
-        """Until what is on its way there now has come to something."""
+    async def wait_sends(self, chat: int) -> None:
+        """Wait for the sends to a chat that are in progress now."""
         if sending := self._sending.get(chat):
             await asyncio.wait(sending)
 
 
-async def formatted(text: str, act: Callable[[str, str | None], Awaitable[Done]]) -> Done:
-    """With its format, or as it is written if Telegram makes nothing of that."""
-    made = rendered(text)
-    if made is not None:
+async def with_markdown(text: str, call: Callable[[str, str | None], Awaitable[ResultT]]) -> ResultT:
+    """Call with the text as MarkdownV2, or as it is if Telegram can't parse that."""
+    markdown = render(text)
+    if markdown is not None:
         try:
-            return await act(made, ParseMode.MARKDOWN_V2)
+            return await call(markdown, ParseMode.MARKDOWN_V2)
         except BadRequest as error:
-            if NOT_PARSED not in str(error).lower():
+            if PARSE_ERROR not in str(error).lower():
                 raise
-            log.warning("a text went out without its format: %s", error)
-    return await act(text, None)
+            log.warning("a text was sent without formatting: %s", error)
+    return await call(text, None)
 
 
 def _chat(chat: str) -> int:

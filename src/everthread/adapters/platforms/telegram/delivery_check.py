@@ -1,8 +1,8 @@
-"""Whether a message is there, asked of Telegram. A bot can't read what was said, but it is told why it can't edit it.
+"""Find out whether an uncertain message was delivered. A bot can't read messages, but learns why it can't edit one.
 
-The question is to change the caption of a message. It is refused for one reason where there is no such message in that
-chat, for another where it is somebody else's, and for a third where it is one's own and a text, which has no caption.
-Of a file it is asked with the caption that the file has. So nothing is changed by it.
+The probe edits the caption of a message id. Telegram rejects it with one error if there is no such message in the chat,
+with another if it is somebody else's, and with a third if it is our own text message, which has no caption. For a file,
+the caption is the one it has. So the probe never changes anything.
 """
 
 from __future__ import annotations
@@ -13,101 +13,101 @@ from enum import Enum, auto
 import telegram
 from telegram.error import BadRequest, ChatMigrated
 
-from everthread.adapters.platforms.telegram.chats import Chats, formatted
-from everthread.adapters.platforms.telegram.errors import Failures
-from everthread.adapters.platforms.telegram.message_ids import EMPTY_MAX, Search
+from everthread.adapters.platforms.telegram.chats import Chats, with_markdown
+from everthread.adapters.platforms.telegram.errors import ErrorTranslator
+from everthread.adapters.platforms.telegram.message_ids import EMPTY_MAX, IdSearch
 from everthread.domain.errors import PlatformRefused, SendUncertain
 from everthread.ports.platform import Address, Outbound
 
-NOT_CHANGED = "message is not modified"
-NOT_THERE = ("message to edit not found", "message_id_invalid")
+NOT_MODIFIED = "message is not modified"
+NOT_FOUND = ("message to edit not found", "numberinvalid")
 NOT_OURS = "message can't be edited"
 NO_CAPTION = "there is no caption in the message to edit"
 
 
-class Answer(Enum):
-    NOBODYS = auto()
-    """There is no such message in that chat."""
-    ANOTHERS = auto()
+class MessageOwner(Enum):
+    NOBODY = auto()
+    """No such message in the chat."""
+    OTHER = auto()
     TEXT = auto()
-    """One's own, as the next one."""
+    """Our own text message."""
     FILE = auto()
 
 
 class TelegramFinder:
     def __init__(
-        self, bot: telegram.Bot, chats: Chats, failures: Failures, is_captioned: Callable[[Outbound], bool]
+        self, bot: telegram.Bot, chats: Chats, errors: ErrorTranslator, is_captioned: Callable[[Outbound], bool]
     ) -> None:
-        """`is_captioned`: whether something goes out as a file that its text stands under, rather than as a text."""
+        """`is_captioned` tells whether a message is sent as a file with a caption."""
         self._bot = bot
         self._chats = chats
-        self._failures = failures
+        self._errors = errors
         self._is_captioned = is_captioned
 
     def know(self, to: Address, message_id: str) -> None:
         if message_id.isdecimal():
-            self._chats.numbers.saw(self._chats.now(to), int(message_id))
+            self._chats.message_ids.add(self._chats.current_id(to), int(message_id))
 
     def newest(self, to: Address) -> str:
         try:
-            return self._chats.numbers.mark(self._chats.now(to))
+            return self._chats.message_ids.position(self._chats.current_id(to))
         except PlatformRefused:
             return ""
 
     async def find(self, message: Outbound, after: str, until: str = "", besides: Collection[str] = ()) -> str | None:
-        chat, numbers = self._chats.now(message.to), self._chats.numbers
-        wanted = Answer.FILE if self._is_captioned(message) else Answer.TEXT
-        search = Search(numbers.newest(chat))
-        for number in numbers.unknown(chat, after, int(until) if until else None):
-            if search.is_over(number):
-                await self._be_up_to_date()
+        chat, message_ids = self._chats.current_id(message.to), self._chats.message_ids
+        wanted = MessageOwner.FILE if self._is_captioned(message) else MessageOwner.TEXT
+        search = IdSearch(message_ids.newest(chat))
+        for candidate in message_ids.unknown(chat, after, int(until) if until else None):
+            if search.is_over(candidate):
+                await self._check_backlog()
                 return None
-            answer = await self._ask(chat, message, number)
-            if answer is wanted and str(number) not in besides and await self._is_unheard_of(chat, number):
-                return str(number)
-            search.heard(number, is_anybodys=answer is not Answer.NOBODYS)
+            owner = await self._probe(chat, message, candidate)
+            if owner is wanted and str(candidate) not in besides and await self._is_unknown(chat, candidate):
+                return str(candidate)
+            search.record(candidate, exists=owner is not MessageOwner.NOBODY)
         return None
 
     async def take_back(self, to: Address, message_id: str) -> None:
-        with self._failures.told():
-            await self._chats.act(to, lambda chat: self._bot.delete_message(chat, int(message_id)))
+        with self._errors.translate():
+            await self._chats.call(to, lambda chat: self._bot.delete_message(chat, int(message_id)))
 
-    async def _be_up_to_date(self) -> None:
-        """If much waits to come in, numbers were given behind the newest that is known. Raises `SendUncertain`."""
-        with self._failures.told():
+    async def _check_backlog(self) -> None:
+        """Raise `SendUncertain` if many updates are pending: their message ids are unknown yet."""
+        with self._errors.translate():
             waiting = (await self._bot.get_webhook_info()).pending_update_count
         if waiting >= EMPTY_MAX:
-            raise SendUncertain(f"{waiting} messages that came in are not known yet")
+            raise SendUncertain(f"{waiting} pending updates are not received yet")
 
-    async def _is_unheard_of(self, chat: int, number: int) -> bool:
-        """It may be one that is just being sent: then its number is known in a moment."""
-        await self._chats.heard_of(chat)
-        return not self._chats.numbers.is_seen(chat, number)
+    async def _is_unknown(self, chat: int, candidate: int) -> bool:
+        """Wait for sends in progress, then tell whether the id is still unknown."""
+        await self._chats.wait_sends(chat)
+        return not self._chats.message_ids.is_known(chat, candidate)
 
-    async def _ask(self, chat: int, message: Outbound, number: int) -> Answer:
-        """There and nowhere else: where a chat has moved to, the number is that of another message."""
+    async def _probe(self, chat: int, message: Outbound, candidate: int) -> MessageOwner:
+        """Probe an id in this chat only: after a move, the id belongs to another message."""
 
         async def change(text: str, parse_mode: str | None) -> None:
-            await self._bot.edit_message_caption(chat, number, caption=text or None, parse_mode=parse_mode)
+            await self._bot.edit_message_caption(chat, candidate, caption=text or None, parse_mode=parse_mode)
 
-        with self._failures.told():
+        with self._errors.translate():
             try:
-                await formatted(message.text if self._is_captioned(message) else "", change)
+                await with_markdown(message.text if self._is_captioned(message) else "", change)
             except BadRequest as error:
-                return self._understood(str(error))
+                return self._interpret(str(error))
             except ChatMigrated as error:
                 self._chats.move(chat, error.new_chat_id)
-                raise SendUncertain("its messages are numbered in another way since") from None
-        return Answer.FILE
+                raise SendUncertain("the chat's message ids have changed since") from None
+        return MessageOwner.FILE
 
-    def _understood(self, refusal: str) -> Answer:
-        words = refusal.lower()
-        if any(one in words for one in NOT_THERE):
-            return Answer.NOBODYS
-        if NOT_OURS in words:
-            return Answer.ANOTHERS
-        if NO_CAPTION in words:
-            return Answer.TEXT
-        if NOT_CHANGED in words:
-            return Answer.FILE
-        raise SendUncertain(f"it does not say whether it is there: {words}")
+    def _interpret(self, description: str) -> MessageOwner:
+        text = description.lower()
+        if any(one in text for one in NOT_FOUND):
+            return MessageOwner.NOBODY
+        if NOT_OURS in text:
+            return MessageOwner.OTHER
+        if NO_CAPTION in text:
+            return MessageOwner.TEXT
+        if NOT_MODIFIED in text:
+            return MessageOwner.FILE
+        raise SendUncertain(f"unexpected answer to an edit: {text}")

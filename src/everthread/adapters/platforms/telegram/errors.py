@@ -1,4 +1,4 @@
-"""What Telegram says went wrong, in our words. A token is never in them."""
+"""Errors of Telegram as platform errors, without the token."""
 
 from __future__ import annotations
 
@@ -7,52 +7,52 @@ from contextlib import contextmanager
 
 from telegram.error import BadRequest, Conflict, Forbidden, InvalidToken, TelegramError
 
-from everthread.adapters.platforms.telegram.http import NotReached, TooMuch
+from everthread.adapters.platforms.telegram.http import NotConnected, RateLimited
 from everthread.domain.errors import PlatformError, PlatformRefused, PlatformUnavailable, SendUncertain
 from everthread.domain.text_format import one_line
 
-WORDS_MAX = 200
+MESSAGE_CHARS_MAX = 200
 BAD_TOKEN = (
     "its token is not accepted; ask @BotFather for the right one and put it into .env (everthread setup telegram)"
 )
-NOT_ALONE = (
+CONFLICT = (
     "another program reads this bot's messages (409); stop it there, or get a token of its own for one of them "
     "from @BotFather"
 )
 
 
-class Failures:
-    """How the calls of one bot fail. Knows its token, so that it is left out wherever it might be repeated."""
+class ErrorTranslator:
+    """Translates errors of one bot's calls. Knows the token, to remove it from messages."""
 
     def __init__(self, token: str, call_s: float) -> None:
         self._token = token
         self.call_s = call_s
-        """What a call gets that is answered at once."""
+        """Time limit of an ordinary call."""
 
     @contextmanager
-    def told(self, *, uncertain: bool = False) -> Generator[None]:
-        """Raise a `PlatformError` for every failure inside. `uncertain` if it matters whether a call that broke off
-        had its effect.
+    def translate(self, *, uncertain: bool = False) -> Generator[None]:
+        """Translate every Telegram error inside into a `PlatformError`. With `uncertain`, a lost connection raises
+        `SendUncertain`, because the call may have had its effect.
         """
         try:
             yield
         except TelegramError as error:
-            raise self._ours(error, SendUncertain if uncertain else PlatformUnavailable) from None
+            raise self._platform_error(error, SendUncertain if uncertain else PlatformUnavailable) from None
 
-    def _ours(self, error: TelegramError, broken: type[PlatformError]) -> PlatformError:
+    def _platform_error(self, error: TelegramError, otherwise: type[PlatformError]) -> PlatformError:
         match error:
-            case TooMuch():
-                return PlatformUnavailable(str(error), error.seconds)
+            case RateLimited():
+                return PlatformUnavailable(str(error), error.retry_after_s)
             case InvalidToken():
                 return PlatformUnavailable(BAD_TOKEN)
             case Conflict():
-                return PlatformUnavailable(NOT_ALONE)
-            case NotReached():
+                return PlatformUnavailable(CONFLICT)
+            case NotConnected():
                 return PlatformUnavailable(str(error))
             case BadRequest() | Forbidden():
-                return PlatformRefused(f"it refused: {self.words(error)}")
+                return PlatformRefused(f"it refused: {self.message_of(error)}")
             case _:
-                return broken(self.words(error))
+                return otherwise(self.message_of(error))
 
-    def words(self, error: TelegramError) -> str:
-        return one_line(str(error).replace(self._token, "(token)"))[:WORDS_MAX]
+    def message_of(self, error: TelegramError) -> str:
+        return one_line(str(error).replace(self._token, "(token)"))[:MESSAGE_CHARS_MAX]

@@ -1,6 +1,6 @@
-"""How python-telegram-bot reaches the Bot API here: over aiohttp, which a gateway has anyway, and which costs less.
+"""Requests of python-telegram-bot over aiohttp, which the gateway uses anyway and which is cheaper.
 
-What goes wrong is told apart by what can be known of it: whether a call has certainly not reached the other side.
+Errors tell whether a call has certainly not reached Telegram.
 """
 
 from __future__ import annotations
@@ -17,43 +17,43 @@ from telegram.request import BaseRequest, RequestData
 CALL_S = 20.0
 CONNECT_S = 10.0
 TOO_MANY_REQUESTS = 429
-ANSWER_BYTES_MAX = 32_000_000
+RESPONSE_BYTES_MAX = 32_000_000
 OK = 200
 
 
-class _Parameters(msgspec.Struct, frozen=True):
+class _RateLimitParameters(msgspec.Struct, frozen=True):
     retry_after: float = 1.0
 
 
-class _Refusal(msgspec.Struct, frozen=True):
-    parameters: _Parameters = _Parameters()
+class _RateLimitBody(msgspec.Struct, frozen=True):
+    parameters: _RateLimitParameters = _RateLimitParameters()
 
 
-class _Plain(msgspec.Struct, frozen=True):
-    """Parameters of a call, as `_body` takes them."""
+class _JsonData(msgspec.Struct, frozen=True):
+    """Parameters of a call without files, in the shape of `RequestData`."""
 
     parameters: dict[str, Any]
     contains_files: bool = False
 
 
-class NotReached(NetworkError):
-    """The call has certainly not been made."""
+class NotConnected(NetworkError):
+    """The call has certainly not reached Telegram."""
 
 
-class TooLarge(TelegramError):
-    """More than was asked for at most. What is there of it is thrown away."""
+class ResponseTooLarge(TelegramError):
+    """The response exceeds the given limit."""
 
 
-class TooMuch(TelegramError):
-    """To be tried again, not before so many seconds have passed. The library's own error for it is being changed."""
+class RateLimited(TelegramError):
+    """Too many requests: retry after `retry_after_s`. Replaces the library's error, whose interface is changing."""
 
-    def __init__(self, seconds: float) -> None:
-        super().__init__("too much at once")
-        self.seconds = seconds
+    def __init__(self, retry_after_s: float) -> None:
+        super().__init__("too many requests")
+        self.retry_after_s = retry_after_s
 
 
-class Transport(BaseRequest):
-    """All the calls of one bot. Opened when it is first needed, and again after it was closed."""
+class AiohttpRequest(BaseRequest):
+    """All calls of one bot. Opens with the first call, and again after it was closed."""
 
     def __init__(self, call_s: float = CALL_S) -> None:
         self._call_s = call_s
@@ -82,18 +82,18 @@ class Transport(BaseRequest):
         pool_timeout: Any = BaseRequest.DEFAULT_NONE,
     ) -> tuple[int, bytes]:
         total_s = read_timeout if isinstance(read_timeout, int | float) else self._call_s
-        return await self._made(method, url, _body(request_data), total_s, ANSWER_BYTES_MAX)
+        return await self._request(method, url, _body(request_data), total_s, RESPONSE_BYTES_MAX)
 
-    async def file(self, url: str, bytes_max: int, read_s: float) -> bytes:
-        """What is there. Of one that is larger than that, no more than that is ever in memory."""
-        status, payload = await self._made("GET", url, {}, read_s, bytes_max)
+    async def download(self, url: str, bytes_max: int, read_s: float) -> bytes:
+        """Download a file. Raises `ResponseTooLarge` once more than `bytes_max` has arrived."""
+        status, payload = await self._request("GET", url, {}, read_s, bytes_max)
         if status == OK:
             return payload
         if 400 <= status < 500:
-            raise BadRequest(f"it can't be had any more ({status})")
-        raise NetworkError(f"it can't be had now ({status})")
+            raise BadRequest(f"the file is no longer available ({status})")
+        raise NetworkError(f"the file is not available now ({status})")
 
-    async def _made(
+    async def _request(
         self, method: str, url: str, body: dict[str, Any], total_s: float, bytes_max: int
     ) -> tuple[int, bytes]:
         try:
@@ -102,34 +102,34 @@ class Transport(BaseRequest):
                 url,
                 **body,
                 timeout=aiohttp.ClientTimeout(total_s, connect=CONNECT_S),
-                # Where it leads would be told the token.
+                # A redirect would send the token to another server.
                 allow_redirects=False,
             ) as response:
-                status, payload = response.status, await _whole(response, bytes_max)
-        # What these say can have the address in it, and so the token: their names are enough.
+                status, payload = response.status, await _read_body(response, bytes_max)
+        # The text of these errors can contain the URL, and so the token: report the type only.
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL) as error:
-            raise NotReached(f"it can't be reached ({type(error).__name__})") from None
+            raise NotConnected(f"it can't be reached ({type(error).__name__})") from None
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise NetworkError(f"the connection broke off ({type(error).__name__})") from None
+            raise NetworkError(f"the connection was lost ({type(error).__name__})") from None
         if status == TOO_MANY_REQUESTS:
-            raise TooMuch(self._wait_s(payload))
+            raise RateLimited(self._retry_after_s(payload))
         return status, payload
 
     async def updates(self, url: str, parameters: dict[str, Any], read_s: float) -> list[dict[str, Any]]:
-        """What came in, as it was written: the library would make nothing of a whole answer if it can't read one."""
-        found = await self.post(url, cast("RequestData", _Plain(parameters)), read_timeout=read_s)
+        """Get updates as raw JSON: the library rejects the whole response if it can't parse one of them."""
+        result = await self.post(url, cast("RequestData", _JsonData(parameters)), read_timeout=read_s)
         try:
-            updates = msgspec.convert(found, list[dict[str, Any]])
-            numbered = all(isinstance(update.get("update_id"), int) for update in updates)
+            updates = msgspec.convert(result, list[dict[str, Any]])
+            are_valid = all(isinstance(update.get("update_id"), int) for update in updates)
         except msgspec.ValidationError:
-            updates, numbered = [], False
-        if not numbered:
-            raise TelegramError("it answered nonsense")
+            updates, are_valid = [], False
+        if not are_valid:
+            raise TelegramError("its response can't be read")
         return updates
 
-    def _wait_s(self, payload: bytes) -> float:
+    def _retry_after_s(self, payload: bytes) -> float:
         try:
-            return max(msgspec.json.decode(payload, type=_Refusal).parameters.retry_after, 0.0)
+            return max(msgspec.json.decode(payload, type=_RateLimitBody).parameters.retry_after, 0.0)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return 1.0
 
@@ -138,7 +138,7 @@ class Transport(BaseRequest):
         try:
             return msgspec.json.decode(payload, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise TelegramError("it answered nonsense") from None
+            raise TelegramError("its response can't be read") from None
 
     def _http(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -150,21 +150,22 @@ class Transport(BaseRequest):
 
 
 def abrupt_socket(address: tuple[Any, ...]) -> socket.socket:
-    """One that takes along what has not gone out when it is closed, or whoever has it dies. Otherwise the system would
-    go on for minutes to hand a message over which has long been found not to be there, and was sent again.
+    """Make a socket that discards unsent data when it is closed or its process dies.
+
+    Otherwise the kernel would try for minutes to deliver a message that was found missing and sent again.
     """
-    made = socket.socket(*address[:3])
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    return made
+    opened = socket.socket(*address[:3])
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    return opened
 
 
-async def _whole(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
-    whole = bytearray()
+async def _read_body(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
+    body_bytes = bytearray()
     while chunk := await response.content.readany():
-        whole += chunk
-        if len(whole) > bytes_max:
-            raise TooLarge("it answered more than can be taken")
-    return bytes(whole)
+        body_bytes += chunk
+        if len(body_bytes) > bytes_max:
+            raise ResponseTooLarge("its response is too large")
+    return bytes(body_bytes)
 
 
 def _body(data: RequestData | None) -> dict[str, Any]:

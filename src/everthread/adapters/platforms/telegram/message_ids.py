@@ -1,7 +1,7 @@
-"""How Telegram numbers messages, and which numbers are known. Pure.
+"""Message ids that are known, and the search among unknown ones. No I/O.
 
-A supergroup or channel counts its own messages; those of all other chats of a bot are counted together. A number that
-was seen on some message can't be that of another one.
+A supergroup or channel has its own sequence of ids; all other chats of a bot share one. An id that is known to belong
+to a message can't belong to another one.
 """
 
 from __future__ import annotations
@@ -11,89 +11,88 @@ from heapq import heappop, heappush
 
 from everthread.domain.errors import SendUncertain
 
-SEEN_MAX = 10_000
-"""So many numbers are kept of the chats that are counted together: the highest that were seen."""
-OWN_SEEN_MAX = 1_000
-"""And of each that is counted apart: there may be hundreds of them."""
-ASKED_MAX = 128
+KNOWN_MAX = 10_000
+"""Ids kept of the shared sequence: the highest ones."""
+OWN_KNOWN_MAX = 1_000
+"""Ids kept of each other sequence, of which there may be hundreds."""
+PROBES_MAX = 128
 EMPTY_MAX = 32
-"""Where so many numbers behind the last that is known are nobody's, no more have been given."""
-_OWN_COUNT = -1_000_000_000_000
-"""Ids from here downwards are those of supergroups and channels."""
+"""Unused ids in a row after the newest known one that prove the end of the sequence."""
+_OWN_SEQUENCE = -1_000_000_000_000
+"""Chat ids below this are supergroups and channels."""
 
 
-class Numbers:
+class KnownMessageIds:
     def __init__(self) -> None:
-        self._seen: dict[int, set[int]] = {}
+        self._known: dict[int, set[int]] = {}
         self._lowest: dict[int, list[int]] = {}
-        """The same numbers, as heaps."""
+        """The same ids, as heaps."""
         self._dropped: dict[int, int] = {}
-        """The highest that was seen and is not kept any more."""
+        """The highest id that was known and is dropped."""
         self._newest: dict[int, int] = {}
 
-    def saw(self, chat: int, number: int) -> None:
-        count = _count(chat)
-        self._newest[count] = max(number, self._newest.get(count, 0))
-        seen, lowest = self._seen.setdefault(count, set()), self._lowest.setdefault(count, [])
-        if number in seen:
+    def add(self, chat: int, message_id: int) -> None:
+        sequence = _sequence(chat)
+        self._newest[sequence] = max(message_id, self._newest.get(sequence, 0))
+        known, lowest = self._known.setdefault(sequence, set()), self._lowest.setdefault(sequence, [])
+        if message_id in known:
             return
-        seen.add(number)
-        heappush(lowest, number)
-        if len(seen) > (OWN_SEEN_MAX if count else SEEN_MAX):
-            seen.remove(dropped := heappop(lowest))
-            self._dropped[count] = max(dropped, self._dropped.get(count, 0))
+        known.add(message_id)
+        heappush(lowest, message_id)
+        if len(known) > (OWN_KNOWN_MAX if sequence else KNOWN_MAX):
+            known.remove(dropped := heappop(lowest))
+            self._dropped[sequence] = max(dropped, self._dropped.get(sequence, 0))
 
-    def is_seen(self, chat: int, number: int) -> bool:
-        return number in self._seen.get(_count(chat), ())
+    def is_known(self, chat: int, message_id: int) -> bool:
+        return message_id in self._known.get(_sequence(chat), ())
 
-    def mark(self, chat: int) -> str:
-        """Behind the newest that is known; empty if none is."""
-        count = _count(chat)
-        newest = self._newest.get(count)
-        return f"{count}/{newest}" if newest is not None else ""
+    def position(self, chat: int) -> str:
+        """Return the position after the newest known id; empty if none is known."""
+        sequence = _sequence(chat)
+        newest = self._newest.get(sequence)
+        return f"{sequence}/{newest}" if newest is not None else ""
 
-    def unknown(self, chat: int, mark: str, until: int | None) -> Iterator[int]:
-        """The numbers behind a mark that nothing is known of, in order; before `until`, or without an end. Raises
-        `SendUncertain` if they are counted in another way since, or it is not known any more which were seen.
+    def unknown(self, chat: int, position: str, until: int | None) -> Iterator[int]:
+        """Yield unknown ids after a position, in order, up to `until` or without end.
+
+        Raises `SendUncertain` if the chat has another sequence now, or if known ids were dropped since.
         """
-        count, _, newest = mark.partition("/")
-        if count != str(_count(chat)) or not newest.isdecimal():
-            raise SendUncertain("its messages are numbered in another way since")
-        number = int(newest) + 1
-        if number <= self._dropped.get(_count(chat), 0):
-            raise SendUncertain("it was too long ago: too much came since")
-        while until is None or number < until:
-            if not self.is_seen(chat, number):
-                yield number
-            number += 1
+        sequence, _, newest = position.partition("/")
+        if sequence != str(_sequence(chat)) or not newest.isdecimal():
+            raise SendUncertain("the chat's message ids have changed since")
+        message_id = int(newest) + 1
+        if message_id <= self._dropped.get(_sequence(chat), 0):
+            raise SendUncertain("too many messages came since")
+        while until is None or message_id < until:
+            if not self.is_known(chat, message_id):
+                yield message_id
+            message_id += 1
 
     def newest(self, chat: int) -> int:
-        return self._newest.get(_count(chat), 0)
+        return self._newest.get(_sequence(chat), 0)
 
 
-class Search:
-    """When enough has been asked, by what was answered so far."""
+class IdSearch:
+    """Decides when enough ids were probed."""
 
     def __init__(self, newest: int) -> None:
         self._newest = newest
-        self._asked = 0
+        self._probes = 0
         self._empty = 0
 
-    def is_over(self, number: int) -> bool:
-        """Whether none of the numbers from this one on can be it. Raises `SendUncertain` if that would take too long
-        to know.
-        """
-        if number > self._newest and self._empty >= EMPTY_MAX:
+    def is_over(self, message_id: int) -> bool:
+        """Tell whether this id and all later ones are unused. Raises `SendUncertain` after too many probes."""
+        if message_id > self._newest and self._empty >= EMPTY_MAX:
             return True
-        if self._asked >= ASKED_MAX:
-            raise SendUncertain(f"it is not among the {ASKED_MAX} messages behind what was known")
+        if self._probes >= PROBES_MAX:
+            raise SendUncertain(f"it is not among the next {PROBES_MAX} messages")
         return False
 
-    def heard(self, number: int, *, is_anybodys: bool) -> None:
-        self._asked += 1
-        if number > self._newest:
-            self._empty = 0 if is_anybodys else self._empty + 1
+    def record(self, message_id: int, *, exists: bool) -> None:
+        self._probes += 1
+        if message_id > self._newest:
+            self._empty = 0 if exists else self._empty + 1
 
 
-def _count(chat: int) -> int:
-    return chat if chat < _OWN_COUNT else 0
+def _sequence(chat: int) -> int:
+    return chat if chat < _OWN_SEQUENCE else 0

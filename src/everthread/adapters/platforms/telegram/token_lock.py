@@ -1,7 +1,7 @@
-"""One bot, one gateway: two that read one bot's messages would take them from each other.
+"""Lock that allows one gateway for each bot: two would take updates from each other.
 
-The lock is on a file that is named after the token (of which it tells nothing), in a folder that all homes of a user
-share. The system lets go of it with the process. Who reads the bot from another machine is told by Telegram.
+The lock is on a file named after a hash of the token, in a folder that all homes of a user share. The system releases
+it with the process. Telegram itself reports a second reader on another machine.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from everthread.domain.errors import PlatformUnavailable
 
-TAKEN = (
+LOCKED = (
     "another gateway on this machine serves this bot; stop one of them (everthread gateway stop), or get a token of "
     "its own for one of them from @BotFather"
 )
@@ -25,7 +25,7 @@ class TokenLock:
         self._file: int | None = None
 
     def acquire(self) -> None:
-        """Raises `PlatformUnavailable` if somebody else has it, or nobody can. It may be asked for again."""
+        """Acquire the lock, unless it is held already. Raises `PlatformUnavailable`."""
         if self._file is not None:
             return
         try:
@@ -39,7 +39,7 @@ class TokenLock:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(file)
-            raise PlatformUnavailable(TAKEN) from None
+            raise PlatformUnavailable(LOCKED) from None
         self._file = file
 
     def release(self) -> None:

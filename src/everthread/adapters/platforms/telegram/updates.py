@@ -1,4 +1,4 @@
-"""What comes from Telegram as the gateway takes it in. Pure."""
+"""Convert updates of Telegram to updates of the gateway. No I/O."""
 
 from __future__ import annotations
 
@@ -13,51 +13,51 @@ from everthread.config.settings import Trigger
 from everthread.domain.model import ChatType
 from everthread.ports.platform import Media, MediaKind, MovedChat, Quoted, Update
 
-WANTED = ("message", "callback_query")
-"""The kinds of updates that are asked for."""
+UPDATE_KINDS = ("message", "callback_query")
+"""Kinds of updates that are requested."""
 
-_BEGUN = re.compile(r"/start(?:@\w+)?(?=\s|$)")
+_START = re.compile(r"/start(?:@\w+)?(?=\s|$)")
 _COMMAND = re.compile(r"/([A-Za-z0-9_]+)(?:@(\w+))?(?=\s|$)")
 
 
-class Bot(Struct, frozen=True):
-    """Who one is there, and what one answers to in a group."""
+class BotIdentity(Struct, frozen=True):
+    """The bot's account, and what it answers to in a group."""
 
     platform: str
     id: int
     username: str
     trigger: Trigger = "mention"
     commands: Collection[str] = ()
-    """Names of those that are ours: others' are left to them."""
+    """Names of our commands; those of other bots are ignored."""
 
 
-class Unread(Struct, frozen=True):
-    """An update that the library makes nothing of, and why."""
+class UnparsedUpdate(Struct, frozen=True):
+    """An update that the library can't parse, and the reason."""
 
     update_id: int
     problem: str
 
 
-def read(raw: Mapping[str, Any], bot: telegram.Bot) -> telegram.Update | Unread:
+def parse_update(raw: Mapping[str, Any], bot: telegram.BotIdentity) -> telegram.Update | UnparsedUpdate:
     try:
         return telegram.Update.de_json(dict(raw), bot)
-    except Exception as error:  # noqa: BLE001 - whatever it trips over; what is said of it may repeat the update
-        return Unread(int(raw["update_id"]), type(error).__name__)
+    except Exception as error:  # noqa: BLE001 - the library raises anything; the message may quote the update
+        return UnparsedUpdate(int(raw["update_id"]), type(error).__name__)
 
 
-def taken(update: telegram.Update, bot: Bot) -> Update | MovedChat | None:
-    """The update as ours; `None` if it is none that concerns the agent."""
+def convert_update(update: telegram.Update, bot: BotIdentity) -> Update | MovedChat | None:
+    """Convert an update; `None` if it is not for the agent."""
     if update.callback_query is not None:
-        return _pressed(update, update.callback_query, bot)
+        return _convert_button(update, update.callback_query, bot)
     if update.message is None:
         return None
-    if (moved := _moved(update.message, bot)) is not None:
-        return moved
-    return _said(update, update.message, bot)
+    if (move := _convert_move(update.message, bot)) is not None:
+        return move
+    return _convert_message(update, update.message, bot)
 
 
-def _moved(message: telegram.Message, bot: Bot) -> MovedChat | None:
-    """A group became a supergroup. It is said in both: in each before anything else is there."""
+def _convert_move(message: telegram.Message, bot: BotIdentity) -> MovedChat | None:
+    """Convert the notice that a group became a supergroup. It is sent to both chats, before any other message."""
     if message.migrate_to_chat_id is not None:
         return MovedChat(bot.platform, str(message.chat.id), str(message.migrate_to_chat_id))
     if message.migrate_from_chat_id is not None:
@@ -65,17 +65,17 @@ def _moved(message: telegram.Message, bot: Bot) -> MovedChat | None:
     return None
 
 
-def _pressed(update: telegram.Update, query: telegram.CallbackQuery, bot: Bot) -> Update | None:
-    shown = query.message
-    # Of a message that is very old only the chat is known: where there are topics, that is not enough.
-    if shown is None or not query.data or (not shown.is_accessible and shown.chat.is_forum):
+def _convert_button(update: telegram.Update, query: telegram.CallbackQuery, bot: BotIdentity) -> Update | None:
+    message = query.message
+    # Of a very old message only the chat is known, which is not enough in a forum.
+    if message is None or not query.data or (not message.is_accessible and message.chat.is_forum):
         return None
-    chat_type, thread = _where(shown)
+    chat_type, thread = _chat_type(message)
     return Update(
         bot.platform,
         str(bot.id),
         str(update.update_id),
-        str(shown.chat.id),
+        str(message.chat.id),
         chat_type,
         str(query.from_user.id),
         query.data,
@@ -84,13 +84,13 @@ def _pressed(update: telegram.Update, query: telegram.CallbackQuery, bot: Bot) -
     )
 
 
-def _said(update: telegram.Update, message: telegram.Message, bot: Bot) -> Update | None:
-    user, name = _who(message)
-    if not user or (message.chat.type != telegram.Chat.PRIVATE and not _is_meant(message, bot)):
+def _convert_message(update: telegram.Update, message: telegram.Message, bot: BotIdentity) -> Update | None:
+    user, name = _sender(message)
+    if not user or (message.chat.type != telegram.Chat.PRIVATE and not _is_for_us(message, bot)):
         return None
-    chat_type, thread = _where(message)
+    chat_type, thread = _chat_type(message)
     media = tuple(_media(message))
-    text = _words(message, bot)
+    text = _message_text(message, bot)
     if not text and not media:
         return None
     return Update(
@@ -109,8 +109,8 @@ def _said(update: telegram.Update, message: telegram.Message, bot: Bot) -> Updat
     )
 
 
-def _where(message: telegram.MaybeInaccessibleMessage) -> tuple[ChatType, str | None]:
-    # A number of a thread is also given to answers in a group without topics: these are no place of their own.
+def _chat_type(message: telegram.MaybeInaccessibleMessage) -> tuple[ChatType, str | None]:
+    # Replies in a group without topics have a thread id too, but belong to the group.
     thread: str | None = None
     if isinstance(message, telegram.Message) and message.is_topic_message and message.message_thread_id:
         thread = str(message.message_thread_id)
@@ -119,8 +119,8 @@ def _where(message: telegram.MaybeInaccessibleMessage) -> tuple[ChatType, str | 
     return (ChatType.THREAD if thread else ChatType.GROUP), thread
 
 
-def _who(message: telegram.Message) -> tuple[str, str]:
-    """Who wrote it; nobody if that was another bot. Whoever writes as a group is that group."""
+def _sender(message: telegram.Message) -> tuple[str, str]:
+    """Return id and name of the sender; empty for another bot. An anonymous admin counts as the group."""
     if message.sender_chat is not None:
         return str(message.sender_chat.id), message.sender_chat.title or ""
     if message.from_user is None or message.from_user.is_bot:
@@ -128,51 +128,51 @@ def _who(message: telegram.Message) -> tuple[str, str]:
     return str(message.from_user.id), message.from_user.full_name
 
 
-def _is_meant(message: telegram.Message, bot: Bot) -> bool:
-    """Whether what was said in a group is for the agent."""
+def _is_for_us(message: telegram.Message, bot: BotIdentity) -> bool:
+    """Tell whether a message in a group is for the agent."""
     if command := _COMMAND.match(message.text or ""):
-        name, whose = command[1].lower(), command[2]
-        return whose.lower() == bot.username.lower() if whose else name in bot.commands
+        name, mentioned = command[1].lower(), command[2]
+        return mentioned.lower() == bot.username.lower() if mentioned else name in bot.commands
     if bot.trigger == "all":
         return True
-    answered = message.reply_to_message
-    if answered is not None and answered.from_user is not None and answered.from_user.id == bot.id:
-        # The message that opens a topic stands for no answer, whoever has opened it.
-        return answered.forum_topic_created is None
+    replied_to = message.reply_to_message
+    if replied_to is not None and replied_to.from_user is not None and replied_to.from_user.id == bot.id:
+        # Messages in a topic reply to the one that opened it, which means nothing.
+        return replied_to.forum_topic_created is None
     return _is_mentioned(message, bot)
 
 
-def _is_mentioned(message: telegram.Message, bot: Bot) -> bool:
-    for entity, words in {**message.parse_entities(), **message.parse_caption_entities()}.items():
-        if entity.type == entity.MENTION and words.lower() == f"@{bot.username.lower()}":
+def _is_mentioned(message: telegram.Message, bot: BotIdentity) -> bool:
+    for entity, text in {**message.parse_entities(), **message.parse_caption_entities()}.items():
+        if entity.type == entity.MENTION and text.lower() == f"@{bot.username.lower()}":
             return True
         if entity.type == entity.TEXT_MENTION and entity.user is not None and entity.user.id == bot.id:
             return True
     return False
 
 
-def _words(message: telegram.Message, bot: Bot) -> str:
-    """What was said, without the name that it began with to be heard at all."""
+def _message_text(message: telegram.Message, bot: BotIdentity) -> str:
+    """Return the text, without a leading mention of the bot."""
     text = message.text or message.caption or ""
     if not text and message.sticker is not None:
         text = message.sticker.emoji or ""
-    if message.chat.type == telegram.Chat.PRIVATE and _BEGUN.match(text):
-        # The button under which everybody begins. What is behind it is for whoever made the link.
+    if message.chat.type == telegram.Chat.PRIVATE and _START.match(text):
+        # The start button. Its parameter comes from a link, and is ignored.
         return "/help"
-    called = f"@{bot.username}"
-    if message.chat.type != telegram.Chat.PRIVATE and text.lower().startswith(called.lower()):
-        rest = text[len(called) :]
+    mention = f"@{bot.username}"
+    if message.chat.type != telegram.Chat.PRIVATE and text.lower().startswith(mention.lower()):
+        rest = text[len(mention) :]
         if not rest[:1].isalnum() and not rest.startswith("_"):
             return rest.lstrip(" ,:;\n") or text
     return text
 
 
 def _quoted(message: telegram.Message) -> Quoted | None:
-    answered = message.reply_to_message
-    if answered is None or answered.forum_topic_created is not None:
+    replied_to = message.reply_to_message
+    if replied_to is None or replied_to.forum_topic_created is not None:
         return None
-    words = message.quote.text if message.quote is not None else answered.text or answered.caption or ""
-    return Quoted(words, answered.from_user.full_name if answered.from_user is not None else "") if words else None
+    text = message.quote.text if message.quote is not None else replied_to.text or replied_to.caption or ""
+    return Quoted(text, replied_to.from_user.full_name if replied_to.from_user is not None else "") if text else None
 
 
 def _media(message: telegram.Message) -> Iterable[Media]:

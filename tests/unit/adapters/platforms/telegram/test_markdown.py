@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everthread.adapters.platforms.telegram.markdown import CHARS_MAX, rendered, units
+from everthread.adapters.platforms.telegram.markdown import CHARS_MAX, render, utf16_length
 from everthread.testing.telegram import markdown_v2
 
 MARKS = "*_~`[]()>#+-=|{}.!\\&<:/ \n\t0123abc😀é"
@@ -23,7 +23,7 @@ TABLE = "| a | b |\n|---|---|\n| 1 | 2 |"
 
 def shown(text: str) -> tuple[str, list[tuple[str, str]]]:
     """What is read on a screen, and its styles: each with the words that it holds."""
-    made = rendered(text)
+    made = render(text)
     assert made is not None
     seen, entities = markdown_v2.parse(made)
     raw = seen.encode("utf-16-le")
@@ -35,11 +35,11 @@ def shown(text: str) -> tuple[str, list[tuple[str, str]]]:
 @settings(max_examples=600, deadline=None)
 @given(st.one_of(st.text(max_size=300), st.text(MARKS, max_size=120), st.lists(PIECES, max_size=40).map("".join)))
 def test_whatever_is_written_can_be_parsed_and_is_short_enough(text: str) -> None:
-    made = rendered(text)
+    made = render(text)
     if made is not None:
         seen, _ = markdown_v2.parse(made)
         assert seen.strip()
-        assert units(seen) <= CHARS_MAX
+        assert utf16_length(seen) <= CHARS_MAX
 
 
 @settings(max_examples=200, deadline=None)
@@ -77,8 +77,8 @@ def test_what_is_made_of_markdown(text: str, seen: str, styles: list[tuple[str, 
 
 @pytest.mark.parametrize("text", ["", "  \n", "```\n```", ">", "[](x)", "😀" * (CHARS_MAX // 2 + 1) + "*"])
 def test_what_would_leave_nothing_or_too_much_is_not_rendered(text: str) -> None:
-    assert rendered(text) is None
+    assert render(text) is None
 
 
 def test_length_is_counted_as_telegram_counts_it() -> None:
-    assert (units("abc"), units("é"), units("😀")) == (3, 1, 2)
+    assert (utf16_length("abc"), utf16_length("é"), utf16_length("😀")) == (3, 1, 2)

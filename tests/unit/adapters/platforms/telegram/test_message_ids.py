@@ -7,12 +7,12 @@ from itertools import islice
 import pytest
 
 from everthread.adapters.platforms.telegram.message_ids import (
-    ASKED_MAX,
     EMPTY_MAX,
-    OWN_SEEN_MAX,
-    SEEN_MAX,
-    Numbers,
-    Search,
+    KNOWN_MAX,
+    OWN_KNOWN_MAX,
+    PROBES_MAX,
+    IdSearch,
+    KnownMessageIds,
 )
 from everthread.domain.errors import SendUncertain
 
@@ -20,77 +20,77 @@ ANN, BEN, GROUP, SUPERGROUP, OTHER = 7, 8, -500, -1_001_000_000_007, -1_001_000_
 
 
 def test_private_chats_and_groups_are_counted_together_and_supergroups_apart() -> None:
-    numbers = Numbers()
-    numbers.saw(ANN, 5)
-    numbers.saw(GROUP, 9)
-    numbers.saw(SUPERGROUP, 300)
-    assert numbers.mark(ANN) == numbers.mark(BEN) == numbers.mark(GROUP)
-    assert numbers.newest(BEN) == 9
-    assert numbers.newest(SUPERGROUP) == 300
-    assert numbers.mark(OTHER) == "", "nothing is known there"
+    message_ids = KnownMessageIds()
+    message_ids.add(ANN, 5)
+    message_ids.add(GROUP, 9)
+    message_ids.add(SUPERGROUP, 300)
+    assert message_ids.position(ANN) == message_ids.position(BEN) == message_ids.position(GROUP)
+    assert message_ids.newest(BEN) == 9
+    assert message_ids.newest(SUPERGROUP) == 300
+    assert message_ids.position(OTHER) == "", "nothing is known there"
 
 
 def test_what_was_seen_anywhere_in_the_same_count_is_not_asked_for() -> None:
-    numbers = Numbers()
-    numbers.saw(ANN, 5)
-    mark = numbers.mark(ANN)
+    message_ids = KnownMessageIds()
+    message_ids.add(ANN, 5)
+    position = message_ids.position(ANN)
     for number in (6, 8, 11):
-        numbers.saw(BEN, number)
-    numbers.saw(SUPERGROUP, 7)
-    assert list(islice(numbers.unknown(ANN, mark, None), 4)) == [7, 9, 10, 12]
-    assert list(numbers.unknown(ANN, mark, 10)) == [7, 9]
+        message_ids.add(BEN, number)
+    message_ids.add(SUPERGROUP, 7)
+    assert list(islice(message_ids.unknown(ANN, position, None), 4)) == [7, 9, 10, 12]
+    assert list(message_ids.unknown(ANN, position, 10)) == [7, 9]
 
 
 def test_the_newest_is_the_highest_whatever_is_seen_last() -> None:
-    numbers = Numbers()
-    numbers.saw(ANN, 9)
-    mark = numbers.mark(ANN)
-    numbers.saw(ANN, 5)
-    assert numbers.mark(ANN) == mark
+    message_ids = KnownMessageIds()
+    message_ids.add(ANN, 9)
+    position = message_ids.position(ANN)
+    message_ids.add(ANN, 5)
+    assert message_ids.position(ANN) == position
 
 
 def test_a_mark_of_another_count_says_nothing() -> None:
-    numbers = Numbers()
-    numbers.saw(GROUP, 5)
-    for mark in (numbers.mark(GROUP), "", "nonsense"):
+    message_ids = KnownMessageIds()
+    message_ids.add(GROUP, 5)
+    for position in (message_ids.position(GROUP), "", "nonsense"):
         with pytest.raises(SendUncertain):
-            next(numbers.unknown(SUPERGROUP, mark, None))
+            next(message_ids.unknown(SUPERGROUP, position, None))
 
 
 def test_only_the_last_numbers_are_kept() -> None:
-    numbers = Numbers()
-    for number in range(SEEN_MAX + 3):
-        numbers.saw(ANN, number)
-    assert not numbers.is_seen(ANN, 2)
-    assert numbers.is_seen(ANN, 3)
+    message_ids = KnownMessageIds()
+    for number in range(KNOWN_MAX + 3):
+        message_ids.add(ANN, number)
+    assert not message_ids.is_known(ANN, 2)
+    assert message_ids.is_known(ANN, 3)
 
 
 def test_of_each_supergroup_fewer_are_kept_whatever_is_seen_last() -> None:
-    numbers = Numbers()
-    for number in reversed(range(OWN_SEEN_MAX + 3)):
-        numbers.saw(SUPERGROUP, number)
-    assert [numbers.is_seen(SUPERGROUP, number) for number in (0, 1, 2, 3)] == [False, False, False, True]
-    assert numbers.is_seen(SUPERGROUP, OWN_SEEN_MAX + 2)
+    message_ids = KnownMessageIds()
+    for number in reversed(range(OWN_KNOWN_MAX + 3)):
+        message_ids.add(SUPERGROUP, number)
+    assert [message_ids.is_known(SUPERGROUP, number) for number in (0, 1, 2, 3)] == [False, False, False, True]
+    assert message_ids.is_known(SUPERGROUP, OWN_KNOWN_MAX + 2)
 
 
 def test_where_numbers_are_not_kept_any_more_nobody_can_say() -> None:
-    numbers = Numbers()
-    for number in range(7, OWN_SEEN_MAX + 10):
-        numbers.saw(SUPERGROUP, number)
+    message_ids = KnownMessageIds()
+    for number in range(7, OWN_KNOWN_MAX + 10):
+        message_ids.add(SUPERGROUP, number)
     kept = f"{SUPERGROUP}/9"
-    assert next(numbers.unknown(SUPERGROUP, kept, None)) == OWN_SEEN_MAX + 10
-    with pytest.raises(SendUncertain, match="too long ago"):
+    assert next(message_ids.unknown(SUPERGROUP, kept, None)) == OWN_KNOWN_MAX + 10
+    with pytest.raises(SendUncertain, match="too many messages"):
         # What was ours among them would be taken for something that nobody has heard of.
-        next(numbers.unknown(SUPERGROUP, f"{SUPERGROUP}/8", None))
+        next(message_ids.unknown(SUPERGROUP, f"{SUPERGROUP}/8", None))
 
 
 def asked(newest: int, theirs: range, after: int = 100) -> int:
     """How many numbers are asked for until it is over, if those are others' and the rest nobody's."""
-    search = Search(newest)
+    search = IdSearch(newest)
     for count, number in enumerate(range(after + 1, 10**6)):
         if search.is_over(number):
             return count
-        search.heard(number, is_anybodys=number in theirs)
+        search.record(number, exists=number in theirs)
     raise AssertionError("it is never over")
 
 
@@ -101,7 +101,7 @@ def test_it_is_over_behind_the_newest_where_nothing_is_for_a_while() -> None:
 
 
 def test_too_many_are_not_asked_for() -> None:
-    with pytest.raises(SendUncertain, match=str(ASKED_MAX)):
-        asked(100 + 10 * ASKED_MAX, range(0))
+    with pytest.raises(SendUncertain, match=str(PROBES_MAX)):
+        asked(100 + 10 * PROBES_MAX, range(0))
     with pytest.raises(SendUncertain):
         asked(100, range(10**6))

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import telegram
 
-from everthread.adapters.platforms.telegram.updates import Bot, taken
+from everthread.adapters.platforms.telegram.updates import BotIdentity, convert_update
 from everthread.domain.model import ChatType
 from everthread.ports.platform import Media, MovedChat, Quoted, Update
 
-BOT = Bot("telegram", 42, "test_bot", "mention", frozenset({"new", "status"}))
-ALL = Bot("telegram", 42, "test_bot", "all", frozenset({"new", "status"}))
+BOT = BotIdentity("telegram", 42, "test_bot", "mention", frozenset({"new", "status"}))
+ALL = BotIdentity("telegram", 42, "test_bot", "all", frozenset({"new", "status"}))
 ANN = {"id": 7, "is_bot": False, "first_name": "Ann", "last_name": "Lee"}
 ME = {"id": 42, "is_bot": True, "first_name": "Bot", "username": "test_bot"}
 PRIVATE = {"id": 7, "type": "private", "first_name": "Ann"}
@@ -23,13 +23,13 @@ def message(text: str = "", chat: dict[str, Any] = PRIVATE, **more: Any) -> dict
     return {"message_id": 1, "date": 1790000000, "chat": chat, "from": ANN, **({"text": text} if text else {}), **more}
 
 
-def came(bot: Bot = BOT, **what: Any) -> Update | None:
-    update = taken(telegram.Update.de_json({"update_id": 5, **what}, None), bot)
+def came(bot: BotIdentity = BOT, **what: Any) -> Update | None:
+    update = convert_update(telegram.Update.de_json({"update_id": 5, **what}, None), bot)
     assert not isinstance(update, MovedChat)
     return update
 
 
-def said(text: str = "", chat: dict[str, Any] = PRIVATE, bot: Bot = BOT, **more: Any) -> Update | None:
+def said(text: str = "", chat: dict[str, Any] = PRIVATE, bot: BotIdentity = BOT, **more: Any) -> Update | None:
     return came(bot, message=message(text, chat, **more))
 
 
