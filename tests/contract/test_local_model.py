@@ -32,7 +32,7 @@ from everthread.domain.model import Message, Role
 from everthread.ports.model import Answer, Delta, ModelClient, Prompt
 
 ROOT = Path(__file__).resolve().parents[2]
-CHILD = ROOT / "src" / "everthread" / "adapters" / "models" / "local" / "child.py"
+CHILD = ROOT / "src" / "everthread" / "adapters" / "models" / "local" / "server.py"
 
 
 @asynccontextmanager

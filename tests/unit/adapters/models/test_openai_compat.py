@@ -337,7 +337,7 @@ def test_tools_stand_before_the_messages() -> None:
 
 def test_the_key_is_nowhere_to_be_seen() -> None:
     client = OpenAICompat("http://host/v1", "sk-secret")
-    assert "sk-secret" not in f"{client!r}{client._wire!r}{client._wire._endpoint!r}"  # noqa: SLF001 - what must not leak
+    assert "sk-secret" not in f"{client!r}{client._http!r}{client._http._endpoint!r}"  # noqa: SLF001 - what must not leak
 
 
 async def test_a_secret_in_a_header_is_not_repeated_from_what_an_endpoint_says() -> None:
@@ -351,7 +351,7 @@ async def test_a_secret_in_a_header_is_not_repeated_from_what_an_endpoint_says()
         await client.aclose()
     assert "does not know ***" in str(caught.value)
     assert "version one" in str(caught.value)
-    assert secret not in f"{caught.value!r}{client._wire._endpoint!r}"  # noqa: SLF001 - what must not leak
+    assert secret not in f"{caught.value!r}{client._http._endpoint!r}"  # noqa: SLF001 - what must not leak
 
 
 @pytest.mark.parametrize("url", ["", "host/v1", "ftp://host/", "http://", "http://host:port/", "http://[::1/v1"])
