@@ -125,7 +125,7 @@ class McpServerClient:
         if self._closed:
             raise ServerUnavailable("closed")
         if self._connection is not None:
-            self._replaced = [old for old in (*self._replaced, self._connection) if not old.ended]
+            self._replaced = [old for old in (*self._replaced, self._connection) if not old.has_ended]
         self._connection = self._connect(open_s, self._note_change)
         return self._connection
 

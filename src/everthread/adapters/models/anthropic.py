@@ -128,7 +128,7 @@ def _schemas(tools: Sequence[ToolSchema]) -> list[dict[str, object]]:
 # Responses ----------------------------------------------------------------------------------------------------------
 
 
-class _Usage(msgspec.Struct):
+class _AnthropicUsage(msgspec.Struct):
     input_tokens: int | None = None
     cache_read_input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
@@ -136,7 +136,7 @@ class _Usage(msgspec.Struct):
 
 
 class _MessageStart(msgspec.Struct):
-    usage: _Usage | None = None
+    usage: _AnthropicUsage | None = None
 
 
 class _Block(msgspec.Struct):
@@ -164,7 +164,7 @@ class _StreamEvent(msgspec.Struct):
     message: _MessageStart | None = None
     content_block: _Block | None = None
     delta: _BlockDelta | None = None
-    usage: _Usage | None = None
+    usage: _AnthropicUsage | None = None
     error: ErrorObject | str | None = None
 
 
@@ -200,7 +200,7 @@ class _AnthropicReader:
         self._reasoning: list[str] = []
         self._calls: dict[int, _PartialCall] = {}
         self._thoughts: dict[int, _PartialThought | _PositionedThought] = {}
-        self._usage = _Usage()
+        self._usage = _AnthropicUsage()
         self._text_joiner = SurrogateJoiner()
         self._reasoning_joiner = SurrogateJoiner()
 
@@ -221,8 +221,8 @@ class _AnthropicReader:
                 pass
         return None
 
-    def _count(self, usage: _Usage) -> None:
-        for name in _Usage.__struct_fields__:
+    def _count(self, usage: _AnthropicUsage) -> None:
+        for name in _AnthropicUsage.__struct_fields__:
             if (value := getattr(usage, name)) is not None:
                 setattr(self._usage, name, value)
 
@@ -357,10 +357,10 @@ class Anthropic:
                 return
 
     def _decode_event(self, event: SseEvent) -> _StreamEvent:
-        event = self._http.decode_json(event, _STREAM_EVENT)
-        if event.error:
-            raise self._http.error_in_stream(event.error)
-        return event
+        decoded = self._http.decode_json(event, _STREAM_EVENT)
+        if decoded.error:
+            raise self._http.error_in_stream(decoded.error)
+        return decoded
 
 
 def _body(request: Request) -> tuple[bytes, ...]:

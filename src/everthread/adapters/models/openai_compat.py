@@ -147,7 +147,7 @@ class _PromptTokenDetails(msgspec.Struct):
     cached_tokens: int | None = None
 
 
-class _Usage(msgspec.Struct):
+class _ChatUsage(msgspec.Struct):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     prompt_tokens_details: _PromptTokenDetails | None = None
@@ -159,7 +159,7 @@ class _Usage(msgspec.Struct):
 
 class _Chunk(msgspec.Struct):
     choices: list[_ChatChoice] | None = None
-    usage: _Usage | None = None
+    usage: _ChatUsage | None = None
     error: ErrorObject | str | None = None
 
 
@@ -295,7 +295,7 @@ def _add_detail(details: list[_Extra], piece: _Extra) -> None:
             known[name] = value
 
 
-def _usage(reported: _Usage) -> Usage:
+def _usage(reported: _ChatUsage) -> Usage:
     cached = reported.prompt_tokens_details.cached_tokens if reported.prompt_tokens_details else None
     return Usage(
         input_tokens=reported.prompt_tokens or 0,

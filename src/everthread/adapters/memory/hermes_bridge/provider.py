@@ -16,7 +16,7 @@ from everthread.adapters.memory.hermes_bridge.acknowledged import DeliveryLog
 from everthread.adapters.memory.hermes_bridge.child_process import PluginFailed
 from everthread.adapters.memory.hermes_bridge.codec import openai_message, recall_items
 from everthread.adapters.memory.hermes_bridge.plugin_home import PluginHomes, expand_path
-from everthread.adapters.memory.hermes_bridge.user_plugin import HookCall, UserPlugin
+from everthread.adapters.memory.hermes_bridge.user_plugin import PluginCall, UserPlugin
 from everthread.domain.errors import EverthreadError, Rejected, ToolFailed, Unavailable
 from everthread.domain.events import Delivery
 from everthread.domain.model import Message, SessionRef
@@ -179,10 +179,10 @@ class HermesBridge(MemoryProvider):
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    def _hook_call(self, ref: SessionRef, hook: str, *args: Any, **more: Any) -> HookCall:
-        return HookCall(ref.session_id, hook, args, context=_session_context(ref), **more)
+    def _hook_call(self, ref: SessionRef, hook: str, *args: Any, **more: Any) -> PluginCall:
+        return PluginCall(ref.session_id, hook, args, context=_session_context(ref), **more)
 
-    async def _deliver(self, call: HookCall, ref: SessionRef, delivery: Delivery) -> None:
+    async def _deliver(self, call: PluginCall, ref: SessionRef, delivery: Delivery) -> None:
         user = await self._user(ref.owner)
         # A close shuts the instance down even if the plugin lacks the hook.
         if call.hook in self._hooks or call.closes:

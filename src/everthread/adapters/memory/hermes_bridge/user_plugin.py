@@ -34,7 +34,7 @@ RESTART = Backoff(first_s=0.5, max_s=15.0)
 T = TypeVar("T")
 
 
-class HookCall(Struct, frozen=True):
+class PluginCall(Struct, frozen=True):
     """Call of a hook on the plugin's instance of a session."""
 
     session_id: str
@@ -97,7 +97,7 @@ class UserPlugin:
         await self._ready_process()
         return self.greeting
 
-    async def deliver(self, call: HookCall, delivery: Delivery) -> None:
+    async def deliver(self, call: PluginCall, delivery: Delivery) -> None:
         """Deliver an entry, unless the plugin has acknowledged it. Raises `StartOver`, `Unavailable` or `Rejected`.
 
         A cancelled delivery goes on for `GRACE_S`; if it succeeds, it is not repeated.
@@ -112,7 +112,7 @@ class UserPlugin:
             asyncio.get_running_loop().call_later(GRACE_S, self._kill_overdue, delivery)
             raise
 
-    async def query(self, call: HookCall) -> str:
+    async def query(self, call: PluginCall) -> str:
         """Call a hook that returns text. Raises `Unavailable` or `PluginFailed`."""
         self._touch()
         child = await self._ready_process()
@@ -130,7 +130,7 @@ class UserPlugin:
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    async def _deliver(self, call: HookCall, delivery: Delivery) -> None:
+    async def _deliver(self, call: PluginCall, delivery: Delivery) -> None:
         async with self._delivery_lock:
             self._touch()
             child = await self._ready_process()

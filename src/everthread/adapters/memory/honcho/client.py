@@ -16,7 +16,7 @@ MESSAGES_MAX = 100
 Metadata = dict[str, Any]
 
 
-class StoredMessage(Struct, frozen=True):
+class HonchoMessage(Struct, frozen=True):
     id: str
     content: str
     peer_id: str
@@ -47,7 +47,7 @@ class HonchoSession(Struct, frozen=True):
 
 
 class _MessagePage(Struct, frozen=True):
-    items: list[StoredMessage]
+    items: list[HonchoMessage]
     pages: int | None = None
 
 
@@ -120,19 +120,19 @@ class HonchoClient:
             batch = messages[begin : begin + MESSAGES_MAX]
             await self._http.send("POST", f"{self._path}/sessions/{session}/messages", {"messages": batch})
 
-    async def messages(self, session: str, **metadata: Any) -> list[StoredMessage]:
+    async def messages(self, session: str, **metadata: Any) -> list[HonchoMessage]:
         """List the messages of a session with these metadata, oldest first."""
         filters = {"metadata": metadata} if metadata else None
         return await self._all(f"sessions/{session}/messages/list", filters, _MessagePage)
 
-    async def set_message_metadata(self, message: StoredMessage, metadata: Metadata) -> None:
+    async def set_message_metadata(self, message: HonchoMessage, metadata: Metadata) -> None:
         path = f"{self._path}/sessions/{message.session_id}/messages/{message.id}"
         await self._http.send("PUT", path, {"metadata": metadata})
 
-    async def search_messages(self, query: str, peers: Sequence[str], limit: int) -> list[StoredMessage]:
+    async def search_messages(self, query: str, peers: Sequence[str], limit: int) -> list[HonchoMessage]:
         await self.get_or_create_workspace()
         body = {"query": query, "limit": limit, "filters": {"peer_id": {"in": list(peers)}}}
-        return await self._http.request("POST", f"{self._path}/search", body, into=list[StoredMessage])
+        return await self._http.request("POST", f"{self._path}/search", body, into=list[HonchoMessage])
 
     # Conclusions ------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from everthread.adapters.memory.common.encoding import SEPARATOR, decode_id, encode_id, join_ids, split_text
-from everthread.adapters.memory.honcho.client import Conclusion, HonchoSession, NewMessage, StoredMessage
+from everthread.adapters.memory.honcho.client import Conclusion, HonchoMessage, HonchoSession, NewMessage
 from everthread.domain.model import FORGOTTEN, SessionRef
 from everthread.ports.memory import RecallItem
 
@@ -70,15 +70,15 @@ def entry_messages(
     )
 
 
-def missing_messages(messages: Iterable[NewMessage], stored: Iterable[StoredMessage]) -> tuple[NewMessage, ...]:
+def missing_messages(messages: Iterable[NewMessage], stored: Iterable[HonchoMessage]) -> tuple[NewMessage, ...]:
     """Return the messages that are not stored yet."""
     known = {_message_key(message) for message in stored}
     return tuple(message for message in messages if _message_key(message) not in known)
 
 
-def unmarked_duplicates(messages: Sequence[StoredMessage]) -> tuple[StoredMessage, ...]:
+def unmarked_duplicates(messages: Sequence[HonchoMessage]) -> tuple[HonchoMessage, ...]:
     """Return messages that repeat a part of an entry and are not marked as undone yet."""
-    first: dict[tuple[Any, ...], StoredMessage] = {}
+    first: dict[tuple[Any, ...], HonchoMessage] = {}
     for message in messages:
         first.setdefault(_message_key(message), message)
     return tuple(
@@ -88,11 +88,11 @@ def unmarked_duplicates(messages: Sequence[StoredMessage]) -> tuple[StoredMessag
     )
 
 
-def undone_metadata(message: StoredMessage) -> dict[str, Any]:
+def undone_metadata(message: HonchoMessage) -> dict[str, Any]:
     return {**message.metadata, _UNDONE: True}
 
 
-def without_text(message: StoredMessage, text: str) -> NewMessage:
+def without_text(message: HonchoMessage, text: str) -> NewMessage:
     """Copy a message without a text."""
     content = message.content.replace(text, FORGOTTEN)
     return NewMessage(message.peer_id, content, message.metadata, message.created_at or UNSET)
@@ -106,7 +106,7 @@ def updated_metadata(session: HonchoSession, ref: SessionRef, **more: str) -> di
 
 
 def recall_items(
-    conclusions: Sequence[Conclusion], messages: Sequence[StoredMessage], owner: str, limit: int
+    conclusions: Sequence[Conclusion], messages: Sequence[HonchoMessage], owner: str, limit: int
 ) -> tuple[RecallItem, ...]:
     """Interleave messages and conclusions, best first.
 
@@ -128,7 +128,7 @@ def recall_items(
     return tuple(replace(item, score=1 / rank) for rank, item in enumerate(mixed[:limit], 1))
 
 
-def _message_item(message: StoredMessage, owner: str) -> RecallItem:
+def _message_item(message: HonchoMessage, owner: str) -> RecallItem:
     role = "user" if message.peer_id == user_peer(owner) else "assistant"
     session, turn = message.metadata.get("session"), message.metadata.get("turn")
     return RecallItem(
@@ -139,7 +139,7 @@ def _message_item(message: StoredMessage, owner: str) -> RecallItem:
     )
 
 
-def _message_key(message: NewMessage | StoredMessage) -> tuple[Any, ...]:
+def _message_key(message: NewMessage | HonchoMessage) -> tuple[Any, ...]:
     """Identify the part of the entry that a message holds. A message without one is not ours, and is unique."""
     key = tuple(message.metadata.get(name) for name in ("session", "seq", "part"))
     return key if None not in key else (getattr(message, "id", ""),)

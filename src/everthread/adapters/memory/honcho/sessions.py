@@ -12,7 +12,7 @@ from typing import Any
 
 from everthread.adapters.memory.common.http import ResourceNotFound, Sleep
 from everthread.adapters.memory.common.locks import KeyedLocks
-from everthread.adapters.memory.honcho.client import HonchoClient, HonchoSession, NewMessage, StoredMessage
+from everthread.adapters.memory.honcho.client import HonchoClient, HonchoMessage, HonchoSession, NewMessage
 from everthread.adapters.memory.honcho.codec import (
     missing_messages,
     note_name,
@@ -148,7 +148,7 @@ class HonchoSessions:
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    async def _messages(self, ref: SessionRef, **metadata: int) -> tuple[HonchoSession, list[StoredMessage]]:
+    async def _messages(self, ref: SessionRef, **metadata: int) -> tuple[HonchoSession, list[HonchoMessage]]:
         """Return a session and its messages with these metadata."""
         session = await self.open(ref)
         try:

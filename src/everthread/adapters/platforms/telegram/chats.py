@@ -21,7 +21,7 @@ log = logging.getLogger("everthread.gateway")
 
 PARSE_ERROR = "can't parse entities"
 
-ResultT = TypeVar("Done")
+ResultT = TypeVar("ResultT")
 
 
 class Chats:

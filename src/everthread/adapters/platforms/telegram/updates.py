@@ -38,7 +38,7 @@ class UnparsedUpdate(Struct, frozen=True):
     problem: str
 
 
-def parse_update(raw: Mapping[str, Any], bot: telegram.BotIdentity) -> telegram.Update | UnparsedUpdate:
+def parse_update(raw: Mapping[str, Any], bot: telegram.Bot) -> telegram.Update | UnparsedUpdate:
     try:
         return telegram.Update.de_json(dict(raw), bot)
     except Exception as error:  # noqa: BLE001 - the library raises anything; the message may quote the update
