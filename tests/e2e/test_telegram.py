@@ -192,7 +192,7 @@ async def test_what_telegram_makes_nothing_of_is_shown_as_it_is_written(
 ) -> None:
     from everthread.adapters.platforms.telegram import chats
 
-    monkeypatch.setattr(chats, "rendered", lambda text: f"*{text}")
+    monkeypatch.setattr(chats, "render", lambda text: f"*{text}")
     async with model(BOLD) as server, town(tmp_path, server) as there:
         assert await there.hear("hello") == [BOLD]
 
@@ -206,7 +206,7 @@ async def test_what_is_edited_or_stands_under_a_file_is_shown_as_written_too(
         await acquaint(emulator.base_url, ANN)
         platform, to = platform_at(emulator, tmp_path), Address(str(ANN))
         message_id = await platform.send(Outbound("t1.0", to, "first"))
-        monkeypatch.setattr(module, "rendered", lambda text: f"*{text}")
+        monkeypatch.setattr(module, "render", lambda text: f"*{text}")
         await platform.edit(to, message_id, BOLD)
         await platform.send(Outbound("t2.0", to, BOLD, files=(File("cat.png", PICTURE),)))
         shown = [one for one in await people.messages(ANN) if one.is_bot]

@@ -150,7 +150,7 @@ async def test_while_much_waits_to_come_in_nobody_can_say(tmp_path: Path) -> Non
         for number in range(100):
             await there.people.say(BOB, f"word {number}")
         await lost(there, text("bye"))
-        with pytest.raises(SendUncertain, match="not known yet"):
+        with pytest.raises(SendUncertain, match="not received yet"):
             await finder.find(text("bye"), mark)
 
 
