@@ -16,10 +16,7 @@ import pytest
 from tests.hermes_plugins import Diaries
 from tests.runtime import CLI, ME, TELEGRAM, House, opened, until
 
-from everthread.adapters.memory.hermes_bridge.acknowledged import KEPT_MAX, DeliveryLog
 from everthread.adapters.memory.hermes_bridge.child_process import DISCONNECT_S_MAX, PluginProcess
-from everthread.adapters.memory.hermes_bridge.codec import recall_items
-from everthread.adapters.memory.hermes_bridge.plugin_log import BYTES_MAX, PluginLog
 from everthread.adapters.memory.hermes_bridge.provider import HermesBridge
 from everthread.domain.boundary import Branch, New, Resume
 from everthread.domain.errors import BadConfig, Rejected, StartOver, ToolFailed, Unavailable
@@ -104,17 +101,6 @@ async def test_what_a_plugin_prints_goes_to_a_log_and_disturbs_nothing(diaries: 
     assert "old memory starts" in log.read_text()
     assert "nonsense" in log.read_text()
     assert log.stat().st_mode & 0o777 == 0o600
-
-
-async def test_the_log_of_a_plugin_does_not_grow_beyond_its_bound(tmp_path: Path) -> None:
-    reader = asyncio.StreamReader()
-    for _ in range(40):
-        reader.feed_data(b"x" * 50_000)
-    reader.feed_eof()
-    await PluginLog(tmp_path / "plugin.log").follow(reader)
-    sizes = [os.stat(tmp_path / name).st_size for name in os.listdir(tmp_path)]
-    assert len(sizes) <= 2
-    assert sum(sizes) <= 2 * (BYTES_MAX + 65536)
 
 
 async def test_a_plugin_that_is_not_there_is_named_with_those_that_are(diaries: Diaries) -> None:
@@ -420,36 +406,3 @@ async def test_two_people_at_once_never_mix(tmp_path: Path, diaries: Diaries) ->
         (ME, "larkspur"),
         ("bob", "foxglove"),
     }
-
-
-# What is written down, and what is read -------------------------------------------------------------------------------
-
-
-def test_the_delivery_log_keeps_some_of_each_session_and_no_more(tmp_path: Path) -> None:
-    deliveries = DeliveryLog(tmp_path / "told.db")
-    for seq in range(1, KEPT_MAX + 50):
-        deliveries.add(f"k{seq}", "s1", seq, "life1")
-    assert deliveries.is_acknowledged("k1")
-    deliveries.mark_safe("s1", "life1")
-    assert not deliveries.is_acknowledged("k1")
-    assert deliveries.is_acknowledged(f"k{KEPT_MAX + 49}")
-    assert deliveries.remove_lost("s1", "life2") is None
-    deliveries.add("k900", "s1", 900, "life2")
-    assert (deliveries.remove_lost("s1", "life3"), deliveries.is_acknowledged("k900")) == (900, False)
-    deliveries.close()
-    assert (tmp_path / "told.db").stat().st_mode & 0o777 == 0o600
-
-
-@pytest.mark.parametrize(
-    ("text", "items"),
-    [
-        ("", []),
-        ("## Memory\n- [0.5] keeps bees\n- paints them\n  yellow\n", ["keeps bees", "paints them\nyellow"]),
-        ("# A\nThe user keeps bees.\nIn Aarhus.\n\nAnd a dog.", ["The user keeps bees.\nIn Aarhus.", "And a dog."]),
-        ("- [x] done\n* [1] sure", ["[x] done", "sure"]),
-        ("- one\n\n  # more\n  - of it\n- two\n\nthree", ["one\n# more\n- of it", "two", "three"]),
-    ],
-)
-def test_a_block_of_text_is_read_as_single_memories(text: str, items: list[str]) -> None:
-    assert [item.text for item in recall_items(text, 10)] == items
-    assert [item.text for item in recall_items(text, 1)] == items[:1]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,7 +32,6 @@ from everthread.adapters.memory.openviking.codec import (
     source_turn,
     without_duplicates,
 )
-from everthread.adapters.memory.openviking.memory_files import MemoryFiles
 from everthread.adapters.memory.openviking.provider import OpenViking
 from everthread.domain.errors import BadConfig
 
@@ -156,42 +153,6 @@ def test_what_is_looked_for_stands_in_every_file_as_it_is() -> None:
     assert re.search(message_grep_pattern(said), row)
     assert contains_text(row, said)
     assert not contains_text(row, "keep bees")
-
-
-class Files:
-    """As much of the server as is needed to see what is done to its files."""
-
-    def __init__(self, **files: str) -> None:
-        self.files = dict(files)
-        self.changes: Any = None
-
-    async def read_json(self, user: str, uri: str, into: Any) -> Any:
-        return msgspec.convert(self.changes, into)
-
-    async def read(self, user: str, uri: str) -> str | None:
-        return self.files.get(uri)
-
-    async def write(self, user: str, uri: str, content: str, tags: list[str]) -> None:
-        self.files[uri] = content
-
-    async def remove(self, user: str, uri: str, *, recursive: bool = False) -> None:
-        self.files.pop(uri, None)
-
-
-async def test_what_a_commit_has_changed_is_as_before_and_what_was_changed_since_goes_whole() -> None:
-    files = Files(made="new", changed="after", again="after and more", untouched="before", other="x")
-    files.changes = {
-        "operations": {
-            "adds": [{"uri": "made", "after": "new"}],
-            "updates": [
-                {"uri": uri, "before": "before", "after": "after"} for uri in ("changed", "again", "untouched", "gone")
-            ],
-        }
-    }
-    memories = MemoryFiles(files)  # pyright: ignore[reportArgumentType] - as much of it as is asked
-    for _ in range(2):
-        await memories.undo("ann", "some-archive")
-        assert files.files == {"changed": "before", "untouched": "before", "other": "x"}
 
 
 async def test_an_account_that_the_server_would_not_take_is_refused_at_once() -> None:

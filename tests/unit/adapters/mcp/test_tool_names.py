@@ -1,0 +1,48 @@
+"""Unique tool names for the model."""
+
+import pytest
+
+from everthread.adapters.mcp.tool_names import NAME_CHARS_MAX, exposed_names
+
+LONG = "x" * 200
+
+
+def test_a_tool_is_named_after_its_server_and_itself() -> None:
+    assert exposed_names([("files", "read_file")]) == {("files", "read_file"): "mcp__files__read_file"}
+
+
+def test_a_name_is_reduced_to_what_models_take() -> None:
+    assert exposed_names([("my files", "städte/suche")]) == {
+        ("my files", "städte/suche"): "mcp__my_files__st_dte_suche"
+    }
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [
+        [("a", "x.y"), ("a", "x/y"), ("a", "x y")],
+        [("a__b", "c"), ("a", "b__c")],
+        [("a", LONG + "1"), ("a", LONG + "2"), (LONG, "a")],
+    ],
+)
+def test_names_are_unique_short_and_the_same_every_time(tools: list[tuple[str, str]]) -> None:
+    names = exposed_names(tools)
+    assert len(set(names.values())) == len(tools)
+    assert all(len(name) <= NAME_CHARS_MAX for name in names.values())
+    assert names == exposed_names(tools)
+
+
+def test_a_name_never_comes_to_mean_the_tool_of_another_server() -> None:
+    one, other = ("a", "b__c"), ("a__b", "c")
+    alone = {exposed_names([tool])[tool] for tool in (one, other)}
+    assert len(alone) == 1
+    for order in ([one, other], [other, one]):
+        assert alone.isdisjoint(exposed_names(order).values())
+
+
+def test_a_tool_that_is_called_like_the_mark_of_another_is_told_apart() -> None:
+    one, other = ("a", "b__c"), ("a__b", "c")
+    mimic = ("a", exposed_names([one, other])[other].removeprefix("mcp__a__"))
+    names = exposed_names([mimic, one, other])
+    assert len(set(names.values())) == 3
+    assert names[other] == exposed_names([one, other])[other]
