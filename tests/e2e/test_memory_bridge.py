@@ -129,9 +129,9 @@ def test_a_plugin_is_chosen_and_told_what_was_said_before(home: Path, hermes: Pa
     ("arguments", "code", "words"),
     [
         (["setup", "memory", "hermes"], 2, "give a plugin of Hermes Agent, such as hermes:holographic"),
-        (["setup", "memory", "hermes:no:such"], 2, "is no name of a memory provider"),
+        (["setup", "memory", "hermes:no:such"], 2, "not the name of a memory provider"),
         (["setup", "memory", "hermes:diary", "--set", "hermes.people=all"], 2, "must be one of one, each"),
-        (["memory", "bridge", "test", "hermes:../../x"], 78, "is no name of a memory provider"),
+        (["memory", "bridge", "test", "hermes:../../x"], 78, "not the name of a memory provider"),
         (["setup", "memory", "hermes:nosuch"], 75, "no memory plugin 'nosuch'"),
     ],
 )
