@@ -165,8 +165,8 @@ class ProviderScenarios:
             for _ in range(2):
                 await _imported(tmp_path, hermes)
                 async with _house(tmp_path, back_end) as house:
-                    journal, provider = house.memory.journal, back_end.made().name
-                    await journal.copy(provider, await journal.to_copy(provider))
+                    backfill, provider = house.memory.backfill, back_end.made().name
+                    await backfill.copy(provider, await backfill.to_copy(provider))
                     await house.settled()
                     if (current := await house.lifecycle.current(_dm("42"))) is not None:
                         assert current.session_id == names["42"]

@@ -1,8 +1,24 @@
-"""Long-term memory: fan-out to any number of providers, delivery by cursors, recall, and curated notes."""
+"""Long-term memory: deliver session logs to providers, recall from them, and keep curated notes as files.
 
+In the order of data flow:
+
+| module | contents |
+|---|---|
+| `manager` | `MemoryManager`: everything the agent asks of memory |
+| `delivery` | move the providers' cursors along the sessions' logs, with retries and parking |
+| `pending_entry` | find the next log entry for a provider |
+| `backfill` | deliver the sessions from before a provider was configured |
+| `provider_calls` | call hooks with a time limit |
+| `legacy_providers` | adapt providers of older contracts |
+| `circuit_breaker` | pause providers that fail |
+| `recall` | merge and render memories |
+| `note_files` | MEMORY.md and USER.md |
+"""
+
+from everthread.memory.backfill import Backfill
 from everthread.memory.delivery import DeliveryService, ProviderStatus
 from everthread.memory.manager import MemoryManager
 from everthread.memory.note_files import Notebook
 from everthread.memory.recall import PendingRecall, Recall
 
-__all__ = ["DeliveryService", "MemoryManager", "Notebook", "PendingRecall", "ProviderStatus", "Recall"]
+__all__ = ["Backfill", "DeliveryService", "MemoryManager", "Notebook", "PendingRecall", "ProviderStatus", "Recall"]

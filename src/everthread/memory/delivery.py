@@ -1,12 +1,8 @@
-"""Moves each provider's cursors along the sessions' logs: in order per session, at least once, never all at once.
+"""Move each provider's cursors along the sessions' logs: in order per session, at least once. The only cursor writer.
 
-A lane is one provider in one session. Lanes of a provider run side by side, up to a few; a lane's entries go one by
-one. An entry that can't be delivered now waits with back-off and holds up its own lane only. What the provider rejects
-for good is parked: the cursor passes it, the next close says so, and a later retry is followed by one more close.
-
-What a lane delivers next, read from the store: nothing here changes anything.
-
-What is written down of a delivery: that it has arrived, that it is tried again, or that it is parked.
+A lane is one provider in one session. A few lanes of a provider run concurrently; the entries of a lane go one by one.
+A failed delivery is retried with backoff and delays its own lane only. An entry that the provider rejects for good is
+parked: the cursor passes it, the next close reports it, and a later retry is followed by one more close.
 """
 
 from __future__ import annotations
@@ -14,38 +10,61 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from everthread.domain.backoff import Backoff
+from everthread.domain.circuit_breaker import CircuitBreaker
 from everthread.domain.errors import Fenced, NotFound, Rejected, StartOver, StoreError, Unavailable
-from everthread.domain.events import (
-    Delivery,
-    EntryKind,
-    Event,
-    ForgetScope,
-    Forgotten,
-    LogEntry,
-    NoteWritten,
-    SessionRewound,
-    TurnCommitted,
+from everthread.domain.events import Delivery, EntryKind, ForgetScope, Forgotten
+from everthread.domain.model import Lease
+from everthread.memory.circuit_breaker import ProviderBreakers
+from everthread.memory.pending_entry import (
+    HeavyEntry,
+    PendingEntry,
+    first_deliverable,
+    next_entry,
+    obsolete_redeliveries,
 )
-from everthread.domain.model import FORGOTTEN, Lease, Session, TurnStatus
-from everthread.memory.circuit_breaker import Breakers
 from everthread.memory.provider_calls import Caller, Hung
 from everthread.ports.clock import Clock
-from everthread.store.cursors import Cursor, LaneCount, ProviderRow, Redelivery, ToCopy
+from everthread.store.cursors import LaneCount, ProviderRow, Redelivery
 from everthread.store.leases import Incident
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 log = logging.getLogger("everthread.journal")
 
-COPY_AT_ONCE = 500
+ERROR_CHARS_MAX = 500
+OUTAGE = (Unavailable, TimeoutError, ConnectionError)
+"""Errors that say nothing about the entry. Older providers raise the built-in ones."""
+
+
+class Limits(Struct, frozen=True):
+    """Limits of delivery to one provider."""
+
+    lanes_max: int = 4
+    attempt_s_max: float = 60.0
+    attempts_max: int = 8
+    """Failures of unknown kind before an entry is parked. An outage parks nothing."""
+    backoff_s: float = 1.0
+    backoff_s_max: float = 300.0
+    breaker_failures: int = 5
+    breaker_s: float = 30.0
+    entries_per_run: int = 100
+    discover_at_once: int = 1000
+
+    @property
+    def wait_s_max(self) -> float:
+        """The longest time that anything waits."""
+        return max(self.backoff_s_max, self.breaker_s)
 
 
 class ProviderStatus(Struct, frozen=True):
+    """The state of delivery to one provider."""
+
     name: str
     lanes: LaneCount
     breaker_open_until: float | None
@@ -55,13 +74,15 @@ class ProviderStatus(Struct, frozen=True):
 
 
 class _Unread(Struct, frozen=True):
-    """The next letter is not read yet: it is long, or can't be read."""
+    """The next entry was not read: it is long, or reading it failed."""
 
 
 _UNREAD = _Unread()
 
 
 class DeliveryService:
+    """Delivers the logs to the providers."""
+
     def __init__(
         self,
         store: Store,
@@ -77,19 +98,20 @@ class DeliveryService:
         self._callers = callers
         self._wake = wake
         self._limits = limits or Limits()
-        self._outcomes = DeliveryResults(clock, self._limits, random, lambda provider: callers[provider].has("forget"))
-        self.breakers = Breakers(self._limits.wait_s_max)
+        self._results = DeliveryResults(clock, self._limits, random, lambda provider: callers[provider].has("forget"))
+        self.breakers = ProviderBreakers(self._limits.wait_s_max)
         self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._hung: dict[tuple[str, str], tuple[Delivery, asyncio.Future[Any]]] = {}
-        self._puzzling: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
+        """Failures of unknown kind by delivery key."""
 
     @property
     def told(self) -> tuple[str, ...]:
-        """The providers that the logs are delivered to."""
+        """The providers that get the logs."""
         return tuple(name for name, caller in self._callers.items() if caller.is_told)
 
     async def register(self) -> None:
-        """A provider that was never here before starts at the logs' ends. One that hears nothing has no cursors."""
+        """Register the providers. A new one starts at the end of every log."""
         names = self.told
 
         def register(uow: UnitOfWork) -> None:
@@ -99,7 +121,7 @@ class DeliveryService:
         await self._store.write(register)
 
     async def drain(self, provider: str, lease: Lease) -> float | None:
-        """Set every lane going that is due and may run; when the next one is due. Never waits for a provider."""
+        """Start every due lane that may run, without waiting for a provider. Returns when the next one is due."""
         now = self._clock.now()
         if (open_until := self.breakers.open_until(provider, now)) is not None:
             return open_until
@@ -112,29 +134,29 @@ class DeliveryService:
         if too_late is not None or row.open_until > latest:
             await self._bring_forward(provider, lease)
             return now
-        # What is new meanwhile is looked through afterwards: no turn pays for a provider that is not there.
+        # New log entries are discovered after the outage, so that no turn pays for a provider that is down.
         if row.open_until > now:
-            self.breakers.seen([row])
+            self.breakers.update([row])
             return row.open_until
         if end > row.scanned_pos:
             await self._discover(provider, lease, now)
-        going = [session for name, session in self._running if name == provider]
-        free = self._lanes_allowed(row) - len(going)
+        running = [session for name, session in self._running if name == provider]
+        free = self._lanes_allowed(row) - len(running)
         due = await self._store.read_inline(
-            lambda uow: uow.cursors.due_sessions(provider, now, self._limits.lanes_max + len(going))
+            lambda uow: uow.cursors.due_sessions(provider, now, self._limits.lanes_max + len(running))
         )
-        startable = [session for session in due if session not in going]
+        startable = [session for session in due if session not in running]
         for session in startable[: max(free, 0)]:
-            self._start(provider, session, self._carry(provider, session, lease))
+            self._start(provider, session, self._run_lane(provider, session, lease))
         return await self._store.read_inline(lambda uow: uow.cursors.next_due(provider, now))
 
     async def idle(self) -> None:
-        """Wait until no lane is running here."""
+        """Wait until no lane is running in this process."""
         while self._running:
             await asyncio.wait(set(self._running.values()))
 
     async def stop(self) -> None:
-        """Leave whatever is on its way; it will be delivered again by whoever comes next."""
+        """Cancel the running deliveries; the next process repeats them."""
         tasks = set(self._running.values())
         for task in tasks:
             task.cancel()
@@ -142,77 +164,49 @@ class DeliveryService:
             await asyncio.wait(tasks)
 
     async def retry(self, provider: str, session_id: str | None = None) -> int:
-        """Try parked entries again; how many."""
+        """Retry parked entries. Returns their number."""
         now = self._clock.now()
 
         def retry(uow: UnitOfWork) -> int:
-            _known(uow, provider)
+            check_provider(uow, provider)
             parked = [row for row in uow.cursors.redeliveries(provider, session_id) if row.due_at is None]
             for row in parked:
                 uow.cursors.add_redelivery(replace(row, due_at=now, attempts=0))
             return len(parked)
 
-        count = await self._store.write(retry)
-        self._wake(provider)
-        return count
+        return await self._write_and_wake(provider, retry)
 
     async def replay(self, provider: str, session_id: str | None = None) -> int:
-        """Deliver a session's log, or every log, from its start under a new replay number; how many sessions."""
+        """Deliver one log or all logs from the start under a new replay number. Returns the number of sessions."""
         now = self._clock.now()
 
         def replay(uow: UnitOfWork) -> int:
-            _known(uow, provider)
+            check_provider(uow, provider)
             if session_id is not None and uow.sessions.get(session_id) is None:
                 raise NotFound(f"there is no session {session_id!r}")
             return uow.cursors.set_back(provider, session_id, now)
 
-        count = await self._store.write(replay)
-        self._wake(provider)
-        return count
+        return await self._write_and_wake(provider, replay)
 
-    async def to_copy(self, provider: str, sessions: Collection[str] | None = None) -> tuple[ToCopy, ...]:
-        """What the provider was not told from the beginning: of these sessions, or of all."""
-        found: list[ToCopy] = []
-        after = ""
-        while True:
-
-            def look(uow: UnitOfWork, after: str = after) -> tuple[ToCopy, ...]:
-                _known(uow, provider)
-                return uow.cursors.to_copy(provider, after, COPY_AT_ONCE)
-
-            some = await self._store.read(look)
-            found += [one for one in some if sessions is None or one.session_id in sessions]
-            if len(some) < COPY_AT_ONCE:
-                return tuple(found)
-            after = some[-1].session_id
-
-    async def copy(self, provider: str, wanted: Sequence[ToCopy]) -> int:
-        """Have sessions told from their beginnings, as they stand now; how many of them.
-
-        One that the provider was told of from its beginning is left alone, so that to ask twice does nothing more.
-        One of which something waits for the provider is left for later.
-        """
-        now, count = self._clock.now(), 0
-        for at in range(0, len(wanted), COPY_AT_ONCE):
-            some = wanted[at : at + COPY_AT_ONCE]
-
-            def copy(uow: UnitOfWork, some: Sequence[ToCopy] = some) -> int:
-                return sum(uow.cursors.copy(provider, one.session_id, now) for one in some)
-
-            count += await self._store.write(copy)
-        self._wake(provider)
-        return count
-
-    async def copying(self, provider: str) -> tuple[int, int]:
-        """Sessions and entries that are still to be told of the copies that were begun, whoever began them."""
-        return await self._store.read(lambda uow: uow.cursors.copying(provider))
+    async def start_from_beginning(self, provider: str, session_ids: Sequence[str]) -> int:
+        """Set the cursors for a backfill of these sessions (see `Backfill.copy`). Returns the number of sessions."""
+        now = self._clock.now()
+        return await self._write_and_wake(
+            provider, lambda uow: sum(uow.cursors.copy(provider, session_id, now) for session_id in session_ids)
+        )
 
     async def status(self) -> tuple[ProviderStatus, ...]:
+        """Return the state of every provider that was ever configured."""
         now = self._clock.now()
-        return await self._store.read(lambda uow: status_of(uow, now))
+        return await self._store.read(lambda uow: tuple(_status(uow, row, now) for row in uow.cursors.providers()))
+
+    async def _write_and_wake(self, provider: str, work: Callable[[UnitOfWork], int]) -> int:
+        count = await self._store.write(work)
+        self._wake(provider)
+        return count
 
     def _lanes_allowed(self, row: ProviderRow) -> int:
-        # After an outage one lane goes ahead to see whether the provider is back.
+        # After an outage one lane tests whether the provider is back.
         return 1 if row.failures >= self._limits.breaker_failures else self._limits.lanes_max
 
     async def _discover(self, provider: str, lease: Lease, now: float) -> None:
@@ -224,14 +218,14 @@ class DeliveryService:
             pass
 
     async def _bring_forward(self, provider: str, lease: Lease) -> None:
-        """Nothing is ever told to wait this long: the clock was put back since, and would have to catch up first."""
+        """Make deliveries due now that wait longer than any limit: the clock was set back since they were planned."""
 
         def bring_forward(uow: UnitOfWork) -> None:
             uow.leases.check(lease)
             now = self._clock.now()
             uow.cursors.bring_forward(provider, now, now + self._limits.wait_s_max)
 
-        log.warning("%s: deliveries are due in a far future; the clock was put back, they are due now", provider)
+        log.warning("%s: deliveries are due far in the future because the clock was set back; due now", provider)
         await self._store.write(bring_forward)
 
     def _start(self, provider: str, session: str, work: Coroutine[Any, Any, None]) -> None:
@@ -245,31 +239,31 @@ class DeliveryService:
 
         task.add_done_callback(finished)
 
-    async def _carry(self, provider: str, session: str, lease: Lease) -> None:
-        """Drain one lane until it is empty, fails or has had its share."""
+    async def _run_lane(self, provider: str, session: str, lease: Lease) -> None:
+        """Deliver the entries of one lane until it is empty, fails or reaches `entries_per_run`."""
         try:
-            letter = await self._look(provider, session, lease)
+            pending = await self._next(provider, session, lease)
             for _ in range(self._limits.entries_per_run):
-                if letter is None:
+                if pending is None:
                     return
-                error = await self._attempt(letter)
-                letter = await self._record(letter, error, lease)
+                error = await self._attempt(pending)
+                pending = await self._record(pending, error, lease)
         except Fenced as error:
             log.info("%s: %s", provider, error)
         except StoreError as error:
             log.warning("%s: %s", provider, error)
         except Exception as error:
             log.exception("%s: the lane of %s can't be read", provider, session)
-            await self._set_apart(provider, session, lease, error)
+            await self._postpone_lane(provider, session, lease, error)
 
-    async def _set_apart(self, provider: str, session: str, lease: Lease, error: Exception) -> None:
-        """Look at a broken lane again after a good while, and say so where people see it."""
+    async def _postpone_lane(self, provider: str, session: str, lease: Lease, error: Exception) -> None:
+        """Retry a lane that can't be read after the longest backoff, and report it as an incident."""
 
-        def set_apart(uow: UnitOfWork) -> None:
+        def postpone(uow: UnitOfWork) -> None:
             uow.leases.check(lease)
             now = self._clock.now()
             cursor = uow.cursors.get(provider, session)
-            later, why = now + self._limits.backoff_s_max, said(error)
+            later, why = now + self._limits.backoff_s_max, error_text(error)
             if cursor is not None:
                 uow.cursors.save(replace(cursor, due_at=later, error=why))
             for row in uow.cursors.redeliveries(provider, session):
@@ -278,374 +272,249 @@ class DeliveryService:
             uow.leases.add_incident(Incident(now, f"memory:{provider}", session, f"can't be read: {why}"))
 
         try:
-            await self._store.write(set_apart)
+            await self._store.write(postpone)
         except (Fenced, StoreError) as problem:
             log.warning("%s: %s", provider, problem)
 
-    async def _look(self, provider: str, session: str, lease: Lease) -> PendingEntry | None:
-        """The lane's next letter; a lane that has none is put to rest."""
+    async def _next(self, provider: str, session: str, lease: Lease) -> PendingEntry | None:
+        """Return the lane's next entry; mark a lane without one as idle."""
         now = self._clock.now()
 
-        def look(uow: UnitOfWork, *, only_light: bool = False) -> PendingEntry | None:
-            # Whoever could not renew its lease for a while would else deliver beside the one who has it now.
+        def read(uow: UnitOfWork, *, only_light: bool = False) -> PendingEntry | None:
+            # A process that could not renew its lease must not deliver beside the new holder.
             uow.leases.check(lease)
-            return next_letter(uow, provider, session, now, only_light=only_light)
+            return next_entry(uow, provider, session, now, only_light=only_light)
 
         try:
-            letter = await self._store.read_inline(lambda uow: look(uow, only_light=True))
-        except Heavy:
-            letter = await self._store.read(look)
-        if letter is None:
+            pending = await self._store.read_inline(lambda uow: read(uow, only_light=True))
+        except HeavyEntry:
+            pending = await self._store.read(read)
+        if pending is None:
 
             def rest(uow: UnitOfWork) -> None:
-                # One instant for both questions: a lane that falls due between them must not be taken for an empty one.
+                # Both reads use the same time: a lane that falls due between them must not count as empty.
                 now = self._clock.now()
                 uow.leases.check(lease)
-                if next_letter(uow, provider, session, now) is None:
-                    _put_to_rest(uow, provider, session, now)
+                if next_entry(uow, provider, session, now) is None:
+                    _mark_idle(uow, provider, session, now)
 
             await self._store.write(rest)
-        return letter
+        return pending
 
-    async def _attempt(self, letter: PendingEntry) -> BaseException | None:
-        """Deliver once; the error, if it failed. Never two attempts of an entry at a time."""
-        lane = (letter.cursor.provider, letter.cursor.session_id)
-        caller = self._callers[letter.cursor.provider]
+    async def _attempt(self, pending: PendingEntry) -> BaseException | None:
+        """Deliver once and return the error, if any. Two attempts of an entry never overlap."""
+        lane = (pending.cursor.provider, pending.cursor.session_id)
+        caller = self._callers[pending.cursor.provider]
         hung = self._hung.get(lane)
         if hung is not None:
-            delivery, pending = hung
-            if not pending.done():
-                return Unavailable(caller.name, "an earlier attempt has not come back yet")
+            delivery, call = hung
+            if not call.done():
+                return Unavailable(caller.name, "an earlier attempt has not returned yet")
             del self._hung[lane]
-            if delivery.key == letter.delivery.key and not pending.cancelled() and pending.exception() is None:
+            if delivery.key == pending.delivery.key and not call.cancelled() and call.exception() is None:
                 return None
         try:
             await caller.ready()
-            await caller.deliver(letter.event, letter.delivery, timeout_s=self._limits.attempt_s_max)
+            await caller.deliver(pending.event, pending.delivery, timeout_s=self._limits.attempt_s_max)
         except Hung as error:
-            self._hung[lane] = (letter.delivery, error.pending)
+            self._hung[lane] = (pending.delivery, error.pending)
             return error
         except Exception as error:  # noqa: BLE001 - a provider may raise anything; it is recorded, shown and retried
             return error
         return None
 
-    async def _record(self, letter: PendingEntry, error: BaseException | None, lease: Lease) -> PendingEntry | None:
-        """Write down how it went; the lane's next letter, or None if it has none or may not go on."""
-        provider, session = letter.cursor.provider, letter.cursor.session_id
-        given_up = error is not None and self._given_up(letter, error)
+    async def _record(self, pending: PendingEntry, error: BaseException | None, lease: Lease) -> PendingEntry | None:
+        """Record the result. Returns the lane's next entry, or None if there is none or the lane must wait."""
+        provider, session = pending.cursor.provider, pending.cursor.session_id
+        given_up = error is not None and self._is_given_up(pending, error)
         if error is None or given_up:
-            self._puzzling.pop(letter.delivery.key, None)
+            self._failures.pop(pending.delivery.key, None)
         if error is not None:
-            log.warning("%s: entry %s: %s", provider, letter.delivery.key, said(error))
+            log.warning("%s: entry %s: %s", provider, pending.delivery.key, error_text(error))
 
         def record(uow: UnitOfWork) -> PendingEntry | _Unread | None:
             uow.leases.check(lease)
-            if not self._outcomes.write_down(uow, letter, error, given_up=given_up):
+            if not self._results.record(uow, pending, error, given_up=given_up):
                 return None
             now = self._clock.now()
             try:
-                # Here everything is at hand already; but a long transcript must not hold up anybody's commit.
-                following = next_letter(uow, provider, session, now, only_light=True)
+                # Reading the next entry here is cheap, but a long transcript must not delay other commits.
+                following = next_entry(uow, provider, session, now, only_light=True)
                 if following is None:
-                    _put_to_rest(uow, provider, session, now)
-            except Exception:  # noqa: BLE001 - how it went stays written down, whatever comes next
+                    _mark_idle(uow, provider, session, now)
+            except Exception:  # noqa: BLE001 - the recorded result must stay, whatever comes next
                 return _UNREAD
             return following
 
-        found = await self._store.write(record)
+        following = await self._store.write(record)
         if error is None:
-            self.breakers.end(provider)
-        return await self._look(provider, session, lease) if isinstance(found, _Unread) else found
+            self.breakers.close(provider)
+        return await self._next(provider, session, lease) if isinstance(following, _Unread) else following
 
-    def _given_up(self, letter: PendingEntry, error: BaseException) -> bool:
-        """Whether an entry has failed too often for reasons that time won't mend. Outages in between don't count."""
+    def _is_given_up(self, pending: PendingEntry, error: BaseException) -> bool:
+        """Count a failure of unknown kind. Returns True after `attempts_max` of them; outages do not count."""
         if isinstance(error, OUTAGE):
             return False
-        self._puzzling[letter.delivery.key] += 1
-        return self._puzzling[letter.delivery.key] >= self._limits.attempts_max
-
-
-def _put_to_rest(uow: UnitOfWork, provider: str, session_id: str, now: float) -> None:
-    """For a lane that has no letter now."""
-    cursor, session = uow.cursors.get(provider, session_id), uow.sessions.get(session_id)
-    if cursor is None or session is None:
-        return
-    if cursor.due_at is not None and cursor.due_at <= now:
-        uow.cursors.save(replace(cursor, seq=session.log_seq, due_at=None))
-    for row in pointless(uow, cursor, session):
-        uow.cursors.drop_redelivery(row)
-
-
-def status_of(uow: UnitOfWork, now: float) -> tuple[ProviderStatus, ...]:
-    """How every provider that was ever configured is doing."""
-    return tuple(
-        ProviderStatus(
-            row.name,
-            uow.cursors.count(row.name),
-            row.open_until if row.open_until > now else None,
-            row.last_error,
-            row.last_error_at,
-            tuple(parked for parked in uow.cursors.redeliveries(row.name) if parked.due_at is None),
-        )
-        for row in uow.cursors.providers()
-    )
-
-
-def _known(uow: UnitOfWork, provider: str) -> None:
-    if uow.cursors.provider(provider) is None:
-        names = ", ".join(row.name for row in uow.cursors.providers()) or "none so far"
-        raise NotFound(f"there is no provider {provider!r}; known are: {names}")
-
-
-class PendingEntry(Struct, frozen=True):
-    """One entry on its way to one provider."""
-
-    cursor: Cursor
-    entry: LogEntry
-    event: Event
-    delivery: Delivery
-    redelivery: Redelivery | None = None
-
-    is_left_out: bool = False
-    """The past is told as it stands now, and this is no part of it any more."""
-
-    @property
-    def is_empty(self) -> bool:
-        """Nothing to tell: left out, or a note that was forgotten before it was told."""
-        return self.is_left_out or (isinstance(self.event, NoteWritten) and self.event.note.content == FORGOTTEN)
-
-
-class Heavy(Exception):
-    """The next letter is long: to be read where nobody waits."""
-
-
-def next_letter(
-    uow: UnitOfWork, provider: str, session_id: str, now: float, *, only_light: bool = False
-) -> PendingEntry | None:
-    """First what is to be delivered once more, then the log in order."""
-    cursor, session = uow.cursors.get(provider, session_id), uow.sessions.get(session_id)
-    if cursor is None or session is None:
-        return None
-    first = first_told(session)
-    for row in uow.cursors.redeliveries(provider, session_id):
-        due = row.due_at is not None and row.due_at <= now and row.seq >= first
-        entry = uow.log.entry(session_id, row.seq) if due else None
-        if entry is not None and not (letter := _letter(uow, cursor, entry, row, only_light)).is_empty:
-            return letter
-    if cursor.due_at is None or cursor.due_at > now:
-        return None
-    entry = uow.log.after(session_id, max(cursor.seq, first - 1))
-    while entry is not None:
-        letter = _letter(uow, cursor, entry, None, only_light)
-        if not letter.is_empty:
-            return letter
-        entry = uow.log.after(session_id, entry.seq)
-    return None
-
-
-def first_told(session: Session) -> int:
-    """The first entry of a log that is still told: what came before a forgetting is not, also when it is replayed."""
-    return session.forgotten_seq or 0
-
-
-def pointless(uow: UnitOfWork, cursor: Cursor, session: Session) -> tuple[Redelivery, ...]:
-    """Redeliveries that will never be made, because what they tell was forgotten."""
-    return tuple(
-        row
-        for row in uow.cursors.redeliveries(cursor.provider, cursor.session_id)
-        if row.seq < first_told(session)
-        or (entry := uow.log.entry(session.id, row.seq)) is None
-        or _letter(uow, cursor, entry, row).is_empty
-    )
-
-
-def _letter(
-    uow: UnitOfWork, cursor: Cursor, entry: LogEntry, redelivery: Redelivery | None, only_light: bool = False
-) -> PendingEntry:
-    if only_light and not uow.log.is_light(entry):
-        raise Heavy
-    source = redelivery or cursor
-    key = f"{cursor.session_id}:{entry.seq}:{cursor.provider}:{source.replay}"
-    delivery = Delivery(key, entry.seq, source.attempts + 1, source.replay)
-    missing = uow.cursors.parked(cursor.provider, cursor.session_id) if entry.kind is EntryKind.CLOSE else ()
-    copied = entry.seq <= cursor.copy_to
-    event = uow.log.event(entry, missing, as_of_now=copied)
-    left_out = copied and _is_left_out(uow, entry, event, once_more=redelivery is not None)
-    return PendingEntry(cursor, entry, event, delivery, redelivery, left_out)
-
-
-def _is_left_out(uow: UnitOfWork, entry: LogEntry, event: Event, *, once_more: bool) -> bool:
-    """Whether a copy passes over an entry: turns that were taken back, the taking back, and what was forgotten.
-
-    To tell anew that a person is to be forgotten would lose what is copied of them. One that the provider had rejected
-    is still owed to it.
-    """
-    match event:
-        case TurnCommitted(turn=turn):
-            taken_back = uow.log.is_taken_back(entry.ref.session_id, turn.number)
-            return taken_back or turn.status is TurnStatus.HIDDEN
-        case SessionRewound():
-            return True
-        case Forgotten():
-            return not once_more
-        case _:
-            return False
-
-
-ERROR_CHARS_MAX = 500
-OUTAGE = (Unavailable, TimeoutError, ConnectionError)
-"""What a provider can do nothing about. Older ones don't put it in our words."""
-
-
-class Limits(Struct, frozen=True):
-    lanes_max: int = 4
-    attempt_s_max: float = 60.0
-    attempts_max: int = 8
-    """Failures of unknown kind before an entry is parked. An outage never parks anything."""
-    backoff_s: float = 1.0
-    backoff_s_max: float = 300.0
-    breaker_failures: int = 5
-    breaker_s: float = 30.0
-    entries_per_run: int = 100
-    discover_at_once: int = 1000
-
-    @property
-    def wait_s_max(self) -> float:
-        """Nothing that waits is due later than this from now."""
-        return max(self.backoff_s_max, self.breaker_s)
+        self._failures[pending.delivery.key] += 1
+        return self._failures[pending.delivery.key] >= self._limits.attempts_max
 
 
 class DeliveryResults:
+    """Records the results of deliveries: delivered, postponed or parked."""
+
     def __init__(
         self, clock: Clock, limits: Limits, random: Callable[[], float], can_forget: Callable[[str], bool]
     ) -> None:
-        """`can_forget`: whether a provider of that name does so when it is told to."""
+        """`can_forget` tells if the provider of a name implements `forget`."""
         self._clock = clock
         self._limits = limits
         self._random = random
         self._can_forget = can_forget
 
-    def write_down(self, uow: UnitOfWork, letter: PendingEntry, error: BaseException | None, *, given_up: bool) -> bool:
-        """Whether the lane may go on."""
-        cursor = uow.cursors.get(letter.cursor.provider, letter.cursor.session_id)
-        if cursor is None or (cursor.seq, cursor.replay) != (letter.cursor.seq, letter.cursor.replay):
-            # The lane was set back meanwhile: this delivery belongs to its past.
+    def record(self, uow: UnitOfWork, pending: PendingEntry, error: BaseException | None, *, given_up: bool) -> bool:
+        """Record one result. Returns True if the lane may go on."""
+        cursor = uow.cursors.get(pending.cursor.provider, pending.cursor.session_id)
+        if cursor is None or (cursor.seq, cursor.replay) != (pending.cursor.seq, pending.cursor.replay):
+            # The cursor was set back meanwhile; this delivery does not count.
             return True
         if error is None:
-            self._delivered(uow, letter)
+            self._delivered(uow, pending)
         elif isinstance(error, Rejected) or given_up:
-            self._park(uow, letter, _why(uow, letter, error))
+            self._park(uow, pending, _reason(uow, pending, error))
         else:
-            self._postpone(uow, letter, error, _why(uow, letter, error))
+            self._postpone(uow, pending, error, _reason(uow, pending, error))
             if isinstance(error, StartOver):
-                self._go_back(uow, letter, error.seq)
+                self._go_back(uow, pending, error.seq)
             return False
         return True
 
-    def _delivered(self, uow: UnitOfWork, letter: PendingEntry) -> None:
-        cursor = letter.cursor
+    def _delivered(self, uow: UnitOfWork, pending: PendingEntry) -> None:
+        cursor = pending.cursor
         provider = uow.cursors.provider(cursor.provider)
         if provider is not None and provider.failures:
             uow.cursors.save_provider(replace(provider, failures=0, open_until=0.0))
-        if letter.redelivery is None:
-            uow.cursors.save(replace(cursor, seq=letter.entry.seq, attempts=0, error=None, due_at=self._clock.now()))
+        if pending.redelivery is None:
+            uow.cursors.save(replace(cursor, seq=pending.entry.seq, attempts=0, error=None, due_at=self._clock.now()))
         else:
-            uow.cursors.drop_redelivery(letter.redelivery)
-            if letter.entry.kind is not EntryKind.CLOSE:
-                self._close_once_more(uow, letter)
-        if isinstance(letter.event, Forgotten):
-            uow.erasure.told(cursor.session_id, letter.entry.seq)
-            if letter.event.scope is ForgetScope.OWNER and self._can_forget(cursor.provider):
-                self._tell_what_came_after(uow, letter)
+            uow.cursors.drop_redelivery(pending.redelivery)
+            if pending.entry.kind is not EntryKind.CLOSE:
+                self._repeat_close(uow, pending)
+        if isinstance(pending.event, Forgotten):
+            uow.erasure.told(cursor.session_id, pending.entry.seq)
+            if pending.event.scope is ForgetScope.OWNER and self._can_forget(cursor.provider):
+                self._repeat_after_forget(uow, pending)
 
-    def _tell_what_came_after(self, uow: UnitOfWork, letter: PendingEntry) -> None:
-        """The provider has let go of all that it had of a person: also of what they said since, in lanes that did not
-        wait for this one. So that is told again.
-        """
-        cursor, now = letter.cursor, self._clock.now()
-        uow.cursors.tell_again(cursor.provider, letter.entry.ref.owner, now)
-        if letter.redelivery is None:
+    def _repeat_after_forget(self, uow: UnitOfWork, pending: PendingEntry) -> None:
+        """Deliver again what came after a forget of a person: the provider erased it too if another lane was faster."""
+        cursor, now = pending.cursor, self._clock.now()
+        uow.cursors.tell_again(cursor.provider, pending.entry.ref.owner, now)
+        if pending.redelivery is None:
             return
-        # It was behind its place in its own lane: from there it is told once more, and what follows after it.
+        # The forget was delivered late in its own lane: repeat the lane from there.
         replay = uow.cursors.new_replay(cursor.provider, cursor.session_id)
-        uow.cursors.save(replace(cursor, seq=letter.entry.seq - 1, replay=replay, attempts=0, error=None, due_at=now))
+        uow.cursors.save(replace(cursor, seq=pending.entry.seq - 1, replay=replay, attempts=0, error=None, due_at=now))
         for row in uow.cursors.redeliveries(cursor.provider, cursor.session_id):
             uow.cursors.drop_redelivery(row)
 
-    def _close_once_more(self, uow: UnitOfWork, letter: PendingEntry) -> None:
-        """What was parked has arrived after all: the session's last close, if it came before, is owed again."""
-        cursor = letter.cursor
-        # The close that is next in the log counts too: it may have arrived without our knowing.
+    def _repeat_close(self, uow: UnitOfWork, pending: PendingEntry) -> None:
+        """After a parked entry was delivered, deliver the session's last close again if it came before."""
+        cursor = pending.cursor
+        # Includes the close that is next in the log: it may have been delivered without a recorded result.
         close = uow.log.last_close(cursor.session_id, cursor.seq + 1)
-        if close is None or close.seq < letter.entry.seq:
+        if close is None or close.seq < pending.entry.seq:
             return
         for row in uow.cursors.redeliveries(cursor.provider, cursor.session_id):
             if row.seq == close.seq and row.due_at is not None and row.replay != cursor.replay:
-                # It may have arrived before this entry: under its old key it would have no effect any more. One that
-                # waits under the log's own key stays, for nobody to miss.
+                # It may have been delivered before this entry, and would have no effect under its old key. A
+                # redelivery under the log's own key stays.
                 uow.cursors.drop_redelivery(row)
         replay = uow.cursors.new_replay(cursor.provider, cursor.session_id)
         due_at = self._clock.now()
         uow.cursors.add_redelivery(Redelivery(cursor.provider, cursor.session_id, close.seq, replay, "", due_at=due_at))
 
-    def _park(self, uow: UnitOfWork, letter: PendingEntry, why: str) -> None:
-        cursor, now = letter.cursor, self._clock.now()
-        replay = letter.delivery.replay
-        uow.cursors.add_redelivery(Redelivery(cursor.provider, cursor.session_id, letter.entry.seq, replay, why))
-        if letter.redelivery is None:
-            uow.cursors.save(replace(cursor, seq=letter.entry.seq, attempts=0, error=why, due_at=now))
-        self._blame(uow, letter, why, f"parked: {why}")
+    def _park(self, uow: UnitOfWork, pending: PendingEntry, why: str) -> None:
+        cursor, now = pending.cursor, self._clock.now()
+        replay = pending.delivery.replay
+        uow.cursors.add_redelivery(Redelivery(cursor.provider, cursor.session_id, pending.entry.seq, replay, why))
+        if pending.redelivery is None:
+            uow.cursors.save(replace(cursor, seq=pending.entry.seq, attempts=0, error=why, due_at=now))
+        self._report(uow, pending, why, f"parked: {why}")
 
-    def _postpone(self, uow: UnitOfWork, letter: PendingEntry, error: BaseException, why: str) -> None:
-        now, attempts = self._clock.now(), letter.delivery.attempt
-        wait_s = self._backoff_s(attempts)
+    def _postpone(self, uow: UnitOfWork, pending: PendingEntry, error: BaseException, why: str) -> None:
+        now, attempts, limits = self._clock.now(), pending.delivery.attempt, self._limits
+        wait_s = Backoff(limits.backoff_s, limits.backoff_s_max).jittered_s(attempts, self._random())
         if isinstance(error, Unavailable) and error.retry_after_s is not None:
-            wait_s = min(max(wait_s, error.retry_after_s), self._limits.backoff_s_max)
-        if letter.redelivery is not None:
-            again = replace(letter.redelivery, attempts=attempts, due_at=now + wait_s, error=why)
+            wait_s = min(max(wait_s, error.retry_after_s), limits.backoff_s_max)
+        if pending.redelivery is not None:
+            again = replace(pending.redelivery, attempts=attempts, due_at=now + wait_s, error=why)
             uow.cursors.add_redelivery(again)
         else:
-            uow.cursors.save(replace(letter.cursor, attempts=attempts, error=why, due_at=now + wait_s))
-        row = self._blame(uow, letter, why, why if attempts == 1 else "")
+            uow.cursors.save(replace(pending.cursor, attempts=attempts, error=why, due_at=now + wait_s))
+        row = self._report(uow, pending, why, why if attempts == 1 else "")
         if row is not None and isinstance(error, OUTAGE):
-            row = replace(row, failures=row.failures + 1)
-            if row.failures >= self._limits.breaker_failures:
-                row = replace(row, open_until=now + self._limits.breaker_s)
-            uow.cursors.save_provider(row)
+            breaker = CircuitBreaker(row.failures, row.open_until).after_failure(
+                now, limits.breaker_s, failures_max=limits.breaker_failures
+            )
+            uow.cursors.save_provider(replace(row, failures=breaker.failures, open_until=breaker.open_until))
 
-    def _go_back(self, uow: UnitOfWork, letter: PendingEntry, seq: int) -> None:
-        """What the provider had acknowledged is lost: when the lane is due, it is told again under the same keys."""
-        cursor = uow.cursors.get(letter.cursor.provider, letter.cursor.session_id)
+    def _go_back(self, uow: UnitOfWork, pending: PendingEntry, seq: int) -> None:
+        """Set the cursor back to entries that the provider acknowledged and lost; they keep their delivery keys."""
+        cursor = uow.cursors.get(pending.cursor.provider, pending.cursor.session_id)
         if cursor is not None and 0 < seq <= cursor.seq:
             uow.cursors.save(replace(cursor, seq=seq - 1, due_at=cursor.due_at or self._clock.now()))
 
-    def _blame(self, uow: UnitOfWork, letter: PendingEntry, why: str, incident: str) -> ProviderRow | None:
-        """Keep the provider's failure where people see it."""
-        name, now = letter.cursor.provider, self._clock.now()
+    def _report(self, uow: UnitOfWork, pending: PendingEntry, why: str, incident: str) -> ProviderRow | None:
+        """Store the provider's last error, and an incident unless it is empty."""
+        name, now = pending.cursor.provider, self._clock.now()
         if incident:
-            uow.leases.add_incident(Incident(now, f"memory:{name}", letter.cursor.session_id, incident))
+            uow.leases.add_incident(Incident(now, f"memory:{name}", pending.cursor.session_id, incident))
         row = uow.cursors.provider(name)
         if row is not None:
             row = replace(row, last_error=why, last_error_at=now)
             uow.cursors.save_provider(row)
         return row
 
-    def _backoff_s(self, attempts: int) -> float:
-        full = min(self._limits.backoff_s * 2 ** min(attempts - 1, 20), self._limits.backoff_s_max)
-        return full * (0.5 + self._random() / 2)
+
+def check_provider(uow: UnitOfWork, provider: str) -> None:
+    """Raise `NotFound` for a provider that was never configured."""
+    if uow.cursors.provider(provider) is None:
+        names = ", ".join(row.name for row in uow.cursors.providers()) or "none so far"
+        raise NotFound(f"there is no provider {provider!r}; known are: {names}")
 
 
-def said(error: BaseException) -> str:
-    """What an error says, whatever it is."""
+def error_text(error: BaseException) -> str:
+    """Return the message of any error, or its type if it has none."""
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001 - an error that can't even say what it is
+    except Exception:  # noqa: BLE001 - `__str__` of a provider's error may fail
         text = ""
     return (text or type(error).__name__)[:ERROR_CHARS_MAX]
 
 
-def _why(uow: UnitOfWork, letter: PendingEntry, error: BaseException) -> str:
-    """What to write down of an error. What was forgotten meanwhile may stand in it word for word."""
-    session = uow.sessions.get(letter.cursor.session_id)
-    forgotten = session is not None and letter.entry.seq < first_told(session)
-    return type(error).__name__ if forgotten else said(error)
+def _mark_idle(uow: UnitOfWork, provider: str, session_id: str, now: float) -> None:
+    """Move the cursor of a lane without a next entry to the end of its log."""
+    cursor, session = uow.cursors.get(provider, session_id), uow.sessions.get(session_id)
+    if cursor is None or session is None:
+        return
+    if cursor.due_at is not None and cursor.due_at <= now:
+        uow.cursors.save(replace(cursor, seq=session.log_seq, due_at=None))
+    for row in obsolete_redeliveries(uow, cursor, session):
+        uow.cursors.drop_redelivery(row)
+
+
+def _status(uow: UnitOfWork, row: ProviderRow, now: float) -> ProviderStatus:
+    return ProviderStatus(
+        row.name,
+        uow.cursors.count(row.name),
+        row.open_until if row.open_until > now else None,
+        row.last_error,
+        row.last_error_at,
+        tuple(parked for parked in uow.cursors.redeliveries(row.name) if parked.due_at is None),
+    )
+
+
+def _reason(uow: UnitOfWork, pending: PendingEntry, error: BaseException) -> str:
+    """Return the error text to store; only the type if the entry was forgotten, because the text may quote it."""
+    session = uow.sessions.get(pending.cursor.session_id)
+    forgotten = session is not None and pending.entry.seq < first_deliverable(session)
+    return type(error).__name__ if forgotten else error_text(error)

@@ -1,4 +1,4 @@
-"""Providers that know fewer hooks or fewer arguments than today's contract."""
+"""Adapt providers that have fewer hooks, or hooks with fewer arguments, than the current contract."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ HOOKS = (
 
 
 def as_provider(given: object) -> MemoryProvider:
-    """The given object as a provider of today: each hook it has is called with the arguments that it knows.
+    """Return an object as a `MemoryProvider` whose hooks get only the arguments that they accept.
 
-    Signatures are read once, here, and nowhere else.
+    Signatures are inspected here and nowhere else.
     """
     if isinstance(given, MemoryProvider) and all(_takes_everything(given, hook) for hook in HOOKS):
         return given
@@ -63,7 +63,7 @@ def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
 
 
 def _narrowed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as a method that drops what it can't take. Async stays async."""
+    """Wrap a function as a method that drops the arguments it does not accept. Async stays async."""
     parameters = inspect.signature(function).parameters.values()
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
     names = {p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}

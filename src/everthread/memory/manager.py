@@ -1,4 +1,4 @@
-"""Fans out to any number of providers, isolates each from the others, and is the only one that calls them."""
+"""`MemoryManager`: call any number of providers, and keep the failure of one from the others."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from msgspec.structs import replace
 
 from everthread.domain.errors import BadInput
 from everthread.domain.model import Message, SessionRef
+from everthread.memory.backfill import Backfill
+from everthread.memory.circuit_breaker import RecallBreakers
 from everthread.memory.delivery import DeliveryService, Limits
 from everthread.memory.legacy_providers import as_provider
 from everthread.memory.provider_calls import Caller
-from everthread.memory.recall import PendingRecall, Recall, Rests, gather
+from everthread.memory.recall import PendingRecall, Recall, gather
 from everthread.ports.clock import Clock
 from everthread.ports.lanes import Lanes
 from everthread.ports.memory import Capability, RecallItem
@@ -31,7 +33,7 @@ TOOL_S_MAX = 30.0
 
 
 class MemoryManager:
-    """Everything the agent asks of memory. What it tells memory goes through the sessions' logs instead."""
+    """Everything the agent reads from memory. What it writes goes through the sessions' logs and `journal`."""
 
     def __init__(
         self,
@@ -47,12 +49,12 @@ class MemoryManager:
         adapted = [as_provider(given) for given in providers]
         names = [provider.name for provider in adapted]
         if len(set(names)) < len(names) or not all(names):
-            raise BadInput(f"every memory provider needs a name of its own; these are {names}")
+            raise BadInput(f"every memory provider needs a name of its own; the names are {names}")
         self._callers = {p.name: Caller(p, (settings or {}).get(p.name)) for p in adapted}
         self._store = store
         self._clock = clock
         self._lanes = lanes
-        self._rests = Rests()
+        self._recall_breakers = RecallBreakers()
         self.journal = DeliveryService(
             store,
             clock,
@@ -61,13 +63,14 @@ class MemoryManager:
             wake=lambda provider: lanes.wake(lane_name(provider)),
             limits=limits,
         )
+        self.backfill = Backfill(store, self.journal)
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self._callers)
 
     async def start(self) -> None:
-        """Register the providers and have their lanes served. Nothing here waits for a provider."""
+        """Register the providers and serve their lanes. Does not wait for any provider."""
         await self.journal.register()
         for name in self.journal.told:
             self._lanes.serve(lane_name(name), partial(self.journal.drain, name))
@@ -80,24 +83,24 @@ class MemoryManager:
         deadline_s: float = RECALL_S_MAX,
         budget_tokens: int = RECALL_TOKENS_MAX,
     ) -> Recall:
-        """What the providers remember of the ref's owner, labelled with the ref it was asked for."""
+        """Ask the providers for memories of the ref's owner. The result carries the ref that it was made for."""
         now = self._clock.now()
         able = await self._working(c for c in self._callers.values() if Capability.RECALL in c.provider.capabilities)
-        asked = [caller for caller in able if self._rests.may_ask((caller.name, caller.is_ready), now)]
+        asked = [caller for caller in able if self._recall_breakers.may_ask((caller.name, caller.is_ready), now)]
         ask = {caller.name: partial(_ask, caller, query, ref, deadline_s) for caller in asked}
         recall = await gather(ref, ask, deadline_s=deadline_s, budget_tokens=budget_tokens)
         for caller in asked:
             if caller.name in recall.late:
-                self._rests.was_late((caller.name, caller.is_ready), self._clock.now())
+                self._recall_breakers.was_late((caller.name, caller.is_ready), self._clock.now())
             elif caller.name in recall.missing:
-                self._rests.has_failed((caller.name, caller.is_ready), self._clock.now())
+                self._recall_breakers.has_failed((caller.name, caller.is_ready), self._clock.now())
             else:
-                self._rests.was_in_time((caller.name, True))
+                self._recall_breakers.was_in_time((caller.name, True))
         resting = tuple(caller.name for caller in able if caller.name not in ask)
         return replace(recall, missing=(*recall.missing, *resting)) if resting else recall
 
     def start_recall(self, query: str, *, ref: SessionRef) -> PendingRecall:
-        """Begin a recall that will probably be wanted; it is of use at `ref` and nowhere else."""
+        """Start a recall that will probably be needed. Its result can be used at `ref` only."""
         for caller in self._callers.values():
             if caller.has("queue_prefetch"):
                 task = asyncio.ensure_future(self._quietly(caller, "queue_prefetch", query, ref=ref))
@@ -116,16 +119,16 @@ class MemoryManager:
         return tuple(text for text in found.values() if text)
 
     async def tool_schemas(self) -> dict[str, tuple[Mapping[str, Any], ...]]:
-        """The tools that each provider brings; one that fails to say is missing."""
+        """Return the tools of each provider; a provider that fails is missing from the result."""
         found = await self._from_all(self._callers.values(), "get_tool_schemas")
-        none_brought = {name: () for name, caller in self._callers.items() if not caller.has("get_tool_schemas")}
-        return none_brought | {name: tuple(schemas) for name, schemas in found.items() if _are_schemas(schemas)}
+        without_tools = {name: () for name, caller in self._callers.items() if not caller.has("get_tool_schemas")}
+        return without_tools | {name: tuple(schemas) for name, schemas in found.items() if _are_schemas(schemas)}
 
     async def handle_tool_call(self, provider: str, name: str, args: Mapping[str, Any], *, ref: SessionRef) -> str:
         return await _in_time(self._callers[provider], TOOL_S_MAX, "handle_tool_call", name, args, ref=ref)
 
     async def health(self) -> dict[str, str]:
-        """What each provider says of itself; one that does not answer is said not to."""
+        """Return each provider's own health report, or "no answer"."""
         found = await self._from_all(self._callers.values(), "health")
         return {
             name: found.get(name, "ok" if not caller.has("health") else "no answer")
@@ -133,7 +136,7 @@ class MemoryManager:
         }
 
     async def shutdown(self) -> None:
-        """Leave what is on its way and let the providers go. What was not delivered is, after the next start."""
+        """Stop delivery and shut the providers down. Undelivered entries are delivered after the next start."""
         await self.journal.stop()
         await self._from_all(self._callers.values(), "shutdown")
 
@@ -141,18 +144,18 @@ class MemoryManager:
         return await self._working(caller for caller in self._callers.values() if caller.has(hook))
 
     async def _working(self, callers: Iterable[Caller]) -> list[Caller]:
-        """Those of them whose breaker is closed. One that nothing is delivered to has none."""
+        """Return the callers whose breaker is closed. A provider without deliveries has no breaker."""
         now, breakers = self._clock.now(), self.journal.breakers
         asked = [caller for caller in callers if breakers.open_until(caller.name, now) is None]
         if not any(caller.is_told for caller in asked):
             return asked
         rows = await self._store.read_inline(lambda uow: uow.cursors.providers())
-        breakers.seen(rows)
+        breakers.update(rows)
         broken = {row.name for row in rows if row.open_until > now}
         return [caller for caller in asked if caller.name not in broken]
 
     async def _from_all(self, callers: Iterable[Caller], hook: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Call a hook of every provider that has it, all at once; those that fail are missing from the result."""
+        """Call a hook of every provider that has it, concurrently. A provider that fails is missing from the result."""
         having = [caller for caller in callers if caller.has(hook)]
         calls: list[Awaitable[Any]] = [self._quietly(caller, hook, *args, **kwargs) for caller in having]
         results = await asyncio.gather(*calls)
@@ -161,7 +164,7 @@ class MemoryManager:
     async def _quietly(self, caller: Caller, hook: str, *args: Any, **kwargs: Any) -> Any:
         try:
             return await _in_time(caller, HOOK_S_MAX, hook, *args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - one provider's failure is shown and concerns no other
+        except Exception as error:  # noqa: BLE001 - one provider's failure is logged and affects no other
             log.warning("%s: %s failed: %s", caller.name, hook, error)
             return None
 
@@ -175,7 +178,7 @@ async def _ask(caller: Caller, query: str, ref: SessionRef, deadline_s: float) -
 
 
 async def _in_time(caller: Caller, timeout_s: float, hook: str, *args: Any, **kwargs: Any) -> Any:
-    """Call a hook of a provider that may have to be initialised first, both within one time limit."""
+    """Call a hook within a time limit, which includes the initialisation if it is still to do."""
     now = asyncio.get_running_loop().time
     deadline = now() + timeout_s
     if hook != "shutdown":
@@ -183,5 +186,5 @@ async def _in_time(caller: Caller, timeout_s: float, hook: str, *args: Any, **kw
     return await caller.call(hook, *args, timeout_s=max(deadline - now(), 0.0), **kwargs)
 
 
-def _are_schemas(answer: object) -> bool:
-    return isinstance(answer, Sequence) and all(isinstance(item, Mapping) for item in cast(Sequence[object], answer))
+def _are_schemas(result: object) -> bool:
+    return isinstance(result, Sequence) and all(isinstance(item, Mapping) for item in cast(Sequence[object], result))

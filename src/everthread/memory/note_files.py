@@ -1,7 +1,7 @@
-"""Curated notes as files that people may edit. The store is the truth; a file is its projection.
+"""Curated notes as files that people may edit. The store is authoritative; a file is a projection of it.
 
-An edit is noticed by the file's digest and imported as new versions, before the file is written again. What the file
-held when it was last written is kept as digests, so that what the store has learned since is not taken for deleted.
+A changed digest reveals an edit, which is imported as new versions before the file is written again. Digests of the
+entries as last written are kept, so that notes added to the store since do not count as deleted in the file.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from everthread.store.unit_of_work import Store
 SEPARATOR = "\n§\n"
 FILE_CHARS_MAX = 1_000_000
 CHARS_MAX: Mapping[NoteTarget, int] = MappingProxyType({NoteTarget.MEMORY: 8_000, NoteTarget.USER: 4_000})
-"""How much a collection may hold, since all of it stands in every prompt."""
+"""Size limits of the collections; every prompt contains them in full."""
 _NAME_CHARS_MAX = 200
 _HEADINGS = {NoteTarget.MEMORY: "MEMORY (what you noted)", NoteTarget.USER: "USER (what you know of the user)"}
 
 
 class WriteNote(Protocol):
-    """How a change of a note is written down."""
+    """Writes a change of a note."""
 
     def __call__(
         self, action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str
@@ -49,18 +49,18 @@ def render(notes: tuple[NoteVersion, ...]) -> str:
 
 
 def usage(target: NoteTarget, notes: Sequence[NoteVersion], limits: Mapping[NoteTarget, int] = CHARS_MAX) -> str:
-    """What a collection is called and how full it is."""
+    """Return the heading of a collection and its size."""
     return f"{_HEADINGS[target]} {chars_of(notes):,}/{limits[target]:,} characters"
 
 
 def snapshot(notes: Mapping[NoteTarget, Sequence[NoteVersion]], limits: Mapping[NoteTarget, int] = CHARS_MAX) -> str:
-    """Both collections for a prompt, each with how full it is. The same notes give the same text."""
+    """Render both collections for a prompt. The same notes give the same text."""
     collections = [(usage(target, notes.get(target, ()), limits), notes.get(target, ())) for target in NoteTarget]
     return "\n\n".join(f"{heading}\n{listed(some) or '(nothing yet)'}" for heading, some in collections)
 
 
 def listed(notes: Sequence[NoteVersion]) -> str:
-    """Each on lines of its own; those after its first are indented, so that no note looks like two."""
+    """Render notes as a list; further lines of a note are indented, so that no note looks like two."""
     return "\n".join("- " + "\n  ".join(note.content.strip().splitlines()) for note in notes)
 
 
@@ -74,10 +74,10 @@ def digest(text: str) -> str:
 
 
 def changes(notes: tuple[NoteVersion, ...], entries: tuple[str, ...], last: Collection[str]) -> tuple[Change, ...]:
-    """What turns the stored notes into the file's entries: equal texts stay, the rest is paired up in order.
+    """Return the changes that turn the stored notes into the file's entries. Equal texts stay; others pair in order.
 
-    `last` has the digests of the entries that the file had when it was written. A note that is not among them has been
-    written since and stays; an entry that is among them, and no note any more, was changed since and stays away.
+    `last` has the digests of the entries that were last written to the file. A note that is not among them was added to
+    the store since and stays; an entry that is among them but no note any more was removed from the store since.
     """
     left_over = list(notes)
     new: list[str] = []
@@ -97,16 +97,16 @@ def changes(notes: tuple[NoteVersion, ...], entries: tuple[str, ...], last: Coll
 
 
 def folder_for(home: Path, owner: str, *, mine: str) -> Path:
-    """Where an owner's files are: those of the one whose home it is at the top, everybody else's below."""
+    """Return the folder of an owner's files: `memory` for the owner of this home, a subfolder for others."""
     if owner == mine:
         return home / "memory"
-    # A name that is no name of a file, nor one of ours, nor a way out; and not too long for one.
+    # Quoted, so that the name is a single path component, not a file of ours, and not too long.
     name = quote(owner, safe="").replace(".", "%2E")
     return home / "memory" / (name if len(name) <= _NAME_CHARS_MAX else hashlib.sha256(owner.encode()).hexdigest())
 
 
 class Notebook:
-    """Keeps the files of an owner and the stored notes in step."""
+    """Synchronises the files of an owner with the stored notes."""
 
     def __init__(
         self,
@@ -122,17 +122,17 @@ class Notebook:
         self._syncing = asyncio.Lock()
 
     async def sync(self, owner: str) -> int:
-        """Import what was edited, then write what changed; the number of notes imported."""
-        # One at a time: two that saw the same edit would both import it.
+        """Import edits, then write changed files. Returns the number of imported changes."""
+        # Serialised: two runs that see the same edit would both import it.
         async with self._syncing:
             return sum([await self._sync(owner, target) for target in NoteTarget])
 
     def path(self, owner: str, target: NoteTarget) -> Path:
-        """Where the file of that collection is, or would be."""
+        """Return the path of a collection's file; it may not exist."""
         return self._folder_of(owner) / f"{target.name}.md"
 
     async def out_of_step(self, owner: str) -> tuple[Path, ...]:
-        """The files that do not say what is stored: they were edited, or could not be written. Changes nothing."""
+        """Return the files that differ from the store: edited, or not writable. Changes nothing."""
         found: list[Path] = []
         for target in NoteTarget:
             path = self.path(owner, target)
@@ -163,7 +163,7 @@ class Notebook:
     async def _import(self, owner: str, target: NoteTarget, text: str, last: Collection[str]) -> int:
         notes = await self._store.read(lambda uow: uow.notes.current(owner, target))
         known = {note.content.strip() for note in notes}
-        # A file may still hold what was forgotten; it does not come back that way, unless it was learned again.
+        # A file may still contain forgotten text; it is not imported, unless it was noted again.
         entries = [entry for entry in parse(text) if entry in known or not await self._is_forgotten(owner, entry)]
         found = changes(notes, tuple(entries), frozenset(last))
         for change in found:
@@ -180,7 +180,7 @@ def _read(path: Path) -> str | None:
 
 
 def _write(path: Path, content: str) -> None:
-    """Whole or not at all, for the owner's eyes only."""
+    """Write atomically, readable by the owner only."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = path.with_suffix(".md.new")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -1,7 +1,7 @@
-"""Calling a provider's hooks so that none of them can hold anything else up.
+"""Call a provider's hooks with a time limit, so that a slow hook blocks nothing else.
 
-Async hooks run as tasks, plain ones in daemon threads of their own. A call that overstays its time is left behind and
-counted; a provider with too many of those is not called at all until one comes back.
+Async hooks run as tasks, plain ones in daemon threads. A call that exceeds its limit is abandoned and counted; a
+provider with too many abandoned calls is not called until one of them returns.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ INITIALIZE_S_MAX = 60.0
 
 
 class Hung(Unavailable):
-    """The call has not come back in time. It may still: `pending` is done when it does."""
+    """A call exceeded its time limit. `pending` is done when it returns after all."""
 
     def __init__(self, provider: str, timeout_s: float, pending: asyncio.Future[Any]) -> None:
         super().__init__(provider, f"no answer within {timeout_s:g} s")
@@ -38,11 +38,11 @@ class Caller:
         self.is_told = is_told(provider)
         self._settings = settings or {}
         self._ready = False
-        self._beginning: asyncio.Future[None] | None = None
+        self._initialising: asyncio.Future[None] | None = None
         self._stuck: set[asyncio.Future[Any]] = set()
 
     def has(self, hook: str) -> bool:
-        """Whether the provider brings this hook itself."""
+        """Return True if the provider overrides this hook."""
         return has(self.provider, hook)
 
     @property
@@ -54,31 +54,31 @@ class Caller:
         return len(self._stuck)
 
     async def ready(self, timeout_s: float = math.inf) -> None:
-        """Initialise the provider once; one that can't be initialised is unavailable until it can."""
+        """Initialise the provider once. Raises `Unavailable` until that succeeds."""
         if self._ready:
             return
-        if self._beginning is None:
-            self._beginning = asyncio.ensure_future(self._begin())
-            # Everybody may have stopped waiting by the time it fails.
-            self._beginning.add_done_callback(lambda done: done.cancelled() or done.exception())
-        # Whoever stops waiting must not stop, or start a second time, what the others wait for as well.
-        beginning, timeout_s = self._beginning, min(timeout_s, INITIALIZE_S_MAX)
-        await asyncio.wait({beginning}, timeout=timeout_s)
-        if not beginning.done():
+        if self._initialising is None:
+            self._initialising = asyncio.ensure_future(self._initialise())
+            # Retrieve the error, because no caller may be waiting any more.
+            self._initialising.add_done_callback(lambda done: done.cancelled() or done.exception())
+        # Waiting does not cancel: other callers wait for the same initialisation.
+        initialising, timeout_s = self._initialising, min(timeout_s, INITIALIZE_S_MAX)
+        await asyncio.wait({initialising}, timeout=timeout_s)
+        if not initialising.done():
             raise Unavailable(self.name, f"not initialised within {timeout_s:g} s")
         try:
-            beginning.result()
+            initialising.result()
         except (Exception, asyncio.CancelledError) as error:
-            # Whatever the reason: nothing was handed over yet, so nothing is there to be given up.
+            # Any error counts as an outage: no entry was delivered yet, so none can be parked for it.
             raise Unavailable(self.name, f"can't be initialised: {str(error) or repr(error)}") from error
 
-    async def _begin(self) -> None:
+    async def _initialise(self) -> None:
         try:
             if self.has("initialize"):
                 await self._started("initialize", lambda: self.provider.initialize(**self._settings))
             self._ready = True
         finally:
-            self._beginning = None
+            self._initialising = None
 
     async def deliver(self, event: Event, delivery: Delivery, *, timeout_s: float) -> None:
         hook, adapter = HOOK_OF[type(event)]
@@ -91,19 +91,19 @@ class Caller:
 
     async def _bounded(self, hook: str, function: Callable[[], Any], timeout_s: float) -> Any:
         if len(self._stuck) >= STUCK_MAX:
-            raise Unavailable(self.name, f"{len(self._stuck)} calls have not come back")
+            raise Unavailable(self.name, f"{len(self._stuck)} calls have not returned")
         pending = self._started(hook, function)
         try:
             await asyncio.wait({pending}, timeout=timeout_s)
         except asyncio.CancelledError:
-            self._leave_behind(hook, pending)
+            self._abandon(hook, pending)
             raise
         if pending.cancelled():
-            # Not by us. Passed on as it is, it would end the task of whoever called, without a word.
-            raise Unavailable(self.name, "the call was cancelled by itself")
+            # Not cancelled by us; raising CancelledError would silently end the calling task.
+            raise Unavailable(self.name, "the call cancelled itself")
         if pending.done():
             return pending.result()
-        self._leave_behind(hook, pending)
+        self._abandon(hook, pending)
         raise Hung(self.name, timeout_s, pending)
 
     def _started(self, hook: str, function: Callable[[], Any]) -> asyncio.Future[Any]:
@@ -117,20 +117,20 @@ class Caller:
         except Exception:
             raise
         except BaseException as error:
-            # It would end its thread, and nobody would ever hear of it.
+            # It would end the thread without being reported.
             raise Unavailable(self.name, f"the call was ended by {error!r}") from error
 
     def _is_async(self, hook: str) -> bool:
         return inspect.iscoroutinefunction(getattr(self.provider, hook))
 
-    def _leave_behind(self, hook: str, pending: asyncio.Future[Any]) -> None:
-        """A thread can't be stopped: it counts until it comes back, and so does a task that won't be cancelled."""
+    def _abandon(self, hook: str, pending: asyncio.Future[Any]) -> None:
+        """Count an abandoned call until it returns: a thread can't be stopped, and a task may ignore cancellation."""
         self._stuck.add(pending)
-        pending.add_done_callback(self._came_back)
+        pending.add_done_callback(self._returned)
         if self._is_async(hook):
             pending.cancel()
 
-    def _came_back(self, pending: asyncio.Future[Any]) -> None:
+    def _returned(self, pending: asyncio.Future[Any]) -> None:
         self._stuck.discard(pending)
         if not pending.cancelled():
             pending.exception()
@@ -138,5 +138,5 @@ class Caller:
 
 async def _in_thread(function: Callable[[], Any], name: str) -> Any:
     result = await in_daemon_thread(function, name)
-    # A plain function may hand out something to await, as decorated async hooks do.
+    # A plain function may return an awaitable, as decorated async hooks do.
     return await result if inspect.isawaitable(result) else result

@@ -1,10 +1,9 @@
-"""Recall: what memory returns for a query, within a deadline and a budget, and for one place only."""
+"""Recall: merge the providers' memories for a query within a deadline and a token budget, and render them."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import zip_longest
@@ -21,81 +20,41 @@ CHARS_PER_TOKEN = 4
 FENCE = "recalled"
 PLAIN_ITEMS_MAX = 3
 PLAIN_CHARS_MAX = 200
-REST_S = 60.0
-FAILURES_MAX = 3
 _LABEL_CHARS_MAX = 80
-# Fewer words than these stand in too many texts to be the same fact.
+# Texts with fewer words occur in too many others to be the same fact.
 _WORDS_MIN = 3
 _MOST_OF_IT = 0.5
 _SPEAKER = re.compile(r"^\s*(?:user|assistant|noted)\s*:")
-# Where a sentence ends; within a word or a number it means something.
+# Only before a space: inside a word or a number punctuation has a meaning.
 _PUNCTUATION = re.compile(r"[.!?,;:]+(?=\s|$)")
-# However it is written: nothing between the two may close the fence, or look as if it did.
+# Any spelling of the marker: recalled text must not close the fence, or appear to.
 _MARKER = re.compile(r"<(?=[\W_]*recalled)", re.IGNORECASE)
 
 
 class Recall(Struct, frozen=True):
-    """What came back, and whose question it was. A ref that differs was made before a boundary or elsewhere."""
+    """The memories for one query, and the ref that the query was made for."""
 
     ref: SessionRef
     items: tuple[RecallItem, ...] = ()
     missing: tuple[str, ...] = ()
-    """Providers that failed or were not in time."""
+    """Providers that failed or missed the deadline."""
     late: tuple[str, ...] = ()
-    """Those that let it wait until the deadline."""
+    """Providers that missed the deadline."""
 
     def usable_at(self, ref: SessionRef) -> bool:
+        """Return False after a boundary, or at another key or session."""
         return self.ref == ref
 
 
-Asked = tuple[str, bool]
-"""A provider, and whether it has started: to have been slow to start says nothing of what comes after."""
-
-
-class Rests:
-    """Providers that let a turn wait in vain, or fail again and again, are not asked for a while.
-
-    So not every turn pays for them. After that one turn asks again, whoever comes first; the others don't wait for
-    what comes of it.
-    """
-
-    def __init__(self) -> None:
-        self._until: dict[Asked, float] = {}
-        self._failures: Counter[Asked] = Counter()
-
-    def may_ask(self, asked: Asked, now: float) -> bool:
-        until = self._until.get(asked)
-        if until is None:
-            return True
-        # Further away than a rest is long: the clock was put back.
-        if now < until <= now + REST_S:
-            return False
-        self._until[asked] = now + REST_S
-        return True
-
-    def was_late(self, asked: Asked, now: float) -> None:
-        self._until[asked] = now + REST_S
-
-    def has_failed(self, asked: Asked, now: float) -> None:
-        """At once, and not for the first time perhaps: a single failure says nothing of the next turn."""
-        self._failures[asked] += 1
-        if self._failures[asked] >= FAILURES_MAX:
-            self._until[asked] = now + REST_S
-
-    def was_in_time(self, asked: Asked) -> None:
-        self._until.pop(asked, None)
-        self._failures.pop(asked, None)
-
-
 class PendingRecall:
-    """A recall that was started ahead of its use."""
+    """A recall that was started before it is needed."""
 
     def __init__(self, ref: SessionRef, task: asyncio.Task[Recall]) -> None:
         self._ref = ref
         self._task = task
 
     async def use(self, ref: SessionRef) -> Recall:
-        """The result, if `ref` is still the place it was started for; else nothing, at once."""
+        """Return the result if it was started for this `ref`; otherwise cancel it and return an empty recall."""
         if ref != self._ref:
             self._task.cancel()
             return Recall(ref)
@@ -106,14 +65,14 @@ class PendingRecall:
 
 
 def tokens(text: str) -> int:
-    """A cheap estimate that errs on the high side for English."""
+    """Estimate the number of tokens; rather too high for English."""
     return len(text) // CHARS_PER_TOKEN + 1
 
 
 def merge(answers: Sequence[Sequence[RecallItem]], budget_tokens: int) -> tuple[RecallItem, ...]:
-    """The providers' best first, in turns, each fact once, until the budget is used up.
+    """Take the providers' items in turn, best first, each fact once, until the budget is used up.
 
-    A fact that several providers know keeps the words and the place of the first, and has the names of all.
+    A fact that several providers return keeps the text and the position of the first, and names all of them.
     """
     taken: dict[str, RecallItem] = {}
     for item in (item for row in zip_longest(*answers) for item in row if item is not None):
@@ -130,13 +89,13 @@ def merge(answers: Sequence[Sequence[RecallItem]], budget_tokens: int) -> tuple[
 
 
 def _wording(text: str) -> str:
-    """What is said, however it is written: providers differ in who is named, in spaces, in capitals, in full stops."""
+    """Normalise a text for comparison: without speaker, capitals, extra spaces and sentence punctuation."""
     said = " ".join(_SPEAKER.sub("", line) for line in text.casefold().splitlines())
     return " ".join(_PUNCTUATION.sub(" ", said).split())
 
 
 def _adds_nothing(wording: str, known: str) -> bool:
-    """Whether it is known already: in the same words, within more of them, or with not much more around them."""
+    """Return True if a text equals a known one, is part of it, or adds little around it."""
     if wording == known:
         return True
     if len(wording) < len(known):
@@ -149,16 +108,16 @@ def _is_within(short: str, long: str) -> bool:
 
 
 def _known_to(item: RecallItem, other: RecallItem) -> RecallItem:
-    """The item as somebody else knows it too."""
+    """Add the other item's provider to an item."""
     named = other.provider and other.provider not in (item.provider, *item.also)
     return replace(item, also=(*item.also, other.provider)) if named else item
 
 
 def fenced(recall: Recall) -> str:
-    """The items for a prompt: marked as data, each with where it came from. Empty if there are none."""
+    """Render the items for a prompt, marked as data, each with its origin. Empty if there are none."""
     if not recall.items:
         return ""
-    # Indented, so that no text looks like the beginning of another item.
+    # Indented, so that no text looks like the start of another item.
     said = "\n".join(f"[{_origin(item)}]\n{indent(_harmless(item.text).strip(), '  ')}" for item in recall.items)
     return (
         f"<{FENCE}>\n"
@@ -170,23 +129,23 @@ def fenced(recall: Recall) -> str:
 
 
 def plainly(recall: Recall) -> str:
-    """The best items for a model too small to read a fence: what the user said, as facts."""
+    """Render the best items as facts about the user, for a model too small to understand the fence."""
     said = [_said_by_the_user(item.text) for item in recall.items[:PLAIN_ITEMS_MAX]]
     facts = [f"- {_harmless(text)[:PLAIN_CHARS_MAX]}" for text in said if text]
     return "\n".join(("Facts about me:", *facts)) if facts else ""
 
 
 def _said_by_the_user(text: str) -> str:
-    """An answer of a small model is no fact."""
+    """Drop the assistant's lines: an answer of a small model is not a fact."""
     lines = [line for line in text.splitlines() if not line.startswith("assistant: ")]
     return " ".join(" ".join(line.removeprefix("user: ").removeprefix("noted: ") for line in lines).split())
 
 
 def when(at: float) -> str:
-    """A time as it is shown to the model."""
+    """Format a time for the model."""
     try:
         return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    except (ValueError, OverflowError, OSError):  # what a provider takes for a time
+    except (ValueError, OverflowError, OSError):  # a provider may return any number
         return "some time"
 
 
@@ -197,7 +156,7 @@ def _origin(item: RecallItem) -> str:
         when(item.at) if item.at is not None else "",
         f"from {' and '.join((item.provider, *item.also))}" if item.provider else "",
     ]
-    # Providers name these as they like.
+    # Providers may return any text here.
     told = ", ".join(_harmless(" ".join(part.split()))[:_LABEL_CHARS_MAX] for part in parts if part)
     return told.replace("]", ")") or "from somewhere"
 
@@ -213,7 +172,7 @@ async def gather(
     deadline_s: float,
     budget_tokens: int,
 ) -> Recall:
-    """Ask every provider at once; take what has come by the deadline and leave the rest behind."""
+    """Ask all providers concurrently, and take the results that arrive before the deadline."""
     if not ask:
         return Recall(ref)
     tasks = {name: asyncio.ensure_future(question()) for name, question in ask.items()}
@@ -234,12 +193,12 @@ async def gather(
 
 
 def _is_answer(result: object) -> bool:
-    """Providers are somebody else's code: one that answers nonsense must not spoil the others' answers."""
+    """Return False for a malformed result: third-party code must not spoil the results of other providers."""
     return isinstance(result, Sequence) and all(map(_is_item, cast(Sequence[object], result)))
 
 
 def _is_item(item: object) -> bool:
-    # Nobody checks what a struct is made from.
+    # A struct does not check the types of its fields.
     return (
         isinstance(item, RecallItem)
         and isinstance(cast(object, item.text), str)

@@ -1,4 +1,16 @@
-"""What the core needs from the outside, as small protocols in our own words."""
+"""Interfaces of the core to the outside; adapters implement them.
+
+| module | contents |
+|---|---|
+| `platform` | chat platforms: incoming updates, outgoing messages |
+| `model` | model endpoints: requests and streamed answers |
+| `tools` | tools that the agent runs |
+| `context` | context engines that summarise long conversations |
+| `memory` | memory providers and their hooks |
+| `transcriber` | speech to text |
+| `lanes` | queues that one worker drains at a time, across processes |
+| `clock` | time |
+"""
 
 from everthread.ports.clock import Clock, Embedder
 from everthread.ports.context import ContextEngine

@@ -1,4 +1,4 @@
-"""The ports of the agent and the front ends, so that what is built on the core finds its place."""
+"""Time and embeddings."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Protocol
 
 
 class Clock(Protocol):
+    """The only source of time, so that tests can set it."""
+
     def now(self) -> float:
-        """Seconds since the epoch, UTC."""
+        """Return seconds since the epoch, UTC."""
         ...
 
     async def sleep(self, seconds: float) -> None: ...

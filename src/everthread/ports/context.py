@@ -1,4 +1,4 @@
-"""What makes a long conversation short. A plugin may bring another: see the hook `context_engine`."""
+"""Context engines summarise long conversations. A plugin may provide one through the hook `context_engine`."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from everthread.domain.model import SessionRef, Turn
 
 
 class Reader(Struct, frozen=True):
-    """Who reads a conversation to summarise it, and how much it can read at once."""
+    """The model that summarises, and the size of its context."""
 
     name: str
     context_tokens: int
 
 
 class Middle(Struct, frozen=True):
-    """The part of a conversation that is to become a summary: whole turns, old bulky tool output cut down."""
+    """The part of a conversation to summarise: whole turns, with old and large tool output shortened."""
 
     ref: SessionRef
     model: str
-    """The model that the conversation is with, as people call it."""
+    """The configured name of the conversation's model."""
     previous: str
-    """The summary of all that came before these turns; empty if nothing did."""
+    """The summary of everything before these turns; empty if there is none."""
     turns: tuple[Turn, ...]
     hints: tuple[str, ...] = ()
-    """What memory providers want to be kept."""
+    """Text that memory providers want to keep."""
     focus: str = ""
-    """What the user wants to be kept above all."""
+    """The topic that the user wants to keep above all."""
 
 
 class Rollover(Struct, frozen=True):
-    """A conversation has gone on in a continuation: the summary stands for the turns up to `covers_to`."""
+    """A finished compression: in the continuation, the summary replaces the turns up to `covers_to`."""
 
     left: SessionRef
     entered: SessionRef
@@ -40,20 +40,20 @@ class Rollover(Struct, frozen=True):
     covers_to: int
     turns: int
     mechanical: bool = False
-    """The summary is an extract that no engine has made."""
+    """The summary is a plain extract, made without an engine."""
 
 
 class ContextEngine(Protocol):
-    """Makes summaries. It is asked in the background, for several sessions at once, and keeps none as its own."""
+    """Makes summaries. Called in the background for several sessions at once; keeps no current session."""
 
     def reader(self, model: str) -> Reader:
-        """Who would read a conversation with that model. Raises `EverthreadError` if nobody can."""
+        """Return the reader for a conversation with that model. Raises `EverthreadError` if there is none."""
         ...
 
     async def summarise(self, middle: Middle) -> str:
-        """One text in place of the previous summary and these turns. Raises `EverthreadError` if there is none."""
+        """Return one text that replaces the previous summary and these turns. Raises `EverthreadError` on failure."""
         ...
 
     async def on_rollover(self, rollover: Rollover) -> None:
-        """A conversation that this process compressed has gone on. Whatever it raises is reported and no more."""
+        """Note that this process compressed a conversation. Errors are reported and otherwise ignored."""
         ...

@@ -1,4 +1,4 @@
-"""Lanes: FIFOs that one worker drains at a time, across processes."""
+"""Lanes: FIFO queues that one worker drains at a time, across processes."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ from typing import Protocol
 from everthread.domain.model import Lease
 
 Drain = Callable[[Lease], Awaitable[float | None]]
-"""Does what is due now under the lease, without waiting for anything slow; returns when the next is due."""
+"""Does the work that is due, without waiting for anything slow. Returns when the next work is due."""
 
 
 class Lanes(Protocol):
+    """Runs the drains of the lanes whose lease this process holds."""
+
     @property
     def holder(self) -> str:
-        """The name of this process among all that share the store."""
+        """The unique name of this process among those that share the store."""
         ...
 
     def serve(self, name: str, drain: Drain) -> None:
-        """Have `drain` called whenever lanes of this kind may have work and this process holds their lease."""
+        """Call `drain` whenever the lane may have work and this process holds its lease."""
         ...
 
     def wake(self, name: str) -> None:
-        """Lanes of this kind may have work now. Harmless when they have none."""
+        """Drain the lane soon. Does no harm if it has no work."""
         ...
 
     async def run(self) -> None:
-        """Hold leases and drain until cancelled; then give the leases back."""
+        """Hold leases and drain lanes until cancelled, then release the leases."""
         ...

@@ -1,9 +1,20 @@
 """The contract of a memory provider.
 
-A provider is one instance per profile and serves many sessions at once. It keeps no session of its own: every hook
-that concerns a session is handed a `ref` (whose, which session, as of when) and, where something is written, a
-`delivery` (idempotency key, attempt, replay). Hooks are async functions, or plain ones that run in threads.
-Every hook is optional; what is not overridden does nothing.
+Derive from `MemoryProvider`, set `name`, and override the hooks that you need. All hooks are optional. A hook is an
+async function, or a plain one, which runs in a thread.
+
+**Sessions.** There is one instance per profile, and it serves many sessions at once. Keep no current session: every
+hook that concerns a session gets a `ref` with its owner, its id and its generation.
+
+**Delivery.** Hooks that store something get a `delivery`. Within a session they are called one at a time, in the order
+of the session's log, and at least once: after a crash or an error the same event comes again with the same
+`delivery.key`. Store nothing twice under one key. Sessions do not wait for each other.
+
+**Errors.** Raise `Unavailable` during an outage: the entry is retried with backoff, without limit. Raise `Rejected` for
+content that you will never accept: the entry is parked and the session goes on. Any other error is retried a few times,
+then parked. Raise `StartOver` if you lost entries that you had acknowledged.
+
+Test a provider with `everthread.testing.contracts.memory_provider.ProviderContract`.
 """
 
 from __future__ import annotations
@@ -31,34 +42,44 @@ from everthread.domain.model import Message, Role, SessionRef
 
 
 class Capability(Flag):
-    """What a provider declares that it can do; nobody probes for it."""
+    """Abilities that a provider declares. The core never probes for them."""
 
     NONE = 0
     RECALL = auto()
+    """`prefetch` returns memories."""
     FORGET = auto()
+    """`forget` erases them."""
     HEALTH = auto()
+    """`health` checks the connection."""
     DEDUPLICATES = auto()
+    """A repeated `delivery.key` has no effect."""
 
 
 class Scorecard(Struct, frozen=True):
-    """What a provider promises: `done`, or why it is exempt."""
+    """The guarantees of a provider: `done`, or the reason for an exemption."""
 
     redelivery: str
+    """An event that is delivered twice is stored once."""
     order: str
+    """Events of a session take effect in order."""
     forget: str
+    """`forget` erases what was delivered before it."""
 
 
 class RecallItem(Struct, frozen=True):
-    """One thing that memory returns, with where it came from."""
+    """One memory and its origin."""
 
     text: str
     score: float = 0.0
+    """Relevance as the provider rates it. Items are returned best first."""
     provider: str = ""
+    """Set by the core."""
     session_id: str = ""
     turn: int | None = None
     at: float | None = None
+    """Seconds since the epoch, UTC."""
     also: tuple[str, ...] = ()
-    """Other providers that returned the same; filled in where answers are merged."""
+    """Other providers that returned the same memory. Set by the core."""
 
 
 Returned = Awaitable[None] | None
@@ -66,44 +87,62 @@ Returned = Awaitable[None] | None
 
 @dataclass
 class MemoryProvider:
-    """Derive from this, set `name`, and override what you need."""
+    """Base class of memory providers. Every hook does nothing unless it is overridden."""
 
     name: str = field(default="", init=False)
+    """Unique among the configured providers; part of every delivery key."""
     capabilities: Capability = field(default=Capability.NONE, init=False)
     scorecard: Scorecard = field(
         default=Scorecard("not declared", "not declared", "not declared"), init=False, repr=False
     )
 
     def initialize(self, **settings: Any) -> Returned:
-        """Once, before anything else."""
+        """Connect, with the settings of the provider's configuration section. Called once, before any other hook.
+
+        After an error the provider counts as unavailable, and the call is repeated later.
+        """
 
     def system_prompt_block(self, *, ref: SessionRef) -> str:
+        """Return text for the system prompt of a session. It is read when the prompt is built, not at every turn."""
         return ""
 
     def prefetch(
         self, query: str, *, ref: SessionRef, limit: int
     ) -> Awaitable[Sequence[RecallItem]] | Sequence[RecallItem]:
-        """What is remembered of the ref's owner for this query."""
+        """Return up to `limit` memories of `ref.owner` for a query, best first.
+
+        The turn waits for it within a deadline; a late result is dropped.
+        """
         return ()
 
     def queue_prefetch(self, query: str, *, ref: SessionRef) -> Returned:
-        """The next turn will probably ask for this."""
+        """Prepare for a query that the next turn will probably make."""
 
     def sync_turn(self, user: str, assistant: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> Returned:
-        """A committed turn. `more` has `messages`, `turn` (its number), `status` and `at`."""
+        """Store a committed turn: the user's text and the final answer.
+
+        `more` has `messages` (all of the turn's messages), `turn` (its number), `status` and `at`.
+        """
 
     def get_tool_schemas(self) -> Sequence[Mapping[str, Any]]:
+        """Return the tools that the provider offers to the model, as JSON schemas."""
         return ()
 
     def handle_tool_call(self, name: str, args: Mapping[str, Any], *, ref: SessionRef) -> Awaitable[str] | str:
+        """Run one of the provider's tools and return text for the model."""
         raise LookupError(f"{self.name} has no tool {name!r}")
 
-    def on_turn_start(self, user: str, *, ref: SessionRef) -> Returned: ...
+    def on_turn_start(self, user: str, *, ref: SessionRef) -> Returned:
+        """Note that a turn begins with this message. The turn may still be cancelled; store nothing."""
 
     def on_session_end(
         self, messages: Sequence[Message], *, ref: SessionRef, delivery: Delivery, **more: Any
     ) -> Returned:
-        """Everything before this was handed over. `more` has `through_seq`, `missing` and `view` (the turns)."""
+        """Close the memory of a session: its entries up to `through_seq` were delivered.
+
+        `messages` is the visible transcript. A session that is resumed is closed again later. `more` has `through_seq`,
+        `missing` (positions of parked entries) and `view` (the turns, with inherited ones marked).
+        """
 
     def on_session_switch(
         self,
@@ -115,9 +154,15 @@ class MemoryProvider:
         delivery: Delivery,
         **more: Any,
     ) -> Returned:
-        """A session was opened (`reason`), or some of its turns were taken back (`rewound=True`, `turns`)."""
+        """Note that a session was opened or rewound. The first entry of every log.
+
+        Opened: `more` has `reason`, such as `new_session`, `branch` or `compression`; `reset` is true if the session
+        starts empty, and `parent_session_id` names the session that it continues. Rewound: `more` has
+        `rewound=True` and `turns`, the numbers of the turns to hide.
+        """
 
     def on_pre_compress(self, messages: Sequence[Message], *, ref: SessionRef) -> Awaitable[str] | str:
+        """Return what the summary of these messages should keep."""
         return ""
 
     def on_memory_write(
@@ -130,24 +175,28 @@ class MemoryProvider:
         ref: SessionRef,
         delivery: Delivery,
     ) -> Returned:
-        """A note was written, changed or removed. `metadata` has `note_id`, `version`, `turn_id`, `at` and `newest`."""
+        """Store a change of a curated note: `action` is `add`, `replace` or `remove`, `target` is `memory` or `user`.
 
-    def on_delegation(
-        self, task: str, result: str, *, ref: SessionRef, delivery: Delivery, **more: Any
-    ) -> Returned: ...
+        `metadata` has `note_id`, `version`, `newest`, `turn_id` and `at`; see `is_outdated`.
+        """
+
+    def on_delegation(self, task: str, result: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> Returned:
+        """Store the result of delegated work. `more` has `child_session_id`."""
 
     def forget(
         self, scope: ForgetScope, *, ref: SessionRef, delivery: Delivery, text: str = "", note_id: str = ""
-    ) -> Returned: ...
+    ) -> Returned:
+        """Erase a session, a person (`ref.owner`) or a fact (`text` and `note_id`), and everything derived from it."""
 
     def health(self) -> Awaitable[str] | str:
-        """ "ok", or what is wrong."""
+        """Return "ok", or the problem in one line."""
         return "ok"
 
-    def shutdown(self) -> Returned: ...
+    def shutdown(self) -> Returned:
+        """Release connections. Called once; undelivered entries come after the next start."""
 
     def deliver(self, event: Event, delivery: Delivery) -> Returned:
-        """Hand one event to its hook."""
+        """Call the hook for an event."""
         return HOOK_OF[type(event)][1](self, event, delivery)
 
 
@@ -226,22 +275,22 @@ HOOK_OF: dict[type[Any], tuple[str, Adapter]] = {
     SessionClosed: ("on_session_end", _closed),
     Forgotten: ("forget", _forgotten),
 }
-"""Which hook an event goes to, and how: the only place that knows."""
+"""The hook and the argument adapter of each event type."""
 
 
 def is_outdated(metadata: Mapping[str, Any]) -> bool:
-    """Of what `on_memory_write` is handed: whether the note reads otherwise by now, or is removed.
+    """Return True if the metadata of `on_memory_write` describes a note that was changed or removed since.
 
-    Sessions do not wait for each other. Who writes it down all the same may bring back what was removed.
+    Sessions do not wait for each other: storing an outdated version may bring back removed text.
     """
     return int(metadata.get("newest", 0)) > int(metadata.get("version", 0))
 
 
 def has(provider: MemoryProvider, hook: str) -> bool:
-    """Whether the provider brings this hook itself."""
+    """Return True if the provider overrides this hook."""
     return getattr(type(provider), hook, None) is not getattr(MemoryProvider, hook)
 
 
 def is_told(provider: MemoryProvider) -> bool:
-    """Whether it has any hook for what stands in the logs; one that has none is told nothing, and keeps nothing."""
+    """Return True if the provider overrides any hook for log entries; otherwise it gets none and has no cursors."""
     return any(has(provider, hook) for hook, _ in HOOK_OF.values())

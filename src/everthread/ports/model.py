@@ -1,7 +1,7 @@
-"""What a turn needs from a model: one request, one streamed answer.
+"""Model endpoints: one request, one streamed answer.
 
-A request is made of bytes that were serialised before (`head` and `history`) and the few messages that are new. So a
-turn costs the sending of its history, never the walking of it, and what was sent before is sent again byte for byte.
+A request consists of bytes that were serialised before (`head` and `history`) and a few new messages. A turn sends its
+history without serialising it again, and repeats earlier requests byte for byte, as prompt caches need.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from everthread.domain.model import Message
 
 
 class ToolSchema(Struct, frozen=True):
-    """A tool as the model is told of it. `parameters` is a JSON schema."""
+    """A tool as described to the model. `parameters` is a JSON schema."""
 
     name: str
     description: str
@@ -24,32 +24,32 @@ class ToolSchema(Struct, frozen=True):
 
 
 class Prompt(Struct, frozen=True):
-    """The frozen start of a session's requests: what a prefix stores."""
+    """The fixed beginning of a session's requests; stored as its prefix."""
 
     model: str
-    """As the endpoint calls it."""
+    """The endpoint's name of the model."""
     system: str
     tools: tuple[ToolSchema, ...] = ()
 
 
 class Traits(Struct, frozen=True):
-    """What a model can do; declared, never probed for."""
+    """Abilities of a model; declared, never probed for."""
 
     tools: bool = True
     context_tokens: int = 128_000
     small: bool = False
-    """It gets the short prompt."""
+    """The model gets the short prompt."""
 
 
 class Request(Struct, frozen=True):
     head: bytes
-    """Made by `head`."""
+    """Encoded by `ModelClient.head`."""
     history: bytes
-    """Made by `encode`, one piece per turn, joined by commas."""
+    """Encoded by `ModelClient.encode`, one piece per turn, joined by commas."""
     tail: tuple[Message, ...]
-    """The turn's own messages so far; the first is the user's."""
+    """The current turn's messages so far; the first is the user's."""
     recall: str = ""
-    """Sent right behind the first message of the tail; stored nowhere."""
+    """Sent after the first message of the tail; never stored."""
     output_tokens_max: int = 8192
 
 
@@ -62,25 +62,25 @@ class Finish(StrEnum):
 
 class Usage(Struct, frozen=True):
     input_tokens: int = 0
-    """All of them, cached ones included."""
+    """Includes cached tokens."""
     output_tokens: int = 0
     cached_tokens: int = 0
     cost: float | None = None
-    """In dollars, from endpoints that say so."""
+    """In dollars, if the endpoint reports it."""
 
 
 class Delta(Struct, frozen=True):
-    """A piece of an answer that is being written."""
+    """A piece of a streamed answer."""
 
     text: str = ""
     reasoning: str = ""
 
 
 class Answer(Struct, frozen=True):
-    """A whole answer: the last thing that a stream yields.
+    """A complete answer; the last item of a stream.
 
-    `finish` is `TOOLS` if and only if the message has tool calls; their ids are unique among those of the tail, their
-    arguments are what the model wrote, which need not be JSON.
+    `finish` is `TOOLS` if and only if the message has tool calls. Their ids are unique within the tail; their arguments
+    are the model's text, which may be invalid JSON.
     """
 
     message: Message
@@ -89,20 +89,20 @@ class Answer(Struct, frozen=True):
 
 
 class ModelClient(Protocol):
-    """One endpoint. Raises `ModelError` and nothing else; closing the stream early closes the connection."""
+    """One endpoint. Raises only `ModelError`. Closing the stream early closes the connection."""
 
     def traits(self, model: str) -> Traits: ...
 
     def head(self, prompt: Prompt) -> bytes:
-        """The request up to its first message. The same prompt gives the same bytes."""
+        """Encode the request up to its first message. The same prompt gives the same bytes."""
         ...
 
     def encode(self, messages: Sequence[Message]) -> bytes:
-        """Whole turns as they go into a request's list of messages, without a comma at either end."""
+        """Encode whole turns for a request's list of messages, without a comma at either end."""
         ...
 
     def stream(self, request: Request) -> AsyncGenerator[Delta | Answer, None]:
-        """Deltas, then one `Answer`. Whoever may stop earlier wraps it in `aclosing`."""
+        """Yield deltas, then one `Answer`. Wrap it in `aclosing` if you may stop early."""
         ...
 
     async def aclose(self) -> None: ...

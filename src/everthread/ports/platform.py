@@ -1,7 +1,7 @@
-"""Platforms: where people write to the agent from elsewhere.
+"""Chat platforms: receive updates and send messages.
 
-A platform hands over what came in and sends what is to go out. It knows nothing of sessions, owners or commands, and
-keeps nothing that must outlive it: what it was handed is acknowledged upstream only after it is stored.
+A platform knows nothing of sessions, owners or commands, and keeps no durable state: it acknowledges an update upstream
+only after the update is stored.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from everthread.domain.model import ChatType, SessionKey
 
 
 class Quoted(Struct, frozen=True):
-    """The message that another one answers."""
+    """The message that an update replies to."""
 
     text: str
     user_name: str = ""
 
 
 class Update(Struct, frozen=True):
-    """What came in. `update_id` is the platform's own number for it: delivered twice, it is taken once."""
+    """An incoming message. `update_id` is the platform's own id; a repeated id is accepted once."""
 
     platform: str
     account: str
@@ -38,13 +38,11 @@ class Update(Struct, frozen=True):
     media: tuple[Media, ...] = ()
     reply_to: Quoted | None = None
     message_id: str = ""
-    """Of the message, in the way in which those that are sent have one. Wanted where there is a `Finder`."""
+    """The message's id in the same form as ids of sent messages. Required if the platform has a `Finder`."""
 
 
 class MovedChat(Struct, frozen=True):
-    """A chat has another id from now on. It is known by the one that it had: what comes from the new one is taken for
-    it, and the platform finds the way to it.
-    """
+    """A chat got a new id. The core keeps using the old one; the platform maps between them in both directions."""
 
     platform: str
     chat: str
@@ -52,7 +50,7 @@ class MovedChat(Struct, frozen=True):
 
 
 class Unreadable(Struct, frozen=True):
-    """Something came in that nothing can be made of, now or later. `problem` repeats nothing of it."""
+    """An update that can never be parsed. `problem` quotes nothing of it."""
 
     platform: str
     update_id: str
@@ -62,15 +60,15 @@ class Unreadable(Struct, frozen=True):
 Incoming = Update | MovedChat | Unreadable
 
 BUTTON_COMMAND_BYTES_MAX = 64
-"""As much as every platform with buttons keeps behind one."""
+"""The smallest limit among platforms with buttons."""
 
 
 class Button(Struct, frozen=True):
-    """Something to press: what it shows, and the command that comes in when it is pressed.
+    """A button: its label, and the command that a press sends.
 
-    A press is an `Update` like any other, with an id of its own: `text` is the command, `user` whoever pressed, and
-    `chat` and `thread` where the button is. It is taken before the platform is told that it was; pressed twice, it
-    comes twice. `command` has at most `BUTTON_COMMAND_BYTES_MAX` bytes.
+    A press is an `Update` with an id of its own: `text` is the command, `user` the person who pressed, `chat` and
+    `thread` the button's. It is stored before the platform confirms it; two presses are two updates. `command` has at
+    most `BUTTON_COMMAND_BYTES_MAX` bytes.
     """
 
     label: str
@@ -78,7 +76,7 @@ class Button(Struct, frozen=True):
 
 
 class Address(Struct, frozen=True):
-    """Where something goes."""
+    """The chat and thread that a message goes to."""
 
     chat: str
     thread: str | None = None
@@ -94,7 +92,7 @@ class File(Struct, frozen=True):
 
 
 class Outbound(Struct, frozen=True):
-    """What goes out, in Markdown. `id` is the same however often it is tried."""
+    """An outgoing message in Markdown. Every attempt has the same `id`."""
 
     id: str
     to: Address
@@ -107,68 +105,68 @@ MarkdownDialect = Literal["none", "commonmark", "telegram", "matrix", "discord",
 
 
 class Capabilities(Struct, frozen=True):
-    """What a platform can do."""
+    """Abilities and limits of a platform."""
 
     text_chars_max: int
     edits: bool = False
-    """A message that is out can be given another text: answers are shown while they are written."""
+    """Sent messages can be edited, so that answers are shown while they are written."""
     edit_every_s: float = 1.0
-    """Not more often than that, in one chat."""
+    """Shortest time between edits in one chat."""
     edit_every_s_in_groups: float | None = None
-    """If it is another there."""
+    """Shortest time between edits in a group, if it differs."""
     counts_utf16: bool = False
-    """A character outside the basic plane counts as two, of `text_chars_max`."""
+    """`text_chars_max` counts UTF-16 units: a character outside the basic plane counts twice."""
     typing: bool = False
     buttons: bool = False
     files: bool = False
     fetches: bool = False
-    """What comes with a message can be fetched."""
+    """Attachments can be fetched."""
     threads: bool = False
     idempotent_send: bool = False
-    """What is sent twice under one id goes out once: a send of which nothing was heard can be repeated."""
+    """Two sends with one id give one message, so that a send without a response can be repeated."""
     markdown: MarkdownDialect = "commonmark"
-    """What the adapter makes of the Markdown that it is handed; `none` shows it as it is written."""
+    """The dialect that the adapter translates Markdown into; `none` sends it unchanged."""
 
 
 Take = Callable[[Incoming], Awaitable[None]]
-"""Comes back once it is stored, or was turned away for good: only then may it be acknowledged upstream."""
+"""Returns once the update is stored or refused for good; only then acknowledge it upstream."""
 
 
 class Finder(Protocol):
-    """Asks a platform what became of a send of which nothing was heard, where that can be asked.
+    """Finds out if a send without a response reached the chat.
 
-    Messages are numbered by a platform as they come, so what was handed over at some time is behind whatever was known
-    then. How the newest known message of a place is called is the platform's own matter: a mark.
+    Platforms number messages in order, so a message comes after those that were known when it was sent. A mark names
+    the newest known message of a chat, in a form of the platform's own.
     """
 
     def know(self, to: Address, message_id: str) -> None:
-        """A message is there: what is sent from now on comes after it."""
+        """Note an existing message; later messages come after it."""
         ...
 
     def newest(self, to: Address) -> str:
-        """The mark of the newest message that is known there; empty if none is."""
+        """Return the mark of the newest known message; empty if there is none."""
         ...
 
     async def find(self, message: Outbound, after: str, until: str = "", besides: Collection[str] = ()) -> str | None:
-        """The id of the first message there behind that mark which may be this one, or a beginning of it: one's own, of
-        its kind, and none of those `besides`. With `until`, only what is before the message of that id is looked at.
-        `None` if there is none: whoever has nothing on its way any more may send it again. Asking changes nothing.
+        """Return the id of the first message after the mark that may be this one or its beginning. Changes nothing.
 
-        Raises `SendUncertain` if nobody can say, `PlatformUnavailable` if it is to be asked again later.
+        It is our own message of the same kind and not in `besides`; with `until`, it comes before that message. Returns
+        None if there is none; the message may then be sent again. Raises `SendUncertain` if the platform can't tell,
+        `PlatformUnavailable` to be asked again later.
         """
         ...
 
     async def take_back(self, to: Address, message_id: str) -> None:
-        """Remove a message of one's own. Raises `PlatformRefused` if it can't be."""
+        """Delete one of our own messages. Raises `PlatformRefused` if that is not possible."""
         ...
 
 
 class Platform(Protocol):
-    """One account on one platform. Its methods raise `PlatformError`s and nothing else."""
+    """One account on one platform. Raises only `PlatformError`."""
 
     @property
     def name(self) -> str:
-        """As in session keys; two accounts on one platform have two names."""
+        """The name in session keys; two accounts on one platform have two names."""
         ...
 
     @property
@@ -176,33 +174,31 @@ class Platform(Protocol):
 
     @property
     def finder(self) -> Finder | None:
-        """`None` where what was sent can't be looked for."""
+        """None if sent messages can't be searched."""
         ...
 
     async def run(self, take: Take) -> None:
-        """Hand over what comes in, in order for each chat, until cancelled. Raises `PlatformUnavailable` if it can't:
-        it is run again after a while.
-        """
+        """Receive updates, in order per chat, until cancelled. After `PlatformUnavailable` it is run again later."""
         ...
 
     async def send(self, message: Outbound) -> str:
-        """The platform's own id of the message. Raises `PlatformUnavailable` if it has certainly not gone out,
-        `SendUncertain` if it may have, `PlatformRefused` if it never will.
+        """Send a message and return the platform's id of it.
+
+        Raises `PlatformUnavailable` if it was certainly not sent, `SendUncertain` if it may have been, and
+        `PlatformRefused` if it never will be.
         """
         ...
 
     async def edit(self, to: Address, message_id: str, text: str, buttons: tuple[Button, ...] = ()) -> None:
-        """Give a message another text, and these buttons in the place of those it had. Doing it twice is doing it
-        once.
-        """
+        """Replace the text and the buttons of a message. Idempotent."""
         ...
 
     async def show_typing(self, to: Address) -> None:
-        """Show for some seconds that an answer is being written."""
+        """Show a typing indicator for some seconds."""
         ...
 
     async def fetch(self, media: Media, bytes_max: int) -> bytes:
-        """What is in something that came in. Raises `PlatformRefused` if it is gone, or larger than that."""
+        """Download an attachment. Raises `PlatformRefused` if it does not exist any more or exceeds `bytes_max`."""
         ...
 
     async def aclose(self) -> None: ...

@@ -1,4 +1,4 @@
-"""A tool as the agent runs it."""
+"""Tools that the agent runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from everthread.ports.model import ToolSchema
 
 
 class ToolUse(Struct, frozen=True):
-    """Whose call it is: the session and the turn that asked for it, and the model's id of the call."""
+    """The session and turn of a tool call, and the model's id of the call."""
 
     ref: SessionRef
     turn_id: str
@@ -20,23 +20,23 @@ class ToolUse(Struct, frozen=True):
 
 
 class Tool(Struct, frozen=True):
-    """What the model is told, and what is run. `run` answers in words the model can read.
+    """A tool's description and its function. `run` returns text for the model.
 
-    It raises `ToolFailed` for what the model should hear about; anything else is a bug, and told to the model as one.
+    It raises `ToolFailed` for errors that the model should handle; any other error is reported to the model as a bug.
     """
 
     schema: ToolSchema
     run: Callable[[Mapping[str, Any], ToolUse], Awaitable[str]]
     parallel: bool = False
-    """Safe to run beside other calls of the same answer."""
+    """Safe to run concurrently with other calls of the same answer."""
     dangerous: bool = False
-    """Somebody has to approve of each call."""
+    """Each call needs approval."""
     timeout_s: float = 120.0
     remembers: bool = False
-    """Writes down what is to last: not for work that others asked for."""
+    """Writes lasting memory; not offered to delegated or scheduled work."""
     goes_on: bool = False
-    """Run again for a call that a crash has cut off (same turn, same call id), it goes on with that call. What other
-    tools came to is then told to be unknown.
+    """Resumes an interrupted call when it is run again after a crash with the same turn and call id. The results of
+    other interrupted tools are reported as unknown.
     """
 
     @property

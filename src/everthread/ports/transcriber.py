@@ -1,4 +1,4 @@
-"""Making words of what somebody has spoken."""
+"""Speech to text."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import Protocol
 
 
 class Transcriber(Protocol):
+    """Transcribes audio attachments."""
+
     async def transcribe(self, audio: bytes, name: str, mime: str) -> str:
-        """What is said in it; empty if nothing is. Raises `ModelError`."""
+        """Return the spoken text; empty if there is none. Raises `ModelError`."""
         ...
 
     async def aclose(self) -> None: ...

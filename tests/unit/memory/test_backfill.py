@@ -17,8 +17,8 @@ from everthread.lifecycle import ForgetOwner, ForgetSession
 
 async def copied(house: House, name: str = "diary") -> int:
     """Copy whatever can be copied, and wait until it has arrived."""
-    journal = house.memory.journal
-    count = await journal.copy(name, await journal.to_copy(name))
+    backfill = house.memory.backfill
+    count = await backfill.copy(name, await backfill.to_copy(name))
     await house.settled()
     return count
 
@@ -55,7 +55,7 @@ async def test_to_copy_again_does_nothing(tmp_path: Path) -> None:
         await copied(house)
         told = len(diary.book.calls)
         assert await copied(house) == 0
-        assert (len(diary.book.calls), await house.memory.journal.copying("diary")) == (told, (0, 0))
+        assert (len(diary.book.calls), await house.memory.backfill.copying("diary")) == (told, (0, 0))
 
 
 async def test_what_was_heard_from_the_beginning_is_left_alone_and_the_rest_is_told_whole(tmp_path: Path) -> None:
@@ -67,8 +67,8 @@ async def test_what_was_heard_from_the_beginning_is_left_alone_and_the_rest_is_t
         await house.turn(CLI, "five")
         await house.settled()
         assert diary.book.told(second) == ["four", "end"]
-        assert {one.session_id for one in await house.memory.journal.to_copy("diary")} >= {first, second}
-        assert third not in {one.session_id for one in await house.memory.journal.to_copy("diary")}
+        assert {one.session_id for one in await house.memory.backfill.to_copy("diary")} >= {first, second}
+        assert third not in {one.session_id for one in await house.memory.backfill.to_copy("diary")}
         await copied(house)
         assert diary.book.told(second) == ["four", "end", "switch", "three", "four", "end"]
         assert await copied(house) == 0, "once is enough"
@@ -79,8 +79,8 @@ async def test_some_sessions_can_be_copied_and_the_others_later(tmp_path: Path) 
     first, second = await lived(tmp_path)
     diary = AsyncDiary()
     async with House(tmp_path, diary) as house:
-        journal = house.memory.journal
-        assert await journal.copy("diary", await journal.to_copy("diary", {second})) == 1
+        backfill = house.memory.backfill
+        assert await backfill.copy("diary", await backfill.to_copy("diary", {second})) == 1
         await house.settled()
         assert (diary.book.told(first), diary.book.told(second)) == ([], ["switch", "three"])
         await copied(house)
@@ -157,10 +157,10 @@ async def test_a_request_to_forget_that_waits_is_told_before_the_session_is_copi
         diary.before = before
         await house.lifecycle.forget(ForgetOwner(), owner=ME)
         await until(lambda: diary.book.begun)
-        journal = house.memory.journal
-        waiting = await journal.to_copy("diary")
+        backfill = house.memory.backfill
+        waiting = await backfill.to_copy("diary")
         assert any(not one.is_at_rest for one in waiting)
-        await journal.copy("diary", waiting)
+        await backfill.copy("diary", waiting)
         down = False
         await house.settled()
         await copied(house)
@@ -198,12 +198,12 @@ async def test_a_copy_that_was_interrupted_goes_on_where_it_was(tmp_path: Path) 
 
     diary.before = before
     async with House(tmp_path, diary) as house:
-        journal = house.memory.journal
-        await journal.copy("diary", await journal.to_copy("diary"))
+        backfill = house.memory.backfill
+        await backfill.copy("diary", await backfill.to_copy("diary"))
         await until(lambda: any(call.text == "two" for call in diary.book.begun))
     again = AsyncDiary()
     async with House(tmp_path, again) as house:
-        assert await house.memory.journal.to_copy("diary") == ()
+        assert await house.memory.backfill.to_copy("diary") == ()
         await house.settled()
         assert diary.book.told(first) + again.book.told(first) == ["switch", "one", "two", "end"]
         assert diary.book.told(second) + again.book.told(second) == ["switch", "three"]
@@ -212,7 +212,7 @@ async def test_a_copy_that_was_interrupted_goes_on_where_it_was(tmp_path: Path) 
 async def test_a_provider_that_nobody_knows_is_refused(tmp_path: Path) -> None:
     async with House(tmp_path) as house:
         with pytest.raises(NotFound, match="there is no provider 'hive'"):
-            await house.memory.journal.to_copy("hive")
+            await house.memory.backfill.to_copy("hive")
 
 
 async def test_lag_is_since_when_something_waits_and_a_copy_is_not_late(tmp_path: Path) -> None:
@@ -226,18 +226,18 @@ async def test_lag_is_since_when_something_waits_and_a_copy_is_not_late(tmp_path
 
     diary.before = before
     async with House(tmp_path, diary) as house:
-        journal = house.memory.journal
-        await journal.copy("diary", await journal.to_copy("diary"))
-        (status,) = await journal.status()
+        backfill = house.memory.backfill
+        await backfill.copy("diary", await backfill.to_copy("diary"))
+        (status,) = await house.memory.journal.status()
         assert (status.lanes.waiting_entries > 0, status.lanes.oldest_at) == (True, None)
         before_it = house.clock.now()
         await house.turn(TELEGRAM, "now")
-        (status,) = await journal.status()
+        (status,) = await house.memory.journal.status()
         assert status.lanes.oldest_at is not None
         assert status.lanes.oldest_at >= before_it
         down = False
         await house.settled()
-        (status,) = await journal.status()
+        (status,) = await house.memory.journal.status()
         assert status.lanes.oldest_at is None
 
 

@@ -14,10 +14,9 @@ from everthread.adapters.lanes.local import LEASE_S
 from everthread.domain.errors import Unavailable
 from everthread.domain.model import Lease, SessionRef
 from everthread.memory import manager
-from everthread.memory.circuit_breaker import Breakers
+from everthread.memory.circuit_breaker import RECALL_PAUSE_S, ProviderBreakers
 from everthread.memory.delivery import Limits
 from everthread.memory.provider_calls import Caller
-from everthread.memory.recall import REST_S
 from everthread.ports.memory import Capability, MemoryProvider, RecallItem
 from everthread.store.cursors import ProviderRow
 from everthread.store.unit_of_work import UnitOfWork
@@ -101,13 +100,13 @@ async def test_a_recall_does_not_wait_for_one_that_is_starting_and_leaves_one_st
             await house.memory.recall("warm up", ref=REF, deadline_s=0.5)
             before = len(asyncio.all_tasks())
             for _ in range(2):
-                house.clock.ahead_s += REST_S
+                house.clock.ahead_s += RECALL_PAUSE_S
                 recall = await house.memory.recall("tea", ref=REF, deadline_s=0.5)
                 assert ([item.text for item in recall.items], recall.missing) == (["tea of well"], ("stuck",))
             await until(lambda: len(asyncio.all_tasks()) <= before, "the questions have gone")
             gate.open()
             await until(lambda: len(asyncio.all_tasks()) < before, "the start has come to its end")
-            house.clock.ahead_s += REST_S
+            house.clock.ahead_s += RECALL_PAUSE_S
             assert (await house.memory.recall("tea", ref=REF)).missing == ()
     assert stuck.asked == ["prefetch"]
 
@@ -234,14 +233,14 @@ async def test_a_delivery_that_arrives_after_all_ends_a_breaker_that_was_remembe
 
 
 def test_a_breaker_is_remembered_until_its_end_or_a_delivery_and_no_longer_if_the_clock_is_put_back() -> None:
-    breakers = Breakers(60.0)
+    breakers = ProviderBreakers(60.0)
     assert breakers.open_until("ill", 100.0) is None
-    breakers.seen([ProviderRow("ill", 0, open_until=130.0)])
+    breakers.update([ProviderRow("ill", 0, open_until=130.0)])
     assert breakers.open_until("ill", 129.0) == 130.0
     assert breakers.open_until("well", 129.0) is None
     assert breakers.open_until("ill", 130.0) is None
     assert breakers.open_until("ill", 10.0) is None
-    breakers.end("ill")
+    breakers.close("ill")
     assert breakers.open_until("ill", 129.0) is None
 
 
@@ -260,7 +259,7 @@ async def test_a_delivery_that_cancels_itself_is_a_failure_and_is_tried_again(tm
     diary.before = cancel_twice
     async with House(tmp_path, diary) as house:
         await house.turn(CLI, "hello")
-        await house.reported("memory:diary", "the call was cancelled by itself")
+        await house.reported("memory:diary", "the call cancelled itself")
         await house.settled()
     assert "hello" in diary.book.words()
 

@@ -87,7 +87,7 @@ async def test_a_call_that_cancels_itself_cancels_nobody_else() -> None:
 
     caller = Caller(Provider())
     for call in (asynchronously(caller, cancel), plainly(caller, cancel)):
-        with pytest.raises(Unavailable, match="p: the call was cancelled by itself"):
+        with pytest.raises(Unavailable, match="p: the call cancelled itself"):
             await call
     assert caller.stuck == 0
 
@@ -146,7 +146,7 @@ async def test_a_provider_with_too_many_calls_out_is_not_called_until_one_comes_
         for gate in gates:
             with pytest.raises(Hung):
                 await plainly(caller, gate.wait, timeout_s=0.01)
-        with pytest.raises(Unavailable, match="4 calls have not come back"):
+        with pytest.raises(Unavailable, match="4 calls have not returned"):
             await plainly(caller, lambda: "never called")
         gates[0].open()
         await until(lambda: caller.stuck == STUCK_MAX - 1)

@@ -13,8 +13,9 @@ from tests.runtime import CLI, ME, TELEGRAM, AsyncDiary, Gate, House, ThreadDiar
 from everthread.domain.boundary import Branch, New, Rewind
 from everthread.domain.errors import Unavailable
 from everthread.domain.model import SessionRef
+from everthread.memory.circuit_breaker import FAILURES_MAX, RECALL_PAUSE_S, RecallBreakers
 from everthread.memory.provider_calls import STUCK_MAX
-from everthread.memory.recall import FAILURES_MAX, REST_S, Recall, Rests, fenced, gather, merge, plainly, tokens
+from everthread.memory.recall import Recall, fenced, gather, merge, plainly, tokens
 from everthread.ports.memory import Capability, MemoryProvider, RecallItem
 
 REF = SessionRef("s1", 0, CLI, 1, "me")
@@ -258,7 +259,7 @@ async def test_recalls_that_hang_leave_a_bounded_number_of_threads(tmp_path: Pat
         hanging.recalls = hang
         async with House(tmp_path, hanging) as house:
             for number in range(STUCK_MAX + 3):
-                house.clock.ahead_s += REST_S
+                house.clock.ahead_s += RECALL_PAUSE_S
                 recall = await house.memory.recall(f"q{number}", ref=REF, deadline_s=0.03)
                 assert recall.missing == ("hanging",)
     assert len(asked) == STUCK_MAX
@@ -425,32 +426,32 @@ async def test_one_that_hangs_lets_one_turn_wait_and_not_every_one(tmp_path: Pat
 
 
 def test_after_a_rest_one_turn_asks_and_the_others_do_not_wait_for_it() -> None:
-    rests, one = Rests(), ("one", True)
-    assert rests.may_ask(one, 0.0)
-    rests.was_late(one, 2.0)
-    assert not rests.may_ask(one, 3.0)
-    assert rests.may_ask(("two", True), 3.0)
-    assert rests.may_ask(one, 2.0 + REST_S)
-    assert not rests.may_ask(one, 2.0 + REST_S)
-    rests.was_in_time(one)
-    assert rests.may_ask(one, 3.0 + REST_S)
-    assert rests.may_ask(one, 3.0 + REST_S)
+    breakers, one = RecallBreakers(), ("one", True)
+    assert breakers.may_ask(one, 0.0)
+    breakers.was_late(one, 2.0)
+    assert not breakers.may_ask(one, 3.0)
+    assert breakers.may_ask(("two", True), 3.0)
+    assert breakers.may_ask(one, 2.0 + RECALL_PAUSE_S)
+    assert not breakers.may_ask(one, 2.0 + RECALL_PAUSE_S)
+    breakers.was_in_time(one)
+    assert breakers.may_ask(one, 3.0 + RECALL_PAUSE_S)
+    assert breakers.may_ask(one, 3.0 + RECALL_PAUSE_S)
 
 
 def test_one_failure_is_no_reason_to_rest_but_several_in_a_row_are() -> None:
-    rests, one = Rests(), ("one", True)
+    breakers, one = RecallBreakers(), ("one", True)
     for _ in range(FAILURES_MAX - 1):
-        rests.has_failed(one, 1.0)
-    assert rests.may_ask(one, 1.0)
-    rests.was_in_time(one)
+        breakers.has_failed(one, 1.0)
+    assert breakers.may_ask(one, 1.0)
+    breakers.was_in_time(one)
     for _ in range(FAILURES_MAX - 1):
-        rests.has_failed(one, 1.0)
-    assert rests.may_ask(one, 1.0)
-    rests.has_failed(one, 1.0)
-    assert not rests.may_ask(one, 2.0)
-    assert rests.may_ask(one, 1.0 + REST_S)
-    rests.has_failed(one, 1.0 + REST_S)
-    assert not rests.may_ask(one, 2.0 + REST_S)
+        breakers.has_failed(one, 1.0)
+    assert breakers.may_ask(one, 1.0)
+    breakers.has_failed(one, 1.0)
+    assert not breakers.may_ask(one, 2.0)
+    assert breakers.may_ask(one, 1.0 + RECALL_PAUSE_S)
+    breakers.has_failed(one, 1.0 + RECALL_PAUSE_S)
+    assert not breakers.may_ask(one, 2.0 + RECALL_PAUSE_S)
 
 
 async def test_a_provider_that_refuses_every_question_is_not_asked_in_every_turn(tmp_path: Path) -> None:
@@ -469,15 +470,15 @@ async def test_a_provider_that_refuses_every_question_is_not_asked_in_every_turn
             assert (texts(recall.items), recall.missing) == (["two"], ("refusing",))
         assert asked == FAILURES_MAX
         refusing.recalls = answer
-        house.clock.ahead_s += REST_S
+        house.clock.ahead_s += RECALL_PAUSE_S
         for _ in range(2):
             assert texts((await house.memory.recall("tea", ref=REF)).items) == ["one", "two"]
 
 
 def test_a_clock_that_is_put_back_makes_no_rest_longer() -> None:
-    rests, one = Rests(), ("one", True)
-    rests.was_late(one, 10_000.0)
-    assert rests.may_ask(one, 10.0)
+    breakers, one = RecallBreakers(), ("one", True)
+    breakers.was_late(one, 10_000.0)
+    assert breakers.may_ask(one, 10.0)
 
 
 @pytest.mark.parametrize(

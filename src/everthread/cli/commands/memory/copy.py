@@ -75,8 +75,8 @@ def copy(
     async def make_plan(runtime: CliRuntime) -> tuple[list[str] | None, CopyPlan, int]:
         _check_provider(runtime, target)
         wanted = await _session_ids(runtime, sessions)
-        plan = CopyPlan.of(await runtime.memory.journal.to_copy(target, wanted))
-        return wanted, plan, (await runtime.memory.journal.copying(target))[1]
+        plan = CopyPlan.of(await runtime.memory.backfill.to_copy(target, wanted))
+        return wanted, plan, (await runtime.memory.backfill.copying(target))[1]
 
     (wanted, plan, begun), _ = cli.write(make_plan)
     if dry_run or not (plan.sessions or begun):
@@ -96,21 +96,21 @@ async def _copy(runtime: CliRuntime, target: str, wanted: Collection[str] | None
     """Copy until everything is delivered or the provider is unavailable; return the entries left and parked."""
     from everthread.cli.output import progress_bar
 
-    journal, clock = runtime.memory.journal, runtime.clock
-    total = plan.entries + (await journal.copying(target))[1]
+    backfill, clock = runtime.memory.backfill, runtime.clock
+    total = plan.entries + (await backfill.copying(target))[1]
     done, moved_at = 0, clock.now()
     copied: set[str] = set()
     waiting = 0
     with progress_bar(f"Copying to {target}", total) as advance:
         while True:
             # Sessions with undelivered entries are copied once those have arrived, so look for them again.
-            open_ones = await journal.to_copy(target, wanted) if waiting or not copied else ()
-            begun = await journal.copy(target, open_ones)
+            open_ones = await backfill.to_copy(target, wanted) if waiting or not copied else ()
+            begun = await backfill.copy(target, open_ones)
             copied.update(one.session_id for one in open_ones)
             at_rest = sum(one.is_at_rest for one in open_ones)
             # A session may have got new entries since it was read.
             waiting = sum(one.entries for one in open_ones if not one.is_at_rest) + max(at_rest - begun, 0)
-            left = waiting + (await journal.copying(target))[1]
+            left = waiting + (await backfill.copying(target))[1]
             if total - left > done:
                 advance(total - left - done)
                 done, moved_at = total - left, clock.now()
