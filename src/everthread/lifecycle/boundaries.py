@@ -52,7 +52,7 @@ from everthread.lifecycle.boundary_state import read_state
 from everthread.lifecycle.reviews import schedule_rest
 from everthread.lifecycle.validation import check_key, check_owner
 from everthread.log_context import log_fields, log_info
-from everthread.store.sessions import BoundaryRow, Whereabouts
+from everthread.store.sessions import BoundaryRow, KeyState
 from everthread.store.unit_of_work import UnitOfWork
 
 log = logging.getLogger("everthread.lifecycle")
@@ -146,7 +146,7 @@ class BoundaryOperations(LifecycleBase):
 def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, context: WriteContext) -> Crossing:
     """Carry out a boundary inside a transaction."""
     kind = type(boundary).__name__.lower()
-    here = uow.sessions.whereabouts(key, timer_name(key))
+    here = uow.sessions.key_state(key, timer_name(key))
     binding, session = here.binding or Binding(key, owner, None, 0), here.session
     if session is not None and session.owner != owner and not isinstance(boundary, New | Reset):
         # A new owner of a key may start a session there, but not touch the previous owner's.
@@ -373,7 +373,7 @@ def _queue_hooks(
             uow.leases.add_hook(key, call, context.now)
 
 
-def _set_timer(uow: UnitOfWork, key: SessionKey, here: Whereabouts, on: Session | None, context: WriteContext) -> None:
+def _set_timer(uow: UnitOfWork, key: SessionKey, here: KeyState, on: Session | None, context: WriteContext) -> None:
     if on is None and here.armed:
         uow.leases.disarm(timer_name(key))
     elif on is not None and not here.armed and (timer := context.policies.timer(key, on.active_at)) is not None:

@@ -18,7 +18,7 @@ from everthread.domain.boundary import (
 )
 from everthread.domain.errors import Gone, NotFound
 from everthread.domain.model import Binding, Session
-from everthread.store.sessions import Whereabouts
+from everthread.store.sessions import KeyState
 from everthread.store.unit_of_work import UnitOfWork
 
 REWIND_MAX = 1_000_000
@@ -36,7 +36,7 @@ def owned_session(uow: UnitOfWork, session_id: str, owner: str) -> Session:
 
 
 def read_state(
-    uow: UnitOfWork, binding: Binding, here: Whereabouts, boundary: Boundary, owner: str, holder: str
+    uow: UnitOfWork, binding: Binding, here: KeyState, boundary: Boundary, owner: str, holder: str
 ) -> BoundaryState:
     """Read only what `plan()` needs for this boundary."""
     key, session = binding.key, here.session

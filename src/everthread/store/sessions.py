@@ -28,8 +28,8 @@ class BoundaryRow(Struct, frozen=True):
     id: int = 0
 
 
-class Whereabouts(Struct, frozen=True):
-    """Where a key is, who else is there, and what waits."""
+class KeyState(Struct, frozen=True):
+    """A key's binding and session, the other keys on the session, and what waits."""
 
     binding: Binding | None = None
     session: Session | None = None
@@ -234,8 +234,8 @@ class Sessions:
             return None, None
         return _binding(key, row), session_of(row[5:]) if row[5] is not None else None
 
-    def whereabouts(self, key: SessionKey, timer: str = "") -> Whereabouts:
-        """The same with who else is there and what waits, at once: what every boundary has to know."""
+    def key_state(self, key: SessionKey, timer: str = "") -> KeyState:
+        """Return everything that a boundary has to know about a key, with one query."""
         row = first(
             self._execute(
                 f"SELECT b.owner, b.session_id, b.epoch, b.pending, b.kind, {_OTHER_KEYS}, {_RUNNING}, {_AWAITED}, "
@@ -244,9 +244,9 @@ class Sessions:
             )
         )
         if row is None:
-            return Whereabouts()
+            return KeyState()
         others, running, awaited, armed = row[5:9]
-        return Whereabouts(
+        return KeyState(
             _binding(key, row),
             session_of(row[9:]) if row[9] is not None else None,
             tuple(key_of(other) for other in sorted(others.split("\n"))) if others else (),

@@ -15,7 +15,7 @@ def test_a_boundary_needs_to_know_of_all_keys_on_a_session(uow: UnitOfWork, sess
     others = [SessionKey("main", "telegram", ChatType.DM, chat) for chat in ("1", "2")]
     for bound in (key, *others):
         uow.sessions.bind(Binding(bound, "ann", session.id, 1))
-    state = uow.sessions.whereabouts(key)
+    state = uow.sessions.key_state(key)
     assert state.session == session
     assert state.other_keys == tuple(others)
     assert (state.running, state.awaited, state.armed) == (None, False, False)

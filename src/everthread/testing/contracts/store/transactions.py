@@ -24,7 +24,7 @@ from everthread.domain.model import (
     Timer,
 )
 from everthread.lifecycle import TurnClaim
-from everthread.store.sessions import Whereabouts
+from everthread.store.sessions import KeyState
 from everthread.store.unit_of_work import Store, UnitOfWork
 from everthread.testing import in_loop
 from everthread.testing.contracts.store.fixtures import (
@@ -130,19 +130,19 @@ class UnitsOfWork(OnAStore):
         odd = key_named("a\nb")
         async with aclosing(await open_store()) as store:
             talk = Talk(store)
-            assert await store.read(lambda uow: uow.sessions.whereabouts(KEY)) == Whereabouts()
+            assert await store.read(lambda uow: uow.sessions.key_state(KEY)) == KeyState()
             session_id = await talk.new(KEY)
-            alone = await store.read(lambda uow: uow.sessions.whereabouts(KEY))
+            alone = await store.read(lambda uow: uow.sessions.key_state(KEY))
             assert (alone.binding, alone.session) == await store.read(lambda uow: uow.sessions.at(KEY))
             assert (alone.other_keys, alone.running) == ((), None)
             for key in (OTHER_KEY, odd):
                 await talk.resume(key, session_id)
             await talk.begin("hello", odd)
-            here = await store.read(lambda uow: uow.sessions.whereabouts(KEY))
+            here = await store.read(lambda uow: uow.sessions.key_state(KEY))
             assert (set(here.other_keys), here.running) == ({OTHER_KEY, odd}, odd)
             await store.write(lambda uow: uow.sessions.bind(Binding(KEY, "ann", None, 9)))
-            gone = await store.read(lambda uow: uow.sessions.whereabouts(KEY))
-            assert gone == Whereabouts(Binding(KEY, "ann", None, 9), awaited=False)
+            gone = await store.read(lambda uow: uow.sessions.key_state(KEY))
+            assert gone == KeyState(Binding(KEY, "ann", None, 9), awaited=False)
 
     @in_loop
     async def test_what_waits_at_a_key_is_known_with_where_it_is(self, open_store: OpenStore) -> None:
@@ -150,7 +150,7 @@ class UnitsOfWork(OnAStore):
             talk = Talk(store)
 
             async def waits() -> tuple[bool, bool]:
-                here = await store.read(lambda uow: uow.sessions.whereabouts(KEY, "a timer"))
+                here = await store.read(lambda uow: uow.sessions.key_state(KEY, "a timer"))
                 return here.awaited, here.armed
 
             await talk.new(KEY)
