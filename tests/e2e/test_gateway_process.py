@@ -382,8 +382,8 @@ def test_status_says_what_the_gateway_has_done(house: GatewayHouse) -> None:
     assert told["loop_stall_ms_max"] >= 0
     assert told["since"].endswith("Z")
     words = house.ask("status").stdout
-    assert f"The gateway runs (process {process.pid}, since" in words
-    assert "1 taken, 1 answered" in words
+    assert f"The gateway is running (process {process.pid}, since" in words
+    assert "1 received, 1 answered" in words
 
 
 def test_stop_ends_the_gateway_wherever_it_was_started(house: GatewayHouse) -> None:

@@ -169,7 +169,7 @@ def test_chats_go_on_where_they_were_left_unless_they_had_expired(tmp_path: Path
         assert first["places"] == {"agent:main:telegram:dm:42": "s42"}
         left = {each["what"]: each["why"] for each in first["not_taken"]}
         assert "expired" in left["agent:main:telegram:dm:43"]
-        assert "not here" in left["agent:main:telegram:dm:44"]
+        assert "not imported" in left["agent:main:telegram:dm:44"]
         assert {line["owner"] for line in exported(home)["session"]} == {"telegram:42", "telegram:43"}
         assert bound(home) == {"agent:main:telegram:dm:42": "s42"}
 
@@ -228,7 +228,7 @@ def test_notes_skills_and_guests_come_once_and_what_was_taken_out_here_stays_out
     assert sorted(first["guests"]) == ["telegram:42", "telegram:43", "telegram:44"]
     left = {each["what"]: each["why"] for each in first["not_taken"]}
     assert "---" in left["skill broken"]
-    assert "came with Hermes" in left["skills"]
+    assert "bundled with Hermes" in left["skills"]
     assert "everybody" in left["DISCORD_ALLOW_ALL_USERS"]
     assert "files of skill tea" in left
     assert (home / "memory/USER.md").read_text() == "They like mangoes.\n"

@@ -65,7 +65,7 @@ def test_the_plugins_that_are_there_are_listed(home: Path, hermes: Path, tmp_pat
     assert found["hermes:diary"]["description"] == "Writes down what it is told, and fails on request."
     shown = ran(home, "memory", "bridge", "list").stdout
     assert "hermes:old" in shown
-    assert f"2 plugins under {sys.executable}" in shown
+    assert f"2 plugins in {sys.executable}" in shown
 
 
 def test_a_plugin_is_tried_and_nothing_of_it_is_left(home: Path, hermes: Path) -> None:

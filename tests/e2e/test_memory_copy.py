@@ -289,7 +289,7 @@ def test_on_a_terminal_it_asks_first_and_shows_a_bar(place: Place, monkeypatch: 
         terminal.expect("which may charge for it")
         terminal.type("y\n")
         terminal.expect("100 %")
-        terminal.expect("ledger has been told 13 sessions")
+        terminal.expect("Delivered 13 sessions")
         assert terminal.ended() == 0
     finally:
         terminal.close()

@@ -223,7 +223,7 @@ def test_work_that_was_handed_over_is_in_the_tree_and_in_exports_and_in_no_list(
 
     child = asyncio.run(hand_over())
     drawn = everthread(lived.home, "sessions", "tree", lived.taxes).stdout.splitlines()
-    assert drawn[-1] == f"└─ handed over: - (0 turns, open) {child}"
+    assert drawn[-1] == f"└─ delegated: - (0 turns, open) {child}"
     assert child not in {session["id"] for session in printed(lived.home, "sessions", "list")}
     assert child in everthread(lived.home, "sessions", "export", "--all").stdout
 
@@ -463,7 +463,7 @@ def test_output_that_finds_no_room_is_told_in_one_line(lived: Lived, verb: tuple
             timeout=18,
             check=False,
         )
-    refused(done, 75, "no room left")
+    refused(done, 75, "no space left")
 
 
 def test_owners_that_could_not_be_set_here_are_not_kept(lived: Lived, tmp_path: Path) -> None:

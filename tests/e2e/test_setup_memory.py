@@ -89,11 +89,11 @@ def test_a_script_names_providers_and_what_they_are_told(home: Path) -> None:
     [
         (["attic", "--set", "attic.url=http://h"], {"ATTIC_KEY": "wrong"}, 75, "it does not know the key"),
         (["attic", "--set", "attic.url=http://h/fire"], {}, 75, "attic: can't say how it is: 'ladder'"),
-        (["attic"], {"ATTIC_KEY": KEY}, 78, "memory.attic has no 'url'"),
+        (["attic"], {"ATTIC_KEY": KEY}, 78, "memory.attic: 'url' is missing"),
         (["attik"], {}, 2, "Unknown memory provider 'attik'. Did you mean attic?"),
         (["attic", "--set", "attic.urk=x"], {}, 2, "Unknown setting 'attic.urk'. Did you mean attic.url?"),
         (["attic", "--set", "attic.boxes=99"], {}, 2, "enter a number from 1 to 9"),
-        (["attic", "--set", "attic.url=nowhere"], {}, 2, "is no http address"),
+        (["attic", "--set", "attic.url=nowhere"], {}, 2, "not an http URL"),
         (["attic", "--set", f"attic.api_key_env={KEY}"], {}, 2, "put the key itself into .env"),
         (["attic", "--set", f"attic.api_key={KEY}"], {}, 2, "do not give a key on the command line"),
         ([], {}, 2, "No terminal to ask questions"),
@@ -117,7 +117,7 @@ def test_a_person_is_asked_for_what_the_provider_declares_and_a_key_is_never_sho
         for question, answer in (
             ("(?s)1  builtin.*attic.*Memory providers .numbers", "1 attic"),
             ("attic: Its address", "nowhere"),
-            ("(?s)is no http address.*attic: Its address", "http://127.0.0.1:9"),
+            ("(?s)not an http URL.*attic: Its address", "http://127.0.0.1:9"),
             (r"attic: How many boxes \[3\]", ""),
             ("attic: Its key", KEY),
         ):

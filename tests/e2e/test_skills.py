@@ -198,7 +198,7 @@ def test_a_skill_is_begun_listed_shown_and_checked(everthread: Command) -> None:
     assert everthread("validate").stdout == "No skills yet.\n"
     begun = everthread("new", "tea", "-d", "How to make tea.")
     assert (begun.returncode, begun.stderr) == (0, "")
-    assert f"Begun: {everthread.home}/skills/tea/SKILL.md" in begun.stdout
+    assert f"Created {everthread.home}/skills/tea/SKILL.md" in begun.stdout
     SkillFolders(everthread.work / ".everthread/skills").write(Written("build", "How to build.", "Run make."))
     listed = json.loads(everthread("list", "--json").stdout)
     assert [(skill["name"], skill["from"]) for skill in listed["skills"]] == [("tea", "home"), ("build", "project")]
@@ -220,7 +220,7 @@ def test_what_is_wrong_is_told_with_its_place_and_the_exit_code(everthread: Comm
         assert (wrong.returncode, wrong.stderr, wrong.stdout) == (1, problem + "\n", "")
     told = everthread("validate", "--json")
     assert (told.returncode, json.loads(told.stdout)) == (1, {"ok": False, "checked": 1, "problems": [problem]})
-    assert f"not usable: {problem}" in everthread("list").stderr
+    assert f"unusable: {problem}" in everthread("list").stderr
     shown = everthread("show", "tea")
     assert (shown.returncode, shown.stdout) == (1, "")
     assert problem in shown.stderr

@@ -92,7 +92,7 @@ def _check_names(chosen: Sequence[str], known: Mapping[str, str]) -> None:
         if name == HERMES:
             raise BadInput(_WHICH_PLUGIN)
         if table_of(name) == HERMES and (problem := check_provider_name(name)):
-            raise BadInput(f"{name[:60]!r} {problem}")
+            raise BadInput(f"{name[:60]!r}: {problem}")
         if table_of(name) not in known:
             raise BadInput(f"Unknown memory provider {name[:60]!r}. {suggest(name, list(known))}")
 
