@@ -1,4 +1,14 @@
-"""The HTTP interface: other programs talk to the agent as they talk to a model, and look after conversations."""
+"""The HTTP interface: an OpenAI-compatible API, sessions, events, webhooks and metrics.
+
+The modules, in the order of data flow:
+
+- `server`: runs the HTTP server; `connections` limits its connections.
+- `app`: the table of routes and their dispatch; `openapi` describes them.
+- `request`: the context of a request; `auth` authenticates it, `ownership` finds its session, `admission` limits it.
+- `completions`: `/v1`; `conversation` answers in a session, `schemas` has the types, `sse` streams.
+- `sessions`, `events`, `webhooks`, `metrics`: the other routes.
+- `errors`: translates errors for clients.
+"""
 
 from everthread.web.server import Web
 

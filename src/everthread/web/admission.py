@@ -1,4 +1,4 @@
-"""Whether one more message is taken at all, with a conversation or without one."""
+"""Refuse requests over the rate limit and during shutdown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STOPPING = "this is being stopped; what it has taken in is answered when it is b
 
 
 def check(call: ApiCall, found: ParsedCommand | Unknown | None = None) -> None:
-    """One person's messages count together, wherever they write from. `found` is the command that it is, if any."""
+    """Count one message of the caller, on all platforms together. `found` is its command, if it is one."""
     gateway = call.gateway
     if gateway.draining:
         raise stopping()

@@ -1,4 +1,4 @@
-"""Every route in one table, and how a request is answered: who asks, what it is about, and what went wrong."""
+"""The table of routes, and the dispatch of a request: authentication, session, errors."""
 
 from __future__ import annotations
 
@@ -158,10 +158,10 @@ def _endpoint(site: WebState, methods: dict[str, Operation]) -> Callable[[Reques
     async def answer(request: Request) -> Response:
         operation = methods["GET" if request.method == "HEAD" else request.method]
         try:
-            response = await _carried_out(ApiCall(site, request), operation)
+            response = await _dispatch(ApiCall(site, request), operation)
             if request.method == "HEAD" and isinstance(response, EventStream):
                 response = await response.heads_only()
-        except Exception as error:  # noqa: BLE001 - the end of the line: told to the client, in words
+        except Exception as error:  # noqa: BLE001 - the last handler: translated for the client
             response = to_http_error(error).response()
         site.requests[response.status_code] = site.requests.get(response.status_code, 0) + 1
         response.headers["X-Content-Type-Options"] = "nosniff"
@@ -170,7 +170,7 @@ def _endpoint(site: WebState, methods: dict[str, Operation]) -> Callable[[Reques
     return answer
 
 
-async def _carried_out(call: ApiCall, operation: Operation) -> Response:
+async def _dispatch(call: ApiCall, operation: Operation) -> Response:
     if operation.door is AuthMode.TOKEN:
         call = replace(call, who=await authenticate(call))
     if (session_id := call.request.path_params.get("session_id")) is not None:

@@ -1,4 +1,4 @@
-"""Who asks: the owner of a token; or, while there are no tokens, whoever sits at this machine."""
+"""Authenticate a request by its token; while there are no tokens, local requests need none."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from everthread.web.request import ApiCall, ApiCaller
 
 LOCAL = "local"
 USED_EVERY_S = 3600.0
-"""When a token was used is written down no more often: a request must not cost a write."""
+"""Record the last use of a token at most this often: a request must not cost a write."""
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 
 
 async def authenticate(call: ApiCall) -> ApiCaller:
-    """Whoever asks, or `HttpError`."""
+    """Return the caller, or raise `HttpError`."""
     given = (call.header("authorization") or "").strip()
     scheme, _, token = given.partition(" ")
     token = token.strip() if scheme.lower() == "bearer" else ""
@@ -34,7 +34,7 @@ async def authenticate(call: ApiCall) -> ApiCaller:
     if found is not None:
         await _note_use(call, found)
         return ApiCaller(found.owner, found.name, found.token_hash)
-    # Clients of models can't do without a key: while there are no tokens, any other text will do.
+    # OpenAI clients require a key: while there are no tokens, any other text is accepted.
     if are_any or wanted or not call.site.only_here:
         raise HttpError(
             401,
@@ -42,13 +42,13 @@ async def authenticate(call: ApiCall) -> ApiCaller:
             "invalid_api_key",
             {"WWW-Authenticate": "Bearer"},
         )
-    _check_from_here(call)
+    _check_local(call)
     return ApiCaller(call.gateway.settings.owner, LOCAL)
 
 
 @lru_cache(256)
 def is_loopback(host: str) -> bool:
-    """Whether an address or a name is this machine's own, for nobody else to reach."""
+    """Return true for a loopback address or name."""
     if host.lower() == "localhost":
         return True
     try:
@@ -57,16 +57,16 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _check_from_here(call: ApiCall) -> None:
-    """A page in a browser must not get in, whichever name it gave to this machine; nor what a proxy hands on."""
+def _check_local(call: ApiCall) -> None:
+    """Refuse web pages, also with a DNS name for this machine, and proxied requests."""
     client = call.request.client
     if client is None or not is_loopback(client.host) or any(call.header(name) for name in _FORWARDED):
-        raise _not_from_here("requests from elsewhere need a token")
+        raise _not_local("requests from elsewhere need a token")
     if not is_loopback(_host(f"//{call.header('host') or ''}")):
-        raise _not_from_here("it asks for another host")
+        raise _not_local("it asks for another host")
     origin = call.header("origin")
     if (origin is not None and not is_loopback(_host(origin))) or call.header("sec-fetch-site") == "cross-site":
-        raise _not_from_here("it comes from a page of another site")
+        raise _not_local("it comes from a page of another site")
 
 
 @lru_cache(256)
@@ -77,7 +77,7 @@ def _host(address: str) -> str:
         return ""
 
 
-def _not_from_here(why: str) -> HttpError:
+def _not_local(why: str) -> HttpError:
     return HttpError(403, f"{why}; `everthread tokens new NAME` makes a token", "not_from_here")
 
 

@@ -1,6 +1,6 @@
-"""`/v1`: what clients of models ask for.
+"""`/v1`: the OpenAI-compatible API.
 
-A completion of what the client sent, by the model that is set up here. Nothing of it is kept but what it cost.
+A completion without a conversation calls the configured model. Only its cost is stored.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ async def list_models(call: ApiCall) -> Response:
 
 
 async def chat(call: ApiCall) -> Response:
-    """A conversation if a header names one; else an answer to just what was sent."""
+    """Continue a conversation if a header names one; otherwise complete the messages of the request."""
     asked = await call.read(ChatRequest)
     shapes.check(asked)
     if (place := await conversation_of(call)) is not None:
@@ -73,7 +73,7 @@ async def complete(call: ApiCall, asked: ChatRequest) -> Response:
 
 
 class _ModelRequest:
-    """One request to a model, carried out by a task of its own so that its words can be passed on as they come."""
+    """One model call in a task of its own, so that its words can be streamed."""
 
     def __init__(self, call: ApiCall, asked: ChatRequest) -> None:
         self._call, self._asked = call, asked
@@ -103,7 +103,7 @@ class _ModelRequest:
             ) from error
 
     def _nowhere(self) -> SessionRef:
-        """It belongs to no session, and to somebody."""
+        """Return a ref without a session, for the spend of the owner."""
         key = SessionKey(self._gateway.settings.profile, HTTP, ChatType.DM, "stateless")
         return SessionRef("", 0, key, 0, self._call.caller.owner)
 
@@ -125,7 +125,7 @@ class _ModelRequest:
     async def _request_to(self, choice: ModelChoice) -> Request:
         if self._tools and not choice.traits.tools:
             raise ModelWithoutTools(f"{choice.name} can't be given tools")
-        # What a call of a tool and its result belong to goes with them.
+        # Keep tool calls and results together with the user message they belong to.
         start = max(number for number, message in enumerate(self._messages) if message.role is Role.USER)
         head = choice.client.head(Prompt(choice.model, self._system, self._tools))
         history = choice.client.encode(self._messages[:start])
@@ -133,7 +133,7 @@ class _ModelRequest:
 
     def _listen(self, heard: TurnEvent) -> None:
         if isinstance(heard, Retrying) and self._sent:
-            # What is out can't be taken back: the client is told, and may ask again.
+            # Streamed words cannot be taken back: report the error, and let the client retry.
             raise ModelUnavailable(f"the answer was cut off: {heard.why}")
         if isinstance(heard, TextWritten) and self._asked.stream:
             self._sent = True
@@ -151,7 +151,7 @@ class _ModelRequest:
         return shapes.Completion(self._id, self._created, self._progress.model, [choice], usage)
 
     async def first(self) -> TextWritten | Answer:
-        """The first that is heard: what goes wrong before it has a status of its own."""
+        """Wait for the first event: an error before it gets an HTTP status of its own."""
         return await self._next()
 
     async def chunks(self, first: TextWritten | Answer) -> AsyncGenerator[bytes, None]:
@@ -175,7 +175,7 @@ class _ModelRequest:
                 usage = shapes.encode_usage(heard.usage)
                 yield event(shapes.Chunk(self._id, self._created, self._model, [], usage))
             yield DONE
-        except Exception as error:  # noqa: BLE001 - the answer has begun: it says so itself
+        except Exception as error:  # noqa: BLE001 - the status is sent: report it in the stream
             yield event(to_http_error(error, guest=self._call.guest).body)
         finally:
             await self.leave()
@@ -197,7 +197,7 @@ class _ModelRequest:
         return heard
 
     async def leave(self) -> None:
-        """Whoever asked has all of it, or has gone: what it cost is written down in any case."""
+        """Stop the call and store its cost. Call it in any case."""
         self._call.site.waits.discard(self._heard)
         await asyncio.shield(self._settle())
 
@@ -205,7 +205,7 @@ class _ModelRequest:
         self._work.cancel()
         await asyncio.wait({self._work})
         if not self._work.cancelled():
-            # Whoever left will not ask what became of it.
+            # Mark the exception as retrieved.
             self._work.exception()
         spent, self._progress.spent = self._progress.spent, []
         if spent:

@@ -1,4 +1,4 @@
-"""Connections of clients that take their time: how many there may be, and how long they may send or read nothing."""
+"""Limits of HTTP connections: their number, and how long a client may send or read nothing."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from everthread.web.errors import HttpError
 
 CONNECTIONS_MAX = 4096
 HEAD_S_MAX = 15.0
-"""From the first byte of a request, or from the beginning of a connection, to the end of its head."""
+"""Time from the first byte of a request, or from the connection, to the end of the headers."""
 STUCK_S_MAX = 30.0
-"""How long a client may take in nothing of what it is sent."""
+"""Time in which a client must read something of its response."""
 
 
 _TOO_MANY = HttpError(503, "too many are connected; try again", "too_many_connections", {"Retry-After": "5"})
 
 
 def connections_max() -> int:
-    """As many as leave half of the files that the process may open for all else that it does."""
+    """Return the limit of connections: it leaves half of the open files to the rest of the process."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return CONNECTIONS_MAX if files == resource.RLIM_INFINITY else min(CONNECTIONS_MAX, files // 2)
 
 
 def _refusal(problem: HttpError) -> bytes:
-    """A whole answer, for whoever is not listened to any further."""
+    """Encode a whole response for a connection that is about to be closed."""
     body = msgspec.json.encode(problem.body)
     headers = {
         **problem.headers,
@@ -42,7 +42,7 @@ def _refusal(problem: HttpError) -> bytes:
 
 
 class Connection(H11Protocol):
-    """One that is closed if its client keeps it open for nothing. What a turn does goes on without it."""
+    """A connection that is closed if its client stays idle. Its turn goes on without it."""
 
     _head: asyncio.TimerHandle | None = None
     _stuck: asyncio.TimerHandle | None = None
@@ -62,7 +62,7 @@ class Connection(H11Protocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self._head is None and self.conn.trailing_data[0]:
-            # The next request has begun to come while this one was answered.
+            # The next request arrived while this one was answered.
             self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -82,13 +82,13 @@ class Connection(H11Protocol):
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
-        """What is no HTTP is told so in the shape of all other refusals, as far as it can be."""
+        """Answer invalid HTTP in the format of all other errors, if a response can still be sent."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.write(_refusal(HttpError(400, "this is no HTTP request that can be read", "bad_request")))
         self.transport.close()
 
     def _await_head(self) -> None:
-        """While a request is answered its body has a limit of its own; what comes else is a head, or no good."""
+        """Start the timer for the headers, unless a request is being answered: its body has a limit of its own."""
         if self.cycle and not self.cycle.response_complete:
             self._stop_waiting()
         elif self._head is None and not self.transport.is_closing():

@@ -1,6 +1,6 @@
-"""A message in a conversation: taken in as on any platform, answered by its turn. The response is the reply.
+"""A message in a conversation: stored like on any platform, answered by a turn. The response is the reply.
 
-Whoever asked may leave: the turn goes on, and its answer stands in the session.
+If the client disconnects, the turn goes on, and its answer is stored in the session.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from everthread.web.schemas import ChatRequest
 from everthread.web.sse import DONE, EventStream, event
 
 LOOK_S = 5.0
-"""Whoever waits looks into the store now and then: what happens there need not have happened here."""
+"""Poll the store while waiting: another process may answer."""
 LOOK_AGAIN_S = 0.25
 IDEMPOTENCY_HEADER = "Idempotency-Key"
 UPDATE_CHARS_MAX = 255
 HEARD_MAX = 10_000
-"""So many pieces of an answer may wait to be read."""
+"""Pieces of an answer that are kept for a slow client."""
 DONE_BEFORE = "This was carried out before."
 BEGINS_AGAIN = "\n\n[The model was cut off here, and begins again.]\n\n"
 
@@ -48,11 +48,11 @@ class TurnStarted(Struct, frozen=True):
 
 
 class ReaderTooSlow(Struct, frozen=True):
-    """More was written than is kept for somebody who does not read it."""
+    """The client reads too slowly, and the queue is full."""
 
 
 class TurnResult(Struct, frozen=True):
-    """What a message came to."""
+    """The answer to a message."""
 
     text: str
     session_id: str
@@ -77,7 +77,7 @@ async def converse(call: ApiCall, asked: ChatRequest, place: Conversation) -> Re
         return said.at_once(following)
     try:
         heard = await following.next()
-        # A status and the ids come before the first word: they are known once the turn has begun.
+        # Status and ids precede the first word: they are known once the turn has begun.
         while not isinstance(heard, TurnResult) and not (asked.stream and isinstance(heard, TurnStarted)):
             heard = await following.next()
     except BaseException as error:
@@ -94,7 +94,7 @@ async def converse(call: ApiCall, asked: ChatRequest, place: Conversation) -> Re
 
 
 def _not_again(problem: HttpError) -> HttpError:
-    """It is taken in: a client that sends it again by itself, with no number to know it by, would say it twice."""
+    """Tell clients not to retry: the message is stored, and a retry without a key would store it twice."""
     problem.headers["X-Should-Retry"] = "false"
     return problem
 
@@ -123,7 +123,7 @@ async def _accept(
     gateway, caller = call.gateway, call.caller
     found = parse(text)
     limits.check(call, found)
-    # Tokens of two people may have one name, and what is taken once must be taken once of each.
+    # Two owners may use the same token name, and idempotency keys are per owner.
     account = f"{caller.owner}/{caller.name}"
     inbound = Inbound(place.key, caller.owner, text, account, update_id, command=found is not None)
     if place.session is not None and not await _was_taken(call, inbound):
@@ -136,7 +136,7 @@ async def _accept(
         if command.name in hidden and not command.leaves:
             return TurnResult(FOR_ADMINS, await _where(call, place))
         if command.unstored or (command.takes_message and found.argument):
-            # The inbox is not to have it, or it stores what is said itself.
+            # The command is not stored, or it stores its message itself.
             desk = gateway.command_context(place.key, caller.owner)
             desk = replace(desk, account=account, update_id=update_id, only_into=only_into, withheld=hidden)
             said = await carry_out(desk, found)
@@ -152,7 +152,7 @@ async def _accept(
 
 
 async def _was_taken(call: ApiCall, inbound: Inbound) -> bool:
-    """What only comes again changes nothing, not even where the conversation is."""
+    """Return true for a repeated message, which must not even move the conversation."""
     if inbound.update_id is None:
         return False
     return await call.gateway.store.read_inline(lambda uow: uow.inbox.known(inbound)) is not None
@@ -168,7 +168,7 @@ async def _where(call: ApiCall, place: Conversation) -> str:
 
 
 class _TurnFollower:
-    """One message, and what becomes of it. To be left in any case."""
+    """Follows one message until it is answered. `leave` must always be called."""
 
     def __init__(
         self, call: ApiCall, place: Conversation, text: str, row: InboxRow, new: bool, *, every_word: bool
@@ -184,9 +184,9 @@ class _TurnFollower:
             worker.wake(row.inbound.key)
 
     def _hear_every_word(self, heard: object) -> None:
-        """Whoever does not read what is written is not waited for, nor is it kept for them."""
+        """Queue every event; unsubscribe a client that does not read."""
         if not isinstance(heard, TextWritten | ToolBegan | Retrying | _ENDS):
-            # Nothing is said of it: words would be kept for as long as it is waited for what comes next.
+            # Other events are not sent, and would delay the batch of words.
             return
         if self._heard.qsize() >= HEARD_MAX:
             self._call.gateway.worker.unsubscribe(self._row.id)
@@ -194,13 +194,13 @@ class _TurnFollower:
             self._heard.put_nowait(heard if self._heard.qsize() < HEARD_MAX else ReaderTooSlow())
 
     def _hear_the_ends(self, heard: object) -> None:
-        """Whoever waits for the whole answer need not be woken for each word of it."""
+        """Queue only the beginning and the end: the client wants the whole answer."""
         if isinstance(heard, _ENDS):
             self._heard.put_nowait(heard)
 
     @property
     def is_more_there(self) -> bool:
-        """Whether `next` would not have to wait."""
+        """Return true if `next` would not wait."""
         return not self._heard.empty()
 
     async def leave(self) -> None:
@@ -209,7 +209,7 @@ class _TurnFollower:
             self._call.gateway.worker.unsubscribe(self._row.id)
 
     async def next(self) -> Heard:
-        """What is heard next; raises `HttpError` if there will be no answer."""
+        """Return the next event. Raise `HttpError` if there will be no answer."""
         while True:
             try:
                 heard = await self._soon()
@@ -234,7 +234,7 @@ class _TurnFollower:
 
     async def _soon(self) -> object:
         if self.is_more_there:
-            # Words come several at a time: a timer for each would cost more than they do.
+            # Words arrive in batches: a timer for each would cost more CPU than the words.
             return self._heard.get_nowait()
         async with asyncio.timeout(LOOK_S if self._new else LOOK_AGAIN_S):
             return await self._heard.get()
@@ -252,7 +252,7 @@ class _TurnFollower:
         return TurnResult(heard.text, session_id, self._turn_id, heard.model, heard.usage, finish)
 
     async def _stored(self) -> TurnResult | None:
-        """What the store says that it came to, if it has come to anything yet."""
+        """Read the answer from the store; `None` if there is none yet."""
         row, turn = await self._call.gateway.store.read(self._look)
         if row is None:
             raise refusals.no_such_session()
@@ -308,7 +308,7 @@ def _unanswered(heard: TurnEnded, *, guest: bool) -> HttpError:
 
 
 def _told(heard: TurnEnded) -> str:
-    # What a bug says may name anything.
+    # The text of a bug may contain anything.
     return INTERNAL_ERROR if heard.problem.startswith(INTERNAL_ERROR) else heard.problem or "there was no answer"
 
 
@@ -317,7 +317,7 @@ def _in_words(said: CommandResult) -> str:
 
 
 class _CompletionWriter:
-    """An answer in the shape that clients know."""
+    """Writes an answer in the format of the OpenAI API."""
 
     def __init__(self, call: ApiCall, place: Conversation, asked: ChatRequest) -> None:
         self._place, self._asked, self._guest = place, asked, call.guest
@@ -340,7 +340,7 @@ class _CompletionWriter:
             yield piece
 
     async def chunks(self, following: _TurnFollower) -> AsyncGenerator[bytes, None]:
-        """The words as they come, those that are there already in one go; the end once the turn is stored."""
+        """Stream the words, batched as they arrive, and the end once the turn is stored."""
         written, unsent = "", [self._piece(shapes.Delta("assistant"))]
         try:
             while True:
@@ -360,7 +360,7 @@ class _CompletionWriter:
             if rest := _rest(heard.text, written):
                 unsent.append(self._piece(shapes.Delta(content=rest)))
             unsent += self._last(heard)
-        except Exception as error:  # noqa: BLE001 - the answer has begun: it says so itself
+        except Exception as error:  # noqa: BLE001 - the status is sent: report it in the stream
             unsent.append(event(to_http_error(error, guest=self._guest).body))
         yield b"".join(unsent)
 
@@ -377,5 +377,5 @@ class _CompletionWriter:
 
 
 def _rest(text: str, written: str) -> str:
-    """What is stored of an answer and was not passed on while it was written."""
+    """Return the part of the stored answer that was not streamed."""
     return text.removeprefix(written) if text.startswith(written) else f"\n\n{text}"

@@ -1,4 +1,4 @@
-"""What a request can come to besides an answer, in the shape that clients of models know. Nothing inside shows."""
+"""HTTP errors in the format of the OpenAI API. They reveal nothing internal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ProblemBody(Struct):
 
 
 class HttpError(Exception):
-    """The request is answered with this status, and says why."""
+    """Answer the request with this status and message."""
 
     def __init__(
         self, status: int, message: str, code: str | None = None, headers: Mapping[str, str] | None = None
@@ -50,12 +50,12 @@ class HttpError(Exception):
 
 
 def no_such_session() -> HttpError:
-    """The same for one that never was, one that was forgotten and somebody else's."""
+    """The same error for an unknown session, a forgotten one and another owner's."""
     return HttpError(404, "there is no such session; GET /api/sessions lists the ones there are", "session_not_found")
 
 
 def to_http_error(error: Exception, *, guest: bool = True) -> HttpError:
-    """What an error is to whoever asked. What only concerns whoever runs this goes to the log."""
+    """Translate an error for the client. Details for the operator go to the log."""
     if isinstance(error, HttpError):
         return error
     told = str(error)

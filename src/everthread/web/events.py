@@ -1,4 +1,4 @@
-"""`/api/events`: what happens to the caller's conversations, as it happens. Read from the store, and from any point."""
+"""`/api/events`: stream the activity of the caller's sessions from the store, from any position."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from everthread.web.errors import HttpError
 from everthread.web.request import ApiCall, ApiCaller, ServerStopping
 from everthread.web.sse import EventStream, named_event
 
-LOOK_S = 0.25
+POLL_S = 0.25
 HEARTBEAT_S = 15.0
 WINDOW = 1000
 LISTENERS_MAX = 16
@@ -40,7 +40,7 @@ async def follow(call: ApiCall) -> Response:
 
 
 def _mark_of(text: str | None, end: FeedPosition) -> FeedPosition:
-    """Where a listener was. What is beyond the end was given by a store that has been replaced since."""
+    """Parse the position of a listener. A position past the end is from a store that was replaced since."""
     if text is None:
         return end
     found = _ID.fullmatch(text.strip())
@@ -52,7 +52,7 @@ def _mark_of(text: str | None, end: FeedPosition) -> FeedPosition:
 def _news(
     uow: UnitOfWork, caller: ApiCaller, mark: FeedPosition
 ) -> tuple[tuple[BoundaryRow | TurnActivity, ...], FeedPosition, FeedPosition] | None:
-    """What is new, how far was looked and where it ends; nothing for somebody who has no business here any more."""
+    """Read new activity, the position it reaches and the end; `None` if the caller is no longer authorized."""
     return (*uow.activity.after(caller.owner, mark, WINDOW), uow.activity.end()) if caller.may_stay(uow) else None
 
 
@@ -61,7 +61,7 @@ async def _events(call: ApiCall, mark: FeedPosition, news: asyncio.Queue[object]
     yield named_event("listening", _id(mark), {})
     seen, sent_at = -1, loop.time()
     while True:
-        # Asked before it is looked: what is committed in between is seen the next time.
+        # Read the counter before the query: a commit in between is seen in the next round.
         now = await store.changed()
         while seen != now:
             looked = await store.read(lambda uow, at=mark: _news(uow, call.caller, at))
@@ -76,10 +76,10 @@ async def _events(call: ApiCall, mark: FeedPosition, news: asyncio.Queue[object]
             seen = now if to == end else seen
         if loop.time() - sent_at >= HEARTBEAT_S:
             sent_at = loop.time()
-            # Others' news counts as seen, too.
+            # The position also moves past the activity of other owners.
             yield f": still here\nid: {_id(mark)}\n\n".encode()
         try:
-            async with asyncio.timeout(LOOK_S):
+            async with asyncio.timeout(POLL_S):
                 if isinstance(await news.get(), ServerStopping):
                     return
         except TimeoutError:

@@ -1,4 +1,4 @@
-"""How the gateway is doing: for whoever keeps watch, and for Prometheus."""
+"""Health checks and Prometheus metrics."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Health(Struct):
 
 
 async def health(call: ApiCall) -> Response:
-    """Alive, whatever else."""
+    """Answer as long as the process is alive."""
     return Response(b'{"status":"ok"}', media_type="application/json")
 
 
 async def ready(call: ApiCall) -> Response:
-    """Whether messages are taken in."""
+    """Answer 200 while messages are accepted."""
     if call.gateway.draining or call.site.stopping:
         raise HttpError(503, "this is being stopped", "stopping", {"Retry-After": "5"})
     try:
@@ -39,17 +39,17 @@ async def ready(call: ApiCall) -> Response:
 
 
 class Family(Struct, frozen=True):
-    """One metric: what it counts, and its values by label."""
+    """One metric with its values by label."""
 
     name: str
     kind: str
     help: str
     values: tuple[tuple[str, float], ...]
-    """Each with its labels as they are written, empty if it has none."""
+    """Pairs of encoded labels, empty if there are none, and a value."""
 
 
 async def metrics(call: ApiCall) -> Response:
-    """Of everybody's conversations together: for whoever runs this, and nobody else."""
+    """Write the metrics of all owners together; for the operator only."""
     if call.guest:
         raise HttpError(403, "this is for whoever runs the gateway: it counts everybody's messages", "not_yours")
     lanes = await call.gateway.store.read(_lanes)

@@ -1,4 +1,4 @@
-"""The OpenAPI description, made from the table of routes and the shapes that they read and write."""
+"""The OpenAPI description, generated from the table of routes and their types."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _JSON = "application/json"
 
 
 class AuthMode(StrEnum):
-    """Who may come in."""
+    """The authentication of a route."""
 
     OPEN = "open"
     TOKEN = "token"
@@ -34,20 +34,20 @@ class Parameter(Struct, frozen=True):
 
 
 class Operation(Struct, frozen=True):
-    """One method of one path: what it does, what it reads and what it answers."""
+    """One method of one path, with its request and response types."""
 
     method: str
     path: str
     act: Callable[[ApiCall], Awaitable[Response]]
     summary: str
     answers: Mapping[int, Any]
-    """By status: a shape, or the media type of what has none."""
+    """By status: a type, or a media type if there is none."""
     body: Any = None
-    """A shape; an empty dict is any JSON."""
+    """A type; an empty dict is any JSON."""
     parameters: tuple[Parameter, ...] = ()
     door: AuthMode = AuthMode.TOKEN
     also: str = ""
-    """Another media type of the answer."""
+    """A second media type of the response."""
     refusals: tuple[int, ...] = ()
 
 

@@ -1,4 +1,4 @@
-"""Where a conversation over HTTP takes place, and whose sessions are whose. The only place that decides the latter."""
+"""Map HTTP conversations to session keys, and check who owns a session. All checks of ownership are here."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _NAME = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,126}[\x21-\x7e])?")
 
 
 class Conversation(Struct, frozen=True):
-    """A place of a caller's: the name they know it by, and the key it has here."""
+    """A conversation of a caller: the name they chose, and its session key."""
 
     name: str
     key: SessionKey
     session: Session | None = None
-    """The one that the caller has named: nothing of theirs is to go to another."""
+    """The session that the caller named: the message must not go to another one."""
 
 
 def owned_session(uow: UnitOfWork, session_id: str, owner: str) -> Session | None:
-    """The owner's conversation of that id. Everything that names a session to us comes by here."""
+    """Read the owner's session of that id. Every session id of a client passes through here."""
     session = uow.sessions.get(session_id) if len(session_id) <= SESSION_ID_CHARS_MAX else None
     if session is None or session.owner != owner or session.forgotten_seq is not None or session.kind is Kind.NOTES:
         return None
@@ -46,7 +46,7 @@ async def find_owned_session(gateway: Gateway, session_id: str, owner: str) -> S
 
 
 def conversation_named(gateway: Gateway, owner: str, name: str) -> Conversation:
-    """Two people may use the same name: the key of whoever is not the owner of this machine says whose it is."""
+    """Derive the key of a named conversation. It contains the owner, unless it is the owner of this installation."""
     if not _NAME.fullmatch(name):
         raise HttpError(
             400, f"{KEY_HEADER} must be 1 to {NAME_CHARS_MAX} plain characters without spaces around them", "bad_key"
@@ -57,7 +57,7 @@ def conversation_named(gateway: Gateway, owner: str, name: str) -> Conversation:
 
 
 async def conversation_of(call: ApiCall) -> Conversation | None:
-    """What the request's headers name, if any conversation. Nothing is changed by it."""
+    """Read the conversation that the headers name, if any. Changes nothing."""
     name, session_id = call.header(KEY_HEADER), call.header(ID_HEADER)
     if session_id is None:
         return None if name is None else conversation_named(call.gateway, call.caller.owner, name)
@@ -67,7 +67,7 @@ async def conversation_of(call: ApiCall) -> Conversation | None:
 
 
 async def move_to_session(call: ApiCall, place: Conversation, session: Session) -> SessionRef:
-    """Have the place be on that session, where its conversation goes on."""
+    """Bind the conversation to the tip of that session."""
     gateway, owner = call.gateway, call.caller.owner
 
     def look(uow: UnitOfWork) -> tuple[SessionRef | None, Session | None]:
@@ -88,6 +88,6 @@ async def move_to_session(call: ApiCall, place: Conversation, session: Session) 
 
 
 def conversation_headers(place: Conversation, session_id: str = "", turn_id: str = "") -> dict[str, str]:
-    """What an answer says of where it was given."""
+    """Build the response headers that identify conversation, session and turn."""
     said = {KEY_HEADER: place.name, ID_HEADER: session_id, TURN_HEADER: turn_id}
     return {name: value for name, value in said.items() if value}

@@ -1,4 +1,4 @@
-"""What every request is answered with: the gateway, who waits, and whether this is coming to its end."""
+"""The request context of every route: the gateway, the caller, and the state of the server."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ T = TypeVar("T")
 
 BODY_BYTES_MAX = 2 * 1024 * 1024
 BODY_S_MAX = 60.0
-POURED_BYTES_MAX = 16 * 1024 * 1024
-POUR_S_MAX = 2.0
+DISCARDED_BYTES_MAX = 16 * 1024 * 1024
+DISCARD_S_MAX = 2.0
 _CLOSING = {"Connection": "close"}
 
 
 class ApiCaller(Struct, frozen=True):
-    """Somebody who may ask."""
+    """An authorized caller."""
 
     owner: str
     name: str
-    """Of the token, or of the way in: with the owner, one of a kind."""
+    """Name of the token, or of the local access. Unique together with the owner."""
     token_hash: str = ""
-    """Empty for whoever came in without a token."""
+    """Empty for local access without a token."""
 
     def may_stay(self, uow: UnitOfWork) -> bool:
-        """Whether they would still be let in."""
+        """Return true if the caller is still authorized."""
         return uow.api_keys.get(self.token_hash) is not None if self.token_hash else not uow.api_keys.are_any()
 
 
 class ServerStopping(Struct, frozen=True):
-    """No more comes: the process ends."""
+    """The process is stopping; nothing more is sent."""
 
 
 class WebState:
     def __init__(self, gateway: Gateway, *, only_here: bool) -> None:
-        """`only_here`: nobody but programs on this machine can reach it."""
+        """`only_here`: the server listens on a loopback address."""
         self.gateway = gateway
         self.only_here = only_here
         self.waits: set[asyncio.Queue[object]] = set()
-        """Whoever waits for something that may never come is told of the end here."""
+        """Queues of requests that wait for an answer."""
         self.followers: set[asyncio.Queue[object]] = set()
-        """Whoever listens to what happens."""
+        """Queues of the listeners of `/api/events`."""
         self.stopping = False
         self.listeners: dict[str, int] = {}
-        """How many follow the events of an owner."""
+        """The number of event listeners by owner."""
         self.requests: dict[int, int] = {}
-        """How many were answered with which status."""
+        """The number of answered requests by status."""
 
     def wait(self) -> asyncio.Queue[object]:
         return self._queue(self.waits)
@@ -70,7 +70,7 @@ class WebState:
         return queue
 
     def dismiss(self) -> None:
-        """Whoever only listens has no more to wait for."""
+        """End the event streams."""
         for queue in self.followers:
             queue.put_nowait(ServerStopping())
 
@@ -81,13 +81,13 @@ class WebState:
 
 
 class ApiCall(Struct, frozen=True):
-    """One request, from somebody who may ask it."""
+    """One request of an authorized caller."""
 
     site: WebState
     request: Request
     who: ApiCaller | None = None
     session: Session | None = None
-    """The one that its path names, which is the caller's."""
+    """The session in the path; it belongs to the caller."""
 
     @property
     def gateway(self) -> Gateway:
@@ -100,7 +100,7 @@ class ApiCall(Struct, frozen=True):
 
     @property
     def guest(self) -> bool:
-        """Whether it is somebody else than the owner at this machine."""
+        """Return true if the caller is not the owner of this installation."""
         return self.who is None or self.who.owner != self.gateway.settings.owner
 
     @property
@@ -112,7 +112,7 @@ class ApiCall(Struct, frozen=True):
         return self.request.headers.get(name)
 
     async def body(self, bytes_max: int = BODY_BYTES_MAX) -> bytes:
-        """All that was sent, if it is not too much and comes in good time."""
+        """Read the body within the limits of size and time."""
         said = self.header("content-length") or ""
         parts: list[bytes] = []
         size = length if said.isdigit() and (length := int(said[:18])) > bytes_max else 0
@@ -124,7 +124,7 @@ class ApiCall(Struct, frozen=True):
                         break
                     parts.append(part)
             if size > bytes_max:
-                await self._pour_away()
+                await self._discard_rest()
         except TimeoutError:
             raise HttpError(408, "the body did not come in time", "timeout", _CLOSING) from None
         except ClientDisconnect:
@@ -133,25 +133,25 @@ class ApiCall(Struct, frozen=True):
             raise HttpError(413, f"a body has at most {bytes_max:,} bytes", "too_large", _CLOSING)
         return b"".join(parts)
 
-    async def _pour_away(self) -> None:
-        """Read on for a while: whoever is cut off while still sending never reads the answer."""
-        poured = 0
+    async def _discard_rest(self) -> None:
+        """Read on for a while: a client whose connection is closed while it sends never reads the answer."""
+        discarded = 0
         try:
-            async with asyncio.timeout(POUR_S_MAX):
+            async with asyncio.timeout(DISCARD_S_MAX):
                 async for part in self.request.stream():
-                    poured += len(part)
-                    if poured > POURED_BYTES_MAX:
+                    discarded += len(part)
+                    if discarded > DISCARDED_BYTES_MAX:
                         return
         except TimeoutError:
-            # That was long enough: the answer is sent anyway, and the connection closed behind it.
+            # Send the answer now, then close the connection.
             pass
 
     async def read(self, kind: type[T]) -> T:
-        """The body as JSON of that shape."""
+        """Decode the body as JSON of that type."""
         return decode_body(await self.body(), kind)
 
     def number(self, name: str, usual: int, most: int) -> int:
-        """A number in the query."""
+        """Read a number from the query string."""
         text = self.request.query_params.get(name)
         if text is None:
             return usual

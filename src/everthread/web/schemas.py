@@ -1,4 +1,4 @@
-"""Chat completions as clients of models write and read them."""
+"""Request and response types of the chat completions API."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ MESSAGES_MAX = 10_000
 TOOLS_MAX = 512
 MODEL_CHARS_MAX = 256
 OUR_MODELS = ("everthread", "everthread/default")
-"""The model that is set up here, under a name for clients that want one."""
+"""Names of the configured model, for clients that require one."""
 
-# --- What is asked ---------------------------------------------------------------------------------------------------
+# --- Requests -------------------------------------------------------------------------------------------------------
 
 
 class Part(Struct):
@@ -83,7 +83,7 @@ class ChatRequest(Struct):
 
 
 def check(asked: ChatRequest) -> None:
-    """Whatever would change what the answer means, and can't be had here, is refused."""
+    """Refuse parameters that would change the meaning of the answer and are not supported."""
     cannot = {
         "n": asked.n not in (None, 1),
         "stop": bool(asked.stop),
@@ -108,7 +108,7 @@ def text_of(message: ChatMessage) -> str:
 
 
 def last_user_text(asked: ChatRequest) -> str:
-    """The last message of the user."""
+    """Return the text of the last user message."""
     for message in reversed(asked.messages):
         if message.role == "user":
             if not (text := text_of(message)).strip():
@@ -118,7 +118,7 @@ def last_user_text(asked: ChatRequest) -> str:
 
 
 def to_messages(asked: ChatRequest) -> tuple[str, list[Message]]:
-    """The system prompt, and the other messages in our words."""
+    """Return the system prompt and the other messages as domain values."""
     system = [text_of(message) for message in asked.messages if message.role in ("system", "developer")]
     messages = [_message(message) for message in asked.messages if message.role not in ("system", "developer")]
     if not any(message.role is Role.USER for message in messages):
@@ -144,7 +144,7 @@ def _nobody_asks() -> HttpError:
     return HttpError(400, "messages has no message of the user", "bad_request")
 
 
-# --- What is answered ------------------------------------------------------------------------------------------------
+# --- Responses -----------------------------------------------------------------------------------------------------
 
 
 class UsageSaid(Struct):

@@ -1,4 +1,4 @@
-"""Serving the HTTP interface inside the gateway's own event loop."""
+"""Run the HTTP server in the gateway's event loop."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from everthread.web.request import WebState
 
 KEEP_ALIVE_S = 75
 END_S_MAX = 2.0
-"""How long answers may take to go out that say that there will be none."""
+"""Time to send the last error responses on shutdown."""
 
 
 class Web:
-    """The HTTP interface of a gateway that was started. Whether there is to be one, its settings say."""
+    """The HTTP server of a started gateway."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._http = gateway.settings.gateway.http
-        self._site = WebState(gateway, only_here=is_loopback(self._http.host))
+        self._state = WebState(gateway, only_here=is_loopback(self._http.host))
         self._server: _Server | None = None
         self._serving: asyncio.Future[None] | None = None
         self._port = 0
 
     @property
     def port(self) -> int:
-        """The one it listens on, from `start` on."""
+        """The port it listens on, after `start`."""
         return self._port
 
     async def start(self) -> None:
-        """Listen. Raises `BadConfig` if that can't be, or would let strangers in."""
+        """Listen. Raise `BadConfig` if the address is unavailable or open to strangers."""
         await self._check()
         listening = self._listening()
         self._port = listening.getsockname()[1]
         self._server = _Server(
             uvicorn.Config(
-                make_app(self._site),
+                make_app(self._state),
                 http=Connection,
                 ws="none",
                 lifespan="off",
                 log_config=None,
-                # What strangers send that is no HTTP must not fill the log.
+                # Invalid requests of strangers must not fill the log.
                 log_level="error",
                 access_log=False,
                 proxy_headers=False,
@@ -65,19 +65,19 @@ class Web:
             self._serving.result()
 
     async def stop(self) -> None:
-        """Take no more requests, let those end that were taken. What still waits then is told so.
+        """Accept no more requests, and let the running ones end within the drain time; answer the rest with an error.
 
-        After the gateway's own `stop`, there is nothing left to wait for.
+        After the gateway's own `stop`, it does not wait.
         """
         server, serving = self._server, self._serving
         if server is None or serving is None:
             return
         self._server = self._serving = None
         server.should_exit = True
-        self._site.dismiss()
+        self._state.dismiss()
         if not self._gateway.draining:
             await asyncio.wait({serving}, timeout=self._gateway.settings.gateway.drain_s)
-        self._site.stop()
+        self._state.stop()
         await asyncio.wait({serving}, timeout=END_S_MAX)
         server.force_exit = True
         for task in server.server_state.tasks:
@@ -87,7 +87,7 @@ class Web:
 
     async def _check(self) -> None:
         host, settings = self._http.host, self._gateway.settings
-        if not self._site.only_here and not await self._gateway.store.read_inline(lambda uow: uow.api_keys.are_any()):
+        if not self._state.only_here and not await self._gateway.store.read_inline(lambda uow: uow.api_keys.are_any()):
             raise BadConfig(
                 f"gateway.http.host is {host!r}, which others can reach, and there is no token that they need; "
                 "make one with `everthread tokens new NAME`, or listen on 127.0.0.1"
@@ -112,7 +112,7 @@ class Web:
 
 
 class _Server(uvicorn.Server):
-    """One that leaves the process's signals to whoever runs it, and says when it is up."""
+    """A server that handles no signals, and sets an event when it is up."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

@@ -1,4 +1,4 @@
-"""`/api/sessions`: looking at conversations, and looking after them. Whose a session is was settled before."""
+"""`/api/sessions`: list, read, fork, rename and delete sessions. Ownership is checked before."""
 
 from __future__ import annotations
 
@@ -182,10 +182,10 @@ async def delete_session(call: ApiCall) -> Response:
     await gateway.lifecycle.forget(ForgetSession(session.id), owner=owner)
     try:
         await gateway.command_context(session.key, owner).notebook.sync(owner)
-        # An error in the log may quote what was said.
+        # An error in the log may quote the session.
         await asyncio.to_thread(empty, gateway.settings.home)
     except OSError as error:
-        log.warning("forgotten, but not in the files of notes or the log: %s", error)
+        log.warning("forgotten, but note files or the log were not updated: %s", error)
     return _json(Deleted(session.id))
 
 
@@ -193,7 +193,7 @@ async def export_session(call: ApiCall) -> Response:
     """The lines that `everthread sessions export` writes."""
     gateway, session = call.gateway, call.its_session
     chosen = await gateway.store.read(lambda uow: export.chosen(uow, [session.id]))
-    # What it grew out of comes with it, and is the same person's.
+    # The export includes its ancestors, which have the same owner.
     mine = [one for one in chosen if one.owner == call.caller.owner]
 
     async def lines() -> AsyncGenerator[bytes, None]:

@@ -1,4 +1,4 @@
-"""Server-sent events, and an answer made of them."""
+"""Server-sent events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def named_event(name: str, event_id: str, value: object) -> bytes:
 
 
 class EventStream(StreamingResponse):
-    """Sends what a generator yields; `ended` is awaited in any case, also if the client left before the first byte."""
+    """Streams a generator. `ended` is always awaited, also if the client disconnects before the first byte."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class EventStream(StreamingResponse):
         self._ended = ended
 
     async def heads_only(self) -> Response:
-        """What is answered to whoever asks for no more than the head of it."""
+        """Return the response to a HEAD request."""
         await self._end()
         response = Response(None, self.status_code, media_type=self.media_type)
         response.raw_headers = self.raw_headers

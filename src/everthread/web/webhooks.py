@@ -1,4 +1,4 @@
-"""`/hooks/NAME`: another program has something said to the agent. What it signs is believed, and taken once."""
+"""`/hooks/NAME`: accept signed messages of other programs, each once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from everthread.web.errors import HttpError
 from everthread.web.request import ApiCall
 
 HOOKS = "hooks"
-_NOBODYS = token_bytes(32)
+_RANDOM_SECRET = token_bytes(32)
 AGE_S_MAX = 300.0
 FIELD_CHARS_MAX = 20_000
 TEXT_CHARS_MAX = 200_000
@@ -39,8 +39,8 @@ async def receive(call: ApiCall) -> Response:
     hook = gateway.settings.gateway.webhooks.get(name)
     secret = gateway.settings.secret(hook.secret_env) if hook is not None else None
     body = await call.body()
-    # Whoever can't sign is not to learn which names there are, nor from how long it takes: nobody knows this secret.
-    signature = verify_signature(call, secret.encode() if secret else _NOBODYS, body, gateway.clock.now())
+    # Verify with a random secret for unknown names, so that neither answer nor timing reveals which names exist.
+    signature = verify_signature(call, secret.encode() if secret else _RANDOM_SECRET, body, gateway.clock.now())
     if hook is None or not secret:
         raise _unsigned("the signature does not fit")
     text = f"(From the webhook {name})\n{render_text(hook, body)}"
@@ -56,9 +56,9 @@ async def receive(call: ApiCall) -> Response:
 
 
 def verify_signature(call: ApiCall, secret: bytes, body: bytes, now: float) -> str:
-    """The signature, if it is right and not too old: also what a delivery is known again by.
+    """Verify the signature and its age, and return it: it also identifies a repeated delivery.
 
-    Nothing else will do for that: whoever has got hold of a delivery could give it another number.
+    An id in a header would not do: an attacker could replay a delivery under another id.
     """
     if (given := call.header("x-hub-signature-256")) is not None and call.header("x-signature") is None:
         content = body
@@ -78,7 +78,7 @@ def _unsigned(why: str) -> HttpError:
 
 
 def render_text(hook: Webhook, body: bytes) -> str:
-    """What is said: the template with what was sent put in, or all that was sent."""
+    """Fill the template with the body's fields; without a template, return the body."""
     if not hook.template:
         text = whole(body.decode("utf-8", "replace"))
     else:
@@ -94,7 +94,7 @@ def render_text(hook: Webhook, body: bytes) -> str:
 
 
 def _field(sent: Any, path: list[str]) -> str:
-    """What stands there, in words; nothing if there is nothing."""
+    """Return the field at a path as text; empty if it is missing."""
     for name in path:
         if isinstance(sent, dict):
             sent = sent.get(name)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]

@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from tests.e2e.test_http_hooks import ENVIRONMENT
+from tests.e2e.test_http_webhooks import ENVIRONMENT
 from tests.http_gateway import site
 
 from everthread.testing.model_server.replies import Say
