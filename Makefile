@@ -40,8 +40,8 @@ check: $(READY) ## Lint, format, types and architecture
 	$(BIN)/lint-imports --no-logo
 
 sim: $(READY) ## Run the simulation (make sim SEEDS=2000 AGENT_SEEDS=200)
-	$(BIN)/python -m tests.simulator.__main__ --seeds $(SEEDS)
-	$(BIN)/python -m tests.simulator.__main__ --agents --seeds $(AGENT_SEEDS)
+	$(BIN)/python -m tests.simulator --seeds $(SEEDS)
+	$(BIN)/python -m tests.simulator --agents --seeds $(AGENT_SEEDS)
 
 mutants: $(READY) ## Break the code on purpose and see that tests fail
 	$(BIN)/python -m tests.mutants.run

@@ -29,7 +29,7 @@ WAIT_S_MAX = 600
 
 _SIMULATE = """
 import random, sys
-from tests.simulator.__main__ import run_seed, _quiet
+from tests.simulator.runner import run_seed, _quiet
 _quiet()
 for seed in range(1, int(sys.argv[1]) + 1):
     found = run_seed(seed, agents=sys.argv[2] == "sim agents")[2]

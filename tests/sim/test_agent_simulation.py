@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.simulator.__main__ import Report, explain, made, run_seed
 from tests.simulator.agent_model import FAULTS
+from tests.simulator.runner import Report, explain, made, run_seed
 
 from everthread.agent.compression import attempt as passes
 from everthread.store.reviews import Reviews
@@ -63,7 +63,7 @@ def test_a_schedule_that_once_broke_it_does_so_no_more(seed: int) -> None:
 
 @pytest.mark.timeout(60)
 def test_a_seed_means_the_same_in_another_process() -> None:
-    command = [sys.executable, "-m", "tests.simulator.__main__", "--agents", "--seed", "7"]
+    command = [sys.executable, "-m", "tests.simulator", "--agents", "--seed", "7"]
     environment = os.environ | {"PYTHONHASHSEED": "1"}
     printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=50).stdout
     town = made(7, agents=True)

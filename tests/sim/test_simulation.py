@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.simulator.__main__ import Report, explain, run_seed
+from tests.simulator.runner import Report, explain, run_seed
 from tests.simulator.scenario import make_schedule
 from tests.simulator.simulation import Town
 
@@ -83,7 +83,7 @@ def test_the_same_seed_gives_the_same_trace(seed: int) -> None:
 
 @pytest.mark.timeout(60)
 def test_a_seed_means_the_same_in_another_process() -> None:
-    command = [sys.executable, "-m", "tests.simulator.__main__", "--seed", "7"]
+    command = [sys.executable, "-m", "tests.simulator", "--seed", "7"]
     printed = [
         subprocess.run(
             command, env=os.environ | {"PYTHONHASHSEED": salt}, capture_output=True, text=True, check=True, timeout=50

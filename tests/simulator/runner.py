@@ -1,0 +1,148 @@
+"""Run seeded schedules of everything that can happen and check the world after each.
+
+    python -m tests.simulator --seeds 2000
+    python -m tests.simulator --agents           with agents: compression, review, handed-over work
+    python -m tests.simulator --seed 4711        one schedule, with its trace
+
+A schedule is a list of steps made from the seed. If one ends in a violation, steps are taken out of it as long as it
+still does: what is printed is the seed and what is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import logging
+import multiprocessing
+import os
+import random
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+
+from tests.simulator.agent_simulation import AgentTown, make_agent_schedule
+from tests.simulator.scenario import Step, make_schedule
+from tests.simulator.simulation import Town
+
+
+@dataclass
+class Report:
+    """What a run came to."""
+
+    schedules: int = 0
+    counts: dict[str, Counter[str]] = field(default_factory=dict[str, Counter[str]])
+    violations: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+
+    def add(self, seed: int, counts: dict[str, Counter[str]], violation: str | None) -> None:
+        self.schedules += 1
+        for name, counted in counts.items():
+            self.counts.setdefault(name, Counter()).update(counted)
+        if violation is not None:
+            self.violations.append((seed, violation))
+
+    def as_dict(self) -> dict[str, object]:
+        totals = {name: dict(sorted(counted.items())) for name, counted in sorted(self.counts.items())}
+        return {"schedules": self.schedules, **totals, "violations": len(self.violations)}
+
+
+def made(seed: int, schedule: list[Step] | None = None, *, agents: bool = False) -> Town:
+    """The town of a seed, with agents in it or not; with its own schedule, or a shorter one."""
+    if agents:
+        return AgentTown(seed, schedule if schedule is not None else make_agent_schedule(random.Random(seed)))
+    return Town(seed, schedule if schedule is not None else make_schedule(random.Random(seed)))
+
+
+def run_seed(seed: int, *, agents: bool = False) -> tuple[int, dict[str, Counter[str]], str | None]:
+    town = made(seed, agents=agents)
+    # What a schedule leaves in memory is little, and looking for it again and again is a good part of its cost.
+    gc.disable()
+    try:
+        return seed, town.counts, town.run()
+    finally:
+        gc.enable()
+
+
+def shrink(seed: int, schedule: list[Step], tries: int = 400, *, agents: bool = False) -> tuple[list[Step], str]:
+    """Take steps out, many at first, as long as the schedule still ends in a violation."""
+    violation = made(seed, schedule, agents=agents).run() or "not seen again"
+    size = max(len(schedule) // 2, 1)
+    while tries > 0:
+        removed = False
+        for start in range(0, len(schedule), size):
+            shorter = schedule[:start] + schedule[start + size :]
+            tries -= 1
+            if shorter and (found := made(seed, shorter, agents=agents).run()) is not None:
+                schedule, violation, removed = shorter, found, True
+                break
+            if tries <= 0:
+                break
+        if not removed:
+            if size == 1:
+                break
+            size = max(size // 2, 1)
+    return schedule, violation
+
+
+def run_seeds(first: int, count: int, workers: int, *, stop_at: int = 5, agents: bool = False) -> Report:
+    """Run many seeds side by side, with progress on a terminal."""
+    report = Report()
+    context = multiprocessing.get_context("spawn")
+    shown = 0.0
+    run = partial(run_seed, agents=agents)
+    with context.Pool(workers, initializer=_quiet) as pool:
+        for seed, counts, violation in pool.imap_unordered(run, range(first, first + count), chunksize=8):
+            report.add(seed, counts, violation)
+            if sys.stderr.isatty() and time.monotonic() - shown > 0.5:
+                shown = time.monotonic()
+                print(f"\r{report.schedules}/{count} schedules", end="", file=sys.stderr, flush=True)
+            if len(report.violations) >= stop_at:
+                pool.terminate()
+                break
+    if shown:
+        print(file=sys.stderr)
+    return report
+
+
+def explain(seed: int, *, agents: bool = False) -> str:
+    """The seed's violation with the shortest schedule found for it, and what happened in it."""
+    schedule, violation = shrink(seed, made(seed, agents=agents).schedule, agents=agents)
+    town = made(seed, schedule, agents=agents)
+    town.run()
+    lines = [f"seed {seed}: {violation}", "steps:", *(f"  {step}" for step in schedule), "trace:"]
+    return "\n".join([*lines, *(f"  {line}" for line in town.trace[-80:])])
+
+
+def _quiet() -> None:
+    logging.disable(logging.CRITICAL)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="simulate", description="Run seeded schedules and check what must hold.")
+    parser.add_argument("--seeds", type=int, default=2000, help="how many schedules to run (default 2000)")
+    parser.add_argument("--first", type=int, default=1, help="the first seed (default 1)")
+    parser.add_argument("--seed", type=int, help="run this one schedule and show its trace")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--agents", action="store_true", help="with agents: compression, review, handed-over work")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args()
+    _quiet()
+    if options.seed is not None:
+        town = made(options.seed, agents=options.agents)
+        violation = town.run()
+        print("\n".join(town.trace))
+        print(explain(options.seed, agents=options.agents) if violation else "no violation")
+        return 1 if violation else 0
+    report = run_seeds(options.first, options.seeds, options.workers, agents=options.agents)
+    if options.json:
+        print(json.dumps(report.as_dict()))
+    else:
+        for name, value in report.as_dict().items():
+            print(f"{name}: {value}")
+    for seed, _ in report.violations[:1]:
+        print(explain(seed, agents=options.agents))
+    for seed, violation in report.violations[1:]:
+        print(f"seed {seed}: {violation}")
+    return 1 if report.violations else 0
