@@ -7,6 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from everthread.adapters.sqlite.connection import Connection
+from everthread.domain.boundary import Rewind
+from everthread.domain.model import HANDED_OVER, Kind, NoteVersion, Session, SessionKey, SessionRef, TurnStatus
+from everthread.domain.review_window import Review, ReviewState, Window
+from everthread.lifecycle import Committed, Crossing
+from everthread.store.unit_of_work import UnitOfWork
 from tests.simulator import operations as asked
 from tests.simulator.agent_model import REVIEW
 from tests.simulator.agent_process import REVIEW_EVERY
@@ -14,13 +20,6 @@ from tests.simulator.environment import PROCESS, Backend
 from tests.simulator.note_invariants import NoteBook
 from tests.simulator.reference_model import World
 from tests.simulator.reference_types import ModelSession, hold
-
-from everthread.adapters.sqlite.connection import Connection
-from everthread.domain.boundary import Rewind
-from everthread.domain.model import HANDED_OVER, Kind, NoteVersion, Session, SessionKey, SessionRef, TurnStatus
-from everthread.domain.review_window import Review, ReviewState, Window
-from everthread.lifecycle import Committed, Crossing
-from everthread.store.unit_of_work import UnitOfWork
 
 Place = tuple[str, Window]
 

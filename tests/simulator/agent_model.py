@@ -13,9 +13,6 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from tests.simulator.environment import SimClock, SimProcess
-from tests.simulator.note_invariants import condensed, learnt
-
 from everthread.agent import titles
 from everthread.agent.compression import summarizer as summarising
 from everthread.agent.prompt import HOW_TO_WORK_ALONE
@@ -23,6 +20,8 @@ from everthread.domain.errors import ModelRefused, ModelUnavailable
 from everthread.domain.model import Message, Role, ToolCall
 from everthread.domain.spend import BYTES_PER_TOKEN
 from everthread.ports.model import Answer, Delta, Finish, Prompt, Request, Traits, Usage
+from tests.simulator.environment import SimClock, SimProcess
+from tests.simulator.note_invariants import condensed, learnt
 
 FAULTS = {
     "summary": ("error", "slow", "slow", "slow", "hang", "garbage", "long", "empty", "bug"),

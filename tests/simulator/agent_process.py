@@ -8,10 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from tests.simulator.agent_model import Mind, SimModel
-from tests.simulator.observed_lifecycle import WatchedLifecycle
-from tests.simulator.process import HOOKS, RECOVER_S, Server, Surroundings
-
 from everthread import plugins
 from everthread.agent.compression.service import Compressor
 from everthread.agent.compression.summarizer import Summariser
@@ -38,6 +34,9 @@ from everthread.lifecycle import Lifecycle
 from everthread.ports.context import Middle, Rollover
 from everthread.ports.model import ToolSchema
 from everthread.ports.tools import Tool, ToolUse
+from tests.simulator.agent_model import Mind, SimModel
+from tests.simulator.observed_lifecycle import WatchedLifecycle
+from tests.simulator.process import HOOKS, RECOVER_S, Server, Surroundings
 
 POLICIES = ResetPolicies(ResetPolicy(), by_chat_type={ChatType.GROUP: ResetPolicy(idle_s=90.0)})
 REVIEW_EVERY = 4

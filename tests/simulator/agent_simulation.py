@@ -9,6 +9,14 @@ from collections import Counter
 from contextlib import suppress
 from typing import cast
 
+from everthread.agent.compression.policy import size_of
+from everthread.agent.events import Compressed, CompressionFailed, TurnEnded, TurnEvent
+from everthread.agent.prompt import read_back
+from everthread.domain.errors import EverthreadError
+from everthread.domain.model import HANDED_OVER, Kind, SessionKey, Turn
+from everthread.lifecycle import Committed, ForgetSession
+from everthread.ports.context import Middle, Rollover
+from everthread.ports.model import Request
 from tests.simulator import operations as asked
 from tests.simulator.agent_invariants import Ledger, check_agents, check_helpers
 from tests.simulator.agent_model import FAULTS, Mind, Row, head_of, summed_up, unpaired
@@ -20,15 +28,6 @@ from tests.simulator.reference_types import Violation, hold
 from tests.simulator.scenario import Step, make_schedule
 from tests.simulator.simulation import Town
 from tests.simulator.summary_invariants import Summaries
-
-from everthread.agent.compression.policy import size_of
-from everthread.agent.events import Compressed, CompressionFailed, TurnEnded, TurnEvent
-from everthread.agent.prompt import read_back
-from everthread.domain.errors import EverthreadError
-from everthread.domain.model import HANDED_OVER, Kind, SessionKey, Turn
-from everthread.lifecycle import Committed, ForgetSession
-from everthread.ports.context import Middle, Rollover
-from everthread.ports.model import Request
 
 STEP_S = 7.0
 PATIENCE_S = 30.0

@@ -6,13 +6,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import cast
 
-from tests.simulator.environment import Backend, Effect
-from tests.simulator.reference_model import World
-from tests.simulator.reference_types import Entry, ModelSession, hold
-
 from everthread.adapters.sqlite.connection import Connection
 from everthread.domain.model import FORGOTTEN, Kind, SessionKey, SessionRef
 from everthread.store.unit_of_work import UnitOfWork
+from tests.simulator.environment import Backend, Effect
+from tests.simulator.reference_model import World
+from tests.simulator.reference_types import Entry, ModelSession, hold
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,16 +10,15 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tests.simulator import operations as asked
-from tests.simulator.environment import Backend
-from tests.simulator.reference_model import World
-from tests.simulator.reference_types import hold
-
 from everthread.adapters.sqlite.connection import Connection
 from everthread.domain.model import NoteTarget, NoteVersion
 from everthread.domain.review_window import ReviewState, Window
 from everthread.lifecycle import ForgetSession
 from everthread.store.unit_of_work import UnitOfWork
+from tests.simulator import operations as asked
+from tests.simulator.environment import Backend
+from tests.simulator.reference_model import World
+from tests.simulator.reference_types import hold
 
 _LEARNT = re.compile(r"learnt in m(\d+)\.|\b(w\d+t?)\.|[(+](k\d+|w\d+t?)(?=[+)])")
 

@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from tests.simulator import operations as asked
-from tests.simulator.environment import OPERATION
-
 from everthread.domain.boundary import Boundary, Suspend
 from everthread.domain.model import HANDED_OVER, Inbound, InboxRow, Message, NoteVersion, SessionKey, SessionRef
 from everthread.domain.review_window import Review
 from everthread.domain.spend import Spent
 from everthread.lifecycle import Committed, Crossing, Lifecycle, NoteChange, Rewriting, TurnClaim
 from everthread.lifecycle.forget import Forgettable
+from tests.simulator import operations as asked
+from tests.simulator.environment import OPERATION
 
 T = TypeVar("T")
 

@@ -6,10 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
-from tests.simulator import operations as asked
-from tests.simulator.environment import OPERATION, Backend, Faults, SimClock, SimProcess, SimProvider, SimStore
-from tests.simulator.reference_model import World
-
 from everthread.adapters.lanes.local import LocalLanes
 from everthread.adapters.sqlite.connection import Connection
 from everthread.domain.errors import Busy, EverthreadError, Fenced, StoreError
@@ -27,6 +23,9 @@ from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 from everthread.lifecycle import Lifecycle, NoteChange, TurnClaim
 from everthread.memory import MemoryManager
 from everthread.memory.delivery import Limits
+from tests.simulator import operations as asked
+from tests.simulator.environment import OPERATION, Backend, Faults, SimClock, SimProcess, SimProvider, SimStore
+from tests.simulator.reference_model import World
 
 T = TypeVar("T")
 

@@ -10,6 +10,12 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import TypeVar, cast
 
+from everthread.domain.boundary import Boundary, Branch, Compress, Expire, New, Resume, Rewind
+from everthread.domain.model import FORGOTTEN, HANDED_OVER, InboxRow, Kind, NoteVersion, SessionKey, SessionRef
+from everthread.domain.reset_policy import ResetPolicies
+from everthread.lifecycle import Committed, Crossing, ForgetFact, ForgetOwner, ForgetSession, TurnClaim
+from everthread.lifecycle.forget import Forgettable
+from everthread.store.sessions import BoundaryRow
 from tests.simulator.operations import (
     Abandon,
     Accept,
@@ -25,13 +31,6 @@ from tests.simulator.operations import (
     TakeOver,
 )
 from tests.simulator.reference_types import At, Entry, ModelSession, ModelSlot, Words, hold
-
-from everthread.domain.boundary import Boundary, Branch, Compress, Expire, New, Resume, Rewind
-from everthread.domain.model import FORGOTTEN, HANDED_OVER, InboxRow, Kind, NoteVersion, SessionKey, SessionRef
-from everthread.domain.reset_policy import ResetPolicies
-from everthread.lifecycle import Committed, Crossing, ForgetFact, ForgetOwner, ForgetSession, TurnClaim
-from everthread.lifecycle.forget import Forgettable
-from everthread.store.sessions import BoundaryRow
 
 ActiveAt = Callable[[str], float]
 Left = ModelSession | None

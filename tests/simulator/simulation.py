@@ -8,14 +8,6 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from tests.simulator import operations as asked
-from tests.simulator.environment import Backend, Faults, SimClock, SimLoop, fresh_database
-from tests.simulator.invariants import Evidence, check_everything
-from tests.simulator.process import KEYS, POLICIES, Server
-from tests.simulator.reference_model import World
-from tests.simulator.reference_types import Violation, hold
-from tests.simulator.scenario import FAULTS, Step
-
 from everthread.adapters.sqlite.connection import SqliteDatabase
 from everthread.domain.boundary import Boundary, Branch, Compress, New, Reset, Resume, Rewind
 from everthread.domain.errors import EverthreadError
@@ -30,6 +22,13 @@ from everthread.domain.model import (
 from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession, NoteChange
 from everthread.store.sessions import BoundaryRow
 from everthread.store.unit_of_work import UnitOfWork
+from tests.simulator import operations as asked
+from tests.simulator.environment import Backend, Faults, SimClock, SimLoop, fresh_database
+from tests.simulator.invariants import Evidence, check_everything
+from tests.simulator.process import KEYS, POLICIES, Server
+from tests.simulator.reference_model import World
+from tests.simulator.reference_types import Violation, hold
+from tests.simulator.scenario import FAULTS, Step
 
 T = TypeVar("T")
 

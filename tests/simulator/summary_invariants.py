@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.simulator import operations as asked
-from tests.simulator.agent_model import summed_up
-from tests.simulator.reference_model import World
-from tests.simulator.reference_types import hold
-
 from everthread.domain.boundary import Compress, Refusal
 from everthread.domain.model import Cause
 from everthread.domain.titles import split
 from everthread.lifecycle import Crossing
 from everthread.ports.context import Middle
 from everthread.store.unit_of_work import UnitOfWork
+from tests.simulator import operations as asked
+from tests.simulator.agent_model import summed_up
+from tests.simulator.reference_model import World
+from tests.simulator.reference_types import hold
 
 Name = tuple[str, int, str]
 """Of a summary: its session, the generation it was made from, what it says. Each says something else."""
