@@ -27,7 +27,7 @@ from everthread.bootstrap.runtime import Runtime
 from everthread.cli import main as cli
 from everthread.config.settings import Settings
 from everthread.domain import errors
-from everthread.domain.model import ToolCall
+from everthread.domain.model import SessionRef, ToolCall
 from everthread.ports.memory import Capability, MemoryProvider, RecallItem
 from everthread.ports.model import Request
 
@@ -92,9 +92,29 @@ class Diary(MemoryProvider):
         self._write(what="end", session=ref.session_id, messages=len(messages))
 
 
+class Notices(MemoryProvider):
+    """Writes the calls of the hooks that run beside a turn to a file, a line each."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.name = "notices"
+        self._path = Path(path)
+
+    def on_turn_start(self, user: str, *, ref: SessionRef) -> None:
+        self._write("on_turn_start", user, ref)
+
+    def queue_prefetch(self, query: str, *, ref: SessionRef) -> None:
+        self._write("queue_prefetch", query, ref)
+
+    def _write(self, hook: str, text: str, ref: SessionRef) -> None:
+        with self._path.open("a") as file:
+            file.write(json.dumps([hook, text, ref.session_id, ref.owner]) + "\n")
+
+
 class ScriptedRuntime(Runtime):
     def __init__(self, settings: Settings, script: dict[str, Any]) -> None:
-        providers = [Remembers()] if script.get("remembers") else []
+        providers: list[MemoryProvider] = [Remembers()] if script.get("remembers") else []
+        providers += map(Notices, script.get("notices", ()))
         super().__init__(settings, providers=[*providers, *map(Diary, script.get("diaries", ()))])
         self._script = script
         self._model = FakeModel([line(given) for given in script.get("lines", ["echo"])])

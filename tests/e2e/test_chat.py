@@ -502,6 +502,28 @@ def test_problems_at_the_start_are_told_and_change_nothing(home: Home) -> None:
         terminal.expect("echo hello")
 
 
+def test_a_provider_is_notified_of_a_turns_start_and_of_the_next_likely_recall(home: Home, tmp_path: Path) -> None:
+    notices = tmp_path / "notices.jsonl"
+    home.scripted(notices=[str(notices)])
+
+    def wait_for(count: int) -> list[list[str]]:
+        deadline = time.monotonic() + 10
+        while True:
+            lines = notices.read_text().splitlines() if notices.exists() else []
+            if len(lines) >= count or time.monotonic() > deadline:
+                return sorted(json.loads(line) for line in lines)
+            time.sleep(0.02)
+
+    with home.terminal() as terminal:
+        terminal.type("hello there\n")
+        terminal.expect("echo hello there")
+        called = wait_for(2)
+    (session,) = {session for _, _, session, _ in called}
+    expected = [["on_turn_start", "hello there", session, "me"], ["queue_prefetch", "hello there", session, "me"]]
+    assert called == expected
+    assert session
+
+
 def test_what_was_recalled_is_shown_on_request_only(home: Home, run: Run) -> None:
     home.scripted(remembers=True)
     told = r"recalled (shoebox 01OLD): likes green tea"

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 from tests.fake_platform import FakePlatform
 from tests.gateway import Plaza, plaza
+from tests.notices import NoticeRecorder
 from tests.runtime import until
 
 from everthread.config.settings import Compression, Gateway, PlatformAccount, Provider, Schedule, Variables
@@ -64,8 +65,8 @@ async def over(there: Plaza, count: int = 1) -> tuple[Occurrence, ...]:
 
 
 async def test_a_task_is_done_when_its_time_comes_and_its_answer_is_said_in_the_chat(tmp_path: Path) -> None:
-    told = RecordingProvider()
-    async with ModelServer(echo) as model, plaza(tmp_path, model, providers=(told,)) as there:
+    told, notices = RecordingProvider(), NoticeRecorder()
+    async with ModelServer(echo) as model, plaza(tmp_path, model, providers=(told, notices)) as there:
         schedule = await there.runtime.scheduling.add(WISH)
         assert schedule.name == "say-good-morning"
         assert there.platform.texts() == []
@@ -86,6 +87,9 @@ async def test_a_task_is_done_when_its_time_comes_and_its_answer_is_said_in_the_
         await until(lambda: len(there.platform.texts()) == 3)
         await there.settled()
         assert {call.ref.key.platform for call in told.calls} == {"fake"}, "kept out of providers"
+        await until(lambda: len(notices.calls) == 2)
+        called = sorted((hook, text, ref.key.platform) for hook, text, ref in notices.calls)
+        assert called == [("on_turn_start", "hello", "fake"), ("queue_prefetch", "hello", "fake")]
 
 
 async def test_a_task_that_goes_on_has_one_conversation(tmp_path: Path) -> None:

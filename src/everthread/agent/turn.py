@@ -41,9 +41,6 @@ from everthread.ports.model import Finish, Request
 
 log = logging.getLogger("everthread.agent")
 
-QUERY_CHARS_MAX = 2_000
-"""The start of a message states its question; the rest of a long paste only blurs the recall."""
-
 RequestFor = Callable[[ModelChoice], Awaitable[Request]]
 
 
@@ -78,7 +75,14 @@ class Agent:
         self._running: dict[str, RunningTurn] = {}
         self._releaser = TurnReleaser(lifecycle, clock)
         self._committer = TurnCommitter(
-            lifecycle, memory, preparer, clock, titler=titler, compressor=compressor, reviewer=reviewer
+            lifecycle,
+            memory,
+            preparer,
+            clock,
+            titler=titler,
+            compressor=compressor,
+            reviewer=reviewer,
+            recalls=self._limits.recall_s > 0,
         )
 
     async def answer(self, key: SessionKey, options: TurnOptions) -> TurnEnded | None:
@@ -161,8 +165,11 @@ class Agent:
         """Prepare the prompt and recall; return the function that builds the request for a model."""
         ref, first = turn.claim.ref, options.choices[0]
         prepared = await self._preparer.prepare(ref, first, toolbox)
-        recall = await self._recall(turn.claim, options)
+        recall = await self._recall(turn, options)
         turn.prepared = (prepared, first)
+        if turn.claim.kind.remembered:
+            # After the recall: a provider that runs one call at a time must not delay the answer.
+            self._memory.turn_started(turn.claim.message.inbound.text, ref=ref)
 
         async def request_for(choice: ModelChoice) -> Request:
             start = prepared if choice is first else await self._preparer.borrow(ref, choice)
@@ -171,14 +178,14 @@ class Agent:
 
         return request_for
 
-    async def _recall(self, claim: TurnClaim, options: TurnOptions) -> str:
+    async def _recall(self, turn: RunningTurn, options: TurnOptions) -> str:
         if not self._limits.recall_s:
             return ""
-        query = claim.message.inbound.text[:QUERY_CHARS_MAX]
+        ref = turn.claim.ref
         recall = await self._memory.recall(
-            query, ref=claim.ref, deadline_s=self._limits.recall_s, budget_tokens=self._limits.recall_tokens
+            turn.query, ref=ref, deadline_s=self._limits.recall_s, budget_tokens=self._limits.recall_tokens
         )
-        if not recall.usable_at(claim.ref):
+        if not recall.usable_at(ref):
             return ""
         if recall.items or recall.missing:
             options.listen(Recalled(recall.items, recall.missing))

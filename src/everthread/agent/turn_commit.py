@@ -37,6 +37,7 @@ class TurnCommitter:
         titler: Titler | None,
         compressor: Compressor | None,
         reviewer: Reviewer | None,
+        recalls: bool,
     ) -> None:
         self._lifecycle = lifecycle
         self._memory = memory
@@ -45,6 +46,7 @@ class TurnCommitter:
         self._titler = titler
         self._compressor = compressor
         self._reviewer = reviewer
+        self._recalls = recalls
 
     async def commit(self, turn: RunningTurn, outcome: TurnOutcome, options: TurnOptions) -> TurnEnded:
         """Store the turn with what it has, once, in the session it began in; then tell the listener."""
@@ -94,6 +96,8 @@ class TurnCommitter:
         # Otherwise the user has left the session.
         if committed.status in (TurnStatus.DONE, TurnStatus.INTERRUPTED):
             self._consider_compression(turn, committed, messages, outcome, options)
+            if self._recalls and options.lasting and turn.claim.kind.remembered:
+                self._memory.turn_committed(turn.query, ref=committed.ref)
         if self._reviewer is not None and options.lasting and committed.reviews_due:
             self._reviewer.look()
 

@@ -17,6 +17,8 @@ from everthread.domain.model import Message, Role
 from everthread.lifecycle import TURN_CHARS_MAX, Lifecycle, TurnClaim
 
 MESSAGES_MAX = 1_000
+QUERY_CHARS_MAX = 2_000
+"""The start of a message states its question; the rest of a long paste only blurs the recall."""
 FENCE_MAX = 40
 """Each attempt to run a turn raises its fence by one or two."""
 
@@ -43,6 +45,11 @@ class RunningTurn(Struct):
         """Begin with the user's messages and, after a crash, the results of the tools that have run."""
         first, *steered = (Message(Role.USER, text) for text in claim.texts)
         return cls(claim, Progress([first, *recovered(claim.tools), *steered]))
+
+    @property
+    def query(self) -> str:
+        """The question to recall memory for."""
+        return self.claim.message.inbound.text[:QUERY_CHARS_MAX]
 
     @property
     def has_steps_left(self) -> bool:

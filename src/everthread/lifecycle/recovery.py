@@ -55,7 +55,9 @@ class RecoveryOperations(LifecycleBase):
 def _claim_of(uow: UnitOfWork, slot: Slot) -> TurnClaim:
     row, *steered = uow.inbox.of_turn(slot.ref.key, slot.turn_id)
     tools = uow.slots.tools(slot.turn_id)
-    return TurnClaim(slot.turn_id, slot.ref, slot.holder, slot.fence, row, tools, tuple(steered))
+    session = uow.sessions.get(slot.ref.session_id)
+    assert session is not None
+    return TurnClaim(slot.turn_id, slot.ref, slot.holder, slot.fence, row, tools, tuple(steered), session.kind)
 
 
 def _set_aside_orphaned_work(uow: UnitOfWork, context: WriteContext) -> None:

@@ -18,6 +18,7 @@ from everthread.domain.model import (
     Inbound,
     InboxRow,
     InboxState,
+    Kind,
     Message,
     Reply,
     ReplyState,
@@ -58,6 +59,8 @@ class TurnClaim(Struct, frozen=True):
     """Tool calls that were started or done before a crash; empty for a new turn."""
     steered: tuple[InboxRow, ...] = ()
     """Messages that the turn took up before a crash."""
+    kind: Kind = Kind.CHAT
+    """The kind of the session."""
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -286,7 +289,7 @@ def begin(uow: UnitOfWork, key: SessionKey, turn_id: str, context: WriteContext)
     uow.sessions.save(session.but(active_at=max(session.active_at, row.accepted_at)))
     uow.sessions.serve(context.holder, session.id, key)
     uow.leases.keep_alive(context.holder, context.now, PROCESS_TTL_S)
-    return TurnClaim(turn_id, ref, context.holder, slot.fence, row)
+    return TurnClaim(turn_id, ref, context.holder, slot.fence, row, kind=session.kind)
 
 
 def claimed_slot(uow: UnitOfWork, claim: TurnClaim) -> Slot:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from everthread.domain.errors import BadInput
+from everthread.domain.errors import BadInput, StoreError
 from everthread.domain.model import Message, SessionRef
 from everthread.memory.backfill import Backfill
 from everthread.memory.circuit_breaker import RecallBreakers
@@ -30,6 +30,10 @@ RECALL_TOKENS_MAX = 1500
 RECALL_ITEMS_MAX = 10
 HOOK_S_MAX = 5.0
 TOOL_S_MAX = 30.0
+NOTICES_MAX = 256
+"""Calls of notice hooks in flight, for all providers together. A provider that hangs holds each for `HOOK_S_MAX`."""
+
+NOTICE_HOOKS = ("on_turn_start", "queue_prefetch")
 
 
 class MemoryManager:
@@ -51,6 +55,8 @@ class MemoryManager:
         if len(set(names)) < len(names) or not all(names):
             raise BadInput(f"every memory provider needs a name of its own; the names are {names}")
         self._callers = {p.name: Caller(p, (settings or {}).get(p.name)) for p in adapted}
+        self._noticed_by = {hook: [c for c in self._callers.values() if c.has(hook)] for hook in NOTICE_HOOKS}
+        self._notices: set[asyncio.Task[None]] = set()
         self._store = store
         self._clock = clock
         self._lanes = lanes
@@ -101,18 +107,35 @@ class MemoryManager:
 
     def start_recall(self, query: str, *, ref: SessionRef) -> PendingRecall:
         """Start a recall that will probably be needed. Its result can be used at `ref` only."""
-        for caller in self._callers.values():
-            if caller.has("queue_prefetch"):
-                task = asyncio.ensure_future(self._quietly(caller, "queue_prefetch", query, ref=ref))
-                task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return PendingRecall(ref, asyncio.ensure_future(self.recall(query, ref=ref)))
 
     async def system_prompt_blocks(self, *, ref: SessionRef) -> tuple[str, ...]:
         found = await self._from_all(await self._working_with("system_prompt_block"), "system_prompt_block", ref=ref)
         return tuple(block for block in found.values() if block)
 
-    async def on_turn_start(self, user: str, *, ref: SessionRef) -> None:
-        await self._from_all(await self._working_with("on_turn_start"), "on_turn_start", user, ref=ref)
+    def turn_started(self, user: str, *, ref: SessionRef) -> None:
+        """Call `on_turn_start` in the background."""
+        self._give_notice("on_turn_start", user, ref)
+
+    def turn_committed(self, query: str, *, ref: SessionRef) -> None:
+        """Call `queue_prefetch` in the background: the next turn will probably recall something similar."""
+        self._give_notice("queue_prefetch", query, ref)
+
+    def _give_notice(self, hook: str, text: str, ref: SessionRef) -> None:
+        """Call a hook of the providers that override it, without making the caller wait."""
+        callers = self._noticed_by[hook]
+        if callers and len(self._notices) >= NOTICES_MAX:
+            log.warning("%s is not called: %d earlier calls have not returned", hook, len(self._notices))
+        elif callers:
+            task = asyncio.ensure_future(self._call_notice(callers, hook, text, ref))
+            self._notices.add(task)
+            task.add_done_callback(self._notices.discard)
+
+    async def _call_notice(self, callers: list[Caller], hook: str, text: str, ref: SessionRef) -> None:
+        try:
+            await self._from_all(await self._working(callers), hook, text, ref=ref)
+        except StoreError as error:
+            log.warning("%s is not called: %s", hook, error)
 
     async def on_pre_compress(self, messages: Sequence[Message], *, ref: SessionRef) -> tuple[str, ...]:
         found = await self._from_all(await self._working_with("on_pre_compress"), "on_pre_compress", messages, ref=ref)
@@ -137,6 +160,10 @@ class MemoryManager:
 
     async def shutdown(self) -> None:
         """Stop delivery and shut the providers down. Undelivered entries are delivered after the next start."""
+        for task in self._notices:
+            task.cancel()
+        if self._notices:
+            await asyncio.wait(self._notices)
         await self.journal.stop()
         await self._from_all(self._callers.values(), "shutdown")
 

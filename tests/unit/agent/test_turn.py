@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from tests.agent_runtime import AgentHouse, says_nothing, tool
 from tests.fake_model import FakeModel
-from tests.runtime import CLI, ME, TELEGRAM, AsyncDiary, opened, until
+from tests.notices import NoticeRecorder
+from tests.runtime import CLI, ME, TELEGRAM, AsyncDiary, Gate, opened, until
 
 from everthread.agent.events import Retrying, Steered, TextWritten, ToolBegan, TurnBegan, TurnEnded
 from everthread.agent.prompt import PromptBuilder
@@ -32,7 +33,7 @@ from everthread.domain.errors import (
     StoreBusy,
     ToolFailed,
 )
-from everthread.domain.model import InboxRow, InboxState, Role, SessionKey, SessionRef, ToolCall, TurnStatus
+from everthread.domain.model import InboxRow, InboxState, Kind, Role, SessionKey, SessionRef, ToolCall, TurnStatus
 from everthread.domain.spend import Price
 from everthread.lifecycle import Committed, ForgetFact, ForgetSession, TurnClaim
 from everthread.plugins import hookimpl
@@ -1259,3 +1260,42 @@ async def test_a_process_that_was_suspended_does_not_take_over_its_own_turn(tmp_
         assert ended is not None
         assert ended.text == "slow and sure"
         assert len(house.model.requests) == 1
+
+
+# --- Notices to memory providers ---
+
+
+async def test_a_turn_is_announced_to_providers_when_it_starts_and_after_its_commit(tmp_path: Path) -> None:
+    recorder = NoticeRecorder()
+    async with AgentHouse(tmp_path, FakeModel(["well met"]), recorder) as house:
+        ended = await house.ask("hello")
+        await until(lambda: len(recorder.calls) == 2)
+    ref = ended.committed.ref
+    assert sorted(recorder.calls) == [("on_turn_start", "hello", ref), ("queue_prefetch", "hello", ref)]
+
+
+async def test_a_provider_that_hangs_at_a_notice_delays_no_answer(tmp_path: Path) -> None:
+    with Gate() as gate:
+        async with AgentHouse(tmp_path, FakeModel(["one", "two"]), NoticeRecorder(before=gate.wait)) as house:
+            begun = asyncio.get_running_loop().time()
+            assert [(await house.ask(text)).text for text in ("first", "second")] == ["one", "two"]
+            assert asyncio.get_running_loop().time() - begun < 4
+
+
+@pytest.mark.parametrize("kind", [Kind.CRON, Kind.SUBAGENT])
+async def test_turns_of_synthetic_sessions_are_not_announced(tmp_path: Path, kind: Kind) -> None:
+    recorder = NoticeRecorder()
+    async with AgentHouse(tmp_path, FakeModel(["done", "well met"]), recorder) as house:
+        await house.cross(CLI, New(kind=kind))
+        assert (await house.ask("count")).text == "done"
+        ended = await house.ask("hello", TELEGRAM)
+        await until(lambda: len(recorder.calls) == 2)
+    assert {ref for _, _, ref in recorder.calls} == {ended.committed.ref}
+
+
+async def test_without_recall_no_prefetch_is_queued(tmp_path: Path) -> None:
+    recorder = NoticeRecorder()
+    async with AgentHouse(tmp_path, None, recorder, turn_limits=TurnLimits(recall_s=0.0)) as house:
+        await house.ask("hello")
+        await until(lambda: recorder.calls)
+    assert [hook for hook, _, _ in recorder.calls] == ["on_turn_start"]

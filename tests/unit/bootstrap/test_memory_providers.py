@@ -88,7 +88,6 @@ async def test_all_that_are_named_are_used_in_their_order(tmp_path: Path) -> Non
     async with Runtime(settings(tmp_path, WHOLE, LOFT_KEY="coo")) as runtime:
         assert [provider.name for provider in runtime.providers] == ["loft", "builtin"]
         assert runtime.memory.names == runtime.provider_names == ("loft", "builtin")
-        await runtime.memory.on_turn_start("hello", ref=None)  # type: ignore[arg-type]
         await runtime.memory.health()
         await runtime.memory._callers["loft"].ready()  # noqa: SLF001 - nobody else initialises one that has no hooks
         assert runtime.providers[0].told["api_key"] == "coo"  # type: ignore[attr-defined]

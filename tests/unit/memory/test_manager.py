@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.notices import NoticeRecorder
 from tests.runtime import CLI, TELEGRAM, AsyncDiary, Call, Gate, House, until
 
 from everthread.adapters.lanes.local import LEASE_S
@@ -59,7 +60,8 @@ class Helper(MemoryProvider):
 
 
 async def a_turn(house: House) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    await house.memory.on_turn_start("hello", ref=REF)
+    house.memory.turn_started("hello", ref=REF)
+    await asyncio.wait(house.memory._notices)  # noqa: SLF001 - nobody else waits for them
     blocks = await house.memory.system_prompt_blocks(ref=REF)
     return blocks, await house.memory.on_pre_compress([], ref=REF)
 
@@ -333,3 +335,50 @@ async def test_a_delivered_turn_is_one_write(tmp_path: Path) -> None:
     assert of_delivery == ["DeliveryService._discover.<locals>.discover"] * 2 + [
         "DeliveryService._record.<locals>.record"
     ]
+
+
+# --- Notices ---
+
+
+async def test_both_notices_reach_the_providers_that_override_them(tmp_path: Path) -> None:
+    recorder, other = NoticeRecorder(), AsyncDiary("other")
+    async with House(tmp_path, recorder, other) as house:
+        house.memory.turn_started("hello", ref=REF)
+        await until(lambda: recorder.calls)
+        house.memory.turn_committed("tea", ref=REF)
+        await until(lambda: len(recorder.calls) == 2)
+    assert recorder.calls == [("on_turn_start", "hello", REF), ("queue_prefetch", "tea", REF)]
+
+
+async def test_without_a_provider_that_overrides_it_a_notice_starts_no_task(tmp_path: Path) -> None:
+    async with House(tmp_path, AsyncDiary()) as house:
+        before = asyncio.all_tasks()
+        house.memory.turn_started("hello", ref=REF)
+        house.memory.turn_committed("hello", ref=REF)
+        assert asyncio.all_tasks() == before
+
+
+async def test_a_provider_that_fails_a_notice_is_logged_and_concerns_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise OSError("down")
+
+    well = NoticeRecorder("well")
+    async with House(tmp_path, NoticeRecorder("ill", before=fail), well) as house:
+        house.memory.turn_started("hello", ref=REF)
+        await until(lambda: well.calls and caplog.messages)
+    assert caplog.messages == ["ill: on_turn_start failed: down"]
+
+
+async def test_notices_that_do_not_return_are_limited_and_do_not_delay_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(manager, "NOTICES_MAX", 2)
+    with Gate() as gate:
+        async with House(tmp_path, NoticeRecorder(before=gate.wait)) as house:
+            for _ in range(3):
+                house.memory.turn_started("hello", ref=REF)
+            assert caplog.messages == ["on_turn_start is not called: 2 earlier calls have not returned"]
+            begun = time.monotonic()
+        assert time.monotonic() - begun < manager.HOOK_S_MAX

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.runtime import CLI, ME, TELEGRAM, AsyncDiary, Gate, House, ThreadDiary, until
+from tests.runtime import CLI, TELEGRAM, AsyncDiary, Gate, House, ThreadDiary
 
 from everthread.domain.boundary import Branch, New, Rewind
 from everthread.domain.errors import Unavailable
@@ -316,22 +316,6 @@ async def test_a_recall_that_hangs_is_let_go_at_once_when_it_is_of_no_use(tmp_pa
         async with asyncio.timeout(0.5):
             assert await pending.use(replace(REF, epoch=2)) == Recall(replace(REF, epoch=2))
         pending.drop()
-
-
-async def test_the_next_question_is_announced_to_providers_that_care(tmp_path: Path) -> None:
-    class Eager(MemoryProvider):
-        name = "eager"
-        asked: list[str]
-
-        def queue_prefetch(self, query: str, *, ref: SessionRef) -> None:
-            self.asked = [query, ref.owner]
-
-    eager = Eager()
-    async with House(tmp_path, eager) as house:
-        pending = house.memory.start_recall("tea", ref=REF)
-        await pending.use(REF)
-        await until(lambda: hasattr(eager, "asked"))
-    assert eager.asked == ["tea", ME]
 
 
 # --- The rest that the agent asks of memory ---

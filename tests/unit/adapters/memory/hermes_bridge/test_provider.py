@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.agent_runtime import AgentHouse
+from tests.fake_model import FakeModel
 from tests.hermes_plugins import Diaries
 from tests.runtime import CLI, ME, TELEGRAM, House, opened, until
 
@@ -180,6 +182,16 @@ async def test_turns_are_counted_for_the_plugin(diaries: Diaries) -> None:
         await found.on_turn_start("hello", ref=ref("s2"))
     printed = (diaries.folder / "plugin-ann.log").read_text()
     assert (printed.count("turn 1 begins"), printed.count("turn 2 begins")) == (2, 1)
+
+
+async def test_an_agents_turn_reaches_the_plugins_notice_hooks(tmp_path: Path, diaries: Diaries) -> None:
+    provider = HermesBridge("diary")
+    settings = {provider.name: diaries.settings | {"owner": ME}}
+    async with AgentHouse(tmp_path, FakeModel(["well met"]), provider, settings=settings) as house:
+        ended = await house.ask("hello")
+        log = diaries.folder / f"plugin-{ME}.log"
+        expected = ("turn 1 begins", f"prefetch 'hello' in {ended.committed.ref.session_id}")
+        await until(lambda: log.exists() and all(line in log.read_text() for line in expected))
 
 
 # People ---------------------------------------------------------------------------------------------------------------
