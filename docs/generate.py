@@ -16,7 +16,7 @@ from msgspec import NODEFAULT, json
 
 from everthread.cli.main import everthread
 from everthread.commands.registry import COMMANDS
-from everthread.config import schema
+from everthread.config import declaration, schema
 from everthread.config.declaration import Declaration, declarations
 from everthread.config.schema import BASE_URLS, built_in_providers
 
@@ -173,7 +173,11 @@ def _settings_table(mark: re.Match[str]) -> str:
             rows.append(f"| `{name}` | `{provider.kind}` | {' | '.join(f'`{v}`' if v else '' for v in values)} |")
     else:
         rows = ["| key | type | default | allowed | meaning |", "|---|---|---|---|---|"]
-        rows += [_setting(each) for each in declarations(getattr(schema, mark[2])) if each.setting.help]
+        rows += [
+            _setting(each)
+            for each in declarations(getattr(schema, mark[2], None) or getattr(declaration, mark[2]))
+            if each.setting.help
+        ]
     return f"{mark[1]}\n{re.sub('  +', ' ', chr(10).join(rows))}\n{mark[3]}"
 
 

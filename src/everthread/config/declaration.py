@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeGuard, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin
 
-from msgspec import NODEFAULT, Struct
+from msgspec import NODEFAULT, Struct, field
 
 from everthread.config import checks
-from everthread.config.checks import Check, check_name, check_text
+from everthread.config.checks import Check, check_chat_type, check_name, check_text, check_zone
 
 
 class Setting(Struct, frozen=True):
@@ -57,7 +58,44 @@ class Declaration(Struct, frozen=True):
         return self.setting.table or get_args(self.type)[0 if get_origin(self.type) is tuple else -1]
 
 
-_NAMES = {**vars(checks), "Setting": Setting}
+# --- Tables that are read into a type of `domain` --------------------------------------------------------------------
+
+ResetMode = Literal["none", "idle", "daily", "both"]
+
+
+class PriceTable(Struct, frozen=True):
+    """Prices of one model; read into a `Price`."""
+
+    input: Annotated[float, Setting("US dollars for a million tokens", 0, 100_000)]
+    output: Annotated[float, Setting("the same", 0, 100_000)]
+    cached: Annotated[
+        float | None, Setting("the same, for input that the endpoint had cached", 0, 100_000, default="as `input`")
+    ] = None
+
+
+class ResetPolicyTable(Struct, frozen=True):
+    """When a conversation starts afresh; read into a `ResetPolicy`."""
+
+    mode: Annotated[ResetMode, Setting("rule by which a conversation starts afresh")] = "none"
+    idle_minutes: Annotated[float, Setting("for `idle` and `both`: minutes without a message", 1, 525_600)] = 1440.0
+    hour: Annotated[int, Setting("for `daily` and `both`: hour of the day", 0, 23)] = 4
+    zone: Annotated[
+        str, Setting("for `daily` and `both`: time zone of that hour", check=check_zone, allowed="an IANA name")
+    ] = "UTC"
+
+
+class ResetTable(ResetPolicyTable, frozen=True):
+    """The table `[reset]`: the default rule, and rules that replace it."""
+
+    platforms: Annotated[Mapping[str, ResetPolicyTable], Setting()] = field(default_factory=dict[str, ResetPolicyTable])
+    chat_types: Annotated[Mapping[str, ResetPolicyTable], Setting(names=check_chat_type)] = field(
+        default_factory=dict[str, ResetPolicyTable]
+    )
+
+
+# --- Evaluation -------------------------------------------------------------------------------------------------------
+
+_NAMES = {**vars(checks), "PriceTable": PriceTable, "ResetTable": ResetTable, "Setting": Setting}
 """Names that annotations use, and that `schema` imports for type checkers only."""
 
 

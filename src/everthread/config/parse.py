@@ -11,7 +11,16 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from everthread.config.checks import check_text, check_url
-from everthread.config.declaration import Declaration, declaration, declarations, is_table, keys_of
+from everthread.config.declaration import (
+    Declaration,
+    PriceTable,
+    ResetPolicyTable,
+    ResetTable,
+    declaration,
+    declarations,
+    is_table,
+    keys_of,
+)
 from everthread.config.provider_settings import check_provider_names, provider_table_names, read_provider_tables
 from everthread.config.schema import (
     BASE_URLS,
@@ -19,10 +28,7 @@ from everthread.config.schema import (
     McpServer,
     Memory,
     PlatformAccount,
-    PriceTable,
     Provider,
-    ResetPolicyTable,
-    ResetTable,
     Settings,
     built_in_providers,
 )

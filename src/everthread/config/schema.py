@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from everthread.config.checks import (
         check_account,
         check_argument,
-        check_chat_type,
         check_command,
         check_header,
         check_host,
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
         check_webhook_url,
         check_zone,
     )
-    from everthread.config.declaration import Setting
+    from everthread.config.declaration import PriceTable, ResetTable, Setting
 
 ProviderKind = Literal["openai_compat", "anthropic", "local"]
 Background = Literal["auto", "dark", "light"]
@@ -48,7 +47,6 @@ BusyMode = Literal["queue", "interrupt", "steer"]
 Sharing = Literal["per_user", "shared"]
 Trigger = Literal["mention", "all"]
 Approvers = Literal["admins", "everybody", "nobody"]
-ResetMode = Literal["none", "idle", "daily", "both"]
 
 ENV_SETTINGS = ("owner", "profile", "model", "auxiliary_model")
 """Settings that a variable EVERTHREAD_<NAME> and an option --<name> override."""
@@ -357,36 +355,6 @@ class Gateway(Struct, frozen=True):
     http: Annotated[Http, Setting("see `[gateway.http]`")] = Http()
     webhooks: Annotated[Mapping[str, Webhook], Setting("see `[gateway.webhooks.NAME]`", names=check_platform)] = field(
         default_factory=dict[str, Webhook]
-    )
-
-
-class PriceTable(Struct, frozen=True):
-    """Prices of one model; read into a `Price`."""
-
-    input: Annotated[float, Setting("US dollars for a million tokens", 0, 100_000)]
-    output: Annotated[float, Setting("the same", 0, 100_000)]
-    cached: Annotated[
-        float | None, Setting("the same, for input that the endpoint had cached", 0, 100_000, default="as `input`")
-    ] = None
-
-
-class ResetPolicyTable(Struct, frozen=True):
-    """When a conversation starts afresh; read into a `ResetPolicy`."""
-
-    mode: Annotated[ResetMode, Setting("rule by which a conversation starts afresh")] = "none"
-    idle_minutes: Annotated[float, Setting("for `idle` and `both`: minutes without a message", 1, MINUTES_MAX)] = 1440.0
-    hour: Annotated[int, Setting("for `daily` and `both`: hour of the day", 0, 23)] = 4
-    zone: Annotated[
-        str, Setting("for `daily` and `both`: time zone of that hour", check=check_zone, allowed="an IANA name")
-    ] = "UTC"
-
-
-class ResetTable(ResetPolicyTable, frozen=True):
-    """The table `[reset]`: the default rule, and rules that replace it."""
-
-    platforms: Annotated[Mapping[str, ResetPolicyTable], Setting()] = field(default_factory=dict[str, ResetPolicyTable])
-    chat_types: Annotated[Mapping[str, ResetPolicyTable], Setting(names=check_chat_type)] = field(
-        default_factory=dict[str, ResetPolicyTable]
     )
 
 

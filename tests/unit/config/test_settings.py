@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everthread.config import dotenv
-from everthread.config.declaration import declarations
+from everthread.config.declaration import PriceTable, ResetPolicyTable, declarations
 from everthread.config.environment import debugging
 from everthread.config.line_numbers import line_in_json, line_in_toml
 from everthread.config.parse import read_config
-from everthread.config.schema import Gateway, Http, PlatformAccount, PriceTable, ResetPolicyTable, Webhook
+from everthread.config.schema import Gateway, Http, PlatformAccount, Webhook
 from everthread.config.settings import (
     Compression,
     Delegation,
