@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 from everthread.adapters.lanes.local import LocalLanes
 from everthread.adapters.sqlite.connection import connect
 from everthread.adapters.sqlite.store import SqliteStore
-from everthread.bootstrap.runtime import ulids
+from everthread.bootstrap.clock import ulids
 from everthread.domain.boundary import Boundary, Branch, Compress, New, Reset, Resume, Rewind
 from everthread.domain.errors import Busy, Fenced, StoreBusy
 from everthread.domain.events import Delivery

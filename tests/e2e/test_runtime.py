@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from everthread.bootstrap.runtime import SHUTDOWN_S_MAX, Runtime, ulids
+from everthread.bootstrap.clock import ulids
+from everthread.bootstrap.runtime import SHUTDOWN_S_MAX, Runtime
 from everthread.config.settings import Settings
 from everthread.domain.boundary import New
 from everthread.domain.errors import Unavailable

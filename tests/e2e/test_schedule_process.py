@@ -16,7 +16,7 @@ from tests.faults.scene import Scene
 from tests.faults.worker import FastClock
 
 from everthread.adapters.sqlite.store import SqliteStore
-from everthread.bootstrap.runtime import ulids
+from everthread.bootstrap.clock import ulids
 from everthread.domain.recurrence import Missed, occurrences
 from everthread.domain.schedule import Schedule, Target, TargetKind
 from everthread.lifecycle.schedules import Scheduling, Wish

@@ -1,4 +1,4 @@
-"""The composition root: the only place that names adapters, and that knows the real clock and real randomness."""
+"""Composition root: wire store, lifecycle, memory, agent and gateway together on one home."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ import asyncio
 import logging
 import os
 import random
-import secrets
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from everthread.adapters.lanes.local import LocalLanes
 from everthread.adapters.memory.builtin import BUILTIN, BuiltinMemory
-from everthread.adapters.sqlite.maintenance import alone, examine, forgotten, inspect, renumber
 from everthread.adapters.sqlite.store import SqliteStore
+from everthread.bootstrap.clock import SystemClock, loop_time, ulids
+from everthread.bootstrap.inspection import Inspection
 from everthread.bootstrap.process_locks import ProcessLocks
 from everthread.config.settings import Settings
 from everthread.domain.errors import EverthreadError, StoreError
@@ -35,17 +32,14 @@ from everthread.ports.context import ContextEngine
 from everthread.ports.memory import MemoryProvider
 from everthread.ports.platform import Platform
 from everthread.ports.tools import Tool
-from everthread.store.unit_of_work import Contents, Examined, Store, UnitOfWork
+from everthread.store.unit_of_work import Store, UnitOfWork
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from everthread.agent.model_call import ModelChoice
     from everthread.agent.skills.folders import SkillFolders
     from everthread.agent.turn import Agent
     from everthread.bootstrap.agent import AgentParts
     from everthread.bootstrap.memory_providers import Made
-    from everthread.config.provider_settings import Field
     from everthread.gateway.scheduler import Scheduler
     from everthread.gateway.server import Gateway
     from everthread.lifecycle.schedules import Scheduling
@@ -59,40 +53,8 @@ STOP_S_MAX = 5.0
 SHUTDOWN_S_MAX = 2.0
 _LOOK_S = 0.02
 
-_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
-
-class SystemClock:
-    def now(self) -> float:
-        return time.time()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-
-def _loop_time() -> float:
-    """For bounds on how long something takes: the clock on the wall may be put forward or back meanwhile."""
-    return asyncio.get_running_loop().time()
-
-
-def ulids(now: Callable[[], float], random_bits: Callable[[int], int] = secrets.randbits) -> Callable[[], str]:
-    """A maker of ids: 26 characters that sort by the time they were made.
-
-    Each is greater than the one before, from whichever thread it is asked for and wherever the clock goes.
-    """
-    lock = threading.Lock()
-    last = 0
-
-    def new_id() -> str:
-        nonlocal last
-        with lock:
-            last = value = max(last + 1, int(now() * 1000) << 80 | random_bits(80))
-        return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
-
-    return new_id
-
-
-class Runtime:
+class Runtime(Inspection):
     """The core, wired up on one home. Entering it opens the store; leaving it stops whatever was started.
 
     Nothing is served before `start`: a command that only looks at the store changes nothing and holds no lease.
@@ -245,7 +207,7 @@ class Runtime:
         agent, choices = self._workshop.scheduled, self._workshop.models.choices
         access = Access(self.store, settings.gateway, settings.platforms, settings.owner)
         return Scheduler(
-            *(self.store, self.clock, self.lifecycle, scheduling, agent, choices, settings, put), access.is_excluded
+            self.store, self.clock, self.lifecycle, scheduling, agent, choices, settings, put, access.is_excluded
         )
 
     def web(self, gateway: Gateway) -> Web:
@@ -273,74 +235,6 @@ class Runtime:
             log.warning("the files of notes: %s", error)
             return f"the files of notes were left as they are: {error}"
         return ""
-
-    async def reach(self, model: str = "") -> str:
-        """Ask that model, or the configured one, something tiny; its name. Raises `ModelError`. Needs no store."""
-        from everthread.bootstrap.probes import reach
-
-        return await reach(self.settings, model)
-
-    def known_memories(self) -> dict[str, str]:
-        """The memory providers that can be chosen besides the built-in one, and what each is. Needs no store."""
-        from everthread.bootstrap.memory_providers import known
-
-        return known()
-
-    def memory_fields(self, name: str) -> Sequence[Field]:
-        """What can be set of a memory provider. Needs no store."""
-        from everthread.bootstrap.memory_providers import fields_of
-
-        return fields_of(name)
-
-    async def try_memory(self, name: str) -> str:
-        """Start a memory provider and let it go again; what it says of itself. Raises what is wrong. Needs no store."""
-        from everthread.bootstrap.probes import try_memory
-
-        return await try_memory(self.settings, name)
-
-    async def hermes_plugins(self) -> dict[str, Any]:
-        """The memory plugins of the environment with Hermes Agent. Raises what is wrong with it. Needs no store."""
-        from everthread.bootstrap.hermes_plugins import plugins
-
-        return await plugins(self.settings)
-
-    async def try_hermes(self, name: str) -> list[dict[str, Any]]:
-        """What a plugin of Hermes Agent's can do, step by step. Raises `BadConfig`. Needs no store."""
-        from everthread.bootstrap.hermes_plugins import tried
-
-        return await tried(self.settings, name)
-
-    async def reach_platform(self, name: str) -> str:
-        """What one is called on that platform. Raises `BadConfig` or `PlatformError`. Needs no store."""
-        from everthread.bootstrap.probes import reach_platform
-
-        return await reach_platform(self.settings, self.clock, name)
-
-    async def try_mcp(self, *, offline: bool = False) -> dict[str, str]:
-        """Start the MCP servers and end them again; what is wrong with each. `offline` leaves out those elsewhere."""
-        from everthread.bootstrap.probes import try_mcp
-
-        return await try_mcp(self.settings, self.clock, offline=offline)
-
-    async def examine_store(self, bound_s: float) -> Examined:
-        """Look the file over without opening it as ours. Needs no store."""
-        return await asyncio.to_thread(examine, self.settings.db_path, bound_s)
-
-    def inspect_copy(self, path: Path) -> Contents:
-        """What a copy of a store holds; raises if it is not sound or not for this program. Needs no store."""
-        return inspect(path)
-
-    def forgotten_since(self, copy: Path) -> frozenset[tuple[str, str]]:
-        """What the store here was asked to forget, kind and id, and a copy was not. Needs no store."""
-        return forgotten(self.settings.db_path) - forgotten(copy)
-
-    def renumber_copy(self, path: Path) -> None:
-        """Make a copy of a store ready to be gone on with: providers know keys that it does not. Needs no store."""
-        renumber(path, self.clock.now())
-
-    def alone(self) -> AbstractContextManager[None]:
-        """Nobody else has the store open; raises `StoreBusy` if somebody has. Needs no store."""
-        return alone(self.settings.db_path)
 
     def choices(self, model: str = "") -> Sequence[ModelChoice]:
         """The model that is named, or else the configured one, and behind it those that stand in for it."""
@@ -370,9 +264,9 @@ class Runtime:
 
         The rest is left to whichever process comes next. What is due only after the bound is not waited for.
         """
-        due, deadline = self.clock.now() + bound_s, _loop_time() + bound_s
+        due, deadline = self.clock.now() + bound_s, loop_time() + bound_s
         while await self.store.read(lambda uow: self._is_waiting(uow, due)):
-            if self._serving is None or self._serving.done() or _loop_time() >= deadline:
+            if self._serving is None or self._serving.done() or loop_time() >= deadline:
                 return False
             await self.clock.sleep(_LOOK_S)
         return True
@@ -390,13 +284,13 @@ class Runtime:
             return
         self._stopped = True
         try:
-            deadline = _loop_time() + drain_s
+            deadline = loop_time() + drain_s
             await self._finish_turns(deadline)
             if self._workshop is not None:
                 await self._close_workshop(self._workshop, shutdown_s)
             await self._suspend(close_memory)
             if self._serving is not None:
-                await self.drain(max(deadline - _loop_time(), 0.0))
+                await self.drain(max(deadline - loop_time(), 0.0))
         except StoreError as error:
             log.warning("stopped without draining: %s", error)
         finally:
@@ -413,7 +307,7 @@ class Runtime:
 
     async def _finish_turns(self, deadline: float) -> None:
         """Turns that this process has begun may end; one that does not is gone on with by the next process."""
-        while _loop_time() < deadline and await self.store.read_inline(lambda uow: uow.slots.held_by(self.holder)):
+        while loop_time() < deadline and await self.store.read_inline(lambda uow: uow.slots.held_by(self.holder)):
             await self.clock.sleep(_LOOK_S)
 
     async def _suspend(self, close_memory: bool) -> None:

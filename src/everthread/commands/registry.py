@@ -176,7 +176,12 @@ COMMANDS = (
     ),
     Command("sessions", (), "/sessions", "List your latest conversations.", False, moving.sessions, private=True),
     Command(
-        *("search", (), "/search WORDS", "Find what was said, in any conversation.", True, searching.search),
+        "search",
+        (),
+        "/search WORDS",
+        "Find what was said, in any conversation.",
+        True,
+        searching.search,
         private=True,
     ),
     Command("export", (), "/export [file]", "Write this conversation down as Markdown.", False, exporting.export),

@@ -148,7 +148,14 @@ class InboundHandler:
             return
         row, is_new = await self._lifecycle.accept(
             Inbound(
-                *(key, owner, text, update.account, update.update_id, is_command, update.user, attachments.to_fetch),
+                key,
+                owner,
+                text,
+                update.account,
+                update.update_id,
+                is_command,
+                update.user,
+                attachments.to_fetch,
                 message_id=update.message_id,
             )
         )

@@ -94,7 +94,12 @@ class Scheduling:
             wish.zone,
             anchor,
             wish.prompt,
-            *(wish.target, wish.model, wish.tools, wish.missed, wish.continues, wish.spend),
+            wish.target,
+            wish.model,
+            wish.tools,
+            wish.missed,
+            wish.continues,
+            wish.spend,
         )
         first = schedule.plan.after(anchor)
         if first is None:

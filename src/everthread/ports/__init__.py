@@ -12,7 +12,7 @@
 | `clock` | time |
 """
 
-from everthread.ports.clock import Clock, Embedder
+from everthread.ports.clock import Clock
 from everthread.ports.context import ContextEngine
 from everthread.ports.lanes import Drain, Lanes
 from everthread.ports.memory import Capability, MemoryProvider, RecallItem, Scorecard
@@ -25,7 +25,6 @@ __all__ = [
     "Clock",
     "ContextEngine",
     "Drain",
-    "Embedder",
     "Lanes",
     "MemoryProvider",
     "ModelClient",

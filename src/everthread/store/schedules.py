@@ -147,13 +147,21 @@ def _schedule(row: tuple[Any, ...]) -> Schedule:
     schedule_id, owner, name, recurrence, zone, anchor, prompt, target, model, tools, missed, continues, *rest = row
     spend, state, next_at = rest
     return Schedule(
-        *(schedule_id, owner, name, recurrence, zone, anchor, prompt),
+        schedule_id,
+        owner,
+        name,
+        recurrence,
+        zone,
+        anchor,
+        prompt,
         msgspec.json.decode(target, type=Target),
         model,
         msgspec.json.decode(tools, type=tuple[str, ...]) if tools is not None else None,
         Missed(missed),
         bool(continues),
-        *(spend, ScheduleState(state), next_at),
+        spend,
+        ScheduleState(state),
+        next_at,
     )
 
 

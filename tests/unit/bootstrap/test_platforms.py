@@ -11,7 +11,7 @@ import pytest
 from tests.fake_platform import FakePlatform
 
 from everthread.bootstrap import platforms
-from everthread.bootstrap.runtime import SystemClock
+from everthread.bootstrap.clock import SystemClock
 from everthread.config.settings import Gateway, PlatformAccount, Settings, Variables
 from everthread.domain.errors import BadConfig
 

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any, cast
 
-from everthread.bootstrap.runtime import SystemClock
+from everthread.bootstrap.clock import SystemClock
 from everthread.domain.errors import PlatformRefused
 from everthread.domain.media import Media
 from everthread.gateway.attachments import BYTES_MAX, IN_MEMORY_BYTES_MAX, AttachmentFetcher, ByteBudget

@@ -11,7 +11,7 @@ import pytest
 from tests.runtime import CLI, House
 
 from everthread.agent.tools.schedule import ScheduleTool
-from everthread.bootstrap.runtime import ulids
+from everthread.bootstrap.clock import ulids
 from everthread.config.environment import local_zone
 from everthread.config.settings import Schedule, Settings, load
 from everthread.domain.errors import BadConfig, BadSchedule, ToolFailed

@@ -15,9 +15,21 @@ from everthread.testing.contracts.store.fixtures import OnAStore, OpenStore, Tal
 
 DAILY = Schedule("s1", "ann", "daily", "@daily", "UTC", 5.0, "Sum up", next_at=100.0)
 WHOLE = Schedule(
-    *("s2", "bea", "daily", "every 2h", "Europe/Berlin", 7.0, "Look"),
-    *(Target(TargetKind.WEBHOOK, "https://h/x", "SECRET"), "stub/one", ("a", "b"), Missed.ALL, True, 0.5),
-    *(ScheduleState.PAUSED, None),
+    "s2",
+    "bea",
+    "daily",
+    "every 2h",
+    "Europe/Berlin",
+    7.0,
+    "Look",
+    Target(TargetKind.WEBHOOK, "https://h/x", "SECRET"),
+    "stub/one",
+    ("a", "b"),
+    Missed.ALL,
+    True,
+    0.5,
+    ScheduleState.PAUSED,
+    None,
 )
 TIME = Occurrence("s1", 100.0, "ann")
 
