@@ -77,11 +77,11 @@ def record(home: Path) -> str:
     with model_endpoint(script=script) as server:
         (home / "config.toml").write_text(CONFIG.format(url=server.base_url))
         with Seen([sys.executable, "-m", "everthread", "--home", str(home)], env, columns=COLUMNS, rows=ROWS) as seen:
-            seen.expect("new conversation · ")
+            seen.expect("new session · ")
             seen.type(FIRST + ENTER)
             seen.expect("Bruno · demo")
             seen.type("/new" + ENTER)
-            seen.expect("new conversation · |untitled · ")
+            seen.expect("new session · |untitled · ")
             seen.type(SECOND + ENTER)
             seen.expect("A quiet New Year's Eve · .* memory ok")
             seen.settle()

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from everthread.agent.skills.folders import SkillFolders
-from everthread.commands.registry import CommandContext, CommandResult, ParsedCommand, carry_out, parse
+from everthread.commands.registry import CommandContext, CommandResult, ParsedCommand, parse, run_command
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, SessionKey
 from everthread.lifecycle import NoteChange
 from everthread.memory.note_files import Notebook
@@ -37,7 +37,7 @@ class Office(AgentHouse):
         """What a command answers at a desk that has this and `more`."""
         found = parse(text)
         assert isinstance(found, ParsedCommand), text
-        said = await carry_out(replace(self.desk(key, owner=owner), **more), found)
+        said = await run_command(replace(self.desk(key, owner=owner), **more), found)
         assert "Traceback" not in said.text
         return said
 

@@ -59,7 +59,7 @@ async def test_a_stranger_who_is_let_in_is_told_and_answered(tmp_path: Path, mon
         assert len(there.platform.texts()) == 1, "nothing more is said for an hour"
         there.platform.say(f"/pair {code}", user="root", chat="1")
         await until(lambda: there.platform.texts() and there.platform.texts()[-1] == LET_IN)
-        assert there.platform.texts("1") == ["fake:42 (42) may write to me now, and is told so."]
+        assert there.platform.texts("1") == ["fake:42 (42) has access now and was notified."]
         there.platform.say("hello!")
         await until(lambda: there.platform.texts()[-1] == "Hello Anna.")
         assert (await there.session()).owner == "fake:42"
@@ -209,7 +209,7 @@ async def test_help_lists_what_somebody_may_use(tmp_path: Path) -> None:
         there.platform.say("/export", user="bert", chat="7")
         there.platform.say("/quit", user="bert", chat="7")
         await until(lambda: len(there.platform.texts("7")) == 4)
-        assert "not for you here" in there.platform.texts("7")[1]
+        assert "You may not use /model here" in there.platform.texts("7")[1]
         assert there.platform.texts("7")[2] == FOR_ADMINS
         assert "nothing to leave" in there.platform.texts("7")[3]
 

@@ -230,7 +230,7 @@ async def test_others_are_served_while_somebody_is_asked(tmp_path: Path) -> None
             platform.say("hello", chat=f"c{number}")
         await until(lambda: all(platform.texts(f"c{number}") == ["Fine."] for number in range(5)))
         platform.say("/status")
-        await until(lambda: any(text.startswith("Conversation:") for text in platform.texts()))
+        await until(lambda: any(text.startswith("Session:") for text in platform.texts()))
         platform.press("Deny")
         await until(lambda: any("not approved" in text for text in platform.texts()))
         assert not wipe.wiped
@@ -373,6 +373,6 @@ async def test_over_http_nobody_can_be_asked_and_that_is_said(tmp_path: Path) ->
         assert answer.status == 200
         assert "nobody can be asked here" in answer.text
         assert "tools.allow" in answer.text
-        assert "Nothing is asked here" in (await there.say("/approve", X_Session_Key="mine")).text
+        assert "No tool call waits for approval here" in (await there.say("/approve", X_Session_Key="mine")).text
         assert not wipe.wiped
         assert not there.platform.sent

@@ -177,7 +177,7 @@ def run(home: Home, capsys: pytest.CaptureFixture[str]) -> Run:
 
 def test_a_conversation_is_welcomed_streamed_and_left_with_a_way_back(home: Home) -> None:
     with home.terminal() as terminal:
-        terminal.expect(r"Everthread with fake/one: a new conversation\.\n/help lists the commands, Ctrl-D leaves\.\n")
+        terminal.expect(r"Everthread with fake/one: a new session\.\n/help lists the commands, Ctrl-D leaves\.\n")
         terminal.expect("> ")
         terminal.type("hello\n")
         terminal.expect(r"echo hello \(0 before, 5 characters\)\n> ")
@@ -188,7 +188,7 @@ def test_a_conversation_is_welcomed_streamed_and_left_with_a_way_back(home: Home
         assert terminal.ended() == 0
     assert [turn.user_text for turn in home.turns(session)] == ["hello", "again"]
     with home.terminal("-r", session) as terminal:
-        terminal.expect(f"back in {session}")
+        terminal.expect(f"resumed {session}")
         terminal.type("and again\n")
         terminal.expect(r"\(4 before")
         terminal.type("/quit\n")
@@ -220,7 +220,7 @@ def test_s29_an_interrupt_keeps_the_message_and_the_partial_answer_marked_as_suc
         terminal.type("go on\n")
         terminal.expect(r"\(2 before[^\n]*\n> ")
         terminal.type("/undo 2\n")
-        terminal.expect('Took back 2 turns, from "count" on')
+        terminal.expect('Undid 2 turns, from "count"')
         terminal.type(CTRL_D)
         assert terminal.ended() == 0
     assert home.turns() == []
@@ -231,7 +231,9 @@ def test_s23_a_branch_goes_on_beside_its_parent(home: Home) -> None:
         terminal.type("common\n")
         terminal.expect(r"\(0 before.*\n> ")
         terminal.type("/branch Other way\n")
-        branched = terminal.expect(r'this is "Other way",[^\n]*\nYou left (\w{26})\. To go back: /resume (\w{26})')
+        branched = terminal.expect(
+            r'you are now in "Other way",[^\n]*\nYou left (\w{26})\. To return: /resume (\w{26})'
+        )
         parent, back = branched.groups()
         terminal.type("/status\n")
         (child,) = terminal.expect(r'"Other way" \((\w{26})\)').groups()
@@ -239,11 +241,11 @@ def test_s23_a_branch_goes_on_beside_its_parent(home: Home) -> None:
         terminal.type("child\n")
         terminal.expect(r"echo child \(2 before[^\n]*\n> ")
         terminal.type(f"/resume {parent}\n")
-        terminal.expect(f"Back in {parent}, 1 turn")
+        terminal.expect(f"Resumed {parent}, 1 turn")
         terminal.type("parent\n")
         terminal.expect(r"echo parent \(2 before[^\n]*\n> ")
         terminal.type("/resume other WAY\n")
-        terminal.expect(r'Back in "Other way"[^\n]*, 2 turns')
+        terminal.expect(r'Resumed "Other way"[^\n]*, 2 turns')
         terminal.type("child again\n")
         terminal.expect(r"echo child again \(4 before")
         terminal.type(CTRL_D)
@@ -279,10 +281,10 @@ def test_what_is_typed_while_an_answer_runs_is_queued_and_kept(home: Home) -> No
         terminal.type("/status\n")
         terminal.expect('An answer is being written.\n1 message waiting: "two"')
         terminal.type("/help stop\n")
-        terminal.expect("Stop the answer that is being written")
+        terminal.expect("Stop the current answer")
         terminal.expect("words\n")
         terminal.expect(r"echo two \(2 before")
-        terminal.expect('This is "Queue" now')
+        terminal.expect('The title is now "Queue"')
         terminal.type(CTRL_D)
         assert terminal.ended() == 0
 
@@ -295,7 +297,7 @@ def test_slash_stop_stops_and_the_queue_goes_on(home: Home) -> None:
         terminal.type("two\n")
         terminal.expect("Queued")
         terminal.type("/stop\n")
-        terminal.expect("Stopped; what there is of the answer is kept")
+        terminal.expect("Stopped. The partial answer is kept")
         terminal.expect(r"echo two \(2 before[^\n]*\n> ")
         terminal.type("/stop\n")
         terminal.expect("Nothing is running here")
@@ -310,7 +312,7 @@ def test_steering_is_taken_up_between_two_steps(home: Home) -> None:
         terminal.type("what is the weather\n")
         terminal.expect(r"\* look \{\}")
         terminal.type("/steer in Lisbon, I mean\n")
-        terminal.expect("it is taken up at the next step")
+        terminal.expect("The agent reads it at its next step")
         terminal.expect("Taken up: in Lisbon, I mean")
         terminal.expect(r"echo what is the weather \+ in Lisbon, I mean")
         terminal.type(CTRL_D)
@@ -327,7 +329,7 @@ def test_new_while_an_answer_runs_leaves_it_behind_and_sets_the_queue_aside(home
         terminal.expect("Queued")
         terminal.type("/new\n")
         left = terminal.expect(r"You left (\w{26})\.")[1]
-        terminal.expect("was stopped; what there is of it is kept there")
+        terminal.expect("was stopped. Its partial text is kept there")
         terminal.expect('Set aside without an answer: "two"')
         terminal.expect("> ")
         terminal.type("three\n")
@@ -475,7 +477,7 @@ def test_a_turn_that_fails_is_one_line_and_the_conversation_goes_on(home: Home, 
         [turn] = home.turns()
         assert (turn.user_text, turn.status.value) == ("one", "interrupted")
         terminal.type("/undo\n")
-        terminal.expect('Took back 1 turn, from "one" on')
+        terminal.expect('Undid 1 turn, from "one"')
         terminal.type("two\n")
         terminal.expect(r"echo two \(0 before")
         terminal.type(CTRL_D)
@@ -698,7 +700,7 @@ def test_a_pipe_is_answered_line_by_line_with_no_prompt(home: Home) -> None:
     assert done.returncode == 0
     assert done.stderr == ""
     assert done.stdout == (
-        'echo one (0 before, 3 characters)\nThis is "Piped" now.\necho two (2 before, 3 characters)\n'
+        'echo one (0 before, 3 characters)\nThe title is now "Piped".\necho two (2 before, 3 characters)\n'
     )
 
 
@@ -717,7 +719,7 @@ def test_quit_in_a_pipe_ends_it(home: Home) -> None:
 def test_what_goes_wrong_in_a_pipe_is_told_by_the_exit_code(home: Home) -> None:
     done = home.run(typed="/frobnicate\nhello\n")
     assert done.returncode == 1
-    assert "There is no command /frobnicate" in done.stderr
+    assert "Unknown command /frobnicate" in done.stderr
     assert done.stdout == "echo hello (0 before, 5 characters)\n"
 
 

@@ -51,7 +51,7 @@ async def test_messages_behind_a_new_conversation_are_set_aside_and_named(tmp_pa
         there.platform.say("m3")
         there.platform.say("/new")
         there.platform.say("m4")
-        await until(lambda: any("new conversation" in text for text in there.platform.texts()))
+        await until(lambda: any("new session" in text for text in there.platform.texts()))
         assert any('Set aside without an answer: "m2", "m3"' in text for text in there.platform.texts())
         assert any('The answer to "m1" was stopped' in text for text in there.platform.texts())
         await until(lambda: there.gateway.worker.running == 1)
@@ -71,7 +71,7 @@ async def test_each_of_many_messages_that_are_set_aside_is_named(tmp_path: Path)
         for number in range(1, 13):
             there.platform.say(f"m{number}")
         there.platform.say("/new")
-        await until(lambda: any("new conversation" in text for text in there.platform.texts()))
+        await until(lambda: any("new session" in text for text in there.platform.texts()))
         named = ", ".join(f'"m{number}"' for number in range(1, 13))
         assert any(f"Set aside without an answer: {named}." in text for text in there.platform.texts())
 

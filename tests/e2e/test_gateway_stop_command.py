@@ -171,7 +171,7 @@ async def test_a_handoff_leads_only_to_accounts_that_are_there_and_may_write(tmp
                 (said,) = await there.hear("/handoff nowhere")
                 assert ("go on at other" in said) == is_offered, said
                 (said,) = await there.hear("/handoff other")
-                assert ("goes on at other" in said or "already" in said) == is_offered, said
+                assert ("continues on other" in said or "already" in said) == is_offered, said
                 for guest in guests:
                     await there.runtime.store.write(
                         lambda uow, guest=guest: uow.access.turn_out(guest.platform, guest.user)

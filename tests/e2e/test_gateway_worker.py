@@ -144,7 +144,7 @@ async def test_a_command_that_leaves_comes_after_those_that_were_given_before_it
         left = await there.runtime.store.read(lambda uow: uow.sessions.get(old))
         assert left is not None
         assert left.title == "Trip to Rome"
-        assert ["new conversation" in text for text in there.platform.texts()] == [False, False, True]
+        assert ["new session" in text for text in there.platform.texts()] == [False, False, True]
 
 
 async def test_that_a_conversation_has_ended_is_said_before_the_next_is_answered(tmp_path: Path) -> None:

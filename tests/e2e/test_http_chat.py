@@ -204,7 +204,7 @@ async def test_commands_act_as_on_any_platform(tmp_path: Path) -> None:
         assert new.headers["X-Session-Id"] != first.headers["X-Session-Id"]
         second = await there.say("hi", X_Session_Key="desk")
         assert second.headers["X-Session-Id"] == new.headers["X-Session-Id"]
-        assert "did you mean /new" in (await there.say("/nwe", X_Session_Key="desk")).text
+        assert "Did you mean /new" in (await there.say("/nwe", X_Session_Key="desk")).text
         export = await there.say("/export", X_Session_Key="desk")
         assert "You said hi" in export.text
         assert "queue" in (await there.say("/queue later", X_Session_Key="desk")).text.lower()

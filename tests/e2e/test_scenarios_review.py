@@ -17,8 +17,8 @@ from tests.terminal_screen import CTRL_D, ENTER, Seen
 
 from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
-from everthread.commands.memory import author
-from everthread.commands.note_history import Curator
+from everthread.commands.memory import format_author
+from everthread.commands.note_history import NoteHistory
 from everthread.config.settings import Provider, Settings
 from everthread.domain.model import ChatType, Inbound, NoteTarget, SessionKey, ToolCall
 from everthread.testing.model_server.replies import Say
@@ -96,11 +96,11 @@ async def test_s25_every_ten_turns_wherever_in_the_live_sessions_prefix_and_into
         assert second.startswith(first[: first.index(b"[A review.")])
         assert b"'recall' was not run" in second
 
-        curator = Curator(runtime.lifecycle, runtime.store, runtime.notebook, ME, runtime.skills)
+        curator = NoteHistory(runtime.lifecycle, runtime.store, runtime.notebook, ME, runtime.skills)
         skill, change = await curator.log(5)
         assert (change.words, skill.words) == (NOTE["content"], SKILL["description"])
         for written in (change, skill):
-            assert author(written) == 'a review of turns 1 to 10 of "A voyage"'
+            assert format_author(written) == 'a review of turns 1 to 10 of "A voyage"'
             assert written.source.session_id == session
         shown = await runtime.store.read(lambda uow: uow.turns.view(uow.sessions.get(session)))  # type: ignore[arg-type]
         assert [turn.user_text for turn in shown.turns] == [*said, "message 11 of the voyage"]

@@ -66,9 +66,9 @@ def platform_at(emulator: TelegramEmulator, folder: Path, **account: Any) -> Tel
 async def test_a_conversation_of_two(tmp_path: Path) -> None:
     async with model() as server, town(tmp_path, server) as there:
         assert await there.hear("hello") == ["You said: hello"]
-        assert "Start a new conversation" in "".join(await there.hear("/start"))
+        assert "Start a new session" in "".join(await there.hear("/start"))
         dump = await there.people.dump()
-        assert dump.commands["new"] == "Start a new conversation."
+        assert dump.commands["new"] == "Start a new session."
         assert "quit" not in dump.commands
 
 

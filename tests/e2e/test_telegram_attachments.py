@@ -122,7 +122,7 @@ async def test_what_is_left_before_it_was_fetched_is_kept_nowhere(tmp_path: Path
         await there.people.say(ANN, "the list", file=NOTE)
         await until(lambda: there.emulator.calls["getFile"], "it is being fetched")
         await there.people.say(ANN, "/new")
-        await there.people.until(lambda: len(there.people.texts(ANN)) == 2, "a new conversation")
+        await there.people.until(lambda: len(there.people.texts(ANN)) == 2, "a new session")
         await asyncio.sleep(1.5)
         aside = (await there.turns(first.id))[-1]
         assert aside.messages[0].content.startswith("the list\n[file: list.txt")

@@ -90,7 +90,7 @@ def kept(name: str, screen: str) -> None:
 def test_an_answer_is_drawn_with_its_tools(home: Home, opened: Open, columns: int, rows: int) -> None:
     home.scripted(lines=[{"tool": "look", "arguments": {"where": "Lisbon"}}, ANSWER])
     with opened(columns=columns, rows=rows) as seen:
-        seen.expect("new conversation · ")
+        seen.expect("new session · ")
         seen.type("Plan me a trip" + ENTER)
         seen.expect("日本語もある")
         seen.expect(r"\d+% of 128k context" if columns >= 60 else "fake")
@@ -256,7 +256,7 @@ def test_what_was_entered_is_wrapped_between_words(home: Home, opened: Open) -> 
         assert "> A question that is a bit longer than\n  the line is wide\n" in seen.shown()
         seen.type("/retry" + ENTER)
         # What is said of an answer and the answer do not touch.
-        seen.expect(r"(?s)remembered\.\n\necho A question")
+        seen.expect(r"(?s)memory\.\n\necho A question")
 
 
 def test_a_megabyte_is_pasted_at_once(home: Home, opened: Open) -> None:
@@ -469,7 +469,7 @@ def _three_conversations(seen: Seen) -> None:
     seen.expect(PROMPT)
     for title in ("Lisbon", "Garden", "Taxes"):
         seen.type(f"/new {title}" + ENTER)
-        seen.expect(f'A new conversation: "{title}"')
+        seen.expect(f'Started a new session: "{title}"')
         seen.type(f"about {title}" + ENTER)
         seen.expect(f"echo about {title}")
 
@@ -518,7 +518,7 @@ def test_s22_resume_alone_offers_a_list_to_choose_from(home: Home, opened: Open)
         seen.type("/resume" + ENTER)
         kept("resume-picker", seen.expect("Enter takes"))
         seen.type(DOWN + ENTER)
-        seen.expect('Back in "Lisbon"')
+        seen.expect('Resumed "Lisbon"')
         seen.expect("> about Lisbon")
         seen.expect("Lisbon · fake/one")
         seen.type("again" + ENTER)

@@ -94,7 +94,7 @@ def test_the_tutorial_is_as_it_says(tmp_path: Path) -> None:
         reader = Reader(tmp_path, server.base_url)
         seen_so_far = ""
         with reader.opens() as seen:
-            seen.expect("new conversation · ")
+            seen.expect("new session · ")
             seen.type(FACT + ENTER)
             seen.expect(r"My dog is called Bruno · .*context")
             seen_so_far += seen.settle()

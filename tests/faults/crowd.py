@@ -20,7 +20,7 @@ from tests.faults.scene import PlatformKind, Scene, answer_to
 STEPS = 8
 COMMANDS = ("/new", "/new", "/resume 1", "/resume 2")
 SET_ASIDE = "Set aside without an answer: "
-STOPPED = re.compile(r"^The answer to (.*) was stopped; what there is of it is kept there\.$", re.MULTILINE)
+STOPPED = re.compile(r"^The answer to (.*) was stopped\. Its partial text is kept there\.$", re.MULTILINE)
 WHERE = """
 SELECT messages.content, turns.session_id, turns.status FROM messages
 JOIN turns ON turns.id = messages.id / 4096 JOIN sessions ON sessions.id = turns.session_id
@@ -79,7 +79,7 @@ def _look_at_one(
     """What is wrong with one chat."""
     problems: list[str] = []
     commands = _to_commands([one for one in seen if one.what == "sent"])
-    went = [text.startswith(("A new conversation", "Back in")) for text in commands]
+    went = [text.startswith(("Started a new session", "Resumed")) for text in commands]
     said = [one.text for one in seen if one.what == "said"]
     if len(commands) != sum(text.startswith("/") for text in said):
         problems.append(f"{len(commands)} answers to commands")

@@ -92,9 +92,9 @@ def _telegram(settings: Settings, name: str, account: PlatformAccount, token: st
     if not TOKEN.fullmatch(token):
         variable = account.token_env or _TOKENS["telegram"]
         raise BadConfig(f"{variable} is no token of a bot; @BotFather gives one like 123456789:AA... to you")
-    from everthread.commands.registry import COMMANDS, withheld
+    from everthread.commands.registry import COMMANDS, hidden_commands
 
-    hidden = withheld(settings.gateway.admin_commands, admin=False)
+    hidden = hidden_commands(settings.gateway.admin_commands, admin=False)
     return TelegramPlatform(
         name,
         account,

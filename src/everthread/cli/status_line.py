@@ -26,7 +26,7 @@ class Status(Struct, frozen=True):
 def status_line(status: Status, columns: int) -> str:
     """As much of it as fits, the most telling part first; what does not fit is left out whole."""
     parts = [
-        shortened(status.title or "new conversation", min(_TITLE_CHARS_MAX, max(columns // 3, 10))),
+        shortened(status.title or "new session", min(_TITLE_CHARS_MAX, max(columns // 3, 10))),
         _short_model(status.model) if columns < 80 else status.model,
         f"{status.waiting} queued" if status.waiting else "",
         _context(status),

@@ -1,29 +1,26 @@
-"""`/approve` and `/deny`: answering whether a tool may do what could do harm.
-
-`/pair`: letting in whoever was shown a code.
-"""
+"""`/approve`, `/deny`: decide on a tool call. `/pair`: give a user access by pairing code."""
 
 from __future__ import annotations
 
-from everthread.commands.context import CommandContext, CommandResult, refused
+from everthread.commands.context import CommandContext, CommandResult, fail
 from everthread.domain.text_format import one_line
 
-_HERE = "Nothing is asked here. At a terminal a question is answered with y or n, where it is asked."
+_IN_TERMINAL = "No tool call waits for approval here. In a terminal, answer the question with y or n."
 
 
-async def approve(desk: CommandContext, code: str) -> CommandResult:
-    return desk.decide(code, True) if desk.decide is not None else refused(_HERE)
+async def approve(context: CommandContext, code: str) -> CommandResult:
+    return context.decide(code, True) if context.decide is not None else fail(_IN_TERMINAL)
 
 
-async def deny(desk: CommandContext, code: str) -> CommandResult:
-    return desk.decide(code, False) if desk.decide is not None else refused(_HERE)
+async def deny(context: CommandContext, code: str) -> CommandResult:
+    return context.decide(code, False) if context.decide is not None else fail(_IN_TERMINAL)
 
 
-async def pair(desk: CommandContext, code: str) -> CommandResult:
-    if desk.pair is None:
-        return refused("Nobody is let in from here; use `everthread pairing approve CODE` at the machine that runs me.")
+async def pair(context: CommandContext, code: str) -> CommandResult:
+    if context.pair is None:
+        return fail("You can't pair users from here. Run `everthread pairing approve CODE` on the machine I run on.")
     if not code:
-        return refused("Usage: /pair CODE, with the code that was shown to whoever wants in.")
-    guest = await desk.pair(code)
+        return fail("Usage: /pair CODE, with the code that the new user was shown.")
+    guest = await context.pair(code)
     name = f" ({one_line(guest.name)})" if guest.name else ""
-    return CommandResult(f"{guest.account}{name} may write to me now, and is told so.", posts=True)
+    return CommandResult(f"{guest.account}{name} has access now and was notified.", wrote_outbox=True)

@@ -1,4 +1,4 @@
-"""What a command that is being typed may go on with. Asked for with every key, so it looks at little."""
+"""Completion of slash commands and their arguments. Runs on every key press, so it reads little."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from everthread.commands import memory as notes
+from everthread.commands import memory
 from everthread.commands.context import CommandContext
 from everthread.commands.registry import COMMANDS
 from everthread.domain import titles
@@ -18,7 +18,7 @@ from everthread.lifecycle.session_lookup import PREFIX_CHARS_MIN, is_to_go_to
 from everthread.store.unit_of_work import UnitOfWork
 
 CANDIDATES_MAX = 20
-_LOOKED_AT_MAX = 60
+_SCANNED_MAX = 60
 _TYPED_CHARS_MAX = 200
 _NOTE_CHARS_MAX = 60
 _SUBCOMMAND = re.compile(r"[\[|] ?([a-z]+)")
@@ -26,14 +26,14 @@ _SUBCOMMAND = re.compile(r"[\[|] ?([a-z]+)")
 
 class Candidate(Struct, frozen=True):
     text: str
-    """What is put in."""
+    """The text to insert."""
     start: int
-    """How many characters before the end of what was typed it takes the place of."""
+    """Characters before the cursor that it replaces."""
     note: str = ""
 
 
-async def candidates(desk: CommandContext, text: str) -> Sequence[Candidate]:
-    """What could stand at the end of the text, the likeliest first; nothing if it is no command. Raises nothing."""
+async def candidates(context: CommandContext, text: str) -> Sequence[Candidate]:
+    """Complete a command or its argument, most likely first. Never raises."""
     if not text.startswith("/") or len(text) > _TYPED_CHARS_MAX or "\n" in text:
         return ()
     word, space, argument = text.partition(" ")
@@ -43,9 +43,9 @@ async def candidates(desk: CommandContext, text: str) -> Sequence[Candidate]:
     if complete is None:
         return ()
     try:
-        return (await complete(desk, argument.lstrip()))[:CANDIDATES_MAX]
+        return (await complete(context, argument.lstrip()))[:CANDIDATES_MAX]
     except EverthreadError:
-        # Whoever types on will be told when the command is carried out.
+        # The command itself will report the error.
         return ()
 
 
@@ -55,26 +55,26 @@ def _commands(word: str) -> list[Candidate]:
     return [
         Candidate(slash + name, len(word), command.help)
         for command in COMMANDS
-        for name in (command.name, *command.aliases)
+        for name in command.names
         if name.startswith(typed)
     ]
 
 
-async def _help(desk: CommandContext, typed: str) -> list[Candidate]:
+async def _help(context: CommandContext, typed: str) -> list[Candidate]:
     return _commands(typed)
 
 
-async def _memory(desk: CommandContext, typed: str) -> list[Candidate]:
-    return _beginning(typed, _SUBCOMMAND.findall(notes.USAGE))
+async def _memory(context: CommandContext, typed: str) -> list[Candidate]:
+    return _with_prefix(typed, _SUBCOMMAND.findall(memory.ARGUMENTS))
 
 
-async def _model(desk: CommandContext, typed: str) -> list[Candidate]:
-    within = [name for name in desk.known_models if typed.lower() in name.lower()]
-    return _beginning(typed, within) or [Candidate(name, len(typed)) for name in within]
+async def _model(context: CommandContext, typed: str) -> list[Candidate]:
+    matching = [name for name in context.known_models if typed.lower() in name.lower()]
+    return _with_prefix(typed, matching) or [Candidate(name, len(typed)) for name in matching]
 
 
-async def _resume(desk: CommandContext, typed: str) -> list[Candidate]:
-    named, by_id = await desk.store.read(lambda uow: _sessions(uow, desk.owner, typed))
+async def _resume(context: CommandContext, typed: str) -> list[Candidate]:
+    named, by_id = await context.store.read(lambda uow: _sessions(uow, context.owner, typed))
     found = [Candidate(session.title or "", len(typed), local_time(session.active_at)) for session in named]
     return found + [
         Candidate(session.id, len(typed), shortened(session.title or "(no title)", _NOTE_CHARS_MAX))
@@ -83,21 +83,21 @@ async def _resume(desk: CommandContext, typed: str) -> list[Candidate]:
 
 
 def _sessions(uow: UnitOfWork, owner: str, typed: str) -> tuple[list[Session], list[Session]]:
-    """The sessions whose titles begin so, or else have it in them; and those whose ids begin so."""
-    named = _places(uow.sessions.named(owner, typed, _LOOKED_AT_MAX))
+    """Sessions by title prefix, else by a part of the title; and sessions by id prefix."""
+    named = _resumable(uow.sessions.named(owner, typed, _SCANNED_MAX))
     if typed and not named:
         wanted = titles.fold(typed)
-        lately = _places(uow.sessions.named(owner, "", _LOOKED_AT_MAX))
-        named = [session for session in lately if wanted in titles.fold(session.title or "")]
+        recent = _resumable(uow.sessions.named(owner, "", _SCANNED_MAX))
+        named = [session for session in recent if wanted in titles.fold(session.title or "")]
     by_id = uow.sessions.matching(typed, CANDIDATES_MAX, owner) if len(typed) >= PREFIX_CHARS_MIN else ()
-    return named, _places(by_id)
+    return named, _resumable(by_id)
 
 
-def _places(sessions: Iterable[Session]) -> list[Session]:
+def _resumable(sessions: Iterable[Session]) -> list[Session]:
     return [session for session in sessions if is_to_go_to(session)]
 
 
-def _beginning(typed: str, names: Iterable[str]) -> list[Candidate]:
+def _with_prefix(typed: str, names: Iterable[str]) -> list[Candidate]:
     return [Candidate(name, len(typed)) for name in names if name.lower().startswith(typed.lower())]
 
 

@@ -1,4 +1,4 @@
-"""What a command is handed, what it answers, and how both speak of sessions and messages."""
+"""The input and the result of a slash command, and the wording that commands share."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from everthread.store.unit_of_work import Store, UnitOfWork
 if TYPE_CHECKING:
     from everthread.config.settings import Settings
 
-_SHOWN_MAX = 20
-NONE_YET = "There is no conversation here yet; say something, or start one with /new TITLE."
+_LISTED_MAX = 20
+NO_SESSION = "There is no session here yet. Send a message, or start one with /new TITLE."
 
 
 def no_choices(model: str) -> Sequence[ModelChoice]:
-    """`choices` of a desk where nobody said which models there are."""
-    raise BadConfig("no model can be asked here")
+    """Refuse every model: the default where none is configured."""
+    raise BadConfig("no model is configured here")
 
 
 class CommandRuntime(Protocol):
@@ -54,7 +54,7 @@ Reaches = Callable[[UnitOfWork, SessionKey, str], bool]
 
 
 class CommandContext(Struct, frozen=True):
-    """Who asks, from where, and what a command may reach. Made for each call: where the key is, is looked up."""
+    """The caller of a command and the services that it may use. Built for each call; commands look up the session."""
 
     lifecycle: Lifecycle
     store: Store
@@ -64,40 +64,40 @@ class CommandContext(Struct, frozen=True):
     key: SessionKey
     owner: str
     notes_chars: int = 8_000
-    """How much of MEMORY.md the model is shown."""
+    """Characters of MEMORY.md that the model sees."""
     user_chars: int = 4_000
-    """How much of USER.md."""
+    """Characters of USER.md that the model sees."""
     model: str = ""
-    """The name asked for in this conversation; empty is the configured one."""
+    """The model chosen for this key; empty is the configured one."""
     choices: Callable[[str], Sequence[ModelChoice]] = no_choices
-    """The model of that name, and those that stand in for it. Raises `BadConfig` if it can't be asked."""
+    """Returns the model of that name and its fallbacks. Raises `BadConfig` if it is not usable."""
     known_models: tuple[str, ...] = ()
-    """Names worth offering; others may work as well."""
+    """Model names to suggest; others may work too."""
     spend_per_day: float | None = None
-    """The limit of dollars in 24 hours, if there is one."""
+    """The budget in dollars for 24 hours, if there is one."""
     skills: SkillFolders | None = None
-    """Of the person who asks; none for everybody but the one whose home it is."""
+    """The owner's skills; `None` for guests."""
     account: str = ""
     update_id: str | None = None
-    """The platform's own number for the message that the command came in, as in `Inbound`; the terminal has none."""
+    """The platform's id of the update with the command, as in `Inbound`; `None` in a terminal."""
     user: str = ""
-    """Who asks, by the platform's own id, as in `Inbound`."""
+    """The caller's id on the platform, as in `Inbound`."""
     stop_next: Callable[[], Awaitable[bool]] | None = None
-    """Stops what is about to be answered here and was said before this; false if there is nothing."""
+    """Stops the queued message before this command; returns false if there is none."""
     reaches: Reaches = lambda uow, key, owner: True
-    """Whether what is sent to a key reaches that owner: the account is there, and theirs."""
+    """Returns true if the account at a key is enabled and belongs to that owner."""
     only_into: str = ""
-    """The session that a message must go to which a command takes in; empty is wherever the key is."""
+    """The session that an accepted message must go to; empty is the session of the key."""
     order: int | None = None
-    """The command's own place in the inbox, where commands come in as messages do."""
+    """The command's id in the inbox; `None` if it was not stored."""
     guest: bool = False
-    """Whoever asks is not the one at this machine: how it is set up, and how it fares, is not for them."""
-    withheld: Collection[str] = ()
-    """Names of commands that whoever asks may not give here."""
+    """The caller is not the owner of this machine and must not see its configuration or health."""
+    hidden_commands: Collection[str] = ()
+    """Names of commands that the caller may not run here."""
     pair: Callable[[str], Awaitable[Paired]] | None = None
-    """Lets in whoever was shown a code; `None` if whoever asks may not, or not from here."""
+    """Approves a pairing code; `None` if the caller may not."""
     decide: Callable[[str, bool], CommandResult] | None = None
-    """Answers the question of that code, yes or no; `None` where questions are answered otherwise."""
+    """Allows or denies the tool call with that code; `None` in a terminal."""
 
     @classmethod
     def build(
@@ -108,7 +108,7 @@ class CommandContext(Struct, frozen=True):
         reaches: Reaches,
         *,
         model: str = "",
-        withheld: Collection[str] = (),
+        hidden_commands: Collection[str] = (),
     ) -> CommandContext:
         """Build the context of a command that `owner` gives at `key`. Every front end builds it here."""
         settings, is_guest = runtime.settings, owner != runtime.settings.owner
@@ -129,113 +129,96 @@ class CommandContext(Struct, frozen=True):
             skills=None if is_guest else runtime.skills,
             reaches=reaches,
             guest=is_guest,
-            withheld=withheld,
+            hidden_commands=hidden_commands,
         )
 
 
-class Offer(Struct, frozen=True):
-    """Something to choose: what to show, and the command that is sent if it is chosen."""
+class MenuItem(Struct, frozen=True):
+    """A choice: the label to show, and the command to run if it is chosen."""
 
     label: str
     command: str
 
 
 class Document(Struct, frozen=True):
-    """A text for a file. `name` is what the user wrote, and may be a path: only where the files are the user's own may
-    it be followed. Everybody else uses `file_name`."""
+    """Text for a file. `name` is the user's own and may be a path: follow it only where the files belong to the user,
+    and use `file_name` elsewhere."""
 
     name: str
     text: str
 
     @property
     def file_name(self) -> str:
-        """The last part of the name, which leads nowhere."""
+        """The last part of `name`, without any folder."""
         return self.name.replace("\\", "/").rpartition("/")[2].lstrip(".") or "conversation.md"
 
 
 class CommandResult(Struct, frozen=True):
-    """A command's answer, in plain text of one or more lines."""
+    """The reply to a command, as plain text, and what the front end must do next."""
 
     text: str
     ok: bool = True
-    """False if it could not be done."""
-    wakes: bool = False
-    """A message was taken in for the key: whoever serves it should have it answered."""
+    """False if the command failed."""
+    wakes_worker: bool = False
+    """The command accepted a message: the front end must have it answered."""
     quits: bool = False
-    """The user wants to leave."""
     model: str | None = None
-    """The model to use from now on, if it is to be another."""
-    offers: tuple[Offer, ...] = ()
-    """What there is to choose from, in the place of `text`, which names the same for those who only read."""
+    """The model to use from now on, if it changes."""
+    menu: tuple[MenuItem, ...] = ()
+    """Choices to show instead of `text`, which lists the same ones."""
     document: Document | None = None
-    """To be written or sent."""
-    posts: bool = False
-    """Somebody else was written to, by way of the outbox."""
+    """A file to write or send."""
+    wrote_outbox: bool = False
+    """The command queued a message to another user in the outbox."""
     recap: Recap | None = None
-    """Of the conversation that one is in now; what `text` says of it need not be said twice."""
+    """The recap of the session that is current now."""
 
 
-class Command(Struct, frozen=True):
-    name: str
-    aliases: tuple[str, ...]
-    usage: str
-    help: str
-    skips_queue: bool
-    """It acts at once, even while an answer is being written; the others wait for the messages before them."""
-    act: Callable[[CommandContext, str], Awaitable[CommandResult]]
-    takes_message: bool = False
-    """What is said after it is a message, which it takes in itself."""
-    unstored: bool = False
-    """It is carried out where it comes in, and never kept: it needs nothing of the conversation, or has a secret."""
-    for_admins: bool = False
-    """On platforms; which others are, the settings say."""
-    private: bool = False
-    """What it shows is of a person's other conversations: not for a place where others read along."""
-    crosses: bool = False
-    """It leads elsewhere, or changes what was said: commands that were given before it are carried out before it."""
-    leaves: bool = False
-    """It is of no use on platforms: there is nothing to leave."""
-
-
-def refused(text: str) -> CommandResult:
+def fail(text: str) -> CommandResult:
     return CommandResult(text, ok=False)
 
 
-def listed(rows: Sequence[InboxRow]) -> str:
-    """Some messages by their first words."""
-    shown = ", ".join(excerpt(row.inbound.text) for row in rows[:_SHOWN_MAX])
-    return shown + (f" and {len(rows) - _SHOWN_MAX} more" if len(rows) > _SHOWN_MAX else "")
+def sentence(error: Exception) -> str:
+    """The message of an error with a capital first letter."""
+    text = str(error)
+    return text[:1].upper() + text[1:]
 
 
-def called(title: str | None, session_id: str) -> str:
-    """What its owner may call a session: no two of theirs have one title."""
+def list_messages(rows: Sequence[InboxRow]) -> str:
+    """The first words of some messages."""
+    shown = ", ".join(excerpt(row.inbound.text) for row in rows[:_LISTED_MAX])
+    return shown + (f" and {len(rows) - _LISTED_MAX} more" if len(rows) > _LISTED_MAX else "")
+
+
+def session_label(title: str | None, session_id: str) -> str:
+    """The title in quotes, which is unique for its owner, or the id."""
     return f'"{title}"' if title else session_id
 
 
-def name_of(session: Session) -> str:
-    return called(session.title, session.id)
+def label_of(session: Session) -> str:
+    return session_label(session.title, session.id)
 
 
-def offer_of(session_id: str, title: str, note: str = "") -> Offer:
-    """To go to a session."""
-    return Offer("  ".join(part for part in (title or session_id, note) if part), f"/resume {session_id}")
+def resume_item(session_id: str, title: str, note: str = "") -> MenuItem:
+    """A choice that resumes a session."""
+    return MenuItem("  ".join(part for part in (title or session_id, note) if part), f"/resume {session_id}")
 
 
-async def session_here(desk: CommandContext) -> Session | None:
-    """The owner's session that the key is on."""
-    ref = await desk.lifecycle.current(desk.key)
-    if ref is None or ref.owner != desk.owner:
+async def current_session(context: CommandContext) -> Session | None:
+    """The caller's session that the key is bound to."""
+    ref = await context.lifecycle.current(context.key)
+    if ref is None or ref.owner != context.owner:
         return None
-    return await desk.store.read_inline(lambda uow: uow.sessions.get(ref.session_id))
+    return await context.store.read_inline(lambda uow: uow.sessions.get(ref.session_id))
 
 
-def way_to(uow: UnitOfWork, session: Session) -> str:
-    """What to resume a session by: its title, if that leads to it and to no newer one of its name."""
+def resume_argument(uow: UnitOfWork, session: Session) -> str:
+    """The title of a session if `/resume` finds the session by it, else its id."""
     if session.title:
         try:
             if find_session(uow, session.title, owner=session.owner).id == session.id:
                 return session.title
         except (BadInput, NotFound):
-            # Others are called the same, or it reads like an id: the id leads there all the same.
+            # The title is ambiguous, or reads like an id. The id always works.
             pass
     return session.id

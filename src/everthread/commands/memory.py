@@ -1,108 +1,112 @@
-"""`/memory`: the curated notes, for the eyes and hands of the person they are about."""
+"""`/memory`: show, add and remove notes, list their edits and undo them."""
 
 from __future__ import annotations
 
-from everthread.commands.context import CommandContext, CommandResult, excerpt, refused
-from everthread.commands.note_history import AnyChange, Change, Curator, meant
+from everthread.commands.context import CommandContext, CommandResult, fail
+from everthread.commands.note_history import Edit, NoteEdit, NoteHistory, find_note
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
+from everthread.domain.text_format import excerpt, local_time
 from everthread.lifecycle import NoteChange
 
-USAGE = "/memory [add TEXT | remove ID or TEXT | log | undo [CHANGE]]"
+ARGUMENTS = "[add TEXT | remove ID or TEXT | log | undo [CHANGE]]"
 _LINE_CHARS_MAX = 200
 _LOG_MAX = 20
 
 
-async def memory(desk: CommandContext, argument: str) -> CommandResult:
+async def memory(context: CommandContext, argument: str) -> CommandResult:
     verb, _, rest = argument.partition(" ")
-    curator = Curator(desk.lifecycle, desk.store, desk.notebook, desk.owner, desk.skills)
+    history = NoteHistory(context.lifecycle, context.store, context.notebook, context.owner, context.skills)
     match verb.lower(), rest.strip():
         case "", _:
-            return await _show(desk, curator)
+            return await _show(context, history)
         case "add", text if text:
-            return await _add(desk, curator, text)
+            return await _add(context, history, text)
         case "remove", wanted if wanted:
-            return await _remove(desk, curator, wanted)
+            return await _remove(context, history, wanted)
         case "log", "":
-            return await _log(curator)
+            return await _log(history)
         case "undo", wanted:
-            return await _undo(curator, wanted)
+            return await _undo(history, wanted)
         case _:
-            return refused(f"Usage: {USAGE}")
+            return fail(f"Usage: /memory {ARGUMENTS}")
 
 
-async def _show(desk: CommandContext, curator: Curator) -> CommandResult:
-    # What was edited in the files counts.
-    problem = await _synced(curator)
-    notes = await curator.notes()
+async def _show(context: CommandContext, history: NoteHistory) -> CommandResult:
+    # Edits in the files count too.
+    problem = await _sync(history)
+    notes = await history.notes()
     if not notes:
-        return CommandResult(f"No notes yet; /memory add TEXT writes one.{problem}")
+        return CommandResult(f"There are no notes yet. Add one: /memory add TEXT{problem}")
     lines: list[str] = []
-    for target, room in ((NoteTarget.USER, desk.user_chars), (NoteTarget.MEMORY, desk.notes_chars)):
+    for target, limit in ((NoteTarget.USER, context.user_chars), (NoteTarget.MEMORY, context.notes_chars)):
         of_target = [note for note in notes if note.target is target]
         if of_target:
-            lines.append(fullness(target, of_target, room))
+            lines.append(format_fullness(target, of_target, limit))
             lines += [f"  {note.note_id}  {excerpt(note.content, _LINE_CHARS_MAX)[1:-1]}" for note in of_target]
     return CommandResult("\n".join(lines) + problem)
 
 
-async def _add(desk: CommandContext, curator: Curator, text: str) -> CommandResult:
-    # Written where the person is: forgetting that conversation then forgets the note with it.
-    ref = await desk.lifecycle.current(desk.key)
-    here = ref if ref is not None and ref.owner == desk.owner else None
-    await desk.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.MEMORY, text), owner=desk.owner, ref=here)
-    return CommandResult(f"Noted: {excerpt(text)}. It is recalled from now on.{await _synced(curator)}")
+async def _add(context: CommandContext, history: NoteHistory, text: str) -> CommandResult:
+    # Tied to the current session: forgetting that session also forgets the note.
+    ref = await context.lifecycle.current(context.key)
+    here = ref if ref is not None and ref.owner == context.owner else None
+    await context.lifecycle.write_note(
+        NoteChange(NoteAction.ADD, NoteTarget.MEMORY, text), owner=context.owner, ref=here
+    )
+    return CommandResult(f"Noted: {excerpt(text)}. The agent recalls it from now on.{await _sync(history)}")
 
 
-async def _remove(desk: CommandContext, curator: Curator, wanted: str) -> CommandResult:
-    await _synced(curator)
-    note = meant(await curator.notes(), wanted)
+async def _remove(context: CommandContext, history: NoteHistory, wanted: str) -> CommandResult:
+    await _sync(history)
+    note = find_note(await history.notes(), wanted)
     change = NoteChange(NoteAction.REMOVE, note.target, note_id=note.note_id)
-    await desk.lifecycle.write_note(change, owner=desk.owner)
-    problem = await _synced(curator)
-    return CommandResult(f"Removed: {excerpt(note.content)}. What was said stays in its conversations.{problem}")
+    await context.lifecycle.write_note(change, owner=context.owner)
+    problem = await _sync(history)
+    return CommandResult(f"Removed: {excerpt(note.content)}. Messages in your sessions are unchanged.{problem}")
 
 
-async def _log(curator: Curator) -> CommandResult:
-    problem = await _synced(curator)
-    changes = await curator.log(_LOG_MAX)
+async def _log(history: NoteHistory) -> CommandResult:
+    problem = await _sync(history)
+    changes = await history.log(_LOG_MAX)
     if not changes:
-        return CommandResult(f"No note was ever written.{problem}")
+        return CommandResult(f"There are no changes: no note was ever written.{problem}")
     lines = [
-        f"{change.name}  {_minute(change.at)}  {change.action.value:<7}  {excerpt(change.words)}, by {author(change)}"
+        f"{change.name}  {local_time(change.at)}  {change.action.value:<7}  {excerpt(change.words)}, "
+        f"by {format_author(change)}"
         for change in changes
     ]
     return CommandResult(
-        "\n".join([*lines, "/memory undo takes the newest back, /memory undo CHANGE another."]) + problem
+        "\n".join([*lines, "/memory undo reverts the newest change, /memory undo CHANGE another."]) + problem
     )
 
 
-async def _undo(curator: Curator, wanted: str) -> CommandResult:
-    await _synced(curator)
-    change, made = await curator.undo(wanted)
-    problem = await _synced(curator)
-    return CommandResult(f"{undone(change, made)} /memory undo again undoes this.{problem}")
+async def _undo(history: NoteHistory, wanted: str) -> CommandResult:
+    await _sync(history)
+    change, made = await history.undo(wanted)
+    problem = await _sync(history)
+    return CommandResult(f"{format_undo(change, made)} Run /memory undo again to revert this.{problem}")
 
 
-def undone(change: AnyChange, made: AnyChange) -> str:
-    """What taking a change back has done."""
-    if not isinstance(change, Change):
+def format_undo(change: Edit, made: Edit) -> str:
+    """The result of undoing `change` by the edit `made`."""
+    if not isinstance(change, NoteEdit):
         what = f"the {change.place}"
         match made.action:
             case NoteAction.REMOVE:
-                return f"Removed again: {what}; the last version of it is kept."
+                return f"Removed again: {what}. Its last version is kept."
             case NoteAction.ADD:
-                return f"Written again: {what}."
+                return f"Restored: {what}."
             case NoteAction.REPLACE:
-                return f"As it was before: {what}."
+                return f"Restored the previous version: {what}."
     if made.action is NoteAction.REMOVE:
         return f"Removed again: {excerpt(change.words)}."
     if made.action is NoteAction.ADD:
-        return f"Noted again: {excerpt(made.words)}."
-    return f"As it was before: {excerpt(made.words)}."
+        return f"Restored: {excerpt(made.words)}."
+    return f"Restored the previous text: {excerpt(made.words)}."
 
 
-def author(change: AnyChange) -> str:
-    """Who made a change, and where."""
+def format_author(change: Edit) -> str:
+    """The author and origin of an edit."""
     source = change.source
     who = "the agent" if source.by_agent else "you"
     if not source.in_conversation:
@@ -114,19 +118,13 @@ def author(change: AnyChange) -> str:
     return f"{who}, in {turn}{place}"
 
 
-def fullness(target: NoteTarget, notes: list[NoteVersion], room: int) -> str:
-    """How much of its room a collection takes up."""
+def format_fullness(target: NoteTarget, notes: list[NoteVersion], limit: int) -> str:
+    """The used share of the characters that the model sees."""
     chars = sum(len(note.content.strip()) for note in notes)
-    return f"{target.name}.md: {chars} of {room} characters ({100 * chars // room} % full)"
+    return f"{target.name}.md: {chars} of {limit} characters ({100 * chars // limit} % full)"
 
 
-async def _synced(curator: Curator) -> str:
-    """What went wrong with the files, as a further line."""
-    problem = await curator.synced()
+async def _sync(history: NoteHistory) -> str:
+    """Synchronise the note files; return a problem as an extra line."""
+    problem = await history.synced()
     return f"\n{problem}" if problem else ""
-
-
-def _minute(at: float) -> str:
-    from datetime import UTC, datetime  # noqa: PLC0415 - only lists need it
-
-    return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M")

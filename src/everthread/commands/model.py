@@ -1,82 +1,82 @@
-"""`/model`: which model answers here."""
+"""`/model`: show or change the model of this key."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from everthread.commands.context import CommandContext, CommandResult, Offer, refused
+from everthread.commands.context import CommandContext, CommandResult, MenuItem, fail, sentence
 from everthread.domain.errors import BadConfig
 from everthread.domain.text_format import shortened
 
 LISTED_MAX = 20
 _NAME_CHARS_MAX = 200
 _NEAR_MAX = 3
-_LIKENESS = 0.6
+_SIMILARITY_MIN = 0.6
 
 
-async def model(desk: CommandContext, wanted: str) -> CommandResult:
+async def model(context: CommandContext, wanted: str) -> CommandResult:
     if not wanted:
-        return _shown(desk)
+        return _list(context)
     if len(wanted) > _NAME_CHARS_MAX or not wanted.isprintable():
-        return refused("That is no name of a model; /model shows some.")
-    name = _meant(desk, wanted)
+        return fail("Invalid model name. /model lists some.")
+    name = _resolve(context, wanted)
     try:
-        name = desk.choices(name)[0].name
+        name = context.choices(name)[0].name
     except BadConfig as error:
-        return _not_there(desk, wanted, str(error))
-    if name == _current(desk)[0]:
-        return refused(f"{name} answers here already.")
-    text = f'{name} answers from now on, in this window only. To keep it, write model = "{name}" into config.toml.'
-    if desk.known_models and name not in desk.known_models and (near := _nearest(desk, wanted)):
-        # Whether it is there is known only when it is asked.
-        text += f" It is not one of those known here; did you mean {' or '.join(near)}?"
+        return _unknown(context, wanted, error)
+    if name == _current(context)[0]:
+        return fail(f"{name} is already the model here.")
+    text = f'The model is now {name}, in this window only. To keep it, set model = "{name}" in config.toml.'
+    if context.known_models and name not in context.known_models and (near := _nearest(context, wanted)):
+        # The provider reports an unknown model only when it is called.
+        text += f" It is not in the list of known models. Did you mean {' or '.join(near)}?"
     return CommandResult(text, model=name)
 
 
-def _shown(desk: CommandContext) -> CommandResult:
-    current, problem = _current(desk)
-    lines = [f"{current} answers here." if current else f"No model answers here: {problem}"]
-    others = [name for name in desk.known_models if name != current][:LISTED_MAX]
+def _list(context: CommandContext) -> CommandResult:
+    current, problem = _current(context)
+    lines = [f"The model is {current}." if current else f"There is no model: {problem}"]
+    others = [name for name in context.known_models if name != current][:LISTED_MAX]
     lines += [f"  {shortened(name, _NAME_CHARS_MAX)}" for name in others]
-    lines.append("/model PROVIDER/MODEL takes another for this conversation.")
-    return CommandResult("\n".join(lines), offers=_offers(others))
+    lines.append("Change it with /model PROVIDER/MODEL.")
+    return CommandResult("\n".join(lines), menu=_menu(others))
 
 
-def _current(desk: CommandContext) -> tuple[str, str]:
-    """The model that answers here, or else why none does."""
+def _current(context: CommandContext) -> tuple[str, str]:
+    """The current model, or an empty name and the reason why there is none."""
     try:
-        return desk.choices(desk.model)[0].name, ""
+        return context.choices(context.model)[0].name, ""
     except BadConfig as error:
         return "", str(error)
 
 
-def _meant(desk: CommandContext, wanted: str) -> str:
-    """The known model of that name in whatever case, or with its provider left out if only one has it."""
+def _resolve(context: CommandContext, wanted: str) -> str:
+    """The known model of that name, in any case; without its provider if that is unambiguous."""
     folded = wanted.casefold()
-    same = [name for name in desk.known_models if name.casefold() == folded]
-    ending = [name for name in desk.known_models if name.casefold().endswith(f"/{folded}")]
+    same = [name for name in context.known_models if name.casefold() == folded]
+    ending = [name for name in context.known_models if name.casefold().endswith(f"/{folded}")]
     return same[0] if same else ending[0] if len(ending) == 1 else wanted
 
 
-def _not_there(desk: CommandContext, wanted: str, why: str) -> CommandResult:
-    near = _nearest(desk, wanted)
+def _unknown(context: CommandContext, wanted: str, error: BadConfig) -> CommandResult:
+    near = _nearest(context, wanted)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
-    return CommandResult(f"{why[:1].upper()}{why[1:]}.{hint}", ok=False, offers=_offers(near))
+    return CommandResult(f"{sentence(error)}.{hint}", ok=False, menu=_menu(near))
 
 
-def _nearest(desk: CommandContext, wanted: str) -> list[str]:
-    """The known models with names most like it, with their providers or without; the most alike first."""
-    import difflib  # noqa: PLC0415 - only for a name that is not there
+def _nearest(context: CommandContext, wanted: str) -> list[str]:
+    """Known models with similar names, with or without provider, most similar first."""
+    import difflib  # noqa: PLC0415 - only for an unknown name
 
     folded = wanted.casefold()
 
-    def likeness(name: str) -> float:
+    def similarity(name: str) -> float:
         pairs = ((folded, name), (folded.rpartition("/")[2], name.rpartition("/")[2]))
         return max(difflib.SequenceMatcher(None, one, other).ratio() for one, other in pairs)
 
-    alike = sorted(((likeness(name.casefold()), name) for name in desk.known_models), key=lambda one: -one[0])
-    return [name for ratio, name in alike if ratio >= _LIKENESS][:_NEAR_MAX]
+    similar = sorted(((similarity(name.casefold()), name) for name in context.known_models), key=lambda one: -one[0])
+    return [name for ratio, name in similar if ratio >= _SIMILARITY_MIN][:_NEAR_MAX]
 
 
-def _offers(names: Sequence[str]) -> tuple[Offer, ...]:
-    return tuple(Offer(name, f"/model {name}") for name in names)
+def _menu(names: Sequence[str]) -> tuple[MenuItem, ...]:
+    return tuple(MenuItem(name, f"/model {name}") for name in names)

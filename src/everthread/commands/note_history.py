@@ -1,6 +1,6 @@
-"""What a person can do with what was kept of their conversations: see how notes and skills came about, take them back.
+"""The history of an owner's notes and skills: list, show and undo edits.
 
-The slash command and the command line only put this into words.
+Used by `/memory` and by `everthread memory`, which format the results.
 """
 
 from __future__ import annotations
@@ -12,34 +12,33 @@ from msgspec import Struct
 
 from everthread.agent.skills.folders import SkillFolders
 from everthread.agent.skills.history import PREFIX, SkillChange
-from everthread.commands.context import excerpt
 from everthread.domain.errors import BadInput, EverthreadError, NotFound
 from everthread.domain.model import FORGOTTEN, Kind, NoteAction, NoteTarget, NoteVersion
 from everthread.domain.review_window import Window
-from everthread.domain.text_format import counted
+from everthread.domain.text_format import counted, excerpt
 from everthread.lifecycle import Lifecycle
 from everthread.lifecycle.session_lookup import PREFIX_CHARS_MIN
 from everthread.memory.note_files import Notebook
 from everthread.store.unit_of_work import Store, UnitOfWork
 
-_CHANGES_MAX = 100_000
+_EDITS_MAX = 100_000
 
 
-class Source(Struct, frozen=True):
-    """Where a change was made."""
+class EditSource(Struct, frozen=True):
+    """The origin of an edit."""
 
     session_id: str
     turn_id: str | None
-    """None if no turn of the agent made it."""
+    """`None` if a person made the edit."""
     in_conversation: bool
     title: str | None
-    """Of the conversation that it was made in."""
+    """The title of the session, if the edit was made in one."""
     turn: int | None
-    """Of that conversation; none if no turn of the agent made it."""
+    """The number of the turn in that session; `None` if a person made the edit."""
 
     @property
     def reviewed(self) -> Window | None:
-        """The turns that it was drawn from, if a background review made it."""
+        """The reviewed turns, if a background review made the edit."""
         return Window.marked(self.turn_id)
 
     @property
@@ -47,17 +46,17 @@ class Source(Struct, frozen=True):
         return self.turn_id is not None
 
 
-class Change(Struct, frozen=True):
-    """One version of a note, and how it came about."""
+class NoteEdit(Struct, frozen=True):
+    """One version of a note and its origin."""
 
     version: NoteVersion
     before: str
-    """What the note said until then; empty if it was new."""
-    source: Source
+    """The previous text; empty if the note was new."""
+    source: EditSource
 
     @property
     def name(self) -> str:
-        """What to call it by: `undo` takes it."""
+        """The name that `undo` accepts."""
         return f"{self.version.note_id}:{self.version.version}"
 
     @property
@@ -74,15 +73,15 @@ class Change(Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """What it is about: what was written or, of a removal, what was removed."""
+        """The new text or, of a removal, the removed text."""
         return self.before if self.version.action is NoteAction.REMOVE else self.version.content
 
 
 class SkillEdit(Struct, frozen=True):
-    """One change of a skill, and how it came about."""
+    """One change of a skill and its origin."""
 
     change: SkillChange
-    source: Source
+    source: EditSource
 
     @property
     def name(self) -> str:
@@ -102,15 +101,15 @@ class SkillEdit(Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """What the skill is for."""
+        """The description of the skill."""
         return self.change.description
 
 
-AnyChange = Change | SkillEdit
+Edit = NoteEdit | SkillEdit
 
 
-class Curator(Struct, frozen=True):
-    """One owner's notes and, if the home is theirs, skills."""
+class NoteHistory(Struct, frozen=True):
+    """Notes of one owner and, for the owner of this machine, skills."""
 
     lifecycle: Lifecycle
     store: Store
@@ -119,72 +118,74 @@ class Curator(Struct, frozen=True):
     skills: SkillFolders | None = None
 
     async def synced(self) -> str:
-        """Bring the files into step; what went wrong, if anything. The store is the truth, not the files."""
+        """Synchronise the note files with the store; return the problem, if any. The store is authoritative."""
         try:
             await self.notebook.sync(self.owner)
         except (OSError, EverthreadError) as error:
-            return f"The files of notes were left as they are: {error}"
+            return f"The note files were not updated: {error}"
         return ""
 
     async def notes(self) -> list[NoteVersion]:
         return await self.store.read(lambda uow: _current(uow, self.owner))
 
-    async def log(self, limit: int = _CHANGES_MAX) -> list[AnyChange]:
+    async def log(self, limit: int = _EDITS_MAX) -> list[Edit]:
         """The changes of all notes and skills, the newest first."""
         edits = await self._skill_changes()
 
-        def look(uow: UnitOfWork) -> list[AnyChange]:
-            notes: list[AnyChange] = [_change(uow, version) for version in uow.notes.history(self.owner, limit)]
-            skills: list[AnyChange] = [_edit(uow, edit, self.owner) for edit in edits[:limit]]
-            # Of two in the same moment, those that are newest first already stay so.
+        def read(uow: UnitOfWork) -> list[Edit]:
+            notes: list[Edit] = [_note_edit(uow, version) for version in uow.notes.history(self.owner, limit)]
+            skills: list[Edit] = [_skill_edit(uow, edit, self.owner) for edit in edits[:limit]]
+            # A stable sort: edits with the same time keep their order.
             return sorted((*notes, *skills), key=lambda change: -change.at)[:limit]
 
-        return await self.store.read(look)
+        return await self.store.read(read)
 
-    async def note_log(self) -> list[Change]:
-        """The changes of all notes, the newest first."""
+    async def note_log(self) -> list[NoteEdit]:
+        """Edits of all notes, newest first."""
         return await self.store.read(
-            lambda uow: [_change(uow, version) for version in uow.notes.history(self.owner, _CHANGES_MAX)]
+            lambda uow: [_note_edit(uow, version) for version in uow.notes.history(self.owner, _EDITS_MAX)]
         )
 
-    async def versions(self, wanted: str) -> list[Change]:
-        """How a note came about, the newest first; also of one that was removed, if it is named by its id."""
+    async def versions(self, wanted: str) -> list[NoteEdit]:
+        """Versions of a note, newest first. A removed note is found by its id."""
 
-        def look(uow: UnitOfWork) -> list[Change]:
+        def read(uow: UnitOfWork) -> list[NoteEdit]:
             note_id = _find(uow, self.owner, wanted).note_id
-            return [_change(uow, version) for version in reversed(uow.notes.versions(note_id))]
+            return [_note_edit(uow, version) for version in reversed(uow.notes.versions(note_id))]
 
-        return await self.store.read(look)
+        return await self.store.read(read)
 
-    async def undo(self, wanted: str = "") -> tuple[AnyChange, AnyChange]:
-        """Take back the change of that name, or else the newest; it, and the one that was made to do so."""
+    async def undo(self, wanted: str = "") -> tuple[Edit, Edit]:
+        """Undo the edit of that name, or the newest. Returns it and the edit that reverts it."""
         edits = await self._skill_changes()
-        edit = _edit_meant(edits, wanted)
+        edit = _find_skill_change(edits, wanted)
         if edit is None and (not wanted or not wanted.startswith(PREFIX)):
             since = edits[0].at if edits and not wanted else None
-            change = await self.store.read(lambda uow: _change_meant(uow, self.owner, wanted, since))
+            change = await self.store.read(lambda uow: _find_note_edit(uow, self.owner, wanted, since))
             if change is not None:
-                return change, await self._note_taken_back(change.version)
+                return change, await self._undo_note(change.version)
             edit = edits[0]
         if edit is None:
-            raise _no_change(wanted)
-        return await self._skill_taken_back(edit)
+            raise _edit_not_found(wanted)
+        return await self._undo_skill(edit)
 
-    async def _note_taken_back(self, version: NoteVersion) -> Change:
+    async def _undo_note(self, version: NoteVersion) -> NoteEdit:
         made = await self.lifecycle.undo_note(version.note_id, version.version, owner=self.owner)
-        return await self.store.read(lambda uow: _change(uow, made))
+        return await self.store.read(lambda uow: _note_edit(uow, made))
 
-    async def _skill_taken_back(self, edit: SkillChange) -> tuple[SkillEdit, SkillEdit]:
+    async def _undo_skill(self, edit: SkillChange) -> tuple[SkillEdit, SkillEdit]:
         assert self.skills is not None
         done = await asyncio.to_thread(self.skills.take_back, edit.skill, edit.number)
-        return await self.store.read(lambda uow: (_edit(uow, done[0], self.owner), _edit(uow, done[1], self.owner)))
+        return await self.store.read(
+            lambda uow: (_skill_edit(uow, done[0], self.owner), _skill_edit(uow, done[1], self.owner))
+        )
 
     async def _skill_changes(self) -> list[SkillChange]:
         return [] if self.skills is None else await asyncio.to_thread(self.skills.changes)
 
 
-def meant(notes: Sequence[NoteVersion], wanted: str) -> NoteVersion:
-    """The note of that id, of the beginning of an id, with exactly these words, or with these words in it."""
+def find_note(notes: Sequence[NoteVersion], wanted: str) -> NoteVersion:
+    """Find a note by id, exact text, id prefix or part of its text, in this order."""
     words = " ".join(wanted.casefold().split())
     found = [note for note in notes if note.note_id == wanted]
     found = found or [note for note in notes if " ".join(note.content.casefold().split()) == words]
@@ -192,10 +193,10 @@ def meant(notes: Sequence[NoteVersion], wanted: str) -> NoteVersion:
         found = [note for note in notes if note.note_id.startswith(wanted)]
     found = found or [note for note in notes if words in " ".join(note.content.casefold().split())]
     if not found:
-        raise NotFound(f"there is no note {excerpt(wanted)}; /memory (`everthread memory list`) shows those there are")
+        raise NotFound(f"there is no note {excerpt(wanted)}; /memory (`everthread memory list`) lists the notes")
     if len(found) > 1:
         some = ", ".join(note.note_id for note in found[:3])
-        raise BadInput(f"{excerpt(wanted)} fits {counted(len(found), 'note')}, among them {some}; give an id")
+        raise BadInput(f"{excerpt(wanted)} matches {counted(len(found), 'note')}, such as {some}; give an id")
     return found[0]
 
 
@@ -205,67 +206,71 @@ def _current(uow: UnitOfWork, owner: str) -> list[NoteVersion]:
 
 def _find(uow: UnitOfWork, owner: str, wanted: str) -> NoteVersion:
     try:
-        return meant(_current(uow, owner), wanted)
+        return find_note(_current(uow, owner), wanted)
     except NotFound:
-        removed = _of_id(uow, owner, wanted)
+        removed = _find_by_id(uow, owner, wanted)
         if removed is None:
             raise
         return removed
 
 
-def _of_id(uow: UnitOfWork, owner: str, wanted: str) -> NoteVersion | None:
-    """The last version of the note with that id, or whose id alone begins so."""
+def _find_by_id(uow: UnitOfWork, owner: str, wanted: str) -> NoteVersion | None:
+    """The last version of the note with that id or unambiguous id prefix."""
     last = uow.notes.get(wanted)
     if last is not None and last.owner == owner:
         return last
     if len(wanted) < PREFIX_CHARS_MIN:
         return None
-    ids = {v.note_id for v in uow.notes.history(owner, _CHANGES_MAX) if v.note_id.startswith(wanted)}
+    ids = {v.note_id for v in uow.notes.history(owner, _EDITS_MAX) if v.note_id.startswith(wanted)}
     return uow.notes.get(ids.pop()) if len(ids) == 1 else None
 
 
-def _edit_meant(edits: Sequence[SkillChange], wanted: str) -> SkillChange | None:
-    """The change of that name, or the last one of the skill of that name."""
+def _find_skill_change(edits: Sequence[SkillChange], wanted: str) -> SkillChange | None:
+    """The change of that name, or the last change of the skill of that name."""
     return next((edit for edit in edits if wanted in (edit.name, f"{PREFIX}{edit.skill}")), None)
 
 
-def _change_meant(uow: UnitOfWork, owner: str, wanted: str, since: float | None) -> Change | None:
-    """None if no name is given, and whatever was changed after `since` is no note."""
+def _find_note_edit(uow: UnitOfWork, owner: str, wanted: str, since: float | None) -> NoteEdit | None:
+    """The edit of that name or, without a name, the newest; `None` if that is older than `since`."""
     if not wanted:
-        known = (v for v in uow.notes.history(owner, _CHANGES_MAX) if v.content != FORGOTTEN)
+        known = (v for v in uow.notes.history(owner, _EDITS_MAX) if v.content != FORGOTTEN)
         newest = next(known, None)
         if since is not None and (newest is None or newest.at < since):
             return None
         if newest is None:
-            raise NotFound("there is nothing to take back: no note was written")
-        return _change(uow, newest)
+            raise NotFound("there is nothing to undo: no note was written")
+        return _note_edit(uow, newest)
     note, colon, number = wanted.partition(":")
-    last = _of_id(uow, owner, note)
+    last = _find_by_id(uow, owner, note)
     versions = uow.notes.versions(last.note_id) if last is not None else ()
     named = [version for version in versions if not colon or str(version.version) == number]
     if not named:
-        raise _no_change(wanted)
-    return _change(uow, named[-1])
+        raise _edit_not_found(wanted)
+    return _note_edit(uow, named[-1])
 
 
-def _no_change(wanted: str) -> NotFound:
-    shown = "/memory log (`everthread memory log`) shows those there are"
+def _edit_not_found(wanted: str) -> NotFound:
+    shown = "/memory log (`everthread memory log`) lists the changes"
     return NotFound(f"there is no change {excerpt(wanted)}; {shown}")
 
 
-def _change(uow: UnitOfWork, version: NoteVersion) -> Change:
+def _note_edit(uow: UnitOfWork, version: NoteVersion) -> NoteEdit:
     earlier = [v for v in uow.notes.versions(version.note_id) if v.version == version.version - 1]
     source = _source(uow, version.session_id, version.turn_id, version.owner)
-    return Change(version, earlier[0].content if earlier else "", source)
+    return NoteEdit(version, earlier[0].content if earlier else "", source)
 
 
-def _edit(uow: UnitOfWork, edit: SkillChange, owner: str) -> SkillEdit:
+def _skill_edit(uow: UnitOfWork, edit: SkillChange, owner: str) -> SkillEdit:
     origin = edit.origin
     return SkillEdit(edit, _source(uow, origin.session_id if origin else "", origin.turn_id if origin else None, owner))
 
 
-def _source(uow: UnitOfWork, session_id: str, turn_id: str | None, owner: str) -> Source:
+def _source(uow: UnitOfWork, session_id: str, turn_id: str | None, owner: str) -> EditSource:
     session = uow.sessions.get(session_id)
-    talk = session if session is not None and session.kind is not Kind.NOTES and session.owner == owner else None
-    turn = uow.turns.number(talk.id, turn_id) if talk is not None and turn_id else None
-    return Source(session_id, turn_id, talk is not None, talk.title if talk is not None else None, turn)
+    conversation = (
+        session if session is not None and session.kind is not Kind.NOTES and session.owner == owner else None
+    )
+    turn = uow.turns.number(conversation.id, turn_id) if conversation is not None and turn_id else None
+    return EditSource(
+        session_id, turn_id, conversation is not None, conversation.title if conversation is not None else None, turn
+    )

@@ -1,211 +1,205 @@
-"""What people can ask for with a slash: one table for every front end. Nothing here remembers where anybody is."""
+"""The table of slash commands, for every front end: parse a message, find its command, run it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 
 from msgspec import Struct
 
-from everthread.commands import access as approving
-from everthread.commands import access as pairing
-from everthread.commands import conversation as asking
-from everthread.commands import conversation as here
-from everthread.commands import conversation as shortening
-from everthread.commands import export as exporting
-from everthread.commands import memory as notes
-from everthread.commands import model as models
-from everthread.commands import search as searching
-from everthread.commands import sessions as moving
-from everthread.commands import usage as spending
-from everthread.commands.context import Command, CommandContext, CommandResult, Document, Offer, refused
+from everthread.commands import access, conversation, export, memory, model, search, sessions, usage
+from everthread.commands.context import CommandContext, CommandResult, Document, MenuItem, fail, sentence
 from everthread.domain.errors import DoneBefore, EverthreadError, StoreError
 
 __all__ = [
     "COMMANDS",
     "Command",
     "CommandContext",
-    "Document",
-    "Offer",
-    "ParsedCommand",
     "CommandResult",
-    "Unknown",
-    "carry_out",
+    "Document",
+    "MenuItem",
+    "ParsedCommand",
+    "UnknownCommand",
+    "hidden_commands",
     "parse",
-    "withheld",
+    "run_command",
 ]
 
 _USAGE_CHARS_MAX = 24
+_TERMINAL = "cli"
 
-# A slash and a word: what has a second slash, a dot or a digit in it is a path, and `//` begins a comment.
-# Some platforms add whom it is for: /new@everthread_bot.
-_ORDER = re.compile(r"/([A-Za-z][A-Za-z_-]{0,31})(?:@\w{1,64})?(?=\s|$)")
+# A slash and a word. A second slash, a dot or a digit makes it a path, and `//` begins a comment.
+# Some platforms add the addressee: /new@everthread_bot.
+_COMMAND = re.compile(r"/([A-Za-z][A-Za-z_-]{0,31})(?:@\w{1,64})?(?=\s|$)")
+
+
+class Command(Struct, frozen=True):
+    """One row of the table."""
+
+    name: str
+    arguments: str
+    """As shown in help: capitals are required, brackets optional."""
+    help: str
+    run: Callable[[CommandContext, str], Awaitable[CommandResult]]
+    aliases: tuple[str, ...] = ()
+    skips_queue: bool = True
+    """Runs immediately, even while an answer is being written. The others wait for the messages before them."""
+    takes_message: bool = False
+    """Its argument is a message for the agent, which the command accepts itself."""
+    unstored: bool = False
+    """Runs on arrival and is never stored: it does not depend on the session, or its argument is secret."""
+    admin_only: bool = False
+    """For admins of a platform. The settings may add others (`admin_commands`)."""
+    private: bool = False
+    """Shows the owner's other sessions, so it is refused in groups."""
+    crosses_boundary: bool = False
+    """Changes the session or its transcript. Commands that arrived earlier run first."""
+    terminal_only: bool = False
+
+    @property
+    def usage(self) -> str:
+        return f"/{self.name} {self.arguments}".rstrip()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *self.aliases)
 
 
 class ParsedCommand(Struct, frozen=True):
-    """A command as somebody gave it."""
+    """A known command and its argument."""
 
     command: Command
     argument: str
 
 
-class Unknown(Struct, frozen=True):
-    """What looks like a command and is none. `answer` says what may have been meant."""
+class UnknownCommand(Struct, frozen=True):
+    """A message that looks like a command but names none. `answer` suggests similar ones."""
 
     answer: str
 
 
-def parse(text: str) -> ParsedCommand | Unknown | None:
-    """The command that a message is; `None` if it is an ordinary message."""
-    match = _ORDER.match(text)
+def parse(text: str) -> ParsedCommand | UnknownCommand | None:
+    """Parse a message as a command; `None` if it is an ordinary message."""
+    match = _COMMAND.match(text)
     if match is None:
         return None
-    command = _named(match[1])
+    command = _find(match[1])
     if command is not None:
         return ParsedCommand(command, text[match.end() :].strip())
     name = match[1].lower()
-    from difflib import get_close_matches  # noqa: PLC0415 - only for a slip of the fingers
+    from difflib import get_close_matches  # noqa: PLC0415 - only for a misspelled name
 
-    near = get_close_matches(name, [known for command in COMMANDS for known in _names(command)], 2, 0.6)
-    hint = f"did you mean /{' or /'.join(near)}?" if near else "/help lists them all."
-    return Unknown(f"There is no command /{name}; {hint} To send it as a message, put a space before it.")
+    near = get_close_matches(name, [known for command in COMMANDS for known in command.names], 2, 0.6)
+    hint = f"Did you mean /{' or /'.join(near)}?" if near else "/help lists the commands."
+    return UnknownCommand(f"Unknown command /{name}. {hint} To send it as a message, put a space before it.")
 
 
-async def carry_out(desk: CommandContext, order: ParsedCommand) -> CommandResult:
-    """Do what was asked for; what can't be done is said, never raised.
+async def run_command(context: CommandContext, parsed: ParsedCommand) -> CommandResult:
+    """Run a command. Errors become a result that is not `ok`.
 
-    But for a command that came in by way of a platform, and that can be carried out later: then `StoreError` and
-    `DoneBefore` are.
+    `StoreError` and `DoneBefore` are raised for commands from a platform, because those can be retried.
     """
     try:
-        return await order.command.act(desk, order.argument)
+        return await parsed.command.run(context, parsed.argument)
     except (StoreError, DoneBefore) as error:
-        if desk.order is not None or desk.update_id is not None:
+        if context.order is not None or context.update_id is not None:
             raise
-        return refused(_sentence(error))
+        return fail(sentence(error))
     except EverthreadError as error:
-        return refused(_sentence(error))
+        return fail(sentence(error))
 
 
-def _sentence(error: EverthreadError) -> str:
-    text = str(error)
-    return text[:1].upper() + text[1:]
-
-
-def withheld(admin_commands: Collection[str], *, admin: bool) -> frozenset[str]:
-    """Names of the commands that somebody on a platform may not give."""
+def hidden_commands(admin_commands: Collection[str], *, admin: bool) -> frozenset[str]:
+    """Names of the commands that a user of a platform may not run."""
     return frozenset(
         command.name
         for command in COMMANDS
-        if command.leaves or (not admin and (command.for_admins or command.name in admin_commands))
+        if command.terminal_only or (not admin and (command.admin_only or command.name in admin_commands))
     )
 
 
-_TERMINAL = "cli"
-_JUST_WRITE = "Just write to me. There is also:\n"
-
-
-async def _help(desk: CommandContext, about: str) -> CommandResult:
-    if about:
-        command = _named(about.removeprefix("/"))
-        if command is not None and command.name in desk.withheld:
-            return refused(f"/{command.name} is not for you here; /help lists what is.")
-        if command is None:
-            found = parse(f"/{about.removeprefix('/')}")
-            return refused(found.answer if isinstance(found, Unknown) else "There is no such command; /help lists all.")
-        others = f"\nAlso: {', '.join(f'/{alias}' for alias in command.aliases)}" if command.aliases else ""
-        return CommandResult(f"{command.usage}\n{command.help}{others}")
-    commands = [command for command in COMMANDS if command.name not in desk.withheld]
-    if desk.key.platform != _TERMINAL:
-        # Letters are not all as wide as each other there: columns would not stand below each other.
-        return CommandResult(
-            "\n".join([_JUST_WRITE, *(f"{one.usage}: {one.help.splitlines()[0]}" for one in commands)])
-        )
-    # One long usage must not push the others' help off a terminal.
+async def _help(context: CommandContext, name: str) -> CommandResult:
+    if name:
+        return _help_about(context, name.removeprefix("/"))
+    commands = [command for command in COMMANDS if command.name not in context.hidden_commands]
+    if context.key.platform != _TERMINAL:
+        # Platforms use proportional fonts: columns would not line up.
+        lines = [f"{command.usage}: {command.help}" for command in commands]
+        return CommandResult("\n".join(["Send me a message, or use a command:\n", *lines]))
+    # One long usage must not push the help of the others off the screen.
     width = max(len(command.usage) for command in commands if len(command.usage) <= _USAGE_CHARS_MAX)
-    return CommandResult("\n".join(f"{command.usage:<{width}}  {command.help.splitlines()[0]}" for command in commands))
+    return CommandResult("\n".join(f"{command.usage:<{width}}  {command.help}" for command in commands))
 
 
-def _named(name: str) -> Command | None:
-    return next((command for command in COMMANDS if name.lower() in _names(command)), None)
+def _help_about(context: CommandContext, name: str) -> CommandResult:
+    command = _find(name)
+    if command is None:
+        found = parse(f"/{name}")
+        return fail(found.answer if isinstance(found, UnknownCommand) else "Unknown command. /help lists the commands.")
+    if command.name in context.hidden_commands:
+        return fail(f"You may not use /{command.name} here. /help lists the commands you may use.")
+    aliases = f"\nAlias: {', '.join(f'/{alias}' for alias in command.aliases)}" if command.aliases else ""
+    return CommandResult(f"{command.usage}\n{command.help}{aliases}")
 
 
-def _names(command: Command) -> tuple[str, ...]:
-    return (command.name, *command.aliases)
+def _find(name: str) -> Command | None:
+    return _BY_NAME.get(name.lower())
 
 
 COMMANDS = (
-    Command("new", (), "/new [title]", "Start a new conversation.", True, moving.new, crosses=True),
-    Command("reset", (), "/reset [title]", "The same as /new.", True, moving.reset, crosses=True),
+    Command("new", "[title]", "Start a new session.", sessions.new, crosses_boundary=True),
+    Command("reset", "[title]", "Same as /new.", sessions.reset, crosses_boundary=True),
     Command(
         "resume",
-        (),
-        "/resume [id|title|number]",
-        "Go to another conversation; alone, list some.",
-        True,
-        moving.resume,
+        "[id|title|number]",
+        "Resume a session by title or id. Without one, list sessions.",
+        sessions.resume,
         private=True,
-        crosses=True,
+        crosses_boundary=True,
     ),
+    Command("branch", "[title]", "Continue in a copy of this session.", sessions.branch, crosses_boundary=True),
     Command(
-        "branch", (), "/branch [title]", "Go on in a copy; this one stays as it is.", True, moving.branch, crosses=True
+        "handoff", "PLATFORM", "Continue this session on another platform.", sessions.handoff, crosses_boundary=True
     ),
-    Command(
-        "handoff",
-        (),
-        "/handoff PLATFORM",
-        "Go on with this conversation elsewhere.",
-        True,
-        moving.handoff,
-        crosses=True,
-    ),
-    Command("compress", (), "/compress [focus]", "Replace old turns by a summary of them.", False, shortening.compress),
+    Command("compress", "[focus]", "Replace old turns with a summary.", conversation.compress, skips_queue=False),
     Command(
         "uncompress",
-        (),
-        "/uncompress [title]",
-        "Go on in a copy from before the last summary.",
-        True,
-        moving.uncompress,
-        crosses=True,
+        "[title]",
+        "Continue in a copy from before the last summary.",
+        sessions.uncompress,
+        crosses_boundary=True,
     ),
-    Command("title", (), "/title [title]", "Name this conversation; alone, show its name.", False, here.title),
-    Command("undo", (), "/undo [n]", "Take back the last turn, or the last n.", True, moving.undo, crosses=True),
+    Command("title", "[title]", "Show or set the title of this session.", conversation.title, skips_queue=False),
+    Command("undo", "[n]", "Undo the last turn, or the last n turns.", sessions.undo, crosses_boundary=True),
+    Command("retry", "", "Discard the last answer and ask again.", conversation.retry, crosses_boundary=True),
+    Command("sessions", "", "List your latest sessions.", sessions.sessions, skips_queue=False, private=True),
+    Command("search", "WORDS", "Search all your sessions.", search.search, private=True),
+    Command("export", "[file]", "Export this session as Markdown.", export.export, skips_queue=False),
     Command(
-        "retry", (), "/retry", "Take back the last answer and ask the same again.", True, asking.retry, crosses=True
-    ),
-    Command("sessions", (), "/sessions", "List your latest conversations.", False, moving.sessions, private=True),
-    Command(
-        "search",
-        (),
-        "/search WORDS",
-        "Find what was said, in any conversation.",
-        True,
-        searching.search,
+        "memory",
+        memory.ARGUMENTS,
+        "Show, add, remove or restore notes.",
+        memory.memory,
+        skips_queue=False,
         private=True,
     ),
-    Command("export", (), "/export [file]", "Write this conversation down as Markdown.", False, exporting.export),
-    Command("memory", (), notes.USAGE, "Show, add or remove notes.", False, notes.memory, private=True),
-    Command("stop", (), "/stop", "Stop the answer that is being written; it is kept.", True, here.stop),
-    Command("steer", (), "/steer TEXT", "Tell the agent something while it works.", True, asking.steer, True),
-    Command(
-        "queue", (), "/queue [text]", "Add a message to those that wait; alone, list them.", True, asking.queue, True
-    ),
-    Command("approve", (), "/approve CODE", "Allow what the agent asked about, by its code.", True, approving.approve),
-    Command("deny", (), "/deny [code]", "Don't allow what the agent asked about.", True, approving.deny),
-    Command("model", (), "/model [name]", "Show or choose the model that answers here.", True, models.model),
-    Command("usage", (), "/usage", "Show how much was used, what it cost and what is left.", True, spending.usage),
-    Command("status", (), "/status", "Show where you are and what is going on.", True, here.status),
+    Command("stop", "", "Stop the current answer and keep what was written.", conversation.stop),
+    Command("steer", "TEXT", "Send a message to the agent while it works.", conversation.steer, takes_message=True),
+    Command("queue", "[text]", "Queue a message. Without one, list the queue.", conversation.queue, takes_message=True),
+    Command("approve", "CODE", "Allow the tool call with this code.", access.approve),
+    Command("deny", "[code]", "Deny a tool call.", access.deny),
+    Command("model", "[name]", "Show or change the model of this session.", model.model),
+    Command("usage", "", "Show tokens, cost and the remaining budget.", usage.usage),
+    Command("status", "", "Show the session, the queue and the state of memory.", conversation.status),
     Command(
         "pair",
-        (),
-        "/pair CODE",
-        "Let in whoever was shown this code; for admins.",
-        True,
-        pairing.pair,
+        "CODE",
+        "Give access to the user who was shown this code (admins).",
+        access.pair,
         unstored=True,
-        for_admins=True,
+        admin_only=True,
     ),
-    Command("help", (), "/help [command]", "Show this, or more about one command.", True, _help, unstored=True),
-    Command("quit", ("exit",), "/quit", "Leave; the conversation is kept.", True, here.leave, leaves=True),
+    Command("help", "[command]", "List the commands, or describe one.", _help, unstored=True),
+    Command("quit", "", "Leave. The session is kept.", conversation.leave, aliases=("exit",), terminal_only=True),
 )
+_BY_NAME = {name: command for command in COMMANDS for name in command.names}

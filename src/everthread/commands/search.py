@@ -1,41 +1,41 @@
-"""`/search`: what was said, in any conversation."""
+"""`/search`: search the messages of all sessions."""
 
 from __future__ import annotations
 
-from everthread.commands.context import CommandContext, CommandResult, Offer, name_of, offer_of, refused
+from everthread.commands.context import CommandContext, CommandResult, MenuItem, fail, label_of, resume_item
 from everthread.domain.model import Role, Session
 from everthread.domain.search_terms import snippet
 from everthread.domain.text_format import local_time, one_line
 from everthread.store.unit_of_work import UnitOfWork
 
-FOUND_MAX = 10
+HITS_MAX = 10
 QUERY_CHARS_MAX = 1_000
 _SNIPPET_CHARS = 160
 _WHO = {Role.USER: "you", Role.ASSISTANT: "answer", Role.TOOL: "tool", Role.SYSTEM: "system"}
 
 
-async def search(desk: CommandContext, words: str) -> CommandResult:
+async def search(context: CommandContext, words: str) -> CommandResult:
     if not words:
-        return refused('Usage: /search WORDS ("quoted text" is a phrase, a trailing * a beginning)')
+        return fail('Usage: /search WORDS ("quoted text" finds a phrase, word* a prefix)')
     if len(words) > QUERY_CHARS_MAX:
-        return refused(f"That is too much to search for; give at most {QUERY_CHARS_MAX} characters.")
-    # What was just said is to be found as well.
-    await desk.store.index()
-    hits = await desk.store.read(lambda uow: uow.search.search(desk.owner, words, limit=FOUND_MAX))
-    sessions = await desk.store.read(lambda uow: _sessions(uow, {hit.session_id for hit in hits}))
+        return fail(f"The query is too long. Use at most {QUERY_CHARS_MAX} characters.")
+    # Include the newest messages.
+    await context.store.index()
+    hits = await context.store.read(lambda uow: uow.search.search(context.owner, words, limit=HITS_MAX))
+    sessions = await context.store.read(lambda uow: _sessions(uow, {hit.session_id for hit in hits}))
     lines: list[str] = []
-    offers: list[Offer] = []
+    menu: list[MenuItem] = []
     for hit in hits:
         if (session := sessions.get(hit.session_id)) is not None:
             found = f"{_WHO[Role(hit.role)]}: {one_line(snippet(hit.content, words, _SNIPPET_CHARS))}"
-            lines += [f"{local_time(hit.at)}  {name_of(session)}, turn {hit.number}", f"  {found}"]
-            offers.append(offer_of(session.id, session.title or "", f"{local_time(hit.at)}  {found}"))
+            lines += [f"{local_time(hit.at)}  {label_of(session)}, turn {hit.number}", f"  {found}"]
+            menu.append(resume_item(session.id, session.title or "", f"{local_time(hit.at)}  {found}"))
     if not lines:
-        return CommandResult("Nothing was found; try fewer or other words.")
-    if len(hits) == FOUND_MAX:
-        lines.append(f"These are the newest {FOUND_MAX}; more words narrow it down.")
-    lines.append("/resume TITLE or ID goes to a conversation.")
-    return CommandResult("\n".join(lines), offers=tuple(offers))
+        return CommandResult("Nothing found. Try fewer or other words.")
+    if len(hits) == HITS_MAX:
+        lines.append(f"These are the newest {HITS_MAX} matches. Add words to narrow the search.")
+    lines.append("Resume a session with /resume TITLE or /resume ID.")
+    return CommandResult("\n".join(lines), menu=tuple(menu))
 
 
 def _sessions(uow: UnitOfWork, ids: set[str]) -> dict[str, Session]:

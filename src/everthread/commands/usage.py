@@ -1,41 +1,41 @@
-"""`/usage`: what the model calls came to."""
+"""`/usage`: tokens and cost of model calls."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from everthread.commands.context import CommandContext, CommandResult, session_here
+from everthread.commands.context import CommandContext, CommandResult, current_session
 from everthread.domain.spend import Used
 from everthread.lifecycle.spend import MONTH_DAYS
 
 _MODELS_MAX = 8
 
 
-async def usage(desk: CommandContext, _: str) -> CommandResult:
-    found = await desk.lifecycle.usage(desk.owner, await session_here(desk))
+async def usage(context: CommandContext, _: str) -> CommandResult:
+    found = await context.lifecycle.usage(context.owner, await current_session(context))
     lines = [
-        *_part("This conversation", found.conversation),
-        *_part("The last 24 hours", found.day),
-        *_part(f"The last {MONTH_DAYS} days", found.month),
-        _limit(desk.spend_per_day, sum(used.amount + used.reserved for used in found.day)),
+        *_section("This session", found.conversation),
+        *_section("The last 24 hours", found.day),
+        *_section(f"The last {MONTH_DAYS} days", found.month),
+        _limit(context.spend_per_day, sum(used.amount + used.reserved for used in found.day)),
     ]
     return CommandResult("\n".join(lines))
 
 
-def _part(heading: str, models: Sequence[Used]) -> list[str]:
+def _section(heading: str, models: Sequence[Used]) -> list[str]:
     if not models:
         return [f"{heading}: nothing."]
-    lines = [f"{heading}: {_in_words(_sum(models))}"]
+    lines = [f"{heading}: {_format(_total(models))}"]
     if len(models) > 1:
         width = max(len(used.model) for used in models[:_MODELS_MAX])
-        lines += [f"  {used.model:<{width}}  {_in_words(used)}" for used in models[:_MODELS_MAX]]
+        lines += [f"  {used.model:<{width}}  {_format(used)}" for used in models[:_MODELS_MAX]]
         lines += [f"  and {len(models) - _MODELS_MAX} more models"] if len(models) > _MODELS_MAX else []
     else:
         lines[0] += f", all of {models[0].model}"
     return lines
 
 
-def _sum(models: Sequence[Used]) -> Used:
+def _total(models: Sequence[Used]) -> Used:
     return Used(
         "",
         sum(used.calls for used in models),
@@ -46,17 +46,17 @@ def _sum(models: Sequence[Used]) -> Used:
     )
 
 
-def _in_words(used: Used) -> str:
+def _format(used: Used) -> str:
     calls = f"{used.calls:,} call{'' if used.calls == 1 else 's'}"
     tokens = f"{used.input_tokens:,} tokens read, {used.output_tokens:,} written"
-    # A model without a price is asked for nothing, or for money that nobody knows of.
+    # A model without a price is free, or its price is unknown.
     cost = dollars(used.amount) if used.amount or used.reserved else "no cost known"
-    more = f" (and at most {dollars(used.reserved)} for calls under way or cut off)" if used.reserved else ""
+    more = f" (and up to {dollars(used.reserved)} for unfinished calls)" if used.reserved else ""
     return f"{calls}, {tokens}, {cost}{more}"
 
 
 def dollars(amount: float) -> str:
-    """To the cent; of less than a dollar, to a hundredth of one."""
+    """Format dollars with cents; below a dollar, with hundredths of a cent."""
     if 0 < amount < 0.0001:
         return "less than $0.0001"
     return f"${amount:,.2f}" if amount >= 1 or not amount else f"${amount:.4f}"
@@ -64,6 +64,6 @@ def dollars(amount: float) -> str:
 
 def _limit(limit: float | None, spent: float) -> str:
     if limit is None:
-        return "There is no limit; `spend_per_day` under [limits] in config.toml sets one."
+        return "There is no limit. Set one with `spend_per_day` under [limits] in config.toml."
     left = max(limit - spent, 0.0)
-    return f"The limit is {dollars(limit)} in 24 hours; {dollars(left)} of it is left."
+    return f"The limit is {dollars(limit)} in 24 hours. {dollars(left)} is left."

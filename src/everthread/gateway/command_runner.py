@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from everthread.commands.registry import CommandResult, ParsedCommand, carry_out, parse
+from everthread.commands.registry import CommandResult, ParsedCommand, parse, run_command
 from everthread.domain.errors import DoneBefore, StoreError
 from everthread.domain.model import ChatType, InboxRow, InboxState
 from everthread.gateway.outbox import Outbox
@@ -55,13 +55,13 @@ class CommandRunner:
         if reply is not None:
             document = result.document
             files = (File(document.file_name, document.text.encode()),) if document is not None else ()
-            self._outbox.put(reply, tuple(Button(offer.label, offer.command) for offer in result.offers), files)
+            self._outbox.put(reply, tuple(Button(offer.label, offer.command) for offer in result.menu), files)
         if (subscriber := self._subscribers.get(now.id)) is not None:
             subscriber(CommandAnswered(result))
         await self._notify_set_aside()
-        if result.posts:
+        if result.wrote_outbox:
             await self._outbox.sweep()
-        return result.wakes
+        return result.wakes_worker
 
     async def _result(self, row: InboxRow, model: str) -> CommandResult:
         if row.state is InboxState.RUNNING:
@@ -72,7 +72,7 @@ class CommandRunner:
         if found.command.private and row.inbound.key.chat_type is not ChatType.DM and not is_shared(row.inbound.key):
             return CommandResult(NOT_HERE, ok=False)
         try:
-            result = await carry_out(self._build_context(row, model), found)
+            result = await run_command(self._build_context(row, model), found)
         except DoneBefore:
             return CommandResult(BEGUN_BEFORE)
         except StoreError:

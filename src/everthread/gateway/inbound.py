@@ -10,7 +10,7 @@ from secrets import token_hex
 from msgspec.structs import replace
 
 from everthread.commands.context import CommandContext
-from everthread.commands.registry import ParsedCommand, Unknown, carry_out, parse, withheld
+from everthread.commands.registry import ParsedCommand, UnknownCommand, hidden_commands, parse, run_command
 from everthread.domain.errors import BadInput, EverthreadError
 from everthread.domain.model import Inbound, InboxState, Reply, ReplyState, SessionKey, whole
 from everthread.domain.pairing import account_of
@@ -135,7 +135,7 @@ class InboundHandler:
             return
         if isinstance(found, ParsedCommand) and found.command.takes_message and found.argument:
             # The command stores the message itself, under the update's id.
-            result = await carry_out(self._context(update, key, owner), found)
+            result = await run_command(self._context(update, key, owner), found)
             await self._reply(_reply_id("said", update), key, owner, result.text)
             self._worker.wake(key)
             return
@@ -166,18 +166,18 @@ class InboundHandler:
         if is_new or row.state is InboxState.WAITING:
             self._worker.submit(row, self.busy_mode(update.platform))
 
-    def _refusal(self, found: ParsedCommand | Unknown | None, sender: Sender) -> str | None:
+    def _refusal(self, found: ParsedCommand | UnknownCommand | None, sender: Sender) -> str | None:
         """Return the text for a sender who may not write this now; `None` if they may."""
         name = found.command.name if isinstance(found, ParsedCommand) else ""
         if name not in UNLIMITED_COMMANDS:
             refusal = self._rate_limiter.refusal(sender.owner, self._clock.now())
             if refusal is not None:
                 return refusal
-        leaves = isinstance(found, ParsedCommand) and found.command.leaves
+        leaves = isinstance(found, ParsedCommand) and found.command.terminal_only
         return FOR_ADMINS if name in self._withheld_from(sender) and not leaves else None
 
     def _withheld_from(self, sender: Sender) -> frozenset[str]:
-        return withheld(self._settings.gateway.admin_commands, admin=sender.admin)
+        return hidden_commands(self._settings.gateway.admin_commands, admin=sender.admin)
 
     def _context(self, update: Update, key: SessionKey, owner: str) -> CommandContext:
         context = self._build_context(key, owner)
@@ -191,12 +191,12 @@ class InboundHandler:
             return
         context = replace(
             self._context(update, key, owner),
-            withheld=self._withheld_from(sender),
+            hidden_commands=self._withheld_from(sender),
             pair=partial(self._pairings.approve, scope=account_of(update.platform, update.user)),
         )
-        result = await carry_out(context, command)
+        result = await run_command(context, command)
         await self._reply(reply_id, key, owner, result.text)
-        if result.posts:
+        if result.wrote_outbox:
             await self._outbox.sweep()
 
     async def _reject(self, update: Update, key: SessionKey, sender: Sender, text: str) -> None:

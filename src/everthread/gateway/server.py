@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from everthread.agent.events import Reviewed
 from everthread.commands.context import CommandContext
-from everthread.commands.registry import withheld
+from everthread.commands.registry import hidden_commands
 from everthread.domain.backoff import Backoff
 from everthread.domain.errors import EverthreadError, PlatformError, PlatformUnavailable
 from everthread.domain.model import ChatType, InboxRow, Reply, ReplyState, SessionKey
@@ -110,9 +110,9 @@ class Gateway:
 
     def command_context(self, key: SessionKey, owner: str, model: str = "") -> CommandContext:
         """Build the context of a command that `owner` gives at `key`."""
-        withheld_here = withheld(self.settings.gateway.admin_commands, admin=False)
+        withheld_here = hidden_commands(self.settings.gateway.admin_commands, admin=False)
         reaches = self.access.reaches
-        return CommandContext.build(self._runtime, key, owner, reaches, model=model, withheld=withheld_here)
+        return CommandContext.build(self._runtime, key, owner, reaches, model=model, hidden_commands=withheld_here)
 
     def _inbox_context(self, row: InboxRow, model: str) -> CommandContext:
         key, user = row.inbound.key, row.inbound.user

@@ -374,7 +374,7 @@ class Worker:
     async def _run_earlier(self, lane: _Lane, row: InboxRow) -> None:
         """Before a command that crosses a boundary, run those given before it: they belong to the session it leaves."""
         found = parse(row.inbound.text)
-        if not isinstance(found, ParsedCommand) or not found.command.crosses:
+        if not isinstance(found, ParsedCommand) or not found.command.crosses_boundary:
             return
         for earlier in await self._store.read_inline(lambda uow: uow.inbox.commands(lane.key)):
             if earlier.id < row.id and earlier.id not in lane.running_commands and not skips_queue(earlier):

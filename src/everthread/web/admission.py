@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everthread.commands.registry import ParsedCommand, Unknown
+from everthread.commands.registry import ParsedCommand, UnknownCommand
 from everthread.gateway.inbound import UNLIMITED_COMMANDS
 from everthread.web.errors import HttpError
 from everthread.web.request import ApiCall
@@ -10,7 +10,7 @@ from everthread.web.request import ApiCall
 STOPPING = "this is being stopped; what it has taken in is answered when it is back"
 
 
-def check(call: ApiCall, found: ParsedCommand | Unknown | None = None) -> None:
+def check(call: ApiCall, found: ParsedCommand | UnknownCommand | None = None) -> None:
     """Count one message of the caller, on all platforms together. `found` is its command, if it is one."""
     gateway = call.gateway
     if gateway.draining:

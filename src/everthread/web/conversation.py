@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from everthread.agent.events import Retrying, TextWritten, ToolBegan, TurnBegan, TurnEnded
 from everthread.agent.turn_outcome import INTERNAL_ERROR
-from everthread.commands.registry import CommandResult, ParsedCommand, carry_out, parse, withheld
+from everthread.commands.registry import CommandResult, ParsedCommand, hidden_commands, parse, run_command
 from everthread.domain.model import Inbound, InboxRow, InboxState, Role, Turn, TurnStatus
 from everthread.gateway.inbound import FOR_ADMINS, UNLIMITED_COMMANDS
 from everthread.gateway.server import HTTP
@@ -132,14 +132,14 @@ async def _accept(
     only_into = place.session.id if place.session is not None and not stops else ""
     if isinstance(found, ParsedCommand):
         command, settings = found.command, gateway.settings
-        hidden = withheld(settings.gateway.admin_commands, admin=caller.owner == settings.owner)
-        if command.name in hidden and not command.leaves:
+        hidden = hidden_commands(settings.gateway.admin_commands, admin=caller.owner == settings.owner)
+        if command.name in hidden and not command.terminal_only:
             return TurnResult(FOR_ADMINS, await _where(call, place))
         if command.unstored or (command.takes_message and found.argument):
             # The command is not stored, or it stores its message itself.
             desk = gateway.command_context(place.key, caller.owner)
-            desk = replace(desk, account=account, update_id=update_id, only_into=only_into, withheld=hidden)
-            said = await carry_out(desk, found)
+            desk = replace(desk, account=account, update_id=update_id, only_into=only_into, hidden_commands=hidden)
+            said = await run_command(desk, found)
             gateway.worker.wake(place.key)
             return TurnResult(said.text, await _where(call, place))
     row, new = await gateway.lifecycle.accept(inbound, only_into=only_into)

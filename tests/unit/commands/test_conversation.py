@@ -39,7 +39,7 @@ async def test_compress_says_what_was_done_and_that_nothing_is_lost(tmp_path: Pa
         assert said.ok, said.text
         assert said.text.startswith("Compressed: ")
         assert "turns into a summary (about 1,001 tokens before, " in said.text
-        assert said.text.endswith("All of it is still stored: /search finds it, /uncompress goes on with all of it.")
+        assert said.text.endswith("The full text is still stored: /search finds it, /uncompress restores it.")
         assert (await office.at(CLI)).session_id != before
         assert office.summariser is not None
         assert "the masts" in office.summariser.requests[0].tail[0].content
@@ -58,7 +58,7 @@ async def test_what_was_compressed_can_be_branched_from_as_it_was(tmp_path: Path
         assert said.ok, said.text
         child = await office.session((await office.at(CLI)).session_id)
         assert (child.title, child.parent_id, child.cause) == ("Once more", whole, Cause.BRANCH)
-        assert "word for word" in said.text
+        assert "the full text" in said.text
         assert f"/resume {shorter}" in said.text
         await office.ask("and now?")
         assert SUMMARY not in office.model.sent()
@@ -80,16 +80,16 @@ async def test_of_a_branch_of_what_was_compressed_the_whole_is_found_too(tmp_pat
 
 async def test_where_nothing_was_compressed_there_is_nothing_to_go_back_to(tmp_path: Path) -> None:
     async with Quay(tmp_path) as office:
-        await office.refuses("/uncompress", "Nothing here was compressed", "/branch")
+        await office.refuses("/uncompress", "never compressed", "/branch")
         await office.ask("hello")
         await office.order("/branch")
-        await office.refuses("/uncompress", "Nothing here was compressed")
+        await office.refuses("/uncompress", "never compressed")
 
 
 async def test_compress_where_there_is_nothing_says_what_to_do(tmp_path: Path) -> None:
     async with Quay(tmp_path) as office:
         said = await office.compress()
-        assert (said.ok, "say something" in said.text) == (False, True)
+        assert (said.ok, "Send a message" in said.text) == (False, True)
         await office.ask("hello")
         said = await office.compress()
         assert said.text == (

@@ -29,8 +29,8 @@ async def test_retry_hides_the_last_turn_and_asks_the_same_again(tmp_path: Path)
         session = (await office.ask("two\nlines")).committed.ref.session_id
         said = await office.order("/retry")
         assert said.ok
-        assert said.wakes
-        assert 'Asking again: "two lines". The answer that there was is hidden' in said.text
+        assert said.wakes_worker
+        assert 'Asking again: "two lines". The previous answer is hidden' in said.text
         ended = await office.agent.answer(CLI, office.manner())
         assert ended is not None
         assert ended.text == "third"
@@ -45,7 +45,7 @@ async def test_retry_stops_the_answer_that_is_being_written_and_asks_again(tmp_p
         answering = asyncio.ensure_future(office.agent.answer(CLI, office.manner()))
         await until(lambda: office.model.requests)
         said = await office.order("/retry")
-        assert 'Asking again: "tell me". The answer that was being written is hidden' in said.text
+        assert 'Asking again: "tell me". The unfinished answer is hidden' in said.text
         stopped = await answering
         assert stopped is not None
         assert (stopped.committed.status, stopped.problem) == (TurnStatus.HIDDEN, "stopped by /retry")
@@ -77,7 +77,7 @@ async def test_retry_comes_after_what_waits(tmp_path: Path) -> None:
     async with Office(tmp_path) as office:
         await office.ask("one")
         await office.say("two")
-        assert 'It comes after what waits: "two".' in (await office.order("/retry")).text
+        assert 'It is queued after: "two".' in (await office.order("/retry")).text
         for _ in range(2):
             ended = await office.agent.answer(CLI, office.manner())
             assert ended is not None
@@ -86,10 +86,10 @@ async def test_retry_comes_after_what_waits(tmp_path: Path) -> None:
 
 async def test_there_is_nothing_to_ask_again_at_first(tmp_path: Path) -> None:
     async with Office(tmp_path) as office:
-        await office.refuses("/retry", "nothing to ask again")
+        await office.refuses("/retry", "nothing to retry")
         await office.order("/new")
-        await office.refuses("/retry", "nothing to ask again")
-        assert "Nothing waits" in (await office.order("/queue")).text
+        await office.refuses("/retry", "nothing to retry")
+        assert "The queue is empty" in (await office.order("/queue")).text
 
 
 async def test_a_branch_asks_again_what_was_said_before_it_and_its_parent_keeps_the_turn(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ async def test_what_was_forgotten_is_not_asked_again_and_nothing_is_hidden(tmp_p
         before = await office.shown(child.session_id)
         await office.refuses("/retry", "was forgotten")
         assert await office.shown(child.session_id) == before
-        assert "Nothing waits" in (await office.order("/queue")).text
+        assert "The queue is empty" in (await office.order("/queue")).text
 
 
 async def test_somebody_elses_words_are_not_asked_again(tmp_path: Path) -> None:
@@ -141,10 +141,10 @@ async def test_a_retry_that_can_not_be_taken_in_hides_nothing(tmp_path: Path, mo
 async def test_queue_adds_a_message_and_lists_what_waits(tmp_path: Path) -> None:
     async with Office(tmp_path) as office:
         said = await office.order("/queue first\nthing")
-        assert said.wakes
+        assert said.wakes_worker
         assert 'Queued, next: "first thing"' in said.text
-        assert 'Queued, after 1 message that waits: "second"' in (await office.order("/queue second")).text
-        assert "Queued, after 2 messages that wait" in (await office.order("/queue third")).text
+        assert 'Queued, after 1 waiting message: "second"' in (await office.order("/queue second")).text
+        assert "Queued, after 2 waiting messages" in (await office.order("/queue third")).text
         listed = (await office.order("/queue")).text
         assert listed.splitlines() == [
             "3 messages waiting, in this order:",
@@ -152,7 +152,7 @@ async def test_queue_adds_a_message_and_lists_what_waits(tmp_path: Path) -> None
             '  2  "second"',
             '  3  "third"',
         ]
-        assert not (await office.order("/queue")).wakes
+        assert not (await office.order("/queue")).wakes_worker
         for _ in range(3):
             await office.agent.answer(CLI, office.manner())
         assert await office.shown((await office.at(CLI)).session_id) == ["first\nthing", "second", "third"]
@@ -198,12 +198,12 @@ def asked_by_name(model: str) -> Sequence[ModelChoice]:
 async def test_model_alone_shows_the_one_that_answers_and_offers_the_others(tmp_path: Path) -> None:
     async with Office(tmp_path) as office:
         said = await office.order("/model", choices=asked_by_name, known_models=KNOWN)
-        assert said.text.startswith("anthropic/claude-sonnet-4.5 answers here.\n  openai/gpt-5\n")
-        assert [offer.command for offer in said.offers] == [f"/model {name}" for name in KNOWN[1:]]
+        assert said.text.startswith("The model is anthropic/claude-sonnet-4.5.\n  openai/gpt-5\n")
+        assert [offer.command for offer in said.menu] == [f"/model {name}" for name in KNOWN[1:]]
         assert said.model is None
         said = await office.order("/model", choices=asked_by_name, known_models=KNOWN, model="openai/gpt-5")
-        assert said.text.startswith("openai/gpt-5 answers here.")
-        assert "No model answers here" in (await office.order("/model")).text
+        assert said.text.startswith("The model is openai/gpt-5.")
+        assert "There is no model" in (await office.order("/model")).text
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ async def test_a_model_that_can_be_asked_is_taken_and_how_to_keep_it_is_said(
         assert said.ok
         assert said.model == chosen
         assert "in this window only" in said.text
-        assert f'model = "{chosen}" into config.toml' in said.text
+        assert f'model = "{chosen}" in config.toml' in said.text
 
 
 async def test_a_model_that_can_not_be_asked_is_answered_with_the_nearest(tmp_path: Path) -> None:
@@ -234,21 +234,21 @@ async def test_a_model_that_can_not_be_asked_is_answered_with_the_nearest(tmp_pa
         assert said.model is None
         assert "'claude-sonet-4.5' is no model" in said.text
         assert "Did you mean anthropic/claude-sonnet-4.5?" in said.text
-        assert [offer.command for offer in said.offers] == ["/model anthropic/claude-sonnet-4.5"]
+        assert [offer.command for offer in said.menu] == ["/model anthropic/claude-sonnet-4.5"]
         # Two providers have it: neither is guessed.
         said = await office.order("/model gpt-5", **more)
         assert not said.ok
-        assert {"/model openai/gpt-5", "/model openrouter/openai/gpt-5"} <= {offer.command for offer in said.offers}
+        assert {"/model openai/gpt-5", "/model openrouter/openai/gpt-5"} <= {offer.command for offer in said.menu}
         assert "Did you mean" not in (await office.order("/model zzzzzz", **more)).text
         for wrong in ("x" * 1000, "openai/gpt\x1b[2J"):
             said = await office.order(f"/model {wrong}", **more)
             assert not said.ok
-            assert said.text == "That is no name of a model; /model shows some."
+            assert said.text == "Invalid model name. /model lists some."
         # Its provider will know; it may still be a slip.
         said = await office.order("/model openai/gpt-5-mimi", **more)
         assert said.model == "openai/gpt-5-mimi"
-        assert "not one of those known here; did you mean openai/gpt-5-mini or" in said.text
-        assert said.offers == ()
+        assert "not in the list of known models. Did you mean openai/gpt-5-mini or" in said.text
+        assert said.menu == ()
 
 
 async def test_the_model_that_answers_already_is_not_taken_again(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ async def test_the_model_that_answers_already_is_not_taken_again(tmp_path: Path)
         said = await office.order("/model anthropic/claude-sonnet-4.5", choices=asked_by_name, known_models=KNOWN)
         assert not said.ok
         assert said.model is None
-        assert "answers here already" in said.text
+        assert "is already the model here" in said.text
 
 
 # --- /usage ----------------------------------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ async def test_usage_tells_what_this_conversation_the_day_and_the_month_came_to(
         await office.ask("a secret", TELEGRAM, owner="them")
         text = (await office.order("/usage", spend_per_day=5.0)).text
         assert text.splitlines() == [
-            "This conversation: 2 calls, 200 tokens read, 20 written, $2.00",
+            "This session: 2 calls, 200 tokens read, 20 written, $2.00",
             "  lab/big   1 call, 100 tokens read, 10 written, $2.00",
             "  lab/free  1 call, 100 tokens read, 10 written, no cost known",
             "The last 24 hours: 2 calls, 200 tokens read, 20 written, $2.00",
@@ -286,11 +286,11 @@ async def test_usage_tells_what_this_conversation_the_day_and_the_month_came_to(
             "The last 30 days: 3 calls, 300 tokens read, 30 written, $4.00",
             "  lab/big   2 calls, 200 tokens read, 20 written, $4.00",
             "  lab/free  1 call, 100 tokens read, 10 written, no cost known",
-            "The limit is $5.00 in 24 hours; $3.00 of it is left.",
+            "The limit is $5.00 in 24 hours. $3.00 is left.",
         ]
-        assert "$0.00 of it is left" in (await office.order("/usage", spend_per_day=1.0)).text
+        assert "$0.00 is left" in (await office.order("/usage", spend_per_day=1.0)).text
         await office.order("/new")
-        assert (await office.order("/usage")).text.startswith("This conversation: nothing.\n")
+        assert (await office.order("/usage")).text.startswith("This session: nothing.\n")
 
 
 async def test_usage_counts_what_a_compressed_conversation_was_before(tmp_path: Path) -> None:
@@ -298,16 +298,16 @@ async def test_usage_counts_what_a_compressed_conversation_was_before(tmp_path: 
         await office.ask("one")
         await office.lifecycle.cross(CLI, await office.compression(CLI), owner=ME)
         await office.ask("two")
-        assert "This conversation: 2 calls" in (await office.order("/usage")).text
+        assert "This session: 2 calls" in (await office.order("/usage")).text
         # What a branch is made from is another conversation.
         await office.lifecycle.cross(CLI, Branch(), owner=ME)
-        assert "This conversation: nothing" in (await office.order("/usage")).text
+        assert "This session: nothing" in (await office.order("/usage")).text
 
 
 async def test_usage_is_told_where_there_is_no_conversation_and_no_limit(tmp_path: Path) -> None:
     async with Office(tmp_path) as office:
         text = (await office.order("/usage")).text
-        assert text.startswith("This conversation: nothing.")
+        assert text.startswith("This session: nothing.")
         assert "There is no limit" in text
 
 
@@ -317,4 +317,4 @@ async def test_a_small_amount_is_not_told_as_nothing(tmp_path: Path, price: floa
         office.choices = [ModelChoice("lab/cheap", "cheap", office.model, Price(price, price))]
         await office.ask("hello")
         text = (await office.order("/usage")).text
-        assert f"This conversation: 1 call, 100 tokens read, 10 written, {told}, all of lab/cheap" in text
+        assert f"This session: 1 call, 100 tokens read, 10 written, {told}, all of lab/cheap" in text

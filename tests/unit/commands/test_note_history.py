@@ -23,9 +23,9 @@ async def test_a_skill_that_a_review_wrote_is_in_the_log_with_its_turns_and_can_
         assert second.endswith('"sails", by you, in "Boats"')
 
         said = await office.order("/memory undo")
-        assert said.text.startswith("Removed again: the skill knots; the last version of it is kept.")
+        assert said.text.startswith("Removed again: the skill knots. Its last version is kept.")
         assert office.skills.shelf().skills == ()
-        assert "Written again: the skill knots." in (await office.order("/memory undo")).text
+        assert "Restored: the skill knots." in (await office.order("/memory undo")).text
         assert [skill.name for skill in office.skills.shelf().skills] == ["knots"]
 
 
@@ -39,11 +39,15 @@ async def test_changes_of_notes_and_skills_are_taken_back_in_the_order_they_were
         office.clock.ahead_s += 1
         assert 'Removed again: "sails"' in (await office.order("/memory undo")).text
         await office.refuses("/memory undo skill/knots:1", "changed again", "skill/knots:2")
-        assert "As it was before: the skill knots." in (await office.order("/memory undo skill/knots:2")).text
+        assert (
+            "Restored the previous version: the skill knots." in (await office.order("/memory undo skill/knots:2")).text
+        )
         assert office.skills.shelf().skills[0].description == "How to tie knots."
         await office.refuses("/memory undo skill/knots:9", "no change")
         await office.refuses("/memory undo skill/nonsense", "no change")
-        assert "As it was before: the skill knots." in (await office.order("/memory undo skill/knots")).text
+        assert (
+            "Restored the previous version: the skill knots." in (await office.order("/memory undo skill/knots")).text
+        )
         assert office.skills.shelf().skills[0].description == "How to tie good knots."
 
 
@@ -51,8 +55,8 @@ async def test_nobody_else_sees_or_takes_back_what_is_in_this_home(tmp_path: Pat
     async with Office(tmp_path) as office:
         session = await office.titled("Boats")
         office.skills.write(Written("knots", "How to tie knots.", "Over."), origin=Origin(session, "review-1-10"))
-        assert "No note was ever written" in (await office.order("/memory log", owner="bob")).text
-        await office.refuses("/memory undo", "nothing to take back", owner="bob")
+        assert "no note was ever written" in (await office.order("/memory log", owner="bob")).text
+        await office.refuses("/memory undo", "nothing to undo", owner="bob")
         await office.refuses("/memory undo skill/knots:1", "no change", owner="bob")
         assert ME not in (await office.order("/memory log", owner="bob")).text
         assert office.skills.shelf().skills

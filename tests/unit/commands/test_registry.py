@@ -12,7 +12,7 @@ from tests.commands import Office
 from tests.fake_model import FakeModel
 from tests.runtime import CLI, ME, TELEGRAM, AsyncDiary, until
 
-from everthread.commands.registry import COMMANDS, ParsedCommand, Unknown, parse
+from everthread.commands.registry import COMMANDS, ParsedCommand, UnknownCommand, parse
 from everthread.domain.boundary import New
 from everthread.domain.errors import StoreBusy
 from everthread.domain.model import NoteAction, NoteTarget, TurnStatus
@@ -69,7 +69,7 @@ def test_a_slash_and_a_known_word_is_a_command(text: str, name: str, argument: s
 )
 def test_what_is_nearly_a_command_is_answered_with_the_nearest(text: str, near: str) -> None:
     found = parse(text)
-    assert isinstance(found, Unknown)
+    assert isinstance(found, UnknownCommand)
     assert near in found.answer
     assert "space before it" in found.answer
     assert "\n" not in found.answer
@@ -126,13 +126,13 @@ async def test_a_new_conversation_says_what_was_left_and_how_to_get_back(tmp_pat
         said = await office.order(f"/{word} Trip to Lisbon")
         here = await office.at(CLI)
         assert here.session_id != first
-        assert said.text.startswith('A new conversation: "Trip to Lisbon".\n')
-        assert f"You left {first}. To go back: /resume {first}" in said.text
+        assert said.text.startswith('Started a new session: "Trip to Lisbon".\n')
+        assert f"You left {first}. To return: /resume {first}" in said.text
         back = await office.order(f"/resume {first}")
         assert "1 turn." in back.text
         assert back.recap is not None
-        assert [exchange.asked for exchange in back.recap.exchanges] == ["hello"]
-        assert "To go back: /resume Trip to Lisbon" in back.text
+        assert [exchange.question for exchange in back.recap.last_turns] == ["hello"]
+        assert "To return: /resume Trip to Lisbon" in back.text
 
 
 async def test_the_first_conversation_leaves_nothing(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ async def test_resume_finds_by_title_by_id_and_by_the_beginning_of_an_id(tmp_pat
 
 async def test_resume_alone_lists_titled_conversations_and_a_number_goes_to_one(tmp_path: Path) -> None:
     async with Office(tmp_path) as office:
-        assert "no other conversation" in (await office.order("/resume")).text
+        assert "no other session" in (await office.order("/resume")).text
         lisbon = await office.titled("Lisbon")
         await office.titled("Porto")
         await office.order("/new")
@@ -244,9 +244,9 @@ async def test_s23_a_branch_has_its_parents_history_and_both_go_on_by_themselves
         parent = await office.titled("Lisbon")
         said = await office.order("/branch")
         child = (await office.at(CLI)).session_id
-        assert 'this is "Lisbon #2", with all' in said.text
+        assert 'you are now in "Lisbon #2", a copy with all' in said.text
         # The title alone would lead to the newer one, so the way back is the id.
-        assert f"To go back: /resume {parent}" in said.text
+        assert f"To return: /resume {parent}" in said.text
         await office.ask("only the child")
         assert "about Lisbon" in office.model.sent()
         assert (await office.order(f"/resume {parent}")).ok
@@ -258,20 +258,20 @@ async def test_s23_a_branch_has_its_parents_history_and_both_go_on_by_themselves
 
 async def test_there_is_nothing_to_branch_from_or_take_back_at_first(tmp_path: Path) -> None:
     async with Office(tmp_path) as office:
-        await office.refuses("/branch", "say something first")
-        await office.refuses("/undo", "nothing to take back")
+        await office.refuses("/branch", "Send a message first")
+        await office.refuses("/undo", "nothing to undo")
         await office.order("/new")
-        await office.refuses("/undo 3", "nothing to take back")
+        await office.refuses("/undo 3", "nothing to undo")
 
 
 async def test_undo_takes_back_as_many_turns_as_asked_for(tmp_path: Path) -> None:
     async with Office(tmp_path) as office:
         for text in ("one", "two", "three", "four"):
             session = (await office.ask(text)).committed.ref.session_id
-        assert 'Took back 1 turn, from "four" on' in (await office.order("/undo")).text
-        assert 'Took back 2 turns, from "two" on' in (await office.order("/undo 2")).text
+        assert 'Undid 1 turn, from "four"' in (await office.order("/undo")).text
+        assert 'Undid 2 turns, from "two"' in (await office.order("/undo 2")).text
         assert await office.shown(session) == ["one"]
-        assert "Took back 1 turn" in (await office.order("/undo 999999")).text
+        assert "Undid 1 turn" in (await office.order("/undo 999999")).text
         for wrong in ("0", "-1", "two", "1.5", "9" * 30):
             await office.refuses(f"/undo {wrong}", "from 1")
 
@@ -282,7 +282,7 @@ async def test_undo_stops_the_answer_that_is_being_written(tmp_path: Path) -> No
         answering = asyncio.ensure_future(office.agent.answer(CLI, office.manner()))
         await until(lambda: office.model.requests)
         said = await office.order("/undo")
-        assert "Took back the answer that was being written." in said.text
+        assert "Undid the unfinished answer." in said.text
         ended = await answering
         assert ended is not None
         assert ended.committed.status is TurnStatus.HIDDEN
@@ -291,7 +291,7 @@ async def test_undo_stops_the_answer_that_is_being_written(tmp_path: Path) -> No
 
 async def test_sessions_lists_the_latest_and_marks_the_one_here(tmp_path: Path) -> None:
     async with Office(tmp_path) as office:
-        assert "no conversations yet" in (await office.order("/sessions")).text
+        assert "no sessions yet" in (await office.order("/sessions")).text
         lisbon = await office.titled("Lisbon")
         porto = await office.titled("Porto")
         await office.titled("Theirs", TELEGRAM, owner="them")
@@ -307,12 +307,12 @@ async def test_sessions_lists_the_latest_and_marks_the_one_here(tmp_path: Path) 
 
 async def test_a_title_is_given_shown_and_refused_if_taken(tmp_path: Path) -> None:
     async with Office(tmp_path) as office:
-        await office.refuses("/title Lisbon", "no conversation here yet")
+        await office.refuses("/title Lisbon", "no session here yet")
         await office.titled("Porto")
         await office.order("/new")
-        assert "no title yet" in (await office.order("/title")).text
-        assert (await office.order("/title   My   trip ")).text == 'This is "My trip" now.'
-        assert (await office.order("/title")).text == 'This is "My trip".'
+        assert "no title. Set one" in (await office.order("/title")).text
+        assert (await office.order("/title   My   trip ")).text == 'The title is now "My trip".'
+        assert (await office.order("/title")).text == 'The title is "My trip".'
         await office.refuses("/title PORTO", "already called")
         await office.refuses("/title \u200b", "empty")
 
@@ -341,7 +341,7 @@ async def test_what_another_process_writes_is_to_be_stopped_there(tmp_path: Path
         await other.say("hello", TELEGRAM)
         answering = asyncio.ensure_future(other.agent.answer(TELEGRAM, other.manner()))
         await until(lambda: other.model.requests)
-        await office.refuses("/stop", "another process")
+        await office.refuses("/stop", "Another process")
         await answering
 
 
@@ -353,14 +353,14 @@ async def test_steering_reaches_the_running_turn_or_is_the_next_message(tmp_path
         await until(lambda: office.model.requests)
         said = await office.order("/steer the other one")
         assert "next step" in said.text
-        assert said.wakes
+        assert said.wakes_worker
         await answering
         # The turn had no further step, so the message is the next one.
         ended = await office.agent.answer(CLI, office.manner())
         assert ended is not None
         assert "the other one" in office.model.sent()
         said = await office.order("/steer and now this")
-        assert said.wakes
+        assert said.wakes_worker
         assert "next message" in said.text
 
 
@@ -377,7 +377,7 @@ async def test_a_steering_message_that_is_delivered_twice_is_taken_once(tmp_path
         assert ended is not None
         assert (await office.turns(ended.committed.ref.session_id))[-1].user_text == "the other one"
         said = await office.order("/steer the other one", TELEGRAM, update_id="7", account="bot")
-        assert "before" in said.text
+        assert "already received" in said.text
         assert await office.agent.answer(TELEGRAM, office.manner()) is None, "it has been answered"
         # The same number from another account is another message.
         said = await office.order("/steer a third one", TELEGRAM, update_id="7", account="other bot")
@@ -387,7 +387,7 @@ async def test_a_steering_message_that_is_delivered_twice_is_taken_once(tmp_path
 
 async def test_status_says_where_one_is_and_what_goes_on(tmp_path: Path) -> None:
     async with Office(tmp_path, FakeModel(["words and words"], pause_s=0.03), AsyncDiary()) as office:
-        assert "no conversation here yet" in (await office.order("/status")).text
+        assert "no session here yet" in (await office.order("/status")).text
         session = await office.titled("Lisbon")
         said = (await office.order("/status")).text
         assert f'"Lisbon" ({session}), 1 turn' in said
@@ -408,7 +408,7 @@ async def test_help_lists_all_and_explains_one(tmp_path: Path) -> None:
         lines = (await office.order("/help")).text.splitlines()
         assert len(lines) == len(COMMANDS)
         assert "/exit" in (await office.order("/help /quit")).text
-        assert "Take back" in (await office.order("/help undo")).text
+        assert "Undo the last turn" in (await office.order("/help undo")).text
         await office.refuses("/help rest", "/reset")
         await office.refuses("/help a/b", "/help")
         assert (await office.order("/quit")).quits
@@ -417,10 +417,10 @@ async def test_help_lists_all_and_explains_one(tmp_path: Path) -> None:
 
 async def test_help_leaves_out_what_whoever_asks_may_not_use(tmp_path: Path) -> None:
     async with Office(tmp_path) as office:
-        text = (await office.order("/help", withheld=("model", "quit"))).text
+        text = (await office.order("/help", hidden_commands=("model", "quit"))).text
         assert len(text.splitlines()) == len(COMMANDS) - 2
         assert "/model" not in text
-        said = await office.order("/help exit", withheld=("model", "quit"))
+        said = await office.order("/help exit", hidden_commands=("model", "quit"))
         assert not said.ok
         assert "Leave" not in said.text
 
@@ -435,7 +435,7 @@ async def test_nobody_is_let_in_from_the_terminal_but_by_the_command(tmp_path: P
 
 async def test_notes_are_added_shown_and_removed(tmp_path: Path) -> None:
     async with Office(tmp_path) as office:
-        assert "No notes yet" in (await office.order("/memory")).text
+        assert "There are no notes yet" in (await office.order("/memory")).text
         assert "Noted" in (await office.order("/memory add likes green tea")).text
         assert "Noted" in (await office.order("/memory ADD lives in Lisbon")).text
         said = (await office.order("/memory")).text
@@ -444,7 +444,7 @@ async def test_notes_are_added_shown_and_removed(tmp_path: Path) -> None:
         assert "Removed" in (await office.order("/memory remove GREEN tea")).text
         note_id = (await office.order("/memory")).text.splitlines()[1].split()[0]
         assert "Removed" in (await office.order(f"/memory remove {note_id}")).text
-        assert "No notes yet" in (await office.order("/memory")).text
+        assert "There are no notes yet" in (await office.order("/memory")).text
 
 
 async def test_an_edited_file_is_read_before_notes_are_shown(tmp_path: Path) -> None:
@@ -461,10 +461,10 @@ async def test_files_that_can_not_be_written_keep_no_note_from_being_kept(tmp_pa
         (tmp_path / "notes").write_text("in the way of a folder")
         said = await office.order("/memory add likes green tea")
         assert said.ok
-        assert "left as they are" in said.text
+        assert "were not updated" in said.text
         said = await office.order("/memory")
         assert "likes green tea" in said.text
-        assert "left as they are" in said.text
+        assert "were not updated" in said.text
 
 
 async def test_notes_that_do_not_exist_or_are_several_are_not_removed(tmp_path: Path) -> None:
@@ -472,7 +472,7 @@ async def test_notes_that_do_not_exist_or_are_several_are_not_removed(tmp_path: 
         await office.order("/memory add likes green tea")
         await office.order("/memory add likes black tea")
         await office.refuses("/memory remove coffee", "no note", "/memory")
-        await office.refuses("/memory remove likes", "fits 2 notes")
+        await office.refuses("/memory remove likes", "matches 2 notes")
         await office.refuses("/memory remove", "Usage")
         await office.refuses("/memory add", "Usage")
         await office.refuses("/memory frobnicate", "Usage")
@@ -482,8 +482,8 @@ async def test_notes_that_do_not_exist_or_are_several_are_not_removed(tmp_path: 
 
 async def test_every_change_of_a_note_is_told_with_who_made_it_and_can_be_taken_back(tmp_path: Path) -> None:
     async with Office(tmp_path) as office:
-        await office.refuses("/memory undo", "nothing to take back")
-        assert "No note was ever written" in (await office.order("/memory log")).text
+        await office.refuses("/memory undo", "nothing to undo")
+        assert "no note was ever written" in (await office.order("/memory log")).text
         session_id = await office.titled("Tea")
         await office.order("/memory add likes green tea")
         ref = await office.lifecycle.current(CLI)
@@ -498,9 +498,9 @@ async def test_every_change_of_a_note_is_told_with_who_made_it_and_can_be_taken_
         assert oldest.endswith('add      "likes green tea", by you, in "Tea"')
 
         file = tmp_path / "notes" / ME / "MEMORY.md"
-        assert 'As it was before: "likes green tea"' in (await office.order("/memory undo")).text
+        assert 'Restored the previous text: "likes green tea"' in (await office.order("/memory undo")).text
         assert file.read_text() == "likes green tea\n"
-        assert 'As it was before: "likes black tea"' in (await office.order("/memory undo")).text
+        assert 'Restored the previous text: "likes black tea"' in (await office.order("/memory undo")).text
         assert file.read_text() == "likes black tea\n"
         await office.refuses(f"/memory undo {note.note_id}:2", "changed again", f"{note.note_id}:4")
         await office.refuses(f"/memory undo {note.note_id}:9", "no change")
@@ -519,11 +519,11 @@ async def test_a_removed_note_comes_back_under_its_id_and_goes_when_its_conversa
         await office.order("/memory add lives in Lisbon")
         await office.order("/new")
         await office.order("/memory remove green")
-        assert 'Noted again: "likes green tea"' in (await office.order(f"/memory undo {note.note_id[:26]}")).text
+        assert 'Restored: "likes green tea"' in (await office.order(f"/memory undo {note.note_id[:26]}")).text
         first, _ = await office.store.read(lambda uow: uow.notes.current(ME, NoteTarget.MEMORY))
         assert (first.note_id, first.version, first.session_id) == (note.note_id, 3, session_id)
         assert 'Removed again: "likes green tea"' in (await office.order("/memory undo")).text
-        assert 'Noted again: "likes green tea"' in (await office.order("/memory undo")).text
+        assert 'Restored: "likes green tea"' in (await office.order("/memory undo")).text
         await office.lifecycle.forget(ForgetSession(session_id), owner=ME)
         assert "green" not in (await office.order("/memory")).text
         assert "green" not in (await office.order("/memory log")).text
@@ -546,7 +546,7 @@ async def test_a_store_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytes
 async def test_another_owner_at_the_same_key_sees_nothing_of_it(tmp_path: Path) -> None:
     async with Office(tmp_path) as office:
         await office.titled("Lisbon")
-        await office.refuses("/title", "no conversation here yet", owner="them")
+        await office.refuses("/title", "no session here yet", owner="them")
         await office.refuses("/undo", "no session of yours", owner="them")
         await office.refuses("/stop", "Nothing is running", owner="them")
         assert "Lisbon" not in (await office.order("/status", owner="them")).text

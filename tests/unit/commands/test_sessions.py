@@ -14,9 +14,9 @@ from tests.runtime import CLI, ME, TELEGRAM
 
 from everthread.commands.completion import CANDIDATES_MAX, Candidate, candidates
 from everthread.commands.export import markdown
-from everthread.commands.recap import Exchange, in_words, recap
+from everthread.commands.recap import RecapTurn, format_recap, recap
 from everthread.commands.registry import COMMANDS, Document
-from everthread.commands.sessions import recap_here
+from everthread.commands.sessions import recap_current
 from everthread.domain.boundary import Branch, Rewind
 from everthread.domain.errors import StoreBusy
 from everthread.domain.model import Cause, Kind, Session, ToolCall, TurnStatus
@@ -41,10 +41,10 @@ async def test_search_finds_what_was_just_said_newest_first_with_where_it_stands
         assert lines[3].startswith("  you: …")
         assert "the aubergine costs two euros" in lines[3]
         assert len(lines) == 5
-        assert [offer.command for offer in said.offers] == [f"/resume {porto}", f"/resume {lisbon}"]
-        assert said.offers[1].label.startswith("Lisbon  2")
-        assert said.offers[1].label.endswith("the aubergine costs two euros")
-        assert (await office.order(said.offers[1].command)).ok
+        assert [offer.command for offer in said.menu] == [f"/resume {porto}", f"/resume {lisbon}"]
+        assert said.menu[1].label.startswith("Lisbon  2")
+        assert said.menu[1].label.endswith("the aubergine costs two euros")
+        assert (await office.order(said.menu[1].command)).ok
 
 
 async def test_search_leaves_out_what_was_undone_and_says_when_nothing_is_there(tmp_path: Path) -> None:
@@ -54,8 +54,8 @@ async def test_search_leaves_out_what_was_undone_and_says_when_nothing_is_there(
         for query in ("aubergine", "nothing of the kind", '"', "***", "a" * 999, "\ud800"):
             said = await office.order(f"/search {query}")
             assert said.ok
-            assert said.text == "Nothing was found; try fewer or other words."
-            assert said.offers == ()
+            assert said.text == "Nothing found. Try fewer or other words."
+            assert said.menu == ()
         await office.refuses("/search", "Usage: /search WORDS")
         await office.refuses(f"/search {'x' * 1001}", "at most 1000")
 
@@ -69,9 +69,9 @@ async def test_search_shows_and_offers_the_newest_of_many(tmp_path: Path) -> Non
         said = await office.order("/search aubergine")
         assert said.text.count("you: aubergine number") == 10
         assert said.text.splitlines()[1] == "  you: aubergine number 11"
-        assert "the newest 10; more words narrow it down" in said.text
-        assert {offer.command for offer in said.offers} == {f"/resume {session}"}
-        assert len({offer.label for offer in said.offers}) == 10
+        assert "the newest 10 matches. Add words" in said.text
+        assert {offer.command for offer in said.menu} == {f"/resume {session}"}
+        assert len({offer.label for offer in said.menu}) == 10
 
 
 async def test_what_is_found_can_move_no_cursor(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ async def test_export_is_the_whole_conversation_as_markdown_named_after_its_titl
         assert said.document.name in said.text
         assert "1 turn" in said.text
         text = said.document.text
-        assert text.startswith("# Trip to Évora: Day 1/2\n\nConversation ")
+        assert text.startswith("# Trip to Évora: Day 1/2\n\nSession ")
         assert "**You:**\n\nwhat is\nthere? [2J\n\n**Everthread:**\n\nfine,\n\n- one\n- two\n" in text
         assert "*Tools used: look x2*" in text
         assert "nothing" not in text
@@ -143,18 +143,18 @@ async def test_a_long_conversation_is_exported_in_order_and_cut_where_it_is_too_
         count, text = await office.store.read(lambda uow: markdown(uow, session, 1_000))
         assert 1 <= count < 120
         assert len(text) < 1_200
-        assert "Cut here, at 1000 characters" in text
+        assert "Cut off at 1000 characters" in text
 
 
 async def test_there_is_nothing_to_export_at_first(tmp_path: Path) -> None:
     async with Office(tmp_path) as office:
-        await office.refuses("/export", "no conversation here yet")
+        await office.refuses("/export", "no session here yet")
         await office.order("/new")
         await office.refuses("/export", "nothing to export")
         await office.ask("hello")
-        await office.refuses("/export", "no conversation here yet", owner="them")
-        await office.refuses(f"/export {'x' * 1001}", "no name for a file")
-        await office.refuses("/export a\x00b", "no name for a file")
+        await office.refuses("/export", "no session here yet", owner="them")
+        await office.refuses(f"/export {'x' * 1001}", "Invalid file name")
+        await office.refuses("/export a\x00b", "Invalid file name")
 
 
 @pytest.mark.parametrize(
@@ -194,17 +194,17 @@ async def test_a_recap_has_the_last_exchanges_with_their_tools_and_what_became_o
         session = await office.session(lisbon)
         seen = await office.store.read(lambda uow: recap(uow, session))
         assert (seen.session_id, seen.title, seen.turns, seen.active_at) == (lisbon, "Lisbon", 4, session.active_at)
-        two, three, four = seen.exchanges
-        assert two == Exchange("two", "answer two")
-        assert three.asked == "thr ee"
-        assert three.answered.startswith("answer three and more")
-        assert len(three.answered) <= 400
-        assert three.answered.endswith("...")
+        two, three, four = seen.last_turns
+        assert two == RecapTurn("two", "answer two")
+        assert three.question == "thr ee"
+        assert three.answer.startswith("answer three and more")
+        assert len(three.answer) <= 400
+        assert three.answer.endswith("...")
         assert three.tools == (("look", 2), ("find", 1))
-        assert four == Exchange("", "", (), TurnStatus.INTERRUPTED)
-        assert len((await office.store.read(lambda uow: recap(uow, session, 1))).exchanges) == 1
-        assert (await office.store.read(lambda uow: recap(uow, session, 0))).exchanges == ()
-        words = in_words(seen)
+        assert four == RecapTurn("", "", (), TurnStatus.INTERRUPTED)
+        assert len((await office.store.read(lambda uow: recap(uow, session, 1))).last_turns) == 1
+        assert (await office.store.read(lambda uow: recap(uow, session, 0))).last_turns == ()
+        words = format_recap(seen)
         assert words.startswith("4 turns, last active 20")
         assert "  [look x2, find]\n" in words
         assert words.endswith("(interrupted)")
@@ -220,11 +220,11 @@ async def test_resume_brings_the_recap_along_and_its_text_is_as_before(tmp_path:
         assert said.recap is not None
         # A branch has said nothing of its own yet: what it shows is its parent's.
         assert (said.recap.session_id, said.recap.turns) == (branch, 1)
-        assert said.recap.exchanges == (Exchange("about Lisbon", "fine"),)
-        assert 'Back in "Lisbon #2", 1 turn.\n' in said.text
-        assert await recap_here(office.desk()) == said.recap
-        assert await recap_here(office.desk(owner="them")) is None
-        assert await recap_here(office.desk(TELEGRAM)) is None
+        assert said.recap.last_turns == (RecapTurn("about Lisbon", "fine"),)
+        assert 'Resumed "Lisbon #2", 1 turn.\n' in said.text
+        assert await recap_current(office.desk()) == said.recap
+        assert await recap_current(office.desk(owner="them")) is None
+        assert await recap_current(office.desk(TELEGRAM)) is None
         assert lisbon != branch
 
 
@@ -244,7 +244,7 @@ async def test_a_recap_reads_no_turns_but_the_last(tmp_path: Path, monkeypatch: 
 
         monkeypatch.setattr(turns, "_message", counting)
         seen = await office.store.read(lambda uow: recap(uow, session))
-        assert [exchange.asked for exchange in seen.exchanges] == ["message 27", "message 28", "message 29"]
+        assert [exchange.question for exchange in seen.last_turns] == ["message 27", "message 28", "message 29"]
         assert len(read) <= 6
 
 
@@ -256,9 +256,9 @@ async def test_a_message_that_was_set_aside_is_in_the_recap_and_in_the_export_an
         said = await office.order(f"/resume {lisbon}")
         assert said.recap is not None
         assert said.recap.turns == 1
-        aside = Exchange("a second question", "", (), TurnStatus.SET_ASIDE)
-        assert said.recap.exchanges == (Exchange("about Lisbon", "fine"), aside)
-        assert in_words(said.recap).endswith("> a second question\n  (set aside, not answered)")
+        aside = RecapTurn("a second question", "", (), TurnStatus.SET_ASIDE)
+        assert said.recap.last_turns == (RecapTurn("about Lisbon", "fine"), aside)
+        assert format_recap(said.recap).endswith("> a second question\n  (set aside, not answered)")
         document = (await office.order("/export")).document
         assert document is not None
         assert document.text.rstrip().endswith("**You:**\n\na second question\n\n*(set aside, not answered)*")
@@ -268,7 +268,7 @@ async def test_a_message_that_was_set_aside_is_in_the_recap_and_in_the_export_an
         await office.order("/new")
         session = await office.session(lisbon)
         seen = await office.store.read(lambda uow: recap(uow, session))
-        assert [one.asked for one in seen.exchanges] == ["about Lisbon", "more 2", "more 3", "more 4"]
+        assert [one.question for one in seen.last_turns] == ["about Lisbon", "more 2", "more 3", "more 4"]
 
 
 async def test_a_recap_has_what_was_set_aside_also_where_nothing_was_answered(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ async def test_a_recap_has_what_was_set_aside_also_where_nothing_was_answered(tm
         await office.order("/new")
         session = await office.session(lisbon)
         seen = await office.store.read(lambda uow: recap(uow, session))
-        assert seen.exchanges == (Exchange("a first question", "", (), TurnStatus.SET_ASIDE),)
+        assert seen.last_turns == (RecapTurn("a first question", "", (), TurnStatus.SET_ASIDE),)
 
 
 # --- /resume and the nearest -----------------------------------------------------------------------------------------
@@ -290,8 +290,8 @@ async def test_resume_alone_offers_what_it_lists(tmp_path: Path) -> None:
         lisbon, porto = await office.titled("Lisbon"), await office.titled("Porto")
         await office.order("/new")
         said = await office.order("/resume")
-        assert [offer.command for offer in said.offers] == [f"/resume {porto}", f"/resume {lisbon}"]
-        assert said.offers[0].label.startswith("Porto  2")
+        assert [offer.command for offer in said.menu] == [f"/resume {porto}", f"/resume {lisbon}"]
+        assert said.menu[0].label.startswith("Porto  2")
         assert "  1  " in said.text
 
 
@@ -312,7 +312,7 @@ async def test_resume_alone_offers_untitled_ones_by_their_first_words(tmp_path: 
         running = await office.lifecycle.begin_turn(CLI)
         assert running is not None
         offered = await office.order("/resume", TELEGRAM)
-        assert [(offer.label.rpartition("  ")[0], offer.command) for offer in offered.offers] == [
+        assert [(offer.label.rpartition("  ")[0], offer.command) for offer in offered.menu] == [
             ('"cut off"', f"/resume {running.ref.session_id}"),
             ('"never answered"', f"/resume {aside}"),
             ('"kept"', f"/resume {undone}"),
@@ -325,15 +325,15 @@ async def test_resume_alone_offers_untitled_ones_by_their_first_words(tmp_path: 
 
 async def test_resume_alone_offers_many_and_no_empty_one(tmp_path: Path) -> None:
     async with Office(tmp_path) as office:
-        assert (await office.order("/resume")).text == "There is no other conversation yet."
+        assert (await office.order("/resume")).text == "There is no other session yet. /new starts one."
         for number in range(60):
             await office.order("/new")
             await office.turn(CLI, f"message {number}")
         await office.order("/new")
         await office.order("/new")
         said = await office.order("/resume")
-        assert len(said.offers) == 50
-        assert said.offers[0].label.startswith('"message 59"  2')
+        assert len(said.menu) == 50
+        assert said.menu[0].label.startswith('"message 59"  2')
         assert (await office.order("/resume 50")).ok
 
 
@@ -344,12 +344,12 @@ async def test_a_wrong_title_is_answered_with_the_nearest(tmp_path: Path) -> Non
         said = await office.order("/resume Trip to Lisbn")
         assert not said.ok
         assert said.text == (
-            'There is no session "Trip to Lisbn"; did you mean "Trip to Lisbon"? /sessions shows the ones there are.'
+            'There is no session "Trip to Lisbn". Did you mean "Trip to Lisbon"? /sessions lists yours.'
         )
-        assert [(offer.label, offer.command) for offer in said.offers] == [("Trip to Lisbon", f"/resume {lisbon}")]
+        assert [(offer.label, offer.command) for offer in said.menu] == [("Trip to Lisbon", f"/resume {lisbon}")]
         said = await office.order("/resume zzzzzz")
-        assert said.offers == ()
-        assert "did you mean" not in said.text
+        assert said.menu == ()
+        assert "Did you mean" not in said.text
 
 
 async def test_an_ambiguous_beginning_offers_those_that_it_fits_with_their_titles(tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ async def test_an_ambiguous_beginning_offers_those_that_it_fits_with_their_title
         said = await office.order(f"/resume {office.holder}")
         assert not said.ok
         assert "'Lisbon'" in said.text
-        assert [(offer.label, offer.command) for offer in said.offers] == [
+        assert [(offer.label, offer.command) for offer in said.menu] == [
             ("Lisbon", f"/resume {lisbon}"),
             (here, f"/resume {here}"),
         ]
@@ -373,7 +373,7 @@ async def test_a_title_that_is_taken_is_answered_with_one_that_is_free(tmp_path:
         await office.titled("Porto")
         await office.refuses("/title lisbon", "already called", "say 'lisbon #3'")
         await office.refuses("/new Lisbon", "already called", "say 'Lisbon #3'")
-        await office.refuses("/title Porto", 'This is "Porto" already')
+        await office.refuses("/title Porto", 'The title is already "Porto"')
         assert (await office.order("/title porto")).ok
 
 
@@ -393,7 +393,7 @@ async def test_commands_are_completed_by_their_beginning(tmp_path: Path) -> None
     async with Office(tmp_path) as office:
         found = await candidates(office.desk(), "/re")
         assert [(one.text, one.start) for one in found] == [("/reset", 3), ("/resume", 3), ("/retry", 3)]
-        assert found[0].note == "The same as /new."
+        assert found[0].note == "Same as /new."
         names = [f"/{name}" for command in COMMANDS for name in (command.name, *command.aliases)]
         assert [one.text for one in await candidates(office.desk(), "/")] == names[:CANDIDATES_MAX]
         assert [one.text for one in await candidates(office.desk(), "/EXI")] == ["/exit"]

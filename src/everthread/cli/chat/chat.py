@@ -28,7 +28,7 @@ from everthread.gc_tuning import settle_at_once
 
 if TYPE_CHECKING:
     from everthread.commands.completion import Candidate
-    from everthread.commands.registry import CommandContext, CommandResult, Document, Offer, ParsedCommand
+    from everthread.commands.registry import CommandContext, CommandResult, Document, MenuItem, ParsedCommand
 
 LEAVE_S_MAX = 5.0
 TWICE_S = 1.0
@@ -161,7 +161,7 @@ class Chat:
         self._leave()
 
     async def _take(self, typed: Typed) -> None:
-        from everthread.commands.registry import ParsedCommand, Unknown, parse
+        from everthread.commands.registry import ParsedCommand, UnknownCommand, parse
 
         text = typed.text
         found = parse(text)
@@ -172,7 +172,7 @@ class Chat:
         if typed.spoiled:
             self._view.show_notice(SPOILED)
         match found:
-            case Unknown():
+            case UnknownCommand():
                 self._fail(found.answer)
             case ParsedCommand() if found.command.skips_queue:
                 await self._carry_out(found)
@@ -196,22 +196,22 @@ class Chat:
     # --- Commands ----------------------------------------------------------------------------------------------------
 
     async def _carry_out(self, order: ParsedCommand) -> None:
-        from everthread.commands.registry import carry_out
+        from everthread.commands.registry import run_command
 
-        said = await carry_out(self._desk(), order)
-        if said.offers and self._view.rich:
+        said = await run_command(self._command_context(), order)
+        if said.menu and self._view.rich:
             if not said.ok:
                 self._fail(said.text)
-            offer = await self._chosen(order, said.offers)
+            offer = await self._chosen(order, said.menu)
             if offer is None:
                 return
-            said = await carry_out(self._desk(), offer)
-        if said.wakes and self._busy and order.argument:
+            said = await run_command(self._command_context(), offer)
+        if said.wakes_worker and self._busy and order.argument:
             self._answering.queued.append(order.argument)
         self._tell(said)
         self._look.set()
 
-    async def _chosen(self, order: ParsedCommand, offers: Sequence[Offer]) -> ParsedCommand | None:
+    async def _chosen(self, order: ParsedCommand, offers: Sequence[MenuItem]) -> ParsedCommand | None:
         from everthread.commands.registry import ParsedCommand, parse
 
         index = await self._view.pick(
@@ -234,7 +234,7 @@ class Chat:
             self._write(said.document)
         if said.recap is not None:
             self._view.show_recap(said.recap)
-        if said.wakes:
+        if said.wakes_worker:
             self._jobs.put_nowait(None)
 
     def _write(self, document: Document) -> None:
@@ -252,7 +252,7 @@ class Chat:
         if not self._view.interactive:
             self._code = REFUSED
 
-    def _desk(self) -> CommandContext:
+    def _command_context(self) -> CommandContext:
         from everthread.commands.registry import CommandContext
         from everthread.gateway.access import Access
 
@@ -280,7 +280,7 @@ class Chat:
         from everthread.commands.completion import candidates
 
         await self._ready.wait()
-        return await candidates(self._desk(), text)
+        return await candidates(self._command_context(), text)
 
     async def asked_before(self) -> Sequence[str]:
         return await asked_before(self._runtime.store, self._owner)
@@ -391,8 +391,8 @@ class Chat:
 
     async def _welcome(self) -> None:
         """Say which model answers, and in which conversation."""
-        from everthread.commands.context import called
-        from everthread.commands.sessions import recap_here
+        from everthread.commands.context import session_label
+        from everthread.commands.sessions import recap_current
 
         small = False
         try:
@@ -402,10 +402,10 @@ class Chat:
             self._view.show_error(str(error))
             model = "no model yet"
 
-        last = await recap_here(self._desk())
-        where = f"back in {called(last.title, last.session_id)}" if last else "a new conversation"
+        last = await recap_current(self._command_context())
+        where = f"resumed {session_label(last.title, last.session_id)}" if last else "a new session"
         self._view.show_notice(f"Everthread with {model}: {where}.\n/help lists the commands, Ctrl-D leaves.")
-        if last is not None and last.exchanges:
+        if last is not None and last.last_turns:
             self._view.show_recap(last)
         if small:
             self._view.show_notice(
@@ -418,9 +418,9 @@ class Chat:
             return
         aside = await leave_session(self._runtime, self._key)
         if aside:
-            from everthread.commands.context import listed
+            from everthread.commands.context import list_messages
 
-            self._view.show_notice(f"Set aside without an answer: {listed(aside)}")
+            self._view.show_notice(f"Set aside without an answer: {list_messages(aside)}")
         here = await self._runtime.lifecycle.current(self._key)
         if here is not None and self._view.interactive:
             self._view.show_notice(f"everthread -r {here.session_id} goes on from here.")

@@ -72,8 +72,8 @@ class PlainView:
         self._output.show_prompt()
 
     def show_recap(self, recap: Recap) -> None:
-        if recap.exchanges:
-            self._output.show_notice(f"The last thing said: {excerpt(recap.exchanges[-1].asked)}")
+        if recap.last_turns:
+            self._output.show_notice(f"Last message: {excerpt(recap.last_turns[-1].question)}")
 
     def show_status(self, status: Status) -> None:
         """There is no place for it."""

@@ -1,34 +1,34 @@
-"""What one sees on coming back: the last exchanges, each on a line or two."""
+"""The panel with the last turns, shown when a session is resumed."""
 
 from __future__ import annotations
 
 import re
 
 from everthread.cli.terminal.styles import TextStyle
-from everthread.commands.recap import Exchange, Recap, tools_in_words
+from everthread.commands.recap import Recap, RecapTurn, format_tools
 from everthread.domain.text_format import counted, local_time, shortened
 
 _COLUMNS_MAX = 100
 _MARKS = re.compile(r"^#{1,6} |\*\*|`")
-"""Of Markdown, what only disturbs where it is not drawn."""
+"""Markdown marks, removed because this text is not rendered."""
 
 
 def recap_panel(recap: Recap, columns: int, ink: TextStyle) -> str:
-    """A panel with an open right side: text of any script may stand in it."""
+    """A panel without a right border, which wide scripts would misalign."""
     width = min(columns, _COLUMNS_MAX) - 2
     heading = f"{recap.title or recap.session_id} · {counted(recap.turns, 'turn')} · {local_time(recap.active_at)}"
     lines = [f"╭─ {shortened(heading, width - 2)}"]
-    for exchange in recap.exchanges:
-        lines += [f"│ {line}" for line in _exchange(exchange, width, ink)]
+    for turn in recap.last_turns:
+        lines += [f"│ {line}" for line in _turn_lines(turn, width, ink)]
     return "\n".join([*lines, "╰─"]) + "\n"
 
 
-def _exchange(exchange: Exchange, width: int, ink: TextStyle) -> list[str]:
-    lines = [ink.bold("> " + shortened(exchange.asked, width - 2))]
-    if exchange.tools:
-        lines.append(ink.faint("  " + shortened(f"[{tools_in_words(exchange.tools)}]", width - 2)))
-    if exchange.answered:
-        lines.append("  " + shortened(_MARKS.sub("", exchange.answered), width - 2))
-    if exchange.status.in_words:
-        lines.append(ink.faint(f"  ({exchange.status.in_words})"))
+def _turn_lines(turn: RecapTurn, width: int, ink: TextStyle) -> list[str]:
+    lines = [ink.bold("> " + shortened(turn.question, width - 2))]
+    if turn.tools:
+        lines.append(ink.faint("  " + shortened(f"[{format_tools(turn.tools)}]", width - 2)))
+    if turn.answer:
+        lines.append("  " + shortened(_MARKS.sub("", turn.answer), width - 2))
+    if turn.status.in_words:
+        lines.append(ink.faint(f"  ({turn.status.in_words})"))
     return lines

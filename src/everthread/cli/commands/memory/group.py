@@ -17,7 +17,7 @@ from everthread.domain.text_format import local_time, one_line, shortened
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from everthread.commands.note_history import AnyChange, Change, Curator
+    from everthread.commands.note_history import Edit, NoteEdit, NoteHistory
     from everthread.config.settings import Memory
     from everthread.domain.model import NoteTarget, NoteVersion
 
@@ -57,13 +57,13 @@ def list_notes(cli: CliContext, as_json: bool) -> None:
       everthread memory list
       everthread memory list --json | jq -r '.memory.notes[].text'
     """
-    from everthread.commands.memory import fullness
+    from everthread.commands.memory import format_fullness
 
     collections = _collections(cli.write_if_exists(_read_notes, default=[]), cli.settings.memory)
 
     def text() -> Iterator[str]:
         for target, notes, room in collections:
-            yield fullness(target, notes, room)
+            yield format_fullness(target, notes, room)
             yield from (f"  {note.note_id}  {shortened(note.content, _TEXT_CHARS_MAX)}" for note in notes)
 
     render(Result({t.value: _collection(t, notes, room) for t, notes, room in collections}, text), as_json)
@@ -83,7 +83,7 @@ def show_note(cli: CliContext, note: str, as_json: bool) -> None:
       everthread memory show "green tea" --json
     """
 
-    async def read(runtime: CliRuntime) -> list[Change]:
+    async def read(runtime: CliRuntime) -> list[NoteEdit]:
         return await (await _curator(runtime)).versions(note)
 
     changes, _ = cli.write(read)
@@ -116,7 +116,7 @@ def log(cli: CliContext, as_json: bool, limit: int) -> None:
       everthread memory log --limit 100 --json
     """
 
-    async def read(runtime: CliRuntime) -> list[AnyChange]:
+    async def read(runtime: CliRuntime) -> list[Edit]:
         return await (await _curator(runtime)).log(limit)
 
     changes = cli.write_if_exists(read, default=[])
@@ -147,9 +147,9 @@ def undo(cli: CliContext, change: str, as_json: bool) -> None:
       everthread memory undo 01JZ8Q7M3N5P6R8S9T0V1W2X3Y:2
       everthread memory undo skill/release-notes:1
     """
-    from everthread.commands.memory import undone
+    from everthread.commands.memory import format_undo
 
-    async def work(runtime: CliRuntime) -> tuple[AnyChange, AnyChange]:
+    async def work(runtime: CliRuntime) -> tuple[Edit, Edit]:
         curator = await _curator(runtime)
         done = await curator.undo(change)
         _warn(await curator.synced())
@@ -161,7 +161,7 @@ def undo(cli: CliContext, change: str, as_json: bool) -> None:
         "version": new.name,
         "text": (new.words if new.action.value != "remove" else None) or None,
     }
-    text = f"{one_line(undone(old, new))} Run `everthread memory undo` again to redo it."
+    text = f"{one_line(format_undo(old, new))} Run `everthread memory undo` again to redo it."
     render(Result(data, text), as_json)
 
 
@@ -187,7 +187,7 @@ def edit(cli: CliContext, target: str, as_json: bool) -> None:
         curator = await _curator(runtime)
         return runtime.notebook.path(curator.owner, NoteTarget(target)), await _versions(curator)
 
-    async def after(runtime: CliRuntime) -> list[Change]:
+    async def after(runtime: CliRuntime) -> list[NoteEdit]:
         await runtime.start()
         curator = await _curator(runtime, strict=True)
         changed = [c for c in await curator.note_log() if c.version.version > known.get(c.version.note_id, 0)]
@@ -246,7 +246,7 @@ def status(cli: CliContext, as_json: bool) -> None:
     """
     from everthread.cli.commands.journal import parked_lines
     from everthread.cli.commands.memory.status import PARKED_MAX, providers, rows, unused_providers
-    from everthread.commands.memory import fullness
+    from everthread.commands.memory import format_fullness
 
     async def read(runtime: CliRuntime) -> tuple[list[dict[str, Any]], list[NoteVersion]]:
         return await providers(runtime), await _curator_of(runtime).notes()
@@ -263,7 +263,7 @@ def status(cli: CliContext, as_json: bool) -> None:
     def text() -> Iterator[str]:
         yield table(("PROVIDER", "WAITING", "PARKED", "STATE", "HEALTH", "LAST ERROR"), rows(found))
         for target, notes, room in collections:
-            yield fullness(target, notes, room)
+            yield format_fullness(target, notes, room)
         parked = [(provider["provider"], entry) for provider in found for entry in provider["parked_entries"]]
         yield from parked_lines(parked, PARKED_MAX)
 
@@ -293,7 +293,7 @@ def retry(cli: CliContext, provider: str, session: str | None, as_json: bool) ->
     retry_parked(cli, provider, session, as_json=as_json)
 
 
-async def _curator(runtime: CliRuntime, *, strict: bool = False) -> Curator:
+async def _curator(runtime: CliRuntime, *, strict: bool = False) -> NoteHistory:
     """Synchronize the note files and return the curator. If `strict`, a failure raises `BadInput`."""
     from everthread.domain.errors import BadInput
 
@@ -305,10 +305,10 @@ async def _curator(runtime: CliRuntime, *, strict: bool = False) -> Curator:
     return curator
 
 
-def _curator_of(runtime: CliRuntime) -> Curator:
-    from everthread.commands.note_history import Curator
+def _curator_of(runtime: CliRuntime) -> NoteHistory:
+    from everthread.commands.note_history import NoteHistory
 
-    return Curator(runtime.lifecycle, runtime.store, runtime.notebook, runtime.settings.owner, runtime.skills)
+    return NoteHistory(runtime.lifecycle, runtime.store, runtime.notebook, runtime.settings.owner, runtime.skills)
 
 
 def _warn(problem: str) -> None:
@@ -320,7 +320,7 @@ async def _read_notes(runtime: CliRuntime) -> list[NoteVersion]:
     return await (await _curator(runtime)).notes()
 
 
-async def _versions(curator: Curator) -> dict[str, int]:
+async def _versions(curator: NoteHistory) -> dict[str, int]:
     known: dict[str, int] = {}
     for change in await curator.note_log():
         known[change.version.note_id] = max(change.version.version, known.get(change.version.note_id, 0))
@@ -343,19 +343,19 @@ def _collection(target: NoteTarget, notes: list[NoteVersion], room: int) -> dict
     }
 
 
-def _headline(change: AnyChange) -> str:
-    from everthread.commands.memory import author
+def _headline(change: Edit) -> str:
+    from everthread.commands.memory import format_author
 
     return one_line(
-        f"{change.name}  {local_time(change.at)}  {change.action.value}  {change.place}  by {author(change)}"
+        f"{change.name}  {local_time(change.at)}  {change.action.value}  {change.place}  by {format_author(change)}"
     )
 
 
-def _change_as_json(change: AnyChange) -> dict[str, Any]:
-    from everthread.commands.note_history import Change
+def _change_as_json(change: Edit) -> dict[str, Any]:
+    from everthread.commands.note_history import NoteEdit
 
     source, window = change.source, change.source.reviewed
-    if isinstance(change, Change):
+    if isinstance(change, NoteEdit):
         version = change.version
         what = {
             "note": version.note_id,
