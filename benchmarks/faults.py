@@ -16,8 +16,11 @@ from functools import partial
 from pathlib import Path
 
 from msgspec import to_builtins
-from tests.faults import crowd, fetching, kills, memory, network, talking
-from tests.faults.outcome import Outcome
+from tests.faults import downloads as fetching
+from tests.faults import kills, memory, network
+from tests.faults import many_chats as crowd
+from tests.faults import replies as talking
+from tests.faults.result import Outcome
 
 Fault = Callable[..., Awaitable[Outcome]]
 """Takes a folder and how often, and some a platform."""

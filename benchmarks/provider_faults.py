@@ -19,26 +19,26 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from tests import fake_backends as fake_back_ends
-from tests.provider_backend import BackEnd
+from tests.provider_backend import ProviderBackend
 from tests.provider_faults import LIMITS, PATIENT, Day, lived
 
 from everthread.memory.delivery import Limits
 
-MakeBackEnd = Callable[[], AbstractContextManager[BackEnd]]
+MakeBackEnd = Callable[[], AbstractContextManager[ProviderBackend]]
 """An empty back end for one day."""
 
 
 @contextmanager
 def _hindsight() -> Iterator[MakeBackEnd]:
     """The real server, with its model on; each day has banks of its own."""
-    from tests.servers.door import Door
-    from tests.servers.hindsight_house import hindsight
-    from tests.servers.hindsight_talk import KEEPS, back_end_of
+    from tests.servers.hindsight_server import hindsight
+    from tests.servers.hindsight_session import KEEPS, back_end_of
+    from tests.servers.proxy import Door
 
     with hindsight(extracting=True) as house, Door(house.address, KEEPS) as door:
 
         @contextmanager
-        def made() -> Iterator[BackEnd]:
+        def made() -> Iterator[ProviderBackend]:
             prefix = f"t{uuid.uuid4().hex[:12]}"
             yield back_end_of(house, door, {"address": house.address, "bank": prefix, "profile": "main"}, prefix)
 
@@ -53,13 +53,13 @@ def _honcho() -> Iterator[MakeBackEnd]:
 @contextmanager
 def _openviking() -> Iterator[MakeBackEnd]:
     """The real server; each day has an account of its own."""
-    from tests.servers.door import Door
-    from tests.servers.openviking_house import KEEPS, KEY, back_end_of, openviking
+    from tests.servers.openviking_server import KEEPS, KEY, back_end_of, openviking
+    from tests.servers.proxy import Door
 
     with openviking() as house, Door(house.address, KEEPS) as door:
 
         @contextmanager
-        def made() -> Iterator[BackEnd]:
+        def made() -> Iterator[ProviderBackend]:
             account = f"t{uuid.uuid4().hex[:12]}"
             yield back_end_of(house, door, {"url": house.address, "api_key": KEY, "account": account}, account)
 
@@ -69,14 +69,14 @@ def _openviking() -> Iterator[MakeBackEnd]:
 @contextmanager
 def _mem0() -> Iterator[MakeBackEnd]:
     """The real library, which waits a second for its model, and a folder for each day. Facts are drawn."""
-    from tests.servers.mem0_house import mem0
+    from tests.servers.mem0_library import mem0
 
     from everthread.adapters.memory.mem0 import local_client as library
 
     library.REQUEST_S_MAX = 1.0
 
     @contextmanager
-    def made() -> Iterator[BackEnd]:
+    def made() -> Iterator[ProviderBackend]:
         with tempfile.TemporaryDirectory() as folder, mem0(Path(folder)) as house:
             yield house.back_end()
 
@@ -99,14 +99,14 @@ def _hermes() -> Iterator[MakeBackEnd]:
     from tests.servers.hermes_memories import Facts
 
     @contextmanager
-    def made() -> Iterator[BackEnd]:
+    def made() -> Iterator[ProviderBackend]:
         with tempfile.TemporaryDirectory() as folder:
             yield Facts(Path(folder) / "bridge").back_end()
 
     yield made
 
 
-async def _hermes_day(folder: Path, back_end: BackEnd, seed: int) -> Day:
+async def _hermes_day(folder: Path, back_end: ProviderBackend, seed: int) -> Day:
     from tests.hermes_provider_faults import LIMITS, SAYS, spoiled
     from tests.servers.hermes_memories import compare
 
@@ -115,7 +115,7 @@ async def _hermes_day(folder: Path, back_end: BackEnd, seed: int) -> Day:
     return day
 
 
-Live = Callable[[Path, BackEnd, int], Awaitable[Day]]
+Live = Callable[[Path, ProviderBackend, int], Awaitable[Day]]
 """One day with a seed."""
 
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.hermes_home import START, HermesHouse
+from tests.hermes_home import START, HermesHome
 
 from benchmarks import corpus
 from benchmarks.measuring import Figure
@@ -32,7 +32,7 @@ async def import_hermes(folder: Path) -> dict[str, Figure]:
 
 def _fill(path: Path) -> None:
     texts = corpus.messages(MESSAGES)
-    with HermesHouse(path) as house:
+    with HermesHome(path) as house:
         house.database.execute("BEGIN")
         for number in range(MESSAGES // MESSAGES_PER_SESSION):
             at = START + number * 1000

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyte.graphics
 from tests.e2e.model_endpoint import model_endpoint
-from tests.terminal_screen import ENTER, Seen
+from tests.terminal_screen import ENTER, TerminalScreen
 
 from docs.drawn import svg
 from everthread.agent.titles import INSTRUCTION
@@ -76,7 +76,9 @@ def record(home: Path) -> str:
     env = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLORFGBG")}
     with model_endpoint(script=script) as server:
         (home / "config.toml").write_text(CONFIG.format(url=server.base_url))
-        with Seen([sys.executable, "-m", "everthread", "--home", str(home)], env, columns=COLUMNS, rows=ROWS) as seen:
+        with TerminalScreen(
+            [sys.executable, "-m", "everthread", "--home", str(home)], env, columns=COLUMNS, rows=ROWS
+        ) as seen:
             seen.expect("new session · ")
             seen.type(FIRST + ENTER)
             seen.expect("Bruno · demo")

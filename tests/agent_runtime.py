@@ -1,4 +1,4 @@
-"""A `House` with an agent in it."""
+"""A `CoreFixture` with an agent in it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from everthread.ports.context import ContextEngine
 from everthread.ports.model import ToolSchema
 from everthread.ports.tools import Tool, ToolUse
 from tests.fake_model import FakeModel
-from tests.runtime import CLI, ME, House
+from tests.runtime import CLI, ME, CoreFixture
 
 ANYTHING: Mapping[str, Any] = {"type": "object", "properties": {}}
 
@@ -37,7 +37,7 @@ def tool(name: str, run: Any, **more: Any) -> Tool:
     return Tool(ToolSchema(name, f"Does {name}.", ANYTHING), run, **more)
 
 
-class AgentHouse(House):
+class AgentFixture(CoreFixture):
     """One process whose agent asks `model`."""
 
     def __init__(
@@ -189,8 +189,8 @@ class AgentHouse(House):
 class _Hasty:
     """The house's clock, that sleeps no longer than a test should."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
+    def __init__(self, core: CoreFixture) -> None:
+        self._house = core
         self.slept_s: list[float] = []
 
     def now(self) -> float:

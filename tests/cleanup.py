@@ -10,7 +10,7 @@ from everthread.ports.memory import MemoryProvider
 P = TypeVar("P", bound=MemoryProvider)
 
 
-def tidy(kind: type[P], **arguments: Any) -> P:
+def close_with_loop(kind: type[P], **arguments: Any) -> P:
     """A provider of that kind. The contract kit ends many a loop without a shutdown."""
 
     class Tidy(kind):  # pyright: ignore[reportGeneralTypeIssues] - a subclass of whatever comes

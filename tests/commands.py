@@ -1,4 +1,4 @@
-"""An `AgentHouse` with somebody at the desk, who gives commands."""
+"""An `AgentFixture` with somebody at the desk, who gives commands."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from everthread.commands.registry import CommandContext, CommandResult, ParsedCo
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, SessionKey
 from everthread.lifecycle import NoteChange
 from everthread.memory.note_files import Notebook
-from tests.agent_runtime import AgentHouse
+from tests.agent_runtime import AgentFixture
 from tests.runtime import CLI, ME
 
 
-class Office(AgentHouse):
+class CommandFixture(AgentFixture):
     """An agent's house with somebody at the desk."""
 
     def desk(self, key: SessionKey = CLI, *, owner: str = ME) -> CommandContext:

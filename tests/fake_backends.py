@@ -13,13 +13,13 @@ from tests.fakes.mem0 import FakeMem0
 from tests.fakes.supermemory import FakeSupermemory
 from tests.mem0_held import held as held_by_mem0
 from tests.mem0_held import parent_of
-from tests.provider_backend import BackEnd
+from tests.provider_backend import ProviderBackend
 
 
 @contextmanager
-def honcho() -> Iterator[BackEnd]:
+def honcho() -> Iterator[ProviderBackend]:
     with FakeHoncho(key="k-1234", derives_s=0.1, deletes_s=0.1) as fake:
-        yield BackEnd(
+        yield ProviderBackend(
             "everthread.adapters.memory.honcho.provider:Honcho",
             {"url": fake.address, "workspace": "everthread", "api_key": "k-1234"},
             fake,
@@ -31,9 +31,9 @@ def honcho() -> Iterator[BackEnd]:
 
 
 @contextmanager
-def mem0(*, infer: bool = True) -> Iterator[BackEnd]:
+def mem0(*, infer: bool = True) -> Iterator[ProviderBackend]:
     with FakeMem0(key="k-1234", takes_in_s=0.05, deletes_s=0.1) as fake:
-        yield BackEnd(
+        yield ProviderBackend(
             "everthread.adapters.memory.mem0.provider:Mem0",
             {"mode": "platform", "url": fake.address, "api_key": "k-1234", "infer": infer},
             fake,
@@ -46,9 +46,9 @@ def mem0(*, infer: bool = True) -> Iterator[BackEnd]:
 
 
 @contextmanager
-def supermemory() -> Iterator[BackEnd]:
+def supermemory() -> Iterator[ProviderBackend]:
     with FakeSupermemory(key="k-1234", takes_in_s=0.1) as fake:
-        yield BackEnd(
+        yield ProviderBackend(
             "everthread.adapters.memory.supermemory.provider:Supermemory",
             {"url": fake.address, "namespace": "everthread", "api_key": "k-1234"},
             fake,

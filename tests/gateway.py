@@ -19,7 +19,7 @@ from tests.runtime import MovableClock, until
 ANNA = SessionKey.parse("agent:main:fake:dm:42")
 
 
-class Plaza:
+class GatewayFixture:
     def __init__(
         self, runtime: Runtime, gateway: Gateway, platform: FakePlatform, model: ModelServer, clock: MovableClock
     ) -> None:
@@ -57,7 +57,7 @@ class Plaza:
 
 
 @asynccontextmanager
-async def plaza(
+async def gateway_fixture(
     home: Path,
     model: ModelServer,
     platform: FakePlatform | None = None,
@@ -71,7 +71,7 @@ async def plaza(
     clock: MovableClock | None = None,
     extra_tools: tuple[Tool, ...] = (),
     **more: Any,
-) -> AsyncIterator[Plaza]:
+) -> AsyncIterator[GatewayFixture]:
     clock = clock or MovableClock()
     platform = platform or FakePlatform()
     more.setdefault("review", Review(every_turns=0))
@@ -96,6 +96,6 @@ async def plaza(
         gateway = runtime.gateway()
         await gateway.start()
         try:
-            yield Plaza(runtime, gateway, platform, model, clock)
+            yield GatewayFixture(runtime, gateway, platform, model, clock)
         finally:
             await gateway.stop(drain_s)

@@ -22,7 +22,7 @@ _MESSAGES = """id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL, r
 _MESSAGES_22 = ", platform_message_id TEXT, observed INTEGER DEFAULT 0, compacted INTEGER NOT NULL DEFAULT 0"
 
 
-class HermesHouse:
+class HermesHome:
     """A home at `path`, of a version of the database."""
 
     def __init__(self, path: Path, schema: int = 22) -> None:
@@ -41,7 +41,7 @@ class HermesHouse:
                 "CREATE TABLE gateway_routing (scope TEXT, session_key TEXT, entry_json TEXT, updated_at REAL)"
             )
 
-    def __enter__(self) -> HermesHouse:
+    def __enter__(self) -> HermesHome:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -16,7 +16,7 @@ from everthread.adapters.memory.hermes_bridge import user_plugin
 from everthread.memory.delivery import Limits
 from everthread.testing.recording_provider import Effect
 from tests import faulty_python as spoiled_python
-from tests.provider_backend import BackEnd
+from tests.provider_backend import ProviderBackend
 from tests.provider_faults import Day, Spoiling
 
 RATE = 0.4
@@ -82,7 +82,7 @@ class _Way:
 
 
 @asynccontextmanager
-async def spoiled(back_end: BackEnd, seed: int) -> AsyncIterator[Spoiling]:
+async def spoiled(back_end: ProviderBackend, seed: int) -> AsyncIterator[Spoiling]:
     python = SpoiledPython(_folder(back_end.settings), back_end.settings["python"], seed)
     patience, user_plugin.START_S_MAX = user_plugin.START_S_MAX, START_S_MAX
     try:

@@ -24,7 +24,7 @@ from everthread.ports.platform import Address, Button, Capabilities, Media, Outb
 from everthread.testing.fault_proxy import Fault, FaultProxy
 from everthread.testing.model_server.replies import End, Fail, Reply, Say
 from everthread.testing.model_server.server import ModelServer
-from tests.http_gateway import Answer, Place, site
+from tests.http_gateway import Answer, HttpGateway, http_gateway
 
 PER_MINUTE = 6
 DRAIN_S = 0.5
@@ -44,7 +44,7 @@ class Building:
         """What the model answers, by what it is asked."""
         self.fault: Reply | None = None
         """What it does in place of the next thing that is sent."""
-        self.place: Place | None = None
+        self.place: HttpGateway | None = None
         self.loses_the_next = False
         """The response to what is asked for next."""
         self.taken: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
@@ -54,7 +54,7 @@ class Building:
         self._stack = AsyncExitStack()
         self._squatter: socket.socket | None = None
 
-    async def open(self) -> Place:
+    async def open(self) -> HttpGateway:
         if self.place is not None and not self._listens:
             self.place.web = self.place.runtime.web(self.place.gateway)
             await self.place.web.start()
@@ -63,7 +63,7 @@ class Building:
             model = await self._stack.enter_async_context(ModelServer(self._reply))
             try:
                 self.place = await self._stack.enter_async_context(
-                    site(self._home, model, gateway=gateway, port=self.port, drain_s=DRAIN_S)
+                    http_gateway(self._home, model, gateway=gateway, port=self.port, drain_s=DRAIN_S)
                 )
             except BadConfig as error:
                 await self.close()
@@ -166,7 +166,7 @@ class HttpAsPlatform:
         assert answer.text == message.text
         return answer.headers["X-Turn-Id"]
 
-    def _tell(self, place: Place, answer: Answer) -> NoReturn:
+    def _tell(self, place: HttpGateway, answer: Answer) -> NoReturn:
         assert answer.json["error"]["message"], "whoever is refused is told why"
         if answer.status in (429, 503):
             wait_s = float(answer.headers["Retry-After"])
@@ -238,7 +238,7 @@ class Callers:
             if not was_open:
                 await self._building.close()
 
-    async def _answers(self, place: Place, chat: str) -> list[str]:
+    async def _answers(self, place: HttpGateway, chat: str) -> list[str]:
         """What stands in the conversation, as whoever has it can read it there."""
         texts: list[str] = []
         for session in (await place.ask("GET", "/api/sessions?limit=200")).json["data"]:

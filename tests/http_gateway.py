@@ -17,7 +17,7 @@ from everthread.domain.api_key import hashed, made_of
 from everthread.store.api_keys import ApiKey
 from everthread.testing.model_server.server import ModelServer
 from everthread.web import Web
-from tests.gateway import Plaza, plaza
+from tests.gateway import GatewayFixture, gateway_fixture
 
 
 class Answer:
@@ -38,7 +38,7 @@ class Answer:
         return self.json["error"]["code"]
 
 
-class Place(Plaza):
+class HttpGateway(GatewayFixture):
     """A plaza with a door for programs."""
 
     web: Web
@@ -71,12 +71,12 @@ class Place(Plaza):
 
 
 @asynccontextmanager
-async def site(
+async def http_gateway(
     home: Path, model: ModelServer, *, gateway: Gateway | None = None, port: int = 0, **more: Any
-) -> AsyncIterator[Place]:
+) -> AsyncIterator[HttpGateway]:
     settings = msgspec.structs.replace(gateway or Gateway(), http=Http(port=port))
-    async with plaza(home, model, gateway=settings, **more) as there, aiohttp.ClientSession() as http:
-        place = Place(there.runtime, there.gateway, there.platform, model, there.clock)
+    async with gateway_fixture(home, model, gateway=settings, **more) as there, aiohttp.ClientSession() as http:
+        place = HttpGateway(there.runtime, there.gateway, there.platform, model, there.clock)
         place.web, place.http = there.runtime.web(there.gateway), http
         await place.web.start()
         try:

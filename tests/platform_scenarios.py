@@ -13,15 +13,15 @@ from everthread.gateway.server import Gateway
 from everthread.testing.model_server.server import ModelServer
 from everthread.testing.telegram import protocol as wire
 from tests.fake_platform import FakePlatform
-from tests.gateway import ANNA, Plaza, plaza
+from tests.gateway import ANNA, GatewayFixture, gateway_fixture
 from tests.runtime import MovableClock, until
-from tests.telegram_gateway import ANN, ANN_KEY, BOB, Town, town
+from tests.telegram_gateway import ANN, ANN_KEY, BOB, TelegramGateway, telegram_gateway
 
 Where = Literal["fake", "telegram"]
 Person = Literal["ann", "bob"]
 
 
-class Spot(Protocol):
+class PlatformFixture(Protocol):
     runtime: Runtime
     gateway: Gateway
     clock: MovableClock
@@ -47,11 +47,11 @@ class Spot(Protocol):
         ...
 
 
-class OnPlaza:
+class FakePlatformFixture:
     ann = ANNA
     _people = {"ann": ANNA.chat, "bob": "43"}
 
-    def __init__(self, there: Plaza) -> None:
+    def __init__(self, there: GatewayFixture) -> None:
         self._there = there
         self.runtime, self.gateway, self.clock = there.runtime, there.gateway, there.clock
 
@@ -74,12 +74,12 @@ class OnPlaza:
         return [button.command for button in self._there.platform.sent[-1].buttons]
 
 
-class OnTelegram:
+class TelegramFixture:
     ann = ANN_KEY
     _people = {"ann": ANN, "bob": BOB}
     _group = wire.Group(-1001, "The office")
 
-    def __init__(self, there: Town, clock: MovableClock) -> None:
+    def __init__(self, there: TelegramGateway, clock: MovableClock) -> None:
         self._there = there
         self.runtime, self.gateway, self.clock = there.runtime, there.gateway, clock
 
@@ -106,37 +106,37 @@ class OnTelegram:
 
 
 @asynccontextmanager
-async def spot(
+async def platform_fixture(
     where: Where, home: Path, server: ModelServer, *, stream: bool = False, **more: Any
-) -> AsyncIterator[Spot]:
+) -> AsyncIterator[PlatformFixture]:
     """`stream`: answers are shown while they are written."""
     clock = MovableClock()
     if where == "fake":
         platform = FakePlatform(buttons=True, edits=stream)
-        async with plaza(home, server, platform, clock=clock, **more) as there:
-            yield OnPlaza(there)
+        async with gateway_fixture(home, server, platform, clock=clock, **more) as there:
+            yield FakePlatformFixture(there)
     else:
-        async with town(home, server, clock=clock, account={"stream": stream}, **more) as there:
-            yield OnTelegram(there, clock)
+        async with telegram_gateway(home, server, clock=clock, account={"stream": stream}, **more) as there:
+            yield TelegramFixture(there, clock)
 
 
-async def session_of(there: Spot, key: SessionKey | None = None) -> Session:
+async def session_of(there: PlatformFixture, key: SessionKey | None = None) -> Session:
     found = await there.runtime.store.read(lambda uow: uow.sessions.at(key or there.ann)[1])
     assert found is not None
     return found
 
 
-async def turns_of(there: Spot, session_id: str) -> tuple[Turn, ...]:
+async def turns_of(there: PlatformFixture, session_id: str) -> tuple[Turn, ...]:
     return await there.runtime.store.read(lambda uow: uow.turns.own(session_id, after=0, up_to=10**9, limit=10**6))
 
 
-async def later(there: Spot, seconds: float) -> None:
+async def later(there: PlatformFixture, seconds: float) -> None:
     """Let time pass, in no time."""
     there.clock.ahead_s += seconds
     there.runtime.lanes.wake(TIMERS_LANE)
 
 
-async def ended(there: Spot, session_id: str) -> None:
+async def ended(there: PlatformFixture, session_id: str) -> None:
     for _ in range(4000):
         session = await there.runtime.store.read(lambda uow: uow.sessions.get(session_id))
         if session is not None and session.ended_at is not None:
@@ -145,14 +145,14 @@ async def ended(there: Spot, session_id: str) -> None:
     raise AssertionError("it never ended")
 
 
-async def running(there: Spot, text: str) -> str:
+async def running(there: PlatformFixture, text: str) -> str:
     """Say something that takes long, and wait until it is being answered; the session's id."""
     await there.say(text)
     await until(lambda: there.gateway.worker.running, "a turn that runs")
     return (await session_of(there)).id
 
 
-async def seen(there: Spot, wanted: Any, what: str) -> None:
+async def seen(there: PlatformFixture, wanted: Any, what: str) -> None:
     """Until what Ann sees is as wanted."""
     for _ in range(3000):
         if wanted(await there.texts()):

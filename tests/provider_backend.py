@@ -13,7 +13,7 @@ from everthread.testing.recording_provider import Effect
 
 
 @dataclass(frozen=True)
-class BackEnd:
+class ProviderBackend:
     provider: str
     """Its class, as `module:Name`, which takes no arguments: it is made in other processes too."""
     settings: dict[str, Any]

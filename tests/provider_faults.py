@@ -1,7 +1,7 @@
 """Days full of faults, for any provider: what goes to its back end is spoiled, by a seed, while sessions change.
 
-Subclass `FaultDays` and give it a fixture `back_end`; or ask `lived` for the counts of one day. What spoils is a proxy
-on TCP, unless the back end is given another way.
+Subclass `ProviderFaults` and give it a fixture `back_end`, or call `lived` for the counts of one day. The
+faults come from a TCP proxy, unless the back end is given another way.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from everthread.domain.model import SessionRef
 from everthread.memory.delivery import Limits
 from everthread.ports.memory import MemoryProvider
 from everthread.testing.fault_proxy import FaultProxy
-from tests.provider_backend import BackEnd
-from tests.runtime import CLI, TELEGRAM, House, opened
+from tests.provider_backend import ProviderBackend
+from tests.runtime import CLI, TELEGRAM, CoreFixture, opened
 
 SEEDS = 3
 RATE = 0.4
@@ -60,7 +60,7 @@ class Spoiling(Protocol):
         ...
 
 
-Spoil = Callable[[BackEnd, int], AbstractAsyncContextManager[Spoiling]]
+Spoil = Callable[[ProviderBackend, int], AbstractAsyncContextManager[Spoiling]]
 """For one day of a back end, by its seed."""
 
 
@@ -102,29 +102,34 @@ class _Proxied:
 
 
 @asynccontextmanager
-async def proxied(back_end: BackEnd, seed: int) -> AsyncIterator[Spoiling]:
+async def proxied(back_end: ProviderBackend, seed: int) -> AsyncIterator[Spoiling]:
     async with FaultProxy(_port(back_end), seed=seed, rate=RATE) as proxy:
         yield _Proxied(proxy, back_end.settings)
 
 
 async def lived(
-    folder: Path, back_end: BackEnd, seed: int, limits: Limits = LIMITS, spoil: Spoil = proxied, says: str = "remember"
+    folder: Path,
+    back_end: ProviderBackend,
+    seed: int,
+    limits: Limits = LIMITS,
+    spoil: Spoil = proxied,
+    says: str = "remember",
 ) -> Day:
     """Two people talk and change their sessions while requests are spoiled; then nothing is, and all arrives."""
     day, dice = Day(seed), random.Random(seed)
     provider = _watched(back_end.made())
     async with spoil(back_end, seed) as way:
-        async with House(folder, provider, limits=limits, settings={provider.name: way.settings}) as house:
-            said = await _talk(house, day, dice, says)
+        async with CoreFixture(folder, provider, limits=limits, settings={provider.name: way.settings}) as core:
+            said = await _talk(core, day, dice, says)
             deadline = time.monotonic() + FAULTS_S_MAX
             while way.spoiled.total() < FAULTS_MIN and time.monotonic() < deadline:  # noqa: ASYNC110 - it only counts
                 await asyncio.sleep(0.05)
             way.heal()
-            await _arrived(house, day)
+            await _arrived(core, day)
             # A close sees to what a late request has said twice.
             for owner, key in KEYS.items():
-                await house.cross(key, New(), owner=owner)
-            await _arrived(house, day)
+                await core.cross(key, New(), owner=owner)
+            await _arrived(core, day)
         day.requests, day.spoiled = way.requests, way.spoiled
     day.sessions, day.turns = len(said), sum(map(len, said.values()))
     day.attempts = provider.attempts
@@ -133,48 +138,48 @@ async def lived(
     return day
 
 
-async def _talk(house: House, day: Day, dice: random.Random, says: str) -> dict[str, list[str]]:
+async def _talk(core: CoreFixture, day: Day, dice: random.Random, says: str) -> dict[str, list[str]]:
     """What was said in each session."""
     said: dict[str, list[str]] = {}
     words = (f"word{number:03d}" for number in itertools.count(1))
     for step in range(STEPS):
         for owner, key in KEYS.items():
             word = next(words)
-            session = (await house.turn(key, f"{says} {word}", owner=owner)).ref.session_id
+            session = (await core.turn(key, f"{says} {word}", owner=owner)).ref.session_id
             said.setdefault(session, []).append(word)
             day.said.setdefault(owner, []).append(word)
         owner = dice.choice(list(KEYS))
-        await _cross(house, owner, step, dice)
+        await _cross(core, owner, step, dice)
         day.boundaries += 1
         await asyncio.sleep(dice.random() * 0.2)
     return said
 
 
-async def _cross(house: House, owner: str, step: int, dice: random.Random) -> None:
+async def _cross(core: CoreFixture, owner: str, step: int, dice: random.Random) -> None:
     """Every kind of boundary comes in each day; what is resumed is any session of that person's."""
     key = KEYS[owner]
-    sessions = await house.store.read(lambda uow: uow.sessions.of_owner(owner))
+    sessions = await core.store.read(lambda uow: uow.sessions.of_owner(owner))
     resumable = sorted(session.id for session in sessions if session.kind.value == "chat")
     boundary = (New(), Branch(), Resume(dice.choice(resumable)))[step % 3]
-    opened(await house.cross(key, boundary, owner=owner))
+    opened(await core.cross(key, boundary, owner=owner))
     if step % 5 == 0:
-        await house.note(f"note {step} of {owner}", await house.at(key), owner=owner)
+        await core.note(f"note {step} of {owner}", await core.at(key), owner=owner)
 
 
-async def _arrived(house: House, day: Day) -> None:
+async def _arrived(core: CoreFixture, day: Day) -> None:
     deadline = time.monotonic() + HEALED_S_MAX
-    [status] = await house.memory.journal.status()
+    [status] = await core.memory.journal.status()
     while status.lanes.waiting_entries:
         if time.monotonic() > deadline:
             day.problems.append(f"still waiting: {status}")
             return
         await asyncio.sleep(0.05)
-        [status] = await house.memory.journal.status()
+        [status] = await core.memory.journal.status()
     if status.parked:
         day.problems.append(f"parked: {status.parked}")
 
 
-def _compare(day: Day, said: dict[str, list[str]], back_end: BackEnd, taken: Sequence[tuple[str, str]]) -> None:
+def _compare(day: Day, said: dict[str, list[str]], back_end: ProviderBackend, taken: Sequence[tuple[str, str]]) -> None:
     there: dict[str, list[str]] = {}
     for effect in back_end.held():
         if effect.kind == "turn":
@@ -225,7 +230,7 @@ def _watched(provider: MemoryProvider) -> _Watched:
     return provider  # pyright: ignore[reportReturnType] - as it is now
 
 
-def _port(back_end: BackEnd) -> int:
+def _port(back_end: ProviderBackend) -> int:
     [port] = [int(found[1]) for value in back_end.settings.values() if (found := re.search(_ADDRESS, str(value)))]
     return port
 
@@ -243,12 +248,12 @@ async def _awaited(returned: Any) -> None:
         await returned
 
 
-class FaultDays:
+class ProviderFaults:
     says = "remember"
     """What is said in front of each word."""
 
     @pytest.fixture
-    def back_end(self) -> BackEnd:
+    def back_end(self) -> ProviderBackend:
         raise NotImplementedError("give the days a fixture `back_end`")
 
     @pytest.fixture
@@ -262,12 +267,12 @@ class FaultDays:
     @pytest.mark.timeout(240)
     @pytest.mark.parametrize("seed", range(SEEDS))
     async def test_after_faults_of_every_kind_each_turn_is_there_once_and_its_close_after_it(
-        self, tmp_path: Path, back_end: BackEnd, limits: Limits, spoil: Spoil, seed: int
+        self, tmp_path: Path, back_end: ProviderBackend, limits: Limits, spoil: Spoil, seed: int
     ) -> None:
         day = await lived(tmp_path, back_end, seed, limits, spoil, self.says)
         self.look_closer(day, back_end)
         assert day.problems == []
         assert day.spoiled.total() >= FAULTS_MIN, day.spoiled
 
-    def look_closer(self, day: Day, back_end: BackEnd) -> None:
+    def look_closer(self, day: Day, back_end: ProviderBackend) -> None:
         """Whatever else has to be right, if it is not, is one of the day's problems."""

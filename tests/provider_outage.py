@@ -1,4 +1,4 @@
-"""The story of a bad day, for any provider: subclass `BadDay` and give it a fixture `back_end`.
+"""The story of a bad day, for any provider: subclass `ProviderOutage` and give it a fixture `back_end`.
 
 A turn, the server hangs, /new, a turn, /resume, a turn, kill -9, a restart, the server comes back: every fact is
 recalled from the session it was said in.
@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.provider_backend import BackEnd
+from tests.provider_backend import ProviderBackend
 
 ROOT = Path(__file__).parents[1]
 PATIENCE_S = 30.0
@@ -28,7 +28,7 @@ ATTEMPT_S_MIN = 1.0
 class Life:
     """A process on a home. Left without `kill`, it ends by itself."""
 
-    def __init__(self, home: Path, back_end: BackEnd, number: int) -> None:
+    def __init__(self, home: Path, back_end: ProviderBackend, number: int) -> None:
         arguments = [
             str(home),
             back_end.provider,
@@ -80,13 +80,13 @@ class Life:
         return json.loads(self._process.stdout.readline())
 
 
-class BadDay:
+class ProviderOutage:
     @pytest.fixture
-    def back_end(self) -> BackEnd:
+    def back_end(self) -> ProviderBackend:
         raise NotImplementedError("give the story a fixture `back_end`")
 
     @pytest.mark.timeout(90)
-    def test_the_story_of_a_bad_day(self, tmp_path: Path, back_end: BackEnd) -> None:
+    def test_the_story_of_a_bad_day(self, tmp_path: Path, back_end: ProviderBackend) -> None:
         life = Life(tmp_path, back_end, 0)
         first = life.do("turn", "my boat is called Skarven")
         life.until("waiting", "", lambda count: count == 0)

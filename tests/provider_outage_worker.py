@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from everthread.domain.boundary import New, Resume
 from everthread.memory.delivery import Limits
-from tests.runtime import CLI, House
+from tests.runtime import CLI, CoreFixture
 
 LIMITS = Limits(backoff_s=0.02, backoff_s_max=0.2, breaker_s=0.2)
 LATER_S = 3600.0
@@ -25,14 +25,14 @@ async def live(home: Path, provider: str, settings: dict[str, Any], life: int, a
     module, _, name = provider.partition(":")
     memory = getattr(import_module(module), name)()
     limits = replace(LIMITS, attempt_s_max=attempt_s_max)
-    house = House(home, memory, limits=limits, settings={memory.name: settings})
-    house.holder = f"life{life}-{os.getpid()}"
-    house.clock.ahead_s = life * LATER_S
-    async with house:
+    core = CoreFixture(home, memory, limits=limits, settings={memory.name: settings})
+    core.holder = f"life{life}-{os.getpid()}"
+    core.clock.ahead_s = life * LATER_S
+    async with core:
         say("here")
         while line := await asyncio.to_thread(sys.stdin.readline):
             what, text = json.loads(line)
-            say(await obey(house, what, text))
+            say(await obey(core, what, text))
 
 
 def say(what: object) -> None:
@@ -40,18 +40,18 @@ def say(what: object) -> None:
     sys.stdout.flush()
 
 
-async def obey(house: House, what: str, text: str) -> Any:
+async def obey(core: CoreFixture, what: str, text: str) -> Any:
     match what:
         case "turn":
-            return (await house.turn(CLI, text)).ref.session_id
+            return (await core.turn(CLI, text)).ref.session_id
         case "new" | "resume":
-            crossing = await house.cross(CLI, New() if what == "new" else Resume(text))
+            crossing = await core.cross(CLI, New() if what == "new" else Resume(text))
             return crossing.ref.session_id if crossing.ref else None
         case "recall":
-            recall = await house.memory.recall(text, ref=await house.at(CLI), deadline_s=5.0)
+            recall = await core.memory.recall(text, ref=await core.at(CLI), deadline_s=5.0)
             return [(item.text, item.session_id, item.turn) for item in recall.items]
         case "waiting":
-            return sum(status.lanes.waiting_entries for status in await house.memory.journal.status())
+            return sum(status.lanes.waiting_entries for status in await core.memory.journal.status())
         case _:
             raise ValueError(what)
 

@@ -18,9 +18,9 @@ from everthread.domain.events import Delivery
 from everthread.domain.model import ChatType, Kind, SessionKey, SessionRef
 from everthread.memory.delivery import Limits
 from everthread.ports.memory import MemoryProvider
-from tests.hermes_home import HermesHouse
-from tests.provider_backend import BackEnd
-from tests.runtime import CLI, TELEGRAM, House, opened
+from tests.hermes_home import HermesHome
+from tests.provider_backend import ProviderBackend
+from tests.runtime import CLI, TELEGRAM, CoreFixture, opened
 
 LIMITS = Limits(attempt_s_max=2.0, backoff_s=0.02, backoff_s_max=0.1, breaker_s=0.1)
 TURN_S_MAX = 2.0
@@ -47,37 +47,37 @@ class Older:
 
 class ProviderScenarios:
     @pytest.fixture
-    def back_end(self) -> BackEnd:
+    def back_end(self) -> ProviderBackend:
         raise NotImplementedError("give the scenarios a fixture `back_end`")
 
     async def test_s02_an_older_class_without_the_other_hooks_loses_nothing(
-        self, tmp_path: Path, back_end: BackEnd
+        self, tmp_path: Path, back_end: ProviderBackend
     ) -> None:
         older = Older(back_end.made())
-        async with House(tmp_path, older, limits=LIMITS, settings={older.name: back_end.settings}) as house:
-            old = (await house.turn(CLI, "apple")).ref.session_id
-            await house.note("a note that it has no hook for")
-            new = opened(await house.cross(CLI, New()))
-            await house.turn(CLI, "birch")
-            await house.settled()
-            assert await house.incidents() == []
+        async with CoreFixture(tmp_path, older, limits=LIMITS, settings={older.name: back_end.settings}) as core:
+            old = (await core.turn(CLI, "apple")).ref.session_id
+            await core.note("a note that it has no hook for")
+            new = opened(await core.cross(CLI, New()))
+            await core.turn(CLI, "birch")
+            await core.settled()
+            assert await core.incidents() == []
         assert [("apple" in text) for text in back_end.turns(old)] == [True]
         assert [("birch" in text) for text in back_end.turns(new)] == [True]
 
-    async def test_s05_a_bare_switch_keeps_the_known_parent(self, tmp_path: Path, back_end: BackEnd) -> None:
+    async def test_s05_a_bare_switch_keeps_the_known_parent(self, tmp_path: Path, back_end: ProviderBackend) -> None:
         if back_end.parent_of is None:
             pytest.skip("it keeps no parents, so none can be overwritten")
-        async with _house(tmp_path, back_end) as house:
-            parent = (await house.turn(CLI, "apple")).ref.session_id
-            child = opened(await house.cross(CLI, Branch()))
-            await house.turn(CLI, "birch")
-            await house.settled()
+        async with _house(tmp_path, back_end) as core:
+            parent = (await core.turn(CLI, "apple")).ref.session_id
+            child = opened(await core.cross(CLI, Branch()))
+            await core.turn(CLI, "birch")
+            await core.settled()
             assert back_end.parent_of(child) == parent
             # Nor is the session that somebody comes from when they resume this one its parent.
-            await house.cross(CLI, New())
-            await house.turn(CLI, "cedar")
-            await house.cross(CLI, Resume(child))
-            await house.settled()
+            await core.cross(CLI, New())
+            await core.turn(CLI, "cedar")
+            await core.cross(CLI, Resume(child))
+            await core.settled()
             assert back_end.parent_of(child) == parent
         # A provider that starts anew knows nothing any more of what it was told before.
         provider, ref = back_end.made(), await _ref_of(tmp_path, back_end, child)
@@ -89,89 +89,89 @@ class ProviderScenarios:
         assert back_end.parent_of(child) == parent
 
     async def test_s06_turns_in_flight_arrive_in_the_session_they_were_said_in(
-        self, tmp_path: Path, back_end: BackEnd
+        self, tmp_path: Path, back_end: ProviderBackend
     ) -> None:
-        async with _house(tmp_path, back_end, _impatient(back_end)) as house:
-            old = (await house.turn(CLI, "apple")).ref.session_id
-            await house.settled()
+        async with _house(tmp_path, back_end, _impatient(back_end)) as core:
+            old = (await core.turn(CLI, "apple")).ref.session_id
+            await core.settled()
             back_end.faults.hang()
             for word in ("birch", "cedar", "damson"):
-                await house.turn(CLI, word)
+                await core.turn(CLI, word)
             await asyncio.sleep(1.5 * back_end.attempt_s)
-            new = opened(await house.cross(CLI, New()))
+            new = opened(await core.cross(CLI, New()))
             for word in ("elder", "fir"):
-                await house.turn(CLI, word)
+                await core.turn(CLI, word)
             back_end.faults.heal()
-            await house.settled()
+            await core.settled()
             # A close sees to what a late request has said twice.
-            await house.cross(CLI, New())
-            await house.settled()
+            await core.cross(CLI, New())
+            await core.settled()
         for session, words in ((old, ["apple", "birch", "cedar", "damson"]), (new, ["elder", "fir"])):
             turns = back_end.turns(session)
             assert len(turns) == len(words), turns
             assert all(word in text for word, text in zip(words, turns, strict=True))
 
     async def test_s09_the_close_comes_after_a_write_that_hangs_for_longer_than_any_time_out(
-        self, tmp_path: Path, back_end: BackEnd
+        self, tmp_path: Path, back_end: ProviderBackend
     ) -> None:
-        async with _house(tmp_path, back_end, _impatient(back_end)) as house:
-            old = (await house.turn(CLI, "apple")).ref.session_id
-            await house.settled()
+        async with _house(tmp_path, back_end, _impatient(back_end)) as core:
+            old = (await core.turn(CLI, "apple")).ref.session_id
+            await core.settled()
             back_end.faults.hang()
             begun = time.monotonic()
-            await house.turn(CLI, "birch")
-            crossing = await house.cross(CLI, New())
-            await house.turn(CLI, "cedar")
+            await core.turn(CLI, "birch")
+            crossing = await core.cross(CLI, New())
+            await core.turn(CLI, "cedar")
             assert time.monotonic() - begun < TURN_S_MAX
             await asyncio.sleep(3 * back_end.attempt_s)
             # Whatever waits is known to wait: nobody took it for done.
-            [status] = [one for one in await house.memory.journal.status() if one.name == back_end.made().name]
+            [status] = [one for one in await core.memory.journal.status() if one.name == back_end.made().name]
             assert status.lanes.waiting_entries >= 2
             assert back_end.closes(old) == []
             back_end.faults.heal()
-            await house.settled()
+            await core.settled()
         assert len(back_end.turns(old)) == 2
         assert len(back_end.turns(opened(crossing))) == 1
         assert len(back_end.closes(old)) == (1 if back_end.keeps_closes else 0)
 
     async def test_s12_a_close_that_fails_is_tried_again_and_is_there_once(
-        self, tmp_path: Path, back_end: BackEnd
+        self, tmp_path: Path, back_end: ProviderBackend
     ) -> None:
-        async with _house(tmp_path, back_end) as house:
-            old = (await house.turn(CLI, "apple")).ref.session_id
-            await house.settled()
+        async with _house(tmp_path, back_end) as core:
+            old = (await core.turn(CLI, "apple")).ref.session_id
+            await core.settled()
             back_end.faults.fail_next(4)
             begun = time.monotonic()
-            crossing = await house.cross(CLI, New())
-            await house.turn(CLI, "birch")
+            crossing = await core.cross(CLI, New())
+            await core.turn(CLI, "birch")
             assert time.monotonic() - begun < TURN_S_MAX
-            await house.reported(f"memory:{back_end.made().name}", "")
-            await house.settled()
+            await core.reported(f"memory:{back_end.made().name}", "")
+            await core.settled()
         assert len(back_end.turns(old)) == 1
         assert len(back_end.turns(opened(crossing))) == 1
         assert len(back_end.closes(old)) == (1 if back_end.keeps_closes else 0)
 
     @pytest.mark.parametrize("flag", ["expiry_finalized", "memory_flushed"])
     async def test_s20_what_was_imported_is_told_once_whichever_way_the_flag_is_spelt(
-        self, tmp_path: Path, back_end: BackEnd, flag: str
+        self, tmp_path: Path, back_end: ProviderBackend, flag: str
     ) -> None:
         # Session ids are the back end's too, and it may be one for many tests.
         names = {chat: f"s{chat}{uuid.uuid4().hex[:8]}" for chat in ("42", "43")}
-        with HermesHouse(tmp_path / "hermes", schema=16) as hermes:
+        with HermesHome(tmp_path / "hermes", schema=16) as hermes:
             for chat, name in names.items():
                 hermes.session(name, source="telegram", user_id=chat)
                 hermes.talk(name, [f"apple of {chat}", f"birch of {chat}"])
                 hermes.route(f"agent:main:telegram:dm:{chat}", name, **{flag: chat == "43"})
             for _ in range(2):
                 await _imported(tmp_path, hermes)
-                async with _house(tmp_path, back_end) as house:
-                    backfill, provider = house.memory.backfill, back_end.made().name
+                async with _house(tmp_path, back_end) as core:
+                    backfill, provider = core.memory.backfill, back_end.made().name
                     await backfill.copy(provider, await backfill.to_copy(provider))
-                    await house.settled()
-                    if (current := await house.lifecycle.current(_dm("42"))) is not None:
+                    await core.settled()
+                    if (current := await core.lifecycle.current(_dm("42"))) is not None:
                         assert current.session_id == names["42"]
                     # What had expired there goes on with nobody here.
-                    assert await house.lifecycle.current(_dm("43")) is None
+                    assert await core.lifecycle.current(_dm("43")) is None
         for chat, name in names.items():
             turns = back_end.turns(name)
             assert [f"{word} of {chat}" in text for word, text in zip(("apple", "birch"), turns, strict=True)] == [
@@ -181,27 +181,27 @@ class ProviderScenarios:
             assert len(back_end.closes(name)) <= 1
 
     async def test_s21_each_call_of_a_tool_acts_on_the_person_of_its_own_turn(
-        self, tmp_path: Path, back_end: BackEnd
+        self, tmp_path: Path, back_end: ProviderBackend
     ) -> None:
         if back_end.tool is None:
             pytest.skip("it brings no tool that searches")
         name, argument = back_end.tool
         keys = {"ann": CLI, "bob": TELEGRAM}
         secrets = {"ann": "larkspur", "bob": "foxglove"}
-        async with _house(tmp_path, back_end) as house:
+        async with _house(tmp_path, back_end) as core:
             for owner, key in keys.items():
-                await house.turn(key, f"the password is {secrets[owner]}", owner=owner)
+                await core.turn(key, f"the password is {secrets[owner]}", owner=owner)
             # What nobody has said is told to no provider.
             scheduled = replace(CLI, chat="cron")
-            await house.cross(scheduled, New(kind=Kind.CRON), owner="ann")
-            await house.turn(scheduled, "the password is nightshade", owner="ann")
-            await house.settled()
+            await core.cross(scheduled, New(kind=Kind.CRON), owner="ann")
+            await core.turn(scheduled, "the password is nightshade", owner="ann")
+            await core.settled()
             provider = back_end.made().name
             deadline = time.monotonic() + back_end.settles_s + 1
 
             async def asked(owner: str) -> str:
-                ref = await house.at(keys[owner])
-                return await house.memory.handle_tool_call(provider, name, {argument: "password"}, ref=ref)
+                ref = await core.at(keys[owner])
+                return await core.memory.handle_tool_call(provider, name, {argument: "password"}, ref=ref)
 
             for owner, word in secrets.items():
                 while word not in await asked(owner):
@@ -214,11 +214,11 @@ class ProviderScenarios:
                 assert "nightshade" not in answer
 
 
-def _impatient(back_end: BackEnd) -> Limits:
+def _impatient(back_end: ProviderBackend) -> Limits:
     return replace(LIMITS, attempt_s_max=back_end.attempt_s)
 
 
-async def _imported(folder: Path, hermes: HermesHouse) -> None:
+async def _imported(folder: Path, hermes: HermesHome) -> None:
     command = (sys.executable, "-m", "everthread", "--home", str(folder), "import", "hermes", str(hermes.path))
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
@@ -228,14 +228,14 @@ def _dm(chat: str) -> SessionKey:
     return SessionKey("main", "telegram", ChatType.DM, chat)
 
 
-def _house(folder: Path, back_end: BackEnd, limits: Limits = LIMITS) -> House:
+def _house(folder: Path, back_end: ProviderBackend, limits: Limits = LIMITS) -> CoreFixture:
     provider = back_end.made()
-    return House(folder, provider, limits=limits, settings={provider.name: back_end.settings})
+    return CoreFixture(folder, provider, limits=limits, settings={provider.name: back_end.settings})
 
 
-async def _ref_of(folder: Path, back_end: BackEnd, session: str) -> SessionRef:
-    async with House(folder) as house:
-        ref = await house.at(CLI)
+async def _ref_of(folder: Path, back_end: ProviderBackend, session: str) -> SessionRef:
+    async with CoreFixture(folder) as core:
+        ref = await core.at(CLI)
     assert ref.session_id == session
     return ref
 

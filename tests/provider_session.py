@@ -11,7 +11,7 @@ from everthread.ports.memory import MemoryProvider
 AT = 86_400.0
 
 
-class Talk:
+class ProviderSession:
     def __init__(self, provider: MemoryProvider, session_id: str, owner: str = "ann") -> None:
         self.provider = provider
         self.ref = SessionRef(session_id, 0, SessionKey("main", "cli", ChatType.DM, "1"), 1, owner)

@@ -1,6 +1,6 @@
 """A whole Everthread on a folder, with nothing faked but the model: store file, lanes, lifecycle, memory, plugins.
 
-Opening a second `House` on the same folder is a restart, or another process, as the test likes.
+Opening a second `CoreFixture` on the same folder is a restart, or another process, as the test likes.
 """
 
 from __future__ import annotations
@@ -247,8 +247,8 @@ class Gate:
 # --- The house -------------------------------------------------------------------------------------------------------
 
 
-class House:
-    """One process. Use it as `async with House(folder, *providers) as house`."""
+class CoreFixture:
+    """One process. Use it as `async with CoreFixture(folder, *providers) as house`."""
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ class EmulatorProcess:
         self._process.stdout.close()
 
 
-async def acquaint(base_url: str, *users: int) -> None:
+async def introduce(base_url: str, *users: int) -> None:
     """Have people meet the bot, which can't write to them before; nothing of it is left waiting."""
     async with People(base_url) as people, aiohttp.ClientSession() as http:
         for user in users:
@@ -52,7 +52,7 @@ async def acquaint(base_url: str, *users: int) -> None:
                 assert response.status == 200
 
 
-class Town:
+class TelegramGateway:
     """A gateway that serves Telegram, and the people there."""
 
     def __init__(self, emulator: TelegramEmulator, people: People, runtime: Runtime, gateway: Gateway) -> None:
@@ -95,9 +95,9 @@ def settings_of(home: Path, model: ModelServer, base_url: str, **more: Any) -> S
 
 
 @asynccontextmanager
-async def town(
+async def telegram_gateway(
     home: Path, model: ModelServer, emulator: TelegramEmulator | None = None, *, drain_s: float = 5.0, **more: Any
-) -> AsyncIterator[Town]:
+) -> AsyncIterator[TelegramGateway]:
     """Everything as the settings wire it up; with an emulator that is given, it is there before and after."""
     async with AsyncExitStack() as stack:
         if emulator is None:
@@ -111,6 +111,6 @@ async def town(
         gateway = runtime.gateway()
         await gateway.start()
         try:
-            yield Town(emulator, people, runtime, gateway)
+            yield TelegramGateway(emulator, people, runtime, gateway)
         finally:
             await gateway.stop(drain_s)

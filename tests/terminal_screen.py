@@ -31,7 +31,7 @@ _OWN_TERMINAL = (
 )
 
 
-class Seen:
+class TerminalScreen:
     """Runs a command. What it writes is drawn on a screen of the given size, with all that has scrolled away."""
 
     def __init__(

@@ -12,7 +12,7 @@ from everthread.testing.telegram import protocol as wire
 VOICE = wire.Attached("voice", b"OggS some sounds", duration_s=3)
 
 
-class Ears:
+class TranscriptionServer:
     """An endpoint that hears what it is told to."""
 
     def __init__(self, status: int = 200) -> None:
@@ -22,7 +22,7 @@ class Ears:
         self.open.set()
         self.asked: list[tuple[str, bytes, str]] = []
 
-    async def __aenter__(self) -> Ears:
+    async def __aenter__(self) -> TranscriptionServer:
         async def hear(request: web.Request) -> web.Response:
             form = await request.post()
             file: Any = form["file"]

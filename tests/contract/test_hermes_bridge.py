@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cleanup import tidy
+from tests.cleanup import close_with_loop
 from tests.hermes_plugins import Diaries
 
 from everthread.adapters.memory.hermes_bridge.provider import HermesBridge
@@ -28,7 +28,7 @@ class TestHermesBridge(ProviderContract):
 
     @pytest.fixture
     def provider(self) -> HermesBridge:
-        return tidy(HermesBridge, plugin="diary")
+        return close_with_loop(HermesBridge, plugin="diary")
 
     @pytest.fixture
     def effects(self, diaries: Diaries) -> EffectsOf:
@@ -64,7 +64,7 @@ class TestHermesBridge(ProviderContract):
             await session.again(which)
         assert diaries.effects() == once
         await caller.call("shutdown", timeout_s=5)
-        session.caller = Caller(tidy(HermesBridge, plugin="diary"), diaries.settings)
+        session.caller = Caller(close_with_loop(HermesBridge, plugin="diary"), diaries.settings)
         await session.caller.ready()
         for which in range(len(session.delivered)):
             await session.again(which)

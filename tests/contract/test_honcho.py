@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.cleanup import tidy
+from tests.cleanup import close_with_loop
 from tests.fakes.honcho import FakeHoncho
 
 from everthread.adapters.memory.honcho.codec import our_session_id
@@ -54,7 +54,7 @@ class TestHoncho(ProviderContract):
 
     @pytest.fixture
     def provider(self) -> Honcho:
-        return tidy(Honcho)
+        return close_with_loop(Honcho)
 
     @pytest.fixture
     def effects(self, fake: FakeHoncho) -> EffectsOf:

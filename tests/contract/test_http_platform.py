@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 from tests.http_as_platform import Building, Callers, HttpAsPlatform
-from tests.http_gateway import Place, site
+from tests.http_gateway import HttpGateway, http_gateway
 from tests.runtime import until
 
 from everthread.config.settings import Gateway
@@ -56,12 +56,12 @@ def slow(request: Any) -> Say:
     return Say(echo(request).text, chunks=5, delay_s=0.1)
 
 
-async def said_in(there: Place, chat: str) -> list[str]:
+async def said_in(there: HttpGateway, chat: str) -> list[str]:
     return [turn.user_text for turn in await there.turns(key=SessionKey.parse(f"agent:main:http:dm:{chat}"))]
 
 
 async def test_what_is_said_while_others_wait_for_their_answer_comes_in_order(tmp_path: Path) -> None:
-    async with ModelServer(slow) as model, site(tmp_path, model) as there:
+    async with ModelServer(slow) as model, http_gateway(tmp_path, model) as there:
         asked: list[asyncio.Future[Any]] = []
         for number in range(6):
             chat = ("desk", "kitchen")[number % 2]
@@ -75,7 +75,7 @@ async def test_what_is_said_while_others_wait_for_their_answer_comes_in_order(tm
 async def test_what_could_not_be_stored_may_be_brought_again_and_is_answered_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         accept, tries = there.gateway.lifecycle.accept, 0
 
         async def busy_first(inbound: Any, **more: Any) -> Any:
@@ -95,7 +95,7 @@ async def test_what_could_not_be_stored_may_be_brought_again_and_is_answered_the
 
 
 async def test_what_is_brought_twice_under_one_key_is_one_turn(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         for _ in range(2):
             assert (await there.say("one", X_Session_Key="desk", Idempotency_Key="1")).text == "You said: one"
         assert (await there.say("two", X_Session_Key="desk", Idempotency_Key="2")).text == "You said: two"
@@ -103,7 +103,7 @@ async def test_what_is_brought_twice_under_one_key_is_one_turn(tmp_path: Path) -
 
 
 async def test_nobody_is_let_in_after_it_was_stopped(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         assert (await there.say("one", X_Session_Key="desk")).status == 200
         async with asyncio.timeout(2.0):
             await there.web.stop()
@@ -114,7 +114,7 @@ async def test_nobody_is_let_in_after_it_was_stopped(tmp_path: Path) -> None:
 async def test_a_model_that_can_not_be_reached_is_told_of_in_our_words(tmp_path: Path) -> None:
     """Those who can't be reached are behind us here: the model."""
     model = await ModelServer(echo).__aenter__()
-    async with site(tmp_path, model) as there:
+    async with http_gateway(tmp_path, model) as there:
         await model.__aexit__(None, None, None)
         answer = await there.say("one", X_Session_Key="desk")
         assert answer.status in (502, 503)
@@ -123,7 +123,7 @@ async def test_a_model_that_can_not_be_reached_is_told_of_in_our_words(tmp_path:
 
 
 async def test_of_many_who_ask_at_once_each_gets_their_own_answer(tmp_path: Path) -> None:
-    async with ModelServer(slow) as model, site(tmp_path, model) as there:
+    async with ModelServer(slow) as model, http_gateway(tmp_path, model) as there:
         chats = [f"chat-{number}" for number in range(8)]
         answers = await asyncio.gather(*(there.say(f"from {chat}", X_Session_Key=chat) for chat in chats))
         assert [answer.text for answer in answers] == [f"You said: from {chat}" for chat in chats]
@@ -131,7 +131,7 @@ async def test_of_many_who_ask_at_once_each_gets_their_own_answer(tmp_path: Path
 
 
 async def test_a_question_can_be_too_long_and_an_answer_can_not(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("x" * 300_000)) as model, site(tmp_path, model) as there:
+    async with ModelServer(lambda _: Say("x" * 300_000)) as model, http_gateway(tmp_path, model) as there:
         assert (await there.say("one", X_Session_Key="desk")).text == "x" * 300_000
         assert (await there.say("x" * 50_000_000, X_Session_Key="desk")).status == 413
         assert await said_in(there, "desk") == ["one"]
@@ -139,7 +139,7 @@ async def test_a_question_can_be_too_long_and_an_answer_can_not(tmp_path: Path) 
 
 async def test_who_writes_too_much_is_told_how_long_to_wait(tmp_path: Path) -> None:
     gateway = Gateway(messages_per_minute=1)
-    async with ModelServer(echo) as model, site(tmp_path, model, gateway=gateway) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model, gateway=gateway) as there:
         assert (await there.say("one", X_Session_Key="desk")).status == 200
         much = await there.say("two", X_Session_Key="desk")
         assert much.status == 429
@@ -149,7 +149,7 @@ async def test_who_writes_too_much_is_told_how_long_to_wait(tmp_path: Path) -> N
 
 async def test_who_has_left_before_the_answer_can_ask_for_it_again(tmp_path: Path) -> None:
     """Whoever has lost the response asks again, and hears what was answered."""
-    async with ModelServer(slow) as model, site(tmp_path, model) as there:
+    async with ModelServer(slow) as model, http_gateway(tmp_path, model) as there:
         asked = asyncio.ensure_future(there.say("one", X_Session_Key="desk", Idempotency_Key="1"))
         await until(lambda: there.gateway.worker.running == 1, "it is being answered")
         asked.cancel()
@@ -159,14 +159,14 @@ async def test_who_has_left_before_the_answer_can_ask_for_it_again(tmp_path: Pat
 
 
 async def test_a_key_that_is_too_long_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         answer = await there.say("one", X_Session_Key="desk", Idempotency_Key="x" * 1000)
         assert answer.status == 400
         assert not model.requests
 
 
 async def test_who_leaves_is_answered_all_the_same_and_holds_up_nobody(tmp_path: Path) -> None:
-    async with ModelServer(slow) as model, site(tmp_path, model) as there:
+    async with ModelServer(slow) as model, http_gateway(tmp_path, model) as there:
         asked = asyncio.ensure_future(there.say("one", X_Session_Key="desk"))
         await until(lambda: there.gateway.worker.running == 1, "it is being answered")
         asked.cancel()
@@ -178,6 +178,6 @@ async def test_who_leaves_is_answered_all_the_same_and_holds_up_nobody(tmp_path:
 
 
 async def test_stopping_twice_is_stopping_once(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         await there.web.stop()
         await there.web.stop()

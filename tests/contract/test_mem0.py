@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.cleanup import tidy
+from tests.cleanup import close_with_loop
 from tests.fakes.mem0 import FakeMem0
 from tests.mem0_held import held
 
@@ -28,7 +28,7 @@ class TestMem0(ProviderContract):
 
     @pytest.fixture
     def provider(self) -> Mem0:
-        return tidy(Mem0)
+        return close_with_loop(Mem0)
 
     @pytest.fixture
     def effects(self, fake: FakeMem0) -> EffectsOf:

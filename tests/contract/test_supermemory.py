@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.cleanup import tidy
+from tests.cleanup import close_with_loop
 from tests.fakes.supermemory import FakeSupermemory
 
 from everthread.adapters.memory.supermemory.provider import Supermemory
@@ -33,7 +33,7 @@ class TestSupermemory(ProviderContract):
 
     @pytest.fixture
     def provider(self) -> Supermemory:
-        return tidy(Supermemory)
+        return close_with_loop(Supermemory)
 
     @pytest.fixture
     def effects(self, fake: FakeSupermemory) -> EffectsOf:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.telegram_gateway import TOKEN, EmulatorProcess, acquaint
+from tests.telegram_gateway import TOKEN, EmulatorProcess, introduce
 
 from everthread.adapters.platforms.telegram import TelegramPlatform, TokenLock
 from everthread.config.settings import PlatformAccount
@@ -63,7 +63,7 @@ class TestTelegram(PlatformContract):
     @pytest.fixture
     def emulator(self) -> Iterator[EmulatorProcess]:
         emulator = EmulatorProcess()
-        asyncio.run(acquaint(emulator.base_url, int(CHAT), int(OTHER_CHAT)))
+        asyncio.run(introduce(emulator.base_url, int(CHAT), int(OTHER_CHAT)))
         yield emulator
         emulator.end()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.fake_platform import FakePlatform
-from tests.gateway import Plaza, plaza
+from tests.gateway import GatewayFixture, gateway_fixture
 from tests.runtime import until
 
 from everthread.config.settings import Gateway, PlatformAccount, Price
@@ -29,11 +29,11 @@ def code_in(text: str) -> str:
     return code
 
 
-def pairings(there: Plaza) -> Pairings:
+def pairings(there: GatewayFixture) -> Pairings:
     return Pairings(there.runtime.store, there.runtime.clock)
 
 
-async def shown(there: Plaza, user: str = "42", chat: str = "42") -> str:
+async def shown(there: GatewayFixture, user: str = "42", chat: str = "42") -> str:
     """The code that a stranger who writes is shown."""
     before = len(there.platform.texts(chat))
     there.platform.say("let me in", user=user, chat=chat)
@@ -43,7 +43,7 @@ async def shown(there: Plaza, user: str = "42", chat: str = "42") -> str:
     return code_in(there.platform.texts(chat)[-1])
 
 
-async def taken(there: Plaza, count: int) -> None:
+async def taken(there: GatewayFixture, count: int) -> None:
     await until(lambda: len(there.platform.taken) >= count, "all of it was taken")
     await there.rest()
 
@@ -51,7 +51,10 @@ async def taken(there: Plaza, count: int) -> None:
 async def test_a_stranger_who_is_let_in_is_told_and_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # They are told at once, and not only when somebody looks for what was left behind.
     monkeypatch.setattr(serving, "SWEEP_S", 600.0)
-    async with ModelServer(lambda _: Say("Hello Anna.")) as model, plaza(tmp_path, model, account=ADMIN) as there:
+    async with (
+        ModelServer(lambda _: Say("Hello Anna.")) as model,
+        gateway_fixture(tmp_path, model, account=ADMIN) as there,
+    ):
         code = await shown(there)
         there.platform.say("hello?")
         there.platform.say("/help")
@@ -68,7 +71,7 @@ async def test_a_stranger_who_is_let_in_is_told_and_answered(tmp_path: Path, mon
 
 
 async def test_a_stranger_in_a_group_hears_nothing_and_only_three_have_a_code(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("Hello.")) as model, plaza(tmp_path, model, account=ADMIN) as there:
+    async with ModelServer(lambda _: Say("Hello.")) as model, gateway_fixture(tmp_path, model, account=ADMIN) as there:
         for chat_type in (ChatType.GROUP, ChatType.CHANNEL, ChatType.THREAD):
             there.platform.say("hello", chat="g", chat_type=chat_type, thread="t")
         for number in range(3):
@@ -87,7 +90,7 @@ async def test_what_was_approved_elsewhere_counts_at_once_and_makes_one_person_o
     gateway = Gateway(links={"ann": ("fake:bert",)})
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,
-        plaza(tmp_path, model, account=account, gateway=gateway) as there,
+        gateway_fixture(tmp_path, model, account=account, gateway=gateway) as there,
     ):
         there.platform.say("/new Lisbon", user="bert", chat="7")
         await until(lambda: there.platform.texts("7") != [])
@@ -102,7 +105,7 @@ async def test_what_was_approved_elsewhere_counts_at_once_and_makes_one_person_o
 
 
 async def test_a_code_that_could_not_be_sent_is_none_and_one_that_may_have_been_holds(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("Hello.")) as model, plaza(tmp_path, model, account=ADMIN) as there:
+    async with ModelServer(lambda _: Say("Hello.")) as model, gateway_fixture(tmp_path, model, account=ADMIN) as there:
         there.platform.faults.append(PlatformUnavailable("busy"))
         there.platform.say("hello")
         await until(lambda: not there.platform.faults and not there.gateway.pairing_offers._tasks)  # noqa: SLF001
@@ -125,7 +128,7 @@ async def test_a_platform_that_hangs_on_a_code_holds_nobody_up(tmp_path: Path) -
     account = PlatformAccount("fake", allow=("bert",))
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,
-        plaza(tmp_path, model, platform, account=account) as there,
+        gateway_fixture(tmp_path, model, platform, account=account) as there,
     ):
         there.platform.say("hello")
         there.platform.say("hello", user="bert", chat="7")
@@ -134,7 +137,7 @@ async def test_a_platform_that_hangs_on_a_code_holds_nobody_up(tmp_path: Path) -
 
 async def test_no_code_is_logged_and_none_is_in_the_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    async with ModelServer(lambda _: Say("Hello.")) as model, plaza(tmp_path, model, account=ADMIN) as there:
+    async with ModelServer(lambda _: Say("Hello.")) as model, gateway_fixture(tmp_path, model, account=ADMIN) as there:
         there.platform.faults.append(PlatformUnavailable("busy: ABCDEFGH"))
         there.platform.say("hello")
         await until(lambda: not there.platform.faults and not there.gateway.pairing_offers._tasks)  # noqa: SLF001
@@ -163,7 +166,7 @@ async def test_pairing_is_for_admins_and_locks_out_whoever_guesses(tmp_path: Pat
     gateway = Gateway(admin_commands=())
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,
-        plaza(tmp_path, model, account=account, gateway=gateway) as there,
+        gateway_fixture(tmp_path, model, account=account, gateway=gateway) as there,
     ):
         code = await shown(there)
         there.platform.say(f"/pair {code}", user="bert", chat="7")
@@ -180,7 +183,7 @@ async def test_pairing_is_for_admins_and_locks_out_whoever_guesses(tmp_path: Pat
 
 
 async def test_a_pairing_that_is_delivered_twice_is_carried_out_once(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("Hello.")) as model, plaza(tmp_path, model, account=ADMIN) as there:
+    async with ModelServer(lambda _: Say("Hello.")) as model, gateway_fixture(tmp_path, model, account=ADMIN) as there:
         code = await shown(there)
         update = there.platform.say(f"/pair {code}", user="root", chat="1")
         there.platform.deliver(update)
@@ -195,7 +198,7 @@ async def test_help_lists_what_somebody_may_use(tmp_path: Path) -> None:
     gateway = Gateway(admin_commands=("model", "export"))
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,
-        plaza(tmp_path, model, account=account, gateway=gateway) as there,
+        gateway_fixture(tmp_path, model, account=account, gateway=gateway) as there,
     ):
         listed: dict[str, set[str]] = {}
         for user, chat in (("bert", "7"), ("root", "1")):
@@ -216,7 +219,10 @@ async def test_help_lists_what_somebody_may_use(tmp_path: Path) -> None:
 
 async def test_too_much_at_once_is_dropped_and_told_of_once_but_stop_and_help_are_heard(tmp_path: Path) -> None:
     gateway = Gateway(messages_per_minute=2)
-    async with ModelServer(lambda _: Say("Hello.")) as model, plaza(tmp_path, model, gateway=gateway) as there:
+    async with (
+        ModelServer(lambda _: Say("Hello.")) as model,
+        gateway_fixture(tmp_path, model, gateway=gateway) as there,
+    ):
         for number in range(5):
             there.platform.say(f"message {number}")
         there.platform.say("/title Lisbon")
@@ -236,7 +242,10 @@ async def test_too_much_at_once_is_dropped_and_told_of_once_but_stop_and_help_ar
 
 async def test_that_a_platform_repeats_itself_is_not_held_against_a_person(tmp_path: Path) -> None:
     gateway = Gateway(messages_per_minute=2)
-    async with ModelServer(lambda _: Say("Hello.")) as model, plaza(tmp_path, model, gateway=gateway) as there:
+    async with (
+        ModelServer(lambda _: Say("Hello.")) as model,
+        gateway_fixture(tmp_path, model, gateway=gateway) as there,
+    ):
         update = there.platform.say("one")
         for _ in range(4):
             there.platform.deliver(update)
@@ -252,7 +261,7 @@ async def test_a_guest_may_spend_less_than_the_person_at_the_machine(tmp_path: P
     prices = {"stub/one": Price(1.0, 1.0)}
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,
-        plaza(tmp_path, model, gateway=gateway, prices=prices) as there,
+        gateway_fixture(tmp_path, model, gateway=gateway, prices=prices) as there,
     ):
         there.platform.say("hello")
         there.platform.say("hello", user="bert", chat="7")

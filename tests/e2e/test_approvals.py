@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from tests.fake_platform import FakePlatform
-from tests.gateway import Plaza, plaza
-from tests.http_gateway import site
+from tests.gateway import GatewayFixture, gateway_fixture
+from tests.http_gateway import http_gateway
 from tests.runtime import until
 
 from everthread.config.settings import Gateway, PlatformAccount, Tools
@@ -48,12 +48,12 @@ def wiping(request: Any) -> Say:
     return Say("", (ToolCall(f"c{count}", "wipe", f'{{"what": "{last.content}"}}'),))
 
 
-def question(there: Plaza, chat: str = "42") -> str:
+def question(there: GatewayFixture, chat: str = "42") -> str:
     asked = [text for text in there.platform.texts(chat) if text.startswith("May I")]
     return asked[-1] if asked else ""
 
 
-async def asked(there: Plaza, chat: str = "42") -> str:
+async def asked(there: GatewayFixture, chat: str = "42") -> str:
     """Wait for a question; its code."""
     await until(lambda: question(there, chat), "a question")
     found = re.search(r"/approve (\w+)", question(there, chat))
@@ -65,7 +65,7 @@ async def test_what_is_allowed_by_a_button_is_done(tmp_path: Path) -> None:
     wipe, platform = Wipe(), FakePlatform(buttons=True, edits=True)
     async with (
         ModelServer(wiping) as model,
-        plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
+        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
     ):
         platform.say("wipe the disk")
         code = await asked(there)
@@ -91,7 +91,7 @@ async def test_where_a_question_stays_as_it_was_sent_it_is_said_that_it_is_allow
     wipe, platform = Wipe(), FakePlatform(buttons=True)
     async with (
         ModelServer(wiping) as model,
-        plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
+        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
     ):
         platform.say("wipe the disk")
         await asked(there)
@@ -105,7 +105,7 @@ async def test_what_is_denied_is_not_done(tmp_path: Path) -> None:
     wipe, platform = Wipe(), FakePlatform()
     async with (
         ModelServer(wiping) as model,
-        plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
+        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
     ):
         platform.say("wipe the disk")
         code = await asked(there)
@@ -120,7 +120,7 @@ async def test_only_what_is_named_is_allowed(tmp_path: Path) -> None:
     wipe, platform = Wipe(), FakePlatform()
     async with (
         ModelServer(wiping) as model,
-        plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
+        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
     ):
         platform.say("wipe the disk")
         old = await asked(there)
@@ -145,7 +145,7 @@ async def test_only_whoever_it_is_done_for_may_answer(tmp_path: Path) -> None:
     account = PlatformAccount("fake", allow_all=True, admins=("anna", "bert"), groups="shared")
     async with (
         ModelServer(wiping) as model,
-        plaza(tmp_path, model, platform, account=account, extra_tools=(wipe.tool,)) as there,
+        gateway_fixture(tmp_path, model, platform, account=account, extra_tools=(wipe.tool,)) as there,
     ):
         platform.say("wipe the disk", chat="g", user="anna", chat_type=ChatType.GROUP)
         code = await asked(there, "g")
@@ -173,7 +173,7 @@ async def test_who_may_allow_is_for_the_settings_to_say(tmp_path: Path, approval
     gateway = Gateway(approvals=approvals, links={"me": ("fake:mine",)})
     async with (
         ModelServer(wiping) as model,
-        plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), gateway=gateway) as there,
+        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), gateway=gateway) as there,
     ):
         platform.say("wipe the disk", chat=user, user=user)
         await until(lambda: platform.texts(user))
@@ -193,7 +193,7 @@ async def test_no_answer_is_a_no(tmp_path: Path) -> None:
     gateway = Gateway(approval_s=0.3)
     async with (
         ModelServer(wiping) as model,
-        plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), gateway=gateway) as there,
+        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), gateway=gateway) as there,
     ):
         platform.say("wipe the disk")
         await until(lambda: any("nobody answered within" in text for text in platform.texts()))
@@ -209,7 +209,7 @@ async def test_a_question_that_could_not_be_asked_in_time_is_not_asked_later(tmp
     gateway = Gateway(approval_s=0.3)
     async with (
         ModelServer(wiping) as model,
-        plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), gateway=gateway) as there,
+        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), gateway=gateway) as there,
     ):
         platform.say("wipe the disk")
         await until(lambda: platform.texts())
@@ -222,7 +222,7 @@ async def test_others_are_served_while_somebody_is_asked(tmp_path: Path) -> None
     wipe, platform = Wipe(), FakePlatform(buttons=True)
     async with (
         ModelServer(wiping) as model,
-        plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
+        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
     ):
         platform.say("wipe the disk")
         await asked(there)
@@ -241,7 +241,7 @@ async def test_a_question_ends_with_its_turn(tmp_path: Path, order: str) -> None
     wipe, platform = Wipe(), FakePlatform(buttons=True, edits=True)
     async with (
         ModelServer(wiping) as model,
-        plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
+        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
     ):
         platform.say("wipe the disk")
         await asked(there)
@@ -260,11 +260,13 @@ async def test_a_question_ends_with_its_turn(tmp_path: Path, order: str) -> None
 async def test_after_a_restart_it_is_asked_anew_and_the_old_answer_counts_no_more(tmp_path: Path) -> None:
     wipe, platform = Wipe(), FakePlatform(buttons=True)
     async with ModelServer(wiping) as model:
-        async with plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), drain_s=0.0) as there:
+        async with gateway_fixture(
+            tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), drain_s=0.0
+        ) as there:
             platform.say("wipe the disk")
             old = await asked(there)
         platform.say(f"/approve {old}")
-        async with plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there:
+        async with gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there:
             await until(lambda: question(there) and f"/approve {old}" not in question(there), "a new question")
             await until(lambda: any("no longer asked" in text for text in platform.texts()))
             assert not wipe.wiped
@@ -280,10 +282,12 @@ async def test_a_question_that_was_not_out_at_a_restart_stays_in(tmp_path: Path)
     wipe, platform = Wipe(), FakePlatform(buttons=True)
     async with ModelServer(wiping) as model:
         platform.faults.append(PlatformUnavailable("down", 60.0))
-        async with plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), drain_s=0.0) as there:
+        async with gateway_fixture(
+            tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), drain_s=0.0
+        ) as there:
             platform.say("wipe the disk")
             await until(lambda: not platform.faults)
-        async with plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there:
+        async with gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there:
             await asked(there)
             platform.press("Deny")
             await until(lambda: any("not approved" in text for text in platform.texts()))
@@ -305,7 +309,7 @@ async def test_two_at_once_are_asked_one_after_the_other(tmp_path: Path) -> None
 
     async with (
         ModelServer(both) as model,
-        plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(tool,)) as there,
+        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(tool,)) as there,
     ):
         platform.say("wipe both")
         await until(lambda: '"one"' in question(there))
@@ -321,7 +325,9 @@ async def test_what_the_settings_allow_is_not_asked_about(tmp_path: Path) -> Non
     wipe, platform = Wipe(), FakePlatform(buttons=True)
     async with (
         ModelServer(wiping) as model,
-        plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), tools=Tools(("wipe",))) as there,
+        gateway_fixture(
+            tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), tools=Tools(("wipe",))
+        ) as there,
     ):
         platform.say("wipe the disk")
         await until(lambda: "It came to: wiped" in platform.texts())
@@ -339,7 +345,7 @@ async def test_code_in_a_call_stays_code(tmp_path: Path) -> None:
 
     async with (
         ModelServer(sly) as model,
-        plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
+        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
     ):
         platform.say("wipe")
         await asked(there)
@@ -352,7 +358,7 @@ async def test_a_turn_taken_again_is_whoevers_asked_for_that(tmp_path: Path) -> 
     wipe, platform = Wipe(), FakePlatform(buttons=True)
     async with (
         ModelServer(wiping) as model,
-        plaza(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
+        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
     ):
         for said in ("wipe the disk", "/retry", "/queue wipe the tape"):
             before = len([text for text in platform.texts() if text.startswith("May I")])
@@ -367,7 +373,7 @@ async def test_over_http_nobody_can_be_asked_and_that_is_said(tmp_path: Path) ->
     wipe = Wipe()
     async with (
         ModelServer(wiping) as model,
-        site(tmp_path, model, account=ADMIN, extra_tools=(wipe.tool,)) as there,
+        http_gateway(tmp_path, model, account=ADMIN, extra_tools=(wipe.tool,)) as there,
     ):
         answer = await there.say("wipe the disk", X_Session_Key="mine")
         assert answer.status == 200

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from tests.agent_runtime import AgentHouse, tool
+from tests.agent_runtime import AgentFixture, tool
 from tests.fake_model import FakeModel
 from tests.runtime import CLI, ME, AsyncDiary, until
 
@@ -39,7 +39,7 @@ def hand_over(task: str, call_id: str = "c1") -> ToolCall:
     return ToolCall(call_id, "delegate", json.dumps({"task": task}))
 
 
-class DelegatingHouse(AgentHouse):
+class DelegatingHouse(AgentFixture):
     """A house whose agent may hand work over to another model, `worker`."""
 
     def __init__(
@@ -106,37 +106,37 @@ class DelegatingHouse(AgentHouse):
         return found
 
 
-def told(house: AgentHouse) -> list[str]:
-    return [event.result for event in house.heard if isinstance(event, ToolEnded)]
+def told(core: AgentFixture) -> list[str]:
+    return [event.result for event in core.heard if isinstance(event, ToolEnded)]
 
 
 async def test_the_work_is_done_in_a_session_of_its_own_and_its_result_is_the_tools_answer(tmp_path: Path) -> None:
     model = FakeModel([hand_over("work it out"), "it is 42"])
-    async with DelegatingHouse(tmp_path, model, FakeModel([DONE])) as house:
-        ended = await house.ask("what is the answer?")
+    async with DelegatingHouse(tmp_path, model, FakeModel([DONE])) as core:
+        ended = await core.ask("what is the answer?")
         assert (ended.text, ended.problem) == ("it is 42", "")
-        child = await house.child()
+        child = await core.child()
         parent = ended.committed.ref.session_id
         assert (child.parent_id, child.cause, child.key.platform) == (parent, Cause.DELEGATION, "subagent")
         assert child.ended_at is not None, "nobody will say anything there any more"
-        assert await house.lifecycle.current(child.key) is None
-        assert [turn.user_text for turn in await house.turns(child.id)] == ["work it out"]
-        assert [turn.user_text for turn in await house.turns(parent)] == ["what is the answer?"]
-        assert told(house) == [f"{DONE}\n\n(done in session {child.id})"]
-        assert "what is the answer?" not in house.worker.sent()
-        assert "handed one task" in house.worker.sent()
-        assert house.asked_for == ["fake/one"], "the work is for the model that the conversation talks to"
-        assert DONE in house.model.sent()
+        assert await core.lifecycle.current(child.key) is None
+        assert [turn.user_text for turn in await core.turns(child.id)] == ["work it out"]
+        assert [turn.user_text for turn in await core.turns(parent)] == ["what is the answer?"]
+        assert told(core) == [f"{DONE}\n\n(done in session {child.id})"]
+        assert "what is the answer?" not in core.worker.sent()
+        assert "handed one task" in core.worker.sent()
+        assert core.asked_for == ["fake/one"], "the work is for the model that the conversation talks to"
+        assert DONE in core.model.sent()
 
 
 async def test_the_parents_providers_hear_of_it_once_and_nothing_of_the_child(tmp_path: Path) -> None:
     diary = AsyncDiary()
     model = FakeModel([hand_over("work it out"), "it is 42"])
-    async with DelegatingHouse(tmp_path, model, FakeModel([DONE]), diary) as house:
-        parent = (await house.ask("what is the answer?")).committed.ref.session_id
-        await house.cross(CLI, New())
-        await house.settled()
-        child = await house.child()
+    async with DelegatingHouse(tmp_path, model, FakeModel([DONE]), diary) as core:
+        parent = (await core.ask("what is the answer?")).committed.ref.session_id
+        await core.cross(CLI, New())
+        await core.settled()
+        child = await core.child()
         (call,) = diary.book.of("on_delegation")
         assert (call.session, call.text, call.more["result"]) == (parent, "work it out", DONE)
         assert call.more["child_session_id"] == child.id
@@ -145,11 +145,11 @@ async def test_the_parents_providers_hear_of_it_once_and_nothing_of_the_child(tm
 
 async def test_nothing_of_it_is_ever_replied_to_anybody(tmp_path: Path) -> None:
     model = FakeModel([hand_over("work it out"), "it is 42"])
-    async with DelegatingHouse(tmp_path, model, FakeModel([DONE])) as house:
-        await house.ask("what is the answer?")
-        child = await house.child()
-        (turn,) = await house.turns(child.id)
-        assert await house.store.read(lambda uow: uow.outbox.reply(turn.turn_id)) is None
+    async with DelegatingHouse(tmp_path, model, FakeModel([DONE])) as core:
+        await core.ask("what is the answer?")
+        child = await core.child()
+        (turn,) = await core.turns(child.id)
+        assert await core.store.read(lambda uow: uow.outbox.reply(turn.turn_id)) is None
 
 
 async def test_pieces_of_one_answer_run_side_by_side_but_never_too_many(tmp_path: Path) -> None:
@@ -168,12 +168,12 @@ async def test_pieces_of_one_answer_run_side_by_side_but_never_too_many(tmp_path
     worker = FakeModel()
     worker.lines = [lambda request: DONE if b'"tool"' in worker.encode(request.tail) else ToolCall("t", "count", "{}")]
     model = FakeModel([calls, "all done"])
-    async with DelegatingHouse(tmp_path, model, worker, tools=(tool("count", count),), parallel=2) as house:
-        await house.ask("do all of it")
+    async with DelegatingHouse(tmp_path, model, worker, tools=(tool("count", count),), parallel=2) as core:
+        await core.ask("do all of it")
         assert (len(at_once), max(at_once)) == (5, 2)
-        children = await house.sessions(Kind.SUBAGENT)
+        children = await core.sessions(Kind.SUBAGENT)
         assert len({child.id for child in children}) == 5
-        assert all(DONE in result for result in told(house))
+        assert all(DONE in result for result in told(core))
 
 
 async def test_the_child_has_no_tool_that_asks_remembers_or_hands_on(tmp_path: Path) -> None:
@@ -188,9 +188,9 @@ async def test_the_child_has_no_tool_that_asks_remembers_or_hands_on(tmp_path: P
     )
     model = FakeModel([hand_over("work it out"), "it is 42"])
     more = {"tools": tools, "allowed": frozenset({"send"})}
-    async with DelegatingHouse(tmp_path, model, FakeModel([DONE]), **more) as house:
-        await house.ask("what is the answer?")
-        _, _, offered = json.loads(house.worker.requests[0].head)
+    async with DelegatingHouse(tmp_path, model, FakeModel([DONE]), **more) as core:
+        await core.ask("what is the answer?")
+        _, _, offered = json.loads(core.worker.requests[0].head)
         assert [name for name, *_ in offered] == ["look", "send"]
 
 
@@ -216,7 +216,7 @@ async def test_the_work_has_a_budget_of_its_own(
 
     worker = FakeModel([ToolCall("t", "look", "{}")])
     model = FakeModel([hand_over("look for ever"), "it has no end"])
-    house = DelegatingHouse(
+    core = DelegatingHouse(
         tmp_path,
         model,
         worker,
@@ -225,10 +225,10 @@ async def test_the_work_has_a_budget_of_its_own(
         child_spend=spend,
         price=Price(input=1.0, output=1.0) if spend else None,
     )
-    async with house:
-        ended = await house.ask("find the end")
+    async with core:
+        ended = await core.ask("find the end")
         assert (ended.text, ended.problem) == ("it has no end", "")
-        (result,) = told(house)
+        (result,) = told(core)
         assert result.startswith("The work did not come to its end: ")
         assert problem in result
 
@@ -236,147 +236,147 @@ async def test_the_work_has_a_budget_of_its_own(
 async def test_stopping_the_parent_stops_the_work_and_keeps_what_there_is_of_it(tmp_path: Path) -> None:
     worker = FakeModel(["word by word by word by word"], pause_s=0.3)
     model = FakeModel([hand_over("take your time"), "never said"])
-    async with DelegatingHouse(tmp_path, model, worker) as house:
-        asking = asyncio.ensure_future(house.ask("go"))
+    async with DelegatingHouse(tmp_path, model, worker) as core:
+        asking = asyncio.ensure_future(core.ask("go"))
         await until(lambda: worker.requests)
-        here = await house.lifecycle.current(CLI)
+        here = await core.lifecycle.current(CLI)
         assert here is not None
-        assert house.agent.stop(here.session_id)
+        assert core.agent.stop(here.session_id)
         ended = await asking
         assert ended.committed.status is TurnStatus.INTERRUPTED
-        (turn,) = await house.turns((await house.child()).id)
+        (turn,) = await core.turns((await core.child()).id)
         assert turn.status is TurnStatus.INTERRUPTED
-        assert (await house.child()).ended_at is not None
-        assert not await house.store.read_inline(lambda uow: uow.slots.delegated(here.session_id))
+        assert (await core.child()).ended_at is not None
+        assert not await core.store.read_inline(lambda uow: uow.slots.delegated(here.session_id))
         assert worker.cut_off == 1
 
 
 async def test_work_that_waits_for_its_turn_is_never_begun_once_the_parent_is_stopped(tmp_path: Path) -> None:
     worker = FakeModel(["word by word by word by word"], pause_s=0.3)
     model = FakeModel([[hand_over("one", "c1"), hand_over("two", "c2")], "never said"])
-    async with DelegatingHouse(tmp_path, model, worker, parallel=1) as house:
-        asking = asyncio.ensure_future(house.ask("go"))
+    async with DelegatingHouse(tmp_path, model, worker, parallel=1) as core:
+        asking = asyncio.ensure_future(core.ask("go"))
         await until(lambda: worker.requests)
-        here = await house.lifecycle.current(CLI)
+        here = await core.lifecycle.current(CLI)
         assert here is not None
-        house.agent.stop(here.session_id)
+        core.agent.stop(here.session_id)
         await asking
-        assert len(await house.sessions(Kind.SUBAGENT)) == 1
-        assert await house.store.read_inline(lambda uow: uow.inbox.keys_waiting()) == ()
+        assert len(await core.sessions(Kind.SUBAGENT)) == 1
+        assert await core.store.read_inline(lambda uow: uow.inbox.keys_waiting()) == ()
 
 
 async def test_work_that_is_done_is_told_of_though_the_parent_is_stopped_in_that_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = FakeModel([hand_over("work it out"), "never said"])
-    async with DelegatingHouse(tmp_path, model, FakeModel([DONE])) as house:
-        record = house.lifecycle.record_delegation
+    async with DelegatingHouse(tmp_path, model, FakeModel([DONE])) as core:
+        record = core.lifecycle.record_delegation
 
         async def stopped_meanwhile(ref: SessionRef, *given: Any) -> None:
-            house.agent.stop(ref.session_id)
+            core.agent.stop(ref.session_id)
             await asyncio.sleep(0.05)
             await record(ref, *given)
 
-        monkeypatch.setattr(house.lifecycle, "record_delegation", stopped_meanwhile)
-        ended = await house.ask("what is the answer?")
+        monkeypatch.setattr(core.lifecycle, "record_delegation", stopped_meanwhile)
+        ended = await core.ask("what is the answer?")
         assert ended.committed.status is TurnStatus.INTERRUPTED
         session_id = ended.committed.ref.session_id
-        entries = await house.store.read(lambda uow: uow.log.of_kind(session_id, EntryKind.DELEGATION))
+        entries = await core.store.read(lambda uow: uow.log.of_kind(session_id, EntryKind.DELEGATION))
         assert [entry.detail and entry.detail["result"] for entry in entries] == [DONE]
-        assert (await house.child()).ended_at is not None
+        assert (await core.child()).ended_at is not None
 
 
 async def test_work_that_is_stopped_in_the_moment_in_which_it_begins_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, worker = FakeModel([hand_over("work it out"), "never said"]), FakeModel([DONE])
-    async with DelegatingHouse(tmp_path, model, worker) as house:
-        begin = house.lifecycle.begin_turn
+    async with DelegatingHouse(tmp_path, model, worker) as core:
+        begin = core.lifecycle.begin_turn
 
         async def stopped_meanwhile(key: SessionKey) -> TurnClaim | None:
             ticket = await begin(key)
             if key != CLI:
-                house.agent.stop((await house.at(CLI)).session_id)
+                core.agent.stop((await core.at(CLI)).session_id)
                 await asyncio.sleep(0.05)
             return ticket
 
-        monkeypatch.setattr(house.lifecycle, "begin_turn", stopped_meanwhile)
-        ended = await house.ask("what is the answer?")
+        monkeypatch.setattr(core.lifecycle, "begin_turn", stopped_meanwhile)
+        ended = await core.ask("what is the answer?")
         assert ended.committed.status is TurnStatus.INTERRUPTED
-        child = await house.child()
-        (turn,) = await house.turns(child.id)
+        child = await core.child()
+        (turn,) = await core.turns(child.id)
         assert (turn.user_text, turn.status) == ("work it out", TurnStatus.INTERRUPTED)
         assert child.ended_at is not None
-        assert await house.lifecycle.recover() == ()
+        assert await core.lifecycle.recover() == ()
         assert not worker.requests
 
 
-async def _left(house: DelegatingHouse, asking: asyncio.Future[Any]) -> str:
+async def _left(core: DelegatingHouse, asking: asyncio.Future[Any]) -> str:
     """As when the process is told to go at once; the turn that it leaves behind."""
     asking.cancel()
     await asyncio.wait({asking})
-    (turn_id,) = await house.lifecycle.recover()
+    (turn_id,) = await core.lifecycle.recover()
     return turn_id
 
 
 async def test_a_process_that_goes_leaves_both_and_the_next_one_goes_on_with_both(tmp_path: Path) -> None:
     worker = FakeModel(["slow " * 50], pause_s=0.3)
     model = FakeModel([hand_over("work it out"), "never said"])
-    async with DelegatingHouse(tmp_path, model, worker) as house:
-        asking = asyncio.ensure_future(house.ask("what is the answer?"))
+    async with DelegatingHouse(tmp_path, model, worker) as core:
+        asking = asyncio.ensure_future(core.ask("what is the answer?"))
         await until(lambda: worker.requests)
-        turn_id = await _left(house, asking)
+        turn_id = await _left(core, asking)
 
     model, worker = FakeModel(["it is 42"]), FakeModel([DONE])
-    async with DelegatingHouse(tmp_path, model, worker) as house:
-        ended = await house.agent.resume(turn_id, house.manner())
+    async with DelegatingHouse(tmp_path, model, worker) as core:
+        ended = await core.agent.resume(turn_id, core.manner())
         assert ended is not None
         assert (ended.text, len(worker.requests)) == ("it is 42", 1)
         assert DONE in model.sent()
-        (turn,) = await house.turns((await house.child()).id)
+        (turn,) = await core.turns((await core.child()).id)
         assert (turn.status, turn.assistant_text) == (TurnStatus.DONE, DONE)
-        assert await house.lifecycle.recover() == ()
+        assert await core.lifecycle.recover() == ()
 
 
 async def test_work_that_was_done_before_a_crash_is_not_done_again(tmp_path: Path) -> None:
     """The process dies after the child's commit and before its result is written down for the parent."""
     diary = AsyncDiary()
     model = FakeModel([hand_over("work it out"), "never said"])
-    async with DelegatingHouse(tmp_path, model, FakeModel([DONE]), diary) as house:
+    async with DelegatingHouse(tmp_path, model, FakeModel([DONE]), diary) as core:
         done = asyncio.Event()
 
         async def die(*args: Any) -> None:
             done.set()
             await asyncio.Event().wait()
 
-        house.lifecycle.finish_tool = die  # type: ignore[method-assign]
-        asking = asyncio.ensure_future(house.ask("what is the answer?"))
+        core.lifecycle.finish_tool = die  # type: ignore[method-assign]
+        asking = asyncio.ensure_future(core.ask("what is the answer?"))
         await done.wait()
-        turn_id = await _left(house, asking)
+        turn_id = await _left(core, asking)
 
     model, worker = FakeModel(["it is 42"]), FakeModel(["something else"])
-    async with DelegatingHouse(tmp_path, model, worker, diary) as house:
-        assert (await house.child()).ended_at is not None
-        ended = await house.agent.resume(turn_id, house.manner())
+    async with DelegatingHouse(tmp_path, model, worker, diary) as core:
+        assert (await core.child()).ended_at is not None
+        ended = await core.agent.resume(turn_id, core.manner())
         assert ended is not None
         assert worker.requests == []
         assert DONE in model.sent()
-        await house.settled()
+        await core.settled()
         assert len(diary.book.of("on_delegation")) == 1
 
 
 async def test_a_result_that_was_written_down_is_used_again(tmp_path: Path) -> None:
     model = FakeModel([hand_over("work it out"), "slow " * 50], pause_s=0.3)
-    async with DelegatingHouse(tmp_path, model, FakeModel([DONE])) as house:
-        asking = asyncio.ensure_future(house.ask("what is the answer?"))
+    async with DelegatingHouse(tmp_path, model, FakeModel([DONE])) as core:
+        asking = asyncio.ensure_future(core.ask("what is the answer?"))
         await until(lambda: len(model.requests) == 2)
-        turn_id = await _left(house, asking)
-        (row,) = await house.store.read_inline(lambda uow: uow.slots.tools(turn_id))
+        turn_id = await _left(core, asking)
+        (row,) = await core.store.read_inline(lambda uow: uow.slots.tools(turn_id))
         assert row.state is ToolState.DONE
 
     model, worker = FakeModel(["it is 42"]), FakeModel(["something else"])
-    async with DelegatingHouse(tmp_path, model, worker) as house:
-        ended = await house.agent.resume(turn_id, house.manner())
+    async with DelegatingHouse(tmp_path, model, worker) as core:
+        ended = await core.agent.resume(turn_id, core.manner())
         assert ended is not None
         assert (ended.text, worker.requests) == ("it is 42", [])
         assert DONE in model.sent()
@@ -384,24 +384,24 @@ async def test_a_result_that_was_written_down_is_used_again(tmp_path: Path) -> N
 
 async def test_a_model_that_fails_the_child_is_told_to_the_parent(tmp_path: Path) -> None:
     model = FakeModel([hand_over("work it out"), "I could not"])
-    async with DelegatingHouse(tmp_path, model, FakeModel([RuntimeError("a bug")])) as house:
-        assert (await house.ask("go")).text == "I could not"
-        (result,) = told(house)
+    async with DelegatingHouse(tmp_path, model, FakeModel([RuntimeError("a bug")])) as core:
+        assert (await core.ask("go")).text == "I could not"
+        (result,) = told(core)
         assert "did not come to its end" in result
 
 
 @pytest.mark.parametrize(("arguments", "said"), [({"task": "  "}, "is empty"), ({}, "`task` (string)")])
 async def test_a_call_that_says_nothing_opens_nothing(tmp_path: Path, arguments: dict[str, str], said: str) -> None:
     model = FakeModel([ToolCall("c1", "delegate", json.dumps(arguments)), "sorry"])
-    async with DelegatingHouse(tmp_path, model, FakeModel([DONE])) as house:
-        await house.ask("go")
-        assert said in told(house)[0]
-        assert await house.sessions(Kind.SUBAGENT) == []
+    async with DelegatingHouse(tmp_path, model, FakeModel([DONE])) as core:
+        await core.ask("go")
+        assert said in told(core)[0]
+        assert await core.sessions(Kind.SUBAGENT) == []
 
 
 async def test_the_place_of_a_call_is_a_key_whatever_its_id(tmp_path: Path) -> None:
-    async with DelegatingHouse(tmp_path, FakeModel(), FakeModel()) as house:
-        ref = (await house.ask("hello")).committed.ref
+    async with DelegatingHouse(tmp_path, FakeModel(), FakeModel()) as core:
+        ref = (await core.ask("hello")).committed.ref
         keys = {str(key_of(ToolUse(ref, "turn", call_id))) for call_id in ("a", "b:%", "\ud800", "x" * 10_000)}
         assert len(keys) == 4
         assert all(key.startswith("agent:main:subagent:dm:turn-") and len(key) < 100 for key in keys)
@@ -470,17 +470,17 @@ async def test_work_that_is_forgotten_before_it_is_begun_is_not_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = FakeModel([hand_over("work it out"), "never mind"])
-    async with DelegatingHouse(tmp_path, model, FakeModel([DONE])) as house:
-        cross = house.lifecycle.cross
+    async with DelegatingHouse(tmp_path, model, FakeModel([DONE])) as core:
+        cross = core.lifecycle.cross
 
         async def forgotten_right_after(*given: Any, **more: Any) -> Any:
             crossing = await cross(*given, **more)
             if isinstance(given[1], New):
-                await house.lifecycle.forget(ForgetSession(given[1].parent), owner=ME)
+                await core.lifecycle.forget(ForgetSession(given[1].parent), owner=ME)
             return crossing
 
-        monkeypatch.setattr(house.lifecycle, "cross", forgotten_right_after)
-        await house.say("what is the answer?")
-        await house.agent.answer(CLI, house.manner())
-        assert house.worker.requests == []
-        assert await house.store.read(lambda uow: uow.inbox.keys_waiting()) == ()
+        monkeypatch.setattr(core.lifecycle, "cross", forgotten_right_after)
+        await core.say("what is the answer?")
+        await core.agent.answer(CLI, core.manner())
+        assert core.worker.requests == []
+        assert await core.store.read(lambda uow: uow.inbox.keys_waiting()) == ()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.fake_platform import FakePlatform
-from tests.gateway import plaza
+from tests.gateway import gateway_fixture
 from tests.runtime import until
 
 from everthread.config.settings import Gateway
@@ -21,7 +21,7 @@ def echo(request: Any) -> Say:
 
 
 async def test_a_message_is_answered_where_it_was_written(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("Hello Anna.")) as model, plaza(tmp_path, model) as there:
+    async with ModelServer(lambda _: Say("Hello Anna.")) as model, gateway_fixture(tmp_path, model) as there:
         there.platform.say("hello")
         await until(lambda: there.platform.texts() == ["Hello Anna."])
         await there.rest()
@@ -30,7 +30,7 @@ async def test_a_message_is_answered_where_it_was_written(tmp_path: Path) -> Non
 
 
 async def test_an_update_that_is_delivered_twice_is_answered_once(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("Hello Anna.")) as model, plaza(tmp_path, model) as there:
+    async with ModelServer(lambda _: Say("Hello Anna.")) as model, gateway_fixture(tmp_path, model) as there:
         update = there.platform.say("hello")
         there.platform.deliver(update)
         await until(lambda: len(there.platform.taken) == 2)
@@ -43,7 +43,10 @@ async def test_an_update_that_is_delivered_twice_is_answered_once(tmp_path: Path
 
 async def test_messages_behind_a_new_conversation_are_set_aside_and_named(tmp_path: Path) -> None:
     """S30: m2 and m3 wait behind a running turn, then /new."""
-    async with ModelServer(lambda _: Say("slow", chunks=50, delay_s=0.1)) as model, plaza(tmp_path, model) as there:
+    async with (
+        ModelServer(lambda _: Say("slow", chunks=50, delay_s=0.1)) as model,
+        gateway_fixture(tmp_path, model) as there,
+    ):
         there.platform.say("m1")
         await until(lambda: there.gateway.worker.running == 1)
         old = await there.session()
@@ -65,7 +68,10 @@ async def test_messages_behind_a_new_conversation_are_set_aside_and_named(tmp_pa
 
 
 async def test_each_of_many_messages_that_are_set_aside_is_named(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("slow", chunks=50, delay_s=0.1)) as model, plaza(tmp_path, model) as there:
+    async with (
+        ModelServer(lambda _: Say("slow", chunks=50, delay_s=0.1)) as model,
+        gateway_fixture(tmp_path, model) as there,
+    ):
         there.platform.say("m0")
         await until(lambda: there.gateway.worker.running == 1)
         for number in range(1, 13):
@@ -82,7 +88,7 @@ async def test_a_stranger_hears_nothing(tmp_path: Path) -> None:
     account = PlatformAccount("fake", allow=("bert",))
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,
-        plaza(tmp_path, model, account=account, gateway=Gateway(pairing=False)) as there,
+        gateway_fixture(tmp_path, model, account=account, gateway=Gateway(pairing=False)) as there,
     ):
         there.platform.say("hello")
         there.platform.say("hello", user="bert", chat="7")
@@ -92,7 +98,7 @@ async def test_a_stranger_hears_nothing(tmp_path: Path) -> None:
 
 async def test_of_an_answer_that_is_there_at_once_nobody_is_told_that_it_is_written(tmp_path: Path) -> None:
     platform = FakePlatform(typing=True)
-    async with ModelServer(lambda _: Say("Hello.")) as model, plaza(tmp_path, model, platform) as there:
+    async with ModelServer(lambda _: Say("Hello.")) as model, gateway_fixture(tmp_path, model, platform) as there:
         for number in range(1, 6):
             there.platform.say("hello")
             await until(lambda number=number: len(there.platform.texts()) == number)
@@ -104,7 +110,7 @@ async def test_of_an_answer_that_is_there_at_once_nobody_is_told_that_it_is_writ
 async def test_an_answer_is_shown_while_it_is_written(tmp_path: Path) -> None:
     platform = FakePlatform(edits=True, edit_every_s=0.05, typing=True)
     script = lambda _: Say(" ".join(f"word{n}" for n in range(40)), chunks=40, delay_s=0.05)  # noqa: E731
-    async with ModelServer(script) as model, plaza(tmp_path, model, platform) as there:
+    async with ModelServer(script) as model, gateway_fixture(tmp_path, model, platform) as there:
         there.platform.say("tell me")
         await until(lambda: there.platform.texts() and there.platform.texts()[0].endswith("word39"))
         await there.rest()

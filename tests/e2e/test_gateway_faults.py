@@ -7,9 +7,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.faults import crowd, fetching, kills, memory, network, talking
-from tests.faults.outcome import Outcome
-from tests.faults.scene import PlatformKind
+from tests.faults import downloads as fetching
+from tests.faults import kills, memory, network
+from tests.faults import many_chats as crowd
+from tests.faults import replies as talking
+from tests.faults.fixture import PlatformKind
+from tests.faults.result import Outcome
 
 Fault = Callable[[Path, int], Awaitable[Outcome]]
 

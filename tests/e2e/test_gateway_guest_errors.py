@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from tests.fake_platform import FakePlatform
-from tests.gateway import plaza
-from tests.http_gateway import site
+from tests.gateway import gateway_fixture
+from tests.http_gateway import http_gateway
 
 from everthread.config.settings import Gateway
 from everthread.domain.model import SessionKey
@@ -40,7 +40,7 @@ async def test_an_endpoints_trouble_is_told_plainly_to_guests_and_whole_to_the_o
 ) -> None:
     caplog.set_level(logging.INFO)
     platform = FakePlatform()
-    async with ModelServer(lambda _: fail) as model, plaza(tmp_path, model, platform, gateway=ME) as there:
+    async with ModelServer(lambda _: fail) as model, gateway_fixture(tmp_path, model, platform, gateway=ME) as there:
         (told,) = await there.hear("hello", "7")
         assert plain in told
         assert "127.0.0.1" not in told
@@ -53,7 +53,7 @@ async def test_an_endpoints_trouble_is_told_plainly_to_guests_and_whole_to_the_o
 
 @pytest.mark.parametrize(("fail", "plain"), FAILURES, ids=lambda value: str(getattr(value, "status", "")))
 async def test_over_http_too(tmp_path: Path, fail: Fail, plain: str, caplog: pytest.LogCaptureFixture) -> None:
-    async with ModelServer(lambda _: fail) as model, site(tmp_path, model) as there:
+    async with ModelServer(lambda _: fail) as model, http_gateway(tmp_path, model) as there:
         guest, mine = await there.token("bea"), await there.token("me")
         body = {"model": "everthread", "messages": [{"role": "user", "content": "hello"}]}
         answers = [
@@ -77,7 +77,7 @@ async def test_over_http_too(tmp_path: Path, fail: Fail, plain: str, caplog: pyt
 
 
 async def test_what_everybody_said_is_counted_for_the_owner_alone(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Fail(400)) as model, site(tmp_path, model) as there:
+    async with ModelServer(lambda _: Fail(400)) as model, http_gateway(tmp_path, model) as there:
         assert (await there.ask("GET", "/metrics")).status == 200, "no tokens: whoever sits at this machine"
         guest, mine = await there.token("bea"), await there.token("me")
         refused = await there.ask("GET", "/metrics", token=guest)
@@ -89,7 +89,7 @@ async def test_a_guest_is_not_told_how_memory_fares(tmp_path: Path) -> None:
     providers = (RecordingProvider(),)
     async with (
         ModelServer(lambda _: Fail(400)) as model,
-        plaza(tmp_path, model, gateway=ME, providers=providers) as there,
+        gateway_fixture(tmp_path, model, gateway=ME, providers=providers) as there,
     ):
         assert "Memory" in (await there.hear("/status", "mine"))[0]
         assert "Memory" not in (await there.hear("/status", "7"))[0]
@@ -102,7 +102,7 @@ async def test_why_nothing_was_compressed_is_told_plainly(tmp_path: Path) -> Non
         return Fail(400, "no such thing at box-7") if failing else Say("Yes. " * 200)
 
     platform = FakePlatform()
-    async with ModelServer(script) as model, plaza(tmp_path, model, platform, gateway=ME) as there:
+    async with ModelServer(script) as model, gateway_fixture(tmp_path, model, platform, gateway=ME) as there:
         for who in ("7", "mine"):
             for _ in range(8):
                 await there.hear("tell me more " * 50, who)
@@ -116,7 +116,10 @@ async def test_why_nothing_was_compressed_is_told_plainly(tmp_path: Path) -> Non
 @pytest.mark.parametrize("poor", [0, 9])
 async def test_why_a_conversation_is_not_compressed_is_for_the_owner_to_know(tmp_path: Path, poor: int) -> None:
     platform = FakePlatform()
-    async with ModelServer(lambda _: Say("Yes.")) as model, plaza(tmp_path, model, platform, gateway=ME) as there:
+    async with (
+        ModelServer(lambda _: Say("Yes.")) as model,
+        gateway_fixture(tmp_path, model, platform, gateway=ME) as there,
+    ):
         for who in ("7", "mine"):
             await there.hear("hello", who)
             session = await there.session(SessionKey.parse(f"agent:main:fake:dm:{who}"))

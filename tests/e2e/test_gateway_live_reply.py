@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.fake_platform import FakePlatform
-from tests.gateway import ANNA, plaza
+from tests.gateway import ANNA, gateway_fixture
 from tests.runtime import until
 
 from everthread.domain.backoff import Backoff
@@ -55,7 +55,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_where_nobody_is_shown_typing_one_message_is_begun_as_well(tmp_path: Path) -> None:
     platform = Sluggish(send_s=0.2, typing=False)
-    async with ModelServer(lambda _: SLOW) as model, plaza(tmp_path, model, platform) as there:
+    async with ModelServer(lambda _: SLOW) as model, gateway_fixture(tmp_path, model, platform) as there:
         platform.say("tell me")
         await until(lambda: WORDS in platform.texts(), "the whole answer")
         await there.rest()
@@ -67,7 +67,7 @@ async def test_an_answer_that_is_whole_before_its_beginning_is_out_is_seen_once(
     tmp_path: Path, idempotent: bool
 ) -> None:
     platform = Sluggish(send_s=1.0, typing=True, idempotent_send=idempotent)
-    async with ModelServer(lambda _: SLOW) as model, plaza(tmp_path, model, platform) as there:
+    async with ModelServer(lambda _: SLOW) as model, gateway_fixture(tmp_path, model, platform) as there:
         platform.say("tell me")
         await until(lambda: platform.texts() != [], "a beginning")
         for _ in range(200):
@@ -82,7 +82,7 @@ async def test_an_answer_that_is_whole_before_its_beginning_is_out_is_seen_once(
 async def test_a_platform_that_fails_as_an_answer_ends_holds_nobody_up(tmp_path: Path) -> None:
     platform = Sluggish(edit_s=0.6, typing=True)
     platform.edit_faults = [PlatformUnavailable("not so fast")] * 2
-    async with ModelServer(lambda _: SLOW) as model, plaza(tmp_path, model, platform) as there:
+    async with ModelServer(lambda _: SLOW) as model, gateway_fixture(tmp_path, model, platform) as there:
         platform.say("tell me")
         await until(lambda: WORDS in platform.texts(), "the whole answer")
         await there.rest()
@@ -95,7 +95,7 @@ async def test_a_platform_that_fails_as_an_answer_ends_holds_nobody_up(tmp_path:
 async def test_if_somebody_deletes_what_was_begun_the_answer_is_sent_anew(tmp_path: Path, idempotent: bool) -> None:
     platform = Sluggish(typing=True, edit_every_s=60.0, idempotent_send=idempotent)
     platform.edit_faults = [PlatformRefused("there is no such message")]
-    async with ModelServer(lambda _: SLOW) as model, plaza(tmp_path, model, platform) as there:
+    async with ModelServer(lambda _: SLOW) as model, gateway_fixture(tmp_path, model, platform) as there:
         platform.say("tell me")
         await until(lambda: WORDS in platform.texts(), "the whole answer")
         await there.rest()
@@ -105,7 +105,7 @@ async def test_if_somebody_deletes_what_was_begun_the_answer_is_sent_anew(tmp_pa
 async def test_an_edit_that_nobody_can_tell_of_is_simply_done_again(tmp_path: Path) -> None:
     platform = Sluggish(typing=True, edit_every_s=60.0)
     platform.edit_faults = [SendUncertain("the connection broke")]
-    async with ModelServer(lambda _: SLOW) as model, plaza(tmp_path, model, platform) as there:
+    async with ModelServer(lambda _: SLOW) as model, gateway_fixture(tmp_path, model, platform) as there:
         platform.say("tell me")
         await until(lambda: platform.texts() == [WORDS], "the whole answer")
         await there.rest()
@@ -117,12 +117,12 @@ async def test_what_is_given_back_in_the_middle_goes_on_in_the_message_that_was_
 ) -> None:
     platform = Sluggish(typing=True, send_s=send_s)
     async with ModelServer(lambda _: Say(WORDS, chunks=24, delay_s=0.1)) as model:
-        async with plaza(tmp_path, model, platform, drain_s=0.0):
+        async with gateway_fixture(tmp_path, model, platform, drain_s=0.0):
             platform.say("tell me")
             await until(lambda: platform.texts() != [], "a beginning")
         # Somebody goes on with it: that it was stopped would be wrong, and might come after its end.
         assert "(stopped)" not in platform.texts()[0]
-        async with plaza(tmp_path, model, platform) as there:
+        async with gateway_fixture(tmp_path, model, platform) as there:
             await until(lambda: WORDS in platform.texts(), "the whole answer")
             await there.rest()
         assert platform.texts() == [WORDS]
@@ -133,7 +133,7 @@ async def test_a_platform_that_never_takes_what_is_shown_does_not_keep_the_key(
 ) -> None:
     monkeypatch.setattr(streaming, "END_S_MAX", 0.1)
     platform = Sluggish(send_s=3600.0, typing=True)
-    async with ModelServer(lambda _: SLOW) as model, plaza(tmp_path, model, platform, drain_s=0.0) as there:
+    async with ModelServer(lambda _: SLOW) as model, gateway_fixture(tmp_path, model, platform, drain_s=0.0) as there:
         platform.say("tell me")
         await until(lambda: platform.texts() != [], "a beginning")
         platform.send_s = 0.0
@@ -144,11 +144,11 @@ async def test_a_platform_that_never_takes_what_is_shown_does_not_keep_the_key(
 async def test_what_nobody_will_finish_is_not_kept_among_what_is_to_be_sent(tmp_path: Path) -> None:
     platform = Sluggish(typing=True)
     async with ModelServer(lambda _: SLOW) as model:
-        async with plaza(tmp_path, model, platform, drain_s=0.0) as there:
+        async with gateway_fixture(tmp_path, model, platform, drain_s=0.0) as there:
             platform.say("tell me")
             await until(lambda: platform.texts() != [], "a beginning")
             await there.runtime.lifecycle.cross(ANNA, New(), owner="fake:42")
-        async with plaza(tmp_path, model, platform) as there:
+        async with gateway_fixture(tmp_path, model, platform) as there:
             left = await there.runtime.store.read(lambda uow: uow.outbox.replies(ReplyState.DRAFT, 9))
             assert left == ()
 
@@ -156,12 +156,12 @@ async def test_what_nobody_will_finish_is_not_kept_among_what_is_to_be_sent(tmp_
 async def test_an_end_while_a_beginning_of_a_whole_answer_goes_out_leaves_one_message(tmp_path: Path) -> None:
     platform = Sluggish(typing=True, send_s=0.6)
     async with ModelServer(lambda _: SLOW) as model:
-        async with plaza(tmp_path, model, platform, drain_s=0.0) as there:
+        async with gateway_fixture(tmp_path, model, platform, drain_s=0.0) as there:
             platform.say("tell me")
             await until(lambda: there.gateway.worker.running)
             await until(lambda: not there.gateway.worker.running, "that it is committed")
             assert platform.texts() != []
-        async with plaza(tmp_path, model, platform) as there:
+        async with gateway_fixture(tmp_path, model, platform) as there:
             await until(lambda: WORDS in platform.texts(), "the whole answer")
             await there.rest()
         assert platform.texts() == [WORDS]
@@ -191,7 +191,7 @@ async def test_a_beginning_that_was_certainly_not_sent_is_not_looked_for(tmp_pat
     platform = Countable(typing=True)
     platform.faults.append(PlatformUnavailable("too much at once"))
     async with ModelServer(lambda _: Say(WORDS, chunks=24, delay_s=0.15)) as model:
-        async with plaza(tmp_path, model, platform) as there:
+        async with gateway_fixture(tmp_path, model, platform) as there:
             platform.say("tell me")
             await until(lambda: platform.edits != [], "it was begun at the second attempt")
             await until(lambda: WORDS in platform.texts(), "the whole answer")
@@ -212,10 +212,10 @@ async def test_a_beginning_of_a_process_that_is_gone_is_looked_for_until_somebod
     platform.find = find_later  # type: ignore[method-assign]
     platform.faults.append(SendUncertain("the connection broke"))
     async with ModelServer(lambda _: Say(WORDS, chunks=24, delay_s=0.15)) as model:
-        async with plaza(tmp_path, model, platform, drain_s=0.0):
+        async with gateway_fixture(tmp_path, model, platform, drain_s=0.0):
             platform.say("tell me")
             await until(lambda: not platform.faults, "a beginning may be out")
-        async with plaza(tmp_path, model, platform) as there:
+        async with gateway_fixture(tmp_path, model, platform) as there:
             await until(lambda: WORDS in platform.texts(), "the whole answer")
             await there.rest()
         assert platform.texts() == [WORDS]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.faults.scene import Scene, answer_to
+from tests.faults.fixture import Scene, answer_to
 
 from everthread.testing.loopback import protocol as wire
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from tests.fake_platform import FakePlatform
-from tests.gateway import ANNA, Plaza, plaza
+from tests.gateway import ANNA, GatewayFixture, gateway_fixture
 from tests.runtime import until
 
 from everthread.bootstrap.runtime import Runtime
@@ -29,7 +29,7 @@ CLI = SessionKey.parse("agent:main:cli:dm:desk")
 class Gate:
     """Holds up the next turn that begins: before it is written down, or after."""
 
-    def __init__(self, there: Plaza, monkeypatch: pytest.MonkeyPatch, *, after: bool) -> None:
+    def __init__(self, there: GatewayFixture, monkeypatch: pytest.MonkeyPatch, *, after: bool) -> None:
         self.there_is_one, self.goes = asyncio.Event(), asyncio.Event()
         begin = there.gateway.lifecycle.begin_turn
 
@@ -46,7 +46,7 @@ class Gate:
 async def test_a_stop_just_before_a_turn_begins_stops_that_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
-    async with ModelServer(lambda _: Say("Yes.")) as model, plaza(tmp_path, model) as there:
+    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as there:
         await there.hear("hello")
         gate, asked = Gate(there, monkeypatch, after=after), len(model.requests)
         there.platform.say("wipe the disk")
@@ -62,7 +62,7 @@ async def test_a_stop_just_before_a_turn_begins_stops_that_turn(
 
 
 async def test_a_stop_with_nothing_to_stop_says_so_and_stops_nothing_later(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("Yes.")) as model, plaza(tmp_path, model) as there:
+    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as there:
         await there.hear("hello")
         there.platform.say("/stop")
         there.platform.say("go on")
@@ -75,7 +75,7 @@ async def test_a_clock_that_jumps_neither_cuts_an_end_short_nor_draws_it_out(tmp
     replies = iter([Say("slowly " * 10, chunks=10, delay_s=0.1), Say("never", end=End.STALL)])
     platform = FakePlatform()
     async with ModelServer(lambda _: next(replies)) as model:
-        async with plaza(tmp_path, model, platform, drain_s=0.0) as there:
+        async with gateway_fixture(tmp_path, model, platform, drain_s=0.0) as there:
             platform.say("tell me")
             await until(lambda: there.gateway.worker.running)
             ending = asyncio.ensure_future(there.gateway.stop(5.0))
@@ -83,7 +83,7 @@ async def test_a_clock_that_jumps_neither_cuts_an_end_short_nor_draws_it_out(tmp
             there.clock.ahead_s += ahead_s
             await ending
             assert len(platform.texts()) == 1, "the answer could end"
-        async with plaza(tmp_path, model, platform, drain_s=0.0) as there:
+        async with gateway_fixture(tmp_path, model, platform, drain_s=0.0) as there:
             platform.say("and then?")
             await until(lambda: there.gateway.worker.running)
             ending, began = asyncio.ensure_future(there.gateway.stop(0.5)), time.monotonic()
@@ -96,7 +96,7 @@ async def test_a_clock_that_jumps_neither_cuts_an_end_short_nor_draws_it_out(tmp
 async def test_a_turn_of_another_process_is_waited_for_without_trying_again_and_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with ModelServer(lambda _: Say("Yes.")) as model, plaza(tmp_path, model) as there:
+    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as there:
         await there.hear("hello")
         session, owner = await there.session(), (await there.session()).owner
         async with Runtime(replace(there.runtime.settings, platforms={}), clock=there.clock) as other:
@@ -136,7 +136,7 @@ class Losing(FakePlatform):
 async def test_a_beginning_of_which_nothing_was_heard_is_shown_as_such(tmp_path: Path) -> None:
     platform = Losing(edits=True, edit_every_s=0.05)
     script = lambda _: Say("word " * 40, chunks=40, delay_s=0.05)  # noqa: E731
-    async with ModelServer(script) as model, plaza(tmp_path, model, platform) as there:
+    async with ModelServer(script) as model, gateway_fixture(tmp_path, model, platform) as there:
         platform.say("tell me")
         await until(lambda: len(platform.texts()) == 2)
         await there.rest()
@@ -151,7 +151,7 @@ async def test_a_handoff_leads_only_to_accounts_that_are_there_and_may_write(tmp
     platform, other = FakePlatform(), FakePlatform("other")
     links = {"anna": ("fake:42", "other:7")}
     async with ModelServer(lambda _: Say("Yes.")) as model:
-        async with plaza(tmp_path, model, platform, others=(other,), gateway=Gateway(links=links)) as there:
+        async with gateway_fixture(tmp_path, model, platform, others=(other,), gateway=Gateway(links=links)) as there:
             await there.hear("hello")
             other.say("hello", chat="chat-7", user="7")
             await until(lambda: other.texts("chat-7"))
@@ -163,7 +163,7 @@ async def test_a_handoff_leads_only_to_accounts_that_are_there_and_may_write(tmp
             ((other,), closed, (Paired("other", "7", "bea", "Bea", 1.0),), True),
             ((other,), PlatformAccount("fake", allow=("42", "7")), (), True),
         ):
-            async with plaza(
+            async with gateway_fixture(
                 tmp_path, model, platform, others=platforms, account=account, gateway=Gateway(links=links)
             ) as there:
                 for guest in guests:
@@ -179,7 +179,7 @@ async def test_a_handoff_leads_only_to_accounts_that_are_there_and_may_write(tmp
 
 
 async def test_a_stop_means_what_was_said_before_it(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("Yes.")) as model, plaza(tmp_path, model) as there:
+    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as there:
         await there.hear("hello")
         owner = (await there.session()).owner
         row, _ = await there.gateway.lifecycle.accept(Inbound(ANNA, owner, "go on"))

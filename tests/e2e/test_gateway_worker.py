@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.fake_platform import FakePlatform
-from tests.gateway import ANNA, plaza
+from tests.gateway import ANNA, gateway_fixture
 from tests.runtime import until
 
 from everthread.config.settings import Gateway, PlatformAccount
@@ -25,7 +25,7 @@ from everthread.testing.model_server.server import ModelServer
 async def test_a_command_whose_answer_can_not_be_kept_does_not_spin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with ModelServer(lambda _: Say("Yes.")) as model, plaza(tmp_path, model) as there:
+    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as there:
         answer_order, tries = there.gateway.lifecycle.answer_order, 0
 
         async def mistaken(row: Any, text: str | None) -> Any:
@@ -48,12 +48,12 @@ async def test_a_turn_that_was_cut_off_is_kept_if_no_model_can_be_asked_any_more
     monkeypatch.setattr(serving, "SWEEP_S", 0.05)
     platform = FakePlatform()
     async with ModelServer(lambda _: Say("slowly " * 50, chunks=50, delay_s=0.1)) as model:
-        async with plaza(tmp_path, model, platform, drain_s=0.0) as there:
+        async with gateway_fixture(tmp_path, model, platform, drain_s=0.0) as there:
             platform.say("tell me")
             await until(lambda: there.gateway.worker.running)
             platform.say("and then?")
             await until(lambda: len(platform.taken) == 2)
-        async with plaza(tmp_path, model, platform) as there:
+        async with gateway_fixture(tmp_path, model, platform) as there:
 
             def none(model: str = "") -> Any:
                 raise BadConfig("no model is configured")
@@ -74,7 +74,7 @@ async def test_what_is_steered_does_not_overtake_what_was_said_before_it(tmp_pat
         tools = sum(1 for message in request.messages if message.role == "tool")
         return Say("Done.") if tools >= 2 else Say("", (ToolCall(f"call{tools}", "nothing", "{}"),), delay_s=0.3)
 
-    async with ModelServer(script) as model, plaza(tmp_path, model, account=account) as there:
+    async with ModelServer(script) as model, gateway_fixture(tmp_path, model, account=account) as there:
         there.platform.say("one")
         there.platform.say("two")
         await until(lambda: there.gateway.worker.running)
@@ -96,7 +96,7 @@ async def test_what_nobody_can_send_any_more_does_not_hide_what_can_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delivery, "SWEPT_MAX", 3)
-    async with ModelServer(lambda _: Say("Yes.")) as model, plaza(tmp_path, model) as there:
+    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as there:
         gone = SessionKey.parse("agent:main:gone:dm:42")
         for number in range(10):
             reply = Reply(f"old-{number}", gone, "", "me", "hello", ReplyState.READY, float(number))
@@ -115,7 +115,9 @@ async def test_what_a_handoff_sets_aside_elsewhere_is_named(tmp_path: Path) -> N
     )
     async with (
         ModelServer(slow) as model,
-        plaza(tmp_path, model, others=(other,), gateway=Gateway(links={"anna": ("fake:42", "other:7")})) as there,
+        gateway_fixture(
+            tmp_path, model, others=(other,), gateway=Gateway(links={"anna": ("fake:42", "other:7")})
+        ) as there,
     ):
         await there.hear("hello")
         other.say("long story", chat="7")
@@ -131,7 +133,7 @@ async def test_what_a_handoff_sets_aside_elsewhere_is_named(tmp_path: Path) -> N
 
 async def test_a_command_that_leaves_comes_after_those_that_were_given_before_it(tmp_path: Path) -> None:
     slow = Say("slowly " * 50, chunks=50, delay_s=0.1)
-    async with ModelServer(lambda _: slow) as model, plaza(tmp_path, model) as there:
+    async with ModelServer(lambda _: slow) as model, gateway_fixture(tmp_path, model) as there:
         there.platform.say("long story")
         await until(lambda: there.gateway.worker.running)
         old = (await there.session()).id
@@ -149,7 +151,10 @@ async def test_a_command_that_leaves_comes_after_those_that_were_given_before_it
 
 async def test_that_a_conversation_has_ended_is_said_before_the_next_is_answered(tmp_path: Path) -> None:
     policies = ResetPolicies(ResetPolicy(idle_s=3600.0))
-    async with ModelServer(lambda _: Say("Yes.")) as model, plaza(tmp_path, model, policies=policies) as there:
+    async with (
+        ModelServer(lambda _: Say("Yes.")) as model,
+        gateway_fixture(tmp_path, model, policies=policies) as there,
+    ):
         await there.hear("hello")
         # Before the timer: as if nothing had run meanwhile.
         there.clock.ahead_s += 7200.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.hermes_plugins import Diaries
 from tests.hermes_provider_faults import LIMITS, spoiled
-from tests.provider_backend import BackEnd
+from tests.provider_backend import ProviderBackend
 from tests.provider_faults import FAULTS_MIN, lived
 
 from everthread.adapters.memory.hermes_bridge.provider import HermesBridge
@@ -26,7 +26,7 @@ async def test_after_faults_of_every_kind_each_turn_is_in_its_session_and_its_cl
 ) -> None:
     diaries = Diaries(tmp_path / "bridge")
     diaries.ways.set(holds=holds)
-    back_end = BackEnd(
+    back_end = ProviderBackend(
         f"{Diary.__module__}:{Diary.__qualname__}",
         diaries.settings,
         diaries.ways,

@@ -9,9 +9,9 @@ from tests.contract.test_honcho import held as held_by_honcho
 from tests.contract.test_supermemory import held as held_by_supermemory
 from tests.fakes.honcho import FakeHoncho
 from tests.fakes.supermemory import FakeSupermemory
-from tests.provider_backend import BackEnd
-from tests.provider_faults import FaultDays
-from tests.provider_outage import BadDay
+from tests.provider_backend import ProviderBackend
+from tests.provider_faults import ProviderFaults
+from tests.provider_outage import ProviderOutage
 from tests.provider_scenarios import ProviderScenarios
 from tests.runtime import CLI, until
 
@@ -24,23 +24,23 @@ from everthread.domain.model import Inbound, Message, Role
 
 class OnHoncho:
     @pytest.fixture
-    def back_end(self) -> Iterator[BackEnd]:
+    def back_end(self) -> Iterator[ProviderBackend]:
         with fake_back_ends.honcho() as back_end:
             yield back_end
 
 
 class OnSupermemory:
     @pytest.fixture
-    def back_end(self) -> Iterator[BackEnd]:
+    def back_end(self) -> Iterator[ProviderBackend]:
         with fake_back_ends.supermemory() as back_end:
             yield back_end
 
 
-class TestABadDayWithHoncho(OnHoncho, BadDay):
+class TestABadDayWithHoncho(OnHoncho, ProviderOutage):
     pass
 
 
-class TestABadDayWithSupermemory(OnSupermemory, BadDay):
+class TestABadDayWithSupermemory(OnSupermemory, ProviderOutage):
     pass
 
 
@@ -48,11 +48,11 @@ class TestScenariosWithHoncho(OnHoncho, ProviderScenarios):
     pass
 
 
-class TestDaysOfFaultsWithHoncho(OnHoncho, FaultDays):
+class TestDaysOfFaultsWithHoncho(OnHoncho, ProviderFaults):
     pass
 
 
-class TestDaysOfFaultsWithSupermemory(OnSupermemory, FaultDays):
+class TestDaysOfFaultsWithSupermemory(OnSupermemory, ProviderFaults):
     pass
 
 

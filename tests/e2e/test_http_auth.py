@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.gateway import Plaza, plaza
-from tests.http_gateway import site
+from tests.gateway import GatewayFixture, gateway_fixture
+from tests.http_gateway import http_gateway
 
 from everthread.config.settings import Gateway, Http, Webhook
 from everthread.domain.errors import BadConfig
@@ -24,7 +24,7 @@ def everything_in(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
-def bound_to(there: Plaza, host: str, port: int = 0) -> Web:
+def bound_to(there: GatewayFixture, host: str, port: int = 0) -> Web:
     settings = there.gateway.settings
     changed = msgspec.structs.replace(settings.gateway, http=Http(host=host, port=port))
     there.gateway.settings = msgspec.structs.replace(settings, gateway=changed)
@@ -32,7 +32,7 @@ def bound_to(there: Plaza, host: str, port: int = 0) -> Web:
 
 
 async def test_without_tokens_whoever_is_at_this_machine_is_its_owner(tmp_path: Path) -> None:
-    async with ModelServer(MODEL) as model, site(tmp_path, model) as there:
+    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as there:
         answer = await there.say("hello", X_Session_Key="desk")
         session = await there.runtime.store.read(lambda uow: uow.sessions.get(answer.headers["X-Session-Id"]))
         assert session is not None
@@ -54,7 +54,7 @@ async def test_without_tokens_whoever_is_at_this_machine_is_its_owner(tmp_path: 
     ],
 )
 async def test_a_page_or_a_proxy_does_not_get_in_without_a_token(tmp_path: Path, headers: dict[str, str]) -> None:
-    async with ModelServer(MODEL) as model, site(tmp_path, model) as there:
+    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as there:
         for path in ("/api/sessions", "/v1/models", "/metrics", "/api/events"):
             answer = await there.ask("GET", path, **headers)
             assert (answer.status, answer.code) == (403, "not_from_here"), path
@@ -63,13 +63,13 @@ async def test_a_page_or_a_proxy_does_not_get_in_without_a_token(tmp_path: Path,
 
 
 async def test_a_page_of_this_machine_gets_in(tmp_path: Path) -> None:
-    async with ModelServer(MODEL) as model, site(tmp_path, model) as there:
+    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as there:
         for headers in ({"Host": "localhost:1"}, {"Host": "[::1]:1"}, {"Origin": "http://localhost:3000"}):
             assert (await there.ask("GET", "/api/sessions", **headers)).status == 200, headers
 
 
 async def test_once_there_is_a_token_everybody_needs_one_until_it_is_revoked(tmp_path: Path) -> None:
-    async with ModelServer(MODEL) as model, site(tmp_path, model) as there:
+    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as there:
         token = await there.token("anna")
         assert (await there.ask("GET", "/api/sessions", token=token)).status == 200
         for wrong in ("", "none", token[:-1] + "y", token.lower() + "z", "et_", "é" * 46):
@@ -85,7 +85,7 @@ async def test_once_there_is_a_token_everybody_needs_one_until_it_is_revoked(tmp
 
 
 async def test_nothing_is_kept_that_a_token_could_be_read_from(tmp_path: Path) -> None:
-    async with ModelServer(MODEL) as model, site(tmp_path, model) as there:
+    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as there:
         token = await there.token("anna")
         await there.say("hello", token, X_Session_Key="desk")
         kept = await asyncio.to_thread(everything_in, tmp_path)
@@ -94,7 +94,7 @@ async def test_nothing_is_kept_that_a_token_could_be_read_from(tmp_path: Path) -
 
 
 async def test_a_door_to_everybody_is_not_opened_without_tokens(tmp_path: Path) -> None:
-    async with ModelServer(MODEL) as model, plaza(tmp_path, model) as there:
+    async with ModelServer(MODEL) as model, gateway_fixture(tmp_path, model) as there:
         with pytest.raises(BadConfig, match="tokens new"):
             await bound_to(there, "0.0.0.0").start()
         from everthread.store.api_keys import ApiKey
@@ -107,17 +107,17 @@ async def test_a_door_to_everybody_is_not_opened_without_tokens(tmp_path: Path) 
 
 
 async def test_a_port_that_is_taken_and_a_hook_without_a_secret_are_told_in_words(tmp_path: Path) -> None:
-    async with ModelServer(MODEL) as model, site(tmp_path, model) as there:
+    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as there:
         with pytest.raises(BadConfig, match=r"can't listen on 127\.0\.0\.1"):
             await bound_to(there, "127.0.0.1", there.web.port).start()
     hooked = Gateway(webhooks={"ci": Webhook("NO_SUCH_SECRET")})
-    async with ModelServer(MODEL) as model, plaza(tmp_path / "b", model, gateway=hooked) as there:
+    async with ModelServer(MODEL) as model, gateway_fixture(tmp_path / "b", model, gateway=hooked) as there:
         with pytest.raises(BadConfig, match="NO_SUCH_SECRET"):
             await bound_to(there, "127.0.0.1").start()
 
 
 async def test_a_bad_request_is_told_so_in_one_shape(tmp_path: Path) -> None:
-    async with ModelServer(MODEL) as model, site(tmp_path, model) as there:
+    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as there:
         big = b'{"messages":[{"role":"user","content":"' + b"x" * 2_200_000 + b'"}]}'
         chat = "/v1/chat/completions"
         for (method, path, body), status in {
@@ -145,7 +145,7 @@ async def test_a_bad_request_is_told_so_in_one_shape(tmp_path: Path) -> None:
 
 
 async def test_a_body_without_a_length_is_cut_where_it_is_too_long(tmp_path: Path) -> None:
-    async with ModelServer(MODEL) as model, site(tmp_path, model) as there:
+    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as there:
         reader, writer = await asyncio.open_connection("127.0.0.1", there.web.port)
         writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
         piece = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
@@ -158,7 +158,7 @@ async def test_a_body_without_a_length_is_cut_where_it_is_too_long(tmp_path: Pat
 
 
 async def test_a_head_without_end_is_refused(tmp_path: Path) -> None:
-    async with ModelServer(MODEL) as model, site(tmp_path, model) as there:
+    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as there:
         reader, writer = await asyncio.open_connection("127.0.0.1", there.web.port)
         writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 200_000)
         async with asyncio.timeout(5):
@@ -174,7 +174,7 @@ async def test_a_head_without_end_is_refused(tmp_path: Path) -> None:
 
 
 async def test_what_goes_wrong_inside_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with ModelServer(MODEL) as model, site(tmp_path, model) as there:
+    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as there:
 
         async def broken(_: object) -> None:
             raise RuntimeError("secret words")
@@ -187,7 +187,7 @@ async def test_what_goes_wrong_inside_is_not_shown(tmp_path: Path, monkeypatch: 
 
 
 async def test_metrics_say_what_was_taken_and_answered(tmp_path: Path) -> None:
-    async with ModelServer(MODEL) as model, site(tmp_path, model, providers=(RecordingProvider(),)) as there:
+    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model, providers=(RecordingProvider(),)) as there:
         await there.say("hello", X_Session_Key="desk")
         await there.rest()
         lines = (await there.ask("GET", "/metrics")).body.decode().splitlines()

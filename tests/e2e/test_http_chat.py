@@ -10,7 +10,7 @@ import aiohttp
 import msgspec
 import openai
 import pytest
-from tests.http_gateway import site
+from tests.http_gateway import http_gateway
 from tests.runtime import until
 
 from everthread.config.settings import Gateway, Limits, Price
@@ -35,7 +35,7 @@ def key(name: str, *, user: str | None = None) -> SessionKey:
 
 
 async def test_the_official_client_asks_and_streams_without_leaving_anything(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         async with openai.AsyncOpenAI(base_url=there.url + "/v1", api_key="none", max_retries=0) as client:
             answer = await client.chat.completions.create(
                 model="everthread",
@@ -76,7 +76,7 @@ async def test_the_official_client_gives_tools_and_their_results(tmp_path: Path)
             return Say("It rains in Porto.")
         return Say(calls=(ToolCall("call_1", "weather", '{"city":"Porto"}'),))
 
-    async with ModelServer(script) as model, site(tmp_path, model) as there:
+    async with ModelServer(script) as model, http_gateway(tmp_path, model) as there:
         async with openai.AsyncOpenAI(base_url=there.url + "/v1", api_key="none", max_retries=0) as client:
             asked: list[Any] = [{"role": "user", "content": "How is Porto?"}]
             for stream in (False, True):
@@ -104,7 +104,7 @@ async def test_the_official_client_gives_tools_and_their_results(tmp_path: Path)
 
 
 async def test_a_conversation_goes_on_by_its_key_and_by_its_id(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         async with openai.AsyncOpenAI(base_url=there.url + "/v1", api_key="none", max_retries=0) as client:
             raw = await client.chat.completions.with_raw_response.create(
                 model="everthread",
@@ -124,7 +124,7 @@ async def test_a_conversation_goes_on_by_its_key_and_by_its_id(tmp_path: Path) -
 
 
 async def test_a_stream_ends_after_the_commit(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         body = {"messages": [{"role": "user", "content": "hello"}], "stream": True}
         answer = await there.ask("POST", "/v1/chat/completions", body, X_Session_Key="desk")
         assert answer.headers["Content-Type"].startswith("text/event-stream")
@@ -141,7 +141,7 @@ async def test_words_do_not_wait_behind_what_a_client_is_not_told(tmp_path: Path
     thinks = piece(content="words") + piece(reasoning_content="hm")
     end = b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
     raw = Raw((thinks, piece(content=" more") + end), delay_s=1.0)
-    async with ModelServer(lambda _: raw) as model, site(tmp_path, model) as there:
+    async with ModelServer(lambda _: raw) as model, http_gateway(tmp_path, model) as there:
         body = {"messages": [{"role": "user", "content": "hello"}], "stream": True}
         sent = there.http.post(there.url + "/v1/chat/completions", json=body, headers={"X-Session-Key": "desk"})
         async with sent as response:
@@ -154,7 +154,7 @@ async def test_words_do_not_wait_behind_what_a_client_is_not_told(tmp_path: Path
 
 async def test_words_are_streamed_as_they_are_written(tmp_path: Path) -> None:
     said = "words that take their time"
-    async with ModelServer(lambda _: Say(said, chunks=5, delay_s=0.3)) as model, site(tmp_path, model) as there:
+    async with ModelServer(lambda _: Say(said, chunks=5, delay_s=0.3)) as model, http_gateway(tmp_path, model) as there:
         body = {"messages": [{"role": "user", "content": "hello"}], "stream": True}
         sent = there.http.post(there.url + "/v1/chat/completions", json=body, headers={"X-Session-Key": "desk"})
         async with sent as response:
@@ -169,7 +169,10 @@ async def test_words_are_streamed_as_they_are_written(tmp_path: Path) -> None:
 
 
 async def test_whoever_leaves_does_not_stop_the_turn(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("slow words", chunks=5, delay_s=0.1)) as model, site(tmp_path, model) as there:
+    async with (
+        ModelServer(lambda _: Say("slow words", chunks=5, delay_s=0.1)) as model,
+        http_gateway(tmp_path, model) as there,
+    ):
         for stream in (True, False):
             body = {"messages": [{"role": "user", "content": "hello"}], "stream": stream}
             asking = asyncio.ensure_future(
@@ -187,7 +190,7 @@ async def test_whoever_leaves_does_not_stop_the_turn(tmp_path: Path) -> None:
 async def test_whoever_leaves_a_stateless_answer_stops_the_model(tmp_path: Path) -> None:
     async with (
         ModelServer(lambda _: Say("slow words", chunks=50, delay_s=0.1)) as model,
-        site(tmp_path, model) as there,
+        http_gateway(tmp_path, model) as there,
     ):
         body = {"messages": [{"role": "user", "content": "hello"}], "stream": True}
         async with there.http.post(there.url + "/v1/chat/completions", json=body) as response:
@@ -197,7 +200,7 @@ async def test_whoever_leaves_a_stateless_answer_stops_the_model(tmp_path: Path)
 
 
 async def test_commands_act_as_on_any_platform(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         first = await there.say("hello", X_Session_Key="desk")
         new = await there.say("/new Trip to Porto", X_Session_Key="desk")
         assert "Trip to Porto" in new.text
@@ -213,7 +216,10 @@ async def test_commands_act_as_on_any_platform(tmp_path: Path) -> None:
 
 
 async def test_a_message_behind_a_new_conversation_is_answered_with_409(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("slow", chunks=50, delay_s=0.1)) as model, site(tmp_path, model) as there:
+    async with (
+        ModelServer(lambda _: Say("slow", chunks=50, delay_s=0.1)) as model,
+        http_gateway(tmp_path, model) as there,
+    ):
         running = asyncio.ensure_future(there.say("m1", X_Session_Key="desk"))
         await until(lambda: there.gateway.worker.running == 1)
         old = await there.session(key("desk"))
@@ -226,7 +232,10 @@ async def test_a_message_behind_a_new_conversation_is_answered_with_409(tmp_path
 
 
 async def test_what_is_sent_twice_under_one_key_is_taken_once(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("slow", chunks=5, delay_s=0.1)) as model, site(tmp_path, model) as there:
+    async with (
+        ModelServer(lambda _: Say("slow", chunks=5, delay_s=0.1)) as model,
+        http_gateway(tmp_path, model) as there,
+    ):
         asked = [asyncio.ensure_future(there.say("hello", X_Session_Key="desk", Idempotency_Key="a")) for _ in range(3)]
         assert [(await one).text for one in asked] == ["slow"] * 3
         late = await there.say("hello", X_Session_Key="desk", Idempotency_Key="a")
@@ -241,7 +250,7 @@ async def test_what_is_sent_twice_under_one_key_is_taken_once(tmp_path: Path) ->
 
 
 async def test_two_people_may_use_the_same_names(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         anna, ben = await there.token("anna"), await there.token("ben")
         first = await there.say("I am Anna", anna, X_Session_Key="desk", Idempotency_Key="1")
         second = await there.say("I am Ben", ben, X_Session_Key="desk", Idempotency_Key="1")
@@ -260,7 +269,7 @@ async def test_two_people_may_use_the_same_names(tmp_path: Path) -> None:
 
 async def test_one_person_may_not_say_too_much_at_once_and_may_always_stop(tmp_path: Path) -> None:
     gateway = Gateway(messages_per_minute=2)
-    async with ModelServer(echo) as model, site(tmp_path, model, gateway=gateway) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model, gateway=gateway) as there:
         anna, ben = await there.token("anna"), await there.token("ben")
         for name in ("one", "two"):
             assert (await there.say("hello", anna, X_Session_Key=name, Idempotency_Key=name)).status == 200
@@ -273,7 +282,7 @@ async def test_one_person_may_not_say_too_much_at_once_and_may_always_stop(tmp_p
 
 
 async def test_what_must_not_be_stored_is_not(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         answer = await there.say("/pair ABCD2345", X_Session_Key="desk")
         assert "everthread pairing approve" in answer.text
         assert "/undo" in (await there.say("/help", X_Session_Key="desk")).text
@@ -283,7 +292,7 @@ async def test_what_must_not_be_stored_is_not(tmp_path: Path) -> None:
 async def test_spending_is_settled_and_its_limit_holds(tmp_path: Path) -> None:
     more: dict[str, Any] = {"limits": Limits(spend_per_day=0.05), "prices": {"stub/one": Price(1.0, 2.0)}}
     script = lambda _: Say("Hello.", usage=Usage(10_000, 5_000))  # noqa: E731
-    async with ModelServer(script) as model, site(tmp_path, model, **more) as there:
+    async with ModelServer(script) as model, http_gateway(tmp_path, model, **more) as there:
         body = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
         assert (await there.ask("POST", "/v1/chat/completions", body)).status == 200
         (used,) = (await there.runtime.lifecycle.usage("me")).day
@@ -296,7 +305,7 @@ async def test_spending_is_settled_and_its_limit_holds(tmp_path: Path) -> None:
 
 async def test_what_a_model_can_not_do_is_said_with_its_status(tmp_path: Path) -> None:
     script = [Fail(401, "wrong key"), Fail(400, "no"), Fail(401, "wrong key sk-secret")]
-    async with ModelServer(script) as model, site(tmp_path, model) as there:
+    async with ModelServer(script) as model, http_gateway(tmp_path, model) as there:
         body: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
         answer = await there.ask("POST", "/v1/chat/completions", body)
         assert (answer.status, answer.code) == (502, "model_unauthorized")
@@ -314,7 +323,7 @@ async def test_what_a_model_can_not_do_is_said_with_its_status(tmp_path: Path) -
 async def test_an_answer_that_is_cut_off_says_so_where_it_was_passed_on(tmp_path: Path) -> None:
     cut = Say("one two three four", chunks=8, end=End.CUT)
     script = [cut, cut, Say("whole at last"), Say("A title")]
-    async with ModelServer(script) as model, site(tmp_path, model) as there:
+    async with ModelServer(script) as model, http_gateway(tmp_path, model) as there:
         body = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
         alone = await there.ask("POST", "/v1/chat/completions", body)
         assert b"[DONE]" not in alone.body
@@ -328,7 +337,10 @@ async def test_an_answer_that_is_cut_off_says_so_where_it_was_passed_on(tmp_path
 
 
 async def test_an_interface_that_is_stopped_first_lets_answers_end(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("slow", chunks=4, delay_s=0.1)) as model, site(tmp_path, model) as there:
+    async with (
+        ModelServer(lambda _: Say("slow", chunks=4, delay_s=0.1)) as model,
+        http_gateway(tmp_path, model) as there,
+    ):
         waiting = asyncio.ensure_future(there.say("hello", X_Session_Key="desk"))
         await until(lambda: there.gateway.worker.running == 1)
         await there.web.stop()
@@ -338,7 +350,7 @@ async def test_an_interface_that_is_stopped_first_lets_answers_end(tmp_path: Pat
 
 
 async def test_what_would_change_the_meaning_is_refused_and_the_rest_ignored(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         body: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
         for more in (
             {"n": 2},
@@ -367,7 +379,7 @@ async def test_what_would_change_the_meaning_is_refused_and_the_rest_ignored(tmp
 
 
 async def test_a_message_of_a_megabyte_is_answered(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("Long.")) as model, site(tmp_path, model) as there:
+    async with ModelServer(lambda _: Say("Long.")) as model, http_gateway(tmp_path, model) as there:
         text = "word " * 200_000
         answer = await there.say(text, X_Session_Key="desk")
         assert answer.text == "Long."
@@ -377,7 +389,7 @@ async def test_a_message_of_a_megabyte_is_answered(tmp_path: Path) -> None:
 
 async def test_a_gateway_that_stops_takes_nothing_and_tells_whoever_waits(tmp_path: Path) -> None:
     script = lambda _: Say("very slow", chunks=100, delay_s=0.1)  # noqa: E731
-    async with ModelServer(script) as model, site(tmp_path, model, gateway=Gateway(drain_s=0.2)) as there:
+    async with ModelServer(script) as model, http_gateway(tmp_path, model, gateway=Gateway(drain_s=0.2)) as there:
         waiting = asyncio.ensure_future(there.say("hello", X_Session_Key="desk"))
         await until(lambda: there.gateway.worker.running == 1)
         stopping = asyncio.ensure_future(there.gateway.stop(0.3))

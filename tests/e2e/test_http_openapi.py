@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 from tests.e2e.test_http_webhooks import ENVIRONMENT
-from tests.http_gateway import site
+from tests.http_gateway import http_gateway
 
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
@@ -56,7 +56,7 @@ def test_whatever_is_sent_to_any_route_is_answered_as_described(tmp_path: Path) 
     """Requests made from the description, right ones and wrong ones: never a 500, never a status it does not name."""
 
     async def serve() -> None:
-        async with ModelServer(lambda _: Say("Hello.")) as model, site(tmp_path, model, **ENVIRONMENT) as there:
+        async with ModelServer(lambda _: Say("Hello.")) as model, http_gateway(tmp_path, model, **ENVIRONMENT) as there:
             first = await there.say("hello", X_Session_Key="desk")
             await asyncio.to_thread(try_all, there.url, first.headers["X-Session-Id"])
 

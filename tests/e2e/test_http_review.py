@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import openai
 import pytest
-from tests.http_gateway import Place, site
+from tests.http_gateway import HttpGateway, http_gateway
 from tests.runtime import until
 
 from everthread.config.settings import Gateway, Price
@@ -36,7 +36,7 @@ def key(name: str, *, user: str | None = None) -> SessionKey:
     return SessionKey.parse(f"agent:main:http:dm:{name}" + (f"::{user}" if user else ""))
 
 
-async def begun(there: Place, *texts: str, name: str = "desk") -> str:
+async def begun(there: HttpGateway, *texts: str, name: str = "desk") -> str:
     """The session in which this was said."""
     answers = [await there.say(text, X_Session_Key=name) for text in texts]
     return answers[-1].headers["X-Session-Id"]
@@ -46,7 +46,7 @@ async def begun(there: Place, *texts: str, name: str = "desk") -> str:
 
 
 async def test_a_fork_leaves_a_session_that_has_ended_as_it_is(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         old = await begun(there, "one", "two")
         await there.say("/new", X_Session_Key="desk")
         before = (await there.ask("GET", f"/api/sessions/{old}")).json
@@ -64,7 +64,7 @@ async def test_a_fork_leaves_a_session_that_has_ended_as_it_is(tmp_path: Path) -
 
 
 async def test_a_fork_that_can_not_be_changes_nothing(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         elsewhere = await begun(there, "/new Taken", "hello", name="elsewhere")
         old = await begun(there, "one")
         end = await there.runtime.store.read(lambda uow: uow.activity.end())
@@ -78,7 +78,7 @@ async def test_a_fork_that_can_not_be_changes_nothing(tmp_path: Path) -> None:
 
 async def test_a_fork_goes_on_while_its_original_is_answered(tmp_path: Path) -> None:
     script = lambda request: Say("slow", chunks=20, delay_s=0.05) if "slow" in str(request.messages[-1]) else Say("x")  # noqa: E731
-    async with ModelServer(script) as model, site(tmp_path, model) as there:
+    async with ModelServer(script) as model, http_gateway(tmp_path, model) as there:
         old = await begun(there, "one")
         running = asyncio.ensure_future(there.say("slow one", X_Session_Key="desk"))
         await until(lambda: there.gateway.worker.running == 1)
@@ -98,7 +98,7 @@ async def test_what_a_guest_may_spend_holds_for_each_of_them_alone(tmp_path: Pat
     gateway = Gateway(spend_per_day=0.05)
     script = lambda _: Say("Hello.", usage=Usage(10_000, 15_000))  # noqa: E731
     more: dict[str, Any] = {"prices": {"stub/one": Price(1.0, 2.0)}}
-    async with ModelServer(script) as model, site(tmp_path, model, gateway=gateway, **more) as there:
+    async with ModelServer(script) as model, http_gateway(tmp_path, model, gateway=gateway, **more) as there:
         anna, ben, me = await there.token("anna"), await there.token("ben"), await there.token("me")
         assert (await there.ask("POST", CHAT, BODY, anna, **headers)).status == 200
         spent = await there.ask("POST", CHAT, BODY, anna, **headers)
@@ -109,7 +109,10 @@ async def test_what_a_guest_may_spend_holds_for_each_of_them_alone(tmp_path: Pat
 
 
 async def test_messages_without_a_conversation_count_with_the_others(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, site(tmp_path, model, gateway=Gateway(messages_per_minute=2)) as there:
+    async with (
+        ModelServer(echo) as model,
+        http_gateway(tmp_path, model, gateway=Gateway(messages_per_minute=2)) as there,
+    ):
         assert (await there.ask("POST", CHAT, BODY)).status == 200
         assert (await there.say("hello", X_Session_Key="desk")).status == 200
         for body in (BODY, BODY | {"stream": True}):
@@ -129,7 +132,7 @@ async def test_a_message_for_a_named_session_does_not_go_along_into_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A /new comes between the moment its way is found and the moment it is taken in."""
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         old = await begun(there, "one")
         lifecycle, place = there.runtime.lifecycle, key(f"id-{old}")
         accept, moved = lifecycle.accept, False
@@ -155,7 +158,7 @@ async def test_a_message_for_a_named_session_is_not_taken_in_behind_a_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What waits there may lead elsewhere, and would take the message along."""
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         old = await begun(there, "one")
         await there.say("two", X_Session_Id=old)
         with monkeypatch.context() as patched:
@@ -181,7 +184,7 @@ async def test_a_message_for_a_named_session_is_not_taken_in_behind_a_command(
 
 
 async def test_a_person_who_is_forgotten_has_no_token_any_more(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         anna, ben = await there.token("anna"), await there.token("ben")
         await there.say("hello", anna, X_Session_Key="desk")
         await there.runtime.lifecycle.forget(ForgetOwner(), owner="anna")
@@ -190,7 +193,7 @@ async def test_a_person_who_is_forgotten_has_no_token_any_more(tmp_path: Path) -
 
 
 async def test_whoever_listens_is_let_go_when_the_token_is_revoked(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         # Without tokens anybody at this machine may listen, and no more once there is one.
         async with there.http.get(there.url + "/api/events") as anybody:
             await anybody.content.readuntil(b"\n\n")
@@ -213,7 +216,7 @@ async def test_whoever_listens_is_let_go_when_the_token_is_revoked(tmp_path: Pat
 
 
 async def test_whoever_asks_for_the_head_alone_gets_it_and_goes_on(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         old = await begun(there, "one")
         reader, writer = await asyncio.open_connection("127.0.0.1", there.web.port)
         paths = ("/api/events", f"/api/sessions/{old}/export", "/api/sessions", "/health")
@@ -230,7 +233,10 @@ async def test_whoever_asks_for_the_head_alone_gets_it_and_goes_on(tmp_path: Pat
 
 
 async def test_a_number_that_was_used_for_other_words_is_refused(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("slow", chunks=5, delay_s=0.1)) as model, site(tmp_path, model) as there:
+    async with (
+        ModelServer(lambda _: Say("slow", chunks=5, delay_s=0.1)) as model,
+        http_gateway(tmp_path, model) as there,
+    ):
         first = asyncio.ensure_future(there.say("one", X_Session_Key="desk", Idempotency_Key="a"))
         await until(lambda: there.gateway.worker.running == 1)
         for _ in range(2):
@@ -241,7 +247,7 @@ async def test_a_number_that_was_used_for_other_words_is_refused(tmp_path: Path)
 
 
 async def test_what_comes_again_does_not_move_the_conversation_back(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         old = await begun(there, "one")
         answer = await there.say("two", X_Session_Id=old, Idempotency_Key="a")
         new = await there.say("/new", X_Session_Key=f"id-{old}")
@@ -252,7 +258,10 @@ async def test_what_comes_again_does_not_move_the_conversation_back(tmp_path: Pa
 
 async def test_a_client_that_tries_again_by_itself_does_not_say_it_twice(tmp_path: Path) -> None:
     """The official client sends again what was answered with 409 or 5xx, unless it is told not to."""
-    async with ModelServer(lambda _: Say("slow", chunks=50, delay_s=0.1)) as model, site(tmp_path, model) as there:
+    async with (
+        ModelServer(lambda _: Say("slow", chunks=50, delay_s=0.1)) as model,
+        http_gateway(tmp_path, model) as there,
+    ):
         client = openai.AsyncOpenAI(base_url=there.url + "/v1", api_key="none", max_retries=3)
         for name, command in (("left", "/new"), ("stopped", "/stop")):
             asking = asyncio.ensure_future(
@@ -276,7 +285,7 @@ async def test_a_client_that_tries_again_by_itself_does_not_say_it_twice(tmp_pat
 
 
 async def test_nothing_new_is_asked_of_a_model_while_it_stops(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         there.gateway.draining = True
         refused = await there.ask("POST", CHAT, BODY)
         assert (refused.status, refused.code) == (503, "stopping")
@@ -284,7 +293,7 @@ async def test_nothing_new_is_asked_of_a_model_while_it_stops(tmp_path: Path) ->
 
 
 async def test_a_message_that_is_stopped_before_its_first_word_is_no_fault_of_the_model(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("slow", delay_s=5)) as model, site(tmp_path, model) as there:
+    async with ModelServer(lambda _: Say("slow", delay_s=5)) as model, http_gateway(tmp_path, model) as there:
         asking = asyncio.ensure_future(there.say("hello", X_Session_Key="desk"))
         await until(lambda: there.gateway.worker.running == 1)
         await there.say("/stop", X_Session_Key="desk")
@@ -307,7 +316,7 @@ async def test_a_message_that_is_stopped_before_its_first_word_is_no_fault_of_th
 async def test_what_is_no_http_is_refused_in_the_same_shape(
     tmp_path: Path, sent: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         reader, writer = await asyncio.open_connection("127.0.0.1", there.web.port)
         writer.write(sent)
         head, _, body = (await gone(reader)).partition(b"\r\n\r\n")
@@ -343,7 +352,7 @@ async def test_a_request_that_never_comes_is_not_waited_for(
     tmp_path: Path, sent: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "HEAD_S_MAX", 0.5)
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         reader, writer = await asyncio.open_connection("127.0.0.1", there.web.port)
         writer.write(sent)
 
@@ -362,14 +371,17 @@ async def test_a_request_that_never_comes_is_not_waited_for(
 
 async def test_a_turn_takes_longer_than_a_head_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HEAD_S_MAX", 0.2)
-    async with ModelServer(lambda _: Say("slow", chunks=6, delay_s=0.1)) as model, site(tmp_path, model) as there:
+    async with (
+        ModelServer(lambda _: Say("slow", chunks=6, delay_s=0.1)) as model,
+        http_gateway(tmp_path, model) as there,
+    ):
         for _ in range(2):
             assert (await there.say("hello", X_Session_Key="desk")).text == "slow"
 
 
 async def test_a_body_that_never_comes_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("everthread.web.request.BODY_S_MAX", 0.3)
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         reader, writer = await asyncio.open_connection("127.0.0.1", there.web.port)
         writer.write(f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{{".encode())
         assert (await gone(reader)).startswith(b"HTTP/1.1 408")
@@ -378,7 +390,7 @@ async def test_a_body_that_never_comes_is_not_waited_for(tmp_path: Path, monkeyp
 
 async def test_no_more_than_so_many_are_connected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "CONNECTIONS_MAX", 3)
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         open_ones = [await asyncio.open_connection("127.0.0.1", there.web.port) for _ in range(3)]
         reader, writer = await asyncio.open_connection("127.0.0.1", there.web.port)
         answer = await gone(reader)
@@ -396,7 +408,7 @@ async def test_whoever_does_not_read_is_dropped_and_the_turn_goes_on(
     monkeypatch.setattr(connections, "STUCK_S_MAX", 0.5)
     text = "x" * 8_000_000
     script = lambda _: Say(text, chunks=40, delay_s=0.05)  # noqa: E731
-    async with ModelServer(script) as model, site(tmp_path, model) as there:
+    async with ModelServer(script) as model, http_gateway(tmp_path, model) as there:
         reader, writer = await asyncio.open_connection("127.0.0.1", there.web.port, limit=1024)
         body = b'{"messages":[{"role":"user","content":"hi"}],"stream":true}'
         head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nX-Session-Key: desk\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -414,7 +426,10 @@ async def test_whoever_does_not_read_is_dropped_and_the_turn_goes_on(
 async def test_what_nobody_reads_is_not_kept_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversing, "HEARD_MAX", 5)
     # More than the connection itself can hold.
-    async with ModelServer(lambda _: Say("y" * 16_000_000, chunks=800)) as model, site(tmp_path, model) as there:
+    async with (
+        ModelServer(lambda _: Say("y" * 16_000_000, chunks=800)) as model,
+        http_gateway(tmp_path, model) as there,
+    ):
         async with there.http.post(
             there.url + CHAT, json=BODY | {"stream": True}, headers={"X-Session-Key": "desk"}
         ) as response:

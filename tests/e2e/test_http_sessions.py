@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.http_gateway import Place, site
+from tests.http_gateway import HttpGateway, http_gateway
 
 from everthread.domain.boundary import Compress
 from everthread.domain.model import SessionKey
@@ -30,7 +30,7 @@ def echo(request: Any) -> Say:
     return Say(f"You said {said[-1]}")
 
 
-async def talk(there: Place, *texts: str, token: str = "", name: str = "desk") -> str:
+async def talk(there: HttpGateway, *texts: str, token: str = "", name: str = "desk") -> str:
     """The session in which this was said."""
     answer = None
     for text in texts:
@@ -42,7 +42,7 @@ async def talk(there: Place, *texts: str, token: str = "", name: str = "desk") -
 @pytest.mark.parametrize("operation", ABOUT_SESSIONS, ids=lambda one: f"{one.method} {one.path}")
 async def test_nobody_reaches_anothers_session(tmp_path: Path, operation: Any) -> None:
     """Every route about a session answers as if there were none."""
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         anna, ben = await there.token("anna"), await there.token("ben")
         session_id = await talk(there, "/new With a title", "my secret", token=anna)
         body = BODIES.get((operation.method, operation.path))
@@ -68,7 +68,7 @@ async def test_whose_a_session_is_is_decided_in_one_place(
     tmp_path: Path, operation: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever that says, no route asks anything else before it refuses, nor acts before it was asked."""
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         anna = await there.token("anna")
         session_id = await talk(there, "mine", token=anna)
         end = await there.runtime.store.read(lambda uow: uow.activity.end())
@@ -92,7 +92,7 @@ def test_every_route_about_a_session_is_tried() -> None:
 
 
 async def test_the_list_and_the_events_show_ones_own_only(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         anna, ben = await there.token("anna"), await there.token("ben")
         theirs = await talk(there, "my secret", token=anna)
         assert (await there.ask("GET", "/api/sessions", token=ben)).json == {"data": [], "next_cursor": None}
@@ -107,7 +107,7 @@ async def test_the_list_and_the_events_show_ones_own_only(tmp_path: Path) -> Non
 
 
 async def test_the_list_comes_in_pages(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         made = [await talk(there, "hello", name=f"desk{number}") for number in range(5)]
         found, cursor = list[str](), ""
         while True:
@@ -120,7 +120,7 @@ async def test_the_list_comes_in_pages(tmp_path: Path) -> None:
 
 
 async def test_messages_come_in_pages_with_what_was_set_aside(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         session_id = await talk(there, "one", "two", "three", "/undo", "four")
         found, cursor = list[Any](), ""
         while True:
@@ -140,7 +140,7 @@ async def test_messages_come_in_pages_with_what_was_set_aside(tmp_path: Path) ->
 
 
 async def test_a_fork_shows_what_was_said_and_goes_its_own_way(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         session_id = await talk(there, "one")
         fork = await there.ask("POST", f"/api/sessions/{session_id}/fork", {"title": "Another way"})
         assert fork.status == 201
@@ -154,7 +154,7 @@ async def test_a_fork_shows_what_was_said_and_goes_its_own_way(tmp_path: Path) -
 
 
 async def test_what_was_compressed_can_be_forked_as_it_was(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         whole = await talk(there, "one", "two")
         key = SessionKey.parse("agent:main:http:dm:desk")
         session = await there.session(key)
@@ -167,7 +167,7 @@ async def test_what_was_compressed_can_be_forked_as_it_was(tmp_path: Path) -> No
 
 
 async def test_a_name_is_led_to_a_session_and_a_title_is_given(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         session_id = await talk(there, "one")
         await talk(there, "/new")
         there.platform.say("hello from elsewhere")
@@ -181,7 +181,7 @@ async def test_a_name_is_led_to_a_session_and_a_title_is_given(tmp_path: Path) -
 
 
 async def test_what_is_deleted_is_gone_from_every_answer(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         session_id = await talk(there, "my secret")
         assert (await there.ask("DELETE", f"/api/sessions/{session_id}")).json == {"id": session_id, "deleted": True}
         assert (await there.ask("GET", "/api/sessions")).json["data"] == []
@@ -192,7 +192,7 @@ async def test_what_is_deleted_is_gone_from_every_answer(tmp_path: Path) -> None
 async def test_an_export_is_the_file_that_the_command_writes(tmp_path: Path) -> None:
     from everthread.cli.commands.sessions.export import write_lines
 
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         session_id = await talk(there, "one", "two")
         answer = await there.ask("GET", f"/api/sessions/{session_id}/export")
         assert answer.headers["Content-Type"] == "application/x-ndjson"
@@ -219,7 +219,7 @@ async def event(stream: Any) -> dict[str, Any]:
 
 
 async def test_what_happens_is_told_and_nothing_twice_after_coming_back(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         await talk(there, "before anybody listens")
         url = there.url + "/api/events"
         async with there.http.get(url) as stream:
@@ -245,7 +245,7 @@ async def test_whoever_comes_back_late_is_told_all_of_it_a_little_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("everthread.web.events.WINDOW", 2)
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         await talk(there, "one", "/new", "two", "/new", "three")
         async with there.http.get(there.url + "/api/events", headers={"Last-Event-ID": "b0-l0"}) as stream:
             await event(stream)
@@ -255,7 +255,7 @@ async def test_whoever_comes_back_late_is_told_all_of_it_a_little_at_a_time(
 
 
 async def test_listeners_are_counted_let_go_and_told_of_the_end(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, site(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         streams = [await there.http.get(there.url + "/api/events") for _ in range(16)]
         assert (await there.ask("GET", "/api/events")).status == 429
         streams[0].close()

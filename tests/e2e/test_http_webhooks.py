@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.http_gateway import Answer, Place, site
+from tests.http_gateway import Answer, HttpGateway, http_gateway
 
 from everthread.config.settings import Gateway, Variables, Webhook
 from everthread.domain.model import SessionKey
@@ -35,20 +35,20 @@ def signature(body: bytes, timestamp: str | None = None, secret: str = SECRET) -
     return "sha256=" + hmac.new(secret.encode(), content, hashlib.sha256).hexdigest()
 
 
-async def send(there: Place, body: bytes, name: str = "ci", age_s: float = 0.0, **headers: str) -> Answer:
+async def send(there: HttpGateway, body: bytes, name: str = "ci", age_s: float = 0.0, **headers: str) -> Answer:
     timestamp = str(int(time.time() - age_s))
     signed = {"X_Signature": signature(body, timestamp), "X_Timestamp": timestamp} | headers
     return await there.ask("POST", f"/hooks/{name}", body, **signed)
 
 
-async def said(there: Place, name: str = "ci") -> list[str]:
+async def said(there: HttpGateway, name: str = "ci") -> list[str]:
     await there.rest()
     key = SessionKey.parse(f"agent:main:hooks:dm:{name}")
     return [turn.user_text for turn in await there.turns(key=key)]
 
 
 async def test_what_is_signed_is_said_to_the_agent_in_the_templates_words(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("Oh.")) as model, site(tmp_path, model, **ENVIRONMENT) as there:
+    async with ModelServer(lambda _: Say("Oh.")) as model, http_gateway(tmp_path, model, **ENVIRONMENT) as there:
         answer = await send(there, msgspec.json.encode(SENT))
         assert (answer.status, answer.json["new"]) == (202, True)
         assert await said(there) == ["(From the webhook ci)\nBuild 7 of porto is red: mend it"]
@@ -60,7 +60,7 @@ async def test_what_is_signed_is_said_to_the_agent_in_the_templates_words(tmp_pa
 
 
 async def test_a_delivery_is_taken_once_whatever_number_it_is_given(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("Oh.")) as model, site(tmp_path, model, **ENVIRONMENT) as there:
+    async with ModelServer(lambda _: Say("Oh.")) as model, http_gateway(tmp_path, model, **ENVIRONMENT) as there:
         body, timestamp = msgspec.json.encode(SENT), str(int(time.time()))
         signed = {"X_Signature": signature(body, timestamp), "X_Timestamp": timestamp}
         first = await there.ask("POST", "/hooks/ci", body, **signed)
@@ -75,7 +75,7 @@ async def test_a_delivery_is_taken_once_whatever_number_it_is_given(tmp_path: Pa
 
 
 async def test_a_bad_signature_an_old_one_and_an_unknown_name_change_nothing(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("Oh.")) as model, site(tmp_path, model, **ENVIRONMENT) as there:
+    async with ModelServer(lambda _: Say("Oh.")) as model, http_gateway(tmp_path, model, **ENVIRONMENT) as there:
         body = msgspec.json.encode(SENT)
         now = str(int(time.time()))
         for headers in (
@@ -107,7 +107,7 @@ async def test_names_of_webhooks_can_not_be_found_out(tmp_path: Path, monkeypatc
         digested.append(len(content))
         return digest(key, content, kind)
 
-    async with ModelServer(lambda _: Say("Oh.")) as model, site(tmp_path, model, **ENVIRONMENT) as there:
+    async with ModelServer(lambda _: Say("Oh.")) as model, http_gateway(tmp_path, model, **ENVIRONMENT) as there:
         monkeypatch.setattr("everthread.web.webhooks.hmac.new", counted)
         now, body = str(int(time.time())), b"x" * 100_000
         wrong = {"X_Signature": "sha256=" + "0" * 64, "X_Timestamp": now}
@@ -155,7 +155,7 @@ def test_whatever_comes_to_a_webhook_is_taken_or_refused(tmp_path: Path) -> None
     """Strangers' deliveries change nothing; signed ones of any content are taken in, or refused as no words."""
 
     async def fuzz() -> None:
-        async with ModelServer(lambda _: Say("Oh.")) as model, site(tmp_path, model, **ENVIRONMENT) as there:
+        async with ModelServer(lambda _: Say("Oh.")) as model, http_gateway(tmp_path, model, **ENVIRONMENT) as there:
             loop = asyncio.get_running_loop()
 
             def ask(what: Any) -> Answer:

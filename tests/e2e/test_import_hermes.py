@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.commands import everthread, printed, problems, refused
-from tests.hermes_home import START, HermesHouse
+from tests.hermes_home import START, HermesHome
 
 # Many processes a test.
 pytestmark = pytest.mark.timeout(60)
@@ -20,13 +20,13 @@ SKILL = "---\nname: tea\ndescription: How tea is made.\n---\n\nBoil water.\n"
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[HermesHouse]:
-    with HermesHouse(tmp_path / "hermes") as made:
+def core(tmp_path: Path) -> Iterator[HermesHome]:
+    with HermesHome(tmp_path / "hermes") as made:
         yield made
 
 
-def taken(home: Path, house: HermesHouse, *more: str) -> Any:
-    return printed(home, "import", "hermes", str(house.path), *more)
+def taken(home: Path, core: HermesHome, *more: str) -> Any:
+    return printed(home, "import", "hermes", str(core.path), *more)
 
 
 def look(path: Path) -> dict[str, tuple[int, bytes]]:
@@ -55,44 +55,44 @@ def said(home: Path, session_id: str) -> list[str]:
     ]
 
 
-def odd(house: HermesHouse) -> None:
+def odd(core: HermesHome) -> None:
     """A bit of everything."""
-    house.session("20250101_000000_aaaaaa", title="Fruit", ended_at=START + 100, end_reason="branched")
-    house.talk("20250101_000000_aaaaaa", ["a", "b"])
-    house.session(
+    core.session("20250101_000000_aaaaaa", title="Fruit", ended_at=START + 100, end_reason="branched")
+    core.talk("20250101_000000_aaaaaa", ["a", "b"])
+    core.session(
         "20250101_000001_bbbbbb",
         at=START + 100,
         parent_session_id="20250101_000000_aaaaaa",
         model_config={"_branched_from": "20250101_000000_aaaaaa"},
         title="Fruit #2",
     )
-    house.talk("20250101_000001_bbbbbb", ["a", "b", "c"], at=START + 101, active=0, compacted=1)
-    house.say("20250101_000001_bbbbbb", "user", "a", at=START + 200)
-    house.say("20250101_000001_bbbbbb", "assistant", SUMMARY, at=START + 200)
-    house.talk("20250101_000001_bbbbbb", ["c", "d"], at=START + 200)
+    core.talk("20250101_000001_bbbbbb", ["a", "b", "c"], at=START + 101, active=0, compacted=1)
+    core.say("20250101_000001_bbbbbb", "user", "a", at=START + 200)
+    core.say("20250101_000001_bbbbbb", "assistant", SUMMARY, at=START + 200)
+    core.talk("20250101_000001_bbbbbb", ["c", "d"], at=START + 200)
     call = [{"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}]
-    house.session("tools", at=START + 300)
-    house.say("tools", "user", '\0json:[{"type": "text", "text": "Look!"}, {"type": "image_url"}]')
-    house.say("tools", "assistant", None, tool_calls=json.dumps(call), reasoning_content="I should look.")
-    house.say("tools", "tool", "seen", tool_call_id="c1", tool_name="look")
-    house.say("tools", "session_meta", "{}")
-    house.say("tools", "assistant", b"I saw \xff it.")
-    house.session(
+    core.session("tools", at=START + 300)
+    core.say("tools", "user", '\0json:[{"type": "text", "text": "Look!"}, {"type": "image_url"}]')
+    core.say("tools", "assistant", None, tool_calls=json.dumps(call), reasoning_content="I should look.")
+    core.say("tools", "tool", "seen", tool_call_id="c1", tool_name="look")
+    core.say("tools", "session_meta", "{}")
+    core.say("tools", "assistant", b"I saw \xff it.")
+    core.session(
         "helper", at=START + 301, parent_session_id="tools", model_config={"_delegate_from": "tools"}, source="cli"
     )
-    house.talk("helper", ["Do it."])
-    house.session("orphan", at=START + 302, parent_session_id="gone")
-    house.session("one", at=START + 303, parent_session_id="two")
-    house.session("two", at=START + 304, parent_session_id="one")
-    house.session("nothing: said", at=START + 305, title="\u200b", model_config="{broken")
-    house.say("nobody", "user", "lost")
+    core.talk("helper", ["Do it."])
+    core.session("orphan", at=START + 302, parent_session_id="gone")
+    core.session("one", at=START + 303, parent_session_id="two")
+    core.session("two", at=START + 304, parent_session_id="one")
+    core.session("nothing: said", at=START + 305, title="\u200b", model_config="{broken")
+    core.say("nobody", "user", "lost")
 
 
-def test_all_of_it_comes_in_and_a_second_import_adds_nothing(tmp_path: Path, house: HermesHouse) -> None:
-    odd(house)
+def test_all_of_it_comes_in_and_a_second_import_adds_nothing(tmp_path: Path, core: HermesHome) -> None:
+    odd(core)
     home = tmp_path / "home"
-    before = look(house.path)
-    first = taken(home, house)
+    before = look(core.path)
+    first = taken(home, core)
     assert (first["sessions"], first["schema"], first["left_out"]) == (9, 22, {})
     left = {each["what"]: each["count"] for each in first["not_taken"]}
     assert left == {
@@ -117,40 +117,40 @@ def test_all_of_it_comes_in_and_a_second_import_adds_nothing(tmp_path: Path, hou
     assert answer["content"] == "I saw \ufffd it."
     assert problems(home) == []
 
-    again = taken(home, house)
+    again = taken(home, core)
     assert (again["sessions"], again["turns"], again["messages"], again["same"]) == (0, 0, 0, 9)
     assert exported(home)["turn"] == found["turn"]
-    assert look(house.path) == before
+    assert look(core.path) == before
 
 
-def test_new_messages_of_a_known_session_are_added_and_only_those(tmp_path: Path, house: HermesHouse) -> None:
+def test_new_messages_of_a_known_session_are_added_and_only_those(tmp_path: Path, core: HermesHome) -> None:
     home = tmp_path / "home"
-    house.session("s")
-    house.talk("s", ["a", "b"])
-    assert taken(home, house)["turns"] == 2
-    house.database.execute("UPDATE messages SET active = 0 WHERE id > 2")
-    house.talk("s", ["c"], at=START + 10)
-    more = taken(home, house)
+    core.session("s")
+    core.talk("s", ["a", "b"])
+    assert taken(home, core)["turns"] == 2
+    core.database.execute("UPDATE messages SET active = 0 WHERE id > 2")
+    core.talk("s", ["c"], at=START + 10)
+    more = taken(home, core)
     assert (more["sessions"], more["turns"], more["messages"]) == (1, 1, 2)
     assert said(home, "s") == ["a", "c"]
-    house.database.execute("UPDATE messages SET active = 0, compacted = 1 WHERE active = 1")
-    house.say("s", "user", "a", at=START + 20)
-    house.say("s", "assistant", SUMMARY, at=START + 20)
-    house.talk("s", ["c", "d"], at=START + 21)
-    third = taken(home, house)
+    core.database.execute("UPDATE messages SET active = 0, compacted = 1 WHERE active = 1")
+    core.say("s", "user", "a", at=START + 20)
+    core.say("s", "assistant", SUMMARY, at=START + 20)
+    core.talk("s", ["c", "d"], at=START + 21)
+    third = taken(home, core)
     assert (third["sessions"], third["left_out"]) == (1, {})
     assert said(home, "s.2")[-1] == "d"
     assert problems(home) == []
 
 
-def test_what_hermes_has_changed_before_is_told_and_left_as_it_is(tmp_path: Path, house: HermesHouse) -> None:
+def test_what_hermes_has_changed_before_is_told_and_left_as_it_is(tmp_path: Path, core: HermesHome) -> None:
     home = tmp_path / "home"
-    house.session("s")
-    house.talk("s", ["a", "b"])
-    taken(home, house)
-    house.database.execute("DELETE FROM messages")
-    house.talk("s", ["z", "y", "x"])
-    assert "differently" in taken(home, house)["left_out"]["s"]
+    core.session("s")
+    core.talk("s", ["a", "b"])
+    taken(home, core)
+    core.database.execute("DELETE FROM messages")
+    core.talk("s", ["z", "y", "x"])
+    assert "differently" in taken(home, core)["left_out"]["s"]
     assert said(home, "s") == ["a", "b"]
 
 
@@ -159,13 +159,13 @@ def test_what_hermes_has_changed_before_is_told_and_left_as_it_is(tmp_path: Path
 def test_chats_go_on_where_they_were_left_unless_they_had_expired(tmp_path: Path, schema: int, flag: str) -> None:
     """S20: both spellings of the flag, in the file and in the table."""
     home = tmp_path / "home"
-    with HermesHouse(tmp_path / "hermes", schema) as house:
+    with HermesHome(tmp_path / "hermes", schema) as core:
         for chat in ("42", "43"):
-            house.session(f"s{chat}", source="telegram", user_id=chat)
-            house.talk(f"s{chat}", ["hello"])
-            house.route(f"agent:main:telegram:dm:{chat}", f"s{chat}", **{flag: chat == "43"})
-        house.route("agent:main:telegram:dm:44", "gone")
-        first = taken(home, house)
+            core.session(f"s{chat}", source="telegram", user_id=chat)
+            core.talk(f"s{chat}", ["hello"])
+            core.route(f"agent:main:telegram:dm:{chat}", f"s{chat}", **{flag: chat == "43"})
+        core.route("agent:main:telegram:dm:44", "gone")
+        first = taken(home, core)
         assert first["places"] == {"agent:main:telegram:dm:42": "s42"}
         left = {each["what"]: each["why"] for each in first["not_taken"]}
         assert "expired" in left["agent:main:telegram:dm:43"]
@@ -173,17 +173,17 @@ def test_chats_go_on_where_they_were_left_unless_they_had_expired(tmp_path: Path
         assert {line["owner"] for line in exported(home)["session"]} == {"telegram:42", "telegram:43"}
         assert bound(home) == {"agent:main:telegram:dm:42": "s42"}
 
-        house.talk("s42", ["more"], at=START + 10)
-        second = taken(home, house)
+        core.talk("s42", ["more"], at=START + 10)
+        second = taken(home, core)
         assert (second["turns"], second["left_out"], second["places"]) == (1, {}, {})
         assert said(home, "s42") == ["hello", "more"]
 
-        house.session("s45", at=START + 20, source="telegram", user_id="42")
-        house.talk("s45", ["anew"], at=START + 21)
-        if house.new:
-            house.database.execute("DELETE FROM gateway_routing")
-        house.route("agent:main:telegram:dm:42", "s45")
-        assert taken(home, house)["places"] == {"agent:main:telegram:dm:42": "s45"}
+        core.session("s45", at=START + 20, source="telegram", user_id="42")
+        core.talk("s45", ["anew"], at=START + 21)
+        if core.new:
+            core.database.execute("DELETE FROM gateway_routing")
+        core.route("agent:main:telegram:dm:42", "s45")
+        assert taken(home, core)["places"] == {"agent:main:telegram:dm:42": "s45"}
         assert bound(home) == {"agent:main:telegram:dm:42": "s45"}
         assert problems(home) == []
 
@@ -197,33 +197,33 @@ def bound(home: Path) -> dict[str, str]:
         database.close()
 
 
-def test_as_mine_makes_all_of_it_the_owners(tmp_path: Path, house: HermesHouse) -> None:
+def test_as_mine_makes_all_of_it_the_owners(tmp_path: Path, core: HermesHome) -> None:
     home = tmp_path / "home"
-    house.session("s", source="telegram", user_id="42")
-    house.talk("s", ["hello"])
-    house.put(".env", "TELEGRAM_ALLOWED_USERS=42\n")
-    taken(home, house, "--as-mine")
+    core.session("s", source="telegram", user_id="42")
+    core.talk("s", ["hello"])
+    core.put(".env", "TELEGRAM_ALLOWED_USERS=42\n")
+    taken(home, core, "--as-mine")
     assert [line["owner"] for line in exported(home)["session"]] == ["me"]
     assert [guest["owner"] for guest in printed(home, "pairing", "list")["guests"]] == ["me"]
     # Whose it is was decided then.
-    assert taken(home, house)["same"] == 1
+    assert taken(home, core)["same"] == 1
 
 
 def test_notes_skills_and_guests_come_once_and_what_was_taken_out_here_stays_out(
-    tmp_path: Path, house: HermesHouse
+    tmp_path: Path, core: HermesHome
 ) -> None:
     home = tmp_path / "home"
-    house.put("memories/MEMORY.md", "The printer is on the second floor.\n§\nUse tabs.")
-    house.put("memories/USER.md", "They like mangoes.")
-    house.put("skills/kitchen/tea/SKILL.md", SKILL)
-    house.put("skills/kitchen/tea/references/leaves.md", "Green.")
-    house.put("skills/broken/SKILL.md", "no front matter")
-    house.put("skills/bundled/SKILL.md", SKILL.replace("tea", "bundled"))
-    house.put("skills/.bundled_manifest", "bundled:0123\n")
-    (house.path / "skills/kitchen/tea/passwords").symlink_to("/etc/passwd")
-    house.put(".env", "TELEGRAM_ALLOWED_USERS=42,43\nTELEGRAM_BOT_TOKEN=123:secret\nDISCORD_ALLOW_ALL_USERS=true\n")
-    house.put_json("pairing/telegram-approved.json", {"44": {"user_name": "Ann", "approved_at": START}})
-    first = taken(home, house)
+    core.put("memories/MEMORY.md", "The printer is on the second floor.\n§\nUse tabs.")
+    core.put("memories/USER.md", "They like mangoes.")
+    core.put("skills/kitchen/tea/SKILL.md", SKILL)
+    core.put("skills/kitchen/tea/references/leaves.md", "Green.")
+    core.put("skills/broken/SKILL.md", "no front matter")
+    core.put("skills/bundled/SKILL.md", SKILL.replace("tea", "bundled"))
+    core.put("skills/.bundled_manifest", "bundled:0123\n")
+    (core.path / "skills/kitchen/tea/passwords").symlink_to("/etc/passwd")
+    core.put(".env", "TELEGRAM_ALLOWED_USERS=42,43\nTELEGRAM_BOT_TOKEN=123:secret\nDISCORD_ALLOW_ALL_USERS=true\n")
+    core.put_json("pairing/telegram-approved.json", {"44": {"user_name": "Ann", "approved_at": START}})
+    first = taken(home, core)
     assert (first["notes"], first["skills"]) == (3, ["tea"])
     assert sorted(first["guests"]) == ["telegram:42", "telegram:43", "telegram:44"]
     left = {each["what"]: each["why"] for each in first["not_taken"]}
@@ -245,49 +245,49 @@ def test_notes_skills_and_guests_come_once_and_what_was_taken_out_here_stays_out
         file.rmdir() if file.is_dir() else file.unlink()
     (home / "skills/tea").rmdir()
     assert everthread(home, "memory", "list").returncode == 0
-    again = taken(home, house)
+    again = taken(home, core)
     assert (again["notes"], again["skills"], again["guests"]) == (0, [], [])
     assert (home / "memory/USER.md").read_text() == "They like plums.\n"
-    house.put("memories/USER.md", "They like mangoes.\n§\nThey have a cat.")
-    assert taken(home, house)["notes"] == 1
+    core.put("memories/USER.md", "They like mangoes.\n§\nThey have a cat.")
+    assert taken(home, core)["notes"] == 1
 
 
-def test_what_was_forgotten_stays_forgotten(tmp_path: Path, house: HermesHouse) -> None:
+def test_what_was_forgotten_stays_forgotten(tmp_path: Path, core: HermesHome) -> None:
     home = tmp_path / "home"
-    house.session("s")
-    house.talk("s", ["a"])
-    taken(home, house)
+    core.session("s")
+    core.talk("s", ["a"])
+    taken(home, core)
     assert everthread(home, "forget", "s", "--yes").returncode == 0
-    house.talk("s", ["b"], at=START + 9)
-    assert "forgotten" in taken(home, house)["left_out"]["s"]
+    core.talk("s", ["b"], at=START + 9)
+    assert "forgotten" in taken(home, core)["left_out"]["s"]
 
 
-def test_a_dry_run_says_the_same_and_changes_nothing(tmp_path: Path, house: HermesHouse) -> None:
-    odd(house)
-    house.put("memories/MEMORY.md", "Use tabs.")
+def test_a_dry_run_says_the_same_and_changes_nothing(tmp_path: Path, core: HermesHome) -> None:
+    odd(core)
+    core.put("memories/MEMORY.md", "Use tabs.")
     home = tmp_path / "home"
-    told = taken(home, house, "--dry-run")
+    told = taken(home, core, "--dry-run")
     assert told["dry_run"]
     assert not home.exists() or not any(home.iterdir())
-    done = taken(home, house)
+    done = taken(home, core)
     assert told | {"dry_run": False} == done
-    nothing = taken(home, house, "--dry-run")
+    nothing = taken(home, core, "--dry-run")
     assert (nothing["sessions"], nothing["same"], nothing["notes"]) == (0, 9, 0)
 
 
-def test_it_is_told_in_words(tmp_path: Path, house: HermesHouse) -> None:
-    odd(house)
-    done = everthread(tmp_path / "home", "import", "hermes", str(house.path))
+def test_it_is_told_in_words(tmp_path: Path, core: HermesHome) -> None:
+    odd(core)
+    done = everthread(tmp_path / "home", "import", "hermes", str(core.path))
     assert done.returncode == 0, done.stderr
     assert "Imported 14 messages in 6 turns of 9 sessions" in done.stdout
     assert "the parent of orphan: its parent is not in the database any more" in done.stdout
     assert done.stderr == ""
 
 
-def test_the_home_is_found_by_its_variable(tmp_path: Path, house: HermesHouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    house.session("s")
-    house.talk("s", ["a"])
-    monkeypatch.setenv("HERMES_HOME", str(house.path))
+def test_the_home_is_found_by_its_variable(tmp_path: Path, core: HermesHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    core.session("s")
+    core.talk("s", ["a"])
+    monkeypatch.setenv("HERMES_HOME", str(core.path))
     assert printed(tmp_path / "home", "import", "hermes")["turns"] == 1
 
 

@@ -10,9 +10,9 @@ from tests import fake_backends as fake_back_ends
 from tests.e2e.test_chat import Terminal
 from tests.fakes.mem0 import FakeMem0
 from tests.mem0_held import held
-from tests.provider_backend import BackEnd
-from tests.provider_faults import FaultDays
-from tests.provider_outage import BadDay
+from tests.provider_backend import ProviderBackend
+from tests.provider_faults import ProviderFaults
+from tests.provider_outage import ProviderOutage
 from tests.provider_scenarios import ProviderScenarios
 from tests.runtime import CLI, until
 
@@ -25,16 +25,16 @@ class OnMem0:
     infer = True
 
     @pytest.fixture
-    def back_end(self) -> Iterator[BackEnd]:
+    def back_end(self) -> Iterator[ProviderBackend]:
         with fake_back_ends.mem0(infer=self.infer) as back_end:
             yield back_end
 
 
-class TestABadDay(OnMem0, BadDay):
+class TestABadDay(OnMem0, ProviderOutage):
     pass
 
 
-class TestDaysOfFaults(OnMem0, FaultDays):
+class TestDaysOfFaults(OnMem0, ProviderFaults):
     """Word for word: what comes twice is kept twice, if nobody looks."""
 
     infer = False

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.e2e.test_access import shown
 from tests.e2e.test_command import assert_one_line, everthread, printed
-from tests.gateway import plaza
+from tests.gateway import gateway_fixture
 from tests.runtime import until
 
 from everthread.bootstrap.runtime import Runtime
@@ -107,7 +107,10 @@ async def test_a_gateway_tells_the_guest_whom_another_process_has_let_in(
     def approve(code: str) -> Any:
         return everthread("pairing", "approve", code, home=tmp_path)
 
-    async with ModelServer(lambda _: Say("Hello Anna.")) as model, plaza(tmp_path, model, account=account) as there:
+    async with (
+        ModelServer(lambda _: Say("Hello Anna.")) as model,
+        gateway_fixture(tmp_path, model, account=account) as there,
+    ):
         code = await shown(there)
         done = await asyncio.to_thread(approve, code)
         assert done.returncode == 0, done.stderr

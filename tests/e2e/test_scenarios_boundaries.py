@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime import CLI, ME, TELEGRAM, AsyncDiary, Diary, Gate, House, ThreadDiary, opened, until
+from tests.runtime import CLI, ME, TELEGRAM, AsyncDiary, CoreFixture, Diary, Gate, ThreadDiary, opened, until
 
 from everthread.domain.boundary import Boundary, Branch, Compress, New, Refusal, Reset, Resume, Rewind, Suspend
 from everthread.domain.errors import BadBoundary, BadInput, Fenced, NotFound
@@ -58,15 +58,15 @@ async def test_s01_every_provider_is_told_of_the_switch_once_and_before_any_turn
     tmp_path: Path, name: str, reason: str, resets: bool
 ) -> None:
     diaries: list[Diary] = [AsyncDiary("a"), ThreadDiary("b"), AsyncDiary("c")]
-    async with House(tmp_path, *diaries) as house:
-        earlier = (await house.turn(TELEGRAM, "earlier")).ref.session_id
-        old = (await house.turn(CLI, "before")).ref.session_id
+    async with CoreFixture(tmp_path, *diaries) as core:
+        earlier = (await core.turn(TELEGRAM, "earlier")).ref.session_id
+        old = (await core.turn(CLI, "before")).ref.session_id
         boundary = {"new": New(), "reset": Reset(), "resume": Resume(earlier), "branch": Branch()}.get(
-            name, await house.compression(CLI)
+            name, await core.compression(CLI)
         )
-        new = opened(await house.cross(CLI, boundary))
-        await house.turn(CLI, "after")
-        await house.settled()
+        new = opened(await core.cross(CLI, boundary))
+        await core.turn(CLI, "after")
+        await core.settled()
     for diary in diaries:
         [switch] = [call for call in diary.book.of("on_session_switch", new) if call.more["reason"] == reason]
         assert switch.more["new_session_id"] == new
@@ -81,12 +81,12 @@ async def test_s01_every_provider_is_told_of_the_switch_once_and_before_any_turn
 @pytest.mark.parametrize("policy", [ResetPolicy(idle_s=HOUR_S), ResetPolicy(daily_hour=4)])
 async def test_s01_after_an_expiry_the_switch_resets_and_says_why(tmp_path: Path, policy: ResetPolicy) -> None:
     diary = AsyncDiary()
-    async with House(tmp_path, diary, policies=ResetPolicies(policy)) as house:
-        old = (await house.turn(CLI, "before")).ref.session_id
-        await house.later(25 * HOUR_S)
+    async with CoreFixture(tmp_path, diary, policies=ResetPolicies(policy)) as core:
+        old = (await core.turn(CLI, "before")).ref.session_id
+        await core.later(25 * HOUR_S)
         await until(lambda: diary.book.of("on_session_end", old), "expired by its timer, with no message to come")
-        new = (await house.turn(CLI, "after")).ref.session_id
-        await house.settled()
+        new = (await core.turn(CLI, "after")).ref.session_id
+        await core.settled()
     assert new != old
     [switch] = diary.book.of("on_session_switch", new)
     reason = "idle" if policy.idle_s else "daily"
@@ -95,13 +95,13 @@ async def test_s01_after_an_expiry_the_switch_resets_and_says_why(tmp_path: Path
 
 async def test_s01_a_rewind_keeps_the_session_and_names_the_turns(tmp_path: Path) -> None:
     diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        ref = (await house.turn(CLI, "one")).ref
-        await house.turn(CLI, "two")
-        await house.cross(CLI, Rewind())
-        await house.turn(CLI, "three")
-        await house.settled()
-        assert await house.shown(ref.session_id) == ["one", "three"]
+    async with CoreFixture(tmp_path, diary) as core:
+        ref = (await core.turn(CLI, "one")).ref
+        await core.turn(CLI, "two")
+        await core.cross(CLI, Rewind())
+        await core.turn(CLI, "three")
+        await core.settled()
+        assert await core.shown(ref.session_id) == ["one", "three"]
     switch = diary.book.of("on_session_switch", ref.session_id)[-1]
     assert (switch.more["rewound"], switch.more["turns"]) == (True, (2,))
     assert diary.book.told(ref.session_id) == ["switch", "one", "two", "switch", "three"]
@@ -109,13 +109,13 @@ async def test_s01_a_rewind_keeps_the_session_and_names_the_turns(tmp_path: Path
 
 async def test_s01_keys_of_one_person_on_one_session_are_told_of_its_compression_once(tmp_path: Path) -> None:
     diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        old = (await house.turn(CLI, "one")).ref.session_id
-        await house.cross(TELEGRAM, Resume(old))
-        new = opened(await house.cross(CLI, await house.compression(CLI)))
-        assert (await house.at(TELEGRAM)).session_id == new
-        await house.turn(TELEGRAM, "two")
-        await house.settled()
+    async with CoreFixture(tmp_path, diary) as core:
+        old = (await core.turn(CLI, "one")).ref.session_id
+        await core.cross(TELEGRAM, Resume(old))
+        new = opened(await core.cross(CLI, await core.compression(CLI)))
+        assert (await core.at(TELEGRAM)).session_id == new
+        await core.turn(TELEGRAM, "two")
+        await core.settled()
     assert diary.book.told(new) == ["switch", "two"]
 
 
@@ -148,12 +148,12 @@ async def test_s02_providers_without_the_hook_or_with_an_older_signature_lose_no
             self.got.append(("end", *(message.content for message in messages)))
 
     silent, older, today = NoSwitch(), Older(), AsyncDiary("today")
-    async with House(tmp_path, silent, older, object(), today) as house:
-        old = (await house.turn(CLI, "one")).ref.session_id
-        new = opened(await house.cross(CLI, New()))
-        await house.turn(CLI, "two")
-        await house.settled()
-        assert await house.incidents() == []
+    async with CoreFixture(tmp_path, silent, older, object(), today) as core:
+        old = (await core.turn(CLI, "one")).ref.session_id
+        new = opened(await core.cross(CLI, New()))
+        await core.turn(CLI, "two")
+        await core.settled()
+        assert await core.incidents() == []
     assert sorted(silent.turns) == ["one", "two"]
     of_old = [("switch", old), ("turn", "one"), ("end", "one", "re one")]
     assert [got for got in older.got if got in of_old] == of_old
@@ -166,27 +166,27 @@ async def test_s02_providers_without_the_hook_or_with_an_older_signature_lose_no
 
 async def test_s04_an_empty_or_unknown_target_changes_nothing(tmp_path: Path) -> None:
     diary, watcher = AsyncDiary(), Watcher()
-    async with House(tmp_path, diary, plugins=(watcher,)) as house:
-        await house.turn(CLI, "one")
-        await house.settled()
-        before = (await house.at(CLI), diary.book.effects, await house.session((await house.at(CLI)).session_id))
-        crossing = await house.cross(CLI, Resume(""))
+    async with CoreFixture(tmp_path, diary, plugins=(watcher,)) as core:
+        await core.turn(CLI, "one")
+        await core.settled()
+        before = (await core.at(CLI), diary.book.effects, await core.session((await core.at(CLI)).session_id))
+        crossing = await core.cross(CLI, Resume(""))
         assert (crossing.refusal, crossing.ref) == (Refusal.NOTHING_THERE, before[0])
         with pytest.raises(NotFound):
-            await house.cross(CLI, Resume("no such session"))
-        await house.settled()
-        assert (await house.at(CLI), diary.book.effects, await house.session(before[2].id)) == before
+            await core.cross(CLI, Resume("no such session"))
+        await core.settled()
+        assert (await core.at(CLI), diary.book.effects, await core.session(before[2].id)) == before
         assert watcher.got == []
-        assert len(await house.store.read(lambda uow: uow.sessions.boundaries(limit=9))) == 1
-        await house.turn(CLI, "two")
-        assert await house.shown(before[2].id) == ["one", "two"]
+        assert len(await core.store.read(lambda uow: uow.sessions.boundaries(limit=9))) == 1
+        await core.turn(CLI, "two")
+        assert await core.shown(before[2].id) == ["one", "two"]
 
 
 async def test_s04_a_process_that_stops_where_nothing_is_open_changes_nothing(tmp_path: Path) -> None:
-    async with House(tmp_path, AsyncDiary()) as house:
-        assert await house.lifecycle.suspend(close_memory=True) == ()
-        assert (await house.cross(CLI, Suspend())).refusal is Refusal.NOTHING_THERE
-        assert await house.lifecycle.current(CLI) is None
+    async with CoreFixture(tmp_path, AsyncDiary()) as core:
+        assert await core.lifecycle.suspend(close_memory=True) == ()
+        assert (await core.cross(CLI, Suspend())).refusal is Refusal.NOTHING_THERE
+        assert await core.lifecycle.current(CLI) is None
 
 
 # --- S05: a bare switch with no parent given ---
@@ -194,28 +194,28 @@ async def test_s04_a_process_that_stops_where_nothing_is_open_changes_nothing(tm
 
 async def test_s05_coming_back_from_nowhere_keeps_the_known_parent(tmp_path: Path) -> None:
     diary = AsyncDiary()
-    async with House(tmp_path, diary, policies=IDLE) as house:
-        parent = (await house.turn(CLI, "one")).ref.session_id
-        child = opened(await house.cross(CLI, Branch()))
-        await house.turn(CLI, "two")
-        await house.later(2 * HOUR_S)
+    async with CoreFixture(tmp_path, diary, policies=IDLE) as core:
+        parent = (await core.turn(CLI, "one")).ref.session_id
+        child = opened(await core.cross(CLI, Branch()))
+        await core.turn(CLI, "two")
+        await core.later(2 * HOUR_S)
         await until(lambda: diary.book.of("on_session_end", child))
         # The key is on no session now, so there is none to name as the one left.
-        assert await house.lifecycle.current(CLI) is None
-        assert opened(await house.cross(CLI, Resume(child))) == child
-        await house.settled()
-        assert (await house.session(child)).parent_id == parent
+        assert await core.lifecycle.current(CLI) is None
+        assert opened(await core.cross(CLI, Resume(child))) == child
+        await core.settled()
+        assert (await core.session(child)).parent_id == parent
     assert [call.more["parent_session_id"] for call in diary.book.of("on_session_switch", child)] == [parent, parent]
 
 
 async def test_s05_resuming_from_another_session_does_not_rewrite_the_lineage(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        parent = (await house.turn(CLI, "one")).ref.session_id
-        child = opened(await house.cross(CLI, Branch()))
-        await house.cross(CLI, New())
-        await house.cross(CLI, Resume(child))
-        assert (await house.session(child)).parent_id == parent
-        assert await house.shown(child) == ["one"]
+    async with CoreFixture(tmp_path) as core:
+        parent = (await core.turn(CLI, "one")).ref.session_id
+        child = opened(await core.cross(CLI, Branch()))
+        await core.cross(CLI, New())
+        await core.cross(CLI, Resume(child))
+        assert (await core.session(child)).parent_id == parent
+        assert await core.shown(child) == ["one"]
 
 
 # --- S19: finalize and reset hooks ---
@@ -223,40 +223,40 @@ async def test_s05_resuming_from_another_session_does_not_rewrite_the_lineage(tm
 
 async def test_s19_new_finalizes_the_old_session_and_then_resets_the_new_one(tmp_path: Path) -> None:
     watcher = Watcher()
-    async with House(tmp_path, plugins=(watcher,)) as house:
-        old = (await house.turn(TELEGRAM, "one")).ref.session_id
-        new = opened(await house.cross(TELEGRAM, New()))
-        await house.settled()
+    async with CoreFixture(tmp_path, plugins=(watcher,)) as core:
+        old = (await core.turn(TELEGRAM, "one")).ref.session_id
+        new = opened(await core.cross(TELEGRAM, New()))
+        await core.settled()
     assert watcher.got == [("finalize", old, "telegram"), ("reset", new, "telegram")]
 
 
 async def test_s19_expiry_finalizes_at_once_and_resets_when_the_next_message_comes(tmp_path: Path) -> None:
     watcher = Watcher()
-    async with House(tmp_path, plugins=(watcher,), policies=IDLE) as house:
-        old = (await house.turn(TELEGRAM, "one")).ref.session_id
-        await house.later(2 * HOUR_S)
+    async with CoreFixture(tmp_path, plugins=(watcher,), policies=IDLE) as core:
+        old = (await core.turn(TELEGRAM, "one")).ref.session_id
+        await core.later(2 * HOUR_S)
         await until(lambda: watcher.got)
         assert watcher.got == [("finalize", old, "telegram")]
-        new = (await house.turn(TELEGRAM, "two")).ref.session_id
-        await house.settled()
+        new = (await core.turn(TELEGRAM, "two")).ref.session_id
+        await core.settled()
     assert watcher.got == [("finalize", old, "telegram"), ("reset", new, "telegram")]
 
 
 async def test_s19_shutdown_finalizes_every_session_that_this_process_has_served_and_ends_none(tmp_path: Path) -> None:
     watcher = Watcher()
-    async with House(tmp_path) as another:
+    async with CoreFixture(tmp_path) as another:
         await another.turn(SessionKey.parse("agent:main:matrix:dm:9"), "elsewhere")
-    async with House(tmp_path, plugins=(watcher,)) as house:
-        served = {(await house.turn(key, "one")).ref.session_id: key for key in (CLI, TELEGRAM)}
-        await house.lifecycle.suspend()
-        await house.settled()
+    async with CoreFixture(tmp_path, plugins=(watcher,)) as core:
+        served = {(await core.turn(key, "one")).ref.session_id: key for key in (CLI, TELEGRAM)}
+        await core.lifecycle.suspend()
+        await core.settled()
         assert sorted(watcher.got) == sorted(("finalize", sid, key.platform) for sid, key in served.items())
-        await house.lifecycle.suspend()
-        await house.settled()
+        await core.lifecycle.suspend()
+        await core.settled()
         assert len(watcher.got) == 2
         for session_id, key in served.items():
-            assert (await house.at(key)).session_id == session_id
-            assert (await house.session(session_id)).ended_at is None
+            assert (await core.at(key)).session_id == session_id
+            assert (await core.session(session_id)).ended_at is None
 
 
 async def test_s19_a_hook_that_raises_or_hangs_changes_nothing_else(
@@ -274,14 +274,14 @@ async def test_s19_a_hook_that_raises_or_hangs_changes_nothing_else(
 
     watcher, diary = Watcher(), AsyncDiary()
     with Gate() as gate, caplog.at_level(logging.WARNING):
-        async with House(tmp_path, diary, plugins=(watcher, Bad(), Stuck())) as house:
-            old = (await house.turn(CLI, "one")).ref.session_id
+        async with CoreFixture(tmp_path, diary, plugins=(watcher, Bad(), Stuck())) as core:
+            old = (await core.turn(CLI, "one")).ref.session_id
             async with asyncio.timeout(2):
-                new = opened(await house.cross(CLI, New()))
-                await house.turn(CLI, "two")
-            await house.settled()
-            assert await house.shown(new) == ["two"]
-            incidents = " ".join(await house.incidents())
+                new = opened(await core.cross(CLI, New()))
+                await core.turn(CLI, "two")
+            await core.settled()
+            assert await core.shown(new) == ["two"]
+            incidents = " ".join(await core.incidents())
     assert watcher.got == [("finalize", old, "cli"), ("reset", new, "cli")]
     assert diary.book.told(old) == ["switch", "one", "end"]
     for text in (incidents, caplog.text):
@@ -294,56 +294,56 @@ async def test_s19_a_hook_that_raises_or_hangs_changes_nothing_else(
 
 @pytest.mark.parametrize("mistake", [None, "new", New, {"kind": "new"}, SessionKey])
 async def test_s26_what_is_no_boundary_is_an_error_and_no_silent_skip(tmp_path: Path, mistake: Any) -> None:
-    async with House(tmp_path) as house:
-        await house.turn(CLI, "one")
-        before = await house.at(CLI)
+    async with CoreFixture(tmp_path) as core:
+        await core.turn(CLI, "one")
+        before = await core.at(CLI)
         with pytest.raises(TypeError, match="is not a boundary"):
-            await house.cross(CLI, mistake)
-        assert await house.at(CLI) == before
+            await core.cross(CLI, mistake)
+        assert await core.at(CLI) == before
 
 
 @pytest.mark.parametrize("mistake", [Rewind(0), Rewind(-1), Compress("", 0, "", 0)])
 async def test_s26_a_boundary_whose_numbers_make_no_sense_is_an_error_or_a_stated_refusal(
     tmp_path: Path, mistake: Boundary
 ) -> None:
-    async with House(tmp_path) as house:
-        ref = (await house.turn(CLI, "one")).ref
+    async with CoreFixture(tmp_path) as core:
+        ref = (await core.turn(CLI, "one")).ref
         if isinstance(mistake, Compress):
-            assert (await house.cross(CLI, mistake)).refusal is Refusal.STALE
+            assert (await core.cross(CLI, mistake)).refusal is Refusal.STALE
             with pytest.raises(BadBoundary):
-                await house.cross(CLI, Compress(ref.session_id, ref.generation, "so far", 99))
+                await core.cross(CLI, Compress(ref.session_id, ref.generation, "so far", 99))
         else:
             with pytest.raises(BadBoundary):
-                await house.cross(CLI, mistake)
-        assert await house.at(CLI) == ref
+                await core.cross(CLI, mistake)
+        assert await core.at(CLI) == ref
 
 
 async def test_s26_a_caller_that_leaves_something_out_is_told(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
+    async with CoreFixture(tmp_path) as core:
         with pytest.raises(TypeError, match="owner"):
-            await house.lifecycle.cross(CLI, New())  # pyright: ignore[reportCallIssue]
+            await core.lifecycle.cross(CLI, New())  # pyright: ignore[reportCallIssue]
         for owner in ("", "x" * 1000):
             with pytest.raises(BadInput, match="an owner has"):
-                await house.cross(CLI, New(), owner=owner)
+                await core.cross(CLI, New(), owner=owner)
         with pytest.raises(TypeError, match="is not a session key"):
-            await house.lifecycle.cross("agent:main:cli:dm:1", Rewind(), owner=ME)  # pyright: ignore
-        assert await house.lifecycle.current(CLI) is None
+            await core.lifecycle.cross("agent:main:cli:dm:1", Rewind(), owner=ME)  # pyright: ignore
+        assert await core.lifecycle.current(CLI) is None
 
 
 async def test_s26_a_ticket_that_is_used_twice_or_made_up_is_refused(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        await house.lifecycle.accept(Inbound(CLI, ME, "one"))
-        ticket = await house.lifecycle.begin_turn(CLI)
+    async with CoreFixture(tmp_path) as core:
+        await core.lifecycle.accept(Inbound(CLI, ME, "one"))
+        ticket = await core.lifecycle.begin_turn(CLI)
         assert ticket is not None
         messages = [Message(Role.USER, "one")]
-        await house.lifecycle.commit_turn(ticket, messages, None)
+        await core.lifecycle.commit_turn(ticket, messages, None)
         with pytest.raises(Fenced):
-            await house.lifecycle.commit_turn(ticket, messages, None)
-        assert await house.shown(ticket.ref.session_id) == ["one"]
+            await core.lifecycle.commit_turn(ticket, messages, None)
+        assert await core.shown(ticket.ref.session_id) == ["one"]
 
 
 async def test_s26_a_note_for_a_session_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        ref = (await house.turn(CLI, "one", owner="you")).ref
+    async with CoreFixture(tmp_path) as core:
+        ref = (await core.turn(CLI, "one", owner="you")).ref
         with pytest.raises(NotFound):
-            await house.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, "x"), owner=ME, ref=ref)
+            await core.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, "x"), owner=ME, ref=ref)

@@ -7,7 +7,20 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.runtime import CLI, ME, QUICK, TELEGRAM, AsyncDiary, Call, Diary, Gate, House, ThreadDiary, opened, until
+from tests.runtime import (
+    CLI,
+    ME,
+    QUICK,
+    TELEGRAM,
+    AsyncDiary,
+    Call,
+    CoreFixture,
+    Diary,
+    Gate,
+    ThreadDiary,
+    opened,
+    until,
+)
 
 from everthread.domain.boundary import Boundary, Branch, New, Reset, Resume
 from everthread.domain.errors import Unavailable
@@ -27,43 +40,43 @@ IDLE = ResetPolicies(ResetPolicy(idle_s=HOUR_S))
 @pytest.mark.parametrize("name", ["new", "compress", "branch", "expire"])
 async def test_s08_an_end_and_then_a_switch_are_one_close(tmp_path: Path, name: str) -> None:
     diary, thread = AsyncDiary(), ThreadDiary()
-    async with House(tmp_path, diary, thread, policies=IDLE) as house:
-        old = (await house.turn(CLI, "one")).ref.session_id
-        await house.lifecycle.suspend(close_memory=True)
+    async with CoreFixture(tmp_path, diary, thread, policies=IDLE) as core:
+        old = (await core.turn(CLI, "one")).ref.session_id
+        await core.lifecycle.suspend(close_memory=True)
         boundaries: dict[str, Boundary] = {"new": New(), "branch": Branch()}
         if name == "expire":
-            await house.later(2 * HOUR_S)
-            await house.turn(CLI, "two")
+            await core.later(2 * HOUR_S)
+            await core.turn(CLI, "two")
         else:
-            await house.cross(CLI, boundaries.get(name) or await house.compression(CLI))
-        await house.settled()
+            await core.cross(CLI, boundaries.get(name) or await core.compression(CLI))
+        await core.settled()
     for book in (diary.book, thread.book):
         assert book.told(old) == ["switch", "one", "end"]
 
 
 async def test_s08_a_session_closed_and_continued_is_closed_again_whole(tmp_path: Path) -> None:
     diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        first = (await house.turn(CLI, "one")).ref.session_id
-        await house.cross(CLI, New())
-        await house.cross(CLI, Resume(first))
-        await house.cross(CLI, New())
-        await house.cross(CLI, Resume(first))
-        await house.turn(CLI, "two")
-        await house.cross(CLI, New())
-        await house.settled()
+    async with CoreFixture(tmp_path, diary) as core:
+        first = (await core.turn(CLI, "one")).ref.session_id
+        await core.cross(CLI, New())
+        await core.cross(CLI, Resume(first))
+        await core.cross(CLI, New())
+        await core.cross(CLI, Resume(first))
+        await core.turn(CLI, "two")
+        await core.cross(CLI, New())
+        await core.settled()
     ends = diary.book.of("on_session_end", first)
     assert [[turn.user_text for turn in call.view.turns] for call in ends] == [["one"], ["one", "two"]]
 
 
 async def test_s08_a_close_hands_over_inherited_turns_marked_as_such(tmp_path: Path) -> None:
     diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        await house.turn(CLI, "one")
-        child = opened(await house.cross(CLI, Branch()))
-        await house.turn(CLI, "two")
-        await house.cross(CLI, New())
-        await house.settled()
+    async with CoreFixture(tmp_path, diary) as core:
+        await core.turn(CLI, "one")
+        child = opened(await core.cross(CLI, Branch()))
+        await core.turn(CLI, "two")
+        await core.cross(CLI, New())
+        await core.settled()
     [end] = diary.book.of("on_session_end", child)
     assert [(turn.user_text, turn.inherited) for turn in end.view.turns] == [("one", True), ("two", False)]
 
@@ -75,25 +88,25 @@ async def test_s09_the_close_comes_after_a_write_that_hangs_whenever_that_is(tmp
     slow, quick = ThreadDiary("slow"), AsyncDiary("quick")
     with Gate() as gate:
         slow.before = gate.holds(lambda call: call.text == "one")
-        async with House(tmp_path, slow, quick) as house:
-            old = (await house.turn(CLI, "one")).ref.session_id
+        async with CoreFixture(tmp_path, slow, quick) as core:
+            old = (await core.turn(CLI, "one")).ref.session_id
             await until(gate.reached.is_set)
             async with asyncio.timeout(2):
-                await house.cross(CLI, New())
-                await house.turn(CLI, "rotation is not held up")
+                await core.cross(CLI, New())
+                await core.turn(CLI, "rotation is not held up")
             await until(lambda: quick.book.told(old) == ["switch", "one", "end"])
             # Far beyond the time-out of an attempt, several times over.
             waited = time.monotonic() + 0.5
             await until(lambda: time.monotonic() > waited)
             assert slow.book.told(old) == ["switch"]
-            cursor = await house.store.read(lambda uow: uow.cursors.get("slow", old))
-            session = await house.session(old)
+            cursor = await core.store.read(lambda uow: uow.cursors.get("slow", old))
+            session = await core.session(old)
             assert cursor is not None
             assert cursor.seq < session.closed_seq, "it is not marked clean for this provider"
             # It is one attempt that hangs, not a pile of them.
             assert [call.text for call in slow.book.begun].count("one") == 1
             gate.open()
-            await house.settled()
+            await core.settled()
     assert slow.book.told(old) == ["switch", "one", "end"]
     assert [call.text for call in slow.book.calls].count("one") == 1
 
@@ -106,13 +119,13 @@ async def test_s09_an_async_write_that_hangs_is_tried_again_and_the_close_still_
             await well.wait()
 
     diary.before = wait
-    async with House(tmp_path, diary) as house:
-        old = (await house.turn(CLI, "one")).ref.session_id
-        await house.cross(CLI, New())
+    async with CoreFixture(tmp_path, diary) as core:
+        old = (await core.turn(CLI, "one")).ref.session_id
+        await core.cross(CLI, New())
         await until(lambda: [call.text for call in diary.book.begun].count("one") > 2)
         assert diary.book.told(old) == ["switch"]
         well.set()
-        await house.settled()
+        await core.settled()
     assert diary.book.told(old) == ["switch", "one", "end"]
     attempts = [call.delivery.attempt for call in diary.book.begun if call.text == "one"]
     assert attempts == list(range(1, len(attempts) + 1))
@@ -129,12 +142,12 @@ async def test_s09_a_write_that_hangs_and_then_fails_is_tried_again(tmp_path: Pa
                 raise OSError("the connection broke")
 
         diary.before = hang_then_fail
-        async with House(tmp_path, diary) as house:
-            old = (await house.turn(CLI, "one")).ref.session_id
-            await house.cross(CLI, New())
+        async with CoreFixture(tmp_path, diary) as core:
+            old = (await core.turn(CLI, "one")).ref.session_id
+            await core.cross(CLI, New())
             await until(gate.reached.is_set)
             gate.open()
-            await house.settled()
+            await core.settled()
     assert diary.book.told(old) == ["switch", "one", "end"]
 
 
@@ -160,16 +173,16 @@ async def test_s10_the_close_waits_for_every_turn_and_note_before_it(tmp_path: P
                 middle.wait()
 
         slow.before = hold
-        async with House(tmp_path, slow, uneven) as house:
-            ref = (await house.turn(CLI, "turn 0")).ref
-            await asyncio.gather(*(house.note(f"note {number}", ref) for number in range(2)))
-            await house.turn(CLI, "turn 1")
-            await house.cross(CLI, New())
+        async with CoreFixture(tmp_path, slow, uneven) as core:
+            ref = (await core.turn(CLI, "turn 0")).ref
+            await asyncio.gather(*(core.note(f"note {number}", ref) for number in range(2)))
+            await core.turn(CLI, "turn 1")
+            await core.cross(CLI, New())
             await until(oldest.reached.is_set)
             middle.open()
             assert slow.book.told(ref.session_id) == ["switch"]
             oldest.open()
-            await house.settled()
+            await core.settled()
     everything = ["switch", "turn 0", "note 0", "note 1", "turn 1", "end"]
     assert slow.book.told(ref.session_id) == everything
     assert uneven.book.told(ref.session_id) == everything
@@ -179,17 +192,17 @@ async def test_s10_the_close_waits_for_every_turn_and_note_before_it(tmp_path: P
 async def test_s10_many_sessions_and_writers_at_once_each_keep_their_order(tmp_path: Path) -> None:
     diaries: list[Diary] = [AsyncDiary("a"), ThreadDiary("b")]
     sessions: dict[str, list[str]] = {}
-    async with House(tmp_path, *diaries) as house:
+    async with CoreFixture(tmp_path, *diaries) as core:
 
         async def talk(key: Any, name: str) -> None:
             for part in range(3):
-                ref = (await house.turn(key, f"{name}{part}")).ref
-                await house.note(f"{name}{part} note", ref)
+                ref = (await core.turn(key, f"{name}{part}")).ref
+                await core.note(f"{name}{part} note", ref)
                 sessions[ref.session_id] = ["switch", f"{name}{part}", f"{name}{part} note", "end"]
-                await house.cross(key, New())
+                await core.cross(key, New())
 
         await asyncio.gather(talk(CLI, "c"), talk(TELEGRAM, "t"))
-        await house.settled()
+        await core.settled()
     for diary in diaries:
         assert {session: diary.book.told(session) for session in sessions} == sessions
 
@@ -208,14 +221,14 @@ async def test_s12_a_close_that_fails_is_retried_and_leaves_exactly_one(tmp_path
             raise OSError("commit failed")
 
     diary.before = fail
-    async with House(tmp_path, diary, good) as house:
-        old = (await house.turn(CLI, "one")).ref.session_id
+    async with CoreFixture(tmp_path, diary, good) as core:
+        old = (await core.turn(CLI, "one")).ref.session_id
         async with asyncio.timeout(2):
-            crossing = await house.cross(CLI, New())
-            await house.turn(CLI, "two")
+            crossing = await core.cross(CLI, New())
+            await core.turn(CLI, "two")
         assert crossing.ref is not None
-        await house.settled()
-        assert "commit failed" in " ".join(await house.incidents())
+        await core.settled()
+        assert "commit failed" in " ".join(await core.incidents())
     assert failures == 0
     assert diary.book.told(old) == ["switch", "one", "end"]
     assert [call.hook for call in diary.book.calls].count("on_session_end") == 1
@@ -233,10 +246,10 @@ async def test_s12_a_close_that_took_effect_and_then_failed_is_delivered_again_u
                 raise ConnectionResetError("the answer was lost")
 
     diary = Forgetful()
-    async with House(tmp_path, diary) as house:
-        old = (await house.turn(CLI, "one")).ref.session_id
-        await house.cross(CLI, New())
-        await house.settled()
+    async with CoreFixture(tmp_path, diary) as core:
+        old = (await core.turn(CLI, "one")).ref.session_id
+        await core.cross(CLI, New())
+        await core.settled()
     ends = [call for call in diary.book.calls if call.hook == "on_session_end"]
     assert [call.delivery.attempt for call in ends] == [1, 2]
     assert len({call.delivery.key for call in ends}) == 1
@@ -248,22 +261,22 @@ async def test_s12_a_close_that_took_effect_and_then_failed_is_delivered_again_u
 
 async def test_s13_an_empty_session_is_not_closed(tmp_path: Path) -> None:
     diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        ids = [opened(await house.cross(CLI, boundary)) for boundary in (New(), Reset(), New(), Branch())]
-        await house.lifecycle.suspend(close_memory=True)
-        await house.settled()
+    async with CoreFixture(tmp_path, diary) as core:
+        ids = [opened(await core.cross(CLI, boundary)) for boundary in (New(), Reset(), New(), Branch())]
+        await core.lifecycle.suspend(close_memory=True)
+        await core.settled()
     assert diary.book.of("on_session_end") == []
     assert {call.session for call in diary.book.of("on_session_switch")} == set(ids)
 
 
 async def test_s13_a_session_with_only_messages_set_aside_is_not_closed(tmp_path: Path) -> None:
     diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        old = opened(await house.cross(CLI, New()))
-        await house.lifecycle.accept(Inbound(CLI, ME, "waits"))
-        crossing = await house.cross(CLI, New())
+    async with CoreFixture(tmp_path, diary) as core:
+        old = opened(await core.cross(CLI, New()))
+        await core.lifecycle.accept(Inbound(CLI, ME, "waits"))
+        crossing = await core.cross(CLI, New())
         assert [row.inbound.text for row in crossing.set_aside] == ["waits"]
-        await house.settled()
+        await core.settled()
     assert diary.book.told(old) == ["switch"]
 
 
@@ -280,27 +293,27 @@ async def test_s13_a_provider_that_cannot_be_initialised_is_told_nothing_and_all
                 raise ValueError("not up yet")
 
     late, diary = Late("late"), AsyncDiary()
-    async with House(tmp_path, late, diary, limits=replace(QUICK, attempts_max=2)) as house:
-        old = (await house.turn(CLI, "one")).ref.session_id
-        await house.cross(CLI, New())
+    async with CoreFixture(tmp_path, late, diary, limits=replace(QUICK, attempts_max=2)) as core:
+        old = (await core.turn(CLI, "one")).ref.session_id
+        await core.cross(CLI, New())
         await until(lambda: diary.book.told(old) == ["switch", "one", "end"])
         await until(lambda: late.tries > 3)
-        await house.reported("memory:late", "not up yet")
+        await core.reported("memory:late", "not up yet")
         assert late.book.begun == []
         late.up = True
-        await house.settled()
+        await core.settled()
     assert late.book.told(old) == ["switch", "one", "end"]
 
 
 async def test_s13_sessions_that_are_no_chats_reach_no_provider(tmp_path: Path) -> None:
     diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        await house.cross(CLI, New(kind=Kind.CRON))
-        await house.turn(CLI, "scheduled")
-        await house.cross(CLI, Reset())
-        await house.turn(CLI, "scheduled again")
-        await house.cross(CLI, New(kind=Kind.CHAT))
-        await house.turn(CLI, "said")
-        await house.settled()
+    async with CoreFixture(tmp_path, diary) as core:
+        await core.cross(CLI, New(kind=Kind.CRON))
+        await core.turn(CLI, "scheduled")
+        await core.cross(CLI, Reset())
+        await core.turn(CLI, "scheduled again")
+        await core.cross(CLI, New(kind=Kind.CHAT))
+        await core.turn(CLI, "said")
+        await core.settled()
     assert diary.book.of("on_session_end") == []
     assert diary.book.words().split() == ["said"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from tests.agent_runtime import AgentHouse
+from tests.agent_runtime import AgentFixture
 from tests.fake_model import FakeModel
 from tests.runtime import CLI, ME, AsyncDiary, Call, until
 
@@ -199,7 +199,7 @@ NEEDLES = {
 }
 
 
-class LongHouse(AgentHouse):
+class LongHouse(AgentFixture):
     """One that remembers what was said in any conversation, as every home does."""
 
     async def __aenter__(self) -> Self:
@@ -219,42 +219,42 @@ async def test_two_thousand_turns_and_twenty_compressions_lose_nothing(tmp_path:
 
     model, reader = FakeModel([answer], usage=Usage(1_000, 10)), FakeModel([SUMMARY])
     model.requests = _Last()
-    async with LongHouse(tmp_path, model, compression=Compression(tail_tokens=300), summariser=reader) as house:
+    async with LongHouse(tmp_path, model, compression=Compression(tail_tokens=300), summariser=reader) as core:
         lineage: list[str] = []
         for number in range(1, TURNS + 1):
             model.usage = Usage(70_000, 10) if number % EACH == 0 else Usage(1_000, 10)
             # Words that few other turns have: recall is not what is measured here.
             needle = NEEDLES.get(number, " ".join(f"{word}{number * step % 997}" for step, word in enumerate(WORDS, 2)))
-            await house.ask(f"say{number:04} {needle}")
+            await core.ask(f"say{number:04} {needle}")
             if number == 1:
-                await house.lifecycle.rename((await house.at(CLI)).session_id, "voyage", owner=ME)
+                await core.lifecycle.rename((await core.at(CLI)).session_id, "voyage", owner=ME)
             if number % EACH == 0:
-                lineage.append((await house.at(CLI)).session_id)
-                await until(lambda: not house.compressor.busy)
+                lineage.append((await core.at(CLI)).session_id)
+                await until(lambda: not core.compressor.busy)
         model.usage = Usage(1_000, 10)
-        tip = (await house.at(CLI)).session_id
+        tip = (await core.at(CLI)).session_id
         assert len(reader.requests) == TURNS // EACH
         assert len({*lineage, tip}) == TURNS // EACH + 1
-        await _finds_every_message(house)
+        await _finds_every_message(core)
         for needle in NEEDLES.values():
-            recall = await house.memory.recall(f"What do you know: {needle[:-3]}?", ref=await house.at(CLI))
+            recall = await core.memory.recall(f"What do you know: {needle[:-3]}?", ref=await core.at(CLI))
             assert any(needle in item.text for item in recall.items), needle
-            await house.ask(f"Tell me again, {needle[:-3]}?")
+            await core.ask(f"Tell me again, {needle[:-3]}?")
             assert needle in model.requests[-1].recall
         titles = ["voyage", *(f"voyage #{number}" for number in range(2, TURNS // EACH + 2))]
         for session_id, title in zip([*lineage, tip], titles, strict=True):
-            assert (await house.session(session_id)).title == title
+            assert (await core.session(session_id)).title == title
             for name in (session_id, title):
-                found = await house.store.read(
+                found = await core.store.read(
                     lambda uow, name=name: uow.sessions.tip(find_session(uow, name, owner=ME).id)
                 )
                 assert found is not None
                 assert found.id == tip, f"{name} leads elsewhere"
 
 
-async def _finds_every_message(house: AgentHouse) -> None:
-    search = session_search(house.store)
-    use = ToolUse(await house.at(CLI), "t", "c")
+async def _finds_every_message(core: AgentFixture) -> None:
+    search = session_search(core.store)
+    use = ToolUse(await core.at(CLI), "t", "c")
     for number in range(1, TURNS + 1):
         assert f"say{number:04}" in await search.run({"query": f"say{number:04}", "limit": 1}, use)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.fake_platform import FakePlatform
-from tests.gateway import ANNA, Plaza, plaza
+from tests.gateway import ANNA, GatewayFixture, gateway_fixture
 from tests.runtime import AsyncDiary, MovableClock, until
 
 from everthread import plugins as plugin_hooks
@@ -69,7 +69,9 @@ async def test_s14_the_end_of_a_session_hands_over_its_transcript_once(tmp_path:
     policies = DAILY if how == "daily" else IDLE
     async with model() as server:
         platform = FakePlatform()
-        async with plaza(tmp_path, server, platform, providers=(diary,), policies=policies, clock=clock) as there:
+        async with gateway_fixture(
+            tmp_path, server, platform, providers=(diary,), policies=policies, clock=clock
+        ) as there:
             await there.hear("one")
             await there.hear("two")
             old = (await there.session()).id
@@ -78,13 +80,15 @@ async def test_s14_the_end_of_a_session_hands_over_its_transcript_once(tmp_path:
             if state != "restarted":
                 await _end(there, how, old)
         if state == "restarted":
-            async with plaza(tmp_path, server, platform, providers=(diary,), policies=policies, clock=clock) as there:
+            async with gateway_fixture(
+                tmp_path, server, platform, providers=(diary,), policies=policies, clock=clock
+            ) as there:
                 await _end(there, how, old)
     (end,) = diary.book.of("on_session_end", old)
     assert [turn.user_text for turn in end.view.turns] == ["one", "two"]
 
 
-async def _end(there: Plaza, how: str, old: str) -> None:
+async def _end(there: GatewayFixture, how: str, old: str) -> None:
     if how == "reset":
         await there.hear("/reset")
     else:
@@ -99,7 +103,7 @@ async def _end(there: Plaza, how: str, old: str) -> None:
     await there.settled()
 
 
-async def _ended(there: Plaza, session_id: str) -> None:
+async def _ended(there: GatewayFixture, session_id: str) -> None:
     for _ in range(2000):
         session = await there.runtime.store.read(lambda uow: uow.sessions.get(session_id))
         if session is not None and session.ended_at is not None:
@@ -110,7 +114,7 @@ async def _ended(there: Plaza, session_id: str) -> None:
 
 async def test_s14_a_reset_while_an_answer_is_written_hands_over_what_there_is(tmp_path: Path) -> None:
     diary = AsyncDiary()
-    async with model(slow="long") as server, plaza(tmp_path, server, providers=(diary,)) as there:
+    async with model(slow="long") as server, gateway_fixture(tmp_path, server, providers=(diary,)) as there:
         await there.hear("one")
         there.platform.say("long story")
         await until(lambda: there.gateway.worker.running)
@@ -129,7 +133,7 @@ async def test_s19_finalize_comes_before_reset_on_new_on_expiry_and_at_the_end_f
 ) -> None:
     plugin, clock = Plugin(), MovableClock()
     async with model() as server:
-        async with plaza(tmp_path, server, plugins=(plugin,), policies=IDLE, clock=clock) as there:
+        async with gateway_fixture(tmp_path, server, plugins=(plugin,), policies=IDLE, clock=clock) as there:
             await there.hear("one")
             first = (await there.session()).id
             await there.hear("/new")
@@ -158,7 +162,7 @@ async def test_s19_finalize_comes_before_reset_on_new_on_expiry_and_at_the_end_f
 async def test_s22_the_same_person_goes_on_elsewhere(tmp_path: Path) -> None:
     """One person on two platforms is one owner: what was begun on the one is resumed on the other."""
     gateway = Gateway(links={"anna": ("fake:42", "fake:43")})
-    async with model() as server, plaza(tmp_path, server, gateway=gateway) as there:
+    async with model() as server, gateway_fixture(tmp_path, server, gateway=gateway) as there:
         await there.hear("the lamp is green")
         await there.hear("/title Lamp")
         mine = (await there.session()).id
@@ -173,7 +177,7 @@ async def test_s22_the_same_person_goes_on_elsewhere(tmp_path: Path) -> None:
 async def test_s22_handoff_goes_on_at_another_platform(tmp_path: Path) -> None:
     gateway = Gateway(links={"anna": ("fake:42", "tower:7")})
     tower = FakePlatform("tower")
-    async with model() as server, plaza(tmp_path, server, others=(tower,), gateway=gateway) as there:
+    async with model() as server, gateway_fixture(tmp_path, server, others=(tower,), gateway=gateway) as there:
         tower.say("hello", chat="7")
         await until(lambda: tower.texts("7"))
         await there.hear("the lamp is green")
@@ -190,7 +194,7 @@ async def test_s22_handoff_goes_on_at_another_platform(tmp_path: Path) -> None:
 
 async def test_s23_a_branch_has_the_history_and_both_go_on(tmp_path: Path) -> None:
     diary = AsyncDiary()
-    async with model() as server, plaza(tmp_path, server, providers=(diary,)) as there:
+    async with model() as server, gateway_fixture(tmp_path, server, providers=(diary,)) as there:
         await there.hear("one")
         parent = (await there.session()).id
         await there.hear("/branch Other way")
@@ -212,7 +216,7 @@ async def test_s23_a_branch_has_the_history_and_both_go_on(tmp_path: Path) -> No
 
 
 async def test_s25_what_is_said_on_a_platform_is_reviewed_with_the_same_prefix(tmp_path: Path) -> None:
-    async with model() as server, plaza(tmp_path, server, review=Review(every_turns=10)) as there:
+    async with model() as server, gateway_fixture(tmp_path, server, review=Review(every_turns=10)) as there:
         for number in range(10):
             await there.hear(f"message {number}")
         await until(lambda: any(b"[A review." in body for body in server.requests), "a review")
@@ -235,7 +239,7 @@ async def test_s25_what_a_review_noted_is_told_in_the_chat_if_that_is_wanted(tmp
     gateway = Gateway(review_notices=told)
     async with (
         ModelServer(script) as server,
-        plaza(tmp_path, server, review=Review(every_turns=2), gateway=gateway) as there,
+        gateway_fixture(tmp_path, server, review=Review(every_turns=2), gateway=gateway) as there,
     ):
         for text in ("I sail", "a boat called Bruno"):
             await there.hear(text)
@@ -265,7 +269,7 @@ async def test_s25_what_a_review_noted_is_told_by_the_next_process_if_this_one_d
 
     more: dict[str, Any] = {"review": Review(every_turns=2), "gateway": Gateway(review_notices=True)}
     async with ModelServer(script) as server:
-        async with plaza(tmp_path, server, **more) as there:
+        async with gateway_fixture(tmp_path, server, **more) as there:
             # As if it died once the review's end is written: nothing that it would do after that is done.
             monkeypatch.setattr(there.gateway.outbox, "put", lambda *_: None)
             monkeypatch.setattr(there.gateway.outbox, "sweep", nothing)
@@ -283,7 +287,7 @@ async def test_s25_what_a_review_noted_is_told_by_the_next_process_if_this_one_d
                 await asyncio.sleep(0.01)
             assert await ended()
             assert not there.platform.texts()
-        async with plaza(tmp_path, server, **more) as there:
+        async with gateway_fixture(tmp_path, server, **more) as there:
             await until(lambda: len(there.platform.texts()) == 3, "two answers and a line")
             assert "Sails a boat called Bruno" in there.platform.texts()[-1]
 
@@ -297,7 +301,9 @@ async def test_s24_a_long_conversation_on_a_platform_is_compressed_and_goes_on(t
 
     async with ModelServer(script) as server:
         endpoints = {"stub": Provider("openai_compat", server.base_url, context_tokens=20_000)}
-        async with plaza(tmp_path, server, endpoints=endpoints, compression=Compression(tail_tokens=100)) as there:
+        async with gateway_fixture(
+            tmp_path, server, endpoints=endpoints, compression=Compression(tail_tokens=100)
+        ) as there:
             await there.hear("one")
             # Of this one, or of what it was compressed to by now.
             early, desk = await there.session(), SessionKey.parse("agent:main:cli:dm:desk")
@@ -330,7 +336,7 @@ def _parent(uow: UnitOfWork, session_id: str) -> str | None:
 
 @pytest.mark.parametrize("name", [command.name for command in COMMANDS])
 async def test_s26_a_command_with_nonsense_behind_it_is_answered_in_words(tmp_path: Path, name: str) -> None:
-    async with model() as server, plaza(tmp_path, server, gateway=Gateway(admin_commands=())) as there:
+    async with model() as server, gateway_fixture(tmp_path, server, gateway=Gateway(admin_commands=())) as there:
         await there.hear("hello")
         for nonsense in ("", "\x00\x01", "x" * 3000, "-1", "999999999999", "; DROP TABLE sessions"):
             (answer, *_) = await there.hear(f"/{name} {nonsense}")
@@ -341,7 +347,7 @@ async def test_s26_a_command_with_nonsense_behind_it_is_answered_in_words(tmp_pa
 
 
 async def test_s26_an_unknown_command_offers_the_nearest(tmp_path: Path) -> None:
-    async with model() as server, plaza(tmp_path, server) as there:
+    async with model() as server, gateway_fixture(tmp_path, server) as there:
         (answer,) = await there.hear("/nwe")
         assert "Did you mean /new" in answer
 
@@ -349,7 +355,7 @@ async def test_s26_an_unknown_command_offers_the_nearest(tmp_path: Path) -> None
 @pytest.mark.parametrize("busy", ["queue", "interrupt", "steer"])
 async def test_s29_a_message_while_an_answer_is_written(tmp_path: Path, busy: Any) -> None:
     account = PlatformAccount("fake", allow_all=True, busy=busy)
-    async with model(slow="long") as server, plaza(tmp_path, server, account=account) as there:
+    async with model(slow="long") as server, gateway_fixture(tmp_path, server, account=account) as there:
         there.platform.say("long story")
         await until(lambda: there.gateway.worker.running)
         await there.clock.sleep(0.2)
@@ -368,7 +374,7 @@ async def test_s29_a_message_while_an_answer_is_written(tmp_path: Path, busy: An
 
 
 async def test_s29_stop_keeps_what_there_is(tmp_path: Path) -> None:
-    async with model(slow="long") as server, plaza(tmp_path, server) as there:
+    async with model(slow="long") as server, gateway_fixture(tmp_path, server) as there:
         there.platform.say("long story")
         await until(lambda: there.gateway.worker.running)
         await there.clock.sleep(0.3)
@@ -387,17 +393,17 @@ async def test_a_command_that_was_begun_before_a_restart_is_not_carried_out_twic
     """The process died after /undo had taken a turn back, and before it was confirmed."""
     async with model() as server:
         platform = FakePlatform()
-        async with plaza(tmp_path, server, platform) as there:
+        async with gateway_fixture(tmp_path, server, platform) as there:
             await there.hear("one")
             await there.hear("two")
             await there.hear("three")
-        async with plaza(tmp_path, server, platform) as there:
+        async with gateway_fixture(tmp_path, server, platform) as there:
             lifecycle = there.runtime.lifecycle
             row, _ = await lifecycle.accept(Inbound(ANNA, "fake:42", "/undo", "bot", "u1", command=True))
             from everthread.domain.boundary import Rewind
 
             await lifecycle.cross(ANNA, Rewind(1), owner="fake:42", order=row.id)
-        async with plaza(tmp_path, server, platform) as there:
+        async with gateway_fixture(tmp_path, server, platform) as there:
             await until(lambda: "restart" in there.platform.texts()[-1])
             await there.rest()
             session = await there.session()
@@ -409,16 +415,16 @@ async def test_a_message_behind_a_command_that_waits_is_not_answered_before_it(t
     """Both came in before the process died: what was said after /new belongs to the new conversation."""
     async with model() as server:
         platform = FakePlatform()
-        async with plaza(tmp_path, server, platform) as there:
+        async with gateway_fixture(tmp_path, server, platform) as there:
             await there.hear("one")
             old = (await there.session()).id
-        async with plaza(tmp_path, server, platform, drain_s=0) as there:
+        async with gateway_fixture(tmp_path, server, platform, drain_s=0) as there:
             await there.gateway.stop(0)
             lifecycle = there.runtime.lifecycle
             await lifecycle.accept(Inbound(ANNA, "fake:42", "before", "bot", "u1"))
             await lifecycle.accept(Inbound(ANNA, "fake:42", "/new", "bot", "u2", command=True))
             await lifecycle.accept(Inbound(ANNA, "fake:42", "after", "bot", "u3"))
-        async with plaza(tmp_path, server, platform) as there:
+        async with gateway_fixture(tmp_path, server, platform) as there:
             await until(lambda: there.platform.texts()[-1] == "You said: after")
             assert [(turn.user_text, turn.status) for turn in await there.turns(old)] == [
                 ("one", TurnStatus.DONE),

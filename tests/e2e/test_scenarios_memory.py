@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.runtime import CLI, ME, QUICK, TELEGRAM, AsyncDiary, Call, Gate, House, ThreadDiary, until
+from tests.runtime import CLI, ME, QUICK, TELEGRAM, AsyncDiary, Call, CoreFixture, Gate, ThreadDiary, until
 
 from everthread.domain.boundary import Boundary, Branch, New, Resume
 from everthread.domain.errors import Rejected, Unavailable
@@ -24,8 +24,8 @@ from everthread.memory.recall import Recall
 from everthread.ports.memory import RecallItem
 
 
-async def boundary_named(house: House, name: str) -> Boundary:
-    return {"new": New(), "branch": Branch(), "compress": await house.compression(CLI)}[name]
+async def boundary_named(core: CoreFixture, name: str) -> Boundary:
+    return {"new": New(), "branch": Branch(), "compress": await core.compression(CLI)}[name]
 
 
 async def down(call: Call) -> None:
@@ -52,11 +52,11 @@ async def test_s03_the_others_get_it_at_once_when_one_raises_and_one_hangs(tmp_p
     stuck.before = wait
     with Gate() as gate:
         hanging.before = gate.holds()
-        async with House(tmp_path, raising, hanging, stuck, good, plain) as house:
+        async with CoreFixture(tmp_path, raising, hanging, stuck, good, plain) as core:
             async with asyncio.timeout(2):
-                old = (await house.turn(CLI, "one")).ref.session_id
-                new = (await house.cross(CLI, New())).ref
-                await house.turn(CLI, "two")
+                old = (await core.turn(CLI, "one")).ref.session_id
+                new = (await core.cross(CLI, New())).ref
+                await core.turn(CLI, "two")
             assert new is not None
             for diary in (good, plain):
                 await until(lambda diary=diary: diary.book.told(old) == ["switch", "one", "end"], diary.name)
@@ -66,14 +66,14 @@ async def test_s03_the_others_get_it_at_once_when_one_raises_and_one_hangs(tmp_p
             # The failures are visible, each under its provider's name.
             await until(lambda: len(raising.book.begun) > 1, "it is tried again")
             for name, why in (("raising", "down"), ("hanging", "no answer within 0.1 s"), ("stuck", "no answer")):
-                await house.reported(f"memory:{name}", why)
-            statuses = {status.name: status for status in await house.memory.journal.status()}
+                await core.reported(f"memory:{name}", why)
+            statuses = {status.name: status for status in await core.memory.journal.status()}
             assert "down" in (statuses["raising"].last_error or "")
-            assert not any("good" in incident or "plain" in incident for incident in await house.incidents())
+            assert not any("good" in incident or "plain" in incident for incident in await core.incidents())
             # And once they are well again, they have missed nothing.
             raising.before = stuck.before = None
             gate.open()
-            await house.settled()
+            await core.settled()
     for diary in (raising, hanging, stuck):
         assert diary.book.told(old) == ["switch", "one", "end"]
         assert diary.book.told(new.session_id) == ["switch", "two"]
@@ -82,17 +82,17 @@ async def test_s03_the_others_get_it_at_once_when_one_raises_and_one_hangs(tmp_p
 async def test_s03_a_session_whose_delivery_hangs_holds_up_no_other_session(tmp_path: Path) -> None:
     diary = ThreadDiary()
     with Gate() as gate:
-        async with House(tmp_path, diary, limits=replace(QUICK, attempt_s_max=60)) as house:
-            stuck = (await house.turn(CLI, "stuck")).ref.session_id
+        async with CoreFixture(tmp_path, diary, limits=replace(QUICK, attempt_s_max=60)) as core:
+            stuck = (await core.turn(CLI, "stuck")).ref.session_id
             diary.before = gate.holds(lambda call: call.session == stuck)
-            await house.turn(CLI, "more")
+            await core.turn(CLI, "more")
             await until(gate.reached.is_set)
             for number in range(3):
-                await house.turn(TELEGRAM, f"free {number}")
-            free = (await house.at(TELEGRAM)).session_id
+                await core.turn(TELEGRAM, f"free {number}")
+            free = (await core.at(TELEGRAM)).session_id
             await until(lambda: diary.book.told(free) == ["switch", "free 0", "free 1", "free 2"])
             gate.open()
-            await house.settled()
+            await core.settled()
     assert diary.book.told(stuck) == ["switch", "stuck", "more"]
 
 
@@ -106,18 +106,18 @@ async def test_s03_what_a_provider_rejects_for_good_is_parked_listed_and_closed_
             raise Rejected("diary", "too odd")
 
     diary.before = refuse
-    async with House(tmp_path, diary) as house:
-        ref = (await house.turn(CLI, "good")).ref
-        await house.turn(CLI, "bad")
-        await house.cross(CLI, New())
-        await house.settled()
-        [status] = await house.memory.journal.status()
+    async with CoreFixture(tmp_path, diary) as core:
+        ref = (await core.turn(CLI, "good")).ref
+        await core.turn(CLI, "bad")
+        await core.cross(CLI, New())
+        await core.settled()
+        [status] = await core.memory.journal.status()
         assert [(row.session_id, row.seq) for row in status.parked] == [(ref.session_id, 3)]
         assert diary.book.of("on_session_end", ref.session_id)[0].more["missing"] == (3,)
         diary.before = None
-        assert await house.memory.journal.retry("diary") == 1
+        assert await core.memory.journal.retry("diary") == 1
         await until(lambda: len(diary.book.of("on_session_end", ref.session_id)) == 2)
-        [status] = await house.memory.journal.status()
+        [status] = await core.memory.journal.status()
         assert status.parked == ()
     assert diary.book.told(ref.session_id) == ["switch", "good", "end", "bad", "end"]
     assert diary.book.of("on_session_end", ref.session_id)[1].more["missing"] == ()
@@ -143,13 +143,13 @@ async def test_s03_a_close_that_was_taken_in_the_middle_of_a_retry_comes_again_a
             raise Unavailable("diary", "taken, but nobody was told", retry_after_s=0.05)
 
     diary.before = refuse
-    async with House(tmp_path, diary) as house:
-        ref = (await house.turn(CLI, "bad")).ref
-        await house.cross(CLI, New())
-        await house.settled()
+    async with CoreFixture(tmp_path, diary) as core:
+        ref = (await core.turn(CLI, "bad")).ref
+        await core.cross(CLI, New())
+        await core.settled()
         diary.before = stumble
-        assert await house.memory.journal.retry("diary") == 2
-        await house.settled()
+        assert await core.memory.journal.retry("diary") == 2
+        await core.settled()
     assert tries[:4] == ["bad", "on_session_end", "bad", "on_session_end"]
     taken = dict.fromkeys((call.delivery.key, call.text or call.hook) for call in diary.book.calls)
     told = [what for key, what in taken if key.startswith(ref.session_id)]
@@ -160,14 +160,14 @@ async def test_s03_a_close_that_was_taken_in_the_middle_of_a_retry_comes_again_a
 async def test_s03_an_outage_parks_nothing_however_long_it_lasts(tmp_path: Path) -> None:
     diary = AsyncDiary()
     diary.before = down
-    async with House(tmp_path, diary, limits=replace(QUICK, attempts_max=2)) as house:
-        old = (await house.turn(CLI, "one")).ref.session_id
-        await house.cross(CLI, New())
+    async with CoreFixture(tmp_path, diary, limits=replace(QUICK, attempts_max=2)) as core:
+        old = (await core.turn(CLI, "one")).ref.session_id
+        await core.cross(CLI, New())
         await until(lambda: len([call for call in diary.book.begun if call.session == old]) > 3)
-        [status] = await house.memory.journal.status()
+        [status] = await core.memory.journal.status()
         assert status.parked == ()
         diary.before = None
-        await house.settled()
+        await core.settled()
     assert diary.book.told(old) == ["switch", "one", "end"]
 
 
@@ -182,12 +182,12 @@ async def test_s03_a_provider_that_is_slow_to_initialise_loses_nothing(
 
     slow, diary = Slow("slow"), AsyncDiary()
     with Gate() as gate:
-        async with House(tmp_path, slow, diary) as house:
-            ref = (await house.turn(CLI, "one")).ref
+        async with CoreFixture(tmp_path, slow, diary) as core:
+            ref = (await core.turn(CLI, "one")).ref
             await until(lambda: diary.book.told(ref.session_id) == ["switch", "one"])
-            await house.reported("memory:slow", "not initialised within 0.02 s")
+            await core.reported("memory:slow", "not initialised within 0.02 s")
             gate.open()
-            await house.settled()
+            await core.settled()
     assert slow.book.told(ref.session_id) == ["switch", "one"]
 
 
@@ -199,19 +199,19 @@ async def test_s06_turns_in_flight_arrive_under_the_session_they_belong_to(tmp_p
     slow, quick = ThreadDiary("slow"), AsyncDiary("quick")
     with Gate() as gate:
         slow.before = gate.holds(lambda call: call.hook == "sync_turn")
-        async with House(tmp_path, slow, quick) as house:
-            old = (await house.turn(CLI, "old 0")).ref.session_id
+        async with CoreFixture(tmp_path, slow, quick) as core:
+            old = (await core.turn(CLI, "old 0")).ref.session_id
             for number in range(1, 4):
-                await house.turn(CLI, f"old {number}")
+                await core.turn(CLI, f"old {number}")
             await until(gate.reached.is_set)
-            crossing = await house.cross(CLI, await boundary_named(house, name))
+            crossing = await core.cross(CLI, await boundary_named(core, name))
             assert crossing.ref is not None
             new = crossing.ref.session_id
             for number in range(3):
-                await house.turn(CLI, f"new {number}")
+                await core.turn(CLI, f"new {number}")
             await until(lambda: quick.book.told(new) == ["switch", "new 0", "new 1", "new 2"])
             gate.open()
-            await house.settled()
+            await core.settled()
     for book in (slow.book, quick.book):
         assert book.told(old) == ["switch", "old 0", "old 1", "old 2", "old 3", "end"]
         assert book.told(new) == ["switch", "new 0", "new 1", "new 2"]
@@ -220,17 +220,17 @@ async def test_s06_turns_in_flight_arrive_under_the_session_they_belong_to(tmp_p
 
 async def test_s06_a_turn_that_runs_across_the_boundary_belongs_to_the_session_it_began_in(tmp_path: Path) -> None:
     diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        old = (await house.turn(CLI, "one")).ref.session_id
-        await house.lifecycle.accept(Inbound(CLI, ME, "two"))
-        ticket = await house.lifecycle.begin_turn(CLI)
+    async with CoreFixture(tmp_path, diary) as core:
+        old = (await core.turn(CLI, "one")).ref.session_id
+        await core.lifecycle.accept(Inbound(CLI, ME, "two"))
+        ticket = await core.lifecycle.begin_turn(CLI)
         assert ticket is not None
-        crossing = await house.cross(CLI, New())
+        crossing = await core.cross(CLI, New())
         assert crossing.ref is not None
-        await house.turn(CLI, "three")
-        late = await house.lifecycle.commit_turn(ticket, [Message(Role.USER, "two")], "re two")
+        await core.turn(CLI, "three")
+        late = await core.lifecycle.commit_turn(ticket, [Message(Role.USER, "two")], "re two")
         assert (late.ref.session_id, late.status) == (old, TurnStatus.LATE)
-        await house.settled()
+        await core.settled()
     # The first close came with the boundary; what came late is closed by itself.
     assert diary.book.told(old) == ["switch", "one", "end", "two", "end"]
     assert diary.book.told(crossing.ref.session_id) == ["switch", "three"]
@@ -243,15 +243,15 @@ async def test_s07_a_delayed_turn_and_a_delayed_note_use_the_session_they_were_c
     slow = ThreadDiary()
     with Gate() as gate:
         slow.before = gate.holds(lambda call: call.hook in ("sync_turn", "on_memory_write"))
-        async with House(tmp_path, slow) as house:
-            old = (await house.turn(CLI, "a turn")).ref
-            await house.note("a note", old)
+        async with CoreFixture(tmp_path, slow) as core:
+            old = (await core.turn(CLI, "a turn")).ref
+            await core.note("a note", old)
             await until(gate.reached.is_set)
             for _ in range(3):
-                await house.cross(CLI, New())
-            await house.turn(CLI, "after")
+                await core.cross(CLI, New())
+            await core.turn(CLI, "after")
             gate.open()
-            await house.settled()
+            await core.settled()
     assert slow.book.told(old.session_id) == ["switch", "a turn", "a note", "end"]
     for call in slow.book.effects:
         if call.session == old.session_id:
@@ -260,13 +260,13 @@ async def test_s07_a_delayed_turn_and_a_delayed_note_use_the_session_they_were_c
 
 async def test_s07_a_note_that_is_committed_after_the_switch_belongs_to_the_turn_it_was_made_in(tmp_path: Path) -> None:
     diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        old = (await house.turn(CLI, "one")).ref
-        crossing = await house.cross(CLI, New())
+    async with CoreFixture(tmp_path, diary) as core:
+        old = (await core.turn(CLI, "one")).ref
+        crossing = await core.cross(CLI, New())
         assert crossing.ref is not None
-        await house.note("a late note", old)
-        await house.turn(CLI, "two")
-        await house.settled()
+        await core.note("a late note", old)
+        await core.turn(CLI, "two")
+        await core.settled()
     assert diary.book.told(old.session_id) == ["switch", "one", "end", "a late note", "end"]
     assert diary.book.told(crossing.ref.session_id) == ["switch", "two"]
 
@@ -286,11 +286,11 @@ async def test_s11_recall_of_the_old_session_never_reaches_the_new_one(tmp_path:
     diary.recalls = slowly
     with Gate() as gate:
         plain.recalls = lambda query, ref: gate.wait() or [RecallItem("a secret, too")]
-        async with House(tmp_path, diary, plain) as house:
-            await house.turn(CLI, "one")
-            pending = house.memory.start_recall("secret", ref=await house.at(CLI))
+        async with CoreFixture(tmp_path, diary, plain) as core:
+            await core.turn(CLI, "one")
+            pending = core.memory.start_recall("secret", ref=await core.at(CLI))
             await asked.wait()
-            crossing = await house.cross(CLI, New())
+            crossing = await core.cross(CLI, New())
             assert crossing.ref is not None
             answer.set()
             gate.open()
@@ -307,14 +307,14 @@ async def test_s11_a_recall_that_was_waited_for_across_the_boundary_says_where_i
         return [RecallItem("secret")]
 
     diary.recalls = slowly
-    async with House(tmp_path, diary) as house:
-        await house.turn(CLI, "one")
-        ref = await house.at(CLI)
-        waiting = asyncio.ensure_future(house.memory.recall("secret", ref=ref))
+    async with CoreFixture(tmp_path, diary) as core:
+        await core.turn(CLI, "one")
+        ref = await core.at(CLI)
+        waiting = asyncio.ensure_future(core.memory.recall("secret", ref=ref))
         await asked.wait()
-        crossing = await house.cross(CLI, New())
+        crossing = await core.cross(CLI, New())
         # There and back again is another visit: what was asked for the first one is not for the second.
-        back = await house.cross(CLI, Resume(ref.session_id))
+        back = await core.cross(CLI, Resume(ref.session_id))
         assert crossing.ref is not None
         assert back.ref is not None
         answer.set()
@@ -337,23 +337,23 @@ async def test_s28_shutdown_leaves_within_its_bound_and_everything_arrives_after
     stuck.before = for_ever
     with Gate() as gate:
         hanging.before = gate.holds()
-        async with House(tmp_path, hanging, failing, stuck) as house:
-            first = (await house.turn(CLI, "one")).ref.session_id
-            await house.note("a note", await house.at(CLI))
-            second = (await house.cross(CLI, New())).ref
-            await house.turn(CLI, "two")
+        async with CoreFixture(tmp_path, hanging, failing, stuck) as core:
+            first = (await core.turn(CLI, "one")).ref.session_id
+            await core.note("a note", await core.at(CLI))
+            second = (await core.cross(CLI, New())).ref
+            await core.turn(CLI, "two")
             await until(gate.reached.is_set)
             await until(lambda: failing.book.begun and stuck.book.begun)
             began = time.monotonic()
-            await house.lifecycle.suspend()
-            await house.stop()
+            await core.lifecycle.suspend()
+            await core.stop()
             assert time.monotonic() - began < 2
     assert second is not None
     # What the hanging thread still did when it came back is its own affair: redelivery has no second effect.
     again = [ThreadDiary("hanging"), AsyncDiary("failing"), AsyncDiary("stuck")]
-    async with House(tmp_path, *again) as house:
-        await house.settled()
-        assert (await house.at(CLI)).session_id == second.session_id
+    async with CoreFixture(tmp_path, *again) as core:
+        await core.settled()
+        assert (await core.at(CLI)).session_id == second.session_id
     for diary in again:
         assert diary.book.told(first) == ["switch", "one", "a note", "end"]
         assert diary.book.told(second.session_id) == ["switch", "two"]
@@ -363,16 +363,16 @@ async def test_s28_a_process_that_dies_leaves_the_same_behind(tmp_path: Path) ->
     slow = ThreadDiary("diary")
     with Gate() as gate:
         slow.before = gate.holds(lambda call: call.text == "two")
-        async with House(tmp_path, slow) as house:
-            ref = (await house.turn(CLI, "one")).ref
-            await house.turn(CLI, "two")
-            await house.turn(CLI, "three")
+        async with CoreFixture(tmp_path, slow) as core:
+            ref = (await core.turn(CLI, "one")).ref
+            await core.turn(CLI, "two")
+            await core.turn(CLI, "three")
             await until(gate.reached.is_set)
-            await house.cross(CLI, New())
+            await core.cross(CLI, New())
             # No suspend, no drain: the process is simply gone.
     diary = AsyncDiary("diary")
-    async with House(tmp_path, diary) as house:
-        await house.settled()
+    async with CoreFixture(tmp_path, diary) as core:
+        await core.settled()
     assert slow.book.told(ref.session_id)[:2] == ["switch", "one"]
     assert diary.book.told(ref.session_id) == ["two", "three", "end"]
     assert [turn.user_text for turn in diary.book.of("on_session_end")[0].view.turns] == ["one", "two", "three"]
@@ -383,13 +383,13 @@ async def test_s28_an_exit_that_closes_memory_closes_what_it_served_after_the_re
 ) -> None:
     failing = AsyncDiary("diary")
     failing.before = down
-    async with House(tmp_path, failing) as house:
-        ref = (await house.turn(CLI, "one")).ref
-        await house.lifecycle.suspend(close_memory=True)
+    async with CoreFixture(tmp_path, failing) as core:
+        ref = (await core.turn(CLI, "one")).ref
+        await core.lifecycle.suspend(close_memory=True)
     diary = AsyncDiary("diary")
-    async with House(tmp_path, diary) as house:
-        await house.settled()
-        assert (await house.session(ref.session_id)).ended_at is None
+    async with CoreFixture(tmp_path, diary) as core:
+        await core.settled()
+        assert (await core.session(ref.session_id)).ended_at is None
     assert diary.book.told(ref.session_id) == ["switch", "one", "end"]
 
 
@@ -399,10 +399,10 @@ async def test_s28_many_hanging_providers_do_not_add_up(tmp_path: Path) -> None:
     with gate:
         for diary in diaries:
             diary.before = gate.holds()
-        async with House(tmp_path, *diaries, limits=Limits(attempt_s_max=60)) as house:
-            await house.turn(CLI, "one")
+        async with CoreFixture(tmp_path, *diaries, limits=Limits(attempt_s_max=60)) as core:
+            await core.turn(CLI, "one")
             await until(lambda: all(diary.book.begun for diary in diaries))
             began = time.monotonic()
-            await house.stop()
+            await core.stop()
             assert time.monotonic() - began < 2
         assert all(thread.daemon for thread in threading.enumerate() if ":on_session_switch" in thread.name)

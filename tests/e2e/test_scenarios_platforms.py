@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.platform_scenarios import Where, ended, later, running, seen, session_of, spot, turns_of
+from tests.platform_scenarios import Where, ended, later, platform_fixture, running, seen, session_of, turns_of
 from tests.runtime import AsyncDiary, until
 
 from everthread.domain.boundary import New
@@ -41,7 +41,7 @@ def model(slow: str = "") -> ModelServer:
 
 async def test_s15_a_scheduled_session_that_expires_concerns_no_provider(tmp_path: Path, where: Where) -> None:
     diary = AsyncDiary()
-    async with model() as server, spot(where, tmp_path, server, providers=(diary,), policies=IDLE) as there:
+    async with model() as server, platform_fixture(where, tmp_path, server, providers=(diary,), policies=IDLE) as there:
         # Nobody can be written to who has not written.
         await there.hear("/help")
         await there.runtime.lifecycle.cross(there.ann, New(kind=Kind.CRON), owner="me")
@@ -60,7 +60,7 @@ async def test_s16_the_next_message_runs_in_the_new_session_and_nothing_is_added
     tmp_path: Path, where: Where, how: str
 ) -> None:
     policies = DAILY if how == "daily" else IDLE
-    async with model() as server, spot(where, tmp_path, server, policies=policies) as there:
+    async with model() as server, platform_fixture(where, tmp_path, server, policies=policies) as there:
         await there.hear("apple")
         old = (await session_of(there)).id
         if how == "new":
@@ -81,7 +81,7 @@ async def test_s16_the_next_message_runs_in_the_new_session_and_nothing_is_added
 
 async def test_s17_after_resume_the_next_message_has_the_resumed_history(tmp_path: Path, where: Where) -> None:
     diary = AsyncDiary()
-    async with model(slow="long") as server, spot(where, tmp_path, server, providers=(diary,)) as there:
+    async with model(slow="long") as server, platform_fixture(where, tmp_path, server, providers=(diary,)) as there:
         await there.hear("the lamp is green")
         first = (await session_of(there)).id
         await there.hear("/new")
@@ -99,7 +99,7 @@ async def test_s17_after_resume_the_next_message_has_the_resumed_history(tmp_pat
 async def test_s18_a_late_turn_stays_in_the_old_session_and_its_reply_is_not_posted(
     tmp_path: Path, where: Where, stream: bool
 ) -> None:
-    async with model(slow="long") as server, spot(where, tmp_path, server, stream=stream) as there:
+    async with model(slow="long") as server, platform_fixture(where, tmp_path, server, stream=stream) as there:
         old = await running(there, "long story")
         if stream:
             await seen(there, lambda texts: texts, "a beginning")
@@ -114,7 +114,7 @@ async def test_s18_a_late_turn_stays_in_the_old_session_and_its_reply_is_not_pos
 
 
 async def test_s22_resume_finds_the_newest_of_a_title_and_lists_without_one(tmp_path: Path, where: Where) -> None:
-    async with model() as server, spot(where, tmp_path, server) as there:
+    async with model() as server, platform_fixture(where, tmp_path, server) as there:
         await there.hear("hello")
         await there.hear("/title My Project")
         mine = (await session_of(there)).id
@@ -132,7 +132,7 @@ async def test_s22_resume_finds_the_newest_of_a_title_and_lists_without_one(tmp_
 
 
 async def test_s22_nobody_resumes_somebody_elses_conversation(tmp_path: Path, where: Where) -> None:
-    async with model() as server, spot(where, tmp_path, server) as there:
+    async with model() as server, platform_fixture(where, tmp_path, server) as there:
         await there.hear("secret plan")
         await there.hear("/title My Project")
         mine = (await session_of(there)).id
@@ -148,7 +148,7 @@ async def test_s22_what_is_private_is_not_shown_where_others_read_along(
     tmp_path: Path, where: Where, command: str
 ) -> None:
     """In a group each has a conversation of their own, and everybody reads what is said there."""
-    async with model() as server, spot(where, tmp_path, server) as there:
+    async with model() as server, platform_fixture(where, tmp_path, server) as there:
         await there.hear("secret plan")
         await there.hear("/title My Project")
         await there.say_in_a_group(command)

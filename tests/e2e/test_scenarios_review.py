@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.runtime import ME, AsyncDiary, until
-from tests.terminal_screen import CTRL_D, ENTER, Seen
+from tests.terminal_screen import CTRL_D, ENTER, TerminalScreen
 
 from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
@@ -122,7 +122,7 @@ async def test_s25_the_person_at_the_terminal_reads_what_a_review_wrote_and_take
         )
         kept = {name: value for name, value in os.environ.items() if not name.startswith("EVERTHREAD_")}
         command = [sys.executable, "-m", "everthread", "--home", str(tmp_path)]
-        with Seen(command, kept, columns=150) as seen:
+        with TerminalScreen(command, kept, columns=150) as seen:
             seen.expect(r"(?m)^>$")
             seen.type("I sail a boat" + ENTER)
             seen.expect("Aye")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from tests.fake_platform import FakePlatform
-from tests.gateway import Plaza, plaza
+from tests.gateway import GatewayFixture, gateway_fixture
 from tests.notices import NoticeRecorder
 from tests.runtime import until
 
@@ -42,12 +42,12 @@ def echo(request: Any) -> Say:
     return Say(f"You said {said[-1].splitlines()[-1]} ({len(said)})")
 
 
-async def times(there: Plaza) -> tuple[Occurrence, ...]:
+async def times(there: GatewayFixture) -> tuple[Occurrence, ...]:
     (schedule,) = await there.runtime.store.read(lambda uow: uow.schedules.all())
     return await there.runtime.store.read(lambda uow: uow.schedules.times(schedule.id, 100))
 
 
-async def over(there: Plaza, count: int = 1) -> tuple[Occurrence, ...]:
+async def over(there: GatewayFixture, count: int = 1) -> tuple[Occurrence, ...]:
     """Once so many times of the one task are over."""
     ended: list[tuple[Occurrence, ...]] = [()]
 
@@ -66,7 +66,7 @@ async def over(there: Plaza, count: int = 1) -> tuple[Occurrence, ...]:
 
 async def test_a_task_is_done_when_its_time_comes_and_its_answer_is_said_in_the_chat(tmp_path: Path) -> None:
     told, notices = RecordingProvider(), NoticeRecorder()
-    async with ModelServer(echo) as model, plaza(tmp_path, model, providers=(told, notices)) as there:
+    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model, providers=(told, notices)) as there:
         schedule = await there.runtime.scheduling.add(WISH)
         assert schedule.name == "say-good-morning"
         assert there.platform.texts() == []
@@ -93,7 +93,7 @@ async def test_a_task_is_done_when_its_time_comes_and_its_answer_is_said_in_the_
 
 
 async def test_a_task_that_goes_on_has_one_conversation(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, plaza(tmp_path, model) as there:
+    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as there:
         await there.runtime.scheduling.add(replace(WISH, continues=True))
         for count in (1, 2, 3):
             await there.later(HOUR)
@@ -111,7 +111,7 @@ async def test_a_task_that_goes_on_for_long_is_compressed_as_any_conversation(tm
     async with ModelServer(script) as model:
         endpoints = {"stub": Provider("openai_compat", model.base_url, context_tokens=20_000)}
         more = {"endpoints": endpoints, "compression": Compression(tail_tokens=100), "providers": (told,)}
-        async with plaza(tmp_path, model, **more) as there:
+        async with gateway_fixture(tmp_path, model, **more) as there:
             await there.runtime.scheduling.add(replace(WISH, continues=True))
             for count in range(1, 6):
                 await there.later(HOUR)
@@ -135,11 +135,11 @@ async def test_what_was_missed_while_nobody_was_there(tmp_path: Path) -> None:
     for missed, expected in ((Missed.SKIP, 0), (Missed.ONCE, 1), (Missed.ALL, 5)):
         home = tmp_path / missed.value
         async with ModelServer(echo) as model:
-            async with plaza(home, model) as there:
+            async with gateway_fixture(home, model) as there:
                 await there.runtime.scheduling.add(replace(WISH, missed=missed))
                 clock = there.clock
             clock.ahead_s += 5.5 * HOUR
-            async with plaza(home, model, clock=clock) as there:
+            async with gateway_fixture(home, model, clock=clock) as there:
                 skipped = {Missed.SKIP: 1, Missed.ONCE: 1, Missed.ALL: 0}[missed]
                 await over(there, expected + skipped)
                 await until(lambda there=there: there.gateway.scheduler.running == 0)
@@ -152,7 +152,7 @@ async def test_what_was_missed_while_nobody_was_there(tmp_path: Path) -> None:
 
 
 async def test_a_clock_that_is_put_back_has_nothing_done_twice_and_nothing_left_out(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, plaza(tmp_path, model) as there:
+    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as there:
         await there.runtime.scheduling.add(WISH)
         there.clock.ahead_s += 3 * 365 * 24 * HOUR
         await until(lambda: len(there.platform.texts()) == 1)
@@ -173,7 +173,7 @@ async def test_a_clock_that_is_put_back_has_nothing_done_twice_and_nothing_left_
 async def test_a_clock_that_jumps_while_it_is_looked_at_is_seen_to_come_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with ModelServer(echo) as model, plaza(tmp_path, model) as there:
+    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as there:
         await there.runtime.scheduling.add(WISH)
         real, jumps = Scheduling.fire_due, [3 * 365 * 24 * HOUR]
 
@@ -192,7 +192,7 @@ async def test_a_clock_that_jumps_while_it_is_looked_at_is_seen_to_come_back(
 
 
 async def test_a_paused_task_is_not_done_and_a_removed_one_neither(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, plaza(tmp_path, model) as there:
+    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as there:
         scheduling = there.runtime.scheduling
         schedule = await scheduling.add(WISH)
         assert (await scheduling.pause(schedule)).next_at is None
@@ -210,7 +210,7 @@ async def test_a_paused_task_is_not_done_and_a_removed_one_neither(tmp_path: Pat
 
 
 async def test_only_the_tools_that_it_may_use_and_none_that_writes_memory(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, plaza(tmp_path, model) as there:
+    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as there:
         scheduling = there.runtime.scheduling
         await scheduling.add(replace(WISH, name="usual"))
         await scheduling.add(replace(WISH, name="one", tools=("search_messages", "schedule")))
@@ -226,7 +226,7 @@ async def test_only_the_tools_that_it_may_use_and_none_that_writes_memory(tmp_pa
 
 
 async def test_a_failure_is_told_and_kept(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Fail(401, "no")) as model, plaza(tmp_path, model) as there:
+    async with ModelServer(lambda _: Fail(401, "no")) as model, gateway_fixture(tmp_path, model) as there:
         await there.runtime.scheduling.add(WISH)
         await there.later(HOUR)
         (time,) = await over(there)
@@ -238,7 +238,7 @@ async def test_a_failure_is_told_and_kept(tmp_path: Path) -> None:
 
 
 async def test_a_guest_is_not_told_how_the_models_are_set_up(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Fail(401, "no")) as model, plaza(tmp_path, model) as there:
+    async with ModelServer(lambda _: Fail(401, "no")) as model, gateway_fixture(tmp_path, model) as there:
         await there.runtime.scheduling.add(replace(WISH, owner="bea"))
         await there.later(HOUR)
         (time,) = await over(there)
@@ -250,7 +250,7 @@ async def test_a_guest_is_not_told_how_the_models_are_set_up(tmp_path: Path) -> 
 
 
 async def test_a_model_that_is_not_there_fails_and_the_next_time_comes(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, plaza(tmp_path, model) as there:
+    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as there:
         await there.runtime.scheduling.add(replace(WISH, model="nobody/none"))
         for count in (1, 2):
             await there.later(HOUR)
@@ -266,7 +266,7 @@ async def test_a_guest_and_another_program_are_told_that_no_model_could_be_asked
     async with (
         ModelServer(echo) as model,
         Listener() as listener,
-        plaza(tmp_path, model, variables=variables) as there,
+        gateway_fixture(tmp_path, model, variables=variables) as there,
     ):
         hook = Target(TargetKind.WEBHOOK, listener.address, "HOOK_SECRET")
         await there.runtime.scheduling.add(replace(WISH, owner="bea", model="nobody/none"))
@@ -285,7 +285,7 @@ async def test_answers_go_to_files_for_their_owner_only(tmp_path: Path) -> None:
     reports = tmp_path / "reports"
     async with (
         ModelServer(echo) as model,
-        plaza(tmp_path / "home", model, schedule=Schedule(folders=(reports,))) as there,
+        gateway_fixture(tmp_path / "home", model, schedule=Schedule(folders=(reports,))) as there,
     ):
         scheduling = there.runtime.scheduling
         await scheduling.add(replace(WISH, name="one", target=Target(TargetKind.FILE, "morning.txt")))
@@ -330,7 +330,7 @@ async def test_another_program_is_told_signed_and_again_if_it_was_not_there(tmp_
     async with (
         ModelServer(echo) as model,
         Listener(500) as listener,
-        plaza(tmp_path, model, variables=variables) as there,
+        gateway_fixture(tmp_path, model, variables=variables) as there,
     ):
         url = f"{listener.address}/told?key=1"
         await there.runtime.scheduling.add(replace(WISH, target=Target(TargetKind.WEBHOOK, url, "HOOK_SECRET")))
@@ -360,7 +360,7 @@ async def test_what_a_program_will_not_have_is_not_sent_again(tmp_path: Path) ->
     async with (
         ModelServer(echo) as model,
         Listener(404) as listener,
-        plaza(tmp_path, model, variables=variables) as there,
+        gateway_fixture(tmp_path, model, variables=variables) as there,
     ):
         target = Target(TargetKind.WEBHOOK, f"{listener.address}/x", "HOOK_SECRET")
         await there.runtime.scheduling.add(replace(WISH, target=target))
@@ -382,7 +382,7 @@ async def test_handing_over_that_fails_in_ways_nobody_foresaw_is_given_up_in_the
         raise RuntimeError("nobody thought of this")
 
     monkeypatch.setattr(schedule, "deliver", fail)
-    async with ModelServer(echo) as model, plaza(tmp_path, model) as there:
+    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as there:
         await there.runtime.scheduling.add(replace(WISH, target=Target(TargetKind.FILE, "told.txt")))
         await there.later(HOUR)
         for number in range(1, schedule.DELIVERY_ATTEMPTS_MAX + 1):
@@ -398,7 +398,7 @@ async def test_handing_over_that_fails_in_ways_nobody_foresaw_is_given_up_in_the
 
 
 async def test_a_task_whose_zone_is_known_no_more_holds_up_nobody(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, plaza(tmp_path, model) as there:
+    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as there:
         good = await there.runtime.scheduling.add(WISH)
         broken = replace(good, id="0", name="broken", zone="Mars/Base", next_at=good.anchor)
         await there.runtime.store.write(lambda uow: uow.schedules.add(broken))
@@ -412,7 +412,7 @@ async def test_a_task_whose_zone_is_known_no_more_holds_up_nobody(tmp_path: Path
 
 
 async def test_a_person_who_is_forgotten_has_no_tasks_any_more(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, plaza(tmp_path, model) as there:
+    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as there:
         await there.runtime.scheduling.add(WISH)
         await there.runtime.scheduling.add(replace(WISH, owner="bea"))
         await there.later(HOUR)
@@ -427,14 +427,14 @@ async def test_a_person_who_is_forgotten_has_no_tasks_any_more(tmp_path: Path) -
 async def test_one_that_ends_while_the_gateway_stops_is_given_back_and_done_by_the_next(tmp_path: Path) -> None:
     slow = Say("slow", chunks=50, delay_s=0.2)
     clock = None
-    async with ModelServer(lambda _: slow) as model, plaza(tmp_path, model, drain_s=0.1) as there:
+    async with ModelServer(lambda _: slow) as model, gateway_fixture(tmp_path, model, drain_s=0.1) as there:
         await there.runtime.scheduling.add(WISH)
         await there.later(HOUR)
         await until(lambda: there.gateway.scheduler.running == 1)
         await until(lambda: len(model.received) == 1)
         clock = there.clock
     platform = FakePlatform()
-    async with ModelServer(echo) as model, plaza(tmp_path, model, platform, clock=clock) as there:
+    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model, platform, clock=clock) as there:
         await until(lambda: platform.texts() == ["You said Say good morning (1)"])
         (time,) = await over(there)
         assert time.state is OccurrenceState.DONE
@@ -442,7 +442,7 @@ async def test_one_that_ends_while_the_gateway_stops_is_given_back_and_done_by_t
 
 async def test_a_gateway_that_stops_lets_a_task_end_that_is_being_done(tmp_path: Path) -> None:
     model = ModelServer(lambda _: Say("Good morning", delay_s=0.5))
-    async with model, plaza(tmp_path, model, drain_s=8.0) as there:
+    async with model, gateway_fixture(tmp_path, model, drain_s=8.0) as there:
         await there.runtime.scheduling.add(replace(WISH, target=Target()))
         await there.later(HOUR)
         await until(lambda: len(model.received) == 1, "asked")
@@ -458,7 +458,7 @@ async def test_nothing_is_done_any_more_for_a_guest_who_is_turned_out(tmp_path: 
     pairings_of = {"fake:42": "42", "anna": "43", "fake:46": "46", "mia": "47", "nora": "48"}
     async with (
         ModelServer(echo) as model,
-        plaza(tmp_path, model, account=PlatformAccount("fake"), gateway=Gateway(links=links)) as there,
+        gateway_fixture(tmp_path, model, account=PlatformAccount("fake"), gateway=Gateway(links=links)) as there,
     ):
         store, scheduling = there.runtime.store, there.runtime.scheduling
         for owner, user in pairings_of.items():

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from tests.e2e.commands import everthread, printed, refused
-from tests.e2e.gateway_house import GatewayHouse, model, until
-from tests.faults.scene import Scene
+from tests.e2e.gateway_process_fixture import GatewayHouse, model, until
+from tests.faults.fixture import Scene
 from tests.faults.worker import FastClock
 
 from everthread.adapters.sqlite.store import SqliteStore
@@ -86,55 +86,55 @@ def url() -> Iterator[str]:
 
 
 @pytest.fixture
-def house(tmp_path: Path, url: str) -> Iterator[GatewayHouse]:
+def core(tmp_path: Path, url: str) -> Iterator[GatewayHouse]:
     there = GatewayHouse(tmp_path / "home", url)
     yield there
     there.leave()
 
 
-def test_a_script_sends_something_through_the_gateway_that_runs(house: GatewayHouse) -> None:
-    gateway = house.run()
-    sent = everthread(house.home, "send", "post:7", "The backup is done.", "--wait", "15")
+def test_a_script_sends_something_through_the_gateway_that_runs(core: GatewayHouse) -> None:
+    gateway = core.run()
+    sent = everthread(core.home, "send", "post:7", "The backup is done.", "--wait", "15")
     assert (sent.returncode, sent.stdout) == (0, "Sent.\n"), sent.stderr
-    assert house.out("7") == ["The backup is done."]
-    piped = everthread(house.home, "send", "post:7", "--wait", "15", answer="one\ntwo\n")
+    assert core.out("7") == ["The backup is done."]
+    piped = everthread(core.home, "send", "post:7", "--wait", "15", answer="one\ntwo\n")
     assert piped.returncode == 0
-    assert house.out("7")[1:] == ["one\ntwo"]
-    assert house.end(gateway)[0] == 0
+    assert core.out("7")[1:] == ["one\ntwo"]
+    assert core.end(gateway)[0] == 0
 
 
-def test_without_a_gateway_it_waits_and_goes_out_once_when_one_comes(house: GatewayHouse) -> None:
-    queued = printed(house.home, "send", "post:7", "hello")
+def test_without_a_gateway_it_waits_and_goes_out_once_when_one_comes(core: GatewayHouse) -> None:
+    queued = printed(core.home, "send", "post:7", "hello")
     assert (queued["state"], queued["gateway"]) == ("ready", False)
-    assert everthread(house.home, "send", "post:7", "still", "--wait", "0.2").returncode == 75
+    assert everthread(core.home, "send", "post:7", "still", "--wait", "0.2").returncode == 75
     for _ in range(2):
-        house.end(house.run())
-    until(lambda: len(house.out("7")) >= 2, "both are sent")
-    assert house.out("7") == ["hello", "still"]
+        core.end(core.run())
+    until(lambda: len(core.out("7")) >= 2, "both are sent")
+    assert core.out("7") == ["hello", "still"]
 
 
-def test_a_file_is_sent_as_text_where_no_files_can_be_sent(house: GatewayHouse, tmp_path: Path) -> None:
+def test_a_file_is_sent_as_text_where_no_files_can_be_sent(core: GatewayHouse, tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("milk\neggs")
     (tmp_path / "picture.png").write_bytes(b"\x89PNG\xff\x00")
-    house.run()
-    sent = everthread(house.home, "send", "post:7", "The list:", "--file", str(tmp_path / "list.txt"), "--wait", "15")
+    core.run()
+    sent = everthread(core.home, "send", "post:7", "The list:", "--file", str(tmp_path / "list.txt"), "--wait", "15")
     assert sent.returncode == 0, sent.stderr
-    assert house.out("7") == ["The list:\n\nmilk\neggs"]
+    assert core.out("7") == ["The list:\n\nmilk\neggs"]
     refused(
-        everthread(house.home, "send", "post:7", "--file", str(tmp_path / "picture.png"), "--wait", "15"), 1, "doctor"
+        everthread(core.home, "send", "post:7", "--file", str(tmp_path / "picture.png"), "--wait", "15"), 1, "doctor"
     )
-    assert "picture.png is no text" in everthread(house.home, "doctor", "--offline").stdout
+    assert "picture.png is no text" in everthread(core.home, "doctor", "--offline").stdout
 
 
-def test_an_address_that_leads_nowhere_is_refused(house: GatewayHouse) -> None:
-    refused(everthread(house.home, "send", "nowhere:7", "hello"), 2, "there are: post")
-    refused(everthread(house.home, "send", "post", "hello"), 2, "PLATFORM:CHAT")
-    refused(everthread(house.home, "send", "post:7", answer=" \n"), 2, "the message is empty")
-    refused(everthread(house.home, "send", "post:7", "x" * 100_001), 2, "--file")
+def test_an_address_that_leads_nowhere_is_refused(core: GatewayHouse) -> None:
+    refused(everthread(core.home, "send", "nowhere:7", "hello"), 2, "there are: post")
+    refused(everthread(core.home, "send", "post", "hello"), 2, "PLATFORM:CHAT")
+    refused(everthread(core.home, "send", "post:7", answer=" \n"), 2, "the message is empty")
+    refused(everthread(core.home, "send", "post:7", "x" * 100_001), 2, "--file")
 
 
-def test_a_task_is_kept_looked_at_done_now_and_removed(house: GatewayHouse) -> None:
-    home = house.home
+def test_a_task_is_kept_looked_at_done_now_and_removed(core: GatewayHouse) -> None:
+    home = core.home
     added = everthread(home, "cron", "add", "0 8 * * 1-5", "Say hi", "--zone", "Europe/Berlin", "--to", "post:1")
     assert added.returncode == 0, added.stderr
     assert added.stdout.startswith("say-hi: next: ")
@@ -147,11 +147,11 @@ def test_a_task_is_kept_looked_at_done_now_and_removed(house: GatewayHouse) -> N
     assert "when a gateway runs" in done.stderr
     (listed,) = printed(home, "cron", "list")
     assert (listed["last"]["state"], listed["to"], listed["missed"]) == ("done", "post:1", "once")
-    gateway = house.run()
-    until(lambda: len(house.out("1")) == 1, "what was done before is said")
+    gateway = core.run()
+    until(lambda: len(core.out("1")) == 1, "what was done before is said")
     assert "gateway runs it" in everthread(home, "cron", "run", "say-hi").stdout
-    until(lambda: len(house.out("1")) == 2, "the gateway does it")
-    house.end(gateway)
+    until(lambda: len(core.out("1")) == 2, "the gateway does it")
+    core.end(gateway)
     shown = everthread(home, "cron", "show", "say-hi").stdout
     assert shown.count("reply sent") == 2
     assert everthread(home, "cron", "pause", "say-hi").returncode == 0

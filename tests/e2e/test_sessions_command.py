@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.commands import everthread, printed, problems, refused
-from tests.terminal_screen import DOWN, ENTER, ESCAPE, Seen
+from tests.terminal_screen import DOWN, ENTER, ESCAPE, TerminalScreen
 
 from everthread.bootstrap.runtime import Runtime
 from everthread.cli.commands.sessions.export import for_a_terminal
@@ -232,9 +232,9 @@ def test_browse_without_a_terminal_says_so(lived: Lived) -> None:
     refused(everthread(lived.home, "sessions", "browse"), 2, "terminal")
 
 
-def browsing(home: Path) -> Seen:
+def browsing(home: Path) -> TerminalScreen:
     command = [sys.executable, "-m", "everthread", "--home", str(home), "sessions", "browse"]
-    return Seen(command, dict(os.environ))
+    return TerminalScreen(command, dict(os.environ))
 
 
 LONG_LIST = """
@@ -246,7 +246,7 @@ print("taken:", asyncio.run(pick("Many", [f"row {number} of a list that is long 
 
 
 def test_a_list_is_drawn_anew_at_a_new_size_and_asks_the_terminal_nothing() -> None:
-    with Seen([sys.executable, "-c", LONG_LIST], dict(os.environ), columns=80, rows=24) as seen:
+    with TerminalScreen([sys.executable, "-c", LONG_LIST], dict(os.environ), columns=80, rows=24) as seen:
         seen.expect("Enter takes")
         for columns, rows in ((50, 10), (100, 30), (30, 5)):
             seen.resize(columns, rows)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent_runtime import AgentHouse
+from tests.agent_runtime import AgentFixture
 from tests.fake_model import FakeModel
 from tests.runtime import CLI, ME
 
@@ -31,7 +31,7 @@ def call(tool: str, /, **arguments: str) -> ToolCall:
     return ToolCall(f"c-{tool}", tool, json.dumps(arguments))
 
 
-class SkilledHouse(AgentHouse):
+class SkilledHouse(AgentFixture):
     """A house with the user's skills in `skills`, and a project in `work`."""
 
     def __init__(self, folder: Path, model: FakeModel) -> None:
@@ -59,12 +59,12 @@ async def test_the_prompt_names_what_there_is_and_the_text_is_read_on_demand(tmp
         call("skill_view", name="coffee"),
         "done",
     ]
-    async with SkilledHouse(tmp_path, FakeModel(lines)) as house:
-        await house.ask("make tea")
-        first = house.model.sent(0)
+    async with SkilledHouse(tmp_path, FakeModel(lines)) as core:
+        await core.ask("make tea")
+        first = core.model.sent(0)
         assert "- tea: How to make tea." in first
         assert "Boil water" not in first
-        whole, kinds, outside, unknown = house.told
+        whole, kinds, outside, unknown = core.told
         assert "Boil water." in whole
         assert whole.endswith("Its other files: references/kinds.md")
         assert kinds.startswith('<skill name="tea" file="references/kinds.md">\nOolong.')
@@ -75,47 +75,47 @@ async def test_the_prompt_names_what_there_is_and_the_text_is_read_on_demand(tmp
 async def test_a_skill_that_comes_later_is_in_the_next_conversations_prompt_and_never_in_this_ones(
     tmp_path: Path,
 ) -> None:
-    async with SkilledHouse(tmp_path, FakeModel(["fine", "fine", call("skill_list"), "fine"])) as house:
-        await house.ask("hello")
-        house.skills.write(Written("tea", "How to make tea.", "Boil water."))
-        await house.ask("again")
-        assert house.model.requests[0].head == house.model.requests[1].head
-        await house.ask("what can you do?")
-        assert house.told == ["- tea: How to make tea."]
-        assert house.model.requests[3].head == house.model.requests[0].head
-        await house.cross(CLI, New())
-        await house.ask("hello")
-        assert "- tea: How to make tea." in house.model.sent()
+    async with SkilledHouse(tmp_path, FakeModel(["fine", "fine", call("skill_list"), "fine"])) as core:
+        await core.ask("hello")
+        core.skills.write(Written("tea", "How to make tea.", "Boil water."))
+        await core.ask("again")
+        assert core.model.requests[0].head == core.model.requests[1].head
+        await core.ask("what can you do?")
+        assert core.told == ["- tea: How to make tea."]
+        assert core.model.requests[3].head == core.model.requests[0].head
+        await core.cross(CLI, New())
+        await core.ask("hello")
+        assert "- tea: How to make tea." in core.model.sent()
 
 
 async def test_a_projects_skill_is_shown_as_one(tmp_path: Path) -> None:
     SkillFolders(tmp_path / "work/.everthread/skills").write(Written("build", "How to build.", "Run make."))
-    async with SkilledHouse(tmp_path, FakeModel([call("skill_view", name="build"), "done"])) as house:
-        await house.ask("build it")
-        assert "- build (project): How to build." in house.model.sent(0)
-        assert house.told[0].startswith('<skill name="build" file="SKILL.md", from the project>')
+    async with SkilledHouse(tmp_path, FakeModel([call("skill_view", name="build"), "done"])) as core:
+        await core.ask("build it")
+        assert "- build (project): How to build." in core.model.sent(0)
+        assert core.told[0].startswith('<skill name="build" file="SKILL.md", from the project>')
 
 
 async def test_a_skill_is_written_only_if_somebody_approves(tmp_path: Path) -> None:
     write = call("skill_write", name="tea", description="How to make tea.", body="Boil water.")
-    async with SkilledHouse(tmp_path, FakeModel([write, "ok", write, "ok", write, "ok"])) as house:
-        await house.ask("remember how tea is made")
-        assert "not approved" in house.model.sent()
+    async with SkilledHouse(tmp_path, FakeModel([write, "ok", write, "ok", write, "ok"])) as core:
+        await core.ask("remember how tea is made")
+        assert "not approved" in core.model.sent()
         assert not (tmp_path / "skills/tea").exists()
-        house.approve = yes
-        await house.ask("do it")
-        assert "written" in house.told[0]
+        core.approve = yes
+        await core.ask("do it")
+        assert "written" in core.told[0]
         assert parse((tmp_path / "skills/tea/SKILL.md").read_text(), "f").body == "Boil water."
-        await house.ask("once more")
-        assert "the version before is kept" in house.told[1]
+        await core.ask("once more")
+        assert "the version before is kept" in core.told[1]
 
 
 async def test_nobody_else_has_skills_written_into_this_home(tmp_path: Path) -> None:
     write = call("skill_write", name="tea", description="How to make tea.", body="Boil water.")
-    async with SkilledHouse(tmp_path, FakeModel([write, "ok"])) as house:
-        house.approve = yes
-        await house.ask("remember it", owner="somebody else")
-        assert "nobody else writes them" in house.told[0]
+    async with SkilledHouse(tmp_path, FakeModel([write, "ok"])) as core:
+        core.approve = yes
+        await core.ask("remember it", owner="somebody else")
+        assert "nobody else writes them" in core.told[0]
         assert not (tmp_path / "skills/tea").exists()
 
 
@@ -128,11 +128,11 @@ async def test_nobody_else_has_skills_written_into_this_home(tmp_path: Path) -> 
     ],
 )
 async def test_a_skill_that_is_none_is_refused_in_words(tmp_path: Path, arguments: Any, said: str) -> None:
-    async with SkilledHouse(tmp_path, FakeModel([call("skill_write", **arguments), "ok"])) as house:
-        house.approve = yes
-        await house.ask("write it")
-        assert said in house.told[0]
-        assert house.skills.shelf().found == ()
+    async with SkilledHouse(tmp_path, FakeModel([call("skill_write", **arguments), "ok"])) as core:
+        core.approve = yes
+        await core.ask("write it")
+        assert said in core.told[0]
+        assert core.skills.shelf().found == ()
 
 
 # --- As everything is wired up ---------------------------------------------------------------------------------------

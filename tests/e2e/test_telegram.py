@@ -12,8 +12,8 @@ from typing import Any
 import aiohttp
 import pytest
 from tests.runtime import until
-from tests.telegram_gateway import ANN, BOB, TOKEN, acquaint, settings_of, town
-from tests.transcription import VOICE, Ears
+from tests.telegram_gateway import ANN, BOB, TOKEN, introduce, settings_of, telegram_gateway
+from tests.transcription import VOICE, TranscriptionServer
 
 from everthread.adapters.platforms.telegram import TelegramPlatform, TokenLock
 from everthread.bootstrap.runtime import Runtime
@@ -64,7 +64,7 @@ def platform_at(emulator: TelegramEmulator, folder: Path, **account: Any) -> Tel
 
 
 async def test_a_conversation_of_two(tmp_path: Path) -> None:
-    async with model() as server, town(tmp_path, server) as there:
+    async with model() as server, telegram_gateway(tmp_path, server) as there:
         assert await there.hear("hello") == ["You said: hello"]
         assert "Start a new session" in "".join(await there.hear("/start"))
         dump = await there.people.dump()
@@ -73,7 +73,7 @@ async def test_a_conversation_of_two(tmp_path: Path) -> None:
 
 
 async def test_in_a_group_only_what_names_or_answers_the_bot_is_answered(tmp_path: Path) -> None:
-    async with model() as server, town(tmp_path, server) as there:
+    async with model() as server, telegram_gateway(tmp_path, server) as there:
         group = await there.people.group(GROUP)
         await there.people.say(ANN, "nobody asked the bot", chat=group)
         await there.people.say(ANN, "/weather today", chat=group)
@@ -93,7 +93,10 @@ async def test_in_a_group_only_what_names_or_answers_the_bot_is_answered(tmp_pat
 
 
 async def test_in_a_group_everything_is_answered_if_that_is_wanted(tmp_path: Path) -> None:
-    async with model() as server, town(tmp_path, server, account={"trigger": "all", "groups": "shared"}) as there:
+    async with (
+        model() as server,
+        telegram_gateway(tmp_path, server, account={"trigger": "all", "groups": "shared"}) as there,
+    ):
         await there.people.introduce(ANN, "Ann")
         group = await there.people.group(GROUP)
         await there.people.say(ANN, "good morning", chat=group)
@@ -101,7 +104,7 @@ async def test_in_a_group_everything_is_answered_if_that_is_wanted(tmp_path: Pat
 
 
 async def test_a_topic_is_a_conversation_of_its_own(tmp_path: Path) -> None:
-    async with model() as server, town(tmp_path, server, account={"trigger": "all"}) as there:
+    async with model() as server, telegram_gateway(tmp_path, server, account={"trigger": "all"}) as there:
         forum = await there.people.group(FORUM)
         first = await there.people.open_topic(ANN, forum, "First")
         second = await there.people.open_topic(ANN, forum, "Second")
@@ -116,7 +119,7 @@ async def test_a_topic_is_a_conversation_of_its_own(tmp_path: Path) -> None:
 
 async def test_an_answer_is_shown_while_it_is_written(tmp_path: Path) -> None:
     slow = ModelServer(lambda _: Say("word " * 40, chunks=40, delay_s=0.08))
-    async with slow as server, town(tmp_path, server, account={"stream": True}) as there:
+    async with slow as server, telegram_gateway(tmp_path, server, account={"stream": True}) as there:
         await there.people.say(ANN, "tell me")
         await there.people.until(lambda: there.people.texts(ANN) == [("word " * 40).strip()], "the whole answer")
         await there.rest()
@@ -128,7 +131,7 @@ async def test_an_answer_is_shown_while_it_is_written(tmp_path: Path) -> None:
 
 
 async def test_a_button_resumes_a_conversation(tmp_path: Path) -> None:
-    async with model() as server, town(tmp_path, server) as there:
+    async with model() as server, telegram_gateway(tmp_path, server) as there:
         await there.hear("the first one")
         first = (await there.session()).id
         await there.hear("/new")
@@ -160,7 +163,7 @@ async def test_a_dangerous_tool_asks_by_buttons_and_only_whoever_may_answers(tmp
 
     tools = (Tool(schema, wipe, dangerous=True),)
     account = {"admins": (str(ANN),), "trigger": "all", "groups": "shared"}
-    async with ModelServer(script) as server, town(tmp_path, server, account=account, tools=tools) as there:
+    async with ModelServer(script) as server, telegram_gateway(tmp_path, server, account=account, tools=tools) as there:
         group = await there.people.group(GROUP)
         await there.people.say(ANN, "wipe the disk", chat=group)
         await there.people.until(lambda: any("May I" in text for text in there.people.texts(group)), "a question")
@@ -181,7 +184,7 @@ async def test_a_dangerous_tool_asks_by_buttons_and_only_whoever_may_answers(tmp
 
 
 async def test_markdown_is_shown_with_its_format(tmp_path: Path) -> None:
-    async with model(BOLD) as server, town(tmp_path, server) as there:
+    async with model(BOLD) as server, telegram_gateway(tmp_path, server) as there:
         assert await there.hear("hello") == ["A bold word, and snake_case."]
         shown = (await there.people.messages(ANN))[-1]
         assert [entity.type for entity in shown.entities] == ["bold"]
@@ -193,7 +196,7 @@ async def test_what_telegram_makes_nothing_of_is_shown_as_it_is_written(
     from everthread.adapters.platforms.telegram import chats
 
     monkeypatch.setattr(chats, "render", lambda text: f"*{text}")
-    async with model(BOLD) as server, town(tmp_path, server) as there:
+    async with model(BOLD) as server, telegram_gateway(tmp_path, server) as there:
         assert await there.hear("hello") == [BOLD]
 
 
@@ -203,7 +206,7 @@ async def test_what_is_edited_or_stands_under_a_file_is_shown_as_written_too(
     from everthread.adapters.platforms.telegram import chats as module
 
     async with TelegramEmulator(TOKEN, limits=False) as emulator, People(emulator.base_url) as people:
-        await acquaint(emulator.base_url, ANN)
+        await introduce(emulator.base_url, ANN)
         platform, to = platform_at(emulator, tmp_path), Address(str(ANN))
         message_id = await platform.send(Outbound("t1.0", to, "first"))
         monkeypatch.setattr(module, "render", lambda text: f"*{text}")
@@ -218,7 +221,7 @@ async def test_what_is_edited_or_stands_under_a_file_is_shown_as_written_too(
 
 
 async def test_a_long_answer_with_emoji_comes_in_parts_that_fit(tmp_path: Path) -> None:
-    async with model("🙂 ok " * 1000) as server, town(tmp_path, server) as there:
+    async with model("🙂 ok " * 1000) as server, telegram_gateway(tmp_path, server) as there:
         await there.people.say(ANN, "smile")
         await there.people.until(lambda: "".join(there.people.texts(ANN)).count("🙂") == 1000, "all of it")
         assert len(there.people.texts(ANN)) == 2
@@ -228,7 +231,7 @@ async def test_a_long_answer_with_emoji_comes_in_parts_that_fit(tmp_path: Path) 
 
 
 async def test_a_photo_and_a_document_are_kept_for_the_owner_alone_and_shown_to_the_model(tmp_path: Path) -> None:
-    async with model() as server, town(tmp_path, server) as there:
+    async with model() as server, telegram_gateway(tmp_path, server) as there:
         photo = wire.Attached("photo", PICTURE)
         await there.people.say(ANN, "look", file=photo)
         await there.people.until(lambda: len(there.people.texts(ANN)) == 1, "an answer")
@@ -247,7 +250,7 @@ async def test_a_photo_and_a_document_are_kept_for_the_owner_alone_and_shown_to_
 
 
 async def test_what_a_stranger_sends_is_not_fetched(tmp_path: Path) -> None:
-    async with model() as server, town(tmp_path, server, account={"allow_all": False}) as there:
+    async with model() as server, telegram_gateway(tmp_path, server, account={"allow_all": False}) as there:
         await there.people.say(ANN, "look", file=wire.Attached("photo", PICTURE))
         await there.people.until(lambda: there.people.texts(ANN), "a code")
         assert there.emulator.calls["getFile"] == 0
@@ -255,7 +258,7 @@ async def test_what_a_stranger_sends_is_not_fetched(tmp_path: Path) -> None:
 
 
 async def test_a_file_that_can_not_be_fetched_is_said_to_be_so(tmp_path: Path) -> None:
-    async with model() as server, town(tmp_path, server) as there:
+    async with model() as server, telegram_gateway(tmp_path, server) as there:
         await there.people.fault(wire.Fault("refuse", "getFile"))
         await there.people.say(ANN, "look", file=wire.Attached("photo", PICTURE))
         await there.people.until(lambda: there.people.texts(ANN), "an answer")
@@ -286,7 +289,7 @@ async def test_of_a_file_no_more_is_read_than_was_asked_for(tmp_path: Path) -> N
 
 async def test_files_go_out_as_what_they_are(tmp_path: Path) -> None:
     async with TelegramEmulator(TOKEN, limits=False) as emulator, People(emulator.base_url) as people:
-        await acquaint(emulator.base_url, ANN)
+        await introduce(emulator.base_url, ANN)
         platform = platform_at(emulator, tmp_path)
         to = Address(str(ANN))
         files = (File("cat.png", PICTURE), File("hello.ogg", b"OggS"), File("notes.md", b"notes"), File("no.png", b"x"))
@@ -305,7 +308,7 @@ async def test_files_go_out_as_what_they_are(tmp_path: Path) -> None:
 
 
 async def test_an_export_comes_as_a_document(tmp_path: Path) -> None:
-    async with model() as server, town(tmp_path, server) as there:
+    async with model() as server, telegram_gateway(tmp_path, server) as there:
         await there.hear("remember this")
         await there.hear("/export")
         shown = (await there.people.messages(ANN))[-1]
@@ -317,17 +320,17 @@ async def test_an_export_comes_as_a_document(tmp_path: Path) -> None:
 
 
 async def test_a_voice_is_made_into_words(tmp_path: Path) -> None:
-    async with Ears() as ears, model() as server:
+    async with TranscriptionServer() as ears, model() as server:
         endpoints = {"ears": Provider("openai_compat", ears.base_url, "KEY")}
         speech = Gateway(transcription_model="ears/whisper-1")
-        async with town(tmp_path, server, endpoints=endpoints, gateway=speech) as there:
+        async with telegram_gateway(tmp_path, server, endpoints=endpoints, gateway=speech) as there:
             await there.people.say(ANN, "", file=VOICE)
             await there.people.until(lambda: there.people.texts(ANN) == ["You said: [spoken] buy milk"], "an answer")
         assert ears.asked == [("whisper-1", VOICE.content, "Bearer secret-key")]
 
 
 async def test_without_an_endpoint_whoever_speaks_is_asked_to_write(tmp_path: Path) -> None:
-    async with model() as server, town(tmp_path, server) as there:
+    async with model() as server, telegram_gateway(tmp_path, server) as there:
         said = await there.people.say(ANN, "", file=VOICE)
         await there.people.until(lambda: there.people.texts(ANN) == [NO_TRANSCRIBER], "a notice")
         assert said.update_id is not None
@@ -337,10 +340,10 @@ async def test_without_an_endpoint_whoever_speaks_is_asked_to_write(tmp_path: Pa
 
 
 async def test_a_voice_that_is_not_heard_is_told_of(tmp_path: Path) -> None:
-    async with Ears(500) as ears, model() as server:
+    async with TranscriptionServer(500) as ears, model() as server:
         endpoints = {"ears": Provider("openai_compat", ears.base_url)}
         speech = Gateway(transcription_model="ears/whisper-1")
-        async with town(tmp_path, server, endpoints=endpoints, gateway=speech) as there:
+        async with telegram_gateway(tmp_path, server, endpoints=endpoints, gateway=speech) as there:
             await there.people.say(ANN, "", file=VOICE)
             await there.people.until(lambda: there.people.texts(ANN) == [NOT_TRANSCRIBED], "a notice")
 
@@ -353,7 +356,7 @@ async def test_what_waits_at_a_cold_start_is_answered(tmp_path: Path) -> None:
         async with People(emulator.base_url) as people:
             for number in range(3):
                 await people.say(ANN, f"early {number}")
-        async with town(tmp_path, server, emulator) as there:
+        async with telegram_gateway(tmp_path, server, emulator) as there:
             wanted = [f"You said: early {number}" for number in range(3)]
             await there.people.until(lambda: there.people.texts(ANN) == wanted, "all of them")
             await until(lambda: not emulator.world.updates.pending, "all are acknowledged")
@@ -386,7 +389,7 @@ async def test_what_comes_twice_or_in_another_order_is_answered_once_and_in_orde
         async with People(emulator.base_url) as people:
             await people.fault(wire.Fault(kind))
             said = [await people.say(ANN, f"word {number}") for number in range(3)]
-        async with town(tmp_path, server, emulator) as there:
+        async with telegram_gateway(tmp_path, server, emulator) as there:
             wanted = [f"You said: word {number}" for number in range(3)]
             await there.people.until(lambda: there.people.texts(ANN) == wanted, "all of them")
             for one in said:
@@ -395,7 +398,7 @@ async def test_what_comes_twice_or_in_another_order_is_answered_once_and_in_orde
 
 
 async def test_being_told_to_slow_down_is_obeyed(tmp_path: Path) -> None:
-    async with model() as server, town(tmp_path, server) as there:
+    async with model() as server, telegram_gateway(tmp_path, server) as there:
         await there.people.fault(wire.Fault("busy", "sendMessage", times=1, seconds=1.0))
         began = asyncio.get_running_loop().time()
         assert await there.hear("hello") == ["You said: hello"]
@@ -420,7 +423,7 @@ async def test_a_webhook_is_brought_everything_and_takes_nothing_from_others(tmp
         async with People(emulator.base_url) as people:
             await people.say(ANN, "early")
         account = {"webhook_url": url, "webhook_port": port}
-        async with town(tmp_path, server, emulator, account=account) as there:
+        async with telegram_gateway(tmp_path, server, emulator, account=account) as there:
             await there.people.until(lambda: there.people.texts(ANN) == ["You said: early"], "what waited")
             assert await there.hear("hello") == ["You said: hello"]
             async with aiohttp.ClientSession() as http:
@@ -428,7 +431,7 @@ async def test_a_webhook_is_brought_everything_and_takes_nothing_from_others(tmp
                     async with http.post(url, json={"update_id": 1}, headers=headers) as response:
                         assert response.status == 403
             assert (await there.people.dump()).webhook_url == url
-        async with town(tmp_path, server, emulator) as there:
+        async with telegram_gateway(tmp_path, server, emulator) as there:
             assert await there.hear("polled") == ["You said: polled"]
             assert (await there.people.dump()).webhook_url == ""
 
@@ -438,18 +441,18 @@ async def test_a_webhook_is_brought_everything_and_takes_nothing_from_others(tmp
 
 async def test_two_homes_on_one_machine_can_not_share_a_bot(tmp_path: Path) -> None:
     async with TelegramEmulator(TOKEN, limits=False) as emulator, model() as server:
-        async with town(tmp_path / "one", server, emulator) as first:
-            async with town(tmp_path / "two", server, emulator) as second:
+        async with telegram_gateway(tmp_path / "one", server, emulator) as first:
+            async with telegram_gateway(tmp_path / "two", server, emulator) as second:
                 state = second.gateway.states["telegram"]
                 await until(lambda: "another gateway on this machine" in state.problem, "it is told apart")
                 assert not state.up
                 assert await first.hear("hello") == ["You said: hello"]
-        async with town(tmp_path / "two", server, emulator) as second:
+        async with telegram_gateway(tmp_path / "two", server, emulator) as second:
             assert await second.hear("hello") == ["You said: hello"], "it is free again"
 
 
 async def test_another_machine_that_reads_the_bot_is_told_of(tmp_path: Path) -> None:
-    async with model() as server, town(tmp_path, server) as there:
+    async with model() as server, telegram_gateway(tmp_path, server) as there:
         state = there.gateway.states["telegram"]
         await there.hear("hello")
         url = f"{there.emulator.base_url}/bot{TOKEN}/getUpdates"
@@ -479,7 +482,7 @@ async def test_a_token_that_is_not_accepted_is_said_without_it(
 
 async def test_a_button_that_carries_too_much_is_left_out(tmp_path: Path) -> None:
     async with TelegramEmulator(TOKEN) as emulator, People(emulator.base_url) as people:
-        await acquaint(emulator.base_url, ANN)
+        await introduce(emulator.base_url, ANN)
         platform = platform_at(emulator, tmp_path)
         buttons = (Button("Long", "/x " + "y" * 100), Button("Short", "/ok"))
         await platform.send(Outbound("t1.0", Address(str(ANN)), "Which?", buttons))
@@ -488,7 +491,7 @@ async def test_a_button_that_carries_too_much_is_left_out(tmp_path: Path) -> Non
 
 
 async def test_people_write_at_the_same_time(tmp_path: Path) -> None:
-    async with model() as server, town(tmp_path, server) as there:
+    async with model() as server, telegram_gateway(tmp_path, server) as there:
         await there.people.say_all([wire.Said(user, "hi") for user in (ANN, BOB)])
         await there.people.until(
             lambda: there.people.texts(ANN) == there.people.texts(BOB) == ["You said: hi"], "two answers"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from tests.runtime import until
-from tests.telegram_gateway import ANN, BOB, TOKEN, town
-from tests.transcription import VOICE, Ears
+from tests.telegram_gateway import ANN, BOB, TOKEN, telegram_gateway
+from tests.transcription import VOICE, TranscriptionServer
 
 from everthread.config.settings import Gateway, Provider
 from everthread.domain.model import ToolCall
@@ -38,7 +38,7 @@ def model() -> ModelServer:
     return ModelServer(script)
 
 
-def hearing(ears: Ears, **more: Any) -> dict[str, Any]:
+def hearing(ears: TranscriptionServer, **more: Any) -> dict[str, Any]:
     endpoints = {"ears": Provider("openai_compat", ears.base_url)}
     return {"endpoints": endpoints, "gateway": Gateway(transcription_model="ears/whisper-1", **more)}
 
@@ -48,7 +48,11 @@ def kept(home: Path) -> list[bytes]:
 
 
 async def test_a_voice_that_takes_long_is_acknowledged_at_once_and_holds_up_nobody_else(tmp_path: Path) -> None:
-    async with Ears() as ears, model() as server, town(tmp_path, server, **hearing(ears)) as there:
+    async with (
+        TranscriptionServer() as ears,
+        model() as server,
+        telegram_gateway(tmp_path, server, **hearing(ears)) as there,
+    ):
         ears.open.clear()
         await there.people.say(ANN, "", file=VOICE)
         await there.people.say(ANN, "and eggs")
@@ -63,9 +67,9 @@ async def test_a_voice_that_takes_long_is_acknowledged_at_once_and_holds_up_nobo
 
 
 async def test_what_was_being_fetched_when_the_gateway_stopped_is_fetched_by_the_next(tmp_path: Path) -> None:
-    async with Ears() as ears, model() as server, TelegramEmulator(TOKEN, limits=False) as emulator:
+    async with TranscriptionServer() as ears, model() as server, TelegramEmulator(TOKEN, limits=False) as emulator:
         ears.open.clear()
-        async with town(tmp_path, server, emulator, drain_s=30.0, **hearing(ears)) as there:
+        async with telegram_gateway(tmp_path, server, emulator, drain_s=30.0, **hearing(ears)) as there:
             began = asyncio.get_running_loop().time()
             await there.people.say(ANN, "", file=VOICE)
             await there.people.say(ANN, "the list", file=NOTE)
@@ -73,7 +77,7 @@ async def test_what_was_being_fetched_when_the_gateway_stopped_is_fetched_by_the
             await until(lambda: not emulator.world.updates.pending, "acknowledged")
         assert asyncio.get_running_loop().time() - began < 10.0, "nobody waits for it to stop"
         ears.open.set()
-        async with town(tmp_path, server, emulator, **hearing(ears)) as there:
+        async with telegram_gateway(tmp_path, server, emulator, **hearing(ears)) as there:
             await there.people.until(lambda: len(there.people.texts(ANN)) == 2, "both")
             spoken, listed = there.people.texts(ANN)
             assert spoken == "You said: [spoken] buy milk"
@@ -96,8 +100,8 @@ async def test_what_is_spoken_while_a_tool_runs_steers_the_turn_and_is_not_overt
         return Say("" if calls else "Done.", calls)
 
     tools = (Tool(ToolSchema("think", "Think.", {"type": "object", "properties": {}}), think),)
-    async with Ears() as ears, ModelServer(script) as server:
-        async with town(tmp_path, server, tools=tools, **hearing(ears, busy="steer")) as there:
+    async with TranscriptionServer() as ears, ModelServer(script) as server:
+        async with telegram_gateway(tmp_path, server, tools=tools, **hearing(ears, busy="steer")) as there:
             ears.open.clear()
             await there.people.say(ANN, "begin")
             await until(lambda: there.gateway.worker.running, "a turn runs")
@@ -115,7 +119,7 @@ async def test_what_is_spoken_while_a_tool_runs_steers_the_turn_and_is_not_overt
 
 
 async def test_what_is_left_before_it_was_fetched_is_kept_nowhere(tmp_path: Path) -> None:
-    async with model() as server, town(tmp_path, server) as there:
+    async with model() as server, telegram_gateway(tmp_path, server) as there:
         await there.hear("hello")
         first = await there.session()
         await there.people.fault(wire.Fault("delay", "getFile", seconds=1.0))
@@ -133,7 +137,7 @@ async def test_what_is_left_before_it_was_fetched_is_kept_nowhere(tmp_path: Path
 
 
 async def test_the_files_of_a_forgotten_session_and_of_a_person_are_removed(tmp_path: Path) -> None:
-    async with model() as server, town(tmp_path, server) as there:
+    async with model() as server, telegram_gateway(tmp_path, server) as there:
         for number, user in enumerate((ANN, ANN, BOB)):
             said = wire.Attached("document", f"list {number}".encode(), "list.txt", "text/plain")
             if number == 1:
@@ -155,7 +159,7 @@ async def test_the_files_of_a_forgotten_session_and_of_a_person_are_removed(tmp_
 
 async def test_a_file_that_could_not_be_removed_is_told_of_and_removed_by_the_next_gateway(tmp_path: Path) -> None:
     async with model() as server, TelegramEmulator(TOKEN, limits=False) as emulator:
-        async with town(tmp_path, server, emulator) as there:
+        async with telegram_gateway(tmp_path, server, emulator) as there:
             await there.people.say(ANN, "look", file=NOTE)
             await there.people.until(lambda: there.people.texts(ANN), "an answer")
             await there.rest()
@@ -167,12 +171,12 @@ async def test_a_file_that_could_not_be_removed_is_told_of_and_removed_by_the_ne
             assert incident.text.endswith(f"remove media/telegram/{file.name}")
             file.rmdir()
             file.write_bytes(b"milk")
-        async with town(tmp_path, server, emulator):
+        async with telegram_gateway(tmp_path, server, emulator):
             assert kept(tmp_path) == []
 
 
 async def test_what_is_forgotten_while_it_is_fetched_is_kept_nowhere(tmp_path: Path) -> None:
-    async with model() as server, town(tmp_path, server) as there:
+    async with model() as server, telegram_gateway(tmp_path, server) as there:
         await there.hear("hello")
         owner = (await there.session()).owner
         await there.people.fault(wire.Fault("delay", "getFile", seconds=1.0))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.runtime import until
-from tests.telegram_gateway import ANN, BOB, TOKEN, town
+from tests.telegram_gateway import ANN, BOB, TOKEN, telegram_gateway
 
 from everthread.adapters.platforms.telegram import TelegramPlatform, TokenLock
 from everthread.config.settings import PlatformAccount
@@ -50,7 +50,7 @@ async def test_a_conversation_goes_on_when_its_group_becomes_a_supergroup(tmp_pa
     name = "Ann: " if groups == "shared" else ""
     key = SessionKey.parse(f"agent:main:telegram:group:{OLD}" + ("" if groups == "shared" else f"::{ANN}"))
     async with TelegramEmulator(TOKEN, limits=False) as emulator, model() as server:
-        async with town(tmp_path, server, emulator, account=account) as there:
+        async with telegram_gateway(tmp_path, server, emulator, account=account) as there:
             await there.people.introduce(ANN, "Ann")
             await there.people.group(GROUP)
             await there.people.say(ANN, "one", chat=OLD)
@@ -58,7 +58,7 @@ async def test_a_conversation_goes_on_when_its_group_becomes_a_supergroup(tmp_pa
             await there.people.upgrade(ANN, OLD, NEW)
             await there.people.say(ANN, "two", chat=NEW)
             await there.people.until(lambda: there.people.texts(NEW) == [f"2: {name}two"], "the same conversation")
-        async with town(tmp_path, server, emulator, account=account) as there:
+        async with telegram_gateway(tmp_path, server, emulator, account=account) as there:
             await there.people.say(ANN, "three", chat=NEW)
             wanted = [f"2: {name}two", f"3: {name}three"]
             await there.people.until(lambda: there.people.texts(NEW) == wanted, "after a restart too")
@@ -67,7 +67,7 @@ async def test_a_conversation_goes_on_when_its_group_becomes_a_supergroup(tmp_pa
 
 async def test_a_group_that_moved_while_nobody_looked_goes_on_in_the_new_place(tmp_path: Path) -> None:
     async with TelegramEmulator(TOKEN, limits=False) as emulator, model() as server:
-        async with town(tmp_path, server, emulator, account={"trigger": "all"}) as there:
+        async with telegram_gateway(tmp_path, server, emulator, account={"trigger": "all"}) as there:
             await there.people.group(GROUP)
             await there.people.say(ANN, "one", chat=OLD)
             await there.people.until(lambda: there.people.texts(OLD) == ["1: one"], "an answer")
@@ -75,7 +75,7 @@ async def test_a_group_that_moved_while_nobody_looked_goes_on_in_the_new_place(t
             await people.say(ANN, "two", chat=OLD)
             await people.upgrade(ANN, OLD, NEW)
             await people.say(ANN, "three", chat=NEW)
-        async with town(tmp_path, server, emulator, account={"trigger": "all"}) as there:
+        async with telegram_gateway(tmp_path, server, emulator, account={"trigger": "all"}) as there:
             wanted = ["2: two", "3: three"]
             await there.people.until(lambda: there.people.texts(NEW) == wanted, "both, in order, in the new place")
 
@@ -117,7 +117,7 @@ async def test_an_update_that_can_not_be_read_is_passed_over_and_told_of(
             await people.say(ANN, "before")
             odd = await people.odd(ODD)
             await people.say(BOB, "after")
-        async with town(tmp_path, server, emulator, account=account) as there:
+        async with telegram_gateway(tmp_path, server, emulator, account=account) as there:
             await there.people.until(lambda: there.people.texts(BOB) == ["1: after"], "what came after it")
             await there.people.until(lambda: there.people.texts(ANN) == ["1: before"], "what came before it")
             await until(lambda: not emulator.world.updates.pending, "all are acknowledged")
@@ -130,7 +130,7 @@ async def test_an_update_that_can_not_be_read_is_passed_over_and_told_of(
 
 
 async def test_what_somebody_edits_is_not_answered_again_and_breaks_nothing(tmp_path: Path) -> None:
-    async with model() as server, town(tmp_path, server) as there:
+    async with model() as server, telegram_gateway(tmp_path, server) as there:
         said = await there.people.say(ANN, "helo")
         await there.people.until(lambda: there.people.texts(ANN) == ["1: helo"], "an answer")
         await there.people.correct(ANN, ANN, said.message_id, "hello")

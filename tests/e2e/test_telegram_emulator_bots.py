@@ -11,8 +11,8 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from tests.e2e.telegram_fixture import ANN, refused, scene
 from tests.e2e.telegram_libraries import LIBRARIES, Aiogram, Library, free_port
-from tests.e2e.telegram_scene import ANN, refused, scene
 
 from everthread.testing.telegram import protocol as wire
 from everthread.testing.telegram.protocol import Fault

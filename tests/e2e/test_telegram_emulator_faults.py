@@ -7,8 +7,8 @@ import time
 
 import aiohttp
 import pytest
+from tests.e2e.telegram_fixture import ANN, refused, scene
 from tests.e2e.telegram_libraries import LIBRARIES, Library
-from tests.e2e.telegram_scene import ANN, refused, scene
 
 from everthread.testing.telegram.protocol import Fault
 

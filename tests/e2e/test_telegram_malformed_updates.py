@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from tests.fake_platform import FakePlatform
-from tests.gateway import Plaza, plaza
+from tests.gateway import GatewayFixture, gateway_fixture
 from tests.runtime import until
 
 from everthread.config.settings import PlatformAccount
@@ -25,7 +25,7 @@ HALF = "\ud83d"
 PLAIN = Update("fake", "bot", "1", "42", ChatType.DM, "42", "hello")
 
 
-async def _still_served(there: Plaza) -> None:
+async def _still_served(there: GatewayFixture) -> None:
     there.platform.say("are you there?", chat="7", update_id="last")
     await until(lambda: there.platform.texts("7") == ["Yes."], "an answer to the next one")
 
@@ -67,7 +67,7 @@ async def _still_served(there: Plaza) -> None:
     ids=lambda update: repr(update)[40:110],
 )
 async def test_a_malformed_update_is_taken_or_dropped_and_the_next_is_answered(tmp_path: Path, update: Update) -> None:
-    async with ModelServer(lambda _: Say("Yes.")) as model, plaza(tmp_path, model) as there:
+    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as there:
         there.platform.deliver(update)
         await _still_served(there)
         await there.rest()
@@ -77,7 +77,7 @@ async def test_a_malformed_update_is_taken_or_dropped_and_the_next_is_answered(t
 async def test_an_update_that_shows_a_mistake_of_ours_is_dropped_and_the_next_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with ModelServer(lambda _: Say("Yes.")) as model, plaza(tmp_path, model) as there:
+    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as there:
         accept = there.gateway.lifecycle.accept
 
         async def mistaken(inbound: Any, **more: Any) -> Any:
@@ -98,7 +98,7 @@ async def test_what_can_not_be_stored_is_not_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, error: StoreError
 ) -> None:
     monkeypatch.setattr(serving, "RESTART", Backoff(0.01, 15.0))
-    async with ModelServer(lambda _: Say("Yes.")) as model, plaza(tmp_path, model) as there:
+    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as there:
         accept, tries = there.gateway.lifecycle.accept, 0
 
         async def busy_first(inbound: Any, **more: Any) -> Any:
@@ -118,7 +118,7 @@ async def test_what_can_not_be_stored_is_not_acknowledged(
 
 
 async def test_a_platform_that_numbers_nothing_is_told_each_time(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("Yes.")) as model, plaza(tmp_path, model) as there:
+    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as there:
         for count in (1, 2):
             there.platform.deliver(replace(PLAIN, text="/help", update_id=""))
             await until(lambda count=count: len(there.platform.texts()) == count, "what there is")
@@ -127,7 +127,7 @@ async def test_a_platform_that_numbers_nothing_is_told_each_time(tmp_path: Path)
 async def test_in_a_shared_group_nothing_said_is_nothing_to_answer(tmp_path: Path) -> None:
     account = PlatformAccount("fake", allow_all=True, groups="shared")
     group = replace(PLAIN, chat="99", chat_type=ChatType.GROUP, user="7", user_name="Bert")
-    async with ModelServer(lambda _: Say("Yes.")) as model, plaza(tmp_path, model, account=account) as there:
+    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model, account=account) as there:
         there.platform.deliver(replace(group, text=" ", update_id="2"))
         there.platform.deliver(replace(group, text="hello", update_id="3"))
         await until(lambda: there.platform.texts("99") != [])
@@ -154,7 +154,7 @@ async def test_a_platform_that_was_well_for_long_is_tried_again_at_once(
 
     pauses: list[float] = []
     platform = Shaky()
-    async with ModelServer(lambda _: Say("Yes.")) as model, plaza(tmp_path, model, platform) as there:
+    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model, platform) as there:
         sleep = there.clock.sleep
 
         async def noted(seconds: float) -> None:
@@ -183,7 +183,7 @@ async def test_a_platform_that_says_how_long_to_wait_is_asked_again_then(
 
     pauses: list[float] = []
     platform = Busy()
-    async with ModelServer(lambda _: Say("Yes.")) as model, plaza(tmp_path, model, platform) as there:
+    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model, platform) as there:
         sleep = there.clock.sleep
 
         async def noted(seconds: float) -> None:

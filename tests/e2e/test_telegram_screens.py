@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.test_telegram import FORUM, GROUP, PICTURE, VOICE, Ears
-from tests.telegram_gateway import ANN, BOB, Town, town
+from tests.e2e.test_telegram import FORUM, GROUP, PICTURE, VOICE, TranscriptionServer
+from tests.telegram_gateway import ANN, BOB, TelegramGateway, telegram_gateway
 
 from everthread.config.settings import Gateway, Provider
 from everthread.domain.model import ToolCall
@@ -91,12 +91,12 @@ def show(screen: str, name: str) -> None:
     assert screen == path.read_text(), f"not as in {path.name}:\n{screen}"
 
 
-async def acquainted(there: Town) -> None:
+async def acquainted(there: TelegramGateway) -> None:
     await there.people.introduce(ANN, "Ann", "ann_example")
     await there.people.introduce(BOB, "Bob")
 
 
-async def titled(there: Town) -> None:
+async def titled(there: TelegramGateway) -> None:
     """A conversation is given a title a moment after its first answer."""
     for _ in range(500):
         if (await there.session()).title:
@@ -106,7 +106,7 @@ async def titled(there: Town) -> None:
 
 
 async def test_format_and_the_way_back(tmp_path: Path) -> None:
-    async with ModelServer(answering) as server, town(tmp_path, server) as there:
+    async with ModelServer(answering) as server, telegram_gateway(tmp_path, server) as there:
         await acquainted(there)
         await there.hear("how do I make pancakes?")
         show(await there.people.screen(ANN), "format")
@@ -131,7 +131,10 @@ async def test_a_question_before_something_dangerous(tmp_path: Path) -> None:
     schema = ToolSchema("wipe", "Wipe something.", {"type": "object", "properties": {"what": {"type": "string"}}})
     tools = (Tool(schema, wipe, dangerous=True),)
     account = {"admins": (str(ANN),)}
-    async with ModelServer(answering) as server, town(tmp_path, server, account=account, tools=tools) as there:
+    async with (
+        ModelServer(answering) as server,
+        telegram_gateway(tmp_path, server, account=account, tools=tools) as there,
+    ):
         await acquainted(there)
         await there.people.say(ANN, "wipe the disk, please")
         await there.people.until(lambda: any("May I" in text for text in there.people.texts(ANN)), "a question")
@@ -145,7 +148,7 @@ async def test_a_question_before_something_dangerous(tmp_path: Path) -> None:
 
 async def test_an_answer_that_was_shown_while_it_was_written(tmp_path: Path) -> None:
     account = {"stream": True}
-    async with ModelServer(answering) as server, town(tmp_path, server, account=account) as there:
+    async with ModelServer(answering) as server, telegram_gateway(tmp_path, server, account=account) as there:
         await acquainted(there)
         await there.people.say(ANN, "tell me something, slowly")
         await there.people.until(lambda: any("bold." in text for text in there.people.texts(ANN)), "the whole answer")
@@ -157,7 +160,7 @@ async def test_an_answer_that_was_shown_while_it_was_written(tmp_path: Path) -> 
 
 
 async def test_a_group_and_a_topic(tmp_path: Path) -> None:
-    async with ModelServer(answering) as server, town(tmp_path, server) as there:
+    async with ModelServer(answering) as server, telegram_gateway(tmp_path, server) as there:
         await acquainted(there)
         group = await there.people.group(GROUP)
         await there.people.say(BOB, "has anybody seen Ann?", chat=group)
@@ -179,10 +182,10 @@ async def test_a_group_and_a_topic(tmp_path: Path) -> None:
 
 
 async def test_a_photo_and_a_voice(tmp_path: Path) -> None:
-    async with Ears() as ears, ModelServer(answering) as server:
+    async with TranscriptionServer() as ears, ModelServer(answering) as server:
         endpoints = {"ears": Provider("openai_compat", ears.base_url, "KEY")}
         speech = Gateway(transcription_model="ears/whisper-1")
-        async with town(tmp_path, server, endpoints=endpoints, gateway=speech) as there:
+        async with telegram_gateway(tmp_path, server, endpoints=endpoints, gateway=speech) as there:
             await acquainted(there)
             await there.people.say(ANN, "what is this?", file=wire.Attached("photo", PICTURE))
             await there.people.until(lambda: len(there.people.texts(ANN)) == 1, "an answer")
@@ -193,7 +196,7 @@ async def test_a_photo_and_a_voice(tmp_path: Path) -> None:
 
 
 async def test_a_first_visit_and_a_voice_that_nobody_hears(tmp_path: Path) -> None:
-    async with ModelServer(answering) as server, town(tmp_path, server) as there:
+    async with ModelServer(answering) as server, telegram_gateway(tmp_path, server) as there:
         await acquainted(there)
         await there.hear("/start")
         await there.people.say(ANN, "", file=VOICE)

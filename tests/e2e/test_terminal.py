@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.test_chat import LONG, Home
-from tests.terminal_screen import ALT_ENTER, CTRL_C, CTRL_D, DOWN, ENTER, ESCAPE, TAB, UP, Seen
+from tests.terminal_screen import ALT_ENTER, CTRL_C, CTRL_D, DOWN, ENTER, ESCAPE, TAB, UP, TerminalScreen
 
 SCREENS = Path(__file__).parents[1] / "screens"
 ANSWER = """# A plan for Lisbon
@@ -44,7 +44,7 @@ See [the site](https://example.org/museum) for more. 日本語もある。"""
 PROMPT = r"(?m)^>$"
 SIZES = [(60, 40), (100, 40), (200, 50)]
 
-Open = Callable[..., Seen]
+Open = Callable[..., TerminalScreen]
 
 
 @pytest.fixture
@@ -54,13 +54,13 @@ def home(tmp_path: Path) -> Home:
 
 @pytest.fixture
 def opened(home: Home) -> Open:
-    def opened(*arguments: str, env: dict[str, str] | None = None, **more: Any) -> Seen:
+    def opened(*arguments: str, env: dict[str, str] | None = None, **more: Any) -> TerminalScreen:
         kept = {
             name: value
             for name, value in os.environ.items()
             if not name.startswith("EVERTHREAD_") and name not in ("NO_COLOR", "COLORFGBG")
         }
-        return Seen(home.command(*arguments), {**kept, **(env or {})}, **more)
+        return TerminalScreen(home.command(*arguments), {**kept, **(env or {})}, **more)
 
     return opened
 
@@ -316,7 +316,7 @@ def test_commands_are_completed(home: Home, opened: Open) -> None:
         seen.until(lambda: _bar(seen), "a bar beside a list that is longer than what is seen of it")
 
 
-def _bar(seen: Seen) -> int:
+def _bar(seen: TerminalScreen) -> int:
     return sum(cell.reverse for row in seen.cells() for cell in row)
 
 
@@ -465,7 +465,7 @@ def test_an_export_that_can_not_be_written_is_one_line(home: Home, opened: Open,
 # --- Sessions --------------------------------------------------------------------------------------------------------
 
 
-def _three_conversations(seen: Seen) -> None:
+def _three_conversations(seen: TerminalScreen) -> None:
     seen.expect(PROMPT)
     for title in ("Lisbon", "Garden", "Taxes"):
         seen.type(f"/new {title}" + ENTER)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.test_chat import Home
-from tests.terminal_screen import ENTER, Seen
+from tests.terminal_screen import ENTER, TerminalScreen
 from tests.tmux import Tmux, needs_tmux
 
 WORDS = [f"word{number:02}" for number in range(60)]
@@ -81,7 +81,7 @@ def test_fewer_rows_take_nothing_of_what_is_above_the_input_in_tmux(home: Home, 
 
 
 def test_fewer_rows_take_nothing_of_what_is_above_the_input(home: Home) -> None:
-    with Seen(home.command(), _env(), columns=90, rows=24) as seen:
+    with TerminalScreen(home.command(), _env(), columns=90, rows=24) as seen:
         seen.expect(PROMPT)
         seen.type("/help" + ENTER)
         seen.expect("/quit  ")
@@ -99,7 +99,7 @@ def _env() -> dict[str, str]:
 
 @pytest.mark.parametrize(("columns", "rows"), [(50, 36), (33, 40), (77, 20), (140, 16)])
 def test_a_new_size_loses_nothing_where_lines_are_cut(home: Home, columns: int, rows: int) -> None:
-    with Seen(home.command(), _env(), columns=100, rows=40) as seen:
+    with TerminalScreen(home.command(), _env(), columns=100, rows=40) as seen:
         seen.expect(PROMPT)
         seen.type("go" + ENTER)
         seen.expect("word25")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.model_endpoint import model_endpoint
-from tests.terminal_screen import CTRL_D, ENTER, Seen
+from tests.terminal_screen import CTRL_D, ENTER, TerminalScreen
 
 from everthread.agent.titles import INSTRUCTION
 from everthread.testing.model_server.replies import Reply, Say
@@ -84,8 +84,8 @@ class Reader:
         assert done.returncode == 0, f"{command}: {done.stderr}"
         return done.stdout
 
-    def opens(self, *arguments: str) -> Seen:
-        return Seen([sys.executable, "-m", "everthread", *arguments], self._env, columns=200, rows=60)
+    def opens(self, *arguments: str) -> TerminalScreen:
+        return TerminalScreen([sys.executable, "-m", "everthread", *arguments], self._env, columns=200, rows=60)
 
 
 @pytest.mark.timeout(120)

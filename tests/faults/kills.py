@@ -8,8 +8,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from tests.faults.outcome import Outcome
-from tests.faults.scene import PlatformKind, Scene, answer_to
+from tests.faults.fixture import PlatformKind, Scene, answer_to
+from tests.faults.result import Outcome
 
 CHATS = 50
 SLOW_MODEL = ("--delay-ms=40", "--chunks=3")

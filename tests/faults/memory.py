@@ -6,8 +6,8 @@ import asyncio
 import time
 from pathlib import Path
 
-from tests.faults.outcome import Outcome
-from tests.faults.scene import PlatformKind, Scene
+from tests.faults.fixture import PlatformKind, Scene
+from tests.faults.result import Outcome
 
 TURNS = 5
 EXIT_S_MAX = 5.0

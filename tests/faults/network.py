@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 from everthread.testing.loopback.protocol import Fault
-from tests.faults.outcome import Outcome
-from tests.faults.scene import PlatformKind, Scene
+from tests.faults.fixture import PlatformKind, Scene
+from tests.faults.result import Outcome
 
 CUT_S = 60.0
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.hermes_provider_faults import compare_facts, minutes
-from tests.provider_backend import BackEnd
+from tests.provider_backend import ProviderBackend
 from tests.provider_faults import Day
 from tests.servers.hermes_program import CACHE, installed
 
@@ -45,11 +45,11 @@ class Facts:
     def settings(self) -> dict[str, Any]:
         return {"folder": str(self.folder), "python": python(), "people": "each", "owner": "me"}
 
-    def back_end(self) -> BackEnd:
+    def back_end(self) -> ProviderBackend:
         """For days of faults: the plugin keeps no turns, so what it holds is what its process was told."""
         provider = f"{Holographic.__module__}:{Holographic.__qualname__}"
         settings = self.settings | {"owner": "ann"}
-        return BackEnd(
+        return ProviderBackend(
             provider,
             settings,
             None,  # type: ignore[arg-type] - what is spoiled is the way to it
@@ -76,7 +76,7 @@ class Facts:
             self._holding = None
 
 
-def compare(day: Day, back_end: BackEnd) -> None:
+def compare(day: Day, back_end: ProviderBackend) -> None:
     """What is in each person's file after a day of faults is what they have said."""
     folder = Path(back_end.settings["folder"])
     homes = {"ann": folder / "home", "bob": folder / "people" / "bob"}

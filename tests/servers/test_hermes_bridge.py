@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cleanup import tidy
+from tests.cleanup import close_with_loop
 from tests.hermes_provider_faults import LIMITS as FAULT_LIMITS
 from tests.hermes_provider_faults import SAYS, spoiled
-from tests.provider_backend import BackEnd
-from tests.provider_faults import Day, FaultDays, Spoil
+from tests.provider_backend import ProviderBackend
+from tests.provider_faults import Day, ProviderFaults, Spoil
 from tests.provider_outage import Life
-from tests.runtime import CLI, ME, House
+from tests.runtime import CLI, ME, CoreFixture
 from tests.servers.hermes_memories import Facts, Holographic, compare, python
 
 from everthread.bootstrap.runtime import Runtime
@@ -59,7 +59,7 @@ class TestHolographic(ProviderContract):
 
     @pytest.fixture
     def provider(self) -> Holographic:
-        return tidy(Holographic)
+        return close_with_loop(Holographic)
 
     @pytest.fixture
     def effects(self, facts: Facts) -> EffectsOf:
@@ -115,13 +115,13 @@ class TestHolographic(ProviderContract):
         assert sorted(one.text for one in effects(caller.provider)) == ["I use a red keel", "keeps bees"]  # type: ignore[union-attr]
 
 
-class TestFaultDays(FaultDays):
+class TestFaultDays(ProviderFaults):
     """Its process is killed, stopped, cut off and slow, while two people talk and change their sessions."""
 
     says = SAYS
 
     @pytest.fixture
-    def back_end(self, facts: Facts) -> BackEnd:
+    def back_end(self, facts: Facts) -> ProviderBackend:
         return facts.back_end()
 
     @pytest.fixture
@@ -132,45 +132,45 @@ class TestFaultDays(FaultDays):
     def spoil(self) -> Spoil:
         return spoiled
 
-    def look_closer(self, day: Day, back_end: BackEnd) -> None:
+    def look_closer(self, day: Day, back_end: ProviderBackend) -> None:
         compare(day, back_end)
 
 
 async def test_its_tools_act_on_the_memory_of_whoever_asks(tmp_path: Path, facts: Facts) -> None:
     settings = {"hermes:holographic": facts.settings}
-    async with House(tmp_path, tidy(Holographic), limits=LIMITS, settings=settings) as house:
-        ref = (await house.turn(CLI, "hello")).ref
-        tools = (await house.memory.tool_schemas())["hermes:holographic"]
+    async with CoreFixture(tmp_path, close_with_loop(Holographic), limits=LIMITS, settings=settings) as core:
+        ref = (await core.turn(CLI, "hello")).ref
+        tools = (await core.memory.tool_schemas())["hermes:holographic"]
         assert [tool["name"] for tool in tools] == ["fact_store", "fact_feedback"]
         added = {"action": "add", "content": "The boat is called Skarven"}
-        said = await house.memory.handle_tool_call("hermes:holographic", "fact_store", added, ref=ref)
+        said = await core.memory.handle_tool_call("hermes:holographic", "fact_store", added, ref=ref)
         assert json.loads(said)["status"] == "added"
-        [block] = await house.memory.system_prompt_blocks(ref=ref)
+        [block] = await core.memory.system_prompt_blocks(ref=ref)
         assert "1 facts stored" in block
-        recall = await house.memory.recall("Skarven", ref=ref, deadline_s=10)
+        recall = await core.memory.recall("Skarven", ref=ref, deadline_s=10)
         assert [item.text for item in recall.items] == ["The boat is called Skarven"]
 
 
 async def test_a_killed_process_is_started_again_and_has_everything(tmp_path: Path, facts: Facts) -> None:
-    bridge = tidy(Holographic)
+    bridge = close_with_loop(Holographic)
     settings = {bridge.name: facts.settings}
-    async with House(tmp_path, bridge, limits=LIMITS, settings=settings) as house:
-        await house.turn(CLI, "I like apples")
-        await house.settled()
+    async with CoreFixture(tmp_path, bridge, limits=LIMITS, settings=settings) as core:
+        await core.turn(CLI, "I like apples")
+        await core.settled()
         child = bridge._users[ME]._child  # noqa: SLF001 - nobody else wants to know
         assert child is not None
         os.kill(child._process.pid, signal.SIGKILL)  # noqa: SLF001
-        await house.turn(CLI, "I like birches")
-        await house.cross(CLI, New())
-        await house.turn(CLI, "I like cedars")
-        await house.cross(CLI, New())
-        await house.settled()
+        await core.turn(CLI, "I like birches")
+        await core.cross(CLI, New())
+        await core.turn(CLI, "I like cedars")
+        await core.cross(CLI, New())
+        await core.settled()
     assert sorted(facts.all()) == ["I like apples", "I like birches", "I like cedars"]
 
 
 def test_the_story_of_a_bad_day(tmp_path: Path, facts: Facts) -> None:
     """As tests/provider_outage.py has it, but for what this plugin does not keep: which session a fact was said in."""
-    back_end = BackEnd(
+    back_end = ProviderBackend(
         f"{Holographic.__module__}:{Holographic.__qualname__}",
         facts.settings,
         None,  # type: ignore[arg-type] - its file is held instead

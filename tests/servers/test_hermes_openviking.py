@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cleanup import tidy
-from tests.provider_backend import BackEnd
+from tests.cleanup import close_with_loop
+from tests.provider_backend import ProviderBackend
 from tests.provider_outage import Life
-from tests.runtime import CLI, House, opened
+from tests.runtime import CLI, CoreFixture, opened
 from tests.servers.hermes_memories import OpenViking, python
-from tests.servers.openviking_house import KEY, openviking
-from tests.servers.openviking_house import House as Server
+from tests.servers.openviking_server import KEY, openviking
+from tests.servers.openviking_server import OpenVikingServer as Server
 
 from everthread.domain.boundary import New, Resume
 from everthread.memory.delivery import Limits
@@ -63,21 +63,21 @@ def commits(server: Server, account: str, session: str) -> int:
     return len(server.archives(account, USER, session))
 
 
-async def settled(house: House) -> None:
+async def settled(core: CoreFixture) -> None:
     deadline = time.monotonic() + SETTLES_S
-    while any(status.lanes.waiting_entries for status in await house.memory.journal.status()):
-        assert time.monotonic() < deadline, await house.memory.journal.status()
-        await house.clock.sleep(0.1)
+    while any(status.lanes.waiting_entries for status in await core.memory.journal.status()):
+        assert time.monotonic() < deadline, await core.memory.journal.status()
+        await core.clock.sleep(0.1)
 
 
-async def found(house: House, word: str) -> bool:
+async def found(core: CoreFixture, word: str) -> bool:
     """Whether it is recalled, once the server has had the time that it needs."""
     deadline = time.monotonic() + SETTLES_S
     while time.monotonic() < deadline:
-        recall = await house.memory.recall(word, ref=await house.at(CLI), deadline_s=20)
+        recall = await core.memory.recall(word, ref=await core.at(CLI), deadline_s=20)
         if any(word in item.text for item in recall.items):
             return True
-        await house.clock.sleep(1)
+        await core.clock.sleep(1)
     return False
 
 
@@ -85,33 +85,33 @@ async def test_turns_arrive_in_their_own_sessions_and_every_close_commits(
     tmp_path: Path, server: Server, account: str, settings: dict[str, Any]
 ) -> None:
     """Also that of a session that goes on after a close, which one instance of this plugin would not commit again."""
-    bridge = tidy(OpenViking)
-    async with House(tmp_path, bridge, limits=LIMITS, settings={bridge.name: settings}) as house:
-        old = (await house.turn(CLI, "apple")).ref.session_id
-        await house.turn(CLI, "birch")
-        new = opened(await house.cross(CLI, New()))
-        await house.turn(CLI, "cedar")
-        assert opened(await house.cross(CLI, Resume(old))) == old
-        await house.turn(CLI, "damson")
-        await house.cross(CLI, New())
-        await settled(house)
-        assert await house.incidents() == []
+    bridge = close_with_loop(OpenViking)
+    async with CoreFixture(tmp_path, bridge, limits=LIMITS, settings={bridge.name: settings}) as core:
+        old = (await core.turn(CLI, "apple")).ref.session_id
+        await core.turn(CLI, "birch")
+        new = opened(await core.cross(CLI, New()))
+        await core.turn(CLI, "cedar")
+        assert opened(await core.cross(CLI, Resume(old))) == old
+        await core.turn(CLI, "damson")
+        await core.cross(CLI, New())
+        await settled(core)
+        assert await core.incidents() == []
         assert said_in(server, account, old) == ["apple", "birch", "damson"]
         assert said_in(server, account, new) == ["cedar"]
         assert commits(server, account, old) == 2
         assert commits(server, account, new) == 1
-        ref = await house.at(CLI)
-        tools = [tool["name"] for tool in (await house.memory.tool_schemas())[bridge.name]]
+        ref = await core.at(CLI)
+        tools = [tool["name"] for tool in (await core.memory.tool_schemas())[bridge.name]]
         assert "viking_search" in tools
-        answer = await house.memory.handle_tool_call(bridge.name, "viking_search", {"query": "apple"}, ref=ref)
+        answer = await core.memory.handle_tool_call(bridge.name, "viking_search", {"query": "apple"}, ref=ref)
         assert "error" not in json.loads(answer)
         # Its server draws memories from what was committed in its own time.
-        assert await found(house, "damson")
+        assert await found(core, "damson")
 
 
 def test_the_story_of_a_bad_day(tmp_path: Path, server: Server, account: str, settings: dict[str, Any]) -> None:
     """The outage story of tests/provider_outage.py. Entries that a killed process had acknowledged are sent again."""
-    back_end = BackEnd(
+    back_end = ProviderBackend(
         f"{OpenViking.__module__}:{OpenViking.__qualname__}",
         settings,
         None,  # type: ignore[arg-type] - the server itself is stopped instead

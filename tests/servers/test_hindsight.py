@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cleanup import tidy
-from tests.provider_backend import BackEnd
-from tests.provider_faults import PATIENT, FaultDays
-from tests.provider_outage import BadDay
+from tests.cleanup import close_with_loop
+from tests.provider_backend import ProviderBackend
+from tests.provider_faults import PATIENT, ProviderFaults
+from tests.provider_outage import ProviderOutage
 from tests.provider_scenarios import ProviderScenarios
 from tests.runtime import CLI
-from tests.servers.door import Door
-from tests.servers.hindsight_house import House, hindsight
-from tests.servers.hindsight_talk import (
+from tests.servers.hindsight_server import HindsightServer, hindsight
+from tests.servers.hindsight_session import (
     KEEPS,
     Talk,
     back_end_of,
@@ -28,6 +27,7 @@ from tests.servers.hindsight_talk import (
     ready,
     texts,
 )
+from tests.servers.proxy import Door
 
 from everthread.adapters.memory.hindsight.provider import Hindsight
 from everthread.bootstrap.runtime import Runtime
@@ -42,9 +42,9 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[House]:
-    with hindsight() as house:
-        yield house
+def core() -> Iterator[HindsightServer]:
+    with hindsight() as core:
+        yield core
 
 
 @pytest.fixture
@@ -54,8 +54,8 @@ def prefix() -> str:
 
 
 @pytest.fixture
-def door(house: House) -> Iterator[Door]:
-    with Door(house.address, KEEPS) as door:
+def door(core: HindsightServer) -> Iterator[Door]:
+    with Door(core.address, KEEPS) as door:
         yield door
 
 
@@ -71,11 +71,11 @@ class TestHindsight(ProviderContract):
 
     @pytest.fixture
     def provider(self) -> Hindsight:
-        return tidy(Hindsight)
+        return close_with_loop(Hindsight)
 
     @pytest.fixture
-    def effects(self, house: House, prefix: str) -> EffectsOf:
-        return lambda provider: held(house.address, prefix)
+    def effects(self, core: HindsightServer, prefix: str) -> EffectsOf:
+        return lambda provider: held(core.address, prefix)
 
     @pytest.fixture
     def faults(self, door: Door) -> Faults:
@@ -94,42 +94,46 @@ def bank(prefix: str) -> str:
     return f"/v1/default/banks/{prefix}__main__ann"
 
 
-async def test_a_redelivered_turn_is_no_work_for_the_server(house: House, settings: dict[str, Any], bank: str) -> None:
+async def test_a_redelivered_turn_is_no_work_for_the_server(
+    core: HindsightServer, settings: dict[str, Any], bank: str
+) -> None:
     talk = Talk(await ready(settings), "s1")
     await talk.say("I keep bees in Aarhus")
-    before, work = memories(house, bank), operations(house, bank)
+    before, work = memories(core, bank), operations(core, bank)
     assert before
     await talk.say("I keep bees in Aarhus", again=True)
-    assert (memories(house, bank), operations(house, bank)) == (before, work)
+    assert (memories(core, bank), operations(core, bank)) == (before, work)
     # Somebody who asks for a replay wants it done, and has no more than before in the end.
     await talk.say("I keep bees in Aarhus", again=True, replay=1)
-    assert operations(house, bank) > work
-    assert len(memories(house, bank)) == len(before)
+    assert operations(core, bank) > work
+    assert len(memories(core, bank)) == len(before)
 
 
 async def test_a_session_that_is_resumed_goes_on_and_erases_nothing(
-    house: House, settings: dict[str, Any], prefix: str
+    core: HindsightServer, settings: dict[str, Any], prefix: str
 ) -> None:
     provider = await ready(settings)
     old, new = Talk(provider, "old"), Talk(provider, "new")
     await old.say("I keep bees")
     await new.say("I paint hives")
     await old.say("I sell honey")
-    assert texts(house, prefix) == {
+    assert texts(core, prefix) == {
         "old/0001": "user: I keep bees\nassistant: I see.",
         "new/0001": "user: I paint hives\nassistant: I see.",
         "old/0002": "user: I sell honey\nassistant: I see.",
     }
 
 
-async def test_a_parent_is_kept_only_if_there_is_one(house: House, settings: dict[str, Any], prefix: str) -> None:
+async def test_a_parent_is_kept_only_if_there_is_one(
+    core: HindsightServer, settings: dict[str, Any], prefix: str
+) -> None:
     provider = await ready(settings)
     child, single = Talk(provider, "child"), Talk(provider, "single")
     await single.open()
     await single.say("I keep bees")
     await child.open("single")
     await child.say("and hives")
-    about = {one["id"]: one["document_metadata"] for one in documents(house.address, prefix)}
+    about = {one["id"]: one["document_metadata"] for one in documents(core.address, prefix)}
     assert [each for each, metadata in about.items() if "parent" in metadata] == ["child/opened"]
     assert about["child/opened"]["parent"] == "single"
     # It is there for those who look, and in no prompt.
@@ -148,56 +152,56 @@ async def test_what_is_recalled_says_where_it_was_said(settings: dict[str, Any])
 
 
 async def test_what_the_server_fails_to_take_in_is_taken_in_later(
-    house: House, settings: dict[str, Any], prefix: str, bank: str
+    core: HindsightServer, settings: dict[str, Any], prefix: str, bank: str
 ) -> None:
     """It says yes, and fails afterwards: such a turn counts as delivered only when it is really there."""
     talk = Talk(await ready(settings), "s1")
     await talk.say("I keep bees")
-    house.model.fail_next(10_000)
+    core.model.fail_next(10_000)
     try:
         with pytest.raises(Unavailable):
             await talk.say("I sell honey")
-        assert list(texts(house, prefix)) == ["s1/0001"]
+        assert list(texts(core, prefix)) == ["s1/0001"]
         other = Talk(talk.provider, "s2")
         with pytest.raises(Unavailable):
             await other.say("I planted larkspur")
     finally:
-        house.model.heal()
+        core.model.heal()
     await talk.say("I sell honey", again=True)
-    assert list(texts(house, prefix)) == ["s1/0001", "s1/0002"]
+    assert list(texts(core, prefix)) == ["s1/0001", "s1/0002"]
     # What never was taken in is forgotten too.
-    assert "larkspur" in everything(house, bank)
+    assert "larkspur" in everything(core, bank)
     await other.forget(ForgetScope.SESSION)
-    assert "larkspur" not in everything(house, bank)
+    assert "larkspur" not in everything(core, bank)
 
 
 async def test_a_note_that_comes_late_does_not_replace_a_newer_one(
-    house: House, settings: dict[str, Any], prefix: str
+    core: HindsightServer, settings: dict[str, Any], prefix: str
 ) -> None:
     provider = await ready(settings)
     one, other = Talk(provider, "one"), Talk(provider, "other")
     await one.note("keeps seven hives", version=3)
     await other.note("keeps two hives", version=2)
-    assert texts(house, prefix) == {"note/n1": "keeps seven hives"}
+    assert texts(core, prefix) == {"note/n1": "keeps seven hives"}
     await other.note("", version=4, action="remove")
-    assert texts(house, prefix) == {}
+    assert texts(core, prefix) == {}
 
 
 async def test_a_forgotten_fact_leaves_its_words_nowhere_and_the_rest_stays(
-    house: House, settings: dict[str, Any], prefix: str, bank: str
+    core: HindsightServer, settings: dict[str, Any], prefix: str, bank: str
 ) -> None:
     talk = Talk(await ready(settings), "s1")
     await talk.note("the code is quincunx", version=1)
     await talk.say("remember that the code is quincunx, and that I keep bees")
     await talk.forget(ForgetScope.FACT, "the code is quincunx", "n1")
-    assert texts(house, prefix) == {
+    assert texts(core, prefix) == {
         "s1/0001": "user: remember that [forgotten], and that I keep bees\nassistant: I see."
     }
-    assert "quincunx" not in everything(house, bank)
+    assert "quincunx" not in everything(core, bank)
 
 
 async def test_of_a_forgotten_session_the_server_keeps_no_word(
-    house: House, settings: dict[str, Any], prefix: str, bank: str
+    core: HindsightServer, settings: dict[str, Any], prefix: str, bank: str
 ) -> None:
     provider = await ready(settings)
     gone, stays = Talk(provider, "gone"), Talk(provider, "stays")
@@ -205,10 +209,10 @@ async def test_of_a_forgotten_session_the_server_keeps_no_word(
     await gone.say("I planted larkspur")
     await gone.say("and larkspur again")
     await provider.on_session_switch("gone", rewound=True, turns=(2,), ref=gone.ref, delivery=gone.delivery())
-    assert "larkspur" in everything(house, bank)
+    assert "larkspur" in everything(core, bank)
     await gone.forget(ForgetScope.SESSION)
-    assert "larkspur" not in everything(house, bank)
-    assert list(texts(house, prefix)) == ["stays/0001"]
+    assert "larkspur" not in everything(core, bank)
+    assert list(texts(core, prefix)) == ["stays/0001"]
 
 
 async def test_it_says_how_it_is_and_its_tools_answer(settings: dict[str, Any], door: Door, prefix: str) -> None:
@@ -221,7 +225,7 @@ async def test_it_says_how_it_is_and_its_tools_answer(settings: dict[str, Any], 
     assert "503" in await talk.provider.health()
 
 
-def test_the_official_client_finds_what_was_kept(house: House, settings: dict[str, Any], prefix: str) -> None:
+def test_the_official_client_finds_what_was_kept(core: HindsightServer, settings: dict[str, Any], prefix: str) -> None:
     async def told() -> None:
         await Talk(await ready(settings), "s1").say("I keep bees in Aarhus")
 
@@ -232,24 +236,24 @@ def test_the_official_client_finds_what_was_kept(house: House, settings: dict[st
         "    for one in client.recall(bank_id=sys.argv[2], query='bees').results:\n"
         "        print(one.document_id, one.metadata)\n"
     )
-    command = [house.client, "-c", program, house.address, f"{prefix}__main__ann"]
+    command = [core.client, "-c", program, core.address, f"{prefix}__main__ann"]
     said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
     assert said.startswith("s1/0001 ")
     assert "'session': 's1'" in said
 
 
-class TestScenarios(ProviderScenarios, BadDay, FaultDays):
+class TestScenarios(ProviderScenarios, ProviderOutage, ProviderFaults):
     @pytest.fixture
     def limits(self) -> Limits:
         return PATIENT
 
     @pytest.fixture
-    def back_end(self, house: House, door: Door, settings: dict[str, Any], prefix: str) -> BackEnd:
-        return back_end_of(house, door, settings, prefix)
+    def back_end(self, core: HindsightServer, door: Door, settings: dict[str, Any], prefix: str) -> ProviderBackend:
+        return back_end_of(core, door, settings, prefix)
 
 
-async def test_it_is_chosen_by_its_name_in_the_settings(house: House, prefix: str, tmp_path: Path) -> None:
-    named = f'address = "{house.address}"\nbank = "{prefix}"\n'
+async def test_it_is_chosen_by_its_name_in_the_settings(core: HindsightServer, prefix: str, tmp_path: Path) -> None:
+    named = f'address = "{core.address}"\nbank = "{prefix}"\n'
     (tmp_path / "config.toml").write_text(f'[memory]\nproviders = ["hindsight"]\n[memory.hindsight]\n{named}')
     async with Runtime(load(str(tmp_path), {})) as runtime:
         await runtime.start()

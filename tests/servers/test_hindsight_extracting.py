@@ -14,14 +14,14 @@ from typing import Any
 from urllib.error import HTTPError
 
 import pytest
-from tests.cleanup import tidy
+from tests.cleanup import close_with_loop
 from tests.e2e.commands import everthread
 from tests.provider_faults import PATIENT, lived
 from tests.runtime import CLI
-from tests.runtime import House as Process
-from tests.servers.door import Door
-from tests.servers.hindsight_house import House, hindsight
-from tests.servers.hindsight_talk import KEEPS, Talk, asked, back_end_of, documents, everything, ready, texts
+from tests.runtime import CoreFixture as Process
+from tests.servers.hindsight_server import HindsightServer, hindsight
+from tests.servers.hindsight_session import KEEPS, Talk, asked, back_end_of, documents, everything, ready, texts
+from tests.servers.proxy import Door
 
 from everthread.adapters.memory.hindsight.provider import Hindsight
 from everthread.domain.boundary import New, Resume
@@ -37,21 +37,21 @@ SLOW_S = 1.5
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[House]:
-    with hindsight(extracting=True) as house:
-        yield house
+def core() -> Iterator[HindsightServer]:
+    with hindsight(extracting=True) as core:
+        yield core
 
 
 @pytest.fixture
-def prefix(house: House) -> Iterator[str]:
+def prefix(core: HindsightServer) -> Iterator[str]:
     """Banks of this test alone."""
     yield f"t{uuid.uuid4().hex[:12]}"
-    house.model.heal()
+    core.model.heal()
 
 
 @pytest.fixture
-def door(house: House) -> Iterator[Door]:
-    with Door(house.address, KEEPS) as door:
+def door(core: HindsightServer) -> Iterator[Door]:
+    with Door(core.address, KEEPS) as door:
         yield door
 
 
@@ -65,10 +65,10 @@ def bank(prefix: str) -> str:
     return f"/v1/default/banks/{prefix}__main__ann"
 
 
-def facts(house: House, bank: str) -> dict[str, list[str]]:
+def facts(core: HindsightServer, bank: str) -> dict[str, list[str]]:
     """What the model has drawn from what was said, and what it has concluded."""
     found: dict[str, list[str]] = {}
-    for one in asked(house.address, f"{bank}/memories/list?limit=1000")["items"]:
+    for one in asked(core.address, f"{bank}/memories/list?limit=1000")["items"]:
         found.setdefault(one["fact_type"], []).append(one["text"])
     return found
 
@@ -98,20 +98,22 @@ async def tried(process: Process, session: str, times: int) -> None:
         await asyncio.sleep(0.1)
 
 
-def at_work(house: House, bank: str) -> bool:
+def at_work(core: HindsightServer, bank: str) -> bool:
     try:
-        listed = asked(house.address, f"{bank}/operations?limit=100&status=processing")["operations"]
+        listed = asked(core.address, f"{bank}/operations?limit=100&status=processing")["operations"]
     except HTTPError:
         # The bank is made with its first document.
         return False
     return any(one["document_id"] for one in listed)
 
 
-async def test_facts_are_drawn_and_say_where_they_were_said(house: House, settings: dict[str, Any], bank: str) -> None:
+async def test_facts_are_drawn_and_say_where_they_were_said(
+    core: HindsightServer, settings: dict[str, Any], bank: str
+) -> None:
     talk = Talk(await ready(settings), "s1")
     await talk.say("nothing much")
     await talk.say("I keep bees in Aarhus")
-    drawn = facts(house, bank)["world"]
+    drawn = facts(core, bank)["world"]
     assert any("I keep bees in Aarhus" in fact for fact in drawn)
     # What the assistant said is no fact: it was the model that chose, and not a cut through the text.
     assert not any("I see" in fact for fact in drawn)
@@ -119,18 +121,20 @@ async def test_facts_are_drawn_and_say_where_they_were_said(house: House, settin
     assert (item.session_id, item.turn, "bees" in item.text) == ("s1", 2, True)
 
 
-async def test_a_redelivered_turn_asks_the_model_nothing(house: House, settings: dict[str, Any], bank: str) -> None:
+async def test_a_redelivered_turn_asks_the_model_nothing(
+    core: HindsightServer, settings: dict[str, Any], bank: str
+) -> None:
     talk = Talk(await ready(settings), "s1")
     await talk.say("I keep bees in Aarhus")
-    await until(lambda: "observation" in facts(house, bank))
-    before, thought = facts(house, bank), house.model.asked["/v1/chat/completions"]
+    await until(lambda: "observation" in facts(core, bank))
+    before, thought = facts(core, bank), core.model.asked["/v1/chat/completions"]
     await talk.say("I keep bees in Aarhus", again=True)
     await asyncio.sleep(0.5)
-    assert (facts(house, bank), house.model.asked["/v1/chat/completions"]) == (before, thought)
+    assert (facts(core, bank), core.model.asked["/v1/chat/completions"]) == (before, thought)
 
 
 async def test_a_resumed_session_goes_on_and_no_write_erases_a_fact_of_any(
-    house: House, settings: dict[str, Any], prefix: str, bank: str
+    core: HindsightServer, settings: dict[str, Any], prefix: str, bank: str
 ) -> None:
     """Neither a later session, nor the old one that goes on, nor a write that the server breaks off in the middle."""
     provider = await ready(settings)
@@ -138,121 +142,121 @@ async def test_a_resumed_session_goes_on_and_no_write_erases_a_fact_of_any(
     await old.say("I keep bees")
     await new.say("I paint hives")
     await new.note("has two ladders", version=1)
-    house.model.refuse("honey")
+    core.model.refuse("honey")
     with pytest.raises(ProviderError):
         await old.say("I sell honey")
     # What is there already is told anew, and that fails: it stays as it was.
-    house.model.refuse("seven")
+    core.model.refuse("seven")
     with pytest.raises(ProviderError):
         await new.note("has seven ladders", version=2)
-    house.model.heal()
+    core.model.heal()
     await old.say("I sell honey", again=True)
-    assert texts(house, prefix) == {
+    assert texts(core, prefix) == {
         "note/n1": "has two ladders",
         "old/0001": "user: I keep bees\nassistant: I see.",
         "new/0001": "user: I paint hives\nassistant: I see.",
         "old/0002": "user: I sell honey\nassistant: I see.",
     }
-    drawn = facts(house, bank)["world"]
+    drawn = facts(core, bank)["world"]
     for said in ("I keep bees", "I paint hives", "I sell honey", "has two ladders"):
         assert sum(said in fact for fact in drawn) == 1, drawn
 
 
 async def test_of_a_forgotten_session_no_fact_and_no_conclusion_is_left(
-    house: House, settings: dict[str, Any], prefix: str, bank: str
+    core: HindsightServer, settings: dict[str, Any], prefix: str, bank: str
 ) -> None:
     provider = await ready(settings)
     gone, stays = Talk(provider, "gone"), Talk(provider, "stays")
     await stays.say("I sell honey")
     await gone.say("I planted larkspur")
-    await until(lambda: "larkspur" in json.dumps(facts(house, bank).get("observation", [])))
+    await until(lambda: "larkspur" in json.dumps(facts(core, bank).get("observation", [])))
     await gone.forget(ForgetScope.SESSION)
     # What it makes of what is left may take a moment; nothing of that has the word in it.
     await asyncio.sleep(1.0)
-    assert "larkspur" not in everything(house, bank)
-    assert list(texts(house, prefix)) == ["stays/0001"]
-    assert any("I sell honey" in fact for fact in facts(house, bank)["world"])
+    assert "larkspur" not in everything(core, bank)
+    assert list(texts(core, prefix)) == ["stays/0001"]
+    assert any("I sell honey" in fact for fact in facts(core, bank)["world"])
 
 
 # Forgotten while the server is at work on it --------------------------------------------------------------------------
 
 
 @asynccontextmanager
-async def under_way(house: House, bank: str, saying: Awaitable[None]) -> AsyncIterator[None]:
+async def under_way(core: HindsightServer, bank: str, saying: Awaitable[None]) -> AsyncIterator[None]:
     """The server has taken something to work on, and whoever asked for that is gone."""
-    house.model.delay(SLOW_S)
+    core.model.delay(SLOW_S)
     task = asyncio.ensure_future(saying)
-    await until(lambda: at_work(house, bank))
+    await until(lambda: at_work(core, bank))
     task.cancel()
     await asyncio.wait({task})
     yield
-    house.model.heal()
+    core.model.heal()
     # Whatever it was about to bring back has come by now.
     await asyncio.sleep(2 * SLOW_S + 1)
 
 
 async def test_a_session_that_is_forgotten_while_the_server_is_at_work_on_it_does_not_come_back(
-    house: House, settings: dict[str, Any], bank: str
+    core: HindsightServer, settings: dict[str, Any], bank: str
 ) -> None:
     provider = await ready(settings)
     talk = Talk(provider, "gone")
     await Talk(provider, "stays").say("I sell honey")
-    async with under_way(house, bank, talk.say("I planted larkspur")):
+    async with under_way(core, bank, talk.say("I planted larkspur")):
         await talk.forget(ForgetScope.SESSION)
-        assert "larkspur" not in everything(house, bank)
-    assert "larkspur" not in everything(house, bank)
-    assert "I sell honey" in everything(house, bank)
+        assert "larkspur" not in everything(core, bank)
+    assert "larkspur" not in everything(core, bank)
+    assert "I sell honey" in everything(core, bank)
 
 
 async def test_a_fact_that_is_forgotten_while_the_server_is_at_work_on_it_does_not_come_back(
-    house: House, settings: dict[str, Any], prefix: str, bank: str
+    core: HindsightServer, settings: dict[str, Any], prefix: str, bank: str
 ) -> None:
     provider = await ready(settings)
     talk, desk = Talk(provider, "s1"), Talk(provider, "notes:ann")
     await desk.say("I sell honey")
-    async with under_way(house, bank, talk.say("the code is quincunx, and I keep bees")):
+    async with under_way(core, bank, talk.say("the code is quincunx, and I keep bees")):
         # Its entry stands in another session, and waits for nothing of this one.
         await desk.forget(ForgetScope.FACT, "the code is quincunx")
-        assert "quincunx" not in everything(house, bank)
-    assert "quincunx" not in everything(house, bank)
-    assert texts(house, prefix)["s1/0001"] == "user: [forgotten], and I keep bees\nassistant: I see."
+        assert "quincunx" not in everything(core, bank)
+    assert "quincunx" not in everything(core, bank)
+    assert texts(core, prefix)["s1/0001"] == "user: [forgotten], and I keep bees\nassistant: I see."
 
 
 async def test_a_person_who_is_forgotten_while_the_server_is_at_work_on_something_of_theirs_does_not_come_back(
-    house: House, settings: dict[str, Any], prefix: str, bank: str
+    core: HindsightServer, settings: dict[str, Any], prefix: str, bank: str
 ) -> None:
     provider = await ready(settings)
     talk, desk = Talk(provider, "s1"), Talk(provider, "notes:ann")
     await Talk(provider, "s2", owner="bob").say("I sell honey")
-    async with under_way(house, bank, talk.say("I planted larkspur")):
+    async with under_way(core, bank, talk.say("I planted larkspur")):
         await desk.forget(ForgetScope.OWNER)
-    assert [one["original_text"] for one in documents(house.address, prefix)] == [
+    assert [one["original_text"] for one in documents(core.address, prefix)] == [
         "user: I sell honey\nassistant: I see."
     ]
 
 
 async def test_what_the_server_does_not_get_done_is_forgotten_later_and_said_to_wait(
-    house: House, settings: dict[str, Any], bank: str, monkeypatch: pytest.MonkeyPatch
+    core: HindsightServer, settings: dict[str, Any], bank: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("everthread.adapters.memory.hindsight.client.INGEST_S_MAX", 0.3)
     talk = Talk(await ready(settings), "gone")
-    async with under_way(house, bank, talk.say("I planted larkspur")):
+    async with under_way(core, bank, talk.say("I planted larkspur")):
         with pytest.raises(Unavailable, match="still ingesting"):
             await talk.forget(ForgetScope.SESSION)
     await talk.forget(ForgetScope.SESSION)
-    assert "larkspur" not in everything(house, bank)
+    assert "larkspur" not in everything(core, bank)
 
 
 # A document that the server never takes in ----------------------------------------------------------------------------
 
 
 async def test_what_the_server_never_takes_in_is_parked_and_named_and_the_rest_goes_on(
-    house: House, prefix: str, tmp_path: Path
+    core: HindsightServer, prefix: str, tmp_path: Path
 ) -> None:
     (tmp_path / "config.toml").write_text('[memory]\nproviders = ["builtin"]\n')
-    settings = {"hindsight": {"address": house.address, "bank": prefix, "profile": "main"}}
-    house.model.refuse("hemlock")
-    async with Process(tmp_path, tidy(Hindsight), limits=LIMITS, settings=settings) as process:
+    settings = {"hindsight": {"address": core.address, "bank": prefix, "profile": "main"}}
+    core.model.refuse("hemlock")
+    async with Process(tmp_path, close_with_loop(Hindsight), limits=LIMITS, settings=settings) as process:
         poisoned = (await process.turn(CLI, "this is hemlock")).ref.session_id
         await process.turn(CLI, "I keep bees")
         await process.cross(CLI, New())
@@ -266,49 +270,49 @@ async def test_what_the_server_never_takes_in_is_parked_and_named_and_the_rest_g
         ]
         # It is no outage, and nothing else was held up or parked because of it.
         assert status.breaker_open_until is None
-    there = {one["original_text"].partition("\n")[0] for one in documents(house.address, prefix)}
+    there = {one["original_text"].partition("\n")[0] for one in documents(core.address, prefix)}
     assert there == {"user: I keep bees", "user: I sell honey", "user: I paint hives"}
     shown = everthread(tmp_path, "memory", "status").stdout
     assert poisoned in shown.partition("Parked:")[2]
     assert other not in shown
     # And when the cause is gone, it can be told after all.
-    house.model.heal()
-    async with Process(tmp_path, tidy(Hindsight), limits=LIMITS, settings=settings) as process:
+    core.model.heal()
+    async with Process(tmp_path, close_with_loop(Hindsight), limits=LIMITS, settings=settings) as process:
         process.clock.ahead_s = 3600
         assert await process.memory.journal.retry("hindsight") == 1
         await settled(process)
-    assert any("this is hemlock" in one["original_text"] for one in documents(house.address, prefix))
+    assert any("this is hemlock" in one["original_text"] for one in documents(core.address, prefix))
 
 
-async def test_while_the_model_is_gone_nothing_is_parked(house: House, prefix: str, tmp_path: Path) -> None:
-    settings = {"hindsight": {"address": house.address, "bank": prefix, "profile": "main"}}
-    async with Process(tmp_path, tidy(Hindsight), limits=LIMITS, settings=settings) as process:
+async def test_while_the_model_is_gone_nothing_is_parked(core: HindsightServer, prefix: str, tmp_path: Path) -> None:
+    settings = {"hindsight": {"address": core.address, "bank": prefix, "profile": "main"}}
+    async with Process(tmp_path, close_with_loop(Hindsight), limits=LIMITS, settings=settings) as process:
         await process.turn(CLI, "I keep bees")
         await settled(process)
-        house.model.fail_next(10_000)
+        core.model.fail_next(10_000)
         session = (await process.turn(CLI, "I sell honey")).ref.session_id
         # Oftener than what is no outage may fail before it is parked.
         await tried(process, session, LIMITS.attempts_max + 1)
         [status] = await process.memory.journal.status()
         assert "could not ingest a document" in (status.last_error or "")
         assert (status.parked, status.lanes.waiting_entries) == ((), 1)
-        house.model.heal()
+        core.model.heal()
         await process.later(60)
         await settled(process)
-    assert len(documents(house.address, prefix)) == 2
+    assert len(documents(core.address, prefix)) == 2
 
 
 async def test_after_faults_each_turn_and_each_of_its_facts_is_there_once(
-    house: House, door: Door, settings: dict[str, Any], prefix: str, tmp_path: Path
+    core: HindsightServer, door: Door, settings: dict[str, Any], prefix: str, tmp_path: Path
 ) -> None:
-    back_end = back_end_of(house, door, {**settings, "address": house.address}, prefix)
+    back_end = back_end_of(core, door, {**settings, "address": core.address}, prefix)
     day = await lived(tmp_path, back_end, 7, PATIENT)
     assert day.problems == []
     drawn = [
         fact
-        for name in asked(house.address, "/v1/default/banks")["banks"]
+        for name in asked(core.address, "/v1/default/banks")["banks"]
         if name["bank_id"].startswith(prefix)
-        for fact in facts(house, f"/v1/default/banks/{name['bank_id']}").get("world", [])
+        for fact in facts(core, f"/v1/default/banks/{name['bank_id']}").get("world", [])
     ]
     for word in {f"word{number:03d}" for number in range(1, day.turns + 1)}:
         assert sum(word in fact for fact in drawn) == 1, word

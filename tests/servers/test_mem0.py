@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cleanup import tidy
-from tests.provider_backend import BackEnd
-from tests.provider_faults import PATIENT, FaultDays
-from tests.provider_outage import BadDay
+from tests.cleanup import close_with_loop
+from tests.provider_backend import ProviderBackend
+from tests.provider_faults import PATIENT, ProviderFaults
+from tests.provider_outage import ProviderOutage
 from tests.provider_scenarios import ProviderScenarios
-from tests.servers.door import Door
-from tests.servers.mem0_house import House, child_of, mem0
+from tests.servers.mem0_library import Mem0Library, child_of, mem0
+from tests.servers.proxy import Door
 
 from everthread.adapters.memory.mem0 import local_client as library
 from everthread.adapters.memory.mem0.provider import Mem0
@@ -25,9 +25,9 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    with mem0(tmp_path / "mem0") as house:
-        yield house
+def core(tmp_path: Path) -> Iterator[Mem0Library]:
+    with mem0(tmp_path / "mem0") as core:
+        yield core
 
 
 class HangsWhole:
@@ -48,23 +48,23 @@ class HangsWhole:
 
 class TestMem0(ProviderContract):
     @pytest.fixture
-    def settings(self, house: House) -> dict[str, Any]:
-        return house.settings()
+    def settings(self, core: Mem0Library) -> dict[str, Any]:
+        return core.settings()
 
     @pytest.fixture
     def provider(self) -> Mem0:
-        return tidy(Mem0)
+        return close_with_loop(Mem0)
 
     @pytest.fixture
-    def effects(self, house: House) -> EffectsOf:
-        return lambda provider: house.held()
+    def effects(self, core: Mem0Library) -> EffectsOf:
+        return lambda provider: core.held()
 
     @pytest.fixture
-    def faults(self, house: House, provider: Mem0) -> Faults:
-        return HangsWhole(house.door, provider)
+    def faults(self, core: Mem0Library, provider: Mem0) -> Faults:
+        return HangsWhole(core.door, provider)
 
 
-class TestScenarios(ProviderScenarios, BadDay, FaultDays):
+class TestScenarios(ProviderScenarios, ProviderOutage, ProviderFaults):
     @pytest.fixture
     def limits(self, monkeypatch: pytest.MonkeyPatch) -> Limits:
         """On a day of faults it does not wait for its model as long as it would."""
@@ -77,5 +77,5 @@ class TestScenarios(ProviderScenarios, BadDay, FaultDays):
         monkeypatch.setattr("tests.runtime.PATIENCE_S", 60.0)
 
     @pytest.fixture
-    def back_end(self, house: House) -> BackEnd:
-        return house.back_end()
+    def back_end(self, core: Mem0Library) -> ProviderBackend:
+        return core.back_end()

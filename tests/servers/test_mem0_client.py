@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.fakes.mem0 import FakeMem0
 from tests.servers.environments import environment
-from tests.servers.mem0_house import WANTED
+from tests.servers.mem0_library import WANTED
 
 from everthread.adapters.memory.mem0.provider import Mem0
 from everthread.domain.events import Delivery

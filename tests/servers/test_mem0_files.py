@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.runtime import until
-from tests.servers.mem0_house import House, child_of, mem0
+from tests.servers.mem0_library import Mem0Library, child_of, mem0
 
 from everthread.adapters.memory.mem0 import local_client as library
 from everthread.adapters.memory.mem0.provider import Mem0
@@ -27,15 +27,15 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    with mem0(tmp_path / "mem0") as house:
-        yield house
+def core(tmp_path: Path) -> Iterator[Mem0Library]:
+    with mem0(tmp_path / "mem0") as core:
+        yield core
 
 
 @asynccontextmanager
-async def ready(house: House, **settings: Any) -> AsyncIterator[Mem0]:
+async def ready(core: Mem0Library, **settings: Any) -> AsyncIterator[Mem0]:
     provider = Mem0()
-    await provider.initialize(**{**house.settings(), **settings})
+    await provider.initialize(**{**core.settings(), **settings})
     assert await provider.health() == "ok"
     try:
         yield provider
@@ -52,17 +52,17 @@ async def say(provider: Mem0, turn: int, text: str, session: str = "s1", attempt
     await provider.sync_turn(text, "I see.", ref=ref(session), delivery=delivery, turn=turn, at=86_400.0)
 
 
-def turns(house: House, session: str = "s1") -> list[str]:
-    return [one.text for one in house.held() if (one.session_id, one.kind) == (session, "turn")]
+def turns(core: Mem0Library, session: str = "s1") -> list[str]:
+    return [one.text for one in core.held() if (one.session_id, one.kind) == (session, "turn")]
 
 
-def everything(house: House) -> bytes:
-    return b"".join(path.read_bytes() for path in house.folder.rglob("*") if path.is_file())
+def everything(core: Mem0Library) -> bytes:
+    return b"".join(path.read_bytes() for path in core.folder.rglob("*") if path.is_file())
 
 
-async def test_a_process_that_is_killed_at_any_moment_loses_nothing_and_keeps_nothing_twice(house: House) -> None:
+async def test_a_process_that_is_killed_at_any_moment_loses_nothing_and_keeps_nothing_twice(core: Mem0Library) -> None:
     dice, kills = random.Random(7), 0
-    async with ready(house, infer=False) as provider:
+    async with ready(core, infer=False) as provider:
         for turn in range(1, 13):
             delivering = asyncio.ensure_future(say(provider, turn, f"word{turn}"))
             if turn % 3 == 0:
@@ -76,107 +76,107 @@ async def test_a_process_that_is_killed_at_any_moment_loses_nothing_and_keeps_no
         # What was acknowledged is there after one more kill too.
         os.kill(child_of(provider), signal.SIGKILL)
     assert kills == 4
-    assert turns(house) == [f"word{turn}\nI see." for turn in range(1, 13)]
+    assert turns(core) == [f"word{turn}\nI see." for turn in range(1, 13)]
 
 
-async def test_files_that_a_kill_has_left_half_replaced_are_finished_or_thrown_away(house: House) -> None:
-    async with ready(house, infer=False) as provider:
+async def test_files_that_a_kill_has_left_half_replaced_are_finished_or_thrown_away(core: Mem0Library) -> None:
+    async with ready(core, infer=False) as provider:
         await say(provider, 1, "apple")
-        before = {name: (house.folder / "ann" / name).read_bytes() for name in ("memories.json", "memories.faiss")}
+        before = {name: (core.folder / "ann" / name).read_bytes() for name in ("memories.json", "memories.faiss")}
         await say(provider, 2, "birch")
-        after = {name: (house.folder / "ann" / name).read_bytes() for name in ("memories.json", "memories.faiss")}
-    files = {name: house.folder / "ann" / name for name in ("memories.json", "memories.faiss")}
+        after = {name: (core.folder / "ann" / name).read_bytes() for name in ("memories.json", "memories.faiss")}
+    files = {name: core.folder / "ann" / name for name in ("memories.json", "memories.faiss")}
     words, vectors = files.values()
     new_words, new_vectors = (path.with_name(f"{path.name}.new") for path in files.values())
     # Killed between the two: the words are new, the vectors wait.
     words.write_bytes(after["memories.json"])
     vectors.write_bytes(before["memories.faiss"])
     new_vectors.write_bytes(after["memories.faiss"])
-    async with ready(house, infer=False) as provider:
+    async with ready(core, infer=False) as provider:
         assert len(await provider.prefetch("birch", ref=ref(), limit=5)) == 1
     # Killed before either: half of the new is of no use.
     words.write_bytes(before["memories.json"])
     vectors.write_bytes(before["memories.faiss"])
     new_words.write_bytes(after["memories.json"][:50])
     new_vectors.write_bytes(b"")
-    async with ready(house, infer=False) as provider:
-        assert turns(house) == ["apple\nI see."]
+    async with ready(core, infer=False) as provider:
+        assert turns(core) == ["apple\nI see."]
         await say(provider, 2, "birch", attempt=2)
-    assert turns(house) == ["apple\nI see.", "birch\nI see."]
+    assert turns(core) == ["apple\nI see.", "birch\nI see."]
 
 
-async def test_files_that_cannot_be_read_are_said_to_be_and_not_written_over(house: House) -> None:
-    async with ready(house) as provider:
+async def test_files_that_cannot_be_read_are_said_to_be_and_not_written_over(core: Mem0Library) -> None:
+    async with ready(core) as provider:
         await say(provider, 1, "I keep bees")
-    words = house.folder / "ann" / "memories.json"
+    words = core.folder / "ann" / "memories.json"
     words.write_text("{")
-    async with ready(house) as provider:
+    async with ready(core) as provider:
         with pytest.raises(Unavailable, match="can't be read"):
             await say(provider, 2, "I sell honey")
     assert words.read_text() == "{"
 
 
-async def test_an_embedder_of_another_size_is_said_to_be_one(house: House) -> None:
-    async with ready(house) as provider:
+async def test_an_embedder_of_another_size_is_said_to_be_one(core: Mem0Library) -> None:
+    async with ready(core) as provider:
         await say(provider, 1, "I keep bees")
-        house.model._dimensions = 128  # noqa: SLF001
+        core.model._dimensions = 128  # noqa: SLF001
         with pytest.raises(Unavailable, match="384 numbers each, and the embedder now gives 128"):
             await say(provider, 2, "I sell honey")
 
 
-async def test_two_processes_on_one_home_do_not_undo_each_other(house: House) -> None:
+async def test_two_processes_on_one_home_do_not_undo_each_other(core: Mem0Library) -> None:
     """Each has read the files at its own time, and writes the whole of them."""
-    async with ready(house, infer=False) as one, ready(house, infer=False) as other:
+    async with ready(core, infer=False) as one, ready(core, infer=False) as other:
         await say(one, 1, "apple")
         await say(other, 2, "birch")
         await say(one, 3, "cedar")
         # The same entry at once, as when a lease has changed hands.
         await asyncio.gather(say(one, 4, "damson"), say(other, 4, "damson"))
-        assert [word.partition("\n")[0] for word in turns(house)] == ["apple", "birch", "cedar", "damson"]
+        assert [word.partition("\n")[0] for word in turns(core)] == ["apple", "birch", "cedar", "damson"]
         assert {item.turn for item in await other.prefetch("cedar", ref=ref(), limit=1)} == {3}
         await other.forget(ForgetScope.OWNER, ref=ref(), delivery=Delivery("k", 5))
         assert await one.prefetch("cedar", ref=ref(), limit=1) == ()
         await say(one, 5, "elder")
-    assert turns(house) == ["elder\nI see."]
+    assert turns(core) == ["elder\nI see."]
 
 
-async def test_a_fact_that_could_not_be_embedded_is_not_left_out(house: House) -> None:
+async def test_a_fact_that_could_not_be_embedded_is_not_left_out(core: Mem0Library) -> None:
     """The library would warn in its log, and say that all is well."""
 
     def answer(asked: Asked) -> str:
         # From here on, the turn itself is known, and what was drawn from it is to be embedded.
-        house.model.fail_next(10)
+        core.model.fail_next(10)
         return reply_to(asked.texts, asked.response_format)
 
-    house.model._script = answer  # noqa: SLF001
-    async with ready(house) as provider:
+    core.model._script = answer  # noqa: SLF001
+    async with ready(core) as provider:
         with pytest.raises(Unavailable, match="500"):
             await say(provider, 1, "I keep bees")
-        assert turns(house) == []
-        house.model.heal()
-        house.model._script = lambda asked: reply_to(asked.texts, asked.response_format)  # noqa: SLF001
+        assert turns(core) == []
+        core.model.heal()
+        core.model._script = lambda asked: reply_to(asked.texts, asked.response_format)  # noqa: SLF001
         await say(provider, 1, "I keep bees", attempt=2)
-    assert turns(house) == ["I keep bees"]
+    assert turns(core) == ["I keep bees"]
 
 
-async def test_an_answer_of_the_model_that_cannot_be_read_is_no_empty_one(house: House) -> None:
-    house.model._script = lambda asked: "I would rather not."  # noqa: SLF001
-    async with ready(house) as provider:
+async def test_an_answer_of_the_model_that_cannot_be_read_is_no_empty_one(core: Mem0Library) -> None:
+    core.model._script = lambda asked: "I would rather not."  # noqa: SLF001
+    async with ready(core) as provider:
         for attempt in (1, 2):
             with pytest.raises(Unavailable, match="can't be read"):
                 await say(provider, 1, "I keep bees", attempt=attempt)
         with pytest.raises(Rejected, match="can't be read"):
             await say(provider, 1, "I keep bees", attempt=3)
-        house.model._script = lambda asked: '{"memory": []}'  # noqa: SLF001
+        core.model._script = lambda asked: '{"memory": []}'  # noqa: SLF001
         await say(provider, 1, "hello")
-    assert turns(house) == []
+    assert turns(core) == []
 
 
 async def test_a_process_that_hangs_is_ended_and_another_takes_its_place(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    core: Mem0Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(library, "HUNG_S_MAX", 0.3)
-    async with ready(house) as provider:
+    async with ready(core) as provider:
         stopped = child_of(provider)
         os.kill(stopped, signal.SIGSTOP)
         try:
@@ -191,53 +191,53 @@ async def test_a_process_that_hangs_is_ended_and_another_takes_its_place(
             except ProcessLookupError:
                 stopped = 0
         assert stopped == 0
-    assert sorted(turns(house)) == ["I keep bees", "I sell honey"]
+    assert sorted(turns(core)) == ["I keep bees", "I sell honey"]
 
 
-async def test_nothing_waits_while_the_model_hangs_and_what_was_given_up_is_there_once(house: House) -> None:
-    async with ready(house) as provider:
-        house.model.hang()
+async def test_nothing_waits_while_the_model_hangs_and_what_was_given_up_is_there_once(core: Mem0Library) -> None:
+    async with ready(core) as provider:
+        core.model.hang()
         for attempt in range(1, 4):
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.1):
                     await say(provider, 1, "I keep bees", attempt=attempt)
-        assert house.model.asked["/v1/embeddings"] <= 3
-        house.model.heal()
+        assert core.model.asked["/v1/embeddings"] <= 3
+        core.model.heal()
         await say(provider, 1, "I keep bees", attempt=4)
-        assert turns(house) == ["I keep bees"]
+        assert turns(core) == ["I keep bees"]
         # A request that nobody waits for any more brings nothing back that was forgotten meanwhile.
-        house.model.hang()
+        core.model.hang()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
                 await say(provider, 2, "I sell honey")
         forgetting = asyncio.ensure_future(provider.forget(ForgetScope.SESSION, ref=ref(), delivery=Delivery("k", 3)))
         await asyncio.sleep(0.3)
-        house.model.heal()
+        core.model.heal()
         await forgetting
         # Time enough for it.
         await say(provider, 1, "I paint hives", session="s2")
         await asyncio.sleep(0.5)
-        assert {one.session_id for one in house.held()} == {"s2"}
+        assert {one.session_id for one in core.held()} == {"s2"}
 
 
-async def test_of_what_is_forgotten_no_file_keeps_a_word(house: House) -> None:
-    async with ready(house) as provider:
+async def test_of_what_is_forgotten_no_file_keeps_a_word(core: Mem0Library) -> None:
+    async with ready(core) as provider:
         await say(provider, 1, "I planted larkspur", session="gone")
         await say(provider, 1, "I planted foxglove and nightshade", session="stays")
         about = {"note_id": "n1", "version": 1}
         await provider.on_memory_write("add", "user", "larkspur!", about, ref=ref("gone"), delivery=Delivery("k", 2))
-        assert everything(house).count(b"larkspur") > 2
+        assert everything(core).count(b"larkspur") > 2
         await provider.forget(ForgetScope.SESSION, ref=ref("gone"), delivery=Delivery("k", 3))
-        assert b"larkspur" not in everything(house)
+        assert b"larkspur" not in everything(core)
         await provider.forget(ForgetScope.FACT, ref=ref("stays"), delivery=Delivery("k", 4), text="nightshade")
-        assert b"nightshade" not in everything(house)
-        assert turns(house, "stays") == ["I planted foxglove and [forgotten]"]
+        assert b"nightshade" not in everything(core)
+        assert turns(core, "stays") == ["I planted foxglove and [forgotten]"]
         await provider.forget(ForgetScope.OWNER, ref=ref("any"), delivery=Delivery("k", 5))
-        assert b"foxglove" not in everything(house)
+        assert b"foxglove" not in everything(core)
 
 
-async def test_the_same_words_in_two_sessions_are_kept_in_both_and_recall_says_where(house: House) -> None:
-    async with ready(house) as provider:
+async def test_the_same_words_in_two_sessions_are_kept_in_both_and_recall_says_where(core: Mem0Library) -> None:
+    async with ready(core) as provider:
         for session in ("s:1/x", "s2"):
             await say(provider, 1, "I keep bees", session=session)
         found = await provider.prefetch("bees", ref=ref("s3"), limit=5)
@@ -248,11 +248,11 @@ async def test_the_same_words_in_two_sessions_are_kept_in_both_and_recall_says_w
         assert await provider.prefetch("  ", ref=ref(), limit=5) == ()
 
 
-async def test_files_are_for_their_owner_alone_and_nothing_is_told_to_others(house: House) -> None:
-    async with ready(house) as provider:
+async def test_files_are_for_their_owner_alone_and_nothing_is_told_to_others(core: Mem0Library) -> None:
+    async with ready(core) as provider:
         await say(provider, 1, "I keep bees")
-    assert {oct(path.stat().st_mode & 0o077) for path in house.folder.rglob("*")} == {"0o0"}
-    assert b"k-1234" not in everything(house)
+    assert {oct(path.stat().st_mode & 0o077) for path in core.folder.rglob("*")} == {"0o0"}
+    assert b"k-1234" not in everything(core)
     # The library opens what we wrote as its own.
     code = (
         "import json, os, sys\n"
@@ -268,32 +268,32 @@ async def test_files_are_for_their_owner_alone_and_nothing_is_told_to_others(hou
         "print(json.dumps([(one['memory'], one['metadata']['turn']) for one in found]))\n"
     )
     process = await asyncio.create_subprocess_exec(
-        house.python, "-c", code, house.model.base_url, str(house.folder), stdout=asyncio.subprocess.PIPE
+        core.python, "-c", code, core.model.base_url, str(core.folder), stdout=asyncio.subprocess.PIPE
     )
     said, _ = await process.communicate()
     assert json.loads(said) == [["I keep bees", 1]]
 
 
-async def test_a_python_without_the_library_is_told_of_with_what_to_do(house: House, tmp_path: Path) -> None:
+async def test_a_python_without_the_library_is_told_of_with_what_to_do(core: Mem0Library, tmp_path: Path) -> None:
     provider = Mem0()
     for python, what in (
         (sys.executable, r"pip install 'everthread\[mem0\]'"),
         (str(tmp_path / "none"), "check `python`"),
     ):
         with pytest.raises(Unavailable, match=what):
-            await provider.initialize(**{**house.settings(), "python": python})
+            await provider.initialize(**{**core.settings(), "python": python})
     await provider.shutdown()
 
 
-async def test_the_process_ends_with_its_parent(house: House) -> None:
-    async with ready(house) as provider:
+async def test_the_process_ends_with_its_parent(core: Mem0Library) -> None:
+    async with ready(core) as provider:
         child = child_of(provider)
     await until(lambda: not Path(f"/proc/{child}").exists())
 
 
-async def test_the_nearest_of_one_session_are_found_among_many_of_others(house: House) -> None:
+async def test_the_nearest_of_one_session_are_found_among_many_of_others(core: Mem0Library) -> None:
     """What is known of the session is what the model is shown, so that it draws no fact twice."""
-    async with ready(house) as provider:
+    async with ready(core) as provider:
         await say(provider, 1, "bees and a great many other things besides", session="s1")
         text = "\n".join(f"bees {n}" for n in range(60))
         await say(provider, 1, text, session="s2")
@@ -303,7 +303,7 @@ async def test_the_nearest_of_one_session_are_found_among_many_of_others(house: 
             seen.append(asked.texts[-1])
             return '{"memory": []}'
 
-        house.model._script = answer  # noqa: SLF001
+        core.model._script = answer  # noqa: SLF001
         await say(provider, 2, "bees", session="s1")
     # Once as what was said before, and once as what is known.
     assert seen[0].count("a great many other things") == 2

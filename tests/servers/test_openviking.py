@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cleanup import tidy
-from tests.provider_backend import BackEnd
-from tests.provider_faults import PATIENT, FaultDays
-from tests.provider_outage import BadDay
+from tests.cleanup import close_with_loop
+from tests.provider_backend import ProviderBackend
+from tests.provider_faults import PATIENT, ProviderFaults
+from tests.provider_outage import ProviderOutage
 from tests.provider_scenarios import ProviderScenarios
-from tests.provider_session import Talk
+from tests.provider_session import ProviderSession
 from tests.runtime import CLI
-from tests.servers import openviking_house
-from tests.servers.door import Door
+from tests.servers import openviking_server as openviking_house
 from tests.servers.environments import environment
-from tests.servers.openviking_house import House
+from tests.servers.openviking_server import OpenVikingServer
+from tests.servers.proxy import Door
 
 from everthread.adapters.memory.openviking.provider import OpenViking
 from everthread.bootstrap.runtime import Runtime
@@ -35,9 +35,9 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
-def house() -> Iterator[House]:
-    with openviking_house.openviking() as house:
-        yield house
+def core() -> Iterator[OpenVikingServer]:
+    with openviking_house.openviking() as core:
+        yield core
 
 
 @pytest.fixture
@@ -47,8 +47,8 @@ def account() -> str:
 
 
 @pytest.fixture
-def door(house: House) -> Iterator[Door]:
-    with Door(house.address, openviking_house.KEEPS) as door:
+def door(core: OpenVikingServer) -> Iterator[Door]:
+    with Door(core.address, openviking_house.KEEPS) as door:
         yield door
 
 
@@ -64,11 +64,11 @@ class TestOpenViking(ProviderContract):
 
     @pytest.fixture
     def provider(self) -> OpenViking:
-        return tidy(OpenViking)
+        return close_with_loop(OpenViking)
 
     @pytest.fixture
-    def effects(self, house: House, account: str) -> EffectsOf:
-        return lambda provider: house.held(account)
+    def effects(self, core: OpenVikingServer, account: str) -> EffectsOf:
+        return lambda provider: core.held(account)
 
     @pytest.fixture
     def faults(self, door: Door) -> Faults:
@@ -83,7 +83,7 @@ class TestOpenViking(ProviderContract):
 
 
 async def ready(settings: dict[str, Any]) -> OpenViking:
-    provider = tidy(OpenViking)
+    provider = close_with_loop(OpenViking)
     await provider.initialize(**settings)
     return provider
 
@@ -92,18 +92,18 @@ def commits(door: Door) -> int:
     return sum(what.endswith("/commit") for what in door.passed)
 
 
-def said(house: House, account: str, session: str) -> list[str]:
-    return [one.text for one in house.held(account) if (one.session_id, one.kind) == (session, "turn")]
+def said(core: OpenVikingServer, account: str, session: str) -> list[str]:
+    return [one.text for one in core.held(account) if (one.session_id, one.kind) == (session, "turn")]
 
 
 async def test_end_then_switch_commits_once_and_an_empty_session_is_never_committed(
-    house: House, settings: dict[str, Any], account: str, door: Door
+    core: OpenVikingServer, settings: dict[str, Any], account: str, door: Door
 ) -> None:
     provider = await ready(settings)
-    empty, talk = Talk(provider, "empty"), Talk(provider, "s1")
+    empty, talk = ProviderSession(provider, "empty"), ProviderSession(provider, "s1")
     await empty.open("some-parent")
     await empty.close()
-    await Talk(provider, "never-opened").close()
+    await ProviderSession(provider, "never-opened").close()
     assert commits(door) == 0
     await talk.say("I keep bees")
     await talk.close()
@@ -113,14 +113,14 @@ async def test_end_then_switch_commits_once_and_an_empty_session_is_never_commit
     await talk.say("I sell honey")
     await talk.close()
     assert commits(door) == 2
-    archives = house.archives(account, "ann", "s1")
+    archives = core.archives(account, "ann", "s1")
     assert list(archives.values()) == [True, True]
-    texts = [[line.text for line in house.lines(account, "ann", uri) if line.role == "user"] for uri in archives]
+    texts = [[line.text for line in core.lines(account, "ann", uri) if line.role == "user"] for uri in archives]
     assert texts == [["I keep bees"], ["I sell honey"]]
 
 
 async def test_what_was_drawn_from_a_commit_says_where_it_was_said(settings: dict[str, Any]) -> None:
-    talk = Talk(await ready(settings), "S:1/x")
+    talk = ProviderSession(await ready(settings), "S:1/x")
     await talk.say("nothing much", "Well. " * 40)
     await talk.say("I keep bees in Aarhus. " * 12)
     await talk.hand_over("count the hives", "there are seven")
@@ -136,40 +136,40 @@ async def test_what_was_drawn_from_a_commit_says_where_it_was_said(settings: dic
 
 
 async def test_what_another_process_has_told_is_not_told_again(
-    house: House, settings: dict[str, Any], account: str
+    core: OpenVikingServer, settings: dict[str, Any], account: str
 ) -> None:
-    one, other = Talk(await ready(settings), "s1"), Talk(await ready(settings), "s1")
+    one, other = ProviderSession(await ready(settings), "s1"), ProviderSession(await ready(settings), "s1")
     await one.say("I keep bees")
     other.turns, other.seq = dict(one.turns), one.seq
     await other.say("I sell honey")
     await one.say("I sell honey")
-    assert len(said(house, account, "s1")) == 2
+    assert len(said(core, account, "s1")) == 2
     await other.close()
     await one.again(2, attempt=2)
-    assert len(said(house, account, "s1")) == 2
+    assert len(said(core, account, "s1")) == 2
 
 
 async def test_what_a_late_request_has_said_twice_is_committed_once(
-    house: House, settings: dict[str, Any], account: str
+    core: OpenVikingServer, settings: dict[str, Any], account: str
 ) -> None:
-    talk = Talk(await ready(settings), "s1")
+    talk = ProviderSession(await ready(settings), "s1")
     await talk.say("I keep bees")
     await talk.say("I sell honey")
-    twice = house.lines(account, "ann", "viking://user/ann/sessions/s1")
+    twice = core.lines(account, "ann", "viking://user/ann/sessions/s1")
     messages = [{"role": one.role, "content": one.text, "source_message_ids": [str(one.mark)]} for one in twice[:2]]
-    house.post(account, "ann", "/sessions/s1/messages/batch", {"messages": messages})
-    assert len(said(house, account, "s1")) == 3
+    core.post(account, "ann", "/sessions/s1/messages/batch", {"messages": messages})
+    assert len(said(core, account, "s1")) == 3
     await talk.close()
-    assert [text.partition("\n")[0] for text in said(house, account, "s1")] == [
+    assert [text.partition("\n")[0] for text in said(core, account, "s1")] == [
         "user: I keep bees",
         "user: I sell honey",
     ]
 
 
 async def test_who_was_told_of_a_session_in_its_middle_is_told_of_its_beginning_later(
-    house: House, settings: dict[str, Any], account: str
+    core: OpenVikingServer, settings: dict[str, Any], account: str
 ) -> None:
-    past, talk = Talk(tidy(MemoryProvider), "s1"), Talk(await ready(settings), "s1")
+    past, talk = ProviderSession(close_with_loop(MemoryProvider), "s1"), ProviderSession(await ready(settings), "s1")
     for text in ("I keep bees", "I sell honey"):
         await past.say(text)
     await past.close()
@@ -183,17 +183,17 @@ async def test_who_was_told_of_a_session_in_its_middle_is_told_of_its_beginning_
     for number in (3, 4):
         await talk.again(number, replay=1)
     await talk.close()
-    texts = [text.partition("\n")[0].removeprefix("user: ") for text in said(house, account, "s1")]
+    texts = [text.partition("\n")[0].removeprefix("user: ") for text in said(core, account, "s1")]
     assert texts == ["I planted foxglove", "I keep bees", "I sell honey", "my boat is red"]
     for number in range(1, 5):
         await talk.again(number, replay=2)
-    assert len(said(house, account, "s1")) == 4
+    assert len(said(core, account, "s1")) == 4
 
 
 async def test_an_entry_that_was_rejected_can_be_told_later(
-    house: House, settings: dict[str, Any], account: str, door: Door
+    core: OpenVikingServer, settings: dict[str, Any], account: str, door: Door
 ) -> None:
-    talk = Talk(await ready(settings), "s1")
+    talk = ProviderSession(await ready(settings), "s1")
     await talk.say("I keep bees")
     door.reject_next()
     with pytest.raises(Rejected):
@@ -202,58 +202,58 @@ async def test_an_entry_that_was_rejected_can_be_told_later(
     await talk.close(missing=(2,))
     await talk.again(2)
     await talk.close()
-    assert len(said(house, account, "s1")) == 3
+    assert len(said(core, account, "s1")) == 3
     await talk.again(2)
-    assert len(said(house, account, "s1")) == 3
+    assert len(said(core, account, "s1")) == 3
 
 
 async def test_a_commit_that_fails_is_said_again_until_memories_are_drawn(
-    house: House, settings: dict[str, Any], account: str
+    core: OpenVikingServer, settings: dict[str, Any], account: str
 ) -> None:
     """The server has taken the messages away by then, and would skip a second commit."""
-    talk = Talk(await ready(settings), "s1")
+    talk = ProviderSession(await ready(settings), "s1")
     await talk.say("I keep bees")
-    house.model.fail_next(10_000, 400)
+    core.model.fail_next(10_000, 400)
     try:
         with pytest.raises(Unavailable, match="extract memories"):
             await talk.close()
     finally:
-        house.model.heal()
-    assert said(house, account, "s1") == []
+        core.model.heal()
+    assert said(core, account, "s1") == []
     assert await talk.recall("bees") == []
     # Also by a process that knows nothing of it.
-    other = Talk(await ready(settings), "s1")
+    other = ProviderSession(await ready(settings), "s1")
     other.turns, other.seq = talk.turns, talk.seq - 1
     await other.close()
-    assert said(house, account, "s1") == ["user: I keep bees\nassistant: I see."]
+    assert said(core, account, "s1") == ["user: I keep bees\nassistant: I see."]
     assert [one[1:] for one in await talk.recall("bees")] == [("s1", 1)]
-    assert list(house.archives(account, "ann", "s1").values()) == [False, True]
+    assert list(core.archives(account, "ann", "s1").values()) == [False, True]
     # And it is not said a third time.
     await other.again(1, attempt=2)
     await other.close()
-    assert len(said(house, account, "s1")) == 1
+    assert len(said(core, account, "s1")) == 1
 
 
 async def test_a_turn_that_was_taken_back_is_not_said_again_after_a_failure(
-    house: House, settings: dict[str, Any], account: str
+    core: OpenVikingServer, settings: dict[str, Any], account: str
 ) -> None:
-    talk = Talk(await ready(settings), "s1")
+    talk = ProviderSession(await ready(settings), "s1")
     await talk.say("I keep bees")
     await talk.say("I sell honey")
-    house.model.fail_next(10_000, 400)
+    core.model.fail_next(10_000, 400)
     try:
         with pytest.raises(Unavailable):
             await talk.close()
     finally:
-        house.model.heal()
+        core.model.heal()
     await talk.close(hidden=(2,))
-    assert said(house, account, "s1") == ["user: I keep bees\nassistant: I see."]
+    assert said(core, account, "s1") == ["user: I keep bees\nassistant: I see."]
 
 
 async def test_a_turn_that_is_taken_back_goes_whether_it_was_committed_or_not(
-    house: House, settings: dict[str, Any], account: str
+    core: OpenVikingServer, settings: dict[str, Any], account: str
 ) -> None:
-    talk = Talk(await ready(settings), "s1")
+    talk = ProviderSession(await ready(settings), "s1")
     await talk.say("I keep bees")
     await talk.say("I planted larkspur")
     await talk.close()
@@ -268,19 +268,19 @@ async def test_a_turn_that_is_taken_back_goes_whether_it_was_committed_or_not(
     assert not [text for text, _, _ in found if "foxglove" in text]
     # What was committed is known as such, although the server keeps no copy of it any more.
     await talk.again(1, attempt=2)
-    assert [text for text in said(house, account, "s1") if "bees" in text] == []
+    assert [text for text in said(core, account, "s1") if "bees" in text] == []
 
 
 @pytest.mark.parametrize("acted", [False, True])
 async def test_a_session_that_is_written_anew_survives_a_cut_at_every_step(
-    house: House, settings: dict[str, Any], account: str, door: Door, acted: bool
+    core: OpenVikingServer, settings: dict[str, Any], account: str, door: Door, acted: bool
 ) -> None:
     provider = await ready(settings)
     cuts = step = 0
     is_reached = True
     while is_reached:
         step += 1
-        talk = Talk(provider, f"s{step}")
+        talk = ProviderSession(provider, f"s{step}")
         for text in ("I keep bees", "I sell honey"):
             await talk.say(text)
         door.cut_at(step, acted=acted)
@@ -292,69 +292,69 @@ async def test_a_session_that_is_written_anew_survives_a_cut_at_every_step(
                 cuts += 1
         is_reached = door.steps <= 0
         door.heal()
-        left = house.lines(account, "ann", f"viking://user/ann/sessions/s{step}")
+        left = core.lines(account, "ann", f"viking://user/ann/sessions/s{step}")
         assert [line.text for line in left] == ["I keep bees", "I see."], step
     # Requests that can do no harm are sent again by the library that sends them.
     assert (step > 15, cuts >= 7) == (True, True), (step, cuts)
-    assert not [name for name in house.sessions(account, "ann") if "spare" in name]
+    assert not [name for name in core.sessions(account, "ann") if "spare" in name]
 
 
 async def test_a_note_that_comes_late_does_not_replace_a_newer_one(
-    house: House, settings: dict[str, Any], account: str
+    core: OpenVikingServer, settings: dict[str, Any], account: str
 ) -> None:
     provider = await ready(settings)
-    one, other = Talk(provider, "one"), Talk(provider, "other")
+    one, other = ProviderSession(provider, "one"), ProviderSession(provider, "other")
     await one.note("keeps seven hives", version=3)
     await other.note("keeps two hives", version=2)
     uri = "viking://user/ann/memories/notes/n1.md"
-    assert house.ask(account, "ann", "/content/read", uri=uri) == "keeps seven hives"
+    assert core.ask(account, "ann", "/content/read", uri=uri) == "keeps seven hives"
     assert await one.recall("hives") == [("keeps seven hives", "one", None)]
     await other.note("", version=4, action="remove")
-    assert house.ask(account, "ann", "/content/read", uri=uri) is None
+    assert core.ask(account, "ann", "/content/read", uri=uri) is None
     assert await one.recall("hives") == []
 
 
 async def test_of_a_forgotten_session_the_server_keeps_no_word(
-    house: House, settings: dict[str, Any], account: str
+    core: OpenVikingServer, settings: dict[str, Any], account: str
 ) -> None:
     provider = await ready(settings)
-    gone, stays = Talk(provider, "gone"), Talk(provider, "stays")
+    gone, stays = ProviderSession(provider, "gone"), ProviderSession(provider, "stays")
     await stays.say("I sell honey")
     await stays.close()
     await gone.say("I planted larkspur")
     await gone.close()
     await gone.say("and larkspur again")
     await gone.note("planted larkspur", version=1)
-    assert "larkspur" in house.everything(account)
+    assert "larkspur" in core.everything(account)
     await gone.forget(ForgetScope.SESSION)
-    assert "larkspur" not in house.everything(account)
+    assert "larkspur" not in core.everything(account)
     assert [one[1] for one in await stays.recall("honey larkspur")] == ["stays"]
-    assert said(house, account, "stays")
+    assert said(core, account, "stays")
 
 
 async def test_a_forgotten_fact_leaves_its_words_nowhere_and_the_rest_stays(
-    house: House, settings: dict[str, Any], account: str
+    core: OpenVikingServer, settings: dict[str, Any], account: str
 ) -> None:
     provider, fact = await ready(settings), 'the code is "quincunx"'
-    old, new = Talk(provider, "old"), Talk(provider, "new")
+    old, new = ProviderSession(provider, "old"), ProviderSession(provider, "new")
     await old.say(f"remember that {fact}, and that I keep bees")
     await old.close()
     await new.say(f"once more: {fact}, and I sell honey")
     await new.note(fact, version=1)
-    other = Talk(provider, "other")
+    other = ProviderSession(provider, "other")
     await other.say("the code is something else")
     await other.close()
     await new.forget(ForgetScope.FACT, fact, "n1")
-    assert "quincunx" not in house.everything(account)
+    assert "quincunx" not in core.everything(account)
     found = await old.recall("bees")
     assert [(session, turn) for text, session, turn in found if "bees" in text] == [("old", 1)]
-    assert said(house, account, "new") == ["user: once more: [forgotten], and I sell honey\nassistant: I see."]
+    assert said(core, account, "new") == ["user: once more: [forgotten], and I sell honey\nassistant: I see."]
     # Who said something like it is left alone.
-    assert list(house.archives(account, "ann", "other").values()) == [True]
+    assert list(core.archives(account, "ann", "other").values()) == [True]
     # Nothing of it comes back with a redelivery.
     await old.again(1, attempt=2)
     await old.close()
-    assert "quincunx" not in house.everything(account)
+    assert "quincunx" not in core.everything(account)
 
 
 async def test_a_server_that_would_mix_people_up_is_refused(settings: dict[str, Any], door: Door) -> None:
@@ -362,7 +362,7 @@ async def test_a_server_that_would_mix_people_up_is_refused(settings: dict[str, 
     assert await provider.health() == "ok"
     door.answer("GET /health", b'{"status":"ok","auth_mode":"api_key"}')
     assert "does not keep users apart" in await provider.health()
-    other = Talk(await ready(settings), "s1")
+    other = ProviderSession(await ready(settings), "s1")
     with pytest.raises(Unavailable, match="keep users apart"):
         await other.say("I keep bees")
     assert not [what for what in door.passed if "sessions" in what]
@@ -373,7 +373,7 @@ async def test_a_server_that_would_mix_people_up_is_refused(settings: dict[str, 
 
 async def test_its_tools_answer_and_reach_nobody_elses_memories(settings: dict[str, Any]) -> None:
     provider = await ready(settings)
-    ann, bob = Talk(provider, "a1"), Talk(provider, "b1", owner="bob")
+    ann, bob = ProviderSession(provider, "a1"), ProviderSession(provider, "b1", owner="bob")
     await ann.say('I keep "bees" [in Aarhus]')
     said = await provider.handle_tool_call("openviking_look_up", {"words": "bees"}, ref=ann.ref)
     assert said == '- user: I keep "bees" [in Aarhus]'
@@ -389,18 +389,18 @@ async def test_its_tools_answer_and_reach_nobody_elses_memories(settings: dict[s
             await provider.handle_tool_call("openviking_read", {"uri": address}, ref=bob.ref)
 
 
-class TestScenarios(ProviderScenarios, BadDay, FaultDays):
+class TestScenarios(ProviderScenarios, ProviderOutage, ProviderFaults):
     @pytest.fixture
     def limits(self) -> Limits:
         return PATIENT
 
     @pytest.fixture
-    def back_end(self, house: House, door: Door, settings: dict[str, Any], account: str) -> BackEnd:
-        return openviking_house.back_end_of(house, door, settings, account)
+    def back_end(self, core: OpenVikingServer, door: Door, settings: dict[str, Any], account: str) -> ProviderBackend:
+        return openviking_house.back_end_of(core, door, settings, account)
 
 
-async def test_it_is_chosen_by_its_name_in_the_settings(house: House, account: str, tmp_path: Path) -> None:
-    named = f'url = "{house.address}"\naccount = "{account}"\n'
+async def test_it_is_chosen_by_its_name_in_the_settings(core: OpenVikingServer, account: str, tmp_path: Path) -> None:
+    named = f'url = "{core.address}"\naccount = "{account}"\n'
     (tmp_path / "config.toml").write_text(f'[memory]\nproviders = ["openviking"]\n[memory.openviking]\n{named}')
     async with Runtime(load(str(tmp_path), {"OPENVIKING_API_KEY": openviking_house.KEY})) as runtime:
         await runtime.start()
@@ -416,9 +416,11 @@ async def test_it_is_chosen_by_its_name_in_the_settings(house: House, account: s
         ]
 
 
-def test_the_official_client_finds_what_was_kept(house: House, settings: dict[str, Any], account: str) -> None:
+def test_the_official_client_finds_what_was_kept(
+    core: OpenVikingServer, settings: dict[str, Any], account: str
+) -> None:
     async def told() -> None:
-        talk = Talk(await ready(settings), "s1")
+        talk = ProviderSession(await ready(settings), "s1")
         await talk.say("I keep bees in Aarhus")
         await talk.close()
 
@@ -431,6 +433,6 @@ def test_the_official_client_finds_what_was_kept(house: House, settings: dict[st
         "client.close()\n"
     )
     python = environment("openviking", openviking_house.WANTED) / "bin" / "python"
-    command = [python, "-c", program, house.address, openviking_house.KEY, account]
+    command = [python, "-c", program, core.address, openviking_house.KEY, account]
     said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert "bees in Aarhus" in said.stdout, said

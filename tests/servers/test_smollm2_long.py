@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
 import pytest
-from tests.agent_runtime import AgentHouse
+from tests.agent_runtime import AgentFixture
 from tests.runtime import CLI, ME, TELEGRAM
 from tests.servers.test_smollm2 import folder, local_model
 
@@ -72,50 +72,50 @@ async def test_a_compression_and_a_review_are_seen_through_and_nothing_is_lost(f
     async with local_model(folder) as local:
         client = Trusted(local)
         choice = ModelChoice("local/smollm2", "smollm2", client)
-        async with AgentHouse(
+        async with AgentFixture(
             tmp_path,
             None,
             compression=Compression(tail_tokens=200),
             review=Review(every_turns=len(SAID), iterations=2),
             turn_limits=TurnLimits(output_tokens=12),
             stop_s_max=120.0,
-        ) as house:
-            house.choices = [choice]
+        ) as core:
+            core.choices = [choice]
             for text in SAID:
-                assert (await house.ask(text)).text
-            parent = await house.at(CLI)
+                assert (await core.ask(text)).text
+            parent = await core.at(CLI)
             async with asyncio.timeout(120):
-                while house.reviewer.busy:  # noqa: ASYNC110 - nobody else needs to be told
+                while core.reviewer.busy:  # noqa: ASYNC110 - nobody else needs to be told
                     await asyncio.sleep(0.1)
-            await _reviewed(house, client, parent.session_id)
+            await _reviewed(core, client, parent.session_id)
 
             full = Fill(1_000, 3_000, 20_000, context_tokens=READS_TOKENS_MIN, too_long=True)
-            house.compressor.consider(parent, full, choice, house.heard.append, lasting=False)
-            assert (await house.ask("Where is the key?")).text
-            [compressed] = [event for event in house.heard if isinstance(event, Compressed)]
+            core.compressor.consider(parent, full, choice, core.heard.append, lasting=False)
+            assert (await core.ask("Where is the key?")).text
+            [compressed] = [event for event in core.heard if isinstance(event, Compressed)]
             assert compressed.turns >= len(SAID) - 1
             assert len(client.asked(INSTRUCTION)) == 1, "the model was asked for a summary"
-            await _nothing_is_lost(house, compressed, parent.session_id)
+            await _nothing_is_lost(core, compressed, parent.session_id)
 
 
-async def _reviewed(house: AgentHouse, client: Trusted, session_id: str) -> None:
+async def _reviewed(core: AgentFixture, client: Trusted, session_id: str) -> None:
     """It was sent the conversation's own start, came to an end, and left no trace in the transcript."""
-    [row] = await house.store.read(lambda uow: uow.reviews.of_session(session_id))
+    [row] = await core.store.read(lambda uow: uow.reviews.of_session(session_id))
     assert (row.window.from_turn, row.window.to_turn, row.state.value) == (1, len(SAID), "done")
     reviews, last = client.asked("[A review."), client.requests[len(SAID) - 1]
     assert reviews
     for request in reviews:
         assert request.head == last.head
         assert request.history.startswith(last.history)
-    assert [turn.user_text for turn in await house.turns(session_id)] == SAID
+    assert [turn.user_text for turn in await core.turns(session_id)] == SAID
 
 
-async def _nothing_is_lost(house: AgentHouse, compressed: Compressed, parent_id: str) -> None:
-    here = await house.at(CLI)
+async def _nothing_is_lost(core: AgentFixture, compressed: Compressed, parent_id: str) -> None:
+    here = await core.at(CLI)
     assert here == compressed.ref
-    assert (await house.session(here.session_id)).parent_id == parent_id
-    assert [turn.user_text for turn in await house.turns(parent_id)] == SAID, "the old transcript is whole"
-    prefix = await house.store.read(lambda uow: uow.turns.prefix(here.session_id))
+    assert (await core.session(here.session_id)).parent_id == parent_id
+    assert [turn.user_text for turn in await core.turns(parent_id)] == SAID, "the old transcript is whole"
+    prefix = await core.store.read(lambda uow: uow.turns.prefix(here.session_id))
     assert prefix is not None
     system = read_back(prefix.content).prompt.system
     if compressed.instead_because:
@@ -123,9 +123,9 @@ async def _nothing_is_lost(house: AgentHouse, compressed: Compressed, parent_id:
         assert all(text[:25] in system for text in SAID[: compressed.turns])
     else:
         assert all(f"## {name}" in system for name in SECTIONS)
-    await house.store.index()
+    await core.store.index()
     for word, text in zip(("Bruno", "mast", "Fridays", "barrel"), SAID, strict=True):
-        hits = await house.store.read(lambda uow, word=word: uow.search.search(ME, word, limit=9))
+        hits = await core.store.read(lambda uow, word=word: uow.search.search(ME, word, limit=9))
         assert text in [hit.content for hit in hits]
 
 

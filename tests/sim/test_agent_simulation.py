@@ -66,10 +66,10 @@ def test_a_seed_means_the_same_in_another_process() -> None:
     command = [sys.executable, "-m", "tests.simulator", "--agents", "--seed", "7"]
     environment = os.environ | {"PYTHONHASHSEED": "1"}
     printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=50).stdout
-    town = made(7, agents=True)
-    town.run()
-    assert len(town.trace) > 50
-    assert printed.splitlines() == [*town.trace, "no violation"]
+    fixture = made(7, agents=True)
+    fixture.run()
+    assert len(fixture.trace) > 50
+    assert printed.splitlines() == [*fixture.trace, "no violation"]
 
 
 # Planted bugs -------------------------------------------------------------------------------------------------------

@@ -91,11 +91,11 @@ class Oracle:
 class Office(SimProcess):
     """A process that does scheduled tasks."""
 
-    def __init__(self, town: Town, name: str, seed: int) -> None:
+    def __init__(self, fixture: Town, name: str, seed: int) -> None:
         super().__init__(name, seed)
-        clock = town.clock
-        self.store = SimStore(town.database, self, town.faults, lambda operation, result: None)
-        self.lifecycle = Lifecycle(self.store, clock, town.new_id, holder=name)
+        clock = fixture.clock
+        self.store = SimStore(fixture.database, self, fixture.faults, lambda operation, result: None)
+        self.lifecycle = Lifecycle(self.store, clock, fixture.new_id, holder=name)
         lanes = LocalLanes(self.store, clock, name)
         memory = MemoryManager((), self.store, clock, lanes, random=self.random.random)
         hooks = plugins.HookRunner(self.store, clock, plugins.loaded((), entry_points=False))
@@ -115,8 +115,8 @@ class Office(SimProcess):
             clock,
             limits=TurnLimits(recall_s=0.0),
         )
-        choice = ModelChoice("sim/one", "one", Oracle(self, clock, town.asked))
-        self.scheduling = Scheduling(self.store, clock, town.new_id)
+        choice = ModelChoice("sim/one", "one", Oracle(self, clock, fixture.asked))
+        self.scheduling = Scheduling(self.store, clock, fixture.new_id)
         self.scheduler = Scheduler(
             self.store,
             clock,
@@ -150,9 +150,9 @@ class Town:
         return f"{next(self._numbers):026d}"
 
     def start(self, place: str) -> None:
-        office = Office(self, f"{place}-{self.new_id()}", self.random.randrange(2**32))
-        self.offices[place] = office
-        office.spawn(office.run())
+        console = Office(self, f"{place}-{self.new_id()}", self.random.randrange(2**32))
+        self.offices[place] = console
+        console.spawn(console.run())
 
     async def week(self) -> None:
         end = self.clock.now() + WEEK_S
@@ -168,25 +168,25 @@ class Town:
             self._hurt(self.offices[place])
             # One that is to die in the midst of what it does has to do something first.
             await asyncio.sleep(self.random.uniform(0, 900))
-            for each, office in self.offices.items():
-                if office.dead and each not in back:
+            for each, console in self.offices.items():
+                if console.dead and each not in back:
                     back[each] = self.clock.now() + self.random.uniform(0, DOWN_S_MAX - 2 * 3600)
                     self.kills += 1
-        for office in self.offices.values():
-            office.kill()
+        for console in self.offices.values():
+            console.kill()
         self.faults.busy = 0
         self.start("a")
         self.start("b")
         await asyncio.sleep(AFTER_S)
 
-    def _hurt(self, office: Office) -> None:
+    def _hurt(self, console: Office) -> None:
         match self.random.choice(("kill", "statement", "statement", "freeze", "busy", "nothing")):
             case "kill":
-                office.kill()
+                console.kill()
             case "statement":
-                office.kill_after_statements = self.random.randrange(60)
+                console.kill_after_statements = self.random.randrange(60)
             case "freeze":
-                office.frozen_until = asyncio.get_running_loop().time() + self.random.uniform(20, 120)
+                console.frozen_until = asyncio.get_running_loop().time() + self.random.uniform(20, 120)
             case "busy":
                 self.faults.busy += self.random.randrange(1, 4)
             case _:
@@ -198,24 +198,24 @@ def lived(seed: int, zone: str, day: str) -> tuple[Town, list[Schedule], float]:
     start = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone)).timestamp() - 3 * 86_400 + 1
     loop = SimLoop()
     asyncio.set_event_loop(loop)
-    town = Town(seed, start, loop)
+    fixture = Town(seed, start, loop)
     kept: list[Schedule] = []
 
     async def live() -> None:
-        clerk = Office(town, "clerk", seed)
+        clerk = Office(fixture, "clerk", seed)
         others = itertools.product((Missed.ONCE, Missed.SKIP), PLANS[:2])
         for missed, plan in (*((Missed.ALL, plan) for plan in PLANS), *others):
             target = Target(TargetKind.CHAT, f"agent:main:post:dm:{missed.value}")
             wish = Wish("ann", plan, zone, f"{missed.value} {plan}", target=target, missed=missed)
             kept.append(await clerk.scheduling.add(wish))
-        await town.week()
+        await fixture.week()
 
     try:
         loop.run_until_complete(live())
-        return town, kept, town.clock.now() - 1800
+        return fixture, kept, fixture.clock.now() - 1800
     finally:
-        for office in town.offices.values():
-            office.kill()
+        for console in fixture.offices.values():
+            console.kill()
         left = asyncio.all_tasks(loop)
         for task in left:
             task.cancel()
@@ -230,10 +230,10 @@ def expected(schedule: Schedule, end: float) -> list[float]:
     return list(found)
 
 
-def after_the_end(town: Town, end: float) -> list[tuple[object, ...]]:
+def after_the_end(fixture: Town, end: float) -> list[tuple[object, ...]]:
     """What was asked in the last half hour: some of that may not be over."""
     asked = "SELECT schedule_id FROM occurrences o WHERE due_at > ? AND EXISTS (SELECT 1 FROM turns t JOIN inbox i "
-    return list(town.database.execute(f"{asked} ON t.turn_id = i.turn_id WHERE i.id = o.inbox_id)", (end,)))
+    return list(fixture.database.execute(f"{asked} ON t.turn_id = i.turn_id WHERE i.id = o.inbox_id)", (end,)))
 
 
 @pytest.mark.timeout(120)
@@ -241,12 +241,14 @@ def after_the_end(town: Town, end: float) -> list[tuple[object, ...]]:
     ("zone", "day", "seed"), [(zone, days[seed % 2], seed) for zone, days in WEEKS.items() for seed in range(2)]
 )
 def test_a_week_in_which_the_clock_is_changed_has_each_time_once(zone: str, day: str, seed: int) -> None:
-    town, kept, end = lived(seed, zone, day)
+    fixture, kept, end = lived(seed, zone, day)
     found = "SELECT schedule_id, due_at, state, session_id FROM occurrences WHERE due_at <= ?"
-    rows = list(town.database.execute(found, (end,)))
-    turns = Counter(row[0] for row in town.database.execute("SELECT session_id FROM turns WHERE status = 'done'"))
-    replies = Counter(row[0] for row in town.database.execute("SELECT session_id FROM replies WHERE state = 'ready'"))
-    assert town.kills > 20, "otherwise this is no test"
+    rows = list(fixture.database.execute(found, (end,)))
+    turns = Counter(row[0] for row in fixture.database.execute("SELECT session_id FROM turns WHERE status = 'done'"))
+    replies = Counter(
+        row[0] for row in fixture.database.execute("SELECT session_id FROM replies WHERE state = 'ready'")
+    )
+    assert fixture.kills > 20, "otherwise this is no test"
     for schedule in kept:
         mine = [row for row in rows if row[0] == schedule.id]
         done = sorted(row[1] for row in mine if row[2] == OccurrenceState.DONE)
@@ -260,9 +262,9 @@ def test_a_week_in_which_the_clock_is_changed_has_each_time_once(zone: str, day:
         for _, due_at, state, session_id in mine:
             if state == OccurrenceState.DONE:
                 assert (turns[session_id], replies[session_id]) == (1, 1), (schedule.prompt, due_at)
-    said = [row[0] for row in town.database.execute("SELECT content FROM messages WHERE role = 'user'")]
+    said = [row[0] for row in fixture.database.execute("SELECT content FROM messages WHERE role = 'user'")]
     assert len(said) == len(set(said)), "what is asked names the task and the time"
     in_all = sum(len(expected(schedule, end)) for schedule in kept if schedule.missed is Missed.ALL)
-    later = sum(row[0] in {s.id for s in kept if s.missed is Missed.ALL} for row in after_the_end(town, end))
+    later = sum(row[0] in {s.id for s in kept if s.missed is Missed.ALL} for row in after_the_end(fixture, end))
     assert sum("\nall " in text for text in said) == in_all + later, "those included that are kept no more"
-    assert inconsistencies(town.database) == []
+    assert inconsistencies(fixture.database) == []

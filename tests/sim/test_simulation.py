@@ -68,9 +68,9 @@ def test_a_schedule_that_once_broke_it_does_so_no_more(seed: int) -> None:
 
 
 def _trace(seed: int) -> list[str]:
-    town = Town(seed, make_schedule(random.Random(seed)))
-    town.run()
-    return town.trace
+    fixture = Town(seed, make_schedule(random.Random(seed)))
+    fixture.run()
+    return fixture.trace
 
 
 @pytest.mark.parametrize("seed", [1, 299, 4711])

@@ -69,10 +69,10 @@ class AgentSurroundings(Surroundings, Protocol):
 class WatchedSummariser(Summariser):
     """The real one, with a witness who knows what it is made from."""
 
-    def __init__(self, *given: Any, server: AgentServer, town: AgentSurroundings) -> None:
+    def __init__(self, *given: Any, server: AgentServer, fixture: AgentSurroundings) -> None:
         super().__init__(*given)
         self._server = server
-        self._town = town
+        self._town = fixture
 
     async def summarise(self, middle: Middle) -> str:
         begun = self._town.summarising(self._server, middle)
@@ -93,23 +93,23 @@ class WatchedSummariser(Summariser):
 class AgentServer(Server):
     """Everything that answers in it is the real thing; the model is simulated."""
 
-    def __init__(self, town: AgentSurroundings, name: str, seed: int) -> None:
-        self._house = town
-        super().__init__(town, name, seed)
-        self._clock = town.clock
-        self._hooks = plugins.HookRunner(self.store, town.clock, plugins.loaded((), entry_points=False))
-        self._choice = ModelChoice(MODEL, "one", SimModel(town.mind, self))
+    def __init__(self, fixture: AgentSurroundings, name: str, seed: int) -> None:
+        self._house = fixture
+        super().__init__(fixture, name, seed)
+        self._clock = fixture.clock
+        self._hooks = plugins.HookRunner(self.store, fixture.clock, plugins.loaded((), entry_points=False))
+        self._choice = ModelChoice(MODEL, "one", SimModel(fixture.mind, self))
         self._toolbox = Toolbox()
         preparer = self._preparer()
-        asker = ModelCaller(self.lifecycle, town.clock, self.random.random, self._hooks)
+        asker = ModelCaller(self.lifecycle, fixture.clock, self.random.random, self._hooks)
         self.titler = Titler(self.store, self.lifecycle, asker, lambda: None)
-        engine = WatchedSummariser(self.lifecycle, asker, lambda: None, self._named, server=self, town=town)
+        engine = WatchedSummariser(self.lifecycle, asker, lambda: None, self._named, server=self, fixture=fixture)
         self.compressor = Compressor(
             self.store,
             self.lifecycle,
             self.memory,
             engine,
-            town.clock,
+            fixture.clock,
             COMPRESSION,
             holder=name,
             stop_s_max=STOP_S_MAX,
@@ -123,7 +123,7 @@ class AgentServer(Server):
             self._tools,
             self._tools_of_a_review,
             lambda name: [self._choice],
-            town.clock,
+            fixture.clock,
             ReviewSettings(every_turns=REVIEW_EVERY),
             note_limits=NOTE_CHARS_MAX,
             output_tokens=OUTPUT_TOKENS,
@@ -136,7 +136,7 @@ class AgentServer(Server):
             asker,
             ToolRunner(self.lifecycle, self._hooks),
             self._tools,
-            town.clock,
+            fixture.clock,
             titler=self.titler,
             compressor=self.compressor,
             reviewer=self.reviewer,
@@ -159,16 +159,16 @@ class AgentServer(Server):
     # --- What it is made of ------------------------------------------------------------------------------------------
 
     def _door(self) -> Lifecycle:
-        town = self._house
+        fixture = self._house
         return WatchedLifecycle(
             self.store,
-            town.clock,
-            town.new_id,
+            fixture.clock,
+            fixture.new_id,
             holder=self.name,
             policies=POLICIES,
             hooks=HOOKS,
             review_every=REVIEW_EVERY,
-            passes=lambda where: town.passes(self, where),
+            passes=lambda where: fixture.passes(self, where),
         )
 
     def _preparer(self) -> Preparer:

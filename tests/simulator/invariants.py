@@ -27,89 +27,89 @@ class Evidence:
     """A process was stopped and continued, or the clock was put forward or back."""
 
 
-def check_everything(town: Evidence) -> None:
-    _every_key_is_where_it_should_be(town)
-    for session in town.world.logs():
-        _the_store_agrees(town, session)
-    _every_message_has_one_home(town)
-    for backend in town.backends.values():
-        _the_back_end_has_it_all(town, backend)
-    for key, wanted in town.world.hooks.items():
-        _hooks_came_in_order(key, town.heard[key], wanted, strictly=not town.time_was_bent)
+def check_everything(fixture: Evidence) -> None:
+    _every_key_is_where_it_should_be(fixture)
+    for session in fixture.world.logs():
+        _the_store_agrees(fixture, session)
+    _every_message_has_one_home(fixture)
+    for backend in fixture.backends.values():
+        _the_back_end_has_it_all(fixture, backend)
+    for key, wanted in fixture.world.hooks.items():
+        _hooks_came_in_order(key, fixture.heard[key], wanted, strictly=not fixture.time_was_bent)
 
 
-def _every_key_is_where_it_should_be(town: Evidence) -> None:
-    for key, session_id in town.world.on.items():
-        binding = town.tables.sessions.binding(key)
+def _every_key_is_where_it_should_be(fixture: Evidence) -> None:
+    for key, session_id in fixture.world.on.items():
+        binding = fixture.tables.sessions.binding(key)
         found = (binding.session_id, binding.epoch) if binding else (None, 0)
-        wanted = (session_id, town.world.epoch[key])
+        wanted = (session_id, fixture.world.epoch[key])
         hold(found == wanted, f"{key} is at {found}, not {wanted}")
-        ref, session = town.tables.sessions.ref(key), town.tables.sessions.get(session_id or "")
-        there = session and SessionRef(session.id, session.generation, key, town.world.epoch[key], session.owner)
+        ref, session = fixture.tables.sessions.ref(key), fixture.tables.sessions.get(session_id or "")
+        there = session and SessionRef(session.id, session.generation, key, fixture.world.epoch[key], session.owner)
         hold(ref == there, f"{key} is read as {ref}, not {there}")
 
 
-def _the_store_agrees(town: Evidence, session: ModelSession) -> None:
-    stored = town.tables.sessions.get(session.id)
+def _the_store_agrees(fixture: Evidence, session: ModelSession) -> None:
+    stored = fixture.tables.sessions.get(session.id)
     assert stored is not None
     hold(stored.end_reason == session.ended, f"{session.id} ended {stored.end_reason}, not {session.ended}")
     found, wanted = (stored.owner, stored.kind), (session.owner, session.kind)
     hold(found == wanted, f"{session.id} is {found}, not {wanted}")
     hold(session.key in (None, stored.key), f"{session.id} was opened at {stored.key}, not {session.key}")
     hold(stored.generation == session.generation, f"{session.id} has generation {stored.generation}")
-    shown = [(turn.number, turn.user_text) for turn in town.tables.turns.view(stored).turns]
-    wanted = [(number, _as_stored(town, text)) for number, text in session.shown]
+    shown = [(turn.number, turn.user_text) for turn in fixture.tables.turns.view(stored).turns]
+    wanted = [(number, _as_stored(fixture, text)) for number, text in session.shown]
     hold(shown == wanted, f"{session.id} shows {shown}, not {wanted}")
-    rows = town.database.execute("SELECT seq, kind FROM log WHERE session_id = ? ORDER BY seq", (session.id,))
+    rows = fixture.database.execute("SELECT seq, kind FROM log WHERE session_id = ? ORDER BY seq", (session.id,))
     log = list(rows)
     hold(log == list(enumerate((e[0] for e in session.log), 1)), f"the log of {session.id} is {log}, not {session.log}")
-    left = session.kind is not Kind.NOTES and not town.tables.sessions.keys_on(session.id)
+    left = session.kind is not Kind.NOTES and not fixture.tables.sessions.keys_on(session.id)
     hold(not (stored.dirty and left), f"{session.id} was left unclosed")
 
 
-def _as_stored(town: Evidence, text: str) -> str:
-    return FORGOTTEN if town.world.fates.get(text, "").startswith("forgotten") else town.world.words.stored(text)
+def _as_stored(fixture: Evidence, text: str) -> str:
+    return FORGOTTEN if fixture.world.fates.get(text, "").startswith("forgotten") else fixture.world.words.stored(text)
 
 
-def _every_message_has_one_home(town: Evidence) -> None:
+def _every_message_has_one_home(fixture: Evidence) -> None:
     """An accepted message is in exactly one session, and was answered or visibly set aside."""
     homes: defaultdict[str, list[str]] = defaultdict(list)
-    rows = town.database.execute(
+    rows = fixture.database.execute(
         "SELECT m.content, t.session_id, t.status FROM messages m JOIN turns t ON t.id = m.id / 4096 "
         "WHERE m.role = 'user'"
     )
     for text, session_id, status in rows:
         homes[text].append(f"{status} in {session_id}")
-    for text, fate in town.world.fates.items():
+    for text, fate in fixture.world.fates.items():
         if fate.startswith("forgotten"):
             hold(not homes[text], f"{text!r} was forgotten and is still in {homes[text]}")
             continue
         found = [
             home.replace("done", "live").replace("interrupted", "live").replace("set_aside", "aside")
-            for home in homes[_as_stored(town, text)]
+            for home in homes[_as_stored(fixture, text)]
         ]
         hold(found == [fate], f"{text!r} is {found}, not {fate}")
 
 
-def _the_back_end_has_it_all(town: Evidence, backend: Backend) -> None:
+def _the_back_end_has_it_all(fixture: Evidence, backend: Backend) -> None:
     by_session: defaultdict[str, list[Effect]] = defaultdict(list)
     for effect in backend.effects:
         by_session[effect.ref.session_id].append(effect)
-    for session in town.world.logs():
+    for session in fixture.world.logs():
         effects = by_session.pop(session.id, [])
         if not session.kind.remembered:
             hold(not effects, f"{backend.name} was told of {session.id}, which is {session.kind.value}: {effects}")
             continue
         for effect in effects:
-            _the_effect_is_true(town, backend.name, session, effect)
+            _the_effect_is_true(fixture, backend.name, session, effect)
         # A delivery that a stopped process had under way may arrive after another has told to forget: nobody can know.
-        if not (session.forgotten and town.time_was_bent):
-            _in_order(town, backend, session, effects)
-        _complete(town, backend, session, effects)
+        if not (session.forgotten and fixture.time_was_bent):
+            _in_order(fixture, backend, session, effects)
+        _complete(fixture, backend, session, effects)
     hold(not by_session, f"{backend.name} was told of sessions that are none: {list(by_session)}")
 
 
-def _the_effect_is_true(town: Evidence, provider: str, session: ModelSession, effect: Effect) -> None:
+def _the_effect_is_true(fixture: Evidence, provider: str, session: ModelSession, effect: Effect) -> None:
     """It tells what the log says, about the right person and session."""
     where = f"{provider} was told {effect.kind} {effect.facts} for {session.id}"
     hold(1 <= effect.delivery.seq <= len(session.log), f"{where}: there is no entry {effect.delivery.seq}")
@@ -137,26 +137,26 @@ def _the_effect_is_true(town: Evidence, provider: str, session: ModelSession, ef
             told = ("forget", facts["scope"], *fact)
         case _:
             told = (effect.kind, facts["text"])
-    hold(_same(town, told, entry), f"{where}: it should be {entry}")
+    hold(_same(fixture, told, entry), f"{where}: it should be {entry}")
 
 
-def _same(town: Evidence, told: Entry, wanted: Entry) -> bool:
+def _same(fixture: Evidence, told: Entry, wanted: Entry) -> bool:
     """Equal, but that what was forgotten since may have been blanked already."""
-    return len(told) == len(wanted) and all(_same_part(town, a, b) for a, b in zip(told, wanted, strict=True))
+    return len(told) == len(wanted) and all(_same_part(fixture, a, b) for a, b in zip(told, wanted, strict=True))
 
 
-def _same_part(town: Evidence, told: object, wanted: object) -> bool:
+def _same_part(fixture: Evidence, told: object, wanted: object) -> bool:
     if isinstance(told, tuple) and isinstance(wanted, tuple):
-        return _same(town, cast(Entry, told), cast(Entry, wanted))
-    return told == wanted or (isinstance(wanted, str) and told in town.world.words.told(wanted))
+        return _same(fixture, cast(Entry, told), cast(Entry, wanted))
+    return told == wanted or (isinstance(wanted, str) and told in fixture.world.words.told(wanted))
 
 
-def _in_order(town: Evidence, backend: Backend, session: ModelSession, effects: list[Effect]) -> None:
+def _in_order(fixture: Evidence, backend: Backend, session: ModelSession, effects: list[Effect]) -> None:
     """Log order within each replay; only what was once rejected may come later, and is then followed by a close."""
     newest: defaultdict[int, int] = defaultdict(int)
     # Nobody waits for the telling of a note that is forgotten. Where it is under way when its process is taken for one
     # that is gone, it comes when it comes.
-    overtaken = town.world.forgotten_notes(session) if town.time_was_bent else ()
+    overtaken = fixture.world.forgotten_notes(session) if fixture.time_was_bent else ()
     for place, effect in enumerate(effects):
         seq, replay = effect.delivery.seq, effect.delivery.replay
         if effect.delivery.key in backend.rejected and seq < newest[replay]:
@@ -173,22 +173,22 @@ def _in_order(town: Evidence, backend: Backend, session: ModelSession, effects: 
         newest[replay] = seq
 
 
-def _complete(town: Evidence, backend: Backend, session: ModelSession, effects: list[Effect]) -> None:
+def _complete(fixture: Evidence, backend: Backend, session: ModelSession, effects: list[Effect]) -> None:
     """Every entry of the lane's current replay has arrived; of a forgotten session, what matters is the forgetting."""
-    cursor = town.tables.cursors.get(backend.name, session.id)
+    cursor = fixture.tables.cursors.get(backend.name, session.id)
     hold(cursor is not None, f"{backend.name} never heard of {session.id}")
     assert cursor is not None
     arrived = {effect.delivery.seq for effect in effects if effect.delivery.replay == cursor.replay}
     first = _first_told(session)
-    empty = town.world.forgotten_notes(session)
+    empty = fixture.world.forgotten_notes(session)
     missing = set(range(first, len(session.log) + 1)) - arrived - empty
     hold(not missing, f"{backend.name} lacks {sorted(missing)} of {session.id} in replay {cursor.replay}")
-    if session.forgotten and not town.time_was_bent:
+    if session.forgotten and not fixture.time_was_bent:
         told = next(i for i, e in enumerate(effects) if e.kind == "forget")
         later = [e.delivery.key for e in effects[told:] if e.delivery.seq < first]
         hold(not later, f"{backend.name} was told {later} of {session.id} after it had been forgotten")
     closes = [effect for effect in effects if effect.kind == "close"]
-    if town.time_was_bent:
+    if fixture.time_was_bent:
         # What a process that was taken for one that is gone had under way comes when it comes: an older replay's, then.
         closes.sort(key=lambda effect: effect.delivery.replay)
     if closes and not session.forgotten:

@@ -61,21 +61,23 @@ class Surroundings(Protocol):
 class Server(SimProcess):
     """A process of ours."""
 
-    def __init__(self, town: Surroundings, name: str, seed: int) -> None:
+    def __init__(self, fixture: Surroundings, name: str, seed: int) -> None:
         super().__init__(name, seed)
-        self._town = town
+        self._town = fixture
         self._answering: set[SessionKey] = set()
-        self.store = SimStore(town.database, self, town.faults, town.observe)
-        self.lanes = LocalLanes(self.store, town.clock, name, lease_s=LEASE_S, poll_s=POLL_S)
+        self.store = SimStore(fixture.database, self, fixture.faults, fixture.observe)
+        self.lanes = LocalLanes(self.store, fixture.clock, name, lease_s=LEASE_S, poll_s=POLL_S)
         self.lifecycle = self._door()
-        providers = [SimProvider(backend, self, town.faults, town.attempt_began) for backend in town.backends.values()]
+        providers = [
+            SimProvider(backend, self, fixture.faults, fixture.attempt_began) for backend in fixture.backends.values()
+        ]
         self.memory = MemoryManager(
-            providers, self.store, town.clock, self.lanes, random=self.random.random, limits=LIMITS
+            providers, self.store, fixture.clock, self.lanes, random=self.random.random, limits=LIMITS
         )
 
     def _door(self) -> Lifecycle:
-        town = self._town
-        return Lifecycle(self.store, town.clock, town.new_id, holder=self.name, policies=POLICIES, hooks=HOOKS)
+        fixture = self._town
+        return Lifecycle(self.store, fixture.clock, fixture.new_id, holder=self.name, policies=POLICIES, hooks=HOOKS)
 
     async def run(self) -> None:
         await self.insist(self.memory.start)

@@ -56,11 +56,11 @@ def made(seed: int, schedule: list[Step] | None = None, *, agents: bool = False)
 
 
 def run_seed(seed: int, *, agents: bool = False) -> tuple[int, dict[str, Counter[str]], str | None]:
-    town = made(seed, agents=agents)
+    fixture = made(seed, agents=agents)
     # What a schedule leaves in memory is little, and looking for it again and again is a good part of its cost.
     gc.disable()
     try:
-        return seed, town.counts, town.run()
+        return seed, fixture.counts, fixture.run()
     finally:
         gc.enable()
 
@@ -109,10 +109,10 @@ def run_seeds(first: int, count: int, workers: int, *, stop_at: int = 5, agents:
 def explain(seed: int, *, agents: bool = False) -> str:
     """The seed's violation with the shortest schedule found for it, and what happened in it."""
     schedule, violation = shrink(seed, made(seed, agents=agents).schedule, agents=agents)
-    town = made(seed, schedule, agents=agents)
-    town.run()
+    fixture = made(seed, schedule, agents=agents)
+    fixture.run()
     lines = [f"seed {seed}: {violation}", "steps:", *(f"  {step}" for step in schedule), "trace:"]
-    return "\n".join([*lines, *(f"  {line}" for line in town.trace[-80:])])
+    return "\n".join([*lines, *(f"  {line}" for line in fixture.trace[-80:])])
 
 
 def _quiet() -> None:
@@ -130,9 +130,9 @@ def main() -> int:
     options = parser.parse_args()
     _quiet()
     if options.seed is not None:
-        town = made(options.seed, agents=options.agents)
-        violation = town.run()
-        print("\n".join(town.trace))
+        fixture = made(options.seed, agents=options.agents)
+        violation = fixture.run()
+        print("\n".join(fixture.trace))
         print(explain(options.seed, agents=options.agents) if violation else "no violation")
         return 1 if violation else 0
     report = run_seeds(options.first, options.seeds, options.workers, agents=options.agents)

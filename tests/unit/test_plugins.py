@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime import CLI, TELEGRAM, Gate, House, until
+from tests.runtime import CLI, TELEGRAM, CoreFixture, Gate, until
 
 from everthread import plugins
 from everthread.bootstrap.runtime import Runtime
@@ -72,17 +72,19 @@ def finalizing(
     return add
 
 
-async def served_by_hand(house: House, plugin: object, wake: Callable[[str], None]) -> tuple[plugins.HookRunner, Lease]:
+async def served_by_hand(
+    core: CoreFixture, plugin: object, wake: Callable[[str], None]
+) -> tuple[plugins.HookRunner, Lease]:
     """A runner that does nothing unless it is drained here."""
     manager = plugins.loaded([plugin], entry_points=False)
-    runner = plugins.HookRunner(house.store, house.clock, manager, wake=wake, hook_s_max=60)
-    lease = await house.store.write(lambda uow: uow.leases.acquire(runner.lane, "me", house.clock.now(), 60))
+    runner = plugins.HookRunner(core.store, core.clock, manager, wake=wake, hook_s_max=60)
+    lease = await core.store.write(lambda uow: uow.leases.acquire(runner.lane, "me", core.clock.now(), 60))
     assert lease is not None
     return runner, lease
 
 
-async def waiting(house: House | Runtime) -> list[str]:
-    return [hook.call.session_id for hook in await house.store.read(lambda uow: uow.leases.hooks(1000))]
+async def waiting(core: CoreFixture | Runtime) -> list[str]:
+    return [hook.call.session_id for hook in await core.store.read(lambda uow: uow.leases.hooks(1000))]
 
 
 def test_only_what_some_plugin_implements_is_wanted() -> None:
@@ -123,12 +125,12 @@ def test_an_installed_plugin_that_cannot_be_loaded_is_reported_and_left_out(
 
 async def test_hooks_come_in_the_order_of_the_boundaries(tmp_path: Path) -> None:
     watcher = Watcher()
-    async with House(tmp_path, plugins=(watcher,)) as house:
-        first = (await house.turn(CLI, "one")).ref.session_id
-        second = (await house.cross(CLI, New())).ref
+    async with CoreFixture(tmp_path, plugins=(watcher,)) as core:
+        first = (await core.turn(CLI, "one")).ref.session_id
+        second = (await core.cross(CLI, New())).ref
         assert second is not None
-        await house.cross(CLI, Resume(first))
-        await house.settled()
+        await core.cross(CLI, Resume(first))
+        await core.settled()
     assert watcher.got == [
         ("start", first),
         ("turn", "one"),
@@ -141,15 +143,15 @@ async def test_hooks_come_in_the_order_of_the_boundaries(tmp_path: Path) -> None
 
 async def test_every_boundary_reaches_a_plugin_as_the_audit_trail_has_it(tmp_path: Path) -> None:
     boundaries = Boundaries()
-    async with House(tmp_path, plugins=(boundaries,)) as house:
-        ref = (await house.turn(CLI, "one")).ref
-        await house.cross(CLI, Compress(ref.session_id, ref.generation, "so far", 1))
-        await house.cross(CLI, Rewind())
-        await house.turn(CLI, "two")
-        await house.cross(CLI, Rewind())
-        await house.cross(CLI, Branch())
-        await house.settled()
-        trail = await house.store.read(lambda uow: uow.sessions.boundaries(limit=100))
+    async with CoreFixture(tmp_path, plugins=(boundaries,)) as core:
+        ref = (await core.turn(CLI, "one")).ref
+        await core.cross(CLI, Compress(ref.session_id, ref.generation, "so far", 1))
+        await core.cross(CLI, Rewind())
+        await core.turn(CLI, "two")
+        await core.cross(CLI, Rewind())
+        await core.cross(CLI, Branch())
+        await core.settled()
+        trail = await core.store.read(lambda uow: uow.sessions.boundaries(limit=100))
     assert [row.kind for row in boundaries.rows] == ["new", "compress", "rewind", "branch"]
     assert tuple(reversed(boundaries.rows)) == trail
 
@@ -161,13 +163,15 @@ async def test_a_hook_that_raises_is_reported_and_the_others_are_called(
         raise ValueError("broken plugin")
 
     called: list[str] = []
-    async with House(tmp_path, plugins=(Finalize(called.append), Finalize(fail), Finalize(called.append))) as house:
-        await house.turn(CLI, "one")
-        crossing = await house.cross(CLI, New())
-        await house.settled()
+    async with CoreFixture(
+        tmp_path, plugins=(Finalize(called.append), Finalize(fail), Finalize(called.append))
+    ) as core:
+        await core.turn(CLI, "one")
+        crossing = await core.cross(CLI, New())
+        await core.settled()
         assert crossing.left is not None
         assert called == [crossing.left] * 2
-        [incident] = await house.incidents()
+        [incident] = await core.incidents()
         assert "hook:on_session_finalize" in incident
         assert "broken plugin" in incident
     assert "broken plugin" in caplog.text
@@ -183,25 +187,25 @@ async def test_a_hook_that_hangs_is_left_behind_reported_and_holds_up_no_other_k
                 gate.wait()
             called.append(session_id)
 
-        async with House(tmp_path, plugins=(Finalize(hang),), hook_s_max=0.5) as house:
+        async with CoreFixture(tmp_path, plugins=(Finalize(hang),), hook_s_max=0.5) as core:
             for key in (CLI, TELEGRAM):
-                first_of[key.platform] = (await house.turn(key, "one")).ref.session_id
-            await house.cross(CLI, New())
-            await house.cross(TELEGRAM, New())
-            await house.settled()
+                first_of[key.platform] = (await core.turn(key, "one")).ref.session_id
+            await core.cross(CLI, New())
+            await core.cross(TELEGRAM, New())
+            await core.settled()
             assert called == [first_of["telegram"]]
-            assert "no return within 0.5 s" in (await house.incidents())[0]
+            assert "no return within 0.5 s" in (await core.incidents())[0]
 
 
 async def test_hooks_that_were_not_called_are_called_after_a_restart(tmp_path: Path) -> None:
     watcher = Watcher()
-    async with House(tmp_path, plugins=(watcher,)) as house:
-        house.lanes.serve(house.hooks.lane, _never)  # this process never gets round to them
-        await house.turn(CLI, "one")
-        crossing = await house.cross(CLI, New())
+    async with CoreFixture(tmp_path, plugins=(watcher,)) as core:
+        core.lanes.serve(core.hooks.lane, _never)  # this process never gets round to them
+        await core.turn(CLI, "one")
+        crossing = await core.cross(CLI, New())
     watcher.got.clear()
-    async with House(tmp_path, plugins=(watcher,)) as house:
-        await house.settled()
+    async with CoreFixture(tmp_path, plugins=(watcher,)) as core:
+        await core.settled()
     assert crossing.ref is not None
     assert ("finalize", crossing.left, "cli") in watcher.got
     assert watcher.got.index(("finalize", crossing.left or "", "cli")) < watcher.got.index(
@@ -215,7 +219,7 @@ async def _never(lease: object) -> None:
 
 async def test_a_hook_that_took_the_process_down_too_often_is_given_up_and_said_so(tmp_path: Path) -> None:
     called: list[str] = []
-    async with House(tmp_path, plugins=(Finalize(called.append),)) as house:
+    async with CoreFixture(tmp_path, plugins=(Finalize(called.append),)) as core:
         call = HookCall("on_session_finalize", "s1", "cli")
 
         def add(uow: Any) -> None:
@@ -224,10 +228,10 @@ async def test_a_hook_that_took_the_process_down_too_often_is_given_up_and_said_
             for _ in range(plugins.ATTEMPTS_MAX):
                 uow.leases.hook_tried(hook.id)
 
-        await house.store.write(add)
-        await house.settled()
+        await core.store.write(add)
+        await core.settled()
         assert called == []
-        assert "given up" in (await house.incidents())[0]
+        assert "given up" in (await core.incidents())[0]
 
 
 async def test_more_hooks_than_are_taken_at_once_are_all_called(
@@ -236,10 +240,10 @@ async def test_more_hooks_than_are_taken_at_once_are_all_called(
     monkeypatch.setattr(plugins, "AT_ONCE", 4)
     called: list[str] = []
     sessions = [f"s{number}" for number in range(10)]
-    async with House(tmp_path, plugins=(Finalize(called.append),), hook_s_max=60) as house:
-        await house.store.write(finalizing(*sessions))
+    async with CoreFixture(tmp_path, plugins=(Finalize(called.append),), hook_s_max=60) as core:
+        await core.store.write(finalizing(*sessions))
         await until(lambda: len(called) == len(sessions))
-        await house.settled()
+        await core.settled()
     assert called == sessions
 
 
@@ -256,8 +260,8 @@ async def test_two_processes_with_different_plugins_serve_theirs_side_by_side(tm
     called: list[str] = []
     boundaries = Boundaries()
     async with (
-        House(tmp_path, plugins=(boundaries,)) as theirs,
-        House(tmp_path, plugins=(Finalize(called.append),)) as ours,
+        CoreFixture(tmp_path, plugins=(boundaries,)) as theirs,
+        CoreFixture(tmp_path, plugins=(Finalize(called.append),)) as ours,
     ):
         old = (await ours.turn(CLI, "one")).ref.session_id
         await ours.cross(CLI, New())
@@ -273,14 +277,14 @@ async def test_hooks_that_this_process_lacks_wait_for_one_that_has_them_and_hold
 ) -> None:
     monkeypatch.setattr(plugins, "AT_ONCE", 2)
     watcher, called = Watcher(), list[str]()
-    async with House(tmp_path, plugins=(Finalize(called.append),)) as house:
-        await house.store.write(finalizing("s1", "s2", "s3", hook="on_session_reset"))
-        await house.store.write(finalizing("s4"))
-        await house.settled()
+    async with CoreFixture(tmp_path, plugins=(Finalize(called.append),)) as core:
+        await core.store.write(finalizing("s1", "s2", "s3", hook="on_session_reset"))
+        await core.store.write(finalizing("s4"))
+        await core.settled()
         assert called == ["s4"]
-        assert await waiting(house) == ["s1", "s2", "s3"]
-    async with House(tmp_path, plugins=(watcher,)) as house:
-        await house.settled()
+        assert await waiting(core) == ["s1", "s2", "s3"]
+    async with CoreFixture(tmp_path, plugins=(watcher,)) as core:
+        await core.settled()
     assert watcher.got == [("reset", name, "cli") for name in ("s1", "s2", "s3")]
 
 
@@ -292,13 +296,13 @@ async def test_a_hook_that_another_process_has_called_meanwhile_is_not_called_ag
             called.append(session_id)
             gate.wait()
 
-        async with House(tmp_path, plugins=(Finalize(hang),), hook_s_max=60) as house:
-            await house.store.write(finalizing("s1", "s2", "s3"))
+        async with CoreFixture(tmp_path, plugins=(Finalize(hang),), hook_s_max=60) as core:
+            await core.store.write(finalizing("s1", "s2", "s3"))
             await until(gate.reached.is_set)
-            hooks = await house.store.read(lambda uow: uow.leases.hooks(9))
-            await house.store.write(lambda uow: uow.leases.drop_hook(hooks[1].id))
+            hooks = await core.store.read(lambda uow: uow.leases.hooks(9))
+            await core.store.write(lambda uow: uow.leases.drop_hook(hooks[1].id))
             gate.open()
-            await house.settled()
+            await core.settled()
     assert called == ["s1", "s3"]
 
 
@@ -317,13 +321,13 @@ async def test_keys_go_on_while_a_hook_of_another_hangs_however_much_waits_behin
                 gate.wait()
             called.append(session_id)
 
-        async with House(tmp_path, plugins=(Finalize(hang),), hook_s_max=60) as house:
-            await house.store.write(finalizing("hangs", "s1", "s2"))
+        async with CoreFixture(tmp_path, plugins=(Finalize(hang),), hook_s_max=60) as core:
+            await core.store.write(finalizing("hangs", "s1", "s2"))
             await until(gate.reached.is_set)
-            await house.store.write(finalizing("t1", "t2", "t3", key=TELEGRAM))
+            await core.store.write(finalizing("t1", "t2", "t3", key=TELEGRAM))
             await until(lambda: called == ["t1", "t2", "t3"])
             gate.open()
-            await house.settled()
+            await core.settled()
     assert called == ["t1", "t2", "t3", "hangs", "s1", "s2"]
 
 
@@ -336,9 +340,9 @@ async def test_draining_waits_for_no_hook_and_the_lane_is_woken_when_it_is_done(
             gate.wait()
             called.append(session_id)
 
-        async with House(tmp_path) as house:
-            runner, lease = await served_by_hand(house, Finalize(hang), woken.append)
-            await house.store.write(finalizing("s1"))
+        async with CoreFixture(tmp_path) as core:
+            runner, lease = await served_by_hand(core, Finalize(hang), woken.append)
+            await core.store.write(finalizing("s1"))
             for _ in range(2):
                 async with asyncio.timeout(5):
                     assert await runner.drain(lease) is None
@@ -347,7 +351,7 @@ async def test_draining_waits_for_no_hook_and_the_lane_is_woken_when_it_is_done(
             gate.open()
             await until(lambda: woken)
             assert (called, woken) == (["s1"], [runner.lane])
-            assert await waiting(house) == []
+            assert await waiting(core) == []
 
 
 async def test_a_lane_of_which_only_a_part_was_taken_is_due_again_at_once(
@@ -355,13 +359,13 @@ async def test_a_lane_of_which_only_a_part_was_taken_is_due_again_at_once(
 ) -> None:
     monkeypatch.setattr(plugins, "AT_ONCE", 2)
     with Gate() as gate:
-        async with House(tmp_path) as house:
-            runner, lease = await served_by_hand(house, Finalize(lambda session_id: gate.wait()), lambda lane: None)
-            await house.store.write(finalizing("s1", "s2"))
-            await house.store.write(finalizing("t1", key=TELEGRAM))
+        async with CoreFixture(tmp_path) as core:
+            runner, lease = await served_by_hand(core, Finalize(lambda session_id: gate.wait()), lambda lane: None)
+            await core.store.write(finalizing("s1", "s2"))
+            await core.store.write(finalizing("t1", key=TELEGRAM))
             due = await runner.drain(lease)
             assert due is not None
-            assert due <= house.clock.now()
+            assert due <= core.clock.now()
             assert await runner.drain(lease) is None
             await runner.stop()
 
@@ -377,13 +381,13 @@ async def test_a_hook_that_comes_back_while_the_lane_is_read_is_not_called_again
             gate.wait()
             called.append(session_id)
 
-        async with House(tmp_path) as house:
-            runner, lease = await served_by_hand(house, Finalize(hang), woken.append)
-            await house.store.write(finalizing("s1"))
+        async with CoreFixture(tmp_path) as core:
+            runner, lease = await served_by_hand(core, Finalize(hang), woken.append)
+            await core.store.write(finalizing("s1"))
             await runner.drain(lease)
             await until(gate.reached.is_set)
             tried: list[int] = []
-            read = house.store.read
+            read = core.store.read
 
             async def slow_read(work: Any) -> Any:
                 found = await read(work)
@@ -392,7 +396,7 @@ async def test_a_hook_that_comes_back_while_the_lane_is_read_is_not_called_again
                 return found
 
             with monkeypatch.context() as patch:
-                patch.setattr(house.store, "read", slow_read)
+                patch.setattr(core.store, "read", slow_read)
                 patch.setattr(runner, "_start", lambda key, hooks, lease: tried.append(len(hooks)))
                 await runner.drain(lease)
     assert (called, tried) == (["s1"], [])
@@ -410,20 +414,20 @@ async def test_a_plugin_is_not_called_while_too_many_of_its_calls_have_not_come_
             gate.wait()
             back.append(session_id)
 
-        async with House(tmp_path, plugins=(Finalize(hang), Finalize(others.append)), hook_s_max=0.3) as house:
+        async with CoreFixture(tmp_path, plugins=(Finalize(hang), Finalize(others.append)), hook_s_max=0.3) as core:
             for number, key in enumerate(keys):
-                await house.store.write(finalizing(f"s{number}", key=key))
-            await house.settled()
+                await core.store.write(finalizing(f"s{number}", key=key))
+            await core.settled()
             assert len(begun) == plugins.STUCK_MAX
-            incidents = await house.incidents()
+            incidents = await core.incidents()
             assert len([text for text in incidents if "no return within 0.3 s" in text]) >= plugins.STUCK_MAX
             assert len([text for text in incidents if "4 calls have not come back" in text]) == 2
             await until(lambda: sorted(others) == [f"s{number}" for number in range(len(keys))])
             gate.open()
             await until(lambda: len(back) == plugins.STUCK_MAX)
             await asyncio.sleep(0.05)
-            await house.store.write(finalizing("later"))
-            await house.settled()
+            await core.store.write(finalizing("later"))
+            await core.settled()
             await until(lambda: "later" in back)
 
 
@@ -436,16 +440,16 @@ async def test_calls_that_are_still_within_their_time_are_waited_for(tmp_path: P
             begun.append(session_id)
             gate.wait()
 
-        async with House(tmp_path, plugins=(Finalize(hang),), hook_s_max=60) as house:
+        async with CoreFixture(tmp_path, plugins=(Finalize(hang),), hook_s_max=60) as core:
             for number, key in enumerate(keys):
-                await house.store.write(finalizing(f"s{number}", key=key))
+                await core.store.write(finalizing(f"s{number}", key=key))
             await until(lambda: len(begun) == plugins.STUCK_MAX)
             await asyncio.sleep(0.05)
             assert len(begun) == plugins.STUCK_MAX
             gate.open()
-            await house.settled()
+            await core.settled()
             assert sorted(begun) == [f"s{number}" for number in range(len(keys))]
-            assert await house.incidents() == []
+            assert await core.incidents() == []
 
 
 async def test_a_process_that_stops_leaves_a_hook_on_its_way_to_be_called_again(tmp_path: Path) -> None:
@@ -457,9 +461,9 @@ async def test_a_process_that_stops_leaves_a_hook_on_its_way_to_be_called_again(
             gate.wait()
             called.append(session_id)
 
-        async with House(tmp_path) as house:
-            runner, lease = await served_by_hand(house, Finalize(hang), woken.append)
-            await house.store.write(finalizing("s1"))
+        async with CoreFixture(tmp_path) as core:
+            runner, lease = await served_by_hand(core, Finalize(hang), woken.append)
+            await core.store.write(finalizing("s1"))
             await runner.drain(lease)
             await until(gate.reached.is_set)
             async with asyncio.timeout(5):
@@ -467,10 +471,10 @@ async def test_a_process_that_stops_leaves_a_hook_on_its_way_to_be_called_again(
             gate.open()
             await until(lambda: called)
             await asyncio.sleep(0.1)
-            assert (await waiting(house), woken) == (["s1"], [])
+            assert (await waiting(core), woken) == (["s1"], [])
             await runner.drain(lease)
             await until(lambda: woken)
-            assert (await waiting(house), called) == ([], ["s1", "s1"])
+            assert (await waiting(core), called) == ([], ["s1", "s1"])
 
 
 async def test_a_runtime_that_stops_waits_for_no_hook_and_leaves_none_running(tmp_path: Path) -> None:
@@ -515,9 +519,9 @@ async def test_an_async_hook_that_hangs_is_cancelled(tmp_path: Path) -> None:
             cancelled.append(session_id)
             raise
 
-    async with House(tmp_path, plugins=(Asynchronous(hang),), hook_s_max=0.1) as house:
-        await house.store.write(finalizing("s1"))
-        await house.settled()
+    async with CoreFixture(tmp_path, plugins=(Asynchronous(hang),), hook_s_max=0.1) as core:
+        await core.store.write(finalizing("s1"))
+        await core.settled()
         assert cancelled == ["s1"]
 
 
@@ -533,10 +537,10 @@ async def test_an_async_hook_that_hangs_is_cancelled(tmp_path: Path) -> None:
 async def test_whatever_a_hook_does_is_reported_and_the_next_is_called(
     tmp_path: Path, plugin: object, problem: str
 ) -> None:
-    async with House(tmp_path, plugins=(plugin,), hook_s_max=0.3) as house:
-        await house.store.write(finalizing("s1", "s2"))
-        await house.settled()
-        incidents = await house.incidents()
+    async with CoreFixture(tmp_path, plugins=(plugin,), hook_s_max=0.3) as core:
+        await core.store.write(finalizing("s1", "s2"))
+        await core.settled()
+        incidents = await core.incidents()
     assert [problem in incident for incident in incidents] == [True, True]
 
 

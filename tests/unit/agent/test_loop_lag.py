@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.agent_runtime import AgentHouse
+from tests.agent_runtime import AgentFixture
 from tests.fake_model import FakeModel
 from tests.runtime import CLI, ME, until
 
@@ -28,7 +28,7 @@ HELD_S_MAX = 0.02
 SUMMARY = "## Goal\n- sail around the world"
 
 
-class Harbour(AgentHouse):
+class Harbour(AgentFixture):
     """A conversation of thirty thousand short messages, none of which was answered in this process."""
 
     def __init__(self, folder: Path) -> None:
@@ -76,22 +76,22 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Generator[list[tuple[float, str]]]
 async def test_whatever_is_made_of_a_long_conversation_holds_nobody_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with Harbour(tmp_path) as house:
-        await house.fill()
-        ref, choice = await house.at(CLI), house.choices[0]
+    async with Harbour(tmp_path) as core:
+        await core.fill()
+        ref, choice = await core.at(CLI), core.choices[0]
         with steps(monkeypatch) as answer:
-            await house.preparer.prepare(ref, choice, house.toolbox)
+            await core.preparer.prepare(ref, choice, core.toolbox)
             # So that the step that it ended with is over, too.
             await asyncio.sleep(0)
         with steps(monkeypatch) as review:
-            house.reviewer.look()
-            await until(lambda: not house.reviewer.busy, "the review never ends")
-        assert len(house.model.requests) == 1
+            core.reviewer.look()
+            await until(lambda: not core.reviewer.busy, "the review never ends")
+        assert len(core.model.requests) == 1
         with steps(monkeypatch) as compression:
             fill = Fill(1_000, 2_000_000, 240_000, context_tokens=70_000)
-            house.compressor.consider(ref, fill, choice, house.heard.append)
-            await until(lambda: not house.compressor.busy, "the summary is never made")
-        assert any(isinstance(event, Compressed) for event in house.heard)
+            core.compressor.consider(ref, fill, choice, core.heard.append)
+            await until(lambda: not core.compressor.busy, "the summary is never made")
+        assert any(isinstance(event, Compressed) for event in core.heard)
         for what, took in {"an answer": answer, "a review": review, "a compression": compression}.items():
             assert max(took)[0] < HELD_S_MAX, (what, max(took))
 

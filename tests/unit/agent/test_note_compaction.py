@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.agent_runtime import AgentHouse
+from tests.agent_runtime import AgentFixture
 from tests.fake_model import FakeModel
 from tests.runtime import CLI, ME, until
 
@@ -113,7 +113,7 @@ class Both(Talker):
         return MERGED if "=== The notes ===" in request.tail[0].content else super()._line(request)
 
 
-class Study(AgentHouse):
+class Study(AgentFixture):
     """A house whose notes are nearly full: two on tea."""
 
     def __init__(self, folder: Path, model: FakeModel, condenser: FakeModel | None, **more: Any) -> None:
@@ -144,43 +144,43 @@ def add(text: str = NEW, call: str = "c1") -> ToolCall:
 
 async def test_a_note_that_finds_no_room_has_the_others_condensed_for_it(tmp_path: Path) -> None:
     model, condenser = Talker(add(), "done"), FakeModel([MERGED])
-    async with Study(tmp_path, model, condenser) as house:
-        session = await house.reviewed()
-        assert [note.content for note in await house.notes()] == ["likes tea, green and black", NEW]
+    async with Study(tmp_path, model, condenser) as core:
+        session = await core.reviewed()
+        assert [note.content for note in await core.notes()] == ["likes tea, green and black", NEW]
         (request,) = condenser.requests
         assert [message.role for message in request.tail] == [Role.USER], "one message of the user's, no tools"
         assert json.loads(request.head)[1:] == ["", []]
-        (event,) = house.told
+        (event,) = core.told
         assert event.wrote == ("2 notes condensed to 1, to make room", f'"{NEW}"')
         assert event.missing == ()
-        marks = {(note.session_id, note.turn_id) for note in await house.notes()}
+        marks = {(note.session_id, note.turn_id) for note in await core.notes()}
         assert marks == {(session, "review-1-1")}, "which turns it comes from"
-        assert await house.incidents() == []
+        assert await core.incidents() == []
 
 
 async def test_what_was_condensed_can_be_taken_back_one_by_one(tmp_path: Path) -> None:
-    async with Study(tmp_path, Talker(add(), "done"), FakeModel([MERGED])) as house:
-        await house.reviewed()
-        log = await house.store.read(lambda uow: uow.notes.history(ME, 9))
+    async with Study(tmp_path, Talker(add(), "done"), FakeModel([MERGED])) as core:
+        await core.reviewed()
+        log = await core.store.read(lambda uow: uow.notes.history(ME, 9))
         changes = [version for version in log if version.turn_id == "review-1-1" and version.content != NEW]
         assert {version.action for version in changes} == {NoteAction.REPLACE, NoteAction.REMOVE}
         for version in changes:
-            await house.lifecycle.undo_note(version.note_id, version.version, owner=ME)
-        texts = {note.content for note in await house.notes()}
+            await core.lifecycle.undo_note(version.note_id, version.version, owner=ME)
+        texts = {note.content for note in await core.notes()}
         assert texts == {"likes green tea very much", "likes black tea very much", NEW}
 
 
 async def test_without_an_auxiliary_model_the_conversations_own_condenses(tmp_path: Path) -> None:
-    async with Study(tmp_path, Both(add(), "done"), None) as house:
-        await house.reviewed()
-        assert NEW in [note.content for note in await house.notes()]
+    async with Study(tmp_path, Both(add(), "done"), None) as core:
+        await core.reviewed()
+        assert NEW in [note.content for note in await core.notes()]
 
 
 async def test_an_answer_that_is_of_no_use_is_asked_for_once_more_with_what_was_wrong(tmp_path: Path) -> None:
     condenser = FakeModel(["1: likes tea", MERGED])
-    async with Study(tmp_path, Talker(add(), "done"), condenser) as house:
-        await house.reviewed()
-        assert NEW in [note.content for note in await house.notes()]
+    async with Study(tmp_path, Talker(add(), "done"), condenser) as core:
+        await core.reviewed()
+        assert NEW in [note.content for note in await core.notes()]
         assert "these are not: 2" in condenser.requests[1].tail[0].content
 
 
@@ -190,18 +190,18 @@ async def test_if_no_room_can_be_made_the_review_is_asked_and_then_it_is_told(
 ) -> None:
     model = Talker((add(), add("another one that is long", "c2")), "done")
     condenser = FakeModel(answers)
-    async with Study(tmp_path, model, condenser) as house:
-        await house.reviewed()
+    async with Study(tmp_path, model, condenser) as core:
+        await core.reviewed()
         results = [m.content for m in model.requests[-1].tail if m.role is Role.TOOL]
         assert all(result.startswith("not noted yet.") for result in results)
         assert "Condense before you note more" in results[0]
-        assert [n.content for n in await house.notes()] == ["likes green tea very much", "likes black tea very much"]
-        (event,) = house.told
+        assert [n.content for n in await core.notes()] == ["likes green tea very much", "likes black tea very much"]
+        (event,) = core.told
         assert event.missing == (f'"{NEW}"', '"another one that is long"')
         assert f'no room among the notes for: "{NEW}"' in event.text
         assert "memory.user_chars" in event.text
         assert "Review noted" not in event.text
-        (incident,) = await house.incidents()
+        (incident,) = await core.incidents()
         assert NEW in incident
         assert len(condenser.requests) <= 2, "in vain once is enough"
 
@@ -209,11 +209,11 @@ async def test_if_no_room_can_be_made_the_review_is_asked_and_then_it_is_told(
 async def test_a_note_that_the_review_makes_room_for_itself_is_not_told_as_missing(tmp_path: Path) -> None:
     shorter = {"action": "replace", "target": "user", "old_text": "green", "content": "likes tea"}
     lines = (add(), ToolCall("c2", "memory", json.dumps(shorter)), add("sails", "c3"), "done")
-    async with Study(tmp_path, Talker(*lines), FakeModel(["no"])) as house:
-        await house.reviewed()
-        assert [n.content for n in await house.notes()] == ["likes tea", "likes black tea very much", "sails"]
-        assert house.told[0].missing == ()
-        assert await house.incidents() == []
+    async with Study(tmp_path, Talker(*lines), FakeModel(["no"])) as core:
+        await core.reviewed()
+        assert [n.content for n in await core.notes()] == ["likes tea", "likes black tea very much", "sails"]
+        assert core.told[0].missing == ()
+        assert await core.incidents() == []
 
 
 async def test_notes_that_were_changed_meanwhile_are_not_written_over(tmp_path: Path) -> None:
@@ -221,25 +221,25 @@ async def test_notes_that_were_changed_meanwhile_are_not_written_over(tmp_path: 
         async def stream(self, request: Request) -> Any:
             if not self.requests:
                 change = NoteChange(NoteAction.ADD, NoteTarget.USER, "is 40")
-                await house.lifecycle.write_note(change, owner=ME)
+                await core.lifecycle.write_note(change, owner=ME)
             async for part in super().stream(request):
                 yield part
 
-    async with Study(tmp_path, Talker(add(), "done"), Slow([MERGED])) as house:
-        await house.reviewed()
-        texts = [note.content for note in await house.notes()]
+    async with Study(tmp_path, Talker(add(), "done"), Slow([MERGED])) as core:
+        await core.reviewed()
+        texts = [note.content for note in await core.notes()]
         assert texts == ["likes green tea very much", "likes black tea very much", "is 40"]
-        assert house.told[0].missing == (f'"{NEW}"',)
+        assert core.told[0].missing == (f'"{NEW}"',)
 
 
 async def test_what_condensing_costs_is_the_reviews(tmp_path: Path) -> None:
     async def spent(folder: Path, *lines: object) -> float:
         model = Both(*lines)
-        async with Study(folder, model, None) as house:
-            house.choices = [model.choice(price=Price(1.0, 1.0))]
-            await house.reviewed()
-            ref = await house.at(CLI)
-            return await house.store.read(lambda uow: uow.spend.of_turn(ref, "review-1-1", 0.0))
+        async with Study(folder, model, None) as core:
+            core.choices = [model.choice(price=Price(1.0, 1.0))]
+            await core.reviewed()
+            ref = await core.at(CLI)
+            return await core.store.read(lambda uow: uow.spend.of_turn(ref, "review-1-1", 0.0))
 
     without, with_it = await spent(tmp_path / "a", add("sails"), "done"), await spent(tmp_path / "b", add(), "done")
     assert with_it == pytest.approx(without * 3 / 2), "three calls and not two"

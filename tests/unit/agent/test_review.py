@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent_runtime import AgentHouse, says_nothing, tool
+from tests.agent_runtime import AgentFixture, says_nothing, tool
 from tests.fake_model import FakeModel
 from tests.runtime import CLI, ME, TELEGRAM, AsyncDiary, until
 
@@ -65,7 +65,7 @@ class Reviewed(FakeModel):
         return [request for request in self.requests if is_review(request)]
 
 
-class Study(AgentHouse):
+class Study(AgentFixture):
     def __init__(self, folder: Path, model: FakeModel, *providers: object, **more: Any) -> None:
         more.setdefault("review", Review(every_turns=EVERY))
         super().__init__(folder, model, *providers, **more)
@@ -90,18 +90,18 @@ async def test_a_review_is_sent_what_the_conversation_is_sent_byte_for_byte_and_
     tmp_path: Path,
 ) -> None:
     model = Reviewed(note("sails"), "done")
-    async with Study(tmp_path, model, tools=(tool("look", says_nothing),)) as house:
-        session = await house.talk("one", "two", "three")
-        await house.idle()
-        await house.talk("four")
+    async with Study(tmp_path, model, tools=(tool("look", says_nothing),)) as core:
+        session = await core.talk("one", "two", "three")
+        await core.idle()
+        await core.talk("four")
         first, second = model.reviews
         live = model.requests[-1]
         assert first.head == second.head == live.head
         assert live.history == first.history == second.history
         assert second.tail[: len(first.tail)] == first.tail
         assert first.recall == ""
-        assert await house.states(session) == [(1, 3, "done")]
-        prefixes = await house.store.read(lambda uow: uow.turns.prefix_number(session))
+        assert await core.states(session) == [(1, 3, "done")]
+        prefixes = await core.store.read(lambda uow: uow.turns.prefix_number(session))
         assert prefixes == 1
 
 
@@ -114,76 +114,76 @@ async def test_a_review_whose_end_can_not_be_written_is_ended_once_there_is_room
         raise DiskFull("no room")
 
     model = Reviewed(note("sails"), "done")
-    async with Study(tmp_path, model) as house:
+    async with Study(tmp_path, model) as core:
         with monkeypatch.context() as patch:
             patch.setattr(Reviews, "end", full)
-            session = await house.talk("one", "two", "three")
-            await house.idle()
-        assert await house.states(session) == [(1, 3, "running")]
-        house.agent.attend_to_reviews()
-        await house.idle()
-        assert await house.states(session) == [(1, 3, "done")]
+            session = await core.talk("one", "two", "three")
+            await core.idle()
+        assert await core.states(session) == [(1, 3, "running")]
+        core.agent.attend_to_reviews()
+        await core.idle()
+        assert await core.states(session) == [(1, 3, "done")]
         assert len(model.reviews) == 2
 
 
 async def test_a_review_has_the_same_head_where_the_tools_have_changed_and_in_another_process(tmp_path: Path) -> None:
     model = Reviewed("done")
-    async with Study(tmp_path, model, review=Review(every_turns=0)) as house:
-        session = await house.talk("one", "two")
+    async with Study(tmp_path, model, review=Review(every_turns=0)) as core:
+        session = await core.talk("one", "two")
         live = model.requests[-1]
-    async with Study(tmp_path, model, tools=(tool("look", says_nothing),)) as house:
-        await house.lifecycle.cross(CLI, New(), owner=ME)
-        house.agent.attend_to_reviews()
-        await house.idle()
+    async with Study(tmp_path, model, tools=(tool("look", says_nothing),)) as core:
+        await core.lifecycle.cross(CLI, New(), owner=ME)
+        core.agent.attend_to_reviews()
+        await core.idle()
         assert [request.head for request in model.reviews] == [live.head]
         assert model.reviews[0].history.startswith(live.history)
-        assert await house.states(session) == [(1, 2, "done")]
+        assert await core.states(session) == [(1, 2, "done")]
 
 
 async def test_a_review_is_in_no_transcript_and_no_provider_is_told_of_it_as_a_turn(tmp_path: Path) -> None:
     diary = AsyncDiary()
     model = Reviewed(note("sails"), "hidden words")
-    async with Study(tmp_path, model, diary) as house:
-        session = await house.talk("one", "two", "three")
-        await house.idle()
-        assert [turn.user_text for turn in await house.turns(session)] == ["one", "two", "three"]
-        await house.talk("four")
+    async with Study(tmp_path, model, diary) as core:
+        session = await core.talk("one", "two", "three")
+        await core.idle()
+        assert [turn.user_text for turn in await core.turns(session)] == ["one", "two", "three"]
+        await core.talk("four")
         await until(lambda: "four" in diary.book.words())
         hooks = [(call.hook, call.text) for call in diary.book.effects]
         assert [text for hook, text in hooks if hook == "sync_turn"] == ["one", "two", "three", "four"]
         assert ("on_memory_write", "sails") in hooks
         assert REVIEW not in str(diary.book.effects)
         assert "hidden words" not in str(diary.book.effects)
-        assert not any(REVIEW in str(event) or "hidden words" in str(event) for event in house.heard)
-        hits = await house.store.read(lambda uow: uow.search.search(ME, "hidden", limit=5))
+        assert not any(REVIEW in str(event) or "hidden words" in str(event) for event in core.heard)
+        hits = await core.store.read(lambda uow: uow.search.search(ME, "hidden", limit=5))
         assert hits == ()
 
 
 async def test_its_notes_say_which_turns_they_come_from_and_stay_with_the_session_it_is_about(tmp_path: Path) -> None:
     model = Reviewed(note("sails"), "done")
     model.gate.clear()
-    async with Study(tmp_path, model) as house:
-        old = await house.talk("one", "two", "three")
+    async with Study(tmp_path, model) as core:
+        old = await core.talk("one", "two", "three")
         await model.reached.wait()
-        await house.lifecycle.cross(CLI, New(), owner=ME)
-        new = await house.talk("hello")
+        await core.lifecycle.cross(CLI, New(), owner=ME)
+        new = await core.talk("hello")
         model.gate.set()
         await until(lambda: model.left == ["done"])
-        await house.idle()
-        (written,) = await house.notes()
+        await core.idle()
+        (written,) = await core.notes()
         assert (written.session_id, written.turn_id) == (old, "review-1-3")
         assert new != old
-        assert await house.states(new) == []
+        assert await core.states(new) == []
 
 
 async def test_what_is_left_at_the_close_is_reviewed_in_the_session_that_was_left(tmp_path: Path) -> None:
     model = Reviewed(note("sails"), "done")
-    async with Study(tmp_path, model) as house:
-        old = await house.talk("one", "two")
-        await house.lifecycle.cross(CLI, New(), owner=ME)
-        await house.talk("hello")
-        await house.idle()
-        (written,) = await house.notes()
+    async with Study(tmp_path, model) as core:
+        old = await core.talk("one", "two")
+        await core.lifecycle.cross(CLI, New(), owner=ME)
+        await core.talk("hello")
+        await core.idle()
+        (written,) = await core.notes()
         assert (written.session_id, written.turn_id) == (old, "review-1-2")
         assert "hello" not in model.reviews[0].history.decode()
 
@@ -191,12 +191,12 @@ async def test_what_is_left_at_the_close_is_reviewed_in_the_session_that_was_lef
 async def test_no_reply_waits_for_a_review(tmp_path: Path) -> None:
     model = Reviewed("done")
     model.gate.clear()
-    async with Study(tmp_path, model) as house:
-        await house.talk("one", "two", "three")
+    async with Study(tmp_path, model) as core:
+        await core.talk("one", "two", "three")
         await model.reached.wait()
         async with asyncio.timeout(5):
-            await house.talk("four", "five")
-        assert house.reviewer.busy
+            await core.talk("four", "five")
+        assert core.reviewer.busy
 
 
 async def test_what_is_not_memory_or_skills_is_refused_and_never_run(tmp_path: Path) -> None:
@@ -210,43 +210,43 @@ async def test_what_is_not_memory_or_skills_is_refused_and_never_run(tmp_path: P
     calls = (ToolCall("a", "rm", "{}"), ToolCall("b", "skill_write", json.dumps(skill)), note("sails", "c"))
     model = Reviewed(calls, "done")
     deadly = tool("rm", rm)
-    async with Study(tmp_path, model, tools=(deadly,), allowed=frozenset({"rm"})) as house:
-        house.extra = (deadly,)
-        await house.talk("one", "two", "three")
-        await house.idle()
+    async with Study(tmp_path, model, tools=(deadly,), allowed=frozenset({"rm"})) as core:
+        core.extra = (deadly,)
+        await core.talk("one", "two", "three")
+        await core.idle()
         assert ran == []
         results = [message.content for message in model.reviews[-1].tail if message.role.value == "tool"]
         assert results[0] == (
             "Error: 'rm' was not run: a review has memory, skill_list, skill_view, skill_write and no other tool"
         )
-        assert [n.content for n in await house.notes()] == ["sails"]
+        assert [n.content for n in await core.notes()] == ["sails"]
         assert "Over, under" in (tmp_path / "skills" / "knots" / "SKILL.md").read_text()
 
 
 async def test_it_ends_after_so_many_steps(tmp_path: Path) -> None:
     model = Reviewed(ToolCall("a", "skill_list", "{}"))
-    async with Study(tmp_path, model, review=Review(every_turns=EVERY, iterations=4)) as house:
-        session = await house.talk("one", "two", "three")
-        await house.idle()
+    async with Study(tmp_path, model, review=Review(every_turns=EVERY, iterations=4)) as core:
+        session = await core.talk("one", "two", "three")
+        await core.idle()
         assert len(model.reviews) == 4
-        assert await house.states(session) == [(1, 3, "done")]
+        assert await core.states(session) == [(1, 3, "done")]
 
 
 async def test_it_has_a_limit_of_its_own_and_what_it_cost_is_written_down(tmp_path: Path) -> None:
     model = Reviewed(ToolCall("a", "skill_list", "{}"))
-    async with Study(tmp_path, model, review=Review(every_turns=EVERY, spend=0.05)) as house:
-        house.choices = [model.choice(price=Price(0.0, 20.0))]
+    async with Study(tmp_path, model, review=Review(every_turns=EVERY, spend=0.05)) as core:
+        core.choices = [model.choice(price=Price(0.0, 20.0))]
         model.usage = model.usage.__class__(100, 1000)
-        session = await house.talk("one", "two", "three")
-        await house.idle()
+        session = await core.talk("one", "two", "three")
+        await core.idle()
         # At most 0.02 are set aside for a call, and as much is spent.
         assert len(model.reviews) == 2
-        assert await house.states(session) == [(1, 3, "waiting")]
-        ref = await house.at(CLI)
-        spent = await house.store.read(lambda uow: uow.spend.of_turn(ref, "review-1-3", 0.0))
+        assert await core.states(session) == [(1, 3, "waiting")]
+        ref = await core.at(CLI)
+        spent = await core.store.read(lambda uow: uow.spend.of_turn(ref, "review-1-3", 0.0))
         assert spent == pytest.approx(0.04)
-        await house.talk("four")
-        await house.idle()
+        await core.talk("four")
+        await core.idle()
         assert len(model.reviews) == 2
 
 
@@ -270,98 +270,98 @@ async def test_two_processes_review_a_window_once(tmp_path: Path) -> None:
 async def test_what_a_process_leaves_is_done_by_the_next(tmp_path: Path) -> None:
     model = Reviewed("never comes")
     model.gate.clear()
-    async with Study(tmp_path, model) as house:
-        session = await house.talk("one", "two", "three")
+    async with Study(tmp_path, model) as core:
+        session = await core.talk("one", "two", "three")
         await model.reached.wait()
     model = Reviewed(note("sails"), "done")
-    async with Study(tmp_path, model) as house:
-        assert await house.states(session) == [(1, 3, "waiting")]
-        house.agent.attend_to_reviews()
-        await house.idle()
-        assert await house.states(session) == [(1, 3, "done")]
-        assert len(await house.notes()) == 1
+    async with Study(tmp_path, model) as core:
+        assert await core.states(session) == [(1, 3, "waiting")]
+        core.agent.attend_to_reviews()
+        await core.idle()
+        assert await core.states(session) == [(1, 3, "done")]
+        assert len(await core.notes()) == 1
 
 
 @pytest.mark.parametrize("how", ["rewind", "forget"])
 async def test_a_rewind_into_it_and_a_forget_stop_it_before_it_writes(tmp_path: Path, how: str) -> None:
     model = Reviewed(note("sails"), "done")
     model.gate.clear()
-    async with Study(tmp_path, model) as house:
-        session = await house.talk("one", "two", "three")
+    async with Study(tmp_path, model) as core:
+        session = await core.talk("one", "two", "three")
         await model.reached.wait()
         if how == "rewind":
-            await house.lifecycle.cross(CLI, Rewind(1), owner=ME)
+            await core.lifecycle.cross(CLI, Rewind(1), owner=ME)
         else:
-            await house.lifecycle.forget(ForgetSession(session), owner=ME)
+            await core.lifecycle.forget(ForgetSession(session), owner=ME)
         model.gate.set()
-        await house.idle()
-        assert await house.notes() == []
+        await core.idle()
+        assert await core.notes() == []
         assert len(model.reviews) == 1
-        assert await house.states(session) == ([(1, 3, "stopped")] if how == "rewind" else [])
+        assert await core.states(session) == ([(1, 3, "stopped")] if how == "rewind" else [])
 
 
 async def test_a_forgotten_fact_makes_it_begin_anew_without_it(tmp_path: Path) -> None:
     model = Reviewed(note("likes tea"), note("sails", "c2"), "done")
     model.gate.clear()
-    async with Study(tmp_path, model) as house:
+    async with Study(tmp_path, model) as core:
         change = NoteChange(NoteAction.ADD, NoteTarget.USER, "likes tea")
-        known = await house.lifecycle.write_note(change, owner=ME)
-        session = await house.talk("one", "two", "three")
+        known = await core.lifecycle.write_note(change, owner=ME)
+        session = await core.talk("one", "two", "three")
         await model.reached.wait()
-        await house.lifecycle.forget(ForgetFact(known.note_id), owner=ME)
+        await core.lifecycle.forget(ForgetFact(known.note_id), owner=ME)
         model.gate.set()
-        await house.idle()
-        assert [n.content for n in await house.notes()] == ["sails"]
-        assert await house.states(session) == [(1, 3, "done")]
+        await core.idle()
+        assert [n.content for n in await core.notes()] == ["sails"]
+        assert await core.states(session) == [(1, 3, "done")]
         assert "likes tea" not in model.sent()
 
 
 async def test_one_that_fails_is_tried_again_later_and_given_up_in_the_end(tmp_path: Path) -> None:
     model = Reviewed(ModelRefused("no"))
-    async with Study(tmp_path, model) as house:
-        session = await house.talk("one", "two", "three")
-        await house.idle()
+    async with Study(tmp_path, model) as core:
+        session = await core.talk("one", "two", "three")
+        await core.idle()
         for attempt in range(1, ATTEMPTS_MAX + 3):
             assert len(model.reviews) == min(attempt, ATTEMPTS_MAX)
-            house.clock.ahead_s += ATTEMPTS_MAX * COOL_DOWN_S
-            house.agent.attend_to_reviews()
-            await house.idle()
-        assert await house.states(session) == [(1, 3, "failed")]
-        incidents = await house.store.read(lambda uow: uow.leases.incidents(5))
+            core.clock.ahead_s += ATTEMPTS_MAX * COOL_DOWN_S
+            core.agent.attend_to_reviews()
+            await core.idle()
+        assert await core.states(session) == [(1, 3, "failed")]
+        incidents = await core.store.read(lambda uow: uow.leases.incidents(5))
         assert [i.source for i in incidents] == ["review"]
 
 
 async def test_a_model_without_tools_is_not_asked(tmp_path: Path) -> None:
     model = Reviewed("done", given_traits=Traits(tools=False))
-    async with Study(tmp_path, model) as house:
-        session = await house.talk("one", "two", "three")
-        await house.idle()
+    async with Study(tmp_path, model) as core:
+        session = await core.talk("one", "two", "three")
+        await core.idle()
         assert model.reviews == []
-        assert await house.states(session) == [(1, 3, "done")]
+        assert await core.states(session) == [(1, 3, "done")]
 
 
 async def test_scheduled_work_is_not_reviewed(tmp_path: Path) -> None:
     model = Reviewed("done")
-    async with Study(tmp_path, model) as house:
-        await house.lifecycle.cross(CLI, New(kind=Kind.CRON), owner=ME)
-        await house.talk("one", "two", "three", "four")
-        await house.idle()
+    async with Study(tmp_path, model) as core:
+        await core.lifecycle.cross(CLI, New(kind=Kind.CRON), owner=ME)
+        await core.talk("one", "two", "three", "four")
+        await core.idle()
         assert model.reviews == []
 
 
 async def test_near_the_limit_it_is_shown_the_notes_and_asked_to_condense(tmp_path: Path) -> None:
     merge = note("likes tea, green and black", "c2", action="replace", old_text="green")
     model = Reviewed(note("x" * 60), merge, "done")
-    async with Study(tmp_path, model) as house:
-        house.note_limits[NoteTarget.USER] = 60
+    async with Study(tmp_path, model) as core:
+        core.note_limits[NoteTarget.USER] = 60
         for text in ("likes green tea", "likes black tea"):
-            await house.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, text), owner=ME)
-        await house.talk("one", "two", "three", key=TELEGRAM)
-        await house.idle()
+            await core.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, text), owner=ME)
+        await core.talk("one", "two", "three", key=TELEGRAM)
+        await core.idle()
         results = [message.content for message in model.reviews[-1].tail if message.role.value == "tool"]
         assert results[0].startswith("not noted yet.")
         assert "- likes green tea\n- likes black tea" in results[0]
-        first = (await house.notes())[0]
+        first = (await core.notes())[0]
         assert (first.content, first.version, first.turn_id) == ("likes tea, green and black", 2, "review-1-3")
 
 
@@ -372,15 +372,15 @@ async def test_whoever_listens_is_told_what_a_review_wrote_and_of_nothing_else(t
     calls = (note("sails"), note("sails", "c2"), ToolCall("b", "skill_write", json.dumps(skill)), replaced, removed)
     model = Reviewed(calls, "done", "done")
     heard: list[ReviewedEvent] = []
-    async with Study(tmp_path, model) as house:
-        house.agent.attend_to_reviews(heard.append)
-        session = await house.talk("one", "two", "three")
-        await house.idle()
+    async with Study(tmp_path, model) as core:
+        core.agent.attend_to_reviews(heard.append)
+        session = await core.talk("one", "two", "three")
+        await core.idle()
         (event,) = heard
         assert (event.ref.session_id, event.ref.owner, event.window) == (session, ME, Window(1, 3))
         assert event.wrote == ('"sails"', "the skill knots", '"sails a boat"', "a note removed")
-        await house.talk("four", "five", "six")
-        await house.idle()
+        await core.talk("four", "five", "six")
+        await core.idle()
         assert heard == [event], "a review that wrote nothing is nobody's concern"
 
 
@@ -392,31 +392,31 @@ async def test_what_a_review_wrote_before_it_was_stopped_is_told_too(tmp_path: P
         heard.append(event)
         raise RuntimeError("a face that fails")
 
-    async with Study(tmp_path, model) as house:
-        house.agent.attend_to_reviews(hear)
-        session = await house.talk("one", "two", "three")
-        await house.idle()
+    async with Study(tmp_path, model) as core:
+        core.agent.attend_to_reviews(hear)
+        session = await core.talk("one", "two", "three")
+        await core.idle()
         assert [event.wrote for event in heard] == [('"sails"',)]
-        assert await house.states(session) == [(1, 3, "waiting")]
+        assert await core.states(session) == [(1, 3, "waiting")]
 
 
 async def test_a_fault_inside_does_not_end_reviews_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Reviewed("done")
-    async with Study(tmp_path, model) as house:
-        take, faults = house.lifecycle.take_review, [RuntimeError("a bug")]
+    async with Study(tmp_path, model) as core:
+        take, faults = core.lifecycle.take_review, [RuntimeError("a bug")]
 
         async def faulty() -> Any:
             if faults:
                 raise faults.pop()
             return await take()
 
-        monkeypatch.setattr(house.lifecycle, "take_review", faulty)
-        session = await house.talk("one", "two", "three")
-        await house.idle()
-        assert await house.states(session) == [(1, 3, "waiting")]
-        await house.talk("four")
-        await house.idle()
-        assert await house.states(session) == [(1, 3, "done")]
+        monkeypatch.setattr(core.lifecycle, "take_review", faulty)
+        session = await core.talk("one", "two", "three")
+        await core.idle()
+        assert await core.states(session) == [(1, 3, "waiting")]
+        await core.talk("four")
+        await core.idle()
+        assert await core.states(session) == [(1, 3, "done")]
 
 
 async def test_notes_that_say_the_same_or_contradict_are_merged_and_each_change_says_why_and_can_be_undone(
@@ -426,39 +426,39 @@ async def test_notes_that_say_the_same_or_contradict_are_merged_and_each_change_
     removed = note("", "c2", action="remove", old_text="likes black tea")
     corrected = note("lives in Porto", "c3", action="replace", old_text="Lisbon")
     model = Reviewed((merged, removed, corrected), "done")
-    async with Study(tmp_path, model) as house:
-        first = await house.talk("one")
+    async with Study(tmp_path, model) as core:
+        first = await core.talk("one")
         green, black, lisbon = [
-            (await house.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, text), owner=ME, ref=ref))
+            (await core.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, text), owner=ME, ref=ref))
             for text, ref in (
-                ("likes green tea", await house.at(CLI)),
+                ("likes green tea", await core.at(CLI)),
                 ("likes black tea", None),
                 ("lives in Lisbon", None),
             )
         ]
-        await house.talk("two", "I have moved to Porto")
-        await house.idle()
+        await core.talk("two", "I have moved to Porto")
+        await core.idle()
         assert "- likes green tea\n- likes black tea\n- lives in Lisbon" in model.reviews[0].tail[0].content, "shown"
-        assert [n.content for n in await house.notes()] == ["likes tea, green and black", "lives in Porto"]
-        history = await house.store.read(lambda uow: [uow.notes.versions(n.note_id) for n in (green, black, lisbon)])
+        assert [n.content for n in await core.notes()] == ["likes tea, green and black", "lives in Porto"]
+        history = await core.store.read(lambda uow: [uow.notes.versions(n.note_id) for n in (green, black, lisbon)])
         for before, after in history:
             assert (after.session_id, after.turn_id) == (first, "review-1-3"), "which turns it comes from"
             assert before in (green, black, lisbon), "what it was, and where that came from, is kept"
         for versions in history:
             last = versions[-1]
-            await house.lifecycle.undo_note(last.note_id, last.version, owner=ME)
-        assert [n.content for n in await house.notes()] == ["likes green tea", "likes black tea", "lives in Lisbon"]
+            await core.lifecycle.undo_note(last.note_id, last.version, owner=ME)
+        assert [n.content for n in await core.notes()] == ["likes green tea", "likes black tea", "lives in Lisbon"]
 
 
 async def test_a_note_that_finds_no_room_is_noted_once_the_review_has_condensed(tmp_path: Path) -> None:
     wanted = note("sails a boat called Bruno", "c1")
     condensed = note("likes tea", "c2", action="replace", old_text="green")
     model = Reviewed(wanted, condensed, note("", "c3", action="remove", old_text="likes black tea"), wanted, "done")
-    async with Study(tmp_path, model) as house:
-        house.note_limits[NoteTarget.USER] = 40
+    async with Study(tmp_path, model) as core:
+        core.note_limits[NoteTarget.USER] = 40
         for text in ("likes green tea", "likes black tea"):
-            await house.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, text), owner=ME)
-        session = await house.talk("one", "two", "three")
-        await house.idle()
-        assert [n.content for n in await house.notes()] == ["likes tea", "sails a boat called Bruno"]
-        assert await house.states(session) == [(1, 3, "done")]
+            await core.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, text), owner=ME)
+        session = await core.talk("one", "two", "three")
+        await core.idle()
+        assert [n.content for n in await core.notes()] == ["likes tea", "sails a boat called Bruno"]
+        assert await core.states(session) == [(1, 3, "done")]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent_runtime import AgentHouse
+from tests.agent_runtime import AgentFixture
 from tests.fake_model import FakeModel
 from tests.runtime import PATIENCE_S, until
 
@@ -20,7 +20,7 @@ async def test_a_turn_that_cannot_be_released_is_released_once_the_disk_has_room
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turn_release, "RETRY", Backoff(0.01, 60.0))
-    async with AgentHouse(tmp_path, FakeModel(["lost", "found"])) as house:
+    async with AgentFixture(tmp_path, FakeModel(["lost", "found"])) as core:
         tried = 0
 
         async def full(*args: Any, **more: Any) -> Any:
@@ -29,17 +29,17 @@ async def test_a_turn_that_cannot_be_released_is_released_once_the_disk_has_room
             raise DiskFull("no room")
 
         with monkeypatch.context() as patch:
-            patch.setattr(house.lifecycle, "commit_turn", full)
-            patch.setattr(house.lifecycle, "abandon_turn", full)
+            patch.setattr(core.lifecycle, "commit_turn", full)
+            patch.setattr(core.lifecycle, "abandon_turn", full)
             with pytest.raises(DiskFull):
-                await house.ask("hello")
+                await core.ask("hello")
             await until(lambda: tried > 4)
-            assert await house.lifecycle.recover() == ()
+            assert await core.lifecycle.recover() == ()
         deadline = asyncio.get_running_loop().time() + PATIENCE_S
-        while not (named := await house.lifecycle.recover()):
+        while not (named := await core.lifecycle.recover()):
             assert asyncio.get_running_loop().time() < deadline, "the process keeps a turn that it does not go on with"
             await asyncio.sleep(0.01)
-        ended = await house.agent.resume(named[0], house.manner())
+        ended = await core.agent.resume(named[0], core.manner())
         assert ended is not None
         assert ended.text == "found"
-        await house.agent.aclose()
+        await core.agent.aclose()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.commands import Office
+from tests.commands import CommandFixture
 from tests.fake_model import FakeModel
 from tests.runtime import CLI
 
@@ -19,7 +19,7 @@ SUMMARY = "## Goal\n- sail around the world"
 LONG = [f"turn {number}: " + "of boats and masts and sails " * 8 for number in range(1, 7)]
 
 
-class Quay(Office):
+class Quay(CommandFixture):
     def __init__(self, folder: Path, **more: Any) -> None:
         more.setdefault("summariser", FakeModel([SUMMARY]))
         super().__init__(
@@ -31,79 +31,79 @@ class Quay(Office):
 
 
 async def test_compress_says_what_was_done_and_that_nothing_is_lost(tmp_path: Path) -> None:
-    async with Quay(tmp_path) as office:
+    async with Quay(tmp_path) as console:
         for text in LONG:
-            await office.ask(text)
-        before = (await office.at(CLI)).session_id
-        said = await office.compress("the masts")
+            await console.ask(text)
+        before = (await console.at(CLI)).session_id
+        said = await console.compress("the masts")
         assert said.ok, said.text
         assert said.text.startswith("Compressed: ")
         assert "turns into a summary (about 1,001 tokens before, " in said.text
         assert said.text.endswith("The full text is still stored: /search finds it, /uncompress restores it.")
-        assert (await office.at(CLI)).session_id != before
-        assert office.summariser is not None
-        assert "the masts" in office.summariser.requests[0].tail[0].content
-        assert "turn 1" in (await office.order('/search "turn 1"')).text
+        assert (await console.at(CLI)).session_id != before
+        assert console.summariser is not None
+        assert "the masts" in console.summariser.requests[0].tail[0].content
+        assert "turn 1" in (await console.order('/search "turn 1"')).text
 
 
 async def test_what_was_compressed_can_be_branched_from_as_it_was(tmp_path: Path) -> None:
-    async with Quay(tmp_path) as office:
+    async with Quay(tmp_path) as console:
         for text in LONG:
-            await office.ask(text)
-        whole = (await office.at(CLI)).session_id
-        await office.compress()
-        await office.ask("said since")
-        shorter = (await office.at(CLI)).session_id
-        said = await office.order("/uncompress Once more")
+            await console.ask(text)
+        whole = (await console.at(CLI)).session_id
+        await console.compress()
+        await console.ask("said since")
+        shorter = (await console.at(CLI)).session_id
+        said = await console.order("/uncompress Once more")
         assert said.ok, said.text
-        child = await office.session((await office.at(CLI)).session_id)
+        child = await console.session((await console.at(CLI)).session_id)
         assert (child.title, child.parent_id, child.cause) == ("Once more", whole, Cause.BRANCH)
         assert "the full text" in said.text
         assert f"/resume {shorter}" in said.text
-        await office.ask("and now?")
-        assert SUMMARY not in office.model.sent()
-        assert all(text in office.model.sent() for text in LONG)
-        assert await office.shown(child.id) == [*LONG, "and now?"]
-        assert await office.shown(whole) == LONG, "it stays as it is"
-        assert (await office.session(whole)).ended_at is not None
+        await console.ask("and now?")
+        assert SUMMARY not in console.model.sent()
+        assert all(text in console.model.sent() for text in LONG)
+        assert await console.shown(child.id) == [*LONG, "and now?"]
+        assert await console.shown(whole) == LONG, "it stays as it is"
+        assert (await console.session(whole)).ended_at is not None
 
 
 async def test_of_a_branch_of_what_was_compressed_the_whole_is_found_too(tmp_path: Path) -> None:
-    async with Quay(tmp_path) as office:
+    async with Quay(tmp_path) as console:
         for text in LONG:
-            await office.ask(text)
-        await office.compress()
-        await office.order("/branch")
-        assert (await office.order("/uncompress")).ok
-        assert await office.shown((await office.at(CLI)).session_id) == LONG
+            await console.ask(text)
+        await console.compress()
+        await console.order("/branch")
+        assert (await console.order("/uncompress")).ok
+        assert await console.shown((await console.at(CLI)).session_id) == LONG
 
 
 async def test_where_nothing_was_compressed_there_is_nothing_to_go_back_to(tmp_path: Path) -> None:
-    async with Quay(tmp_path) as office:
-        await office.refuses("/uncompress", "never compressed", "/branch")
-        await office.ask("hello")
-        await office.order("/branch")
-        await office.refuses("/uncompress", "never compressed")
+    async with Quay(tmp_path) as console:
+        await console.refuses("/uncompress", "never compressed", "/branch")
+        await console.ask("hello")
+        await console.order("/branch")
+        await console.refuses("/uncompress", "never compressed")
 
 
 async def test_compress_where_there_is_nothing_says_what_to_do(tmp_path: Path) -> None:
-    async with Quay(tmp_path) as office:
-        said = await office.compress()
+    async with Quay(tmp_path) as console:
+        said = await console.compress()
         assert (said.ok, "Send a message" in said.text) == (False, True)
-        await office.ask("hello")
-        said = await office.compress()
+        await console.ask("hello")
+        said = await console.compress()
         assert said.text == (
             "Nothing was compressed: the last turns are kept as they are, and there are none before them."
         )
-        assert "2,000 characters" in (await office.compress("x" * 2_001)).text
+        assert "2,000 characters" in (await console.compress("x" * 2_001)).text
 
 
 async def test_compress_with_a_model_that_can_not_do_it_names_the_setting(tmp_path: Path) -> None:
     small = FakeModel([SUMMARY], given_traits=Traits(context_tokens=2_048))
-    async with Quay(tmp_path, summariser=small) as office:
+    async with Quay(tmp_path, summariser=small) as console:
         for text in LONG:
-            await office.ask(text)
-        said = await office.compress()
+            await console.ask(text)
+        said = await console.compress()
         assert not said.ok
         assert "fake/summariser reads 2,048 tokens" in said.text
         assert "auxiliary_model" in said.text
@@ -111,17 +111,17 @@ async def test_compress_with_a_model_that_can_not_do_it_names_the_setting(tmp_pa
 
 async def test_status_shows_the_rest_after_a_failure(tmp_path: Path) -> None:
     broken = FakeModel([ModelUnavailable("it is down", retry_after_s=900)])
-    async with Quay(tmp_path, summariser=broken) as office:
+    async with Quay(tmp_path, summariser=broken) as console:
         for text in LONG:
-            await office.ask(text)
-        said = await office.compress()
+            await console.ask(text)
+        said = await console.compress()
         assert (said.ok, said.text) == (False, "Nothing was compressed: it is down.")
-        assert len(await office.turns((await office.at(CLI)).session_id)) == len(LONG)
-        office.model.usage = Usage(90_000, 1)
-        await office.ask("the last straw")
-        while office.compressor.busy:
-            await office.settled()
+        assert len(await console.turns((await console.at(CLI)).session_id)) == len(LONG)
+        console.model.usage = Usage(90_000, 1)
+        await console.ask("the last straw")
+        while console.compressor.busy:
+            await console.settled()
         assert (
             "Not compressed: it is down; tried again in 5 minutes at the earliest"
-            in (await office.order("/status")).text
+            in (await console.order("/status")).text
         )

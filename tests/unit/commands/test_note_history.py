@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.commands import Office
+from tests.commands import CommandFixture
 from tests.runtime import ME
 
 from everthread.agent.skills.format import Written
@@ -12,57 +12,58 @@ from everthread.agent.skills.history import Origin
 
 
 async def test_a_skill_that_a_review_wrote_is_in_the_log_with_its_turns_and_can_be_taken_back(tmp_path: Path) -> None:
-    async with Office(tmp_path) as office:
-        session = await office.titled("Boats")
-        await office.order("/memory add sails")
-        office.clock.ahead_s += 1
-        office.skills.write(Written("knots", "How to tie knots.", "Over."), origin=Origin(session, "review-1-10"))
-        first, second = (await office.order("/memory log")).text.splitlines()[:2]
+    async with CommandFixture(tmp_path) as console:
+        session = await console.titled("Boats")
+        await console.order("/memory add sails")
+        console.clock.ahead_s += 1
+        console.skills.write(Written("knots", "How to tie knots.", "Over."), origin=Origin(session, "review-1-10"))
+        first, second = (await console.order("/memory log")).text.splitlines()[:2]
         assert first.startswith("skill/knots:1  ")
         assert first.endswith('add      "How to tie knots.", by a review of turns 1 to 10 of "Boats"')
         assert second.endswith('"sails", by you, in "Boats"')
 
-        said = await office.order("/memory undo")
+        said = await console.order("/memory undo")
         assert said.text.startswith("Removed again: the skill knots. Its last version is kept.")
-        assert office.skills.shelf().skills == ()
-        assert "Restored: the skill knots." in (await office.order("/memory undo")).text
-        assert [skill.name for skill in office.skills.shelf().skills] == ["knots"]
+        assert console.skills.shelf().skills == ()
+        assert "Restored: the skill knots." in (await console.order("/memory undo")).text
+        assert [skill.name for skill in console.skills.shelf().skills] == ["knots"]
 
 
 async def test_changes_of_notes_and_skills_are_taken_back_in_the_order_they_were_made(tmp_path: Path) -> None:
-    async with Office(tmp_path) as office:
-        office.skills.write(Written("knots", "How to tie knots.", "Over."))
-        office.clock.ahead_s += 1
-        office.skills.write(Written("knots", "How to tie good knots.", "Over, under."))
-        office.clock.ahead_s += 1
-        await office.order("/memory add sails")
-        office.clock.ahead_s += 1
-        assert 'Removed again: "sails"' in (await office.order("/memory undo")).text
-        await office.refuses("/memory undo skill/knots:1", "changed again", "skill/knots:2")
+    async with CommandFixture(tmp_path) as console:
+        console.skills.write(Written("knots", "How to tie knots.", "Over."))
+        console.clock.ahead_s += 1
+        console.skills.write(Written("knots", "How to tie good knots.", "Over, under."))
+        console.clock.ahead_s += 1
+        await console.order("/memory add sails")
+        console.clock.ahead_s += 1
+        assert 'Removed again: "sails"' in (await console.order("/memory undo")).text
+        await console.refuses("/memory undo skill/knots:1", "changed again", "skill/knots:2")
         assert (
-            "Restored the previous version: the skill knots." in (await office.order("/memory undo skill/knots:2")).text
+            "Restored the previous version: the skill knots."
+            in (await console.order("/memory undo skill/knots:2")).text
         )
-        assert office.skills.shelf().skills[0].description == "How to tie knots."
-        await office.refuses("/memory undo skill/knots:9", "no change")
-        await office.refuses("/memory undo skill/nonsense", "no change")
+        assert console.skills.shelf().skills[0].description == "How to tie knots."
+        await console.refuses("/memory undo skill/knots:9", "no change")
+        await console.refuses("/memory undo skill/nonsense", "no change")
         assert (
-            "Restored the previous version: the skill knots." in (await office.order("/memory undo skill/knots")).text
+            "Restored the previous version: the skill knots." in (await console.order("/memory undo skill/knots")).text
         )
-        assert office.skills.shelf().skills[0].description == "How to tie good knots."
+        assert console.skills.shelf().skills[0].description == "How to tie good knots."
 
 
 async def test_nobody_else_sees_or_takes_back_what_is_in_this_home(tmp_path: Path) -> None:
-    async with Office(tmp_path) as office:
-        session = await office.titled("Boats")
-        office.skills.write(Written("knots", "How to tie knots.", "Over."), origin=Origin(session, "review-1-10"))
-        assert "no note was ever written" in (await office.order("/memory log", owner="bob")).text
-        await office.refuses("/memory undo", "nothing to undo", owner="bob")
-        await office.refuses("/memory undo skill/knots:1", "no change", owner="bob")
-        assert ME not in (await office.order("/memory log", owner="bob")).text
-        assert office.skills.shelf().skills
+    async with CommandFixture(tmp_path) as console:
+        session = await console.titled("Boats")
+        console.skills.write(Written("knots", "How to tie knots.", "Over."), origin=Origin(session, "review-1-10"))
+        assert "no note was ever written" in (await console.order("/memory log", owner="bob")).text
+        await console.refuses("/memory undo", "nothing to undo", owner="bob")
+        await console.refuses("/memory undo skill/knots:1", "no change", owner="bob")
+        assert ME not in (await console.order("/memory log", owner="bob")).text
+        assert console.skills.shelf().skills
 
 
 async def test_a_log_of_skills_that_can_not_be_read_is_said_in_words(tmp_path: Path) -> None:
-    async with Office(tmp_path) as office:
+    async with CommandFixture(tmp_path) as console:
         (tmp_path / "skills/.old/log").mkdir(parents=True)
-        await office.refuses("/memory log", "skills/.old/log")
+        await console.refuses("/memory log", "skills/.old/log")

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.agent_runtime import AgentHouse
-from tests.commands import Office
+from tests.agent_runtime import AgentFixture
+from tests.commands import CommandFixture
 from tests.fake_model import FakeModel
 from tests.runtime import CLI, ME, TELEGRAM, AsyncDiary, until
 
@@ -107,8 +107,8 @@ def test_the_reference_has_the_table_as_it_is() -> None:
 
 
 async def test_help_fits_a_terminal_but_for_what_is_long_itself(tmp_path: Path) -> None:
-    async with Office(tmp_path) as office:
-        lines = (await office.order("/help")).text.splitlines()
+    async with CommandFixture(tmp_path) as console:
+        lines = (await console.order("/help")).text.splitlines()
         assert len(lines) == len(COMMANDS)
         for command, line in zip(COMMANDS, lines, strict=True):
             assert line.startswith(command.usage)
@@ -121,14 +121,14 @@ async def test_help_fits_a_terminal_but_for_what_is_long_itself(tmp_path: Path) 
 
 @pytest.mark.parametrize("word", ["new", "reset"])
 async def test_a_new_conversation_says_what_was_left_and_how_to_get_back(tmp_path: Path, word: str) -> None:
-    async with Office(tmp_path) as office:
-        first = (await office.ask("hello")).committed.ref.session_id
-        said = await office.order(f"/{word} Trip to Lisbon")
-        here = await office.at(CLI)
+    async with CommandFixture(tmp_path) as console:
+        first = (await console.ask("hello")).committed.ref.session_id
+        said = await console.order(f"/{word} Trip to Lisbon")
+        here = await console.at(CLI)
         assert here.session_id != first
         assert said.text.startswith('Started a new session: "Trip to Lisbon".\n')
         assert f"You left {first}. To return: /resume {first}" in said.text
-        back = await office.order(f"/resume {first}")
+        back = await console.order(f"/resume {first}")
         assert "1 turn." in back.text
         assert back.recap is not None
         assert [exchange.question for exchange in back.recap.last_turns] == ["hello"]
@@ -136,46 +136,46 @@ async def test_a_new_conversation_says_what_was_left_and_how_to_get_back(tmp_pat
 
 
 async def test_the_first_conversation_leaves_nothing(tmp_path: Path) -> None:
-    async with Office(tmp_path) as office:
-        said = await office.order("/new")
+    async with CommandFixture(tmp_path) as console:
+        said = await console.order("/new")
         assert said.ok
         assert "left" not in said.text
 
 
 async def test_a_title_that_is_taken_or_too_long_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
-    async with Office(tmp_path) as office:
-        session = await office.titled("Lisbon")
+    async with CommandFixture(tmp_path) as console:
+        session = await console.titled("Lisbon")
         for word in ("new", "reset", "branch"):
-            await office.refuses(f"/{word} lisbon", "already called")
-            await office.refuses(f"/{word} {'x' * 101}", "shorten it")
-        assert (await office.at(CLI)).session_id == session
+            await console.refuses(f"/{word} lisbon", "already called")
+            await console.refuses(f"/{word} {'x' * 101}", "shorten it")
+        assert (await console.at(CLI)).session_id == session
 
 
 async def test_a_boundary_stops_the_answer_that_is_being_written_and_names_what_was_set_aside(tmp_path: Path) -> None:
-    async with Office(tmp_path, FakeModel(["a long answer of many words"], pause_s=0.05)) as office:
-        await office.say("one")
-        answering = asyncio.ensure_future(office.agent.answer(CLI, office.manner()))
-        await until(lambda: any(type(event).__name__ == "TextWritten" for event in office.heard))
-        left = (await office.at(CLI)).session_id
-        await office.say("two")
-        said = await office.order("/new")
+    async with CommandFixture(tmp_path, FakeModel(["a long answer of many words"], pause_s=0.05)) as console:
+        await console.say("one")
+        answering = asyncio.ensure_future(console.agent.answer(CLI, console.manner()))
+        await until(lambda: any(type(event).__name__ == "TextWritten" for event in console.heard))
+        left = (await console.at(CLI)).session_id
+        await console.say("two")
+        said = await console.order("/new")
         assert "was stopped" in said.text
         assert 'Set aside without an answer: "two"' in said.text
         ended = await answering
         assert ended is not None
         assert (ended.committed.ref.session_id, ended.committed.status) == (left, TurnStatus.LATE)
         assert ended.problem == "stopped by /new"
-        assert await office.agent.answer(CLI, office.manner()) is None
+        assert await console.agent.answer(CLI, console.manner()) is None
 
 
 async def test_a_boundary_leaves_alone_what_another_key_has_running_in_the_session(tmp_path: Path) -> None:
-    async with Office(tmp_path, FakeModel(["a few words only"], pause_s=0.03)) as office:
-        session = await office.titled("Shared")
-        await office.order("/resume Shared", TELEGRAM)
-        await office.say("from afar", TELEGRAM)
-        answering = asyncio.ensure_future(office.agent.answer(TELEGRAM, office.manner()))
-        await until(lambda: office.model.requests[1:])
-        said = await office.order("/new")
+    async with CommandFixture(tmp_path, FakeModel(["a few words only"], pause_s=0.03)) as console:
+        session = await console.titled("Shared")
+        await console.order("/resume Shared", TELEGRAM)
+        await console.say("from afar", TELEGRAM)
+        answering = asyncio.ensure_future(console.agent.answer(TELEGRAM, console.manner()))
+        await until(lambda: console.model.requests[1:])
+        said = await console.order("/new")
         assert "stopped" not in said.text
         ended = await answering
         assert ended is not None
@@ -184,118 +184,118 @@ async def test_a_boundary_leaves_alone_what_another_key_has_running_in_the_sessi
 
 
 async def test_resume_finds_by_title_by_id_and_by_the_beginning_of_an_id(tmp_path: Path) -> None:
-    async with Office(tmp_path) as office:
-        lisbon = await office.titled("Lisbon")
-        porto = await office.titled("Porto")
+    async with CommandFixture(tmp_path) as console:
+        lisbon = await console.titled("Lisbon")
+        porto = await console.titled("Porto")
         for wanted, session in (("lisbon", lisbon), (porto, porto), (lisbon[:-1], lisbon)):
-            said = await office.order(f"/resume {wanted}")
+            said = await console.order(f"/resume {wanted}")
             if wanted == lisbon[:-1] and not said.ok:
                 # Ids of a house share their beginnings.
                 assert "fits" in said.text
                 continue
             assert said.ok, said.text
-            assert (await office.at(CLI)).session_id == session
+            assert (await console.at(CLI)).session_id == session
 
 
 async def test_resume_alone_lists_titled_conversations_and_a_number_goes_to_one(tmp_path: Path) -> None:
-    async with Office(tmp_path) as office:
-        assert "no other session" in (await office.order("/resume")).text
-        lisbon = await office.titled("Lisbon")
-        await office.titled("Porto")
-        await office.order("/new")
-        await office.ask("untitled")
-        before = await office.at(CLI)
-        said = await office.order("/resume")
+    async with CommandFixture(tmp_path) as console:
+        assert "no other session" in (await console.order("/resume")).text
+        lisbon = await console.titled("Lisbon")
+        await console.titled("Porto")
+        await console.order("/new")
+        await console.ask("untitled")
+        before = await console.at(CLI)
+        said = await console.order("/resume")
         assert [line.split()[0] for line in said.text.splitlines()[:2]] == ["1", "2"]
         assert [line.split()[-1] for line in said.text.splitlines()[:2]] == ["Porto", "Lisbon"]
-        assert await office.at(CLI) == before
-        await office.order("/resume 2")
-        assert (await office.at(CLI)).session_id == lisbon
-        await office.refuses("/resume 9", "no session", "/sessions")
+        assert await console.at(CLI) == before
+        await console.order("/resume 2")
+        assert (await console.at(CLI)).session_id == lisbon
+        await console.refuses("/resume 9", "no session", "/sessions")
 
 
 async def test_resume_says_why_not(tmp_path: Path) -> None:
-    async with Office(tmp_path) as office:
-        await office.titled("Lisbon")
-        await office.refuses("/resume Lisbon", "already")
-        await office.refuses("/resume Nowhere", "no session", "/sessions")
-        await office.refuses(f"/resume {'x' * 1000}", "too long")
-        theirs = await office.titled("Secret", TELEGRAM, owner="them")
-        await office.refuses("/resume Secret", "no session")
-        await office.refuses(f"/resume {theirs}", "no session")
-        gone = await office.titled("Gone")
-        await office.order("/new")
-        await office.lifecycle.forget(ForgetSession(gone), owner=ME)
-        await office.refuses("/resume Gone", "no session")
-        await office.refuses(f"/resume {gone}", "no session")
+    async with CommandFixture(tmp_path) as console:
+        await console.titled("Lisbon")
+        await console.refuses("/resume Lisbon", "already")
+        await console.refuses("/resume Nowhere", "no session", "/sessions")
+        await console.refuses(f"/resume {'x' * 1000}", "too long")
+        theirs = await console.titled("Secret", TELEGRAM, owner="them")
+        await console.refuses("/resume Secret", "no session")
+        await console.refuses(f"/resume {theirs}", "no session")
+        gone = await console.titled("Gone")
+        await console.order("/new")
+        await console.lifecycle.forget(ForgetSession(gone), owner=ME)
+        await console.refuses("/resume Gone", "no session")
+        await console.refuses(f"/resume {gone}", "no session")
 
 
 async def test_an_ambiguous_beginning_is_refused_with_examples(tmp_path: Path) -> None:
-    async with Office(tmp_path) as office:
-        one = await office.titled("Lisbon")
-        two = await office.titled("Porto")
+    async with CommandFixture(tmp_path) as console:
+        one = await console.titled("Lisbon")
+        two = await console.titled("Porto")
         common = next(one[:n] for n in range(len(one), 0, -1) if two.startswith(one[:n]))
         assert len(common) >= 4
-        await office.refuses(f"/resume {common}", "fits 2 sessions", one, two)
+        await console.refuses(f"/resume {common}", "fits 2 sessions", one, two)
 
 
 async def test_s23_a_branch_has_its_parents_history_and_both_go_on_by_themselves(tmp_path: Path) -> None:
-    async with Office(tmp_path) as office:
-        parent = await office.titled("Lisbon")
-        said = await office.order("/branch")
-        child = (await office.at(CLI)).session_id
+    async with CommandFixture(tmp_path) as console:
+        parent = await console.titled("Lisbon")
+        said = await console.order("/branch")
+        child = (await console.at(CLI)).session_id
         assert 'you are now in "Lisbon #2", a copy with all' in said.text
         # The title alone would lead to the newer one, so the way back is the id.
         assert f"To return: /resume {parent}" in said.text
-        await office.ask("only the child")
-        assert "about Lisbon" in office.model.sent()
-        assert (await office.order(f"/resume {parent}")).ok
-        await office.ask("only the parent")
-        assert "only the child" not in office.model.sent()
-        assert await office.shown(child) == ["about Lisbon", "only the child"]
-        assert await office.shown(parent) == ["about Lisbon", "only the parent"]
+        await console.ask("only the child")
+        assert "about Lisbon" in console.model.sent()
+        assert (await console.order(f"/resume {parent}")).ok
+        await console.ask("only the parent")
+        assert "only the child" not in console.model.sent()
+        assert await console.shown(child) == ["about Lisbon", "only the child"]
+        assert await console.shown(parent) == ["about Lisbon", "only the parent"]
 
 
 async def test_there_is_nothing_to_branch_from_or_take_back_at_first(tmp_path: Path) -> None:
-    async with Office(tmp_path) as office:
-        await office.refuses("/branch", "Send a message first")
-        await office.refuses("/undo", "nothing to undo")
-        await office.order("/new")
-        await office.refuses("/undo 3", "nothing to undo")
+    async with CommandFixture(tmp_path) as console:
+        await console.refuses("/branch", "Send a message first")
+        await console.refuses("/undo", "nothing to undo")
+        await console.order("/new")
+        await console.refuses("/undo 3", "nothing to undo")
 
 
 async def test_undo_takes_back_as_many_turns_as_asked_for(tmp_path: Path) -> None:
-    async with Office(tmp_path) as office:
+    async with CommandFixture(tmp_path) as console:
         for text in ("one", "two", "three", "four"):
-            session = (await office.ask(text)).committed.ref.session_id
-        assert 'Undid 1 turn, from "four"' in (await office.order("/undo")).text
-        assert 'Undid 2 turns, from "two"' in (await office.order("/undo 2")).text
-        assert await office.shown(session) == ["one"]
-        assert "Undid 1 turn" in (await office.order("/undo 999999")).text
+            session = (await console.ask(text)).committed.ref.session_id
+        assert 'Undid 1 turn, from "four"' in (await console.order("/undo")).text
+        assert 'Undid 2 turns, from "two"' in (await console.order("/undo 2")).text
+        assert await console.shown(session) == ["one"]
+        assert "Undid 1 turn" in (await console.order("/undo 999999")).text
         for wrong in ("0", "-1", "two", "1.5", "9" * 30):
-            await office.refuses(f"/undo {wrong}", "from 1")
+            await console.refuses(f"/undo {wrong}", "from 1")
 
 
 async def test_undo_stops_the_answer_that_is_being_written(tmp_path: Path) -> None:
-    async with Office(tmp_path, FakeModel(["a long answer of many words"], pause_s=0.05)) as office:
-        await office.say("oops")
-        answering = asyncio.ensure_future(office.agent.answer(CLI, office.manner()))
-        await until(lambda: office.model.requests)
-        said = await office.order("/undo")
+    async with CommandFixture(tmp_path, FakeModel(["a long answer of many words"], pause_s=0.05)) as console:
+        await console.say("oops")
+        answering = asyncio.ensure_future(console.agent.answer(CLI, console.manner()))
+        await until(lambda: console.model.requests)
+        said = await console.order("/undo")
         assert "Undid the unfinished answer." in said.text
         ended = await answering
         assert ended is not None
         assert ended.committed.status is TurnStatus.HIDDEN
-        assert await office.shown(ended.committed.ref.session_id) == []
+        assert await console.shown(ended.committed.ref.session_id) == []
 
 
 async def test_sessions_lists_the_latest_and_marks_the_one_here(tmp_path: Path) -> None:
-    async with Office(tmp_path) as office:
-        assert "no sessions yet" in (await office.order("/sessions")).text
-        lisbon = await office.titled("Lisbon")
-        porto = await office.titled("Porto")
-        await office.titled("Theirs", TELEGRAM, owner="them")
-        lines = (await office.order("/sessions")).text.splitlines()
+    async with CommandFixture(tmp_path) as console:
+        assert "no sessions yet" in (await console.order("/sessions")).text
+        lisbon = await console.titled("Lisbon")
+        porto = await console.titled("Porto")
+        await console.titled("Theirs", TELEGRAM, owner="them")
+        lines = (await console.order("/sessions")).text.splitlines()
         assert lines[0].startswith(f"* {porto}")
         assert lines[1].startswith(f"  {lisbon}")
         assert "1 turn " in lines[1]
@@ -306,247 +306,250 @@ async def test_sessions_lists_the_latest_and_marks_the_one_here(tmp_path: Path) 
 
 
 async def test_a_title_is_given_shown_and_refused_if_taken(tmp_path: Path) -> None:
-    async with Office(tmp_path) as office:
-        await office.refuses("/title Lisbon", "no session here yet")
-        await office.titled("Porto")
-        await office.order("/new")
-        assert "no title. Set one" in (await office.order("/title")).text
-        assert (await office.order("/title   My   trip ")).text == 'The title is now "My trip".'
-        assert (await office.order("/title")).text == 'The title is "My trip".'
-        await office.refuses("/title PORTO", "already called")
-        await office.refuses("/title \u200b", "empty")
+    async with CommandFixture(tmp_path) as console:
+        await console.refuses("/title Lisbon", "no session here yet")
+        await console.titled("Porto")
+        await console.order("/new")
+        assert "no title. Set one" in (await console.order("/title")).text
+        assert (await console.order("/title   My   trip ")).text == 'The title is now "My trip".'
+        assert (await console.order("/title")).text == 'The title is "My trip".'
+        await console.refuses("/title PORTO", "already called")
+        await console.refuses("/title \u200b", "empty")
 
 
 async def test_stop_keeps_what_there_is_and_says_when_nothing_runs(tmp_path: Path) -> None:
-    async with Office(tmp_path, FakeModel(["a long answer of many words"], pause_s=0.05)) as office:
-        await office.refuses("/stop", "Nothing is running")
-        await office.say("one")
-        answering = asyncio.ensure_future(office.agent.answer(CLI, office.manner()))
-        await until(lambda: any(type(event).__name__ == "TextWritten" for event in office.heard))
-        assert "kept" in (await office.order("/stop")).text
+    async with CommandFixture(tmp_path, FakeModel(["a long answer of many words"], pause_s=0.05)) as console:
+        await console.refuses("/stop", "Nothing is running")
+        await console.say("one")
+        answering = asyncio.ensure_future(console.agent.answer(CLI, console.manner()))
+        await until(lambda: any(type(event).__name__ == "TextWritten" for event in console.heard))
+        assert "kept" in (await console.order("/stop")).text
         ended = await answering
         assert ended is not None
         assert ended.committed.status is TurnStatus.INTERRUPTED
-        [turn] = await office.turns(ended.committed.ref.session_id)
+        [turn] = await console.turns(ended.committed.ref.session_id)
         assert turn.user_text == "one"
         assert turn.assistant_text.startswith("a")
-        await office.refuses("/stop", "Nothing is running")
+        await console.refuses("/stop", "Nothing is running")
 
 
 async def test_what_another_process_writes_is_to_be_stopped_there(tmp_path: Path) -> None:
-    async with Office(tmp_path) as office, AgentHouse(tmp_path, FakeModel(["slow words"], pause_s=0.2)) as other:
-        await office.titled("Shared")
+    async with (
+        CommandFixture(tmp_path) as console,
+        AgentFixture(tmp_path, FakeModel(["slow words"], pause_s=0.2)) as other,
+    ):
+        await console.titled("Shared")
         await other.lifecycle.cross(TELEGRAM, New(), owner=ME)
-        await office.order("/resume Shared", TELEGRAM)
+        await console.order("/resume Shared", TELEGRAM)
         await other.say("hello", TELEGRAM)
         answering = asyncio.ensure_future(other.agent.answer(TELEGRAM, other.manner()))
         await until(lambda: other.model.requests)
-        await office.refuses("/stop", "Another process")
+        await console.refuses("/stop", "Another process")
         await answering
 
 
 async def test_steering_reaches_the_running_turn_or_is_the_next_message(tmp_path: Path) -> None:
-    async with Office(tmp_path, FakeModel(["words and words"], pause_s=0.03)) as office:
-        await office.refuses("/steer", "Usage")
-        await office.say("one")
-        answering = asyncio.ensure_future(office.agent.answer(CLI, office.manner()))
-        await until(lambda: office.model.requests)
-        said = await office.order("/steer the other one")
+    async with CommandFixture(tmp_path, FakeModel(["words and words"], pause_s=0.03)) as console:
+        await console.refuses("/steer", "Usage")
+        await console.say("one")
+        answering = asyncio.ensure_future(console.agent.answer(CLI, console.manner()))
+        await until(lambda: console.model.requests)
+        said = await console.order("/steer the other one")
         assert "next step" in said.text
         assert said.wakes_worker
         await answering
         # The turn had no further step, so the message is the next one.
-        ended = await office.agent.answer(CLI, office.manner())
+        ended = await console.agent.answer(CLI, console.manner())
         assert ended is not None
-        assert "the other one" in office.model.sent()
-        said = await office.order("/steer and now this")
+        assert "the other one" in console.model.sent()
+        said = await console.order("/steer and now this")
         assert said.wakes_worker
         assert "next message" in said.text
 
 
 async def test_a_steering_message_that_is_delivered_twice_is_taken_once(tmp_path: Path) -> None:
-    async with Office(tmp_path, FakeModel(["words and words"], pause_s=0.03)) as office:
-        await office.say("one", TELEGRAM)
-        answering = asyncio.ensure_future(office.agent.answer(TELEGRAM, office.manner()))
-        await until(lambda: office.model.requests)
+    async with CommandFixture(tmp_path, FakeModel(["words and words"], pause_s=0.03)) as console:
+        await console.say("one", TELEGRAM)
+        answering = asyncio.ensure_future(console.agent.answer(TELEGRAM, console.manner()))
+        await until(lambda: console.model.requests)
         for _ in range(2):
-            said = await office.order("/steer the other one", TELEGRAM, update_id="7", account="bot")
+            said = await console.order("/steer the other one", TELEGRAM, update_id="7", account="bot")
             assert "next step" in said.text
         await answering
-        ended = await office.agent.answer(TELEGRAM, office.manner())
+        ended = await console.agent.answer(TELEGRAM, console.manner())
         assert ended is not None
-        assert (await office.turns(ended.committed.ref.session_id))[-1].user_text == "the other one"
-        said = await office.order("/steer the other one", TELEGRAM, update_id="7", account="bot")
+        assert (await console.turns(ended.committed.ref.session_id))[-1].user_text == "the other one"
+        said = await console.order("/steer the other one", TELEGRAM, update_id="7", account="bot")
         assert "already received" in said.text
-        assert await office.agent.answer(TELEGRAM, office.manner()) is None, "it has been answered"
+        assert await console.agent.answer(TELEGRAM, console.manner()) is None, "it has been answered"
         # The same number from another account is another message.
-        said = await office.order("/steer a third one", TELEGRAM, update_id="7", account="other bot")
+        said = await console.order("/steer a third one", TELEGRAM, update_id="7", account="other bot")
         assert "next message" in said.text
-        assert await office.agent.answer(TELEGRAM, office.manner()) is not None
+        assert await console.agent.answer(TELEGRAM, console.manner()) is not None
 
 
 async def test_status_says_where_one_is_and_what_goes_on(tmp_path: Path) -> None:
-    async with Office(tmp_path, FakeModel(["words and words"], pause_s=0.03), AsyncDiary()) as office:
-        assert "no session here yet" in (await office.order("/status")).text
-        session = await office.titled("Lisbon")
-        said = (await office.order("/status")).text
+    async with CommandFixture(tmp_path, FakeModel(["words and words"], pause_s=0.03), AsyncDiary()) as console:
+        assert "no session here yet" in (await console.order("/status")).text
+        session = await console.titled("Lisbon")
+        said = (await console.order("/status")).text
         assert f'"Lisbon" ({session}), 1 turn' in said
         assert "Nothing is running" in said
         assert "Memory diary:" in said
-        await office.say("two")
-        answering = asyncio.ensure_future(office.agent.answer(CLI, office.manner()))
-        await until(lambda: len(office.model.requests) == 2)
-        await office.say("three\nwith more lines")
-        said = (await office.order("/status")).text
+        await console.say("two")
+        answering = asyncio.ensure_future(console.agent.answer(CLI, console.manner()))
+        await until(lambda: len(console.model.requests) == 2)
+        await console.say("three\nwith more lines")
+        said = (await console.order("/status")).text
         assert "being written" in said
         assert '1 message waiting: "three with more lines"' in said
         await answering
 
 
 async def test_help_lists_all_and_explains_one(tmp_path: Path) -> None:
-    async with Office(tmp_path) as office:
-        lines = (await office.order("/help")).text.splitlines()
+    async with CommandFixture(tmp_path) as console:
+        lines = (await console.order("/help")).text.splitlines()
         assert len(lines) == len(COMMANDS)
-        assert "/exit" in (await office.order("/help /quit")).text
-        assert "Undo the last turn" in (await office.order("/help undo")).text
-        await office.refuses("/help rest", "/reset")
-        await office.refuses("/help a/b", "/help")
-        assert (await office.order("/quit")).quits
-        assert (await office.order("/exit")).quits
+        assert "/exit" in (await console.order("/help /quit")).text
+        assert "Undo the last turn" in (await console.order("/help undo")).text
+        await console.refuses("/help rest", "/reset")
+        await console.refuses("/help a/b", "/help")
+        assert (await console.order("/quit")).quits
+        assert (await console.order("/exit")).quits
 
 
 async def test_help_leaves_out_what_whoever_asks_may_not_use(tmp_path: Path) -> None:
-    async with Office(tmp_path) as office:
-        text = (await office.order("/help", hidden_commands=("model", "quit"))).text
+    async with CommandFixture(tmp_path) as console:
+        text = (await console.order("/help", hidden_commands=("model", "quit"))).text
         assert len(text.splitlines()) == len(COMMANDS) - 2
         assert "/model" not in text
-        said = await office.order("/help exit", hidden_commands=("model", "quit"))
+        said = await console.order("/help exit", hidden_commands=("model", "quit"))
         assert not said.ok
         assert "Leave" not in said.text
 
 
 async def test_nobody_is_let_in_from_the_terminal_but_by_the_command(tmp_path: Path) -> None:
-    async with Office(tmp_path) as office:
-        await office.refuses("/pair K7WM3XQP", "everthread pairing approve")
+    async with CommandFixture(tmp_path) as console:
+        await console.refuses("/pair K7WM3XQP", "everthread pairing approve")
 
 
 # --- Notes -----------------------------------------------------------------------------------------------------------
 
 
 async def test_notes_are_added_shown_and_removed(tmp_path: Path) -> None:
-    async with Office(tmp_path) as office:
-        assert "There are no notes yet" in (await office.order("/memory")).text
-        assert "Noted" in (await office.order("/memory add likes green tea")).text
-        assert "Noted" in (await office.order("/memory ADD lives in Lisbon")).text
-        said = (await office.order("/memory")).text
+    async with CommandFixture(tmp_path) as console:
+        assert "There are no notes yet" in (await console.order("/memory")).text
+        assert "Noted" in (await console.order("/memory add likes green tea")).text
+        assert "Noted" in (await console.order("/memory ADD lives in Lisbon")).text
+        said = (await console.order("/memory")).text
         assert "MEMORY.md: 30 of 8000 characters (0 % full)" in said
         assert (tmp_path / "notes" / ME / "MEMORY.md").read_text() == "likes green tea\n§\nlives in Lisbon\n"
-        assert "Removed" in (await office.order("/memory remove GREEN tea")).text
-        note_id = (await office.order("/memory")).text.splitlines()[1].split()[0]
-        assert "Removed" in (await office.order(f"/memory remove {note_id}")).text
-        assert "There are no notes yet" in (await office.order("/memory")).text
+        assert "Removed" in (await console.order("/memory remove GREEN tea")).text
+        note_id = (await console.order("/memory")).text.splitlines()[1].split()[0]
+        assert "Removed" in (await console.order(f"/memory remove {note_id}")).text
+        assert "There are no notes yet" in (await console.order("/memory")).text
 
 
 async def test_an_edited_file_is_read_before_notes_are_shown(tmp_path: Path) -> None:
-    async with Office(tmp_path) as office:
-        await office.order("/memory add one")
+    async with CommandFixture(tmp_path) as console:
+        await console.order("/memory add one")
         (tmp_path / "notes" / ME / "USER.md").write_text("is called Ana\n")
-        said = (await office.order("/memory")).text
+        said = (await console.order("/memory")).text
         assert "USER.md: 13 of 4000" in said
         assert "is called Ana" in said
 
 
 async def test_files_that_can_not_be_written_keep_no_note_from_being_kept(tmp_path: Path) -> None:
-    async with Office(tmp_path) as office:
+    async with CommandFixture(tmp_path) as console:
         (tmp_path / "notes").write_text("in the way of a folder")
-        said = await office.order("/memory add likes green tea")
+        said = await console.order("/memory add likes green tea")
         assert said.ok
         assert "were not updated" in said.text
-        said = await office.order("/memory")
+        said = await console.order("/memory")
         assert "likes green tea" in said.text
         assert "were not updated" in said.text
 
 
 async def test_notes_that_do_not_exist_or_are_several_are_not_removed(tmp_path: Path) -> None:
-    async with Office(tmp_path) as office:
-        await office.order("/memory add likes green tea")
-        await office.order("/memory add likes black tea")
-        await office.refuses("/memory remove coffee", "no note", "/memory")
-        await office.refuses("/memory remove likes", "matches 2 notes")
-        await office.refuses("/memory remove", "Usage")
-        await office.refuses("/memory add", "Usage")
-        await office.refuses("/memory frobnicate", "Usage")
-        await office.refuses(f"/memory add {'x' * 20_001}", "at most 20000")
-        assert "likes green tea" in (await office.order("/memory remove likes green tea")).text
+    async with CommandFixture(tmp_path) as console:
+        await console.order("/memory add likes green tea")
+        await console.order("/memory add likes black tea")
+        await console.refuses("/memory remove coffee", "no note", "/memory")
+        await console.refuses("/memory remove likes", "matches 2 notes")
+        await console.refuses("/memory remove", "Usage")
+        await console.refuses("/memory add", "Usage")
+        await console.refuses("/memory frobnicate", "Usage")
+        await console.refuses(f"/memory add {'x' * 20_001}", "at most 20000")
+        assert "likes green tea" in (await console.order("/memory remove likes green tea")).text
 
 
 async def test_every_change_of_a_note_is_told_with_who_made_it_and_can_be_taken_back(tmp_path: Path) -> None:
-    async with Office(tmp_path) as office:
-        await office.refuses("/memory undo", "nothing to undo")
-        assert "no note was ever written" in (await office.order("/memory log")).text
-        session_id = await office.titled("Tea")
-        await office.order("/memory add likes green tea")
-        ref = await office.lifecycle.current(CLI)
-        [note] = await office.store.read(lambda uow: uow.notes.current(ME, NoteTarget.MEMORY))
-        turn = await office.store.read(lambda uow: uow.turns.get(session_id, 1))
+    async with CommandFixture(tmp_path) as console:
+        await console.refuses("/memory undo", "nothing to undo")
+        assert "no note was ever written" in (await console.order("/memory log")).text
+        session_id = await console.titled("Tea")
+        await console.order("/memory add likes green tea")
+        ref = await console.lifecycle.current(CLI)
+        [note] = await console.store.read(lambda uow: uow.notes.current(ME, NoteTarget.MEMORY))
+        turn = await console.store.read(lambda uow: uow.turns.get(session_id, 1))
         assert turn is not None
         by_agent = NoteChange(NoteAction.REPLACE, NoteTarget.MEMORY, "likes black tea", note.note_id, turn.turn_id)
-        await office.lifecycle.write_note(by_agent, owner=ME, ref=ref)
-        newest, oldest = (await office.order("/memory log")).text.splitlines()[:2]
+        await console.lifecycle.write_note(by_agent, owner=ME, ref=ref)
+        newest, oldest = (await console.order("/memory log")).text.splitlines()[:2]
         assert newest.startswith(f"{note.note_id}:2 ")
         assert newest.endswith('replace  "likes black tea", by the agent, in turn 1 of "Tea"')
         assert oldest.endswith('add      "likes green tea", by you, in "Tea"')
 
         file = tmp_path / "notes" / ME / "MEMORY.md"
-        assert 'Restored the previous text: "likes green tea"' in (await office.order("/memory undo")).text
+        assert 'Restored the previous text: "likes green tea"' in (await console.order("/memory undo")).text
         assert file.read_text() == "likes green tea\n"
-        assert 'Restored the previous text: "likes black tea"' in (await office.order("/memory undo")).text
+        assert 'Restored the previous text: "likes black tea"' in (await console.order("/memory undo")).text
         assert file.read_text() == "likes black tea\n"
-        await office.refuses(f"/memory undo {note.note_id}:2", "changed again", f"{note.note_id}:4")
-        await office.refuses(f"/memory undo {note.note_id}:9", "no change")
-        await office.refuses("/memory undo nonsense", "no change")
-        await office.refuses(f"/memory undo {note.note_id}:4", "no change", owner="bob")
-        await office.refuses("/memory log now", "Usage")
+        await console.refuses(f"/memory undo {note.note_id}:2", "changed again", f"{note.note_id}:4")
+        await console.refuses(f"/memory undo {note.note_id}:9", "no change")
+        await console.refuses("/memory undo nonsense", "no change")
+        await console.refuses(f"/memory undo {note.note_id}:4", "no change", owner="bob")
+        await console.refuses("/memory log now", "Usage")
 
 
 async def test_a_removed_note_comes_back_under_its_id_and_goes_when_its_conversation_is_forgotten(
     tmp_path: Path,
 ) -> None:
-    async with Office(tmp_path) as office:
-        session_id = await office.titled("Tea")
-        await office.order("/memory add likes green tea")
-        [note] = await office.store.read(lambda uow: uow.notes.current(ME, NoteTarget.MEMORY))
-        await office.order("/memory add lives in Lisbon")
-        await office.order("/new")
-        await office.order("/memory remove green")
-        assert 'Restored: "likes green tea"' in (await office.order(f"/memory undo {note.note_id[:26]}")).text
-        first, _ = await office.store.read(lambda uow: uow.notes.current(ME, NoteTarget.MEMORY))
+    async with CommandFixture(tmp_path) as console:
+        session_id = await console.titled("Tea")
+        await console.order("/memory add likes green tea")
+        [note] = await console.store.read(lambda uow: uow.notes.current(ME, NoteTarget.MEMORY))
+        await console.order("/memory add lives in Lisbon")
+        await console.order("/new")
+        await console.order("/memory remove green")
+        assert 'Restored: "likes green tea"' in (await console.order(f"/memory undo {note.note_id[:26]}")).text
+        first, _ = await console.store.read(lambda uow: uow.notes.current(ME, NoteTarget.MEMORY))
         assert (first.note_id, first.version, first.session_id) == (note.note_id, 3, session_id)
-        assert 'Removed again: "likes green tea"' in (await office.order("/memory undo")).text
-        assert 'Restored: "likes green tea"' in (await office.order("/memory undo")).text
-        await office.lifecycle.forget(ForgetSession(session_id), owner=ME)
-        assert "green" not in (await office.order("/memory")).text
-        assert "green" not in (await office.order("/memory log")).text
-        await office.refuses(f"/memory undo {note.note_id}", "forgotten")
+        assert 'Removed again: "likes green tea"' in (await console.order("/memory undo")).text
+        assert 'Restored: "likes green tea"' in (await console.order("/memory undo")).text
+        await console.lifecycle.forget(ForgetSession(session_id), owner=ME)
+        assert "green" not in (await console.order("/memory")).text
+        assert "green" not in (await console.order("/memory log")).text
+        await console.refuses(f"/memory undo {note.note_id}", "forgotten")
 
 
 # --- What goes wrong -------------------------------------------------------------------------------------------------
 
 
 async def test_a_store_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with Office(tmp_path) as office:
+    async with CommandFixture(tmp_path) as console:
 
         async def busy(*_: object, **__: object) -> None:
             raise StoreBusy("another program holds the write lock; try again")
 
-        monkeypatch.setattr(office.lifecycle, "cross", busy)
-        await office.refuses("/new", "Another program holds", "try again")
+        monkeypatch.setattr(console.lifecycle, "cross", busy)
+        await console.refuses("/new", "Another program holds", "try again")
 
 
 async def test_another_owner_at_the_same_key_sees_nothing_of_it(tmp_path: Path) -> None:
-    async with Office(tmp_path) as office:
-        await office.titled("Lisbon")
-        await office.refuses("/title", "no session here yet", owner="them")
-        await office.refuses("/undo", "no session of yours", owner="them")
-        await office.refuses("/stop", "Nothing is running", owner="them")
-        assert "Lisbon" not in (await office.order("/status", owner="them")).text
+    async with CommandFixture(tmp_path) as console:
+        await console.titled("Lisbon")
+        await console.refuses("/title", "no session here yet", owner="them")
+        await console.refuses("/undo", "no session of yours", owner="them")
+        await console.refuses("/stop", "Nothing is running", owner="them")
+        assert "Lisbon" not in (await console.order("/status", owner="them")).text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.runtime import ME, TELEGRAM, AsyncDiary, House
+from tests.runtime import ME, TELEGRAM, AsyncDiary, CoreFixture
 
 from everthread.domain.boundary import New
 from everthread.domain.errors import Gone
@@ -168,7 +168,7 @@ def test_a_note_that_was_told_elsewhere_is_removed_there_also_if_its_last_words_
 # --- Through the door ------------------------------------------------------------------------------------------------
 
 
-class Notes(House):
+class Notes(CoreFixture):
     async def noted(self, ref: SessionRef, content: str, note_id: str = "", turn_id: str | None = "t1") -> str:
         change = NoteChange(REPLACE if note_id else ADD, NoteTarget.USER, content, note_id, turn_id)
         return (await self.lifecycle.write_note(change, owner=ME, ref=ref)).note_id
@@ -201,90 +201,90 @@ class Notes(House):
 
 async def test_after_a_session_is_forgotten_its_words_are_nowhere_among_the_notes(tmp_path: Path) -> None:
     diary = AsyncDiary("diary")
-    async with Notes(tmp_path, diary) as house:
-        r, s, t = await house.conversations(3)
-        tea = await house.noted(r, "likes tea with milk")
-        rum = await house.noted(s, "likes rum from Jamaica")
-        await house.condense(t, "drinks tea, rum")
+    async with Notes(tmp_path, diary) as core:
+        r, s, t = await core.conversations(3)
+        tea = await core.noted(r, "likes tea with milk")
+        rum = await core.noted(s, "likes rum from Jamaica")
+        await core.condense(t, "drinks tea, rum")
 
         async def write(action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str) -> NoteVersion:
-            return await house.lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
+            return await core.lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
 
         async def is_forgotten(owner: str, text: str) -> bool:
             return False
 
-        notebook = Notebook(house.store, write, lambda owner: tmp_path / "notes", is_forgotten)
+        notebook = Notebook(core.store, write, lambda owner: tmp_path / "notes", is_forgotten)
         await notebook.sync(ME)
         assert "rum" in (tmp_path / "notes" / "USER.md").read_text()
-        await house.settled()
-        await house.lifecycle.forget(ForgetSession(s.session_id), owner=ME)
+        await core.settled()
+        await core.lifecycle.forget(ForgetSession(s.session_id), owner=ME)
         await notebook.sync(ME)
         assert (tmp_path / "notes" / "USER.md").read_text() == "likes tea with milk\n"
-        (left,) = await house.current()
+        (left,) = await core.current()
         assert (left.note_id, left.content, left.session_id) == (tea, "likes tea with milk", r.session_id)
-        versions = await house.store.read(lambda uow: uow.notes.history(ME, 100))
+        versions = await core.store.read(lambda uow: uow.notes.history(ME, 100))
         assert not [v for v in versions if "rum" in v.content]
         assert {v.content for v in versions if v.session_id != r.session_id} == {FORGOTTEN, ""}
         with pytest.raises(Gone):
-            await house.lifecycle.undo_note(tea, left.version, owner=ME)
+            await core.lifecycle.undo_note(tea, left.version, owner=ME)
         with pytest.raises(Gone):
-            await house.lifecycle.undo_note(rum, 2, owner=ME)
+            await core.lifecycle.undo_note(rum, 2, owner=ME)
         # Whoever mirrors notes is told what each says now.
-        await house.settled()
+        await core.settled()
         last = diary.book.of("on_memory_write")[-1]
         assert (last.more["action"], last.text) == ("replace", "likes tea with milk")
 
 
 async def test_what_a_note_of_others_loses_by_it_is_looked_for_again(tmp_path: Path) -> None:
-    async with Notes(tmp_path) as house:
-        s, t, u = await house.conversations(3)
-        await house.noted(s, "likes rum")
-        window = await house.condense(t, "rum")
-        await house.noted(u, "other things", turn_id="review-1-1")
+    async with Notes(tmp_path) as core:
+        s, t, u = await core.conversations(3)
+        await core.noted(s, "likes rum")
+        window = await core.condense(t, "rum")
+        await core.noted(u, "other things", turn_id="review-1-1")
 
         async def states(ref: SessionRef) -> list[tuple[Window, ReviewState]]:
-            rows = await house.store.read(lambda uow: uow.reviews.of_session(ref.session_id))
+            rows = await core.store.read(lambda uow: uow.reviews.of_session(ref.session_id))
             return [(row.window, row.state) for row in rows]
 
         assert await states(t) == [(window, ReviewState.DONE)]
-        await house.lifecycle.forget(ForgetSession(s.session_id), owner=ME)
+        await core.lifecycle.forget(ForgetSession(s.session_id), owner=ME)
         assert await states(t) == [(window, ReviewState.WAITING)]
         assert await states(u) == []
-        assert [note.content for note in await house.current()] == ["other things"]
+        assert [note.content for note in await core.current()] == ["other things"]
 
 
 async def test_a_note_that_nothing_is_left_of_is_removed_where_it_was_told(tmp_path: Path) -> None:
     diary = AsyncDiary("diary")
-    async with Notes(tmp_path, diary) as house:
-        s, t = await house.conversations(2)
-        note = await house.noted(s, "likes rum")
-        await house.noted(t, "likes rum, neat", note)
-        await house.settled()
-        await house.lifecycle.forget(ForgetSession(s.session_id), owner=ME)
-        await house.settled()
-        assert await house.current() == ()
+    async with Notes(tmp_path, diary) as core:
+        s, t = await core.conversations(2)
+        note = await core.noted(s, "likes rum")
+        await core.noted(t, "likes rum, neat", note)
+        await core.settled()
+        await core.lifecycle.forget(ForgetSession(s.session_id), owner=ME)
+        await core.settled()
+        assert await core.current() == ()
         last = diary.book.of("on_memory_write")[-1]
         assert (last.more["action"], last.text, last.session) == ("remove", "", t.session_id)
 
 
 async def test_prompts_that_held_the_words_are_built_anew(tmp_path: Path) -> None:
-    async with Notes(tmp_path) as house:
-        r, s = await house.conversations(2)
-        note = await house.noted(s, "likes rum")
-        await house.noted(r, "likes rum, neat", note)
-        await house.lifecycle.put_prefix(r, b"likes rum, neat")
-        await house.lifecycle.forget(ForgetSession(s.session_id), owner=ME)
-        assert await house.store.read(lambda uow: uow.turns.prefix(r.session_id)) is None
+    async with Notes(tmp_path) as core:
+        r, s = await core.conversations(2)
+        note = await core.noted(s, "likes rum")
+        await core.noted(r, "likes rum, neat", note)
+        await core.lifecycle.put_prefix(r, b"likes rum, neat")
+        await core.lifecycle.forget(ForgetSession(s.session_id), owner=ME)
+        assert await core.store.read(lambda uow: uow.turns.prefix(r.session_id)) is None
 
 
 async def test_with_a_person_nothing_comes_back(tmp_path: Path) -> None:
-    async with Notes(tmp_path) as house:
-        r, s, t = await house.conversations(3)
-        await house.noted(r, "likes tea")
-        await house.noted(s, "likes rum")
-        await house.condense(t, "tea")
-        await house.lifecycle.forget(ForgetOwner(), owner=ME)
-        assert await house.current() == ()
-        versions = await house.store.read(lambda uow: uow.notes.history(ME, 100))
+    async with Notes(tmp_path) as core:
+        r, s, t = await core.conversations(3)
+        await core.noted(r, "likes tea")
+        await core.noted(s, "likes rum")
+        await core.condense(t, "tea")
+        await core.lifecycle.forget(ForgetOwner(), owner=ME)
+        assert await core.current() == ()
+        versions = await core.store.read(lambda uow: uow.notes.history(ME, 100))
         assert {v.content for v in versions} <= {FORGOTTEN, ""}
         assert len(versions) == 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.runtime import CLI, ME, House
+from tests.runtime import CLI, ME, CoreFixture
 
 from everthread.domain.boundary import Branch, Compress, Expire, New, Reset, Resume, Rewind
 from everthread.domain.errors import Fenced
@@ -45,7 +45,7 @@ def test_a_mark_says_which_turns_and_no_turns_id_is_taken_for_one() -> None:
         assert Window.marked(turn_id) is None
 
 
-class Hall(House):
+class Hall(CoreFixture):
     """A house where every third turn is to be reviewed."""
 
     def __init__(self, folder: Path) -> None:
@@ -69,103 +69,103 @@ class Hall(House):
 
 
 async def test_every_third_turn_and_what_is_left_at_the_close_are_due(tmp_path: Path) -> None:
-    async with Hall(tmp_path) as house:
-        session = await house.say("one", "two")
-        assert await house.windows(session) == []
-        await house.say("three", "four", "five")
-        assert await house.windows(session) == [(1, 3, "waiting")]
-        await house.lifecycle.cross(CLI, New(), owner=ME)
-        assert await house.windows(session) == [(1, 3, "waiting"), (4, 5, "waiting")]
-        await house.lifecycle.cross(CLI, Resume(session), owner=ME)
-        await house.lifecycle.cross(CLI, Reset(), owner=ME)
-        assert len(await house.windows(session)) == 2, "what was seen to is not seen to again"
+    async with Hall(tmp_path) as core:
+        session = await core.say("one", "two")
+        assert await core.windows(session) == []
+        await core.say("three", "four", "five")
+        assert await core.windows(session) == [(1, 3, "waiting")]
+        await core.lifecycle.cross(CLI, New(), owner=ME)
+        assert await core.windows(session) == [(1, 3, "waiting"), (4, 5, "waiting")]
+        await core.lifecycle.cross(CLI, Resume(session), owner=ME)
+        await core.lifecycle.cross(CLI, Reset(), owner=ME)
+        assert len(await core.windows(session)) == 2, "what was seen to is not seen to again"
 
 
 @pytest.mark.parametrize("how", ["reset", "resume", "branch", "expire", "compress", "exit"])
 async def test_however_a_session_is_closed_what_is_left_of_it_is_due(tmp_path: Path, how: str) -> None:
-    async with Hall(tmp_path) as house:
-        other = await house.say("elsewhere")
-        await house.lifecycle.cross(CLI, New(), owner=ME)
-        session = await house.say("one", "two")
-        assert await house.windows(session) == []
+    async with Hall(tmp_path) as core:
+        other = await core.say("elsewhere")
+        await core.lifecycle.cross(CLI, New(), owner=ME)
+        session = await core.say("one", "two")
+        assert await core.windows(session) == []
         boundaries = {
             "reset": Reset(),
             "resume": Resume(other),
             "branch": Branch(),
-            "expire": Expire(ResetPolicy(idle_s=1.0), house.clock.now() + 10.0),
+            "expire": Expire(ResetPolicy(idle_s=1.0), core.clock.now() + 10.0),
             "compress": Compress(session, 0, "## Goal\n- sail", 1),
         }
         if how == "exit":
-            await house.lifecycle.suspend(close_memory=True)
+            await core.lifecycle.suspend(close_memory=True)
         else:
-            crossing = await house.lifecycle.cross(CLI, boundaries[how], owner=ME)
+            crossing = await core.lifecycle.cross(CLI, boundaries[how], owner=ME)
             assert crossing.refusal is None
-        assert await house.windows(session) == [(1, 2, "waiting")]
+        assert await core.windows(session) == [(1, 2, "waiting")]
 
 
 async def test_a_process_that_ends_while_the_conversation_goes_on_elsewhere_closes_nothing(tmp_path: Path) -> None:
-    async with Hall(tmp_path) as house:
-        session = await house.say("one", "two")
-        await house.lifecycle.suspend()
-        assert await house.windows(session) == []
+    async with Hall(tmp_path) as core:
+        session = await core.say("one", "two")
+        await core.lifecycle.suspend()
+        assert await core.windows(session) == []
 
 
 async def test_what_a_branch_inherits_is_its_parents_to_be_reviewed(tmp_path: Path) -> None:
-    async with Hall(tmp_path) as house:
-        parent = await house.say("one", "two")
-        await house.lifecycle.cross(CLI, Branch(), owner=ME)
-        child = await house.say("three", "four", "five")
-        assert await house.windows(parent) == [(1, 2, "waiting")]
-        assert await house.windows(child) == [(3, 5, "waiting")]
+    async with Hall(tmp_path) as core:
+        parent = await core.say("one", "two")
+        await core.lifecycle.cross(CLI, Branch(), owner=ME)
+        child = await core.say("three", "four", "five")
+        assert await core.windows(parent) == [(1, 2, "waiting")]
+        assert await core.windows(child) == [(3, 5, "waiting")]
 
 
 @pytest.mark.parametrize("kind", [Kind.CRON, Kind.SUBAGENT])
 async def test_scheduled_and_delegated_work_is_never_reviewed(tmp_path: Path, kind: Kind) -> None:
-    async with Hall(tmp_path) as house:
-        await house.lifecycle.cross(CLI, New(kind=kind), owner=ME)
-        session = await house.say("one", "two", "three", "four")
-        await house.lifecycle.cross(CLI, New(kind=kind), owner=ME)
-        assert await house.windows(session) == []
+    async with Hall(tmp_path) as core:
+        await core.lifecycle.cross(CLI, New(kind=kind), owner=ME)
+        session = await core.say("one", "two", "three", "four")
+        await core.lifecycle.cross(CLI, New(kind=kind), owner=ME)
+        assert await core.windows(session) == []
 
 
 async def test_a_rewind_into_a_window_stops_it_and_the_rest_of_it_belongs_to_the_next(tmp_path: Path) -> None:
-    async with Hall(tmp_path) as house:
-        session = await house.say("one", "two", "three")
-        review = await house.take()
+    async with Hall(tmp_path) as core:
+        session = await core.say("one", "two", "three")
+        review = await core.take()
         assert review is not None
-        await house.say("four")
-        await house.lifecycle.cross(CLI, Rewind(1), owner=ME)
-        assert await house.windows(session) == [(1, 3, "running")], "a turn that is not in it was taken back"
-        await house.lifecycle.cross(CLI, Rewind(1), owner=ME)
-        assert await house.windows(session) == [(1, 3, "stopped")]
-        await house.end(review)
-        assert await house.windows(session) == [(1, 3, "stopped")]
-        await house.say("five")
-        assert await house.windows(session) == [(1, 3, "stopped"), (1, 5, "waiting")]
+        await core.say("four")
+        await core.lifecycle.cross(CLI, Rewind(1), owner=ME)
+        assert await core.windows(session) == [(1, 3, "running")], "a turn that is not in it was taken back"
+        await core.lifecycle.cross(CLI, Rewind(1), owner=ME)
+        assert await core.windows(session) == [(1, 3, "stopped")]
+        await core.end(review)
+        assert await core.windows(session) == [(1, 3, "stopped")]
+        await core.say("five")
+        assert await core.windows(session) == [(1, 3, "stopped"), (1, 5, "waiting")]
 
 
 async def test_a_review_that_was_stopped_writes_no_note(tmp_path: Path) -> None:
     note = NoteChange(NoteAction.ADD, NoteTarget.USER, "likes tea")
-    async with Hall(tmp_path) as house:
-        await house.say("one", "two", "three")
-        review = await house.take()
-        await house.lifecycle.write_note(note, owner=ME, ref=await house.at(CLI), review=review)
-        await house.lifecycle.cross(CLI, Rewind(1), owner=ME)
+    async with Hall(tmp_path) as core:
+        await core.say("one", "two", "three")
+        review = await core.take()
+        await core.lifecycle.write_note(note, owner=ME, ref=await core.at(CLI), review=review)
+        await core.lifecycle.cross(CLI, Rewind(1), owner=ME)
         with pytest.raises(Fenced):
-            await house.lifecycle.write_note(note, owner=ME, ref=await house.at(CLI), review=review)
+            await core.lifecycle.write_note(note, owner=ME, ref=await core.at(CLI), review=review)
 
 
 async def test_forgetting_a_fact_stops_what_has_read_it_and_a_session_takes_its_windows_along(tmp_path: Path) -> None:
-    async with Hall(tmp_path) as house:
+    async with Hall(tmp_path) as core:
         note = NoteChange(NoteAction.ADD, NoteTarget.USER, "likes tea")
-        written = await house.lifecycle.write_note(note, owner=ME)
-        session = await house.say("one", "two", "three")
-        review = await house.take()
-        await house.lifecycle.forget(ForgetFact(written.note_id), owner=ME)
+        written = await core.lifecycle.write_note(note, owner=ME)
+        session = await core.say("one", "two", "three")
+        review = await core.take()
+        await core.lifecycle.forget(ForgetFact(written.note_id), owner=ME)
         with pytest.raises(Fenced):
-            await house.lifecycle.write_note(note, owner=ME, ref=await house.at(CLI), review=review)
-        await house.lifecycle.forget(ForgetSession(session), owner=ME)
-        assert await house.windows(session) == []
+            await core.lifecycle.write_note(note, owner=ME, ref=await core.at(CLI), review=review)
+        await core.lifecycle.forget(ForgetSession(session), owner=ME)
+        assert await core.windows(session) == []
 
 
 async def test_two_processes_take_a_window_once_and_one_takes_over_from_the_dead(tmp_path: Path) -> None:

@@ -90,79 +90,79 @@ def test_a_hash_is_of_one_account_only() -> None:
 
 
 async def test_an_approved_code_lets_its_account_in_once_and_they_are_told(tmp_path: Path) -> None:
-    async with gatehouse(tmp_path) as house:
-        code = await house.shown()
-        await house.shown("8")
-        guest = await house.pairings.approve(code, scope=TERMINAL)
-        assert guest == Paired("telegram", "7", "telegram:7", "Bea", house.clock.now())
-        assert await house.waiting() == ["8"]
-        told = await house.told(guest)
+    async with gatehouse(tmp_path) as core:
+        code = await core.shown()
+        await core.shown("8")
+        guest = await core.pairings.approve(code, scope=TERMINAL)
+        assert guest == Paired("telegram", "7", "telegram:7", "Bea", core.clock.now())
+        assert await core.waiting() == ["8"]
+        told = await core.told(guest)
         assert told is not None
         assert (told.key, told.owner, told.state) == (DM, "telegram:7", ReplyState.READY)
         with pytest.raises(NotFound):
-            await house.pairings.approve(code, scope=TERMINAL)
-        assert (await house.pairings.known()).guests == (guest,)
+            await core.pairings.approve(code, scope=TERMINAL)
+        assert (await core.pairings.known()).guests == (guest,)
 
 
 async def test_a_code_may_be_typed_as_people_do_and_makes_the_account_somebody(tmp_path: Path) -> None:
-    async with gatehouse(tmp_path) as house:
-        code = await house.shown()
-        guest = await house.pairings.approve(f" {code[:4].lower()}-{code[4:]} ", scope=TERMINAL, owner="bea")
+    async with gatehouse(tmp_path) as core:
+        code = await core.shown()
+        guest = await core.pairings.approve(f" {code[:4].lower()}-{code[4:]} ", scope=TERMINAL, owner="bea")
         assert guest.owner == "bea"
 
 
 async def test_a_code_holds_for_an_hour_and_no_longer_if_the_clock_is_put_back(tmp_path: Path) -> None:
-    async with gatehouse(tmp_path) as house:
-        code = await house.shown()
-        house.clock.time += HOUR_S - 1
-        assert await house.waiting() == ["7"]
-        house.clock.time += 2
-        assert await house.waiting() == []
+    async with gatehouse(tmp_path) as core:
+        code = await core.shown()
+        core.clock.time += HOUR_S - 1
+        assert await core.waiting() == ["7"]
+        core.clock.time += 2
+        assert await core.waiting() == []
         with pytest.raises(NotFound):
-            await house.pairings.approve(code, scope=TERMINAL)
-        code = await house.shown()
-        house.clock.time -= 10
+            await core.pairings.approve(code, scope=TERMINAL)
+        code = await core.shown()
+        core.clock.time -= 10
         with pytest.raises(NotFound):
-            await house.pairings.approve(code, scope=TERMINAL)
-        assert await house.pairings.approve(await house.shown(), scope=TERMINAL)
+            await core.pairings.approve(code, scope=TERMINAL)
+        assert await core.pairings.approve(await core.shown(), scope=TERMINAL)
 
 
 async def test_whoever_has_a_code_gets_no_other_and_a_few_of_a_platform_may_wait(tmp_path: Path) -> None:
-    async with gatehouse(tmp_path) as house:
+    async with gatehouse(tmp_path) as core:
         for user in ("1", "2", "3"):
-            assert await house.pairings.is_worth_asking("telegram", user)
-            await house.shown(user)
+            assert await core.pairings.is_worth_asking("telegram", user)
+            await core.shown(user)
         for user in ("1", "4"):
-            assert not await house.pairings.is_worth_asking("telegram", user)
-            assert await house.pairings.offer("telegram", user, "", "ABCDEFGH") is None
-        assert await house.pairings.is_worth_asking("matrix", "1")
-        await house.shown("1", "matrix")
-        assert len(await house.waiting()) == PENDING_MAX + 1
-        house.clock.time += HOUR_S
-        await house.shown("4")
-        assert await house.waiting() == ["4"]
-        rows = await house.store.read(lambda uow: uow.access.pairings())
+            assert not await core.pairings.is_worth_asking("telegram", user)
+            assert await core.pairings.offer("telegram", user, "", "ABCDEFGH") is None
+        assert await core.pairings.is_worth_asking("matrix", "1")
+        await core.shown("1", "matrix")
+        assert len(await core.waiting()) == PENDING_MAX + 1
+        core.clock.time += HOUR_S
+        await core.shown("4")
+        assert await core.waiting() == ["4"]
+        rows = await core.store.read(lambda uow: uow.access.pairings())
         assert [row.user for row in rows] == ["4"], "what holds no more is not kept"
 
 
 async def test_a_code_that_was_not_sent_holds_for_a_moment_only(tmp_path: Path) -> None:
     """Its process has died: the stranger is not left without an answer for an hour."""
-    async with gatehouse(tmp_path) as house:
-        assert await house.pairings.offer("telegram", "7", "", "ABCDEFGH")
-        assert not await house.pairings.is_worth_asking("telegram", "7")
-        house.clock.time += SENDING_S
-        assert await house.pairings.is_worth_asking("telegram", "7")
-        pairing = await house.pairings.offer("telegram", "7", "", "ABCDEFGJ")
+    async with gatehouse(tmp_path) as core:
+        assert await core.pairings.offer("telegram", "7", "", "ABCDEFGH")
+        assert not await core.pairings.is_worth_asking("telegram", "7")
+        core.clock.time += SENDING_S
+        assert await core.pairings.is_worth_asking("telegram", "7")
+        pairing = await core.pairings.offer("telegram", "7", "", "ABCDEFGJ")
         assert pairing is not None
-        await house.pairings.withdraw(pairing)
-        assert await house.pairings.is_worth_asking("telegram", "7")
+        await core.pairings.withdraw(pairing)
+        assert await core.pairings.is_worth_asking("telegram", "7")
 
 
 async def test_only_what_a_code_is_made_into_is_in_the_file(tmp_path: Path) -> None:
-    async with gatehouse(tmp_path) as house:
-        code = await house.shown()
+    async with gatehouse(tmp_path) as core:
+        code = await core.shown()
         with pytest.raises(NotFound):
-            await house.pairings.approve("ABCDEFGH", scope=TERMINAL)
+            await core.pairings.approve("ABCDEFGH", scope=TERMINAL)
         written = bytes_in(tmp_path)
         assert b"telegram" in written
         assert code.encode() not in written
@@ -170,52 +170,52 @@ async def test_only_what_a_code_is_made_into_is_in_the_file(tmp_path: Path) -> N
 
 
 async def test_after_five_wrong_codes_none_is_looked_at_for_an_hour(tmp_path: Path) -> None:
-    async with gatehouse(tmp_path) as house:
+    async with gatehouse(tmp_path) as core:
         for _ in range(WRONG_MAX - 1):
             with pytest.raises(NotFound):
-                await house.pairings.approve("WRONG", scope="telegram:1")
+                await core.pairings.approve("WRONG", scope="telegram:1")
         with pytest.raises(LockedOut, match="60 minutes"):
-            await house.pairings.approve("WRONG", scope="telegram:1")
-        house.clock.time += HOUR_S - 90
-        code = await house.shown()
+            await core.pairings.approve("WRONG", scope="telegram:1")
+        core.clock.time += HOUR_S - 90
+        code = await core.shown()
         with pytest.raises(LockedOut, match="2 minutes"):
-            await house.pairings.approve(code, scope="telegram:1")
-        other = await house.shown("8")
-        assert await house.pairings.approve(other, scope="telegram:2"), "others are not locked out"
-        house.clock.time += 91
+            await core.pairings.approve(code, scope="telegram:1")
+        other = await core.shown("8")
+        assert await core.pairings.approve(other, scope="telegram:2"), "others are not locked out"
+        core.clock.time += 91
         with pytest.raises(NotFound):
-            await house.pairings.approve("WRONG", scope="telegram:1")
-        assert await house.pairings.approve(code, scope="telegram:1")
+            await core.pairings.approve("WRONG", scope="telegram:1")
+        assert await core.pairings.approve(code, scope="telegram:1")
 
 
 async def test_a_right_code_makes_wrong_ones_forgotten(tmp_path: Path) -> None:
-    async with gatehouse(tmp_path) as house:
+    async with gatehouse(tmp_path) as core:
         for _ in range(2):
             for _ in range(WRONG_MAX - 1):
                 with pytest.raises(NotFound):
-                    await house.pairings.approve("WRONG", scope=TERMINAL)
-            assert await house.pairings.approve(await house.shown(), scope=TERMINAL)
+                    await core.pairings.approve("WRONG", scope=TERMINAL)
+            assert await core.pairings.approve(await core.shown(), scope=TERMINAL)
 
 
 async def test_a_clock_that_is_put_back_locks_nobody_out_for_longer(tmp_path: Path) -> None:
-    async with gatehouse(tmp_path) as house:
+    async with gatehouse(tmp_path) as core:
         for _ in range(WRONG_MAX):
             with pytest.raises((NotFound, LockedOut)):
-                await house.pairings.approve("WRONG", scope=TERMINAL)
-        house.clock.time -= 10 * HOUR_S
-        assert await house.pairings.approve(await house.shown(), scope=TERMINAL)
+                await core.pairings.approve("WRONG", scope=TERMINAL)
+        core.clock.time -= 10 * HOUR_S
+        assert await core.pairings.approve(await core.shown(), scope=TERMINAL)
 
 
 async def test_whoever_is_turned_out_is_no_guest_and_is_not_told_of_having_been_let_in(tmp_path: Path) -> None:
-    async with gatehouse(tmp_path) as house:
-        guest = await house.pairings.approve(await house.shown(), scope=TERMINAL)
-        await house.shown("8")
-        assert await house.pairings.revoke("telegram", "7")
-        assert await house.pairings.revoke("telegram", "8")
-        assert not await house.pairings.revoke("telegram", "7")
-        known = await house.pairings.known()
+    async with gatehouse(tmp_path) as core:
+        guest = await core.pairings.approve(await core.shown(), scope=TERMINAL)
+        await core.shown("8")
+        assert await core.pairings.revoke("telegram", "7")
+        assert await core.pairings.revoke("telegram", "8")
+        assert not await core.pairings.revoke("telegram", "7")
+        known = await core.pairings.known()
         assert (known.waiting, known.guests) == ((), ())
-        told = await house.told(guest)
+        told = await core.told(guest)
         assert told is not None
         assert told.state is ReplyState.WITHHELD
 
@@ -223,11 +223,11 @@ async def test_whoever_is_turned_out_is_no_guest_and_is_not_told_of_having_been_
 @pytest.mark.parametrize("owner", ["group:telegram:1", " bea", "b\nea", "b" * 129])
 async def test_a_name_that_is_nobodys_is_refused(owner: str, tmp_path: Path) -> None:
     assert person_problem(owner)
-    async with gatehouse(tmp_path) as house:
-        code = await house.shown()
+    async with gatehouse(tmp_path) as core:
+        code = await core.shown()
         with pytest.raises(BadInput):
-            await house.pairings.approve(code, scope=TERMINAL, owner=owner)
-        assert await house.pairings.approve(code, scope=TERMINAL, owner="b" * 128)
+            await core.pairings.approve(code, scope=TERMINAL, owner=owner)
+        assert await core.pairings.approve(code, scope=TERMINAL, owner="b" * 128)
 
 
 # --- The door --------------------------------------------------------------------------------------------------------
@@ -244,8 +244,8 @@ ACCOUNTS = {
 
 
 async def test_nobody_is_let_in_but_those_who_are_named_or_paired(tmp_path: Path) -> None:
-    async with gatehouse(tmp_path) as house:
-        access = Access(house.store, Gateway(), ACCOUNTS)
+    async with gatehouse(tmp_path) as core:
+        access = Access(core.store, Gateway(), ACCOUNTS)
         assert await access.admit(update("1")) == Sender("telegram:1")
         assert await access.admit(update("9")) == Sender("telegram:9", admin=True)
         assert await access.admit(update("anybody", "matrix")) == Sender("matrix:anybody")
@@ -254,36 +254,36 @@ async def test_nobody_is_let_in_but_those_who_are_named_or_paired(tmp_path: Path
             assert await access.admit(update("7", chat_type=chat_type)) == RejectedSender()
         for stranger in (update("1", "discord"), update(""), update("7" * 129), update("", "matrix")):
             assert await access.admit(stranger) == RejectedSender()
-        assert await Access(house.store, Gateway(pairing=False), ACCOUNTS).admit(update("7")) == RejectedSender()
-        guest = await house.pairings.approve(await house.shown(), scope=TERMINAL)
+        assert await Access(core.store, Gateway(pairing=False), ACCOUNTS).admit(update("7")) == RejectedSender()
+        guest = await core.pairings.approve(await core.shown(), scope=TERMINAL)
         for gateway in (Gateway(), Gateway(pairing=False)):
             for chat_type in (ChatType.DM, ChatType.GROUP):
-                found = await Access(house.store, gateway, ACCOUNTS).admit(update("7", chat_type=chat_type))
+                found = await Access(core.store, gateway, ACCOUNTS).admit(update("7", chat_type=chat_type))
                 assert found == Sender(guest.owner)
         assert await access.admit(update("7", "discord")) == RejectedSender(), "an account is one platform's"
-        await house.pairings.revoke("telegram", "7")
+        await core.pairings.revoke("telegram", "7")
         assert await access.admit(update("7")) == RejectedSender(may_pair=True)
 
 
 async def test_one_person_on_two_platforms_is_one_owner(tmp_path: Path) -> None:
-    async with gatehouse(tmp_path) as house:
+    async with gatehouse(tmp_path) as core:
         gateway = Gateway(links={"ann": ("telegram:1", "matrix:@ann:home.org")})
-        access = Access(house.store, gateway, ACCOUNTS)
+        access = Access(core.store, gateway, ACCOUNTS)
         assert await access.admit(update("1")) == Sender("ann")
         assert await access.admit(update("@ann:home.org", "matrix")) == Sender("ann")
-        await house.pairings.approve(await house.shown("7"), scope=TERMINAL, owner="ann")
+        await core.pairings.approve(await core.shown("7"), scope=TERMINAL, owner="ann")
         assert await access.admit(update("7")) == Sender("ann")
-        await house.pairings.approve(await house.shown("1"), scope=TERMINAL, owner="bea")
+        await core.pairings.approve(await core.shown("1"), scope=TERMINAL, owner="bea")
         assert await access.admit(update("1")) == Sender("ann"), "what the settings say counts first"
 
 
 async def test_what_is_sent_reaches_only_whoever_may_still_write(tmp_path: Path) -> None:
-    async with gatehouse(tmp_path) as house:
+    async with gatehouse(tmp_path) as core:
         off = {**ACCOUNTS, "off": PlatformAccount("off", enabled=False, allow_all=True)}
-        access = Access(house.store, Gateway(links={"ann": ("telegram:1", "off:1")}), off)
+        access = Access(core.store, Gateway(links={"ann": ("telegram:1", "off:1")}), off)
 
         async def reaches(key: str, owner: str) -> bool:
-            return await house.store.read(lambda uow: access.reaches(uow, SessionKey.parse(key), owner))
+            return await core.store.read(lambda uow: access.reaches(uow, SessionKey.parse(key), owner))
 
         assert await reaches("agent:main:telegram:dm:1", "ann")
         assert not await reaches("agent:main:telegram:dm:1", "bea"), "somebody else's by now"

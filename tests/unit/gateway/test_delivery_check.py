@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from tests.fake_platform import FakePlatform
-from tests.runtime import House, until
+from tests.runtime import CoreFixture, until
 
 from everthread.domain.backoff import Backoff
 from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendUncertain, StoreError
@@ -89,75 +89,75 @@ class Findable(FakePlatform):
 
 
 @asynccontextmanager
-async def outbox(folder: Path, platform: FakePlatform) -> AsyncIterator[tuple[House, Outbox]]:
-    async with House(folder) as house:
-        delivery = Outbox(house.store, house.clock, {"fake": platform}, lambda: 0.5)
-        yield house, delivery
+async def outbox(folder: Path, platform: FakePlatform) -> AsyncIterator[tuple[CoreFixture, Outbox]]:
+    async with CoreFixture(folder) as core:
+        delivery = Outbox(core.store, core.clock, {"fake": platform}, lambda: 0.5)
+        yield core, delivery
         await delivery.finish(0.0)
 
 
-async def stored(house: House, number: int, state: ReplyState = ReplyState.READY, **rest: object) -> Reply:
+async def stored(core: CoreFixture, number: int, state: ReplyState = ReplyState.READY, **rest: object) -> Reply:
     key = SessionKey.parse("agent:main:fake:dm:42")
     reply = Reply(f"turn-{number}", key, "s1", "me", f"reply {number}", state, float(number))
-    return await house.store.write(lambda uow: uow.outbox.put_reply(replace(reply, **rest)))
+    return await core.store.write(lambda uow: uow.outbox.put_reply(replace(reply, **rest)))
 
 
-async def row(house: House, number: int) -> Reply:
-    reply = await house.store.read(lambda uow: uow.outbox.reply(f"turn-{number}"))
+async def row(core: CoreFixture, number: int) -> Reply:
+    reply = await core.store.read(lambda uow: uow.outbox.reply(f"turn-{number}"))
     assert reply is not None
     return reply
 
 
-async def incidents(house: House) -> list[str]:
-    return [one.text for one in await house.store.read(lambda uow: uow.leases.incidents(9))]
+async def incidents(core: CoreFixture) -> list[str]:
+    return [one.text for one in await core.store.read(lambda uow: uow.leases.incidents(9))]
 
 
 async def test_what_is_there_is_not_sent_again(tmp_path: Path) -> None:
     platform = Findable()
     platform.lost = 1
-    async with outbox(tmp_path, platform) as (house, delivery):
-        delivery.put(await stored(house, 1))
-        delivery.put(await stored(house, 2))
+    async with outbox(tmp_path, platform) as (core, delivery):
+        delivery.put(await stored(core, 1))
+        delivery.put(await stored(core, 2))
         await until(lambda: not delivery.waiting)
         assert platform.texts() == ["reply 1", "reply 2"]
-        reply = await row(house, 1)
+        reply = await row(core, 1)
         assert (reply.state, reply.platform_message_id) == (ReplyState.SENT, "0")
-        assert await incidents(house) == []
+        assert await incidents(core) == []
 
 
 async def test_what_is_not_there_is_sent_again_once(tmp_path: Path) -> None:
     platform = Findable()
     platform.faults.append(SendUncertain("the connection broke"))
-    async with outbox(tmp_path, platform) as (house, delivery):
-        delivery.put(await stored(house, 1))
-        delivery.put(await stored(house, 2))
+    async with outbox(tmp_path, platform) as (core, delivery):
+        delivery.put(await stored(core, 1))
+        delivery.put(await stored(core, 2))
         await until(lambda: not delivery.waiting)
         assert platform.texts() == ["reply 1", "reply 2"]
-        assert (await row(house, 1)).state is ReplyState.SENT
+        assert (await row(core, 1)).state is ReplyState.SENT
         assert platform.asked > 2, "it was asked again when nothing could come any more, and once it was out"
-        assert await incidents(house) == []
+        assert await incidents(core) == []
 
 
 @pytest.mark.parametrize("is_out", [True, False])
 async def test_what_a_killed_process_had_handed_over_comes_once(tmp_path: Path, is_out: bool) -> None:
     platform = Findable()
-    async with outbox(tmp_path, platform) as (house, delivery):
-        await stored(house, 1, ReplyState.SENDING, sent_after="0")
-        await stored(house, 2)
+    async with outbox(tmp_path, platform) as (core, delivery):
+        await stored(core, 1, ReplyState.SENDING, sent_after="0")
+        await stored(core, 2)
         if is_out:
             await platform.send(Outbound("turn-1.0", CHAT, "reply 1"))
         await delivery.begin()
         await until(lambda: not delivery.waiting)
         assert platform.texts() == ["reply 1", "reply 2"]
         assert len(platform.sent) == 2
-        assert (await row(house, 1)).state is ReplyState.SENT
-        assert await incidents(house) == []
+        assert (await row(core, 1)).state is ReplyState.SENT
+        assert await incidents(core) == []
 
 
 async def test_what_comes_late_is_waited_for(tmp_path: Path) -> None:
     platform = Findable()
-    async with outbox(tmp_path, platform) as (house, delivery):
-        await stored(house, 1, ReplyState.SENDING, sent_after="0")
+    async with outbox(tmp_path, platform) as (core, delivery):
+        await stored(core, 1, ReplyState.SENDING, sent_after="0")
         await delivery.begin()
         await until(lambda: platform.asked)
         await platform.send(Outbound("turn-1.0", CHAT, "reply 1"))
@@ -168,12 +168,12 @@ async def test_what_comes_late_is_waited_for(tmp_path: Path) -> None:
 async def test_where_nobody_can_say_it_comes_with_a_line_that_says_so(tmp_path: Path) -> None:
     platform = Findable()
     platform.lost, platform.refusals = 1, [SendUncertain("too much to ask")] * 99
-    async with outbox(tmp_path, platform) as (house, delivery):
-        delivery.put(await stored(house, 1))
+    async with outbox(tmp_path, platform) as (core, delivery):
+        delivery.put(await stored(core, 1))
         await until(lambda: not delivery.waiting)
         assert platform.texts() == ["reply 1", f"{MAY_BE_TWICE}\n\nreply 1"]
-        assert (await row(house, 1)).state is ReplyState.SENT
-        (incident,) = await incidents(house)
+        assert (await row(core, 1)).state is ReplyState.SENT
+        (incident,) = await incidents(core)
         assert "may not have reached fake chat 42: " in incident
         assert "too much to ask" in incident
 
@@ -181,30 +181,30 @@ async def test_where_nobody_can_say_it_comes_with_a_line_that_says_so(tmp_path: 
 async def test_what_nobody_can_say_at_first_may_be_known_later(tmp_path: Path) -> None:
     platform = Findable()
     platform.lost, platform.refusals = 1, [SendUncertain("too much to ask")] * 3
-    async with outbox(tmp_path, platform) as (house, delivery):
-        delivery.put(await stored(house, 1))
+    async with outbox(tmp_path, platform) as (core, delivery):
+        delivery.put(await stored(core, 1))
         await until(lambda: not delivery.waiting)
         assert platform.texts() == ["reply 1"]
-        assert await incidents(house) == []
+        assert await incidents(core) == []
 
 
 async def test_what_was_sent_in_doubt_is_not_sent_a_third_time(tmp_path: Path) -> None:
     platform = Findable()
     platform.lost = 9
-    async with outbox(tmp_path, platform) as (house, delivery):
-        await stored(house, 1, ReplyState.SENDING)
+    async with outbox(tmp_path, platform) as (core, delivery):
+        await stored(core, 1, ReplyState.SENDING)
         await delivery.begin()
         await until(lambda: not delivery.waiting)
         await delivery.begin()
         await until(lambda: not delivery.waiting)
         assert len(platform.sent) == 1, "nothing was known of the chat: nobody could say"
-        assert (await row(house, 1)).state is ReplyState.AMBIGUOUS
+        assert (await row(core, 1)).state is ReplyState.AMBIGUOUS
 
 
 async def test_a_line_that_does_not_fit_is_a_message_of_its_own(tmp_path: Path) -> None:
     platform = Findable(text_chars_max=len(MAY_BE_TWICE))
-    async with outbox(tmp_path, platform) as (house, delivery):
-        await stored(house, 1, ReplyState.SENDING, text="x" * len(MAY_BE_TWICE))
+    async with outbox(tmp_path, platform) as (core, delivery):
+        await stored(core, 1, ReplyState.SENDING, text="x" * len(MAY_BE_TWICE))
         await delivery.begin()
         await until(lambda: not delivery.waiting)
         assert platform.texts() == [MAY_BE_TWICE, "x" * len(MAY_BE_TWICE)]
@@ -212,31 +212,31 @@ async def test_a_line_that_does_not_fit_is_a_message_of_its_own(tmp_path: Path) 
 
 async def test_a_beginning_that_nobody_knows_the_id_of_becomes_the_whole(tmp_path: Path) -> None:
     platform = Findable()
-    async with outbox(tmp_path, platform) as (house, delivery):
+    async with outbox(tmp_path, platform) as (core, delivery):
         await platform.send(Outbound("turn-0.0", CHAT, "reply 0"))
         await platform.send(Outbound("turn-1.0", CHAT, "rep …"))
-        delivery.put(await stored(house, 1, platform_message_id="", sent_after="1"))
+        delivery.put(await stored(core, 1, platform_message_id="", sent_after="1"))
         await until(lambda: not delivery.waiting)
         assert platform.texts() == ["reply 0", "reply 1"]
-        assert (await row(house, 1)).platform_message_id == "1"
-        assert await incidents(house) == []
+        assert (await row(core, 1)).platform_message_id == "1"
+        assert await incidents(core) == []
 
 
 async def test_a_beginning_that_never_came_leaves_no_doubt(tmp_path: Path) -> None:
     platform = Findable()
-    async with outbox(tmp_path, platform) as (house, delivery):
-        delivery.put(await stored(house, 1, platform_message_id="", sent_after="0"))
+    async with outbox(tmp_path, platform) as (core, delivery):
+        delivery.put(await stored(core, 1, platform_message_id="", sent_after="0"))
         await until(lambda: not delivery.waiting)
         assert platform.texts() == ["reply 1"]
-        assert await incidents(house) == []
+        assert await incidents(core) == []
 
 
 async def test_what_is_known_as_another_replys_is_not_taken(tmp_path: Path) -> None:
     platform = Findable()
-    async with outbox(tmp_path, platform) as (house, delivery):
+    async with outbox(tmp_path, platform) as (core, delivery):
         await platform.send(Outbound("turn-2.0", CHAT, "the beginning of 2 …"))
-        await stored(house, 2, ReplyState.DRAFT, platform_message_id="0")
-        await stored(house, 1, ReplyState.SENDING, sent_after="0")
+        await stored(core, 2, ReplyState.DRAFT, platform_message_id="0")
+        await stored(core, 1, ReplyState.SENDING, sent_after="0")
         await delivery.begin()
         await until(lambda: not delivery.waiting)
         assert platform.texts() == ["the beginning of 2 …", "reply 1"]
@@ -247,12 +247,12 @@ async def test_of_two_that_are_there_after_all_one_is_taken_back(tmp_path: Path)
     platform = Findable()
     platform.lost = 1
     platform.hidden = {"0"}
-    async with outbox(tmp_path, platform) as (house, delivery):
-        delivery.put(await stored(house, 1))
+    async with outbox(tmp_path, platform) as (core, delivery):
+        delivery.put(await stored(core, 1))
         await until(lambda: not delivery.waiting)
         assert platform.taken_back == ["1"]
         assert platform.texts() == ["reply 1"]
-        assert (await row(house, 1)).platform_message_id == "0"
+        assert (await row(core, 1)).platform_message_id == "0"
 
 
 async def test_if_nobody_can_say_afterwards_an_incident_tells_of_it(tmp_path: Path) -> None:
@@ -266,10 +266,10 @@ async def test_if_nobody_can_say_afterwards_an_incident_tells_of_it(tmp_path: Pa
         return await find(message, after, until, besides)
 
     platform.find = find_before  # type: ignore[method-assign]
-    async with outbox(tmp_path, platform) as (house, delivery):
-        delivery.put(await stored(house, 1))
+    async with outbox(tmp_path, platform) as (core, delivery):
+        delivery.put(await stored(core, 1))
         await until(lambda: not delivery.waiting)
-        (incident,) = await incidents(house)
+        (incident,) = await incidents(core)
         assert "may be twice in fake chat 42" in incident
         assert platform.texts() == ["reply 1"]
 
@@ -277,11 +277,11 @@ async def test_if_nobody_can_say_afterwards_an_incident_tells_of_it(tmp_path: Pa
 async def test_after_a_part_that_was_found_the_next_one_comes(tmp_path: Path) -> None:
     platform = Findable(text_chars_max=64)
     text = "\n\n".join("abcdefgh " * 6 for _ in range(3))
-    async with outbox(tmp_path, platform) as (house, delivery):
+    async with outbox(tmp_path, platform) as (core, delivery):
         await platform.send(Outbound("turn-1.0", CHAT, "one"))
         await platform.send(Outbound("turn-1.1", CHAT, "abcdefgh " * 6))
         before = {"platform_message_id": "0", "parts": 1, "text": text}
-        await stored(house, 1, ReplyState.SENDING, sent_after="1", **before)
+        await stored(core, 1, ReplyState.SENDING, sent_after="1", **before)
         await delivery.begin()
         await until(lambda: not delivery.waiting)
         assert [out.id for out in platform.sent] == ["turn-1.0", "turn-1.1", "turn-1.2"]
@@ -290,8 +290,8 @@ async def test_after_a_part_that_was_found_the_next_one_comes(tmp_path: Path) ->
 async def test_who_is_told_to_wait_asks_again_later(tmp_path: Path) -> None:
     platform = Findable()
     platform.lost, platform.refusals = 1, [PlatformUnavailable("too much at once", 0.01)]
-    async with outbox(tmp_path, platform) as (house, delivery):
-        delivery.put(await stored(house, 1))
+    async with outbox(tmp_path, platform) as (core, delivery):
+        delivery.put(await stored(core, 1))
         await until(lambda: not delivery.waiting)
         assert platform.texts() == ["reply 1"]
 
@@ -299,14 +299,14 @@ async def test_who_is_told_to_wait_asks_again_later(tmp_path: Path) -> None:
 async def test_who_dies_while_looking_leaves_it_to_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finding, "IN_TRANSIT_S", 60.0)
     platform = Findable()
-    async with outbox(tmp_path, platform) as (house, delivery):
-        await stored(house, 1, ReplyState.SENDING, sent_after="0")
+    async with outbox(tmp_path, platform) as (core, delivery):
+        await stored(core, 1, ReplyState.SENDING, sent_after="0")
         for number in range(3):
             await platform.send(Outbound(f"else-{number}", Address("7"), "to somebody else"))
         await delivery.begin()
         await until(lambda: platform.asked > 1)
         await delivery.finish(0.0)
-        left = await row(house, 1)
+        left = await row(core, 1)
         assert (left.state, left.sent_after) == (ReplyState.SENDING, "3"), "where it is not is known"
         monkeypatch.setattr(finding, "IN_TRANSIT_S", 0.0)
         await delivery.begin()
@@ -318,21 +318,21 @@ async def test_a_chat_that_is_closed_meanwhile_leaves_it_marked(tmp_path: Path) 
     platform = Findable()
     platform.faults += [SendUncertain("the connection broke"), PlatformRefused("they have gone")]
     platform.refusals = [PlatformRefused("they have gone")] * 9
-    async with outbox(tmp_path, platform) as (house, delivery):
-        delivery.put(await stored(house, 1))
+    async with outbox(tmp_path, platform) as (core, delivery):
+        delivery.put(await stored(core, 1))
         await until(lambda: not delivery.waiting)
-        assert (await row(house, 1)).state is ReplyState.AMBIGUOUS
+        assert (await row(core, 1)).state is ReplyState.AMBIGUOUS
         assert platform.texts() == []
 
 
 async def test_a_question_of_a_process_that_is_gone_is_not_looked_for(tmp_path: Path) -> None:
     platform = Findable()
-    async with outbox(tmp_path, platform) as (house, delivery):
-        question = replace(await stored(house, 1), turn_id=f"{module.QUESTION}k7", state=ReplyState.SENDING)
-        await house.store.write(lambda uow: uow.outbox.put_reply(question))
-        await stored(house, 1, ReplyState.SENT)
+    async with outbox(tmp_path, platform) as (core, delivery):
+        question = replace(await stored(core, 1), turn_id=f"{module.QUESTION}k7", state=ReplyState.SENDING)
+        await core.store.write(lambda uow: uow.outbox.put_reply(question))
+        await stored(core, 1, ReplyState.SENT)
         await delivery.begin()
-        left = await house.store.read(lambda uow: uow.outbox.reply(question.turn_id))
+        left = await core.store.read(lambda uow: uow.outbox.reply(question.turn_id))
         assert left is not None
         assert left.state is ReplyState.WITHHELD
         assert not delivery.waiting
@@ -348,9 +348,9 @@ async def test_what_can_not_be_made_to_be_it_is_somebody_elses(tmp_path: Path) -
         await edit(to, message_id, *rest)
 
     platform.edit = edit_some  # type: ignore[method-assign]
-    async with outbox(tmp_path, platform) as (house, delivery):
+    async with outbox(tmp_path, platform) as (core, delivery):
         await platform.send(Outbound("theirs", CHAT, "hello"))
-        await stored(house, 1, ReplyState.SENDING, sent_after="0")
+        await stored(core, 1, ReplyState.SENDING, sent_after="0")
         await delivery.begin()
         await until(lambda: not delivery.waiting)
         assert platform.texts() == ["hello", "reply 1"]
@@ -380,38 +380,38 @@ async def test_a_part_that_was_found_is_not_taken_for_the_next_one(tmp_path: Pat
     platform = Numbered(text_chars_max=64)
     platform.lost = 2
     parts = [f"{number} abcdefgh abcdefgh abcdefgh abcdefgh abcdefgh" for number in range(3)]
-    async with outbox(tmp_path, platform) as (house, delivery):
-        delivery.put(await stored(house, 1, text="\n\n".join(parts), sent_after="0"))
+    async with outbox(tmp_path, platform) as (core, delivery):
+        delivery.put(await stored(core, 1, text="\n\n".join(parts), sent_after="0"))
         await until(lambda: not delivery.waiting)
         assert platform.texts() == parts
 
 
-async def forget(house: House, number: int) -> None:
-    await house.store.write(lambda uow: uow.erasure.scrub_owner("me"))
-    assert (await row(house, number)).text == ""
+async def forget(core: CoreFixture, number: int) -> None:
+    await core.store.write(lambda uow: uow.erasure.scrub_owner("me"))
+    assert (await row(core, number)).text == ""
 
 
 @pytest.mark.parametrize("known", ["0", ""])
 async def test_what_is_forgotten_while_it_is_looked_for_does_not_go_out(tmp_path: Path, known: str) -> None:
     platform = Findable()
-    async with outbox(tmp_path, platform) as (house, delivery):
-        await stored(house, 1, ReplyState.SENDING, sent_after="0")
+    async with outbox(tmp_path, platform) as (core, delivery):
+        await stored(core, 1, ReplyState.SENDING, sent_after="0")
         platform.refusals = [] if known else [SendUncertain("too much to ask")] * 99
         await delivery.begin()
         await until(lambda: platform.asked)
-        await forget(house, 1)
+        await forget(core, 1)
         await until(lambda: not delivery.waiting)
         assert platform.sent == []
-        assert (await row(house, 1)).state is ReplyState.WITHHELD
+        assert (await row(core, 1)).state is ReplyState.WITHHELD
 
 
 async def test_what_is_forgotten_is_not_made_whole_when_it_is_found(tmp_path: Path) -> None:
     platform = Findable()
-    async with outbox(tmp_path, platform) as (house, delivery):
-        await stored(house, 1, ReplyState.SENDING, sent_after="0")
+    async with outbox(tmp_path, platform) as (core, delivery):
+        await stored(core, 1, ReplyState.SENDING, sent_after="0")
         await delivery.begin()
         await until(lambda: platform.asked)
-        await forget(house, 1)
+        await forget(core, 1)
         await platform.send(Outbound("turn-1.0", CHAT, "rep …"))
         await until(lambda: not delivery.waiting)
         assert platform.texts() == ["rep …"]
@@ -420,13 +420,13 @@ async def test_what_is_forgotten_is_not_made_whole_when_it_is_found(tmp_path: Pa
 async def test_a_mistake_while_it_is_looked_for_leaves_it_marked_and_told_of(tmp_path: Path) -> None:
     platform = Findable()
     platform.lost, platform.refusals = 1, [ZeroDivisionError("a mistake")]
-    async with outbox(tmp_path, platform) as (house, delivery):
-        delivery.put(await stored(house, 1))
-        delivery.put(await stored(house, 2))
+    async with outbox(tmp_path, platform) as (core, delivery):
+        delivery.put(await stored(core, 1))
+        delivery.put(await stored(core, 2))
         await until(lambda: not delivery.waiting)
-        assert (await row(house, 1)).state is ReplyState.AMBIGUOUS
-        assert (await row(house, 2)).state is ReplyState.SENT
-        (incident,) = await incidents(house)
+        assert (await row(core, 1)).state is ReplyState.AMBIGUOUS
+        assert (await row(core, 2)).state is ReplyState.SENT
+        (incident,) = await incidents(core)
         assert "may not have reached fake chat 42" in incident
 
 
@@ -436,8 +436,8 @@ async def test_who_is_told_to_wait_again_and_again_does_not_wait_for_ever(
     monkeypatch.setattr(settling, "RETRY_AFTER_S_MAX", 0.1)
     platform = Findable()
     platform.lost, platform.refusals = 1, [PlatformUnavailable("too much at once", 0.01)] * 999
-    async with outbox(tmp_path, platform) as (house, delivery):
-        delivery.put(await stored(house, 1))
+    async with outbox(tmp_path, platform) as (core, delivery):
+        delivery.put(await stored(core, 1))
         await until(lambda: not delivery.waiting)
         assert platform.texts() == ["reply 1", f"{MAY_BE_TWICE}\n\nreply 1"]
 
@@ -445,20 +445,20 @@ async def test_who_is_told_to_wait_again_and_again_does_not_wait_for_ever(
 async def test_what_goes_out_in_doubt_waits_until_the_platform_is_there(tmp_path: Path) -> None:
     platform = Findable()
     platform.faults += [PlatformUnavailable("it can't be reached")] * 20
-    async with outbox(tmp_path, platform) as (house, delivery):
-        await stored(house, 1, ReplyState.SENDING)
+    async with outbox(tmp_path, platform) as (core, delivery):
+        await stored(core, 1, ReplyState.SENDING)
         await delivery.begin()
         await until(lambda: not delivery.waiting)
         assert platform.texts() == [f"{MAY_BE_TWICE}\n\nreply 1"]
-        assert (await row(house, 1)).state is ReplyState.SENT
-        assert len(await incidents(house)) == 1
+        assert (await row(core, 1)).state is ReplyState.SENT
+        assert len(await incidents(core)) == 1
 
 
 async def test_a_beginning_becomes_the_whole_if_a_file_comes_with_it(tmp_path: Path) -> None:
     platform = Findable()
-    async with outbox(tmp_path, platform) as (house, delivery):
+    async with outbox(tmp_path, platform) as (core, delivery):
         await platform.send(Outbound("turn-1.0", CHAT, "rep …"))
-        reply = await stored(house, 1, platform_message_id="", sent_after="0")
+        reply = await stored(core, 1, platform_message_id="", sent_after="0")
         delivery.put(reply, files=(File("list.txt", b"eggs"),))
         await until(lambda: not delivery.waiting)
         assert platform.texts() == ["reply 1"]
@@ -476,10 +476,10 @@ async def test_two_that_look_in_one_chat_do_not_both_take_what_is_there(tmp_path
         await edit(*rest)
 
     platform.find, platform.edit = find_unknown, edit_slowly  # type: ignore[method-assign]
-    async with outbox(tmp_path, platform) as (house, delivery):
+    async with outbox(tmp_path, platform) as (core, delivery):
         await platform.send(Outbound("turn-1.0", CHAT, "the beginning of 1 …"))
         platform.known.clear()
-        replies = [await stored(house, number, ReplyState.SENDING, sent_after="0") for number in (1, 2)]
+        replies = [await stored(core, number, ReplyState.SENDING, sent_after="0") for number in (1, 2)]
         looking = [
             delivery.delivery_check.find(platform, Outbound(f"{reply.turn_id}.0", CHAT, reply.text), reply, 0.0)
             for reply in replies
@@ -490,11 +490,11 @@ async def test_two_that_look_in_one_chat_do_not_both_take_what_is_there(tmp_path
 async def test_of_a_text_that_was_found_without_its_file_an_incident_tells(tmp_path: Path) -> None:
     platform = Findable(files=True)
     platform.lost = 1
-    async with outbox(tmp_path, platform) as (house, delivery):
-        delivery.put(await stored(house, 1), files=(File("list.txt", b"eggs"),))
+    async with outbox(tmp_path, platform) as (core, delivery):
+        delivery.put(await stored(core, 1), files=(File("list.txt", b"eggs"),))
         await until(lambda: not delivery.waiting)
         assert platform.texts() == ["reply 1"]
-        (incident,) = await incidents(house)
+        (incident,) = await incidents(core)
         assert incident == "a file of a reply may not have reached fake chat 42"
 
 
@@ -503,9 +503,9 @@ async def test_a_store_that_fails_does_not_keep_back_what_goes_out_in_doubt(
 ) -> None:
     monkeypatch.setattr(ledger, "RETRY_S", 0.01)
     platform = Findable()
-    async with outbox(tmp_path, platform) as (house, delivery):
-        await stored(house, 1, ReplyState.SENDING)
-        read_inline, failed = house.store.read_inline, []
+    async with outbox(tmp_path, platform) as (core, delivery):
+        await stored(core, 1, ReplyState.SENDING)
+        read_inline, failed = core.store.read_inline, []
 
         async def peek_later(work: Any) -> Any:
             found = await read_inline(work)
@@ -514,7 +514,7 @@ async def test_a_store_that_fails_does_not_keep_back_what_goes_out_in_doubt(
                 raise StoreError("the disk is full")
             return found
 
-        monkeypatch.setattr(house.store, "read_inline", peek_later)
+        monkeypatch.setattr(core.store, "read_inline", peek_later)
         await delivery.begin()
         await until(lambda: not delivery.waiting)
         assert failed
@@ -523,9 +523,9 @@ async def test_a_store_that_fails_does_not_keep_back_what_goes_out_in_doubt(
 
 async def test_after_a_long_outage_what_came_in_is_waited_for_as_well(tmp_path: Path) -> None:
     platform = Findable()
-    async with outbox(tmp_path, platform) as (house, delivery):
+    async with outbox(tmp_path, platform) as (core, delivery):
         await platform.send(Outbound("turn-1.0", CHAT, "reply 1"))
-        reply = await stored(house, 1, ReplyState.SENDING, sent_after="0")
+        reply = await stored(core, 1, ReplyState.SENDING, sent_after="0")
         platform.refusals = [SendUncertain("100 messages that came in are not known yet")] * 3
         lost = Outbound("turn-1.0", CHAT, "reply 1")
         long_ago = asyncio.get_running_loop().time() - 3600.0

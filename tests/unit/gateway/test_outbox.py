@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from tests.fake_platform import FakePlatform
-from tests.runtime import House, until
+from tests.runtime import CoreFixture, until
 
 from everthread.domain.backoff import Backoff
 from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendUncertain, StoreBusy
@@ -31,15 +31,15 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def outbox(folder: Path, platform: FakePlatform) -> AsyncIterator[tuple[House, Outbox]]:
-    async with House(folder) as house:
-        delivery = Outbox(house.store, house.clock, {"fake": platform}, lambda: 0.5)
-        yield house, delivery
+async def outbox(folder: Path, platform: FakePlatform) -> AsyncIterator[tuple[CoreFixture, Outbox]]:
+    async with CoreFixture(folder) as core:
+        delivery = Outbox(core.store, core.clock, {"fake": platform}, lambda: 0.5)
+        yield core, delivery
         await delivery.finish(0.0)
 
 
 async def stored(
-    house: House, number: int, text: str = "", state: ReplyState = ReplyState.READY, chat: str = "42"
+    core: CoreFixture, number: int, text: str = "", state: ReplyState = ReplyState.READY, chat: str = "42"
 ) -> Reply:
     reply = Reply(
         f"turn-{number}",
@@ -50,30 +50,30 @@ async def stored(
         state,
         float(number),
     )
-    return await house.store.write(lambda uow: uow.outbox.put_reply(reply))
+    return await core.store.write(lambda uow: uow.outbox.put_reply(reply))
 
 
-async def state_of(house: House, number: int) -> Reply:
-    reply = await house.store.read(lambda uow: uow.outbox.reply(f"turn-{number}"))
+async def state_of(core: CoreFixture, number: int) -> Reply:
+    reply = await core.store.read(lambda uow: uow.outbox.reply(f"turn-{number}"))
     assert reply is not None
     return reply
 
 
 async def test_replies_go_out_in_order_and_are_marked(tmp_path: Path) -> None:
     platform = FakePlatform()
-    async with outbox(tmp_path, platform) as (house, delivery):
+    async with outbox(tmp_path, platform) as (core, delivery):
         for number in range(5):
-            delivery.put(await stored(house, number))
+            delivery.put(await stored(core, number))
         await until(lambda: not delivery.waiting)
         assert platform.texts() == [f"reply {number}" for number in range(5)]
-        assert (await state_of(house, 4)).state is ReplyState.SENT
+        assert (await state_of(core, 4)).state is ReplyState.SENT
 
 
 async def test_what_was_certainly_not_sent_is_sent_later(tmp_path: Path) -> None:
     platform = FakePlatform()
     platform.faults += [PlatformUnavailable("down"), PlatformUnavailable("slow down", retry_after=0.02)]
-    async with outbox(tmp_path, platform) as (house, delivery):
-        delivery.put(await stored(house, 1))
+    async with outbox(tmp_path, platform) as (core, delivery):
+        delivery.put(await stored(core, 1))
         await until(lambda: not delivery.waiting)
         assert platform.texts() == ["reply 1"]
 
@@ -81,34 +81,34 @@ async def test_what_was_certainly_not_sent_is_sent_later(tmp_path: Path) -> None
 async def test_a_send_nobody_can_tell_of_is_shown_and_not_repeated(tmp_path: Path) -> None:
     platform = FakePlatform()
     platform.faults.append(SendUncertain("the connection broke"))
-    async with outbox(tmp_path, platform) as (house, delivery):
-        delivery.put(await stored(house, 1))
-        delivery.put(await stored(house, 2))
+    async with outbox(tmp_path, platform) as (core, delivery):
+        delivery.put(await stored(core, 1))
+        delivery.put(await stored(core, 2))
         await until(lambda: not delivery.waiting)
         assert platform.texts() == ["reply 2"]
-        assert (await state_of(house, 1)).state is ReplyState.AMBIGUOUS
-        (incident,) = await house.store.read(lambda uow: uow.leases.incidents(9))
+        assert (await state_of(core, 1)).state is ReplyState.AMBIGUOUS
+        (incident,) = await core.store.read(lambda uow: uow.leases.incidents(9))
         assert "may not have reached fake chat 42" in incident.text
 
 
 async def test_where_a_repeated_send_goes_out_once_it_is_repeated(tmp_path: Path) -> None:
     platform = FakePlatform(idempotent_send=True)
     platform.faults.append(SendUncertain("the connection broke"))
-    async with outbox(tmp_path, platform) as (house, delivery):
-        delivery.put(await stored(house, 1))
+    async with outbox(tmp_path, platform) as (core, delivery):
+        delivery.put(await stored(core, 1))
         await until(lambda: not delivery.waiting)
         assert platform.texts() == ["reply 1"]
 
 
 async def test_a_question_of_a_process_that_is_gone_is_not_asked_any_more(tmp_path: Path) -> None:
     platform = FakePlatform()
-    async with outbox(tmp_path, platform) as (house, delivery):
-        question = replace(await stored(house, 1), turn_id=f"{module.QUESTION}s1-k7qm")
-        await house.store.write(lambda uow: uow.outbox.put_reply(question))
+    async with outbox(tmp_path, platform) as (core, delivery):
+        question = replace(await stored(core, 1), turn_id=f"{module.QUESTION}s1-k7qm")
+        await core.store.write(lambda uow: uow.outbox.put_reply(question))
         await delivery.begin()
         await until(lambda: not delivery.waiting)
         assert platform.texts() == ["reply 1"]
-        left = await house.store.read(lambda uow: uow.outbox.reply(question.turn_id))
+        left = await core.store.read(lambda uow: uow.outbox.reply(question.turn_id))
         assert left is not None
         assert left.state is ReplyState.WITHHELD
 
@@ -132,12 +132,12 @@ async def test_few_sends_at_a_time_are_uncertain_if_the_process_dies(
 ) -> None:
     monkeypatch.setattr(module, "SENDING_S_MAX", 3600.0)
     platform = Waiting()
-    async with outbox(tmp_path, platform) as (house, delivery):
+    async with outbox(tmp_path, platform) as (core, delivery):
         for number in range(20):
-            delivery.put(await stored(house, number, chat=f"chat-{number}"))
+            delivery.put(await stored(core, number, chat=f"chat-{number}"))
         await until(lambda: len(platform.asked) == module.SENDING_MAX)
         await asyncio.sleep(0.05)
-        handed_over = await house.store.read(lambda uow: uow.outbox.replies(ReplyState.SENDING, 99))
+        handed_over = await core.store.read(lambda uow: uow.outbox.replies(ReplyState.SENDING, 99))
         assert len(handed_over) == len(platform.asked) == module.SENDING_MAX
         platform.goes.set()
         await until(lambda: not delivery.waiting)
@@ -147,9 +147,9 @@ async def test_few_sends_at_a_time_are_uncertain_if_the_process_dies(
 async def test_chats_where_sending_takes_long_hold_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SENDING_S_MAX", 0.01)
     platform = Waiting()
-    async with outbox(tmp_path, platform) as (house, delivery):
+    async with outbox(tmp_path, platform) as (core, delivery):
         for number in range(20):
-            delivery.put(await stored(house, number, chat=f"chat-{number}"))
+            delivery.put(await stored(core, number, chat=f"chat-{number}"))
         await until(lambda: len(platform.asked) == 20)
         platform.goes.set()
         await until(lambda: not delivery.waiting)
@@ -158,20 +158,20 @@ async def test_chats_where_sending_takes_long_hold_up_no_other(tmp_path: Path, m
 async def test_what_the_platform_refuses_is_shown_and_holds_nobody_up(tmp_path: Path) -> None:
     platform = FakePlatform()
     platform.faults.append(PlatformRefused("the chat is gone"))
-    async with outbox(tmp_path, platform) as (house, delivery):
-        delivery.put(await stored(house, 1))
-        delivery.put(await stored(house, 2))
+    async with outbox(tmp_path, platform) as (core, delivery):
+        delivery.put(await stored(core, 1))
+        delivery.put(await stored(core, 2))
         await until(lambda: not delivery.waiting)
-        assert (await state_of(house, 1)).state is ReplyState.FAILED
+        assert (await state_of(core, 1)).state is ReplyState.FAILED
         assert platform.texts() == ["reply 2"]
 
 
 async def test_a_long_reply_goes_on_after_a_restart_where_it_was(tmp_path: Path) -> None:
     platform = FakePlatform(text_chars_max=64)
     text = "\n\n".join("abcdefgh " * 6 for _ in range(3))
-    async with outbox(tmp_path, platform) as (house, delivery):
-        reply = await stored(house, 1, text)
-        await house.store.write(lambda uow: uow.outbox.put_reply(replace(reply, parts=2)))
+    async with outbox(tmp_path, platform) as (core, delivery):
+        reply = await stored(core, 1, text)
+        await core.store.write(lambda uow: uow.outbox.put_reply(replace(reply, parts=2)))
         await delivery.begin()
         await until(lambda: not delivery.waiting)
         assert len(platform.sent) == 1
@@ -181,33 +181,33 @@ async def test_a_long_reply_goes_on_after_a_restart_where_it_was(tmp_path: Path)
 @pytest.mark.parametrize("safe", [True, False])
 async def test_what_a_killed_process_had_handed_over_is_not_known_to_be_out(tmp_path: Path, safe: bool) -> None:
     platform = FakePlatform(idempotent_send=safe)
-    async with outbox(tmp_path, platform) as (house, delivery):
-        await stored(house, 1, state=ReplyState.SENDING)
+    async with outbox(tmp_path, platform) as (core, delivery):
+        await stored(core, 1, state=ReplyState.SENDING)
         await delivery.begin()
         await until(lambda: not delivery.waiting)
         assert platform.texts() == (["reply 1"] if safe else [])
-        assert (await state_of(house, 1)).state is (ReplyState.SENT if safe else ReplyState.AMBIGUOUS)
+        assert (await state_of(core, 1)).state is (ReplyState.SENT if safe else ReplyState.AMBIGUOUS)
 
 
 async def test_what_was_forgotten_meanwhile_is_not_sent(tmp_path: Path) -> None:
     platform = FakePlatform()
     platform.faults.append(PlatformUnavailable("down", retry_after=0.1))
-    async with outbox(tmp_path, platform) as (house, delivery):
-        reply = await stored(house, 1)
+    async with outbox(tmp_path, platform) as (core, delivery):
+        reply = await stored(core, 1)
         delivery.put(reply)
         await until(lambda: not platform.faults)
-        await house.store.write(lambda uow: uow.outbox.put_reply(replace(reply, state=ReplyState.WITHHELD)))
+        await core.store.write(lambda uow: uow.outbox.put_reply(replace(reply, state=ReplyState.WITHHELD)))
         await until(lambda: not delivery.waiting)
         assert platform.texts() == []
 
 
 async def test_a_draft_is_edited_and_not_sent_again(tmp_path: Path) -> None:
     platform = FakePlatform(edits=True)
-    async with outbox(tmp_path, platform) as (house, delivery):
+    async with outbox(tmp_path, platform) as (core, delivery):
         platform.sent.append(None)  # type: ignore[arg-type]
         platform.shown["0"] = "the beg"
-        reply = await stored(house, 1)
-        reply = await house.store.write(lambda uow: uow.outbox.put_reply(replace(reply, platform_message_id="0")))
+        reply = await stored(core, 1)
+        reply = await core.store.write(lambda uow: uow.outbox.put_reply(replace(reply, platform_message_id="0")))
         delivery.put(reply)
         await until(lambda: not delivery.waiting)
         assert platform.shown == {"0": "reply 1"}
@@ -215,14 +215,14 @@ async def test_a_draft_is_edited_and_not_sent_again(tmp_path: Path) -> None:
 
 async def test_a_beginning_that_is_out_under_an_unknown_id_becomes_the_whole(tmp_path: Path) -> None:
     platform = FakePlatform(edits=True, idempotent_send=True)
-    async with outbox(tmp_path, platform) as (house, delivery):
-        reply = await stored(house, 1)
+    async with outbox(tmp_path, platform) as (core, delivery):
+        reply = await stored(core, 1)
         await platform.send(Outbound("turn-1.0", Address.of(reply.key), "rep …"))
-        reply = await house.store.write(lambda uow: uow.outbox.put_reply(replace(reply, platform_message_id="")))
+        reply = await core.store.write(lambda uow: uow.outbox.put_reply(replace(reply, platform_message_id="")))
         delivery.put(reply)
         await until(lambda: not delivery.waiting)
         assert platform.shown == {"0": "reply 1"}
-        assert (await state_of(house, 1)).platform_message_id == "0"
+        assert (await state_of(core, 1)).platform_message_id == "0"
 
 
 class Failing:
@@ -244,10 +244,10 @@ class Failing:
 
 async def test_if_a_part_is_out_and_that_can_not_be_written_down_at_once_the_others_follow(tmp_path: Path) -> None:
     platform = FakePlatform(text_chars_max=64)
-    async with House(tmp_path) as house:
-        store = Failing(house.store)
-        delivery = Outbox(store, house.clock, {"fake": platform}, lambda: 0.5)  # type: ignore[arg-type]
-        reply = await stored(house, 1, "\n\n".join("abcdefgh " * 6 for _ in range(3)))
+    async with CoreFixture(tmp_path) as core:
+        store = Failing(core.store)
+        delivery = Outbox(store, core.clock, {"fake": platform}, lambda: 0.5)  # type: ignore[arg-type]
+        reply = await stored(core, 1, "\n\n".join("abcdefgh " * 6 for _ in range(3)))
         send = platform.send
 
         async def send_and_fail(message: Outbound) -> str:
@@ -258,36 +258,36 @@ async def test_if_a_part_is_out_and_that_can_not_be_written_down_at_once_the_oth
         delivery.put(reply)
         await until(lambda: not delivery.waiting)
         assert [out.id for out in platform.sent] == ["turn-1.0", "turn-1.1", "turn-1.2"]
-        assert (await state_of(house, 1)).state is ReplyState.SENT
+        assert (await state_of(core, 1)).state is ReplyState.SENT
 
 
 async def test_a_client_that_breaks_leaves_a_reply_that_is_shown_as_uncertain(tmp_path: Path) -> None:
     platform = FakePlatform()
     platform.faults.append(KeyError("ok"))
-    async with outbox(tmp_path, platform) as (house, delivery):
-        delivery.put(await stored(house, 1))
+    async with outbox(tmp_path, platform) as (core, delivery):
+        delivery.put(await stored(core, 1))
         await until(lambda: not delivery.waiting)
-        assert (await state_of(house, 1)).state is ReplyState.AMBIGUOUS
-        assert len(await house.store.read(lambda uow: uow.leases.incidents(9))) == 1
+        assert (await state_of(core, 1)).state is ReplyState.AMBIGUOUS
+        assert len(await core.store.read(lambda uow: uow.leases.incidents(9))) == 1
 
 
 async def test_an_edit_that_a_killed_process_had_begun_is_done_again(tmp_path: Path) -> None:
     platform = FakePlatform(edits=True)
-    async with outbox(tmp_path, platform) as (house, delivery):
+    async with outbox(tmp_path, platform) as (core, delivery):
         platform.sent.append(None)  # type: ignore[arg-type]
         platform.shown["0"] = "the beg"
-        reply = await stored(house, 1, state=ReplyState.SENDING)
-        await house.store.write(lambda uow: uow.outbox.put_reply(replace(reply, platform_message_id="0")))
+        reply = await stored(core, 1, state=ReplyState.SENDING)
+        await core.store.write(lambda uow: uow.outbox.put_reply(replace(reply, platform_message_id="0")))
         await delivery.begin()
         await until(lambda: not delivery.waiting)
         assert platform.shown == {"0": "reply 1"}
-        assert (await state_of(house, 1)).state is ReplyState.SENT
+        assert (await state_of(core, 1)).state is ReplyState.SENT
 
 
 async def test_buttons_are_kept_of_what_a_sweep_has_queued_first(tmp_path: Path) -> None:
     platform = FakePlatform()
-    async with outbox(tmp_path, platform) as (house, delivery):
-        reply = await stored(house, 1)
+    async with outbox(tmp_path, platform) as (core, delivery):
+        reply = await stored(core, 1)
         delivery.put(reply)
         delivery.put(reply, (Button("One", "/resume 1"),))
         await until(lambda: not delivery.waiting)
@@ -297,24 +297,24 @@ async def test_buttons_are_kept_of_what_a_sweep_has_queued_first(tmp_path: Path)
 @pytest.mark.parametrize("safe", [True, False])
 async def test_what_is_forgotten_while_it_is_being_sent_does_not_come_back(tmp_path: Path, safe: bool) -> None:
     platform = FakePlatform(idempotent_send=safe)
-    async with outbox(tmp_path, platform) as (house, delivery):
+    async with outbox(tmp_path, platform) as (core, delivery):
 
         async def forgotten_meanwhile(_: Outbound) -> str:
-            await house.store.write(lambda uow: uow.erasure.scrub_owner("me"))
+            await core.store.write(lambda uow: uow.erasure.scrub_owner("me"))
             raise PlatformUnavailable("down")
 
         platform.send = forgotten_meanwhile  # type: ignore[method-assign]
-        delivery.put(await stored(house, 1))
+        delivery.put(await stored(core, 1))
         await until(lambda: not delivery.waiting)
-        kept = await state_of(house, 1)
+        kept = await state_of(core, 1)
         assert (kept.text, kept.state) == ("", ReplyState.WITHHELD)
 
 
 async def test_a_store_that_can_not_be_written_does_not_hold_up_the_end(tmp_path: Path) -> None:
     platform = FakePlatform()
-    async with House(tmp_path) as house:
-        store = Failing(house.store)
-        delivery = Outbox(store, house.clock, {"fake": platform}, lambda: 0.5)  # type: ignore[arg-type]
+    async with CoreFixture(tmp_path) as core:
+        store = Failing(core.store)
+        delivery = Outbox(store, core.clock, {"fake": platform}, lambda: 0.5)  # type: ignore[arg-type]
         send = platform.send
 
         async def send_slowly(message: Outbound) -> str:
@@ -323,7 +323,7 @@ async def test_a_store_that_can_not_be_written_does_not_hold_up_the_end(tmp_path
             return await send(message)
 
         platform.send = send_slowly  # type: ignore[method-assign]
-        delivery.put(await stored(house, 1))
+        delivery.put(await stored(core, 1))
         await until(lambda: store.fails)
         async with asyncio.timeout(2):
             await delivery.finish(0.0)
@@ -345,23 +345,23 @@ async def test_a_send_that_never_comes_back_holds_up_its_chat_for_a_while_only(
         return await send(message)
 
     platform.send = hang_once  # type: ignore[method-assign]
-    async with outbox(tmp_path, platform) as (house, delivery):
+    async with outbox(tmp_path, platform) as (core, delivery):
         for number in (1, 2):
-            delivery.put(await stored(house, number))
+            delivery.put(await stored(core, number))
         await until(lambda: not delivery.waiting)
         assert platform.texts() == (["reply 1", "reply 2"] if safe else ["reply 2"])
-        assert (await state_of(house, 1)).state is (ReplyState.SENT if safe else ReplyState.AMBIGUOUS)
+        assert (await state_of(core, 1)).state is (ReplyState.SENT if safe else ReplyState.AMBIGUOUS)
 
 
 async def test_a_file_that_would_be_thousands_of_messages_as_text_is_not_sent(tmp_path: Path) -> None:
     platform = FakePlatform(files=False)
-    async with outbox(tmp_path, platform) as (house, delivery):
+    async with outbox(tmp_path, platform) as (core, delivery):
         for number, content in ((1, b"word " * 2_000_000), (2, b"short")):
             key = SessionKey.parse("agent:main:fake:dm:42")
             reply = Reply(f"turn-{number}", key, "", "me", "See:", ReplyState.READY, 1.0, file="log.txt")
-            await house.store.write(lambda uow, n=number, c=content: uow.outbox.attach(f"turn-{n}", "me", "log.txt", c))
-            delivery.put(await house.store.write(lambda uow, r=reply: uow.outbox.put_reply(r)))
+            await core.store.write(lambda uow, n=number, c=content: uow.outbox.attach(f"turn-{n}", "me", "log.txt", c))
+            delivery.put(await core.store.write(lambda uow, r=reply: uow.outbox.put_reply(r)))
         await until(lambda: platform.texts() == ["See:\n\nshort"], "only what can be read is sent")
-        assert (await state_of(house, 1)).state is ReplyState.FAILED
-        (incident,) = await house.store.read(lambda uow: uow.leases.incidents(5))
+        assert (await state_of(core, 1)).state is ReplyState.FAILED
+        (incident,) = await core.store.read(lambda uow: uow.leases.incidents(5))
         assert "log.txt" in incident.text

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime import CLI, ME, TELEGRAM, AsyncDiary, Call, Gate, House, ThreadDiary, opened, until
+from tests.runtime import CLI, ME, TELEGRAM, AsyncDiary, Call, CoreFixture, Gate, ThreadDiary, opened, until
 
 from everthread.domain.boundary import Branch, New, Resume
 from everthread.domain.errors import Fenced, Gone, NotFound, Rejected
@@ -28,32 +28,32 @@ from everthread.memory import Notebook
 SECRET = "rumpelstiltskin"
 
 
-async def forget(house: House, what: Forgettable, owner: str = ME) -> int:
-    return await house.lifecycle.forget(what, owner=owner)
+async def forget(core: CoreFixture, what: Forgettable, owner: str = ME) -> int:
+    return await core.lifecycle.forget(what, owner=owner)
 
 
 async def write_note(
-    house: House, content: str, *, key: SessionKey | None = None, owner: str = ME, note_id: str = ""
+    core: CoreFixture, content: str, *, key: SessionKey | None = None, owner: str = ME, note_id: str = ""
 ) -> str:
-    ref = await house.lifecycle.current(key) if key else None
+    ref = await core.lifecycle.current(key) if key else None
     action = NoteAction.REPLACE if note_id else NoteAction.ADD
     change = NoteChange(action, NoteTarget.MEMORY, content, note_id)
-    return (await house.lifecycle.write_note(change, owner=owner, ref=ref)).note_id
+    return (await core.lifecycle.write_note(change, owner=owner, ref=ref)).note_id
 
 
-async def compress(house: House, key: SessionKey, summary: str) -> str:
-    return opened(await house.cross(key, await house.compression(key, summary)))
+async def compress(core: CoreFixture, key: SessionKey, summary: str) -> str:
+    return opened(await core.cross(key, await core.compression(key, summary)))
 
 
-async def tell_everywhere(house: House) -> str:
+async def tell_everywhere(core: CoreFixture) -> str:
     """Say the secret in every way in which a session can hold it; the session's id."""
-    await house.cross(CLI, New(f"about {SECRET}"))
+    await core.cross(CLI, New(f"about {SECRET}"))
     for update_id in ("u1", None):
-        await house.lifecycle.accept(Inbound(CLI, ME, f"I am {SECRET}", update_id=update_id))
-        ticket = await house.lifecycle.begin_turn(CLI)
+        await core.lifecycle.accept(Inbound(CLI, ME, f"I am {SECRET}", update_id=update_id))
+        ticket = await core.lifecycle.begin_turn(CLI)
         assert ticket is not None
-        await house.lifecycle.start_tool(ticket, "c1", "look", f'{{"for": "{SECRET}"}}')
-        await house.lifecycle.finish_tool(ticket, "c1", f"found {SECRET}")
+        await core.lifecycle.start_tool(ticket, "c1", "look", f'{{"for": "{SECRET}"}}')
+        await core.lifecycle.finish_tool(ticket, "c1", f"found {SECRET}")
         call = ToolCall("c1", "look", f'{{"for": "{SECRET}"}}')
         messages = [
             Message(Role.USER, f"I am {SECRET}"),
@@ -61,117 +61,117 @@ async def tell_everywhere(house: House) -> str:
             Message(Role.TOOL, f"found {SECRET}", tool_call_id="c1", name="look"),
             Message(Role.ASSISTANT, f"hello {SECRET}"),
         ]
-        await house.lifecycle.commit_turn(ticket, messages, f"hello {SECRET}")
-    ref = await house.at(CLI)
-    await house.lifecycle.put_prefix(ref, f"You talk to {SECRET}.".encode())
-    await house.lifecycle.record_delegation(ref, f"find {SECRET}", f"found {SECRET}", "child")
-    await write_note(house, f"the name is {SECRET}", key=CLI)
-    await compress(house, CLI, f"{SECRET} introduced himself")
-    await house.lifecycle.put_prefix(await house.at(CLI), f"You know {SECRET}.".encode())
+        await core.lifecycle.commit_turn(ticket, messages, f"hello {SECRET}")
+    ref = await core.at(CLI)
+    await core.lifecycle.put_prefix(ref, f"You talk to {SECRET}.".encode())
+    await core.lifecycle.record_delegation(ref, f"find {SECRET}", f"found {SECRET}", "child")
+    await write_note(core, f"the name is {SECRET}", key=CLI)
+    await compress(core, CLI, f"{SECRET} introduced himself")
+    await core.lifecycle.put_prefix(await core.at(CLI), f"You know {SECRET}.".encode())
     # One turn more that is still running, with a tool at work and a draft on its way.
-    await house.cross(CLI, Branch(f"more of {SECRET}"))
-    await house.cross(CLI, Resume(ref.session_id))
+    await core.cross(CLI, Branch(f"more of {SECRET}"))
+    await core.cross(CLI, Resume(ref.session_id))
     return ref.session_id
 
 
-def stored_words(house: House) -> bytes:
+def stored_words(core: CoreFixture) -> bytes:
     """Everything that is in the files of a closed store."""
-    return b"".join(path.read_bytes() for path in house.path.parent.iterdir() if path.name.startswith(house.path.name))
+    return b"".join(path.read_bytes() for path in core.path.parent.iterdir() if path.name.startswith(core.path.name))
 
 
 # --- A session ---
 
 
 async def test_a_forgotten_session_leaves_no_word_of_itself_in_the_file(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        session = await tell_everywhere(house)
-        for one in await house.store.read(lambda uow: uow.sessions.descendants(session)):
-            await forget(house, ForgetSession(one.id))
-        await forget(house, ForgetSession(session))
-        assert await house.search(ME, SECRET, limit=9) == ()
-    assert SECRET.encode() not in stored_words(house)
+    async with CoreFixture(tmp_path) as core:
+        session = await tell_everywhere(core)
+        for one in await core.store.read(lambda uow: uow.sessions.descendants(session)):
+            await forget(core, ForgetSession(one.id))
+        await forget(core, ForgetSession(session))
+        assert await core.search(ME, SECRET, limit=9) == ()
+    assert SECRET.encode() not in stored_words(core)
 
 
 async def test_descendants_lose_their_summaries_and_prefixes_and_keep_their_own_turns(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        parent = (await house.turn(CLI, f"I am {SECRET}")).ref.session_id
-        child = await compress(house, CLI, f"{SECRET} introduced himself")
-        await house.lifecycle.put_prefix(await house.at(CLI), f"You know {SECRET}.".encode())
-        await house.turn(CLI, "the weather")
-        grandchild = await compress(house, CLI, f"{SECRET} and the weather")
-        await forget(house, ForgetSession(parent))
+    async with CoreFixture(tmp_path) as core:
+        parent = (await core.turn(CLI, f"I am {SECRET}")).ref.session_id
+        child = await compress(core, CLI, f"{SECRET} introduced himself")
+        await core.lifecycle.put_prefix(await core.at(CLI), f"You know {SECRET}.".encode())
+        await core.turn(CLI, "the weather")
+        grandchild = await compress(core, CLI, f"{SECRET} and the weather")
+        await forget(core, ForgetSession(parent))
         for session_id in (child, grandchild):
-            session = await house.session(session_id)
-            view = await house.store.read(lambda uow, session=session: uow.turns.view(session))
+            session = await core.session(session_id)
+            view = await core.store.read(lambda uow, session=session: uow.turns.view(session))
             assert view.summary == "[forgotten]"
-            assert await house.store.read(lambda uow, session=session: uow.turns.prefix(session.id)) is None
-        assert await house.shown(child) == ["the weather"]
-        assert (await house.at(CLI)).session_id == grandchild
-    assert SECRET.encode() not in stored_words(house)
+            assert await core.store.read(lambda uow, session=session: uow.turns.prefix(session.id)) is None
+        assert await core.shown(child) == ["the weather"]
+        assert (await core.at(CLI)).session_id == grandchild
+    assert SECRET.encode() not in stored_words(core)
 
 
 async def test_a_branch_shows_that_something_was_forgotten_and_not_what(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        parent = (await house.turn(CLI, f"I am {SECRET}")).ref.session_id
-        await house.cross(CLI, Branch())
-        await house.turn(CLI, "mine")
-        await forget(house, ForgetSession(parent))
-        assert await house.shown((await house.at(CLI)).session_id) == ["[forgotten]", "mine"]
+    async with CoreFixture(tmp_path) as core:
+        parent = (await core.turn(CLI, f"I am {SECRET}")).ref.session_id
+        await core.cross(CLI, Branch())
+        await core.turn(CLI, "mine")
+        await forget(core, ForgetSession(parent))
+        assert await core.shown((await core.at(CLI)).session_id) == ["[forgotten]", "mine"]
 
 
 async def test_every_key_leaves_a_forgotten_session_and_its_next_message_starts_afresh(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        first = (await house.turn(CLI, "hello")).ref
-        await house.cross(TELEGRAM, Resume(first.session_id))
-        await forget(house, ForgetSession(first.session_id))
-        assert await house.lifecycle.current(CLI) is None
-        assert await house.lifecycle.current(TELEGRAM) is None
-        again = (await house.turn(CLI, "hello again")).ref
+    async with CoreFixture(tmp_path) as core:
+        first = (await core.turn(CLI, "hello")).ref
+        await core.cross(TELEGRAM, Resume(first.session_id))
+        await forget(core, ForgetSession(first.session_id))
+        assert await core.lifecycle.current(CLI) is None
+        assert await core.lifecycle.current(TELEGRAM) is None
+        again = (await core.turn(CLI, "hello again")).ref
         assert again.session_id != first.session_id
         assert again.epoch > first.epoch
-        assert (await house.session(first.session_id)).end_reason == "forgotten"
+        assert (await core.session(first.session_id)).end_reason == "forgotten"
 
 
 async def test_a_turn_that_runs_in_a_forgotten_session_is_fenced_off(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        row, _ = await house.lifecycle.accept(Inbound(CLI, ME, SECRET))
-        ticket = await house.lifecycle.begin_turn(CLI)
+    async with CoreFixture(tmp_path) as core:
+        row, _ = await core.lifecycle.accept(Inbound(CLI, ME, SECRET))
+        ticket = await core.lifecycle.begin_turn(CLI)
         assert ticket is not None
-        await house.lifecycle.start_tool(ticket, "c1", "look", SECRET)
-        await house.lifecycle.draft_reply(ticket, SECRET)
-        await forget(house, ForgetSession(ticket.ref.session_id))
+        await core.lifecycle.start_tool(ticket, "c1", "look", SECRET)
+        await core.lifecycle.draft_reply(ticket, SECRET)
+        await forget(core, ForgetSession(ticket.ref.session_id))
         with pytest.raises(Fenced):
-            await house.lifecycle.commit_turn(ticket, [Message(Role.USER, SECRET)], SECRET)
-        kept = await house.store.read(lambda uow: uow.inbox.get(row.id))
-        reply = await house.store.read(lambda uow: uow.outbox.reply(ticket.turn_id))
+            await core.lifecycle.commit_turn(ticket, [Message(Role.USER, SECRET)], SECRET)
+        kept = await core.store.read(lambda uow: uow.inbox.get(row.id))
+        reply = await core.store.read(lambda uow: uow.outbox.reply(ticket.turn_id))
         assert kept is not None
         assert reply is not None
         assert (kept.state, reply.state) == (InboxState.SET_ASIDE, ReplyState.WITHHELD)
-    assert SECRET.encode() not in stored_words(house)
+    assert SECRET.encode() not in stored_words(core)
 
 
 async def test_a_reply_that_is_ready_is_not_sent_once_its_session_is_forgotten(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        ref = (await house.turn(CLI, SECRET)).ref
-        assert len(await house.store.read(lambda uow: uow.outbox.replies(ReplyState.READY, 9))) == 1
-        await forget(house, ForgetSession(ref.session_id))
-        assert await house.store.read(lambda uow: uow.outbox.replies(ReplyState.READY, 9)) == ()
+    async with CoreFixture(tmp_path) as core:
+        ref = (await core.turn(CLI, SECRET)).ref
+        assert len(await core.store.read(lambda uow: uow.outbox.replies(ReplyState.READY, 9))) == 1
+        await forget(core, ForgetSession(ref.session_id))
+        assert await core.store.read(lambda uow: uow.outbox.replies(ReplyState.READY, 9)) == ()
 
 
 async def test_what_waits_for_a_provider_is_skipped_and_forget_comes_behind_what_is_on_its_way(tmp_path: Path) -> None:
     slow, quick = ThreadDiary("slow"), AsyncDiary("quick")
     with Gate() as gate:
         slow.before = gate.holds(lambda call: call.text == "one")
-        async with House(tmp_path, slow, quick) as house:
-            ref = (await house.turn(CLI, "one")).ref
-            await house.turn(CLI, SECRET)
+        async with CoreFixture(tmp_path, slow, quick) as core:
+            ref = (await core.turn(CLI, "one")).ref
+            await core.turn(CLI, SECRET)
             await until(gate.reached.is_set)
             await until(lambda: quick.book.told(ref.session_id) == ["switch", "one", SECRET])
-            await forget(house, ForgetSession(ref.session_id))
+            await forget(core, ForgetSession(ref.session_id))
             await until(lambda: quick.book.of("forget"))
             assert not slow.book.of("forget")
             gate.open()
-            await house.settled()
+            await core.settled()
     assert slow.book.told(ref.session_id) == ["switch", "one", "forget"]
     assert quick.book.told(ref.session_id) == ["switch", "one", SECRET, "forget"]
     for book in (slow.book, quick.book):
@@ -181,14 +181,14 @@ async def test_what_waits_for_a_provider_is_skipped_and_forget_comes_behind_what
 
 async def test_a_replay_tells_of_a_forgotten_session_only_that_it_is_forgotten(tmp_path: Path) -> None:
     diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        ref = (await house.turn(CLI, SECRET)).ref
-        await house.settled()
-        await forget(house, ForgetSession(ref.session_id))
-        await house.settled()
+    async with CoreFixture(tmp_path, diary) as core:
+        ref = (await core.turn(CLI, SECRET)).ref
+        await core.settled()
+        await forget(core, ForgetSession(ref.session_id))
+        await core.settled()
         diary.book.calls.clear()
-        await house.memory.journal.replay("diary")
-        await house.settled()
+        await core.memory.journal.replay("diary")
+        await core.settled()
     assert diary.book.told(ref.session_id) == ["forget"]
     assert diary.book.of("forget")[0].more["scope"] is ForgetScope.SESSION
 
@@ -201,68 +201,68 @@ async def test_a_retry_of_what_was_parked_brings_nothing_of_a_forgotten_session(
             raise Rejected("diary", "no") if call.hook == "sync_turn" else ConnectionError("down")
 
     diary.before = refuse
-    async with House(tmp_path, diary) as house:
-        ref = (await house.turn(CLI, SECRET)).ref
-        await house.settled()
-        await forget(house, ForgetSession(ref.session_id))
+    async with CoreFixture(tmp_path, diary) as core:
+        ref = (await core.turn(CLI, SECRET)).ref
+        await core.settled()
+        await forget(core, ForgetSession(ref.session_id))
         diary.before = None
-        await house.memory.journal.retry("diary")
-        await house.settled()
+        await core.memory.journal.retry("diary")
+        await core.settled()
     assert diary.book.told(ref.session_id) == ["switch", "forget"]
 
 
 async def test_a_forgotten_session_is_gone_for_good(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        first = (await house.turn(CLI, SECRET)).ref.session_id
-        await forget(house, ForgetSession(first))
+    async with CoreFixture(tmp_path) as core:
+        first = (await core.turn(CLI, SECRET)).ref.session_id
+        await forget(core, ForgetSession(first))
         with pytest.raises(Gone):
-            await house.cross(CLI, Resume(first))
+            await core.cross(CLI, Resume(first))
         with pytest.raises(Gone):
-            await forget(house, ForgetSession(first))
-        assert await house.store.read(lambda uow: uow.erasure.buried("session", first))
+            await forget(core, ForgetSession(first))
+        assert await core.store.read(lambda uow: uow.erasure.buried("session", first))
 
 
 async def test_an_ancestor_is_resumed_itself_when_its_continuation_was_forgotten(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        first = (await house.turn(CLI, "one")).ref.session_id
-        await forget(house, ForgetSession(await compress(house, CLI, "so far")))
-        crossing = await house.cross(CLI, Resume(first))
+    async with CoreFixture(tmp_path) as core:
+        first = (await core.turn(CLI, "one")).ref.session_id
+        await forget(core, ForgetSession(await compress(core, CLI, "so far")))
+        crossing = await core.cross(CLI, Resume(first))
         assert crossing.ref is not None
         assert crossing.ref.session_id == first
 
 
 async def test_nobody_forgets_what_is_anothers(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        theirs = (await house.turn(CLI, SECRET, owner="you")).ref.session_id
-        note = await write_note(house, "theirs", owner="you")
+    async with CoreFixture(tmp_path) as core:
+        theirs = (await core.turn(CLI, SECRET, owner="you")).ref.session_id
+        note = await write_note(core, "theirs", owner="you")
         for what in (ForgetSession(theirs), ForgetFact(note)):
             with pytest.raises(NotFound):
-                await forget(house, what)
-        assert await forget(house, ForgetOwner()) == 0
-        assert await house.shown(theirs) == [SECRET]
+                await forget(core, what)
+        assert await forget(core, ForgetOwner()) == 0
+        assert await core.shown(theirs) == [SECRET]
 
 
 async def test_notes_of_a_forgotten_session_do_not_come_back_from_an_edited_file(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        first = (await house.turn(CLI, "hello")).ref.session_id
-        await write_note(house, f"the name is {SECRET}", key=CLI)
-        await assert_stays_away(house, tmp_path, ForgetSession(first))
+    async with CoreFixture(tmp_path) as core:
+        first = (await core.turn(CLI, "hello")).ref.session_id
+        await write_note(core, f"the name is {SECRET}", key=CLI)
+        await assert_stays_away(core, tmp_path, ForgetSession(first))
 
 
-async def assert_stays_away(house: House, folder: Path, what: Forgettable) -> None:
+async def assert_stays_away(core: CoreFixture, folder: Path, what: Forgettable) -> None:
     """Project the notes, forget, and edit the file before it is written again."""
 
     async def write(action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str) -> Any:
-        return await house.lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
+        return await core.lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
 
     async def is_forgotten(owner: str, text: str) -> bool:
-        return await house.store.read(lambda uow: uow.erasure.buried("fact", fact_identity(owner, text)))
+        return await core.store.read(lambda uow: uow.erasure.buried("fact", fact_identity(owner, text)))
 
-    notebook = Notebook(house.store, write, lambda owner: folder / owner, is_forgotten)
+    notebook = Notebook(core.store, write, lambda owner: folder / owner, is_forgotten)
     await notebook.sync(ME)
     file = folder / ME / "MEMORY.md"
     assert SECRET in file.read_text()
-    await forget(house, what)
+    await forget(core, what)
     file.write_text(file.read_text() + "§\nfrom the person\n")
     await notebook.sync(ME)
     assert file.read_text() == "from the person\n"
@@ -272,46 +272,46 @@ async def assert_stays_away(house: House, folder: Path, what: Forgettable) -> No
 
 
 async def test_a_forgotten_person_leaves_no_word_in_the_file(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        await tell_everywhere(house)
-        await write_note(house, f"general {SECRET}")
+    async with CoreFixture(tmp_path) as core:
+        await tell_everywhere(core)
+        await write_note(core, f"general {SECRET}")
         for number in range(2):
-            await house.lifecycle.accept(Inbound(TELEGRAM, ME, f"{SECRET} waits {number}"))
-        command, _ = await house.lifecycle.accept(Inbound(TELEGRAM, ME, "/search me", command=True))
-        assert await house.lifecycle.answer_order(command, f"found {SECRET}")
-        assert await forget(house, ForgetOwner()) == 3
-        assert await house.lifecycle.begin_turn(TELEGRAM) is None
-        assert await house.search(ME, SECRET, limit=9) == ()
-    assert SECRET.encode() not in stored_words(house)
+            await core.lifecycle.accept(Inbound(TELEGRAM, ME, f"{SECRET} waits {number}"))
+        command, _ = await core.lifecycle.accept(Inbound(TELEGRAM, ME, "/search me", command=True))
+        assert await core.lifecycle.answer_order(command, f"found {SECRET}")
+        assert await forget(core, ForgetOwner()) == 3
+        assert await core.lifecycle.begin_turn(TELEGRAM) is None
+        assert await core.search(ME, SECRET, limit=9) == ()
+    assert SECRET.encode() not in stored_words(core)
 
 
 async def test_forgetting_a_person_leaves_the_others_alone(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        theirs = (await house.turn(TELEGRAM, "the weather", owner="you")).ref.session_id
-        await write_note(house, "theirs", owner="you")
-        await house.turn(CLI, "the weather")
-        await forget(house, ForgetOwner())
-        assert await house.shown(theirs) == ["the weather"]
-        assert len(await house.search("you", "weather", limit=9)) == 2
-        assert len(await house.store.read(lambda uow: uow.notes.current("you", NoteTarget.MEMORY))) == 1
+    async with CoreFixture(tmp_path) as core:
+        theirs = (await core.turn(TELEGRAM, "the weather", owner="you")).ref.session_id
+        await write_note(core, "theirs", owner="you")
+        await core.turn(CLI, "the weather")
+        await forget(core, ForgetOwner())
+        assert await core.shown(theirs) == ["the weather"]
+        assert len(await core.search("you", "weather", limit=9)) == 2
+        assert len(await core.store.read(lambda uow: uow.notes.current("you", NoteTarget.MEMORY))) == 1
 
 
 async def test_providers_are_told_of_each_session_and_of_the_person(tmp_path: Path) -> None:
     diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        sessions = {(await house.turn(key, "hello")).ref.session_id for key in (CLI, TELEGRAM)}
-        await write_note(house, "general")
-        await house.settled()
-        await forget(house, ForgetOwner())
-        await house.settled()
+    async with CoreFixture(tmp_path, diary) as core:
+        sessions = {(await core.turn(key, "hello")).ref.session_id for key in (CLI, TELEGRAM)}
+        await write_note(core, "general")
+        await core.settled()
+        await forget(core, ForgetOwner())
+        await core.settled()
     told = {(call.more["scope"], call.session) for call in diary.book.of("forget")}
     assert told == {*((ForgetScope.SESSION, session) for session in sessions), (ForgetScope.OWNER, f"notes:{ME}")}
 
 
 async def test_a_forgotten_persons_notes_do_not_come_back_from_the_file(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        await write_note(house, f"the name is {SECRET}")
-        await assert_stays_away(house, tmp_path, ForgetOwner())
+    async with CoreFixture(tmp_path) as core:
+        await write_note(core, f"the name is {SECRET}")
+        await assert_stays_away(core, tmp_path, ForgetOwner())
 
 
 async def test_a_fact_that_a_provider_was_not_told_of_yet_goes_with_its_person(tmp_path: Path) -> None:
@@ -320,27 +320,27 @@ async def test_a_fact_that_a_provider_was_not_told_of_yet_goes_with_its_person(t
     async def down(call: Call) -> None:
         raise ConnectionError("down")
 
-    async with House(tmp_path, diary) as house:
-        note = await write_note(house, SECRET)
-        await house.settled()
+    async with CoreFixture(tmp_path, diary) as core:
+        note = await write_note(core, SECRET)
+        await core.settled()
         diary.before = down
-        await forget(house, ForgetFact(note))
-        await forget(house, ForgetOwner())
+        await forget(core, ForgetFact(note))
+        await forget(core, ForgetOwner())
         diary.before = None
-        await house.settled()
-    assert SECRET.encode() not in stored_words(house)
+        await core.settled()
+    assert SECRET.encode() not in stored_words(core)
 
 
 async def test_who_was_forgotten_may_come_back_as_somebody_new(tmp_path: Path) -> None:
     diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        await house.turn(CLI, "hello")
-        await write_note(house, "old")
-        await forget(house, ForgetOwner())
-        await house.turn(CLI, "hello again")
-        await write_note(house, "new")
-        await house.settled()
-        current = await house.store.read(lambda uow: uow.notes.current(ME, NoteTarget.MEMORY))
+    async with CoreFixture(tmp_path, diary) as core:
+        await core.turn(CLI, "hello")
+        await write_note(core, "old")
+        await forget(core, ForgetOwner())
+        await core.turn(CLI, "hello again")
+        await write_note(core, "new")
+        await core.settled()
+        current = await core.store.read(lambda uow: uow.notes.current(ME, NoteTarget.MEMORY))
         assert [note.content for note in current] == ["new"]
     assert "new" in diary.book.words()
 
@@ -350,39 +350,39 @@ async def test_who_was_forgotten_may_come_back_as_somebody_new(tmp_path: Path) -
 
 async def test_a_forgotten_fact_is_gone_wherever_the_owner_has_it_word_for_word(tmp_path: Path) -> None:
     fact = f'the "name" is {SECRET}'
-    async with House(tmp_path) as house:
-        ref = (await house.turn(CLI, f"Listen: {fact}, you know")).ref
-        note = await write_note(house, fact)
-        await write_note(house, f"{fact}, really", note_id=note)
-        await house.lifecycle.put_prefix(ref, f"You know that {fact}.".encode())
-        await house.lifecycle.record_delegation(ref, f"check that {fact}", "it is so", "child")
+    async with CoreFixture(tmp_path) as core:
+        ref = (await core.turn(CLI, f"Listen: {fact}, you know")).ref
+        note = await write_note(core, fact)
+        await write_note(core, f"{fact}, really", note_id=note)
+        await core.lifecycle.put_prefix(ref, f"You know that {fact}.".encode())
+        await core.lifecycle.record_delegation(ref, f"check that {fact}", "it is so", "child")
         call = ToolCall("c1", "save", json.dumps({"text": fact}))
-        await house.lifecycle.accept(Inbound(CLI, ME, fact))
-        ticket = await house.lifecycle.begin_turn(CLI)
+        await core.lifecycle.accept(Inbound(CLI, ME, fact))
+        ticket = await core.lifecycle.begin_turn(CLI)
         assert ticket is not None
-        await house.lifecycle.commit_turn(
+        await core.lifecycle.commit_turn(
             ticket, [Message(Role.USER, fact), Message(Role.ASSISTANT, "", (call,), reasoning=fact)], fact
         )
-        await compress(house, CLI, f"He said that {fact}.")
-        await forget(house, ForgetFact(note))
-        assert await house.search(ME, SECRET, limit=9) == ()
-        assert (await house.shown(ref.session_id))[0] == "Listen: [forgotten], you know"
-    assert SECRET.encode() not in stored_words(house)
+        await compress(core, CLI, f"He said that {fact}.")
+        await forget(core, ForgetFact(note))
+        assert await core.search(ME, SECRET, limit=9) == ()
+        assert (await core.shown(ref.session_id))[0] == "Listen: [forgotten], you know"
+    assert SECRET.encode() not in stored_words(core)
 
 
 async def test_a_forgotten_fact_is_gone_from_what_a_model_has_thought_in_a_turn_that_goes_on(tmp_path: Path) -> None:
     fact = f'the "name" is {SECRET}'
-    async with House(tmp_path) as house:
-        note = await write_note(house, fact)
-        await house.lifecycle.accept(Inbound(CLI, ME, "hello"))
-        ticket = await house.lifecycle.begin_turn(CLI)
+    async with CoreFixture(tmp_path) as core:
+        note = await write_note(core, fact)
+        await core.lifecycle.accept(Inbound(CLI, ME, "hello"))
+        ticket = await core.lifecycle.begin_turn(CLI)
         assert ticket is not None
         thought = Thought(json.dumps({"reasoning_content": json.dumps(fact)}), "a/one")
-        await house.lifecycle.start_tool(ticket, "c1", "look", "{}", thought)
-        assert (await house.store.read(lambda uow: uow.slots.tools(ticket.turn_id)))[0].thought == thought
-        await forget(house, ForgetFact(note))
-        assert (await house.store.read(lambda uow: uow.slots.tools(ticket.turn_id)))[0].thought is None
-    assert SECRET.encode() not in stored_words(house)
+        await core.lifecycle.start_tool(ticket, "c1", "look", "{}", thought)
+        assert (await core.store.read(lambda uow: uow.slots.tools(ticket.turn_id)))[0].thought == thought
+        await forget(core, ForgetFact(note))
+        assert (await core.store.read(lambda uow: uow.slots.tools(ticket.turn_id)))[0].thought is None
+    assert SECRET.encode() not in stored_words(core)
 
 
 @pytest.mark.parametrize("fact", ["turn", "parent", "e", '"', "\\", "{", "1", "true", "close"])
@@ -393,13 +393,13 @@ async def test_a_fact_in_the_words_of_our_own_records_breaks_none_of_them(tmp_pa
         raise ConnectionError("down")
 
     diary.before = down
-    async with House(tmp_path, diary) as house:
-        ref = (await house.turn(CLI, "hello there")).ref
-        await house.lifecycle.record_delegation(ref, f"look for {fact}", "found", "child")
-        await house.cross(CLI, New())
-        await forget(house, ForgetFact(await write_note(house, fact)))
+    async with CoreFixture(tmp_path, diary) as core:
+        ref = (await core.turn(CLI, "hello there")).ref
+        await core.lifecycle.record_delegation(ref, f"look for {fact}", "found", "child")
+        await core.cross(CLI, New())
+        await forget(core, ForgetFact(await write_note(core, fact)))
         diary.before = None
-        await house.settled()
+        await core.settled()
     assert [call.hook for call in diary.book.effects if call.session == ref.session_id] == [
         "on_session_switch",
         "sync_turn",
@@ -413,25 +413,25 @@ async def test_a_fact_in_the_words_of_our_own_records_breaks_none_of_them(tmp_pa
 async def test_providers_are_told_the_fact_and_then_its_words_leave_the_log(tmp_path: Path) -> None:
     diary, slow = AsyncDiary(), ThreadDiary()
     with Gate() as gate:
-        async with House(tmp_path, diary, slow) as house:
-            note = await write_note(house, SECRET)
-            await house.settled()
+        async with CoreFixture(tmp_path, diary, slow) as core:
+            note = await write_note(core, SECRET)
+            await core.settled()
             slow.before = gate.holds()
-            await forget(house, ForgetFact(note))
+            await forget(core, ForgetFact(note))
             await until(lambda: diary.book.of("forget"))
             await until(gate.reached.is_set)
             gate.open()
-            await house.settled()
+            await core.settled()
     for book in (diary.book, slow.book):
         [call] = book.of("forget")
         assert (call.more["scope"], call.more["fact"], call.more["note_id"]) == (ForgetScope.FACT, SECRET, note)
-    assert SECRET.encode() not in stored_words(house)
+    assert SECRET.encode() not in stored_words(core)
 
 
 async def test_with_no_provider_to_tell_the_words_of_a_fact_leave_the_log_at_once(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        await forget(house, ForgetFact(await write_note(house, SECRET)))
-    assert SECRET.encode() not in stored_words(house)
+    async with CoreFixture(tmp_path) as core:
+        await forget(core, ForgetFact(await write_note(core, SECRET)))
+    assert SECRET.encode() not in stored_words(core)
 
 
 async def test_a_note_that_waits_is_skipped_and_holds_nothing_up(tmp_path: Path) -> None:
@@ -440,16 +440,16 @@ async def test_a_note_that_waits_is_skipped_and_holds_nothing_up(tmp_path: Path)
     async def down(call: Call) -> None:
         raise ConnectionError("down")
 
-    async with House(tmp_path, diary) as house:
-        ref = (await house.turn(CLI, "hello")).ref
-        await house.settled()
+    async with CoreFixture(tmp_path, diary) as core:
+        ref = (await core.turn(CLI, "hello")).ref
+        await core.settled()
         diary.before = down
-        note = await write_note(house, SECRET, key=CLI)
-        await forget(house, ForgetFact(note))
+        note = await write_note(core, SECRET, key=CLI)
+        await forget(core, ForgetFact(note))
         diary.before = None
-        await house.settled()
-        await house.turn(CLI, "after")
-        await house.settled()
+        await core.settled()
+        await core.turn(CLI, "after")
+        await core.settled()
     assert diary.book.told(ref.session_id) == ["switch", "hello", "after"]
     assert not diary.book.of("on_memory_write")
 
@@ -460,30 +460,30 @@ async def test_a_note_that_was_parked_is_not_delivered_once_it_is_forgotten(tmp_
     async def refuse(call: Call) -> None:
         raise Rejected("diary", "no")
 
-    async with House(tmp_path, diary) as house:
-        await house.turn(CLI, "hello")
-        await house.settled()
+    async with CoreFixture(tmp_path, diary) as core:
+        await core.turn(CLI, "hello")
+        await core.settled()
         diary.before = refuse
-        note = await write_note(house, SECRET, key=CLI)
-        await house.settled()
+        note = await write_note(core, SECRET, key=CLI)
+        await core.settled()
         diary.before = None
-        await forget(house, ForgetFact(note))
-        await house.memory.journal.retry("diary")
-        await house.settled()
+        await forget(core, ForgetFact(note))
+        await core.memory.journal.retry("diary")
+        await core.settled()
     assert not diary.book.of("on_memory_write")
 
 
 async def test_a_replay_does_not_bring_a_forgotten_fact_back(tmp_path: Path) -> None:
     diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        await house.turn(CLI, f"I say {SECRET}")
-        note = await write_note(house, SECRET, key=CLI)
-        await house.settled()
-        await forget(house, ForgetFact(note))
-        await house.settled()
+    async with CoreFixture(tmp_path, diary) as core:
+        await core.turn(CLI, f"I say {SECRET}")
+        note = await write_note(core, SECRET, key=CLI)
+        await core.settled()
+        await forget(core, ForgetFact(note))
+        await core.settled()
         diary.book.calls.clear()
-        await house.memory.journal.replay("diary")
-        await house.settled()
+        await core.memory.journal.replay("diary")
+        await core.settled()
     assert SECRET not in diary.book.words()
     assert not diary.book.of("on_memory_write")
     [call] = diary.book.of("forget")
@@ -491,41 +491,41 @@ async def test_a_replay_does_not_bring_a_forgotten_fact_back(tmp_path: Path) -> 
 
 
 async def test_a_fact_is_forgotten_once_and_cannot_be_written_on(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        note = await write_note(house, SECRET)
-        await forget(house, ForgetFact(note))
+    async with CoreFixture(tmp_path) as core:
+        note = await write_note(core, SECRET)
+        await forget(core, ForgetFact(note))
         with pytest.raises(NotFound):
-            await forget(house, ForgetFact(note))
+            await forget(core, ForgetFact(note))
         with pytest.raises(NotFound):
-            await write_note(house, "again", note_id=note)
+            await write_note(core, "again", note_id=note)
 
 
 @pytest.mark.parametrize("whole", [ForgetSession, ForgetOwner])
 async def test_a_note_that_went_with_its_session_or_person_is_no_fact_any_more(tmp_path: Path, whole: Any) -> None:
     diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        session = (await house.turn(CLI, "hello")).ref.session_id
-        note_id = await write_note(house, SECRET, key=CLI)
-        await forget(house, whole(session) if whole is ForgetSession else whole())
+    async with CoreFixture(tmp_path, diary) as core:
+        session = (await core.turn(CLI, "hello")).ref.session_id
+        note_id = await write_note(core, SECRET, key=CLI)
+        await forget(core, whole(session) if whole is ForgetSession else whole())
         with pytest.raises(NotFound):
-            await forget(house, ForgetFact(note_id))
-        await house.settled()
+            await forget(core, ForgetFact(note_id))
+        await core.settled()
         assert ForgetScope.FACT not in [call.more["scope"] for call in diary.book.of("forget")]
 
 
 async def test_what_a_note_said_before_its_last_session_was_forgotten_can_be_forgotten(tmp_path: Path) -> None:
     diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        await house.turn(CLI, f"I am {SECRET}")
-        note_id = await write_note(house, SECRET, key=CLI)
-        await house.cross(CLI, New())
-        session = (await house.turn(CLI, "hello")).ref.session_id
-        await write_note(house, "something else", key=CLI, note_id=note_id)
-        await forget(house, ForgetSession(session))
-        await forget(house, ForgetFact(note_id))
-        await house.settled()
+    async with CoreFixture(tmp_path, diary) as core:
+        await core.turn(CLI, f"I am {SECRET}")
+        note_id = await write_note(core, SECRET, key=CLI)
+        await core.cross(CLI, New())
+        session = (await core.turn(CLI, "hello")).ref.session_id
+        await write_note(core, "something else", key=CLI, note_id=note_id)
+        await forget(core, ForgetSession(session))
+        await forget(core, ForgetFact(note_id))
+        await core.settled()
         assert [call.more["fact"] for call in diary.book.of("forget") if call.more["note_id"]] == [SECRET]
-        found = await house.store.read(lambda uow: uow.search.search(ME, SECRET, limit=5))
+        found = await core.store.read(lambda uow: uow.search.search(ME, SECRET, limit=5))
         assert found == ()
 
 
@@ -542,11 +542,11 @@ async def test_forgetting_waits_for_nobody_and_nobody_waits_for_it(tmp_path: Pat
     hanging = ThreadDiary()
     with Gate() as gate:
         hanging.before = gate.holds()
-        async with House(tmp_path, hanging) as house:
-            first = (await house.turn(CLI, SECRET)).ref.session_id
+        async with CoreFixture(tmp_path, hanging) as core:
+            first = (await core.turn(CLI, SECRET)).ref.session_id
             await until(gate.reached.is_set)
             async with asyncio.timeout(2):
-                await asyncio.gather(forget(house, ForgetSession(first)), house.turn(TELEGRAM, "meanwhile"))
+                await asyncio.gather(forget(core, ForgetSession(first)), core.turn(TELEGRAM, "meanwhile"))
             gate.open()
-            await house.settled()
+            await core.settled()
     assert hanging.book.told(first) == ["switch", "forget"]

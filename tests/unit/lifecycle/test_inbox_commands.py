@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.runtime import ME, TELEGRAM, House, opened
+from tests.runtime import ME, TELEGRAM, CoreFixture, opened
 
 from everthread.domain.boundary import New, Rewind
 from everthread.domain.errors import DoneBefore
@@ -13,67 +13,67 @@ from everthread.domain.model import Inbound, InboxState, ReplyState
 
 
 async def test_no_message_is_taken_up_before_a_command_that_came_first(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        first = (await house.turn(TELEGRAM, "one")).ref.session_id
-        order, _ = await house.lifecycle.accept(Inbound(TELEGRAM, ME, "/new", command=True))
-        await house.lifecycle.accept(Inbound(TELEGRAM, ME, "two"))
-        assert await house.lifecycle.begin_turn(TELEGRAM) is None
-        crossed = await house.lifecycle.cross(TELEGRAM, New(), owner=ME, order=order.id)
+    async with CoreFixture(tmp_path) as core:
+        first = (await core.turn(TELEGRAM, "one")).ref.session_id
+        order, _ = await core.lifecycle.accept(Inbound(TELEGRAM, ME, "/new", command=True))
+        await core.lifecycle.accept(Inbound(TELEGRAM, ME, "two"))
+        assert await core.lifecycle.begin_turn(TELEGRAM) is None
+        crossed = await core.lifecycle.cross(TELEGRAM, New(), owner=ME, order=order.id)
         assert crossed.set_aside == ()
-        await house.lifecycle.answer_order(order, "done")
-        ticket = await house.lifecycle.begin_turn(TELEGRAM)
+        await core.lifecycle.answer_order(order, "done")
+        ticket = await core.lifecycle.begin_turn(TELEGRAM)
         assert ticket is not None
         assert ticket.ref.session_id == opened(crossed) != first
 
 
 async def test_a_message_behind_a_command_does_not_steer(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        await house.lifecycle.accept(Inbound(TELEGRAM, ME, "one"))
-        ticket = await house.lifecycle.begin_turn(TELEGRAM)
+    async with CoreFixture(tmp_path) as core:
+        await core.lifecycle.accept(Inbound(TELEGRAM, ME, "one"))
+        ticket = await core.lifecycle.begin_turn(TELEGRAM)
         assert ticket is not None
-        await house.lifecycle.accept(Inbound(TELEGRAM, ME, "/new", command=True))
-        row, _ = await house.lifecycle.accept(Inbound(TELEGRAM, ME, "two"))
-        assert await house.lifecycle.steer(ticket, row.id) is None
+        await core.lifecycle.accept(Inbound(TELEGRAM, ME, "/new", command=True))
+        row, _ = await core.lifecycle.accept(Inbound(TELEGRAM, ME, "two"))
+        assert await core.lifecycle.steer(ticket, row.id) is None
 
 
 async def test_a_command_is_carried_out_once(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
+    async with CoreFixture(tmp_path) as core:
         for text in ("one", "two", "three"):
-            await house.turn(TELEGRAM, text)
-        order, _ = await house.lifecycle.accept(Inbound(TELEGRAM, ME, "/undo", command=True))
-        crossed = await house.lifecycle.cross(TELEGRAM, Rewind(1), owner=ME, order=order.id)
+            await core.turn(TELEGRAM, text)
+        order, _ = await core.lifecycle.accept(Inbound(TELEGRAM, ME, "/undo", command=True))
+        crossed = await core.lifecycle.cross(TELEGRAM, Rewind(1), owner=ME, order=order.id)
         with pytest.raises(DoneBefore):
-            await house.lifecycle.cross(TELEGRAM, Rewind(1), owner=ME, order=order.id)
-        assert await house.shown(crossed.left or "") == ["one", "two"]
+            await core.lifecycle.cross(TELEGRAM, Rewind(1), owner=ME, order=order.id)
+        assert await core.shown(crossed.left or "") == ["one", "two"]
 
 
 async def test_what_answers_a_command_is_a_reply_like_any_other(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        order, _ = await house.lifecycle.accept(Inbound(TELEGRAM, ME, "/help", command=True))
-        reply = await house.lifecycle.answer_order(order, "this and that")
+    async with CoreFixture(tmp_path) as core:
+        order, _ = await core.lifecycle.accept(Inbound(TELEGRAM, ME, "/help", command=True))
+        reply = await core.lifecycle.answer_order(order, "this and that")
         assert reply is not None
-        assert await house.store.read(lambda uow: uow.outbox.replies(ReplyState.READY, 9)) == (reply,)
-        done = await house.store.read(lambda uow: uow.inbox.get(order.id))
+        assert await core.store.read(lambda uow: uow.outbox.replies(ReplyState.READY, 9)) == (reply,)
+        done = await core.store.read(lambda uow: uow.inbox.get(order.id))
         assert done is not None
         assert done.state is InboxState.DONE
-        assert await house.store.read(lambda uow: uow.inbox.keys_waiting()) == ()
+        assert await core.store.read(lambda uow: uow.inbox.keys_waiting()) == ()
 
 
 async def test_a_command_that_was_begun_is_found_again(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        await house.turn(TELEGRAM, "one")
-        order, _ = await house.lifecycle.accept(Inbound(TELEGRAM, ME, "/new", command=True))
-        await house.lifecycle.cross(TELEGRAM, New(), owner=ME, order=order.id)
-        assert await house.store.read(lambda uow: uow.inbox.keys_waiting()) == (TELEGRAM,)
-        (begun,) = await house.store.read(lambda uow: uow.inbox.commands(TELEGRAM))
+    async with CoreFixture(tmp_path) as core:
+        await core.turn(TELEGRAM, "one")
+        order, _ = await core.lifecycle.accept(Inbound(TELEGRAM, ME, "/new", command=True))
+        await core.lifecycle.cross(TELEGRAM, New(), owner=ME, order=order.id)
+        assert await core.store.read(lambda uow: uow.inbox.keys_waiting()) == (TELEGRAM,)
+        (begun,) = await core.store.read(lambda uow: uow.inbox.commands(TELEGRAM))
         assert (begun.id, begun.state) == (order.id, InboxState.RUNNING)
 
 
 async def test_a_boundary_names_the_message_whose_answer_it_stops_to_whoever_wrote_it(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
+    async with CoreFixture(tmp_path) as core:
         for owner in (ME, "somebody else"):
-            await house.lifecycle.accept(Inbound(TELEGRAM, ME, "a long story"))
-            await house.lifecycle.begin_turn(TELEGRAM)
-            crossing = await house.cross(TELEGRAM, New(), owner=owner)
+            await core.lifecycle.accept(Inbound(TELEGRAM, ME, "a long story"))
+            await core.lifecycle.begin_turn(TELEGRAM)
+            crossing = await core.cross(TELEGRAM, New(), owner=owner)
             assert crossing.cancelled
             assert [row.inbound.text for row in crossing.unanswered] == (["a long story"] if owner == ME else [])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.runtime import CLI, ME, AsyncDiary, House
+from tests.runtime import CLI, ME, AsyncDiary, CoreFixture
 
 from everthread.domain.boundary import New
 from everthread.domain.errors import BadInput, Gone, NotFound, TooLarge
@@ -107,29 +107,29 @@ def test_every_owner_has_a_folder_of_its_own_and_no_way_out(one: str, other: str
 class Desk:
     """A house with a notebook in it."""
 
-    def __init__(self, house: House, folder: Path) -> None:
-        self.house = house
+    def __init__(self, core: CoreFixture, folder: Path) -> None:
+        self.core = core
         self.folder = folder
-        self.notebook = Notebook(house.store, self._write, lambda owner: folder / owner, self._is_forgotten)
+        self.notebook = Notebook(core.store, self._write, lambda owner: folder / owner, self._is_forgotten)
 
     async def _write(
         self, action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str
     ) -> NoteVersion:
-        return await self.house.lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
+        return await self.core.lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
 
     async def _is_forgotten(self, owner: str, text: str) -> bool:
-        return await self.house.store.read(lambda uow: uow.erasure.buried("fact", fact_identity(owner, text)))
+        return await self.core.store.read(lambda uow: uow.erasure.buried("fact", fact_identity(owner, text)))
 
     async def add(self, content: str, *, ref: SessionRef | None = None) -> NoteVersion:
         change = NoteChange(NoteAction.ADD, NoteTarget.MEMORY, content)
-        return await self.house.lifecycle.write_note(change, owner=ME, ref=ref)
+        return await self.core.lifecycle.write_note(change, owner=ME, ref=ref)
 
     async def replace(self, note_id: str, content: str) -> NoteVersion:
         change = NoteChange(NoteAction.REPLACE, NoteTarget.MEMORY, content, note_id)
-        return await self.house.lifecycle.write_note(change, owner=ME)
+        return await self.core.lifecycle.write_note(change, owner=ME)
 
     async def notes(self, target: NoteTarget = NoteTarget.MEMORY) -> list[str]:
-        current = await self.house.store.read(lambda uow: uow.notes.current(ME, target))
+        current = await self.core.store.read(lambda uow: uow.notes.current(ME, target))
         return [note.content for note in current]
 
     @property
@@ -146,12 +146,12 @@ class Desk:
 
 async def test_a_note_reaches_providers_under_the_session_it_was_written_in(tmp_path: Path) -> None:
     diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        desk, ref = Desk(house, tmp_path), (await house.turn(CLI, "hello")).ref
+    async with CoreFixture(tmp_path, diary) as core:
+        desk, ref = Desk(core, tmp_path), (await core.turn(CLI, "hello")).ref
         note = await desk.add("likes tea", ref=ref)
         general = await desk.add("is called Kim")
-        await house.cross(CLI, New())
-        await house.settled()
+        await core.cross(CLI, New())
+        await core.settled()
     assert diary.book.told(ref.session_id) == ["switch", "hello", "likes tea", "end"]
     [call] = diary.book.of("on_memory_write", ref.session_id)
     assert (call.more["action"], call.more["target"], call.more["note_id"]) == ("add", "memory", note.note_id)
@@ -160,22 +160,22 @@ async def test_a_note_reaches_providers_under_the_session_it_was_written_in(tmp_
 
 async def test_a_note_written_after_its_session_was_left_is_closed_by_itself(tmp_path: Path) -> None:
     diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        ref = (await house.turn(CLI, "hello")).ref
-        await house.cross(CLI, New())
-        await Desk(house, tmp_path).add("late", ref=ref)
-        await house.settled()
+    async with CoreFixture(tmp_path, diary) as core:
+        ref = (await core.turn(CLI, "hello")).ref
+        await core.cross(CLI, New())
+        await Desk(core, tmp_path).add("late", ref=ref)
+        await core.settled()
     assert diary.book.told(ref.session_id) == ["switch", "hello", "end", "late", "end"]
 
 
 async def test_every_version_of_a_note_is_kept(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        desk = Desk(house, tmp_path)
+    async with CoreFixture(tmp_path) as core:
+        desk = Desk(core, tmp_path)
         note = await desk.add("likes tea")
         await desk.replace(note.note_id, "likes coffee")
         gone = NoteChange(NoteAction.REMOVE, NoteTarget.MEMORY, note_id=note.note_id)
-        await house.lifecycle.write_note(gone, owner=ME)
-        versions = await house.store.read(lambda uow: uow.notes.versions(note.note_id))
+        await core.lifecycle.write_note(gone, owner=ME)
+        versions = await core.store.read(lambda uow: uow.notes.versions(note.note_id))
         assert [(v.version, v.action.value, v.content) for v in versions] == [
             (1, "add", "likes tea"),
             (2, "replace", "likes coffee"),
@@ -190,15 +190,15 @@ async def test_every_version_of_a_note_is_kept(tmp_path: Path) -> None:
     ("content", "error"), [("", BadInput), (" \n", BadInput), ("x" * (NOTE_CHARS_MAX + 1), TooLarge)]
 )
 async def test_a_note_has_words_and_a_bound(tmp_path: Path, content: str, error: type[Exception]) -> None:
-    async with House(tmp_path) as house:
+    async with CoreFixture(tmp_path) as core:
         with pytest.raises(error):
-            await Desk(house, tmp_path).add(content)
+            await Desk(core, tmp_path).add(content)
 
 
 async def test_nobody_writes_to_another_owners_notes_or_sessions(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        desk, theirs = Desk(house, tmp_path), (await house.turn(CLI, "hello", owner="you")).ref
-        note = await house.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, "theirs"), owner="you")
+    async with CoreFixture(tmp_path) as core:
+        desk, theirs = Desk(core, tmp_path), (await core.turn(CLI, "hello", owner="you")).ref
+        note = await core.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, "theirs"), owner="you")
         with pytest.raises(NotFound):
             await desk.replace(note.note_id, "mine")
         with pytest.raises(NotFound):
@@ -206,19 +206,19 @@ async def test_nobody_writes_to_another_owners_notes_or_sessions(tmp_path: Path)
 
 
 async def test_nothing_more_is_written_to_a_forgotten_session(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        ref = (await house.turn(CLI, "hello")).ref
-        await house.lifecycle.forget(ForgetSession(ref.session_id), owner=ME)
+    async with CoreFixture(tmp_path) as core:
+        ref = (await core.turn(CLI, "hello")).ref
+        await core.lifecycle.forget(ForgetSession(ref.session_id), owner=ME)
         with pytest.raises(Gone):
-            await Desk(house, tmp_path).add("late", ref=ref)
+            await Desk(core, tmp_path).add("late", ref=ref)
 
 
 # --- Store and file in step ---
 
 
 async def test_notes_appear_in_a_file_for_the_owners_eyes_only(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        desk = Desk(house, tmp_path)
+    async with CoreFixture(tmp_path) as core:
+        desk = Desk(core, tmp_path)
         await desk.add("one")
         await desk.add("two")
         assert await desk.sync() == 0
@@ -228,8 +228,8 @@ async def test_notes_appear_in_a_file_for_the_owners_eyes_only(tmp_path: Path) -
 
 
 async def test_a_second_look_changes_nothing(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        desk = Desk(house, tmp_path)
+    async with CoreFixture(tmp_path) as core:
+        desk = Desk(core, tmp_path)
         await desk.add("one")
         await desk.sync()
         written = desk.file.stat().st_mtime_ns
@@ -239,19 +239,19 @@ async def test_a_second_look_changes_nothing(tmp_path: Path) -> None:
 
 async def test_an_edit_is_imported_as_new_versions_and_reaches_providers(tmp_path: Path) -> None:
     diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        desk = Desk(house, tmp_path)
+    async with CoreFixture(tmp_path, diary) as core:
+        desk = Desk(core, tmp_path)
         first = await desk.add("likes tea")
         await desk.add("stays")
         await desk.sync()
         desk.edit(lambda text: text.replace("likes tea", "likes coffee") + "§\nis new\n")
         assert await desk.sync() == 2
         assert await desk.notes() == ["likes coffee", "stays", "is new"]
-        assert [v.content for v in await house.store.read(lambda uow: uow.notes.versions(first.note_id))] == [
+        assert [v.content for v in await core.store.read(lambda uow: uow.notes.versions(first.note_id))] == [
             "likes tea",
             "likes coffee",
         ]
-        await house.settled()
+        await core.settled()
     assert [(call.more["action"], call.text) for call in diary.book.of("on_memory_write")] == [
         ("add", "likes tea"),
         ("add", "stays"),
@@ -261,8 +261,8 @@ async def test_an_edit_is_imported_as_new_versions_and_reaches_providers(tmp_pat
 
 
 async def test_an_entry_taken_out_of_the_file_is_removed(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        desk = Desk(house, tmp_path)
+    async with CoreFixture(tmp_path) as core:
+        desk = Desk(core, tmp_path)
         await desk.add("one")
         await desk.add("two")
         await desk.sync()
@@ -272,8 +272,8 @@ async def test_an_entry_taken_out_of_the_file_is_removed(tmp_path: Path) -> None
 
 
 async def test_a_file_that_was_there_first_is_imported(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        desk = Desk(house, tmp_path)
+    async with CoreFixture(tmp_path) as core:
+        desk = Desk(core, tmp_path)
         desk.edit(lambda text: "one\n§\ntwo")
         assert await desk.sync() == 2
         assert await desk.notes() == ["one", "two"]
@@ -281,8 +281,8 @@ async def test_a_file_that_was_there_first_is_imported(tmp_path: Path) -> None:
 
 
 async def test_a_file_that_was_deleted_is_written_again(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        desk = Desk(house, tmp_path)
+    async with CoreFixture(tmp_path) as core:
+        desk = Desk(core, tmp_path)
         await desk.add("one")
         await desk.sync()
         desk.file.unlink()
@@ -291,8 +291,8 @@ async def test_a_file_that_was_deleted_is_written_again(tmp_path: Path) -> None:
 
 
 async def test_what_the_agent_wrote_since_the_file_was_written_outlives_an_edit_of_the_file(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        desk = Desk(house, tmp_path)
+    async with CoreFixture(tmp_path) as core:
+        desk = Desk(core, tmp_path)
         changed = await desk.add("likes tea")
         await desk.add("stays")
         await desk.sync()
@@ -304,8 +304,8 @@ async def test_what_the_agent_wrote_since_the_file_was_written_outlives_an_edit_
 
 
 async def test_a_note_that_holds_the_separator_outlives_an_edit_of_the_file(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        desk = Desk(house, tmp_path)
+    async with CoreFixture(tmp_path) as core:
+        desk = Desk(core, tmp_path)
         await desk.add("two\n§\nparts")
         await desk.add("two\r\nlines")
         await desk.sync()
@@ -315,8 +315,8 @@ async def test_a_note_that_holds_the_separator_outlives_an_edit_of_the_file(tmp_
 
 
 async def test_a_file_too_large_to_read_is_refused_and_takes_no_note_with_it(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        desk = Desk(house, tmp_path)
+    async with CoreFixture(tmp_path) as core:
+        desk = Desk(core, tmp_path)
         for letter in "abc":
             await desk.add(letter)
         await desk.sync()
@@ -328,8 +328,8 @@ async def test_a_file_too_large_to_read_is_refused_and_takes_no_note_with_it(tmp
 
 
 async def test_more_notes_than_a_file_is_read_of_are_all_kept(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        desk = Desk(house, tmp_path)
+    async with CoreFixture(tmp_path) as core:
+        desk = Desk(core, tmp_path)
         for number in range(FILE_CHARS_MAX // NOTE_CHARS_MAX + 2):
             await desk.add(f"{number:03}" + "x" * (NOTE_CHARS_MAX - 3))
         before = await desk.notes()
@@ -342,23 +342,23 @@ async def test_more_notes_than_a_file_is_read_of_are_all_kept(tmp_path: Path) ->
 
 
 async def test_a_forgotten_fact_leaves_the_file(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        desk = Desk(house, tmp_path)
+    async with CoreFixture(tmp_path) as core:
+        desk = Desk(core, tmp_path)
         secret = await desk.add("a secret")
         await desk.add("stays")
         await desk.sync()
-        await house.lifecycle.forget(ForgetFact(secret.note_id), owner=ME)
+        await core.lifecycle.forget(ForgetFact(secret.note_id), owner=ME)
         await desk.sync()
         assert desk.file.read_text() == "stays\n"
         assert await desk.notes() == ["stays"]
 
 
 async def test_a_file_edited_meanwhile_does_not_bring_a_forgotten_fact_back(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        desk = Desk(house, tmp_path)
+    async with CoreFixture(tmp_path) as core:
+        desk = Desk(core, tmp_path)
         secret = await desk.add("a secret")
         await desk.sync()
-        await house.lifecycle.forget(ForgetFact(secret.note_id), owner=ME)
+        await core.lifecycle.forget(ForgetFact(secret.note_id), owner=ME)
         desk.edit(lambda text: "A  Secret\n§\nfrom the person\n")
         await desk.sync()
         assert await desk.notes() == ["from the person"]
@@ -366,10 +366,10 @@ async def test_a_file_edited_meanwhile_does_not_bring_a_forgotten_fact_back(tmp_
 
 
 async def test_a_fact_that_was_learned_again_is_not_taken_away_by_the_next_edit(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        desk = Desk(house, tmp_path)
+    async with CoreFixture(tmp_path) as core:
+        desk = Desk(core, tmp_path)
         secret = await desk.add("likes tea")
-        await house.lifecycle.forget(ForgetFact(secret.note_id), owner=ME)
+        await core.lifecycle.forget(ForgetFact(secret.note_id), owner=ME)
         await desk.add("likes tea")
         await desk.sync()
         desk.edit(lambda text: text + "§\nfrom the person\n")
@@ -378,8 +378,8 @@ async def test_a_fact_that_was_learned_again_is_not_taken_away_by_the_next_edit(
 
 
 async def test_an_edit_that_two_see_at_once_is_imported_once(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        desk = Desk(house, tmp_path)
+    async with CoreFixture(tmp_path) as core:
+        desk = Desk(core, tmp_path)
         await desk.add("likes tea")
         await desk.sync()
         desk.edit(lambda text: text + SEPARATOR + "likes cake")

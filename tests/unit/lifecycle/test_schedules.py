@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime import CLI, House
+from tests.runtime import CLI, CoreFixture
 
 from everthread.agent.tools.schedule import ScheduleTool
 from everthread.bootstrap.clock import ulids
@@ -147,8 +147,8 @@ def test_settings_of_schedules_are_read_and_checked(tmp_path: Path) -> None:
 
 
 async def test_what_is_paused_while_times_are_planned_anew_stays_paused(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        scheduling = Scheduling(house.store, house.clock, ulids(house.clock.now))
+    async with CoreFixture(tmp_path) as core:
+        scheduling = Scheduling(core.store, core.clock, ulids(core.clock.now))
         schedule = await scheduling.add(Wish("me", "every 1h", "UTC", "x"))
         as_it_was = await scheduling.all()
         await scheduling.pause(schedule)
@@ -158,24 +158,24 @@ async def test_what_is_paused_while_times_are_planned_anew_stays_paused(tmp_path
 
         scheduling.all = seen_before  # type: ignore[method-assign]
         await scheduling.look_again()
-        left = await house.store.read(lambda uow: uow.schedules.get(schedule.id))
+        left = await core.store.read(lambda uow: uow.schedules.get(schedule.id))
         assert left is not None
         assert (left.state, left.next_at) == (ScheduleState.PAUSED, None)
 
 
 async def test_of_reminders_that_are_over_only_the_latest_are_kept(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        scheduling = Scheduling(house.store, house.clock, ulids(house.clock.now))
+    async with CoreFixture(tmp_path) as core:
+        scheduling = Scheduling(core.store, core.clock, ulids(core.clock.now))
         first = await scheduling.add(Wish("me", "in 1h", "UTC", "number 0"))
-        house.clock.ahead_s += 3700
-        await scheduling.fire_due(house.clock.now())
+        core.clock.ahead_s += 3700
+        await scheduling.fire_due(core.clock.now())
         await scheduling.add(Wish("bea", "in 1h", "UTC", "hers"))
         for number in range(1, OVER_KEPT + 4):
             schedule = await scheduling.add(Wish("me", "in 1h", "UTC", f"number {number}"))
-            house.clock.ahead_s += 3700
-            await scheduling.fire_due(house.clock.now())
+            core.clock.ahead_s += 3700
+            await scheduling.fire_due(core.clock.now())
             if number != 3:
-                (time,) = await house.store.read(lambda uow, s=schedule: uow.schedules.times(s.id, 2))
+                (time,) = await core.store.read(lambda uow, s=schedule: uow.schedules.times(s.id, 2))
                 await scheduling.end(time, Outcome("done"))
         await scheduling.add(Wish("me", "every 1h", "UTC", "goes on"))
         left = {schedule.name for schedule, _ in await scheduling.all("me")}
@@ -194,10 +194,10 @@ CHAT = SessionKey.parse("agent:main:telegram:group:42::7")
 
 
 class Desk:
-    def __init__(self, house: House, home: Path) -> None:
-        self.scheduling = Scheduling(house.store, house.clock, ulids(house.clock.now))
+    def __init__(self, core: CoreFixture, home: Path) -> None:
+        self.scheduling = Scheduling(core.store, core.clock, ulids(core.clock.now))
         settings = Settings(home, schedule=Schedule(zone="Europe/Berlin", per_owner=2))
-        self._tool = ScheduleTool(self.scheduling, house.clock, settings, {"telegram"}).tool()
+        self._tool = ScheduleTool(self.scheduling, core.clock, settings, {"telegram"}).tool()
         assert self._tool.remembers, "a scheduled task must not have it"
 
     async def ask(self, key: SessionKey = CHAT, owner: str = "bea", **arguments: Any) -> str:
@@ -205,8 +205,8 @@ class Desk:
 
 
 async def test_the_model_schedules_for_whoever_it_talks_with_and_into_that_chat(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        desk = Desk(house, tmp_path)
+    async with CoreFixture(tmp_path) as core:
+        desk = Desk(core, tmp_path)
         said = await desk.ask(action="add", when="0 8 * * 1-5", prompt="Say good morning")
         assert "say-good-morning; next: " in said
         assert "08:00 Europe/Berlin" in said
@@ -220,8 +220,8 @@ async def test_the_model_schedules_for_whoever_it_talks_with_and_into_that_chat(
 
 
 async def test_the_model_is_kept_within_limits(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        desk = Desk(house, tmp_path)
+    async with CoreFixture(tmp_path) as core:
+        desk = Desk(core, tmp_path)
         refused: tuple[tuple[dict[str, Any], str], ...] = (
             ({"when": "every 5m", "prompt": "x"}, "too often"),
             ({"when": "*/10 8 * * *", "prompt": "x"}, "too often"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.runtime import CLI, ME, TELEGRAM, AsyncDiary, Call, House, opened, until
+from tests.runtime import CLI, ME, TELEGRAM, AsyncDiary, Call, CoreFixture, opened, until
 
 from everthread.domain.boundary import Branch, New, Resume, Rewind
 from everthread.domain.errors import NotFound, Rejected, Unavailable
@@ -15,33 +15,33 @@ from everthread.domain.model import Role
 from everthread.lifecycle import ForgetOwner, ForgetSession
 
 
-async def copied(house: House, name: str = "diary") -> int:
+async def copied(core: CoreFixture, name: str = "diary") -> int:
     """Copy whatever can be copied, and wait until it has arrived."""
-    backfill = house.memory.backfill
+    backfill = core.memory.backfill
     count = await backfill.copy(name, await backfill.to_copy(name))
-    await house.settled()
+    await core.settled()
     return count
 
 
 async def lived(folder: Path) -> tuple[str, str]:
     """Two sessions that nobody was told of; their ids."""
-    async with House(folder) as house:
-        first = opened(await house.cross(CLI, New()))
-        await house.turn(CLI, "one")
-        await house.turn(CLI, "two")
-        second = opened(await house.cross(CLI, New()))
-        await house.turn(CLI, "three")
-        await house.note("a note")
+    async with CoreFixture(folder) as core:
+        first = opened(await core.cross(CLI, New()))
+        await core.turn(CLI, "one")
+        await core.turn(CLI, "two")
+        second = opened(await core.cross(CLI, New()))
+        await core.turn(CLI, "three")
+        await core.note("a note")
     return first, second
 
 
 async def test_sessions_are_told_from_their_beginnings_with_their_closes(tmp_path: Path) -> None:
     first, second = await lived(tmp_path)
     diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        await house.settled()
+    async with CoreFixture(tmp_path, diary) as core:
+        await core.settled()
         assert diary.book.calls == []
-        assert await copied(house) == 3
+        assert await copied(core) == 3
         assert diary.book.told(first) == ["switch", "one", "two", "end"]
         assert diary.book.told(second) == ["switch", "three"]
         assert diary.book.told(f"notes:{ME}")[-1] == "a note"
@@ -51,56 +51,56 @@ async def test_sessions_are_told_from_their_beginnings_with_their_closes(tmp_pat
 async def test_to_copy_again_does_nothing(tmp_path: Path) -> None:
     await lived(tmp_path)
     diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        await copied(house)
+    async with CoreFixture(tmp_path, diary) as core:
+        await copied(core)
         told = len(diary.book.calls)
-        assert await copied(house) == 0
-        assert (len(diary.book.calls), await house.memory.backfill.copying("diary")) == (told, (0, 0))
+        assert await copied(core) == 0
+        assert (len(diary.book.calls), await core.memory.backfill.copying("diary")) == (told, (0, 0))
 
 
 async def test_what_was_heard_from_the_beginning_is_left_alone_and_the_rest_is_told_whole(tmp_path: Path) -> None:
     first, second = await lived(tmp_path)
     diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        await house.turn(CLI, "four")
-        third = opened(await house.cross(CLI, New()))
-        await house.turn(CLI, "five")
-        await house.settled()
+    async with CoreFixture(tmp_path, diary) as core:
+        await core.turn(CLI, "four")
+        third = opened(await core.cross(CLI, New()))
+        await core.turn(CLI, "five")
+        await core.settled()
         assert diary.book.told(second) == ["four", "end"]
-        assert {one.session_id for one in await house.memory.backfill.to_copy("diary")} >= {first, second}
-        assert third not in {one.session_id for one in await house.memory.backfill.to_copy("diary")}
-        await copied(house)
+        assert {one.session_id for one in await core.memory.backfill.to_copy("diary")} >= {first, second}
+        assert third not in {one.session_id for one in await core.memory.backfill.to_copy("diary")}
+        await copied(core)
         assert diary.book.told(second) == ["four", "end", "switch", "three", "four", "end"]
-        assert await copied(house) == 0, "once is enough"
+        assert await copied(core) == 0, "once is enough"
         assert diary.book.told(third) == ["switch", "five"]
 
 
 async def test_some_sessions_can_be_copied_and_the_others_later(tmp_path: Path) -> None:
     first, second = await lived(tmp_path)
     diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        backfill = house.memory.backfill
+    async with CoreFixture(tmp_path, diary) as core:
+        backfill = core.memory.backfill
         assert await backfill.copy("diary", await backfill.to_copy("diary", {second})) == 1
-        await house.settled()
+        await core.settled()
         assert (diary.book.told(first), diary.book.told(second)) == ([], ["switch", "three"])
-        await copied(house)
+        await copied(core)
         assert diary.book.told(second) == ["switch", "three"]
         assert diary.book.told(first) == ["switch", "one", "two", "end"]
 
 
 async def test_turns_that_were_taken_back_are_told_neither_as_turns_nor_in_a_close(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        session = opened(await house.cross(CLI, New()))
-        await house.turn(CLI, "kept")
-        await house.turn(CLI, "regretted")
-        await house.cross(CLI, New())
-        await house.cross(CLI, Resume(session))
-        await house.cross(CLI, Rewind(1))
-        await house.turn(CLI, "instead")
-        await house.cross(CLI, New())
+    async with CoreFixture(tmp_path) as core:
+        session = opened(await core.cross(CLI, New()))
+        await core.turn(CLI, "kept")
+        await core.turn(CLI, "regretted")
+        await core.cross(CLI, New())
+        await core.cross(CLI, Resume(session))
+        await core.cross(CLI, Rewind(1))
+        await core.turn(CLI, "instead")
+        await core.cross(CLI, New())
     diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        await copied(house)
+    async with CoreFixture(tmp_path, diary) as core:
+        await copied(core)
         told = diary.book.told(session)
         assert told == ["switch", "kept", "end", "switch", "instead", "end"]
         closes = [[turn.user_text for turn in call.view.turns] for call in diary.book.of("on_session_end", session)]
@@ -109,17 +109,17 @@ async def test_turns_that_were_taken_back_are_told_neither_as_turns_nor_in_a_clo
 
 
 async def test_a_branch_that_took_back_what_it_inherited_leaves_its_parent_whole(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        parent = opened(await house.cross(CLI, New()))
-        await house.turn(CLI, "one")
-        await house.turn(CLI, "two")
-        branch = opened(await house.cross(CLI, Branch()))
-        await house.cross(CLI, Rewind(1))
-        await house.turn(CLI, "other")
-        await house.cross(CLI, New())
+    async with CoreFixture(tmp_path) as core:
+        parent = opened(await core.cross(CLI, New()))
+        await core.turn(CLI, "one")
+        await core.turn(CLI, "two")
+        branch = opened(await core.cross(CLI, Branch()))
+        await core.cross(CLI, Rewind(1))
+        await core.turn(CLI, "other")
+        await core.cross(CLI, New())
     diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        await copied(house)
+    async with CoreFixture(tmp_path, diary) as core:
+        await copied(core)
         assert [text for text in diary.book.told(parent) if text not in ("switch", "end")] == ["one", "two"]
         assert [text for text in diary.book.told(branch) if text not in ("switch", "end")] == ["other"]
         (close,) = diary.book.of("on_session_end", branch)
@@ -127,18 +127,18 @@ async def test_a_branch_that_took_back_what_it_inherited_leaves_its_parent_whole
 
 
 async def test_what_was_forgotten_is_not_told_and_nobody_is_told_to_forget_what_is_copied(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        await house.cross(TELEGRAM, New())
-        await house.turn(TELEGRAM, "secret")
-        await house.lifecycle.forget(ForgetOwner(), owner=ME)
-        gone = opened(await house.cross(CLI, New()))
-        await house.turn(CLI, "secret too")
-        await house.lifecycle.forget(ForgetSession(gone), owner=ME)
-        kept = opened(await house.cross(CLI, New()))
-        await house.turn(CLI, "later")
+    async with CoreFixture(tmp_path) as core:
+        await core.cross(TELEGRAM, New())
+        await core.turn(TELEGRAM, "secret")
+        await core.lifecycle.forget(ForgetOwner(), owner=ME)
+        gone = opened(await core.cross(CLI, New()))
+        await core.turn(CLI, "secret too")
+        await core.lifecycle.forget(ForgetSession(gone), owner=ME)
+        kept = opened(await core.cross(CLI, New()))
+        await core.turn(CLI, "later")
     diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        await copied(house)
+    async with CoreFixture(tmp_path, diary) as core:
+        await copied(core)
         assert "secret" not in diary.book.words()
         assert diary.book.of("forget") == []
         assert diary.book.told(kept) == ["switch", "later"]
@@ -153,17 +153,17 @@ async def test_a_request_to_forget_that_waits_is_told_before_the_session_is_copi
         if down:
             raise Unavailable("diary", "not there")
 
-    async with House(tmp_path, diary) as house:
+    async with CoreFixture(tmp_path, diary) as core:
         diary.before = before
-        await house.lifecycle.forget(ForgetOwner(), owner=ME)
+        await core.lifecycle.forget(ForgetOwner(), owner=ME)
         await until(lambda: diary.book.begun)
-        backfill = house.memory.backfill
+        backfill = core.memory.backfill
         waiting = await backfill.to_copy("diary")
         assert any(not one.is_at_rest for one in waiting)
         await backfill.copy("diary", waiting)
         down = False
-        await house.settled()
-        await copied(house)
+        await core.settled()
+        await copied(core)
         assert diary.book.of("forget"), "a copy has passed over it"
 
 
@@ -177,14 +177,14 @@ async def test_a_request_to_forget_that_was_parked_is_still_owed_after_a_copy(tm
             raise Rejected("diary", "not that")
 
     diary.before = before
-    async with House(tmp_path, diary) as house:
-        await house.lifecycle.forget(ForgetSession(first), owner=ME)
-        await house.settled()
-        await copied(house)
+    async with CoreFixture(tmp_path, diary) as core:
+        await core.lifecycle.forget(ForgetSession(first), owner=ME)
+        await core.settled()
+        await copied(core)
         assert diary.book.of("forget") == []
         picky = False
-        assert await house.memory.journal.retry("diary") == 1
-        await house.settled()
+        assert await core.memory.journal.retry("diary") == 1
+        await core.settled()
         assert len(diary.book.of("forget")) == 1
 
 
@@ -197,22 +197,22 @@ async def test_a_copy_that_was_interrupted_goes_on_where_it_was(tmp_path: Path) 
             raise Unavailable("diary", "gone for now")
 
     diary.before = before
-    async with House(tmp_path, diary) as house:
-        backfill = house.memory.backfill
+    async with CoreFixture(tmp_path, diary) as core:
+        backfill = core.memory.backfill
         await backfill.copy("diary", await backfill.to_copy("diary"))
         await until(lambda: any(call.text == "two" for call in diary.book.begun))
     again = AsyncDiary()
-    async with House(tmp_path, again) as house:
-        assert await house.memory.backfill.to_copy("diary") == ()
-        await house.settled()
+    async with CoreFixture(tmp_path, again) as core:
+        assert await core.memory.backfill.to_copy("diary") == ()
+        await core.settled()
         assert diary.book.told(first) + again.book.told(first) == ["switch", "one", "two", "end"]
         assert diary.book.told(second) + again.book.told(second) == ["switch", "three"]
 
 
 async def test_a_provider_that_nobody_knows_is_refused(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
+    async with CoreFixture(tmp_path) as core:
         with pytest.raises(NotFound, match="there is no provider 'hive'"):
-            await house.memory.backfill.to_copy("hive")
+            await core.memory.backfill.to_copy("hive")
 
 
 async def test_lag_is_since_when_something_waits_and_a_copy_is_not_late(tmp_path: Path) -> None:
@@ -225,19 +225,19 @@ async def test_lag_is_since_when_something_waits_and_a_copy_is_not_late(tmp_path
             raise Unavailable("diary", "not there")
 
     diary.before = before
-    async with House(tmp_path, diary) as house:
-        backfill = house.memory.backfill
+    async with CoreFixture(tmp_path, diary) as core:
+        backfill = core.memory.backfill
         await backfill.copy("diary", await backfill.to_copy("diary"))
-        (status,) = await house.memory.journal.status()
+        (status,) = await core.memory.journal.status()
         assert (status.lanes.waiting_entries > 0, status.lanes.oldest_at) == (True, None)
-        before_it = house.clock.now()
-        await house.turn(TELEGRAM, "now")
-        (status,) = await house.memory.journal.status()
+        before_it = core.clock.now()
+        await core.turn(TELEGRAM, "now")
+        (status,) = await core.memory.journal.status()
         assert status.lanes.oldest_at is not None
         assert status.lanes.oldest_at >= before_it
         down = False
-        await house.settled()
-        (status,) = await house.memory.journal.status()
+        await core.settled()
+        (status,) = await core.memory.journal.status()
         assert status.lanes.oldest_at is None
 
 
@@ -261,35 +261,35 @@ async def test_what_was_said_after_a_person_was_forgotten_outlives_a_forgetting_
             raise ConnectionError("down")
 
     diary.before = refuse
-    async with House(tmp_path, diary) as house:
-        await house.turn(CLI, "before")
-        await house.settled()
-        await house.lifecycle.forget(ForgetOwner(), owner=ME)
-        await house.turn(CLI, "after")
-        await house.note("a note of after")
+    async with CoreFixture(tmp_path, diary) as core:
+        await core.turn(CLI, "before")
+        await core.settled()
+        await core.lifecycle.forget(ForgetOwner(), owner=ME)
+        await core.turn(CLI, "after")
+        await core.note("a note of after")
         await until(lambda: diary.book.of("sync_turn")[-1].text == "after")
         down = False
-        await house.settled()
+        await core.settled()
         assert diary.book.calls[-1].text in ("after", "a note of after")
         assert left(diary) == {"after", "a note of after"}
 
 
 async def test_what_was_said_after_a_person_was_forgotten_outlives_a_replay(tmp_path: Path) -> None:
     diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        await house.turn(CLI, "before")
-        await house.lifecycle.forget(ForgetOwner(), owner=ME)
+    async with CoreFixture(tmp_path, diary) as core:
+        await core.turn(CLI, "before")
+        await core.lifecycle.forget(ForgetOwner(), owner=ME)
         for number in range(6):
-            await house.cross(CLI, New())
-            await house.turn(CLI, f"after {number}")
-        await house.note("a note of after")
-        await house.settled()
-        await house.memory.journal.replay("diary")
-        await house.settled()
+            await core.cross(CLI, New())
+            await core.turn(CLI, f"after {number}")
+        await core.note("a note of after")
+        await core.settled()
+        await core.memory.journal.replay("diary")
+        await core.settled()
         wanted = {*(f"after {number}" for number in range(6)), "a note of after"}
         assert left(diary) == wanted
-        await house.memory.journal.replay("diary", f"notes:{ME}")
-        await house.settled()
+        await core.memory.journal.replay("diary", f"notes:{ME}")
+        await core.settled()
         assert left(diary) == wanted
 
 
@@ -297,8 +297,8 @@ async def test_what_was_said_after_a_person_was_forgotten_outlives_a_replay(tmp_
 async def test_a_forgetting_that_was_rejected_and_is_tried_again_loses_nothing_of_later(
     tmp_path: Path, is_copied: bool
 ) -> None:
-    async with House(tmp_path) as house:
-        await house.note("long ago")
+    async with CoreFixture(tmp_path) as core:
+        await core.note("long ago")
     diary = AsyncDiary()
 
     async def refuse(call: Call) -> None:
@@ -306,29 +306,29 @@ async def test_a_forgetting_that_was_rejected_and_is_tried_again_loses_nothing_o
             raise Rejected("diary", "no")
 
     diary.before = refuse
-    async with House(tmp_path, diary) as house:
-        await house.turn(CLI, "before")
-        await house.settled()
-        await house.lifecycle.forget(ForgetOwner(), owner=ME)
-        await house.turn(CLI, "after")
-        await house.note("a note of after")
-        await house.settled()
+    async with CoreFixture(tmp_path, diary) as core:
+        await core.turn(CLI, "before")
+        await core.settled()
+        await core.lifecycle.forget(ForgetOwner(), owner=ME)
+        await core.turn(CLI, "after")
+        await core.note("a note of after")
+        await core.settled()
         if is_copied:
-            await copied(house)
+            await copied(core)
         diary.before = None
-        assert await house.memory.journal.retry("diary") == 2
-        await house.settled()
+        assert await core.memory.journal.retry("diary") == 2
+        await core.settled()
         assert left(diary) == {"after", "a note of after"}
 
 
 async def test_another_persons_memory_is_told_nothing_again(tmp_path: Path) -> None:
     diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        theirs = (await house.turn(TELEGRAM, "theirs", owner="you")).ref.session_id
-        await house.turn(CLI, "mine")
-        await house.settled()
-        await house.lifecycle.forget(ForgetOwner(), owner=ME)
-        await house.settled()
+    async with CoreFixture(tmp_path, diary) as core:
+        theirs = (await core.turn(TELEGRAM, "theirs", owner="you")).ref.session_id
+        await core.turn(CLI, "mine")
+        await core.settled()
+        await core.lifecycle.forget(ForgetOwner(), owner=ME)
+        await core.settled()
         assert diary.book.told(theirs) == ["switch", "theirs"]
 
 
@@ -341,14 +341,14 @@ async def test_what_was_imported_after_a_copy_can_be_copied_too(tmp_path: Path) 
         )
         for number, word in enumerate(("one", "two"), start=1)
     ]
-    async with House(tmp_path, diary) as house:
-        await house.lifecycle.import_session(line, turns[:1], owner=ME, before={})
-        await house.settled()
-        await copied(house)
+    async with CoreFixture(tmp_path, diary) as core:
+        await core.lifecycle.import_session(line, turns[:1], owner=ME, before={})
+        await core.settled()
+        await copied(core)
         assert diary.book.told("old")[:2] == ["switch", "one"]
-        await house.lifecycle.import_session(line, turns, owner=ME, before={})
-        await house.settled()
+        await core.lifecycle.import_session(line, turns, owner=ME, before={})
+        await core.settled()
         assert "two" not in diary.book.told("old")
-        assert await copied(house) == 1
+        assert await copied(core) == 1
         assert diary.book.told("old")[-4:] == ["one", "end", "two", "end"]
-        assert await copied(house) == 0
+        assert await copied(core) == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.runtime import CLI, QUICK, AsyncDiary, Call, House, until
+from tests.runtime import CLI, QUICK, AsyncDiary, Call, CoreFixture, until
 
 from everthread.domain.errors import Unavailable
 from everthread.memory.delivery import Limits
@@ -27,15 +27,15 @@ async def down(call: Call) -> None:
 async def test_what_waits_is_delivered_though_the_clock_is_put_back(tmp_path: Path, limits: Limits) -> None:
     diary = AsyncDiary()
     diary.before = down
-    async with House(tmp_path, diary, limits=limits) as house:
-        await house.turn(CLI, "hello")
+    async with CoreFixture(tmp_path, diary, limits=limits) as core:
+        await core.turn(CLI, "hello")
         await until(lambda: diary.book.begun)
-        await house.reported("memory:diary", "down")
+        await core.reported("memory:diary", "down")
         diary.before = None
-        house.clock.ahead_s -= HOUR_S
-        await house.settled()
+        core.clock.ahead_s -= HOUR_S
+        await core.settled()
         assert [call.text for call in diary.book.of("sync_turn")] == ["hello"]
-        (status,) = await house.memory.journal.status()
+        (status,) = await core.memory.journal.status()
         assert status.breaker_open_until is None
 
 
@@ -44,15 +44,15 @@ async def test_a_pause_that_is_long_but_meant_is_kept(tmp_path: Path) -> None:
     diary = AsyncDiary()
     diary.before = down
     limits = Limits(backoff_s=0.001, backoff_s_max=0.002, breaker_failures=1, breaker_s=60.0)
-    async with House(tmp_path, diary, limits=limits) as house:
-        await house.turn(CLI, "hello")
-        await house.reported("memory:diary", "down")
+    async with CoreFixture(tmp_path, diary, limits=limits) as core:
+        await core.turn(CLI, "hello")
+        await core.reported("memory:diary", "down")
         tried = len(diary.book.begun)
         for _ in range(3):
-            await house.turn(CLI, "more")
-            house.lanes.wake("journal:diary")
+            await core.turn(CLI, "more")
+            core.lanes.wake("journal:diary")
             await until(lambda: True)
-        (status,) = await house.memory.journal.status()
+        (status,) = await core.memory.journal.status()
         assert status.breaker_open_until is not None
         assert len(diary.book.begun) == tried
         assert QUICK.wait_s_max < limits.wait_s_max == limits.breaker_s

@@ -2,7 +2,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime import CLI, AsyncDiary, House, ThreadDiary
+from tests.runtime import CLI, AsyncDiary, CoreFixture, ThreadDiary
 
 from everthread.domain.boundary import Branch, New
 from everthread.domain.errors import BadInput
@@ -132,20 +132,20 @@ def test_who_has_prefetch_is_asked_unless_it_says_otherwise() -> None:
 
 async def test_two_providers_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="name of its own"):
-        async with House(tmp_path, NoHooks(), NoHooks()):
+        async with CoreFixture(tmp_path, NoHooks(), NoHooks()):
             pass
 
 
 async def test_an_older_provider_goes_through_whole_sessions_beside_todays(tmp_path: Path) -> None:
     short, diary = Short(), AsyncDiary()
-    async with House(tmp_path, short, NoHooks(), diary) as house:
-        first = (await house.turn(CLI, "one")).ref.session_id
-        second = (await house.cross(CLI, Branch())).ref
+    async with CoreFixture(tmp_path, short, NoHooks(), diary) as core:
+        first = (await core.turn(CLI, "one")).ref.session_id
+        second = (await core.cross(CLI, Branch())).ref
         assert second is not None
-        await house.turn(CLI, "two")
-        await house.cross(CLI, New())
-        await house.settled()
-        assert await house.incidents() == []
+        await core.turn(CLI, "two")
+        await core.cross(CLI, New())
+        await core.settled()
+        assert await core.incidents() == []
     # Nothing is promised between sessions; within one, the order is the log's.
     of_first = [("switch", first, "", True), ("turn", "one", "re one"), ("end", 2)]
     of_second = [("switch", second.session_id, first, False), ("turn", "two", "re two"), ("end", 4)]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from tests.notices import NoticeRecorder
-from tests.runtime import CLI, TELEGRAM, AsyncDiary, Call, Gate, House, until
+from tests.runtime import CLI, TELEGRAM, AsyncDiary, Call, CoreFixture, Gate, until
 
 from everthread.adapters.lanes.local import LEASE_S
 from everthread.domain.errors import Unavailable
@@ -59,11 +59,11 @@ class Helper(MemoryProvider):
         return self.tools() if callable(self.tools) else self.tools
 
 
-async def a_turn(house: House) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    house.memory.turn_started("hello", ref=REF)
-    await asyncio.wait(house.memory._notices)  # noqa: SLF001 - nobody else waits for them
-    blocks = await house.memory.system_prompt_blocks(ref=REF)
-    return blocks, await house.memory.on_pre_compress([], ref=REF)
+async def a_turn(core: CoreFixture) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    core.memory.turn_started("hello", ref=REF)
+    await asyncio.wait(core.memory._notices)  # noqa: SLF001 - nobody else waits for them
+    blocks = await core.memory.system_prompt_blocks(ref=REF)
+    return blocks, await core.memory.on_pre_compress([], ref=REF)
 
 
 # --- Stuck while starting ---
@@ -75,9 +75,9 @@ async def test_one_that_is_stuck_while_starting_costs_a_turn_its_hooks_time_only
     monkeypatch.setattr(manager, "HOOK_S_MAX", 0.5)
     with Gate() as gate:
         stuck, well = Helper("stuck", starting=gate.wait), Helper("well")
-        async with House(tmp_path, stuck, well) as house:
+        async with CoreFixture(tmp_path, stuck, well) as core:
             begun = time.monotonic()
-            assert await a_turn(house) == (("block of well",), ("summary of well",))
+            assert await a_turn(core) == (("block of well",), ("summary of well",))
             assert time.monotonic() - begun < 10
     assert (stuck.asked, len(well.asked)) == ([], 3)
 
@@ -90,26 +90,26 @@ async def test_starting_and_the_call_share_one_time_limit(tmp_path: Path, monkey
             left_s.append(timeout_s)
 
     monkeypatch.setattr(Caller, "call", call)
-    async with House(tmp_path, Helper("slow", starting=lambda: time.sleep(0.2))) as house:
-        await house.memory.handle_tool_call("slow", "look", {}, ref=REF)
+    async with CoreFixture(tmp_path, Helper("slow", starting=lambda: time.sleep(0.2))) as core:
+        await core.memory.handle_tool_call("slow", "look", {}, ref=REF)
     assert 0 < left_s[0] < manager.TOOL_S_MAX - 0.19
 
 
 async def test_a_recall_does_not_wait_for_one_that_is_starting_and_leaves_one_start_behind(tmp_path: Path) -> None:
     with Gate() as gate:
         stuck = Helper("stuck", starting=gate.wait)
-        async with House(tmp_path, stuck, Helper("well")) as house:
-            await house.memory.recall("warm up", ref=REF, deadline_s=0.5)
+        async with CoreFixture(tmp_path, stuck, Helper("well")) as core:
+            await core.memory.recall("warm up", ref=REF, deadline_s=0.5)
             before = len(asyncio.all_tasks())
             for _ in range(2):
-                house.clock.ahead_s += RECALL_PAUSE_S
-                recall = await house.memory.recall("tea", ref=REF, deadline_s=0.5)
+                core.clock.ahead_s += RECALL_PAUSE_S
+                recall = await core.memory.recall("tea", ref=REF, deadline_s=0.5)
                 assert ([item.text for item in recall.items], recall.missing) == (["tea of well"], ("stuck",))
             await until(lambda: len(asyncio.all_tasks()) <= before, "the questions have gone")
             gate.open()
             await until(lambda: len(asyncio.all_tasks()) < before, "the start has come to its end")
-            house.clock.ahead_s += RECALL_PAUSE_S
-            assert (await house.memory.recall("tea", ref=REF)).missing == ()
+            core.clock.ahead_s += RECALL_PAUSE_S
+            assert (await core.memory.recall("tea", ref=REF)).missing == ()
     assert stuck.asked == ["prefetch"]
 
 
@@ -123,8 +123,8 @@ def broken() -> None:
 async def test_tools_come_from_those_that_answer(tmp_path: Path) -> None:
     good = Helper("good", tools=[{"name": "look"}, {"name": "find"}])
     others = [Helper("broken", tools=broken), Helper("none", tools=()), AsyncDiary("diary")]
-    async with House(tmp_path, good, *others) as house:
-        assert await house.memory.tool_schemas() == {
+    async with CoreFixture(tmp_path, good, *others) as core:
+        assert await core.memory.tool_schemas() == {
             "good": ({"name": "look"}, {"name": "find"}),
             "none": (),
             "diary": (),
@@ -133,8 +133,8 @@ async def test_tools_come_from_those_that_answer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("answer", [None, 7, "look", ["look"], [None]])
 async def test_one_that_answers_nonsense_brings_no_tools(tmp_path: Path, answer: Any) -> None:
-    async with House(tmp_path, Helper("odd", tools=answer), Helper("good", tools=[{"name": "look"}])) as house:
-        assert await house.memory.tool_schemas() == {"good": ({"name": "look"},)}
+    async with CoreFixture(tmp_path, Helper("odd", tools=answer), Helper("good", tools=[{"name": "look"}])) as core:
+        assert await core.memory.tool_schemas() == {"good": ({"name": "look"},)}
 
 
 async def test_one_that_takes_long_over_its_tools_does_not_stop_the_loop(
@@ -142,8 +142,8 @@ async def test_one_that_takes_long_over_its_tools_does_not_stop_the_loop(
 ) -> None:
     monkeypatch.setattr(manager, "HOOK_S_MAX", 0.5)
     with Gate() as gate:
-        async with House(tmp_path, Helper("slow", tools=gate.wait), Helper("good")) as house:
-            asking = asyncio.ensure_future(house.memory.tool_schemas())
+        async with CoreFixture(tmp_path, Helper("slow", tools=gate.wait), Helper("good")) as core:
+            asking = asyncio.ensure_future(core.memory.tool_schemas())
             await until(gate.reached.is_set)
             assert not asking.done()
             assert await asking == {"good": ()}
@@ -160,19 +160,19 @@ class Listener(Helper):
 
 async def test_one_whose_breaker_is_open_has_no_part_in_a_turn(tmp_path: Path) -> None:
     ill, well = Listener("ill"), Helper("well")
-    async with House(tmp_path, ill, well, limits=Limits(breaker_s=60.0)) as house:
+    async with CoreFixture(tmp_path, ill, well, limits=Limits(breaker_s=60.0)) as core:
 
         def open_breaker(uow: UnitOfWork) -> None:
             row = uow.cursors.provider("ill")
             assert row is not None
-            uow.cursors.save_provider(replace(row, open_until=house.clock.now() + 30))
+            uow.cursors.save_provider(replace(row, open_until=core.clock.now() + 30))
 
-        await house.store.write(open_breaker)
-        assert await a_turn(house) == (("block of well",), ("summary of well",))
-        assert [item.text for item in (await house.memory.recall("tea", ref=REF)).items] == ["tea of well"]
+        await core.store.write(open_breaker)
+        assert await a_turn(core) == (("block of well",), ("summary of well",))
+        assert [item.text for item in (await core.memory.recall("tea", ref=REF)).items] == ["tea of well"]
         assert ill.asked == []
-        await house.later(31)
-        assert await a_turn(house) == (("block of ill", "block of well"), ("summary of ill", "summary of well"))
+        await core.later(31)
+        assert await a_turn(core) == (("block of ill", "block of well"), ("summary of ill", "summary of well"))
 
 
 async def test_while_a_breaker_is_known_to_be_open_no_turn_reads_anything_because_of_it(tmp_path: Path) -> None:
@@ -182,28 +182,28 @@ async def test_while_a_breaker_is_known_to_be_open_no_turn_reads_anything_becaus
         raise Unavailable("ill", "connection refused")
 
     ill.before = refuse
-    async with House(tmp_path, ill, limits=Limits(breaker_failures=1, breaker_s=60.0)) as house:
-        await house.turn(CLI, "tea")
-        await until(lambda: house.memory.journal.breakers.open_until("ill", house.clock.now()) is not None)
+    async with CoreFixture(tmp_path, ill, limits=Limits(breaker_failures=1, breaker_s=60.0)) as core:
+        await core.turn(CLI, "tea")
+        await until(lambda: core.memory.journal.breakers.open_until("ill", core.clock.now()) is not None)
         read = 0
-        read_inline = house.store.read_inline
+        read_inline = core.store.read_inline
 
         async def counted(work: Callable[[UnitOfWork], Any]) -> Any:
             nonlocal read
             read += 1
             return await read_inline(work)
 
-        house.store.read_inline = counted
-        assert (await house.memory.recall("tea", ref=REF)).items == ()
-        due = await house.memory.journal.drain("ill", Lease("journal:ill", "me", 1))
+        core.store.read_inline = counted
+        assert (await core.memory.recall("tea", ref=REF)).items == ()
+        due = await core.memory.journal.drain("ill", Lease("journal:ill", "me", 1))
         assert due is not None
-        assert due > house.clock.now() + 30
+        assert due > core.clock.now() + 30
         assert read == 0
         ill.before = None
-        await house.later(61)
-        house.lanes.wake(manager.lane_name("ill"))
-        await house.settled()
-        assert house.memory.journal.breakers.open_until("ill", house.clock.now()) is None
+        await core.later(61)
+        core.lanes.wake(manager.lane_name("ill"))
+        await core.settled()
+        assert core.memory.journal.breakers.open_until("ill", core.clock.now()) is None
 
 
 async def test_a_delivery_that_arrives_after_all_ends_a_breaker_that_was_remembered(tmp_path: Path) -> None:
@@ -217,20 +217,20 @@ async def test_a_delivery_that_arrives_after_all_ends_a_breaker_that_was_remembe
 
     slow.before = one_waits_and_one_fails
     limits = Limits(breaker_failures=1, breaker_s=60.0)
-    async with House(tmp_path, slow, limits=limits) as house:
+    async with CoreFixture(tmp_path, slow, limits=limits) as core:
 
         def is_open() -> bool:
-            return house.memory.journal.breakers.open_until("slow", house.clock.now()) is not None
+            return core.memory.journal.breakers.open_until("slow", core.clock.now()) is not None
 
-        await house.turn(CLI, "waits")
+        await core.turn(CLI, "waits")
         await until(lambda: any(call.text == "waits" for call in slow.book.begun))
-        await house.turn(TELEGRAM, "fails")
+        await core.turn(TELEGRAM, "fails")
         await until(is_open)
         arrive.set()
         await until(lambda: not is_open())
         slow.before = None
-        await house.later(2)
-        await house.settled()
+        await core.later(2)
+        await core.settled()
     assert sorted(call.text for call in slow.book.of("sync_turn")) == ["fails", "waits"]
 
 
@@ -259,10 +259,10 @@ async def test_a_delivery_that_cancels_itself_is_a_failure_and_is_tried_again(tm
             raise asyncio.CancelledError
 
     diary.before = cancel_twice
-    async with House(tmp_path, diary) as house:
-        await house.turn(CLI, "hello")
-        await house.reported("memory:diary", "the call cancelled itself")
-        await house.settled()
+    async with CoreFixture(tmp_path, diary) as core:
+        await core.turn(CLI, "hello")
+        await core.reported("memory:diary", "the call cancelled itself")
+        await core.settled()
     assert "hello" in diary.book.words()
 
 
@@ -274,15 +274,17 @@ async def test_whoever_has_lost_its_lease_delivers_nothing_beside_the_one_who_ha
 
     diary = AsyncDiary()
     diary.before = down
-    async with House(tmp_path, diary, limits=Limits(backoff_s=0.2, backoff_s_max=0.2, breaker_failures=99)) as house:
-        await house.turn(CLI, "hello")
-        await house.reported("memory:diary", "down")
-        now = house.clock.now()
+    async with CoreFixture(
+        tmp_path, diary, limits=Limits(backoff_s=0.2, backoff_s_max=0.2, breaker_failures=99)
+    ) as core:
+        await core.turn(CLI, "hello")
+        await core.reported("memory:diary", "down")
+        now = core.clock.now()
 
         def taken_over(uow: UnitOfWork) -> Lease | None:
             return uow.leases.acquire("journal:diary", "another", now + 2 * LEASE_S, LEASE_S)
 
-        assert await house.store.write(taken_over) is not None
+        assert await core.store.write(taken_over) is not None
         diary.before = None
         tried = len(diary.book.begun)
         await asyncio.sleep(0.6)
@@ -297,12 +299,12 @@ async def test_whoever_loses_its_lease_while_it_delivers_delivers_nothing_more(t
         await gate.wait()
 
     diary.before = wait
-    async with House(tmp_path, diary, limits=Limits(lanes_max=1)) as house:
-        await house.turn(CLI, "one")
-        await house.turn(CLI, "two")
+    async with CoreFixture(tmp_path, diary, limits=Limits(lanes_max=1)) as core:
+        await core.turn(CLI, "one")
+        await core.turn(CLI, "two")
         await until(lambda: diary.book.begun)
-        now = house.clock.now()
-        taken = await house.store.write(
+        now = core.clock.now()
+        taken = await core.store.write(
             lambda uow: uow.leases.acquire("journal:diary", "another", now + 2 * LEASE_S, LEASE_S)
         )
         assert taken is not None
@@ -310,26 +312,26 @@ async def test_whoever_loses_its_lease_while_it_delivers_delivers_nothing_more(t
         await asyncio.sleep(0.3)
         assert len(diary.book.begun) == 1
         # It is not even noted that it went well: whoever has the lane now may be just about to deliver it.
-        cursor = await house.store.read(lambda uow: uow.cursors.get("diary", diary.book.begun[0].session))
+        cursor = await core.store.read(lambda uow: uow.cursors.get("diary", diary.book.begun[0].session))
         assert cursor is not None
         assert cursor.seq == 0
 
 
 async def test_a_delivered_turn_is_one_write(tmp_path: Path) -> None:
     diary = AsyncDiary()
-    async with House(tmp_path, diary) as house:
-        await house.turn(CLI, "one")
-        await house.settled()
+    async with CoreFixture(tmp_path, diary) as core:
+        await core.turn(CLI, "one")
+        await core.settled()
         written: list[str] = []
-        write = house.store.write
+        write = core.store.write
 
         async def counted(work: Any) -> Any:
             written.append(work.__qualname__)
             return await write(work)
 
-        house.store.write = counted  # pyright: ignore[reportAttributeAccessIssue] - looked over its shoulder
-        await house.turn(CLI, "two")
-        await house.settled()
+        core.store.write = counted  # pyright: ignore[reportAttributeAccessIssue] - looked over its shoulder
+        await core.turn(CLI, "two")
+        await core.settled()
         of_delivery = [name for name in written if name.startswith("DeliveryService")]
     # One to see that there is something new, and one to note that it has arrived and that nothing is left.
     assert of_delivery == ["DeliveryService._discover.<locals>.discover"] * 2 + [
@@ -342,19 +344,19 @@ async def test_a_delivered_turn_is_one_write(tmp_path: Path) -> None:
 
 async def test_both_notices_reach_the_providers_that_override_them(tmp_path: Path) -> None:
     recorder, other = NoticeRecorder(), AsyncDiary("other")
-    async with House(tmp_path, recorder, other) as house:
-        house.memory.turn_started("hello", ref=REF)
+    async with CoreFixture(tmp_path, recorder, other) as core:
+        core.memory.turn_started("hello", ref=REF)
         await until(lambda: recorder.calls)
-        house.memory.turn_committed("tea", ref=REF)
+        core.memory.turn_committed("tea", ref=REF)
         await until(lambda: len(recorder.calls) == 2)
     assert recorder.calls == [("on_turn_start", "hello", REF), ("queue_prefetch", "tea", REF)]
 
 
 async def test_without_a_provider_that_overrides_it_a_notice_starts_no_task(tmp_path: Path) -> None:
-    async with House(tmp_path, AsyncDiary()) as house:
+    async with CoreFixture(tmp_path, AsyncDiary()) as core:
         before = asyncio.all_tasks()
-        house.memory.turn_started("hello", ref=REF)
-        house.memory.turn_committed("hello", ref=REF)
+        core.memory.turn_started("hello", ref=REF)
+        core.memory.turn_committed("hello", ref=REF)
         assert asyncio.all_tasks() == before
 
 
@@ -365,8 +367,8 @@ async def test_a_provider_that_fails_a_notice_is_logged_and_concerns_no_other(
         raise OSError("down")
 
     well = NoticeRecorder("well")
-    async with House(tmp_path, NoticeRecorder("ill", before=fail), well) as house:
-        house.memory.turn_started("hello", ref=REF)
+    async with CoreFixture(tmp_path, NoticeRecorder("ill", before=fail), well) as core:
+        core.memory.turn_started("hello", ref=REF)
         await until(lambda: well.calls and caplog.messages)
     assert caplog.messages == ["ill: on_turn_start failed: down"]
 
@@ -376,9 +378,9 @@ async def test_notices_that_do_not_return_are_limited_and_do_not_delay_the_end(
 ) -> None:
     monkeypatch.setattr(manager, "NOTICES_MAX", 2)
     with Gate() as gate:
-        async with House(tmp_path, NoticeRecorder(before=gate.wait)) as house:
+        async with CoreFixture(tmp_path, NoticeRecorder(before=gate.wait)) as core:
             for _ in range(3):
-                house.memory.turn_started("hello", ref=REF)
+                core.memory.turn_started("hello", ref=REF)
             assert caplog.messages == ["on_turn_start is not called: 2 earlier calls have not returned"]
             begun = time.monotonic()
         assert time.monotonic() - begun < manager.HOOK_S_MAX

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.runtime import CLI, TELEGRAM, AsyncDiary, Gate, House, ThreadDiary
+from tests.runtime import CLI, TELEGRAM, AsyncDiary, CoreFixture, Gate, ThreadDiary
 
 from everthread.domain.boundary import Branch, New, Rewind
 from everthread.domain.errors import Unavailable
@@ -205,8 +205,8 @@ def test_with_room_enough_nothing_is_lost_but_what_stands_in_something_else(answ
 async def test_every_provider_is_asked_and_its_answers_bear_its_name(tmp_path: Path) -> None:
     thread = ThreadDiary("thread")
     thread.recalls = lambda query, ref: items(f"{query} of {ref.owner}")
-    async with House(tmp_path, knowing("a", "one"), thread) as house:
-        recall = await house.memory.recall("tea", ref=REF)
+    async with CoreFixture(tmp_path, knowing("a", "one"), thread) as core:
+        recall = await core.memory.recall("tea", ref=REF)
     assert [(item.provider, item.text) for item in recall.items] == [("a", "one"), ("thread", "tea of me")]
     assert (recall.ref, recall.missing) == (REF, ())
 
@@ -220,8 +220,8 @@ async def test_one_that_raises_or_hangs_is_missing_and_the_rest_is_in_time(tmp_p
     raising.recalls = fail
     with Gate() as gate:
         hanging.recalls = lambda query, ref: gate.wait() or []
-        async with House(tmp_path, raising, hanging, knowing("good", "one")) as house:
-            recall = await house.memory.recall("tea", ref=REF, deadline_s=0.1)
+        async with CoreFixture(tmp_path, raising, hanging, knowing("good", "one")) as core:
+            recall = await core.memory.recall("tea", ref=REF, deadline_s=0.1)
     assert texts(recall.items) == ["one"]
     assert set(recall.missing) == {"raising", "hanging"}
 
@@ -235,16 +235,16 @@ async def test_one_that_answers_nonsense_is_missing_and_the_rest_is_not(tmp_path
         async def prefetch(self, query: str, *, ref: SessionRef, limit: int) -> Any:
             return answer
 
-    async with House(tmp_path, Nonsense(), knowing("good", "one")) as house:
-        recall = await house.memory.recall("tea", ref=REF)
+    async with CoreFixture(tmp_path, Nonsense(), knowing("good", "one")) as core:
+        recall = await core.memory.recall("tea", ref=REF)
     assert (texts(recall.items), recall.missing) == (["one"], ("nonsense",))
 
 
 async def test_a_provider_that_does_not_declare_recall_is_not_asked(tmp_path: Path) -> None:
     mute = knowing("mute", "one")
     mute.capabilities = Capability.NONE
-    async with House(tmp_path, mute) as house:
-        assert await house.memory.recall("tea", ref=REF) == Recall(REF)
+    async with CoreFixture(tmp_path, mute) as core:
+        assert await core.memory.recall("tea", ref=REF) == Recall(REF)
 
 
 async def test_recalls_that_hang_leave_a_bounded_number_of_threads(tmp_path: Path) -> None:
@@ -257,10 +257,10 @@ async def test_recalls_that_hang_leave_a_bounded_number_of_threads(tmp_path: Pat
             return []
 
         hanging.recalls = hang
-        async with House(tmp_path, hanging) as house:
+        async with CoreFixture(tmp_path, hanging) as core:
             for number in range(STUCK_MAX + 3):
-                house.clock.ahead_s += RECALL_PAUSE_S
-                recall = await house.memory.recall(f"q{number}", ref=REF, deadline_s=0.03)
+                core.clock.ahead_s += RECALL_PAUSE_S
+                recall = await core.memory.recall(f"q{number}", ref=REF, deadline_s=0.03)
                 assert recall.missing == ("hanging",)
     assert len(asked) == STUCK_MAX
 
@@ -286,19 +286,19 @@ def test_a_recall_is_usable_at_its_own_place_only() -> None:
 
 
 async def test_a_recall_started_ahead_is_used_where_it_was_started_for(tmp_path: Path) -> None:
-    async with House(tmp_path, knowing("a", "one")) as house:
-        await house.turn(CLI, "hello")
-        ref = await house.at(CLI)
-        pending = house.memory.start_recall("tea", ref=ref)
-        assert texts((await pending.use(await house.at(CLI))).items) == ["one"]
+    async with CoreFixture(tmp_path, knowing("a", "one")) as core:
+        await core.turn(CLI, "hello")
+        ref = await core.at(CLI)
+        pending = core.memory.start_recall("tea", ref=ref)
+        assert texts((await pending.use(await core.at(CLI))).items) == ["one"]
 
 
 @pytest.mark.parametrize("boundary", [New(), Branch(), Rewind()])
 async def test_a_recall_started_before_a_boundary_is_nothing_after_it(tmp_path: Path, boundary: Any) -> None:
-    async with House(tmp_path, knowing("a", "of the old session")) as house:
-        await house.turn(CLI, "hello")
-        pending = house.memory.start_recall("tea", ref=await house.at(CLI))
-        crossing = await house.cross(CLI, boundary)
+    async with CoreFixture(tmp_path, knowing("a", "of the old session")) as core:
+        await core.turn(CLI, "hello")
+        pending = core.memory.start_recall("tea", ref=await core.at(CLI))
+        crossing = await core.cross(CLI, boundary)
         assert crossing.ref is not None
         assert await pending.use(crossing.ref) == Recall(crossing.ref)
 
@@ -311,8 +311,8 @@ async def test_a_recall_that_hangs_is_let_go_at_once_when_it_is_of_no_use(tmp_pa
         return []
 
     diary.recalls = for_ever
-    async with House(tmp_path, diary) as house:
-        pending = house.memory.start_recall("tea", ref=REF)
+    async with CoreFixture(tmp_path, diary) as core:
+        pending = core.memory.start_recall("tea", ref=REF)
         async with asyncio.timeout(0.5):
             assert await pending.use(replace(REF, epoch=2)) == Recall(replace(REF, epoch=2))
         pending.drop()
@@ -332,8 +332,8 @@ async def test_blocks_of_the_prompt_come_from_those_that_answer(tmp_path: Path) 
                 raise OSError("down")
             return self.block
 
-    async with House(tmp_path, Block("a", "first"), Block("b", None), Block("c", ""), Block("d", "last")) as house:
-        assert await house.memory.system_prompt_blocks(ref=REF) == ("first", "last")
+    async with CoreFixture(tmp_path, Block("a", "first"), Block("b", None), Block("c", ""), Block("d", "last")) as core:
+        assert await core.memory.system_prompt_blocks(ref=REF) == ("first", "last")
 
 
 async def test_health_says_who_is_well_and_who_does_not_answer(tmp_path: Path) -> None:
@@ -349,8 +349,8 @@ async def test_health_says_who_is_well_and_who_does_not_answer(tmp_path: Path) -
         async def health(self) -> str:
             return "disk almost full"
 
-    async with House(tmp_path, Ill(), Weak(), AsyncDiary("plain")) as house:
-        health = await house.memory.health()
+    async with CoreFixture(tmp_path, Ill(), Weak(), AsyncDiary("plain")) as core:
+        health = await core.memory.health()
     assert health == {"ill": "no answer", "weak": "disk almost full", "plain": "ok"}
 
 
@@ -364,10 +364,10 @@ async def test_a_tool_call_is_told_whose_turn_it_serves(tmp_path: Path) -> None:
         def handle_tool_call(self, name: str, args: Any, *, ref: SessionRef) -> str:
             return f"{name} {args['for']} in {ref.session_id}"
 
-    async with House(tmp_path, Tools()) as house:
-        assert await house.memory.tool_schemas() == {"tools": ({"name": "look"},)}
+    async with CoreFixture(tmp_path, Tools()) as core:
+        assert await core.memory.tool_schemas() == {"tools": ({"name": "look"},)}
         calls = [
-            house.memory.handle_tool_call("tools", "look", {"for": n}, ref=replace(REF, session_id=f"s{n}"))
+            core.memory.handle_tool_call("tools", "look", {"for": n}, ref=replace(REF, session_id=f"s{n}"))
             for n in range(3)
         ]
         assert await asyncio.gather(*calls) == ["look 0 in s0", "look 1 in s1", "look 2 in s2"]
@@ -397,16 +397,16 @@ async def test_one_that_hangs_lets_one_turn_wait_and_not_every_one(tmp_path: Pat
         return items(query)
 
     hanging.recalls, well.recalls = hang, answer
-    async with House(tmp_path, hanging, well) as house:
-        await house.memory.recall("warm up", ref=REF, deadline_s=0.2)
+    async with CoreFixture(tmp_path, hanging, well) as core:
+        await core.memory.recall("warm up", ref=REF, deadline_s=0.2)
         for number in range(5):
             began = time.monotonic()
-            recall = await house.memory.recall(f"tea {number}", ref=REF, deadline_s=60.0)
+            recall = await core.memory.recall(f"tea {number}", ref=REF, deadline_s=60.0)
             assert time.monotonic() - began < 10.0
             assert ([item.text for item in recall.items], recall.missing) == ([f"tea {number}"], ("hanging",))
         assert asked == ["warm up"]
         hanging.recalls = answer
-        assert (await house.memory.recall("too early", ref=REF)).missing == ("hanging",)
+        assert (await core.memory.recall("too early", ref=REF)).missing == ("hanging",)
 
 
 def test_after_a_rest_one_turn_asks_and_the_others_do_not_wait_for_it() -> None:
@@ -448,15 +448,15 @@ async def test_a_provider_that_refuses_every_question_is_not_asked_in_every_turn
         raise Unavailable("refusing", "connection refused")
 
     refusing.recalls = refuse
-    async with House(tmp_path, refusing, knowing("well", "two")) as house:
+    async with CoreFixture(tmp_path, refusing, knowing("well", "two")) as core:
         for _ in range(FAILURES_MAX + 5):
-            recall = await house.memory.recall("tea", ref=REF)
+            recall = await core.memory.recall("tea", ref=REF)
             assert (texts(recall.items), recall.missing) == (["two"], ("refusing",))
         assert asked == FAILURES_MAX
         refusing.recalls = answer
-        house.clock.ahead_s += RECALL_PAUSE_S
+        core.clock.ahead_s += RECALL_PAUSE_S
         for _ in range(2):
-            assert texts((await house.memory.recall("tea", ref=REF)).items) == ["one", "two"]
+            assert texts((await core.memory.recall("tea", ref=REF)).items) == ["one", "two"]
 
 
 def test_a_clock_that_is_put_back_makes_no_rest_longer() -> None:

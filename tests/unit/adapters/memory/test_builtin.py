@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from tests.runtime import CLI, ME, TELEGRAM, House
+from tests.runtime import CLI, ME, TELEGRAM, CoreFixture
 
 from everthread.adapters.memory.builtin import NOTE_CHARS_MAX, SIDE_CHARS_MAX, BuiltinMemory
 from everthread.adapters.sqlite.store import SqliteStore
@@ -284,18 +284,18 @@ async def test_talking_in_one_session_writes_no_index_for_its_recall(tmp_path: P
 
 
 async def test_it_costs_no_cursor_and_no_lane(tmp_path: Path) -> None:
-    async with House(tmp_path) as bare:
+    async with CoreFixture(tmp_path) as bare:
         store = bare.store
-        async with House(tmp_path, BuiltinMemory(store, bare.clock)) as house:
-            await house.turn(CLI, "my dog is called Bruno")
-            await house.cross(CLI, New())
-            await house.settled()
-            assert await house.memory.journal.status() == ()
-            recall = await house.memory.recall("which dog?", ref=await house.at(CLI))
+        async with CoreFixture(tmp_path, BuiltinMemory(store, bare.clock)) as core:
+            await core.turn(CLI, "my dog is called Bruno")
+            await core.cross(CLI, New())
+            await core.settled()
+            assert await core.memory.journal.status() == ()
+            recall = await core.memory.recall("which dog?", ref=await core.at(CLI))
             assert [(item.provider, item.turn) for item in recall.items] == [("builtin", 1)]
-            await house.cross(CLI, Branch())
-            await house.cross(CLI, Rewind(1))
-            assert await house.memory.health() == {"builtin": "ok"}
+            await core.cross(CLI, Branch())
+            await core.cross(CLI, Rewind(1))
+            assert await core.memory.health() == {"builtin": "ok"}
             assert recall.missing == ()
         assert await store.read(lambda uow: uow.search.search(ME, "nothing", limit=1)) == ()
 
@@ -321,8 +321,8 @@ async def test_recall_in_a_large_memory_costs_little(tmp_path: Path) -> None:
 
 
 async def test_a_session_that_moved_to_another_place_is_still_the_same(tmp_path: Path) -> None:
-    async with House(tmp_path) as house:
-        memory = BuiltinMemory(house.store, house.clock)
-        first = (await house.turn(CLI, "the boat")).ref
+    async with CoreFixture(tmp_path) as core:
+        memory = BuiltinMemory(core.store, core.clock)
+        first = (await core.turn(CLI, "the boat")).ref
         there = replace(first, key=TELEGRAM, epoch=9)
         assert list(await memory.prefetch("boat", ref=there, limit=5)) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.fakes.honcho import FakeHoncho
 from tests.fakes.supermemory import FakeSupermemory
-from tests.runtime import CLI, ME, AsyncDiary, Call, House
+from tests.runtime import CLI, ME, AsyncDiary, Call, CoreFixture
 
 from everthread.adapters.memory.hindsight.provider import Hindsight
 from everthread.adapters.memory.honcho.provider import Honcho
@@ -24,13 +24,13 @@ PATIENT = Limits(attempt_s_max=5.0, backoff_s=0.01, backoff_s_max=0.05, breaker_
 Making = Callable[[], MemoryProvider]
 
 
-async def added_then_removed_elsewhere(house: House) -> None:
+async def added_then_removed_elsewhere(core: CoreFixture) -> None:
     """A note is added in a conversation, and removed at the desk."""
-    ref = (await house.turn(CLI, "hello")).ref
-    added = await house.lifecycle.write_note(
+    ref = (await core.turn(CLI, "hello")).ref
+    added = await core.lifecycle.write_note(
         NoteChange(NoteAction.ADD, NoteTarget.USER, "has seven hives"), owner=ME, ref=ref
     )
-    await house.lifecycle.write_note(NoteChange(NoteAction.REMOVE, NoteTarget.USER, note_id=added.note_id), owner=ME)
+    await core.lifecycle.write_note(NoteChange(NoteAction.REMOVE, NoteTarget.USER, note_id=added.note_id), owner=ME)
 
 
 async def test_whoever_is_told_of_a_version_is_told_whether_it_is_the_newest(tmp_path: Path) -> None:
@@ -42,12 +42,12 @@ async def test_whoever_is_told_of_a_version_is_told_whether_it_is_the_newest(tmp
             raise ConnectionError("down")
 
     diary.before = refuse
-    async with House(tmp_path, diary) as house:
-        await added_then_removed_elsewhere(house)
+    async with CoreFixture(tmp_path, diary) as core:
+        await added_then_removed_elsewhere(core)
         while not diary.book.of("on_memory_write", f"notes:{ME}"):
-            await house.clock.sleep(0.01)
+            await core.clock.sleep(0.01)
         down = False
-        await house.settled()
+        await core.settled()
     told = [(call.more["action"], is_outdated(call.more)) for call in diary.book.of("on_memory_write")]
     assert told == [("remove", False), ("add", True)]
 
@@ -81,11 +81,11 @@ async def test_a_removed_note_is_not_brought_back_by_the_lane_that_was_held_up(t
                     raise ConnectionError("down")
                 await telling(self, *args, ref=ref, delivery=delivery)  # pyright: ignore[reportArgumentType, reportGeneralTypeIssues]
 
-        async with House(tmp_path, Held(), settings=settings, limits=PATIENT) as house:
-            await added_then_removed_elsewhere(house)
-            while (await house.memory.journal.status())[0].lanes.waiting_entries > 1:
-                await house.clock.sleep(0.01)
+        async with CoreFixture(tmp_path, Held(), settings=settings, limits=PATIENT) as core:
+            await added_then_removed_elsewhere(core)
+            while (await core.memory.journal.status())[0].lanes.waiting_entries > 1:
+                await core.clock.sleep(0.01)
             held = False
-            await house.settled()
+            await core.settled()
         kept = fake.conclusions if isinstance(fake, FakeHoncho) else map(dict.values, fake.spaces.values())
         assert not [one for one in kept if "hives" in str(one)]

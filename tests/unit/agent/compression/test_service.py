@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent_runtime import AgentHouse, tool
+from tests.agent_runtime import AgentFixture, tool
 from tests.fake_model import FakeModel
 from tests.runtime import CLI, ME, TELEGRAM, AsyncDiary, until
 
@@ -37,7 +37,7 @@ def summarised(place: str = "world") -> str:
     return SUMMARY.format(place)
 
 
-class Shore(AgentHouse):
+class Shore(AgentFixture):
     """A house whose conversations are compressed; ten turns are about as much as its tail holds of them."""
 
     def __init__(self, folder: Path, *providers: object, **more: Any) -> None:
@@ -97,36 +97,36 @@ LONG = [f"turn {number}: " + "of boats and masts and sails " * 8 for number in r
 
 
 async def test_a_full_conversation_goes_on_in_a_child_with_a_summary_and_its_last_turns(tmp_path: Path) -> None:
-    async with Shore(tmp_path) as house:
-        await house.talk(*LONG)
-        await house.lifecycle.rename((await house.at(CLI)).session_id, "boats", owner=ME)
-        parent = await house.at(CLI)
-        await house.fill_up()
-        event = await house.compressed()
-        here = await house.at(CLI)
+    async with Shore(tmp_path) as core:
+        await core.talk(*LONG)
+        await core.lifecycle.rename((await core.at(CLI)).session_id, "boats", owner=ME)
+        parent = await core.at(CLI)
+        await core.fill_up()
+        event = await core.compressed()
+        here = await core.at(CLI)
         assert here == event.ref
-        old, new = await house.session(parent.session_id), await house.session(here.session_id)
+        old, new = await core.session(parent.session_id), await core.session(here.session_id)
         assert (old.title, new.title) == ("boats", "boats #2")
         assert (old.end_reason, new.parent_id, new.cause.value) == ("compressed", old.id, "compression")
-        shown = await house.shown(here.session_id)
+        shown = await core.shown(here.session_id)
         assert shown == [*LONG, "the last straw"][-len(shown) :]
         assert event.turns == len(LONG) + 1 - len(shown)
         assert event.text.startswith(f"Compressed: {event.turns} turns into a summary (about 70,010 tokens before, ")
-        assert len(await house.turns(parent.session_id)) == len(LONG) + 1, "the old transcript is whole"
-        await house.ask("and now?")
-        sent = house.model.sent()
-        assert "sail around the world" in json.loads(house.model.requests[-1].head)[1], "the summary is in the prefix"
+        assert len(await core.turns(parent.session_id)) == len(LONG) + 1, "the old transcript is whole"
+        await core.ask("and now?")
+        sent = core.model.sent()
+        assert "sail around the world" in json.loads(core.model.requests[-1].head)[1], "the summary is in the prefix"
         assert "the last straw" in sent
         assert "turn 1:" not in sent
 
 
 async def test_the_summariser_gets_one_message_of_the_users_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "AGENTS.md").write_text("Never speak of whales.")
-    async with Shore(tmp_path) as house:
-        await house.talk(*LONG, full=True)
-        await house.compressed()
-        assert house.summariser is not None
-        [request] = house.summariser.requests
+    async with Shore(tmp_path) as core:
+        await core.talk(*LONG, full=True)
+        await core.compressed()
+        assert core.summariser is not None
+        [request] = core.summariser.requests
         assert json.loads(request.head) == ["summariser", "", []], "no system prompt, no tools"
         assert (request.history, request.recall) == (b"", "")
         [message] = request.tail
@@ -135,109 +135,109 @@ async def test_the_summariser_gets_one_message_of_the_users_and_nothing_else(tmp
         assert "turn 1: of boats" in message.content
         assert "the last straw" not in message.content, "what is kept is not summarised"
         assert "whales" not in message.content, "standing rules are not summarised"
-        await house.ask("and now?")
-        assert "Never speak of whales." in house.model.sent(), "they are rendered again"
+        await core.ask("and now?")
+        assert "Never speak of whales." in core.model.sent(), "they are rendered again"
 
 
 async def test_the_next_summary_brings_the_last_one_up_to_date(tmp_path: Path) -> None:
     summariser = FakeModel([summarised("world"), summarised("Horn")])
-    async with Shore(tmp_path, summariser=summariser) as house:
-        await house.talk(*LONG, full=True)
-        await house.compressed()
-        house.heard.clear()
-        await house.talk(*LONG, full=True)
-        await house.compressed()
+    async with Shore(tmp_path, summariser=summariser) as core:
+        await core.talk(*LONG, full=True)
+        await core.compressed()
+        core.heard.clear()
+        await core.talk(*LONG, full=True)
+        await core.compressed()
         assert "sail around the world" not in summariser.requests[0].tail[0].content
         assert "sail around the world" in summariser.requests[1].tail[0].content
-        await house.ask("and now?")
-        assert "sail around the Horn" in house.model.sent()
-        assert "sail around the world" not in house.model.sent()
+        await core.ask("and now?")
+        assert "sail around the Horn" in core.model.sent()
+        assert "sail around the world" not in core.model.sent()
 
 
 async def test_what_is_said_while_the_summary_is_made_is_part_of_the_tail(tmp_path: Path) -> None:
     gate = asyncio.Event()
-    async with Shore(tmp_path, summariser=Held(gate, summarised())) as house:
-        await house.talk(*LONG, full=True)
-        assert (await house.ask("meanwhile one")).text == "fine", "nobody waits for it"
-        await house.ask("meanwhile two")
-        parent = await house.at(CLI)
+    async with Shore(tmp_path, summariser=Held(gate, summarised())) as core:
+        await core.talk(*LONG, full=True)
+        assert (await core.ask("meanwhile one")).text == "fine", "nobody waits for it"
+        await core.ask("meanwhile two")
+        parent = await core.at(CLI)
         gate.set()
-        await house.compressed()
-        here = await house.at(CLI)
+        await core.compressed()
+        here = await core.at(CLI)
         assert here.session_id != parent.session_id
-        assert (await house.shown(here.session_id))[-3:] == ["the last straw", "meanwhile one", "meanwhile two"]
+        assert (await core.shown(here.session_id))[-3:] == ["the last straw", "meanwhile one", "meanwhile two"]
 
 
 async def test_a_summary_that_is_ready_in_the_middle_of_a_turn_waits_for_its_end(tmp_path: Path) -> None:
     gate = asyncio.Event()
-    async with Shore(tmp_path, summariser=Held(gate, summarised())) as house:
-        await house.talk(*LONG, full=True)
+    async with Shore(tmp_path, summariser=Held(gate, summarised())) as core:
+        await core.talk(*LONG, full=True)
         answering = asyncio.Event()
 
         def line(request: Request) -> str:
             answering.set()
             return "one two three four five six seven eight"
 
-        house.model.lines, house.model.pause_s = [line], 0.02
-        turn = asyncio.ensure_future(house.ask("in the middle"))
+        core.model.lines, core.model.pause_s = [line], 0.02
+        turn = asyncio.ensure_future(core.ask("in the middle"))
         await answering.wait()
         gate.set()
         ended = await turn
-        event = await house.compressed()
+        event = await core.compressed()
         assert ended.committed.ref.session_id != event.ref.session_id, "the turn is in the session it began in"
-        assert (await house.shown(event.ref.session_id))[-1] == "in the middle", "and no turn is lost"
+        assert (await core.shown(event.ref.session_id))[-1] == "in the middle", "and no turn is lost"
 
 
 @pytest.mark.parametrize("boundary", [Rewind(1), New(), Resume("")])
 async def test_a_summary_of_what_has_changed_since_is_thrown_away(tmp_path: Path, boundary: Any) -> None:
     gate = asyncio.Event()
     summariser = Held(gate, summarised())
-    async with Shore(tmp_path, summariser=summariser) as house:
-        other = (await house.turn(TELEGRAM, "elsewhere")).ref.session_id
-        await house.talk(*LONG, full=True)
+    async with Shore(tmp_path, summariser=summariser) as core:
+        other = (await core.turn(TELEGRAM, "elsewhere")).ref.session_id
+        await core.talk(*LONG, full=True)
         boundary = Resume(other) if isinstance(boundary, Resume) else boundary
-        parent = await house.at(CLI)
+        parent = await core.at(CLI)
         await summariser.reached.wait()
-        await house.cross(CLI, boundary)
-        here = await house.at(CLI)
+        await core.cross(CLI, boundary)
+        here = await core.at(CLI)
         gate.set()
-        await house.idle()
-        assert await house.at(CLI) == here
-        assert (await house.session(parent.session_id)).end_reason != "compressed"
-        assert not any(isinstance(event, Compressed) for event in house.heard)
+        await core.idle()
+        assert await core.at(CLI) == here
+        assert (await core.session(parent.session_id)).end_reason != "compressed"
+        assert not any(isinstance(event, Compressed) for event in core.heard)
 
 
 async def test_what_is_forgotten_meanwhile_does_not_come_back_with_a_summary(tmp_path: Path) -> None:
     gate = asyncio.Event()
     summariser = Held(gate, summarised("Atlantic"))
-    async with Shore(tmp_path, summariser=summariser) as house:
-        note = await house.note("the Atlantic is cold")
-        await house.talk(*LONG, full=True)
-        here = await house.at(CLI)
+    async with Shore(tmp_path, summariser=summariser) as core:
+        note = await core.note("the Atlantic is cold")
+        await core.talk(*LONG, full=True)
+        here = await core.at(CLI)
         await summariser.reached.wait()
-        await house.lifecycle.forget(ForgetFact(note.note_id), owner=ME)
+        await core.lifecycle.forget(ForgetFact(note.note_id), owner=ME)
         gate.set()
-        await house.idle()
-        assert await house.at(CLI) == here
+        await core.idle()
+        assert await core.at(CLI) == here
 
 
 async def test_a_model_that_says_it_is_too_much_is_told_less_next_time(tmp_path: Path) -> None:
-    async with Shore(tmp_path) as house:
-        await house.talk(*LONG)
-        house.model.lines = [ContextTooLong("128,001 tokens are too many"), "fine"]
-        assert "too many" in (await house.ask("once")).problem
-        await house.ask("and now?")
-        assert "sail around the world" in house.model.sent()
+    async with Shore(tmp_path) as core:
+        await core.talk(*LONG)
+        core.model.lines = [ContextTooLong("128,001 tokens are too many"), "fine"]
+        assert "too many" in (await core.ask("once")).problem
+        await core.ask("and now?")
+        assert "sail around the world" in core.model.sent()
 
 
 async def test_every_key_on_the_conversation_goes_along(tmp_path: Path) -> None:
-    async with Shore(tmp_path) as house:
-        await house.talk(*LONG)
-        parent = await house.at(CLI)
-        await house.cross(TELEGRAM, Resume(parent.session_id))
-        await house.fill_up()
-        event = await house.compressed()
-        assert (await house.at(TELEGRAM)).session_id == event.ref.session_id == (await house.at(CLI)).session_id
+    async with Shore(tmp_path) as core:
+        await core.talk(*LONG)
+        parent = await core.at(CLI)
+        await core.cross(TELEGRAM, Resume(parent.session_id))
+        await core.fill_up()
+        event = await core.compressed()
+        assert (await core.at(TELEGRAM)).session_id == event.ref.session_id == (await core.at(CLI)).session_id
 
 
 # --- What can go wrong -----------------------------------------------------------------------------------------------
@@ -255,62 +255,61 @@ async def test_every_key_on_the_conversation_goes_along(tmp_path: Path) -> None:
 async def test_a_summariser_that_fails_leaves_the_conversation_as_it_was_and_rests(
     tmp_path: Path, line: object, said: str
 ) -> None:
-    async with Shore(tmp_path, summariser=FakeModel([line, summarised()])) as house:
-        await house.talk(*LONG, full=True)
-        await house.idle()
-        here = await house.at(CLI)
-        assert len(await house.turns(here.session_id)) == len(LONG) + 1
-        [failure] = house.failures
+    async with Shore(tmp_path, summariser=FakeModel([line, summarised()])) as core:
+        await core.talk(*LONG, full=True)
+        await core.idle()
+        here = await core.at(CLI)
+        assert len(await core.turns(here.session_id)) == len(LONG) + 1
+        [failure] = core.failures
         assert said in failure
         assert "It is as it was; tried again in 5 minutes" in failure
-        assert said in await house.agent.compression_status(here.session_id)
-        await house.fill_up("once more")
-        await house.idle()
-        assert house.passes == 1, "it rests"
-        await house.later(COOL_DOWN_S + 1)
-        await house.fill_up("later")
-        assert (await house.compressed()).ref == await house.at(CLI)
-        assert await house.agent.compression_status((await house.at(CLI)).session_id) == ""
+        assert said in await core.agent.compression_status(here.session_id)
+        await core.fill_up("once more")
+        await core.idle()
+        assert core.passes == 1, "it rests"
+        await core.later(COOL_DOWN_S + 1)
+        await core.fill_up("later")
+        assert (await core.compressed()).ref == await core.at(CLI)
+        assert await core.agent.compression_status((await core.at(CLI)).session_id) == ""
 
 
 async def test_passes_that_save_nothing_come_to_an_end_and_say_so(tmp_path: Path) -> None:
     """A threshold that the prompt alone passes: without an end there would be a summary with every turn."""
-    async with Shore(tmp_path, compression=Compression(share=0.05, tail_tokens=200)) as house:
-        house.model.usage = Usage(50_000, 10)
+    async with Shore(tmp_path, compression=Compression(share=0.05, tail_tokens=200)) as core:
+        core.model.usage = Usage(50_000, 10)
         for number in range(30):
-            await house.ask(f"turn {number}: " + "of boats and masts and sails " * 8)
-            await house.idle()
-        assert house.passes <= 4
-        [failure] = house.failures
+            await core.ask(f"turn {number}: " + "of boats and masts and sails " * 8)
+            await core.idle()
+        assert core.passes <= 4
+        [failure] = core.failures
         assert "not compressed any more: 2 times in a row it hardly became shorter" in failure
-        here = await house.at(CLI)
-        assert "compression.share" in await house.agent.compression_status(here.session_id)
+        here = await core.at(CLI)
+        assert "compression.share" in await core.agent.compression_status(here.session_id)
         # Whoever asks for it gets it, and another model is another matter.
-        before = house.passes
-        await house.agent.compress(CLI, house.choices[0], owner=ME)
-        assert house.passes == before + 1
+        before = core.passes
+        await core.agent.compress(CLI, core.choices[0], owner=ME)
+        assert core.passes == before + 1
 
 
 async def test_what_rests_still_rests_after_a_restart_and_the_next_process_says_why(tmp_path: Path) -> None:
-    async with Shore(tmp_path, summariser=FakeModel([ModelUnavailable("it is down", retry_after_s=900)])) as house:
-        await house.talk(*LONG, full=True)
-        await house.idle()
-        assert house.passes == 1
-    async with Shore(tmp_path) as house:
-        here = await house.at(CLI)
-        assert "it is down" in await house.agent.compression_status(here.session_id)
-        await house.fill_up("once more")
-        await house.idle()
-        assert (house.passes, house.failures) == (0, [])
-        await house.later(COOL_DOWN_S + 1)
-        await house.fill_up("later")
-        after = (await house.compressed()).ref
-        assert after == await house.at(CLI)
+    async with Shore(tmp_path, summariser=FakeModel([ModelUnavailable("it is down", retry_after_s=900)])) as core:
+        await core.talk(*LONG, full=True)
+        await core.idle()
+        assert core.passes == 1
+    async with Shore(tmp_path) as core:
+        here = await core.at(CLI)
+        assert "it is down" in await core.agent.compression_status(here.session_id)
+        await core.fill_up("once more")
+        await core.idle()
+        assert (core.passes, core.failures) == (0, [])
+        await core.later(COOL_DOWN_S + 1)
+        await core.fill_up("later")
+        after = (await core.compressed()).ref
+        assert after == await core.at(CLI)
         for session_id in (here.session_id, after.session_id):
-            assert await house.agent.compression_status(session_id) == ""
+            assert await core.agent.compression_status(session_id) == ""
             assert (
-                await house.store.read(lambda uow, session_id=session_id: uow.compression_pauses.get(session_id))
-                is None
+                await core.store.read(lambda uow, session_id=session_id: uow.compression_pauses.get(session_id)) is None
             )
 
 
@@ -318,71 +317,71 @@ async def test_passes_that_save_nothing_do_not_begin_again_with_every_process(tm
     """As for somebody who asks one question a time: each is answered by a process of its own."""
     passes, failures = 0, list[str]()
     for number in range(12):
-        async with Narrow(tmp_path, compression=Compression(share=0.05, tail_tokens=200)) as house:
-            house.model.usage = Usage(31_000, 10)
-            await house.ask(f"turn {number}: " + "of boats " * 300)
-            await house.idle()
-            passes, failures = passes + house.passes, failures + house.failures
-            here = (await house.at(CLI)).session_id
-            status = await house.agent.compression_status(here)
+        async with Narrow(tmp_path, compression=Compression(share=0.05, tail_tokens=200)) as core:
+            core.model.usage = Usage(31_000, 10)
+            await core.ask(f"turn {number}: " + "of boats " * 300)
+            await core.idle()
+            passes, failures = passes + core.passes, failures + core.failures
+            here = (await core.at(CLI)).session_id
+            status = await core.agent.compression_status(here)
     assert passes <= 4
     assert "2 times in a row it hardly became shorter" in status
     assert len([text for text in failures if "not compressed any more" in text]) == 1
-    async with Narrow(tmp_path) as house:
-        before = house.passes
-        await house.agent.compress(CLI, house.choices[0], owner=ME)
-        assert house.passes == before + 1, "whoever asks for it gets it"
+    async with Narrow(tmp_path) as core:
+        before = core.passes
+        await core.agent.compress(CLI, core.choices[0], owner=ME)
+        assert core.passes == before + 1, "whoever asks for it gets it"
 
 
 @pytest.mark.parametrize("what", ["session", "owner"])
 async def test_why_a_session_rests_is_forgotten_with_it(tmp_path: Path, what: str) -> None:
-    async with Shore(tmp_path, summariser=FakeModel([ModelUnavailable("it is down", retry_after_s=900)])) as house:
-        await house.talk(*LONG, full=True)
-        await house.idle()
-        session_id = (await house.at(CLI)).session_id
-        assert await house.store.read(lambda uow: uow.compression_pauses.get(session_id)) is not None
-        await house.lifecycle.forget(ForgetSession(session_id) if what == "session" else ForgetOwner(), owner=ME)
-        assert await house.store.read(lambda uow: uow.compression_pauses.get(session_id)) is None
+    async with Shore(tmp_path, summariser=FakeModel([ModelUnavailable("it is down", retry_after_s=900)])) as core:
+        await core.talk(*LONG, full=True)
+        await core.idle()
+        session_id = (await core.at(CLI)).session_id
+        assert await core.store.read(lambda uow: uow.compression_pauses.get(session_id)) is not None
+        await core.lifecycle.forget(ForgetSession(session_id) if what == "session" else ForgetOwner(), owner=ME)
+        assert await core.store.read(lambda uow: uow.compression_pauses.get(session_id)) is None
 
 
 async def test_another_model_is_under_its_own_bounds(tmp_path: Path) -> None:
     small = FakeModel(["fine"], given_traits=Traits(context_tokens=8_000), usage=Usage(7_000, 1))
-    async with Shore(tmp_path, summariser=None) as house:
-        house.summariser = None
-        await house.talk(*LONG)
-        large = house.choices
-        house.choices = [small.choice("fake/small")]
-        await house.talk("one", "two")
-        await house.idle()
-        [failure] = house.failures
+    async with Shore(tmp_path, summariser=None) as core:
+        core.summariser = None
+        await core.talk(*LONG)
+        large = core.choices
+        core.choices = [small.choice("fake/small")]
+        await core.talk("one", "two")
+        await core.idle()
+        [failure] = core.failures
         assert "fake/small reads 8,000 tokens at once, and 16,000 are needed" in failure, "said once"
         with pytest.raises(NotCompressed, match="fake/small reads 8,000"):
-            await house.agent.compress(CLI, house.choices[0], owner=ME)
-        house.choices = large
-        house.model.lines = [lambda request: summarised() if INSTRUCTION in request.tail[0].content else "fine"]
-        await house.fill_up()
-        assert (await house.compressed()).turns > 0
+            await core.agent.compress(CLI, core.choices[0], owner=ME)
+        core.choices = large
+        core.model.lines = [lambda request: summarised() if INSTRUCTION in request.tail[0].content else "fine"]
+        await core.fill_up()
+        assert (await core.compressed()).turns > 0
 
 
 async def test_where_the_reader_reads_less_its_context_is_the_threshold(tmp_path: Path) -> None:
     reader = FakeModel([summarised()], given_traits=Traits(context_tokens=20_000))
-    async with Shore(tmp_path, summariser=reader) as house:
-        await house.talk(*LONG)
-        house.model.usage = Usage(19_000, 999)
-        await house.ask("not yet")
-        await house.idle()
-        assert house.passes == 0
-        house.model.usage = Usage(19_000, 1_000)
-        await house.ask("now")
-        await house.compressed()
+    async with Shore(tmp_path, summariser=reader) as core:
+        await core.talk(*LONG)
+        core.model.usage = Usage(19_000, 999)
+        await core.ask("not yet")
+        await core.idle()
+        assert core.passes == 0
+        core.model.usage = Usage(19_000, 1_000)
+        await core.ask("now")
+        await core.compressed()
 
 
 async def test_a_conversation_longer_than_the_reader_can_read_is_read_in_pieces(tmp_path: Path) -> None:
     reader = FakeModel([summarised()], given_traits=Traits(context_tokens=16_000))
-    async with Shore(tmp_path, summariser=reader) as house:
-        await house.talk(*(f"turn {number}: " + "of boats " * 1_500 for number in range(1, 9)), full=True)
-        await house.compressed()
-        assert house.passes > 1
+    async with Shore(tmp_path, summariser=reader) as core:
+        await core.talk(*(f"turn {number}: " + "of boats " * 1_500 for number in range(1, 9)), full=True)
+        await core.compressed()
+        assert core.passes > 1
         read = "".join(request.tail[0].content for request in reader.requests)
         assert all(f"turn {number}: of boats" in read for number in range(1, 9))
         assert all(len(request.tail[0].content) < 12_000 * 3 for request in reader.requests)
@@ -412,49 +411,49 @@ async def test_two_processes_do_not_pay_for_the_same_summary(tmp_path: Path) -> 
 
 
 async def test_a_process_that_was_killed_over_a_summary_holds_the_others_up_for_a_while_only(tmp_path: Path) -> None:
-    async with Narrow(tmp_path, stop_s_max=0.3) as house:
-        await house.turn(CLI, "hello")
-        here = await house.at(CLI)
+    async with Narrow(tmp_path, stop_s_max=0.3) as core:
+        await core.turn(CLI, "hello")
+        here = await core.at(CLI)
         name = f"compress:{here.session_id}"
-        await house.store.write(lambda uow: uow.leases.acquire(name, "killed", house.clock.now(), PASS_S_MAX))
-        await house.overflow()
-        assert (house.passes, house.failures) == (0, []), "somebody else seems to be at it"
-        assert (await house.ask("and now?")).text == "fine"
-        event = next(event for event in house.heard if isinstance(event, Compressed))
+        await core.store.write(lambda uow: uow.leases.acquire(name, "killed", core.clock.now(), PASS_S_MAX))
+        await core.overflow()
+        assert (core.passes, core.failures) == (0, []), "somebody else seems to be at it"
+        assert (await core.ask("and now?")).text == "fine"
+        event = next(event for event in core.heard if isinstance(event, Compressed))
         assert event.instead_because == "another process has begun one"
-    async with Shore(tmp_path) as house:
-        await house.talk(*LONG)
-        name = f"compress:{(await house.at(CLI)).session_id}"
-        await house.store.write(lambda uow: uow.leases.acquire(name, "killed", house.clock.now(), PASS_S_MAX))
-        await house.fill_up()
-        await house.idle()
-        assert house.passes == 0
-        await house.later(PASS_S_MAX + 1)
-        await house.fill_up()
-        await house.compressed()
+    async with Shore(tmp_path) as core:
+        await core.talk(*LONG)
+        name = f"compress:{(await core.at(CLI)).session_id}"
+        await core.store.write(lambda uow: uow.leases.acquire(name, "killed", core.clock.now(), PASS_S_MAX))
+        await core.fill_up()
+        await core.idle()
+        assert core.passes == 0
+        await core.later(PASS_S_MAX + 1)
+        await core.fill_up()
+        await core.compressed()
 
 
 async def test_a_process_that_stops_over_a_summary_leaves_the_conversation_as_it_was(tmp_path: Path) -> None:
     summariser = Held(asyncio.Event(), summarised())
-    async with Shore(tmp_path, summariser=summariser) as house:
-        await house.talk(*LONG, full=True)
+    async with Shore(tmp_path, summariser=summariser) as core:
+        await core.talk(*LONG, full=True)
         await summariser.reached.wait()
-        here = await house.at(CLI)
-    async with Shore(tmp_path) as house:
-        assert await house.at(CLI) == here
-        await house.fill_up()
-        assert (await house.compressed()).ref == await house.at(CLI), "the next one is at it at once"
+        here = await core.at(CLI)
+    async with Shore(tmp_path) as core:
+        assert await core.at(CLI) == here
+        await core.fill_up()
+        assert (await core.compressed()).ref == await core.at(CLI), "the next one is at it at once"
 
 
 async def test_of_two_summaries_of_a_session_only_one_is_ever_applied(tmp_path: Path) -> None:
     """Whatever becomes of the lease, the crossing decides."""
-    async with Shore(tmp_path) as house:
-        await house.talk(*LONG)
-        parent = await house.at(CLI)
-        first, second = await house.compression(CLI, "one"), await house.compression(CLI, "two")
-        assert (await house.cross(CLI, first)).refusal is None
-        assert (await house.cross(CLI, second)).refusal is not None
-        children = await house.store.read(lambda uow: uow.archive.children(parent.session_id))
+    async with Shore(tmp_path) as core:
+        await core.talk(*LONG)
+        parent = await core.at(CLI)
+        first, second = await core.compression(CLI, "one"), await core.compression(CLI, "two")
+        assert (await core.cross(CLI, first)).refusal is None
+        assert (await core.cross(CLI, second)).refusal is not None
+        children = await core.store.read(lambda uow: uow.archive.children(parent.session_id))
         assert len(children) == 1
 
 
@@ -475,71 +474,71 @@ class Narrow(Shore):
 
 
 async def test_before_the_window_overflows_the_turn_waits_for_the_summary(tmp_path: Path) -> None:
-    async with Narrow(tmp_path, compression=Compression(share=0.8, tail_tokens=200)) as house:
-        lasting, house.manner = house.manner, lambda: TurnOptions(house.choices, house.heard.append, lasting=False)
-        await house.overflow()
-        assert house.passes == 0, "nothing has gone on in the background"
-        house.manner = lasting
-        await house.ask("and now?")
-        assert any(isinstance(event, Compressing) for event in house.heard)
-        assert house.passes == 1
-        assert "sail around the world" in house.model.sent()
+    async with Narrow(tmp_path, compression=Compression(share=0.8, tail_tokens=200)) as core:
+        lasting, core.manner = core.manner, lambda: TurnOptions(core.choices, core.heard.append, lasting=False)
+        await core.overflow()
+        assert core.passes == 0, "nothing has gone on in the background"
+        core.manner = lasting
+        await core.ask("and now?")
+        assert any(isinstance(event, Compressing) for event in core.heard)
+        assert core.passes == 1
+        assert "sail around the world" in core.model.sent()
 
 
 @pytest.mark.parametrize("line", [ModelUnavailable("it is down", retry_after_s=900), "no summary"])
 async def test_at_the_hard_stop_an_extract_that_names_itself_takes_the_place_of_a_summary(
     tmp_path: Path, line: object
 ) -> None:
-    async with Narrow(tmp_path, summariser=FakeModel([line])) as house:
-        await house.overflow()
-        assert "not compressed" in house.failures[0]
-        parent = await house.at(CLI)
-        await house.ask("and now?")
-        event = next(event for event in house.heard if isinstance(event, Compressed))
-        assert any(isinstance(event, Compressing) for event in house.heard)
+    async with Narrow(tmp_path, summariser=FakeModel([line])) as core:
+        await core.overflow()
+        assert "not compressed" in core.failures[0]
+        parent = await core.at(CLI)
+        await core.ask("and now?")
+        event = next(event for event in core.heard if isinstance(event, Compressed))
+        assert any(isinstance(event, Compressing) for event in core.heard)
         assert "into a mechanical extract" in event.text
         assert "no summary could be made: " in event.text
-        assert EXTRACT_NAME in json.loads(house.model.requests[-1].head)[1]
-        assert "turn 1: of boats" in house.model.sent()
-        assert len(await house.turns(parent.session_id)) == 4
+        assert EXTRACT_NAME in json.loads(core.model.requests[-1].head)[1]
+        assert "turn 1: of boats" in core.model.sent()
+        assert len(await core.turns(parent.session_id)) == 4
 
 
 async def test_at_the_hard_stop_a_slow_summariser_is_waited_for_no_longer_than_its_bound(tmp_path: Path) -> None:
-    house = Narrow(tmp_path, summariser=Held(asyncio.Event(), summarised()), stop_s_max=0.2)
-    async with house:
+    core = Narrow(tmp_path, summariser=Held(asyncio.Event(), summarised()), stop_s_max=0.2)
+    async with core:
         for number in range(1, 5):
-            await house.ask(f"turn {number}: " + "of boats " * 850)
-        assert (await house.ask("and now?")).text == "fine"
-        event = next(event for event in house.heard if isinstance(event, Compressed))
+            await core.ask(f"turn {number}: " + "of boats " * 850)
+        assert (await core.ask("and now?")).text == "fine"
+        event = next(event for event in core.heard if isinstance(event, Compressed))
         assert event.instead_because == "no summary within 0.2 s"
 
 
 async def test_at_the_hard_stop_nobody_waits_behind_the_summaries_of_others(tmp_path: Path) -> None:
     gate = asyncio.Event()
     summariser = Held(gate, summarised())
-    async with Narrow(tmp_path, summariser=summariser) as house:
+    async with Narrow(tmp_path, summariser=summariser) as core:
         others = [SessionKey("main", "cli", ChatType.DM, f"other {number}") for number in range(AT_ONCE_MAX)]
         for number in range(1, 5):
             for key in others:
-                await house.ask(f"turn {number}: " + "of boats " * 850, key)
+                await core.ask(f"turn {number}: " + "of boats " * 850, key)
         await until(lambda: summariser.waiting == AT_ONCE_MAX, "the others are not being summarised")
         for number in range(1, 5):
-            await house.ask(f"turn {number}: " + "of boats " * 850)
-        answering = asyncio.ensure_future(house.ask("and now?"))
+            await core.ask(f"turn {number}: " + "of boats " * 850)
+        answering = asyncio.ensure_future(core.ask("and now?"))
         await until(lambda: summariser.waiting == AT_ONCE_MAX + 1, "it waits for the others")
         gate.set()
         assert (await answering).text == "fine"
-        await house.idle()
+        await core.idle()
 
 
 @pytest.mark.parametrize("tokens", [1_000, 120_000])
 async def test_a_conversation_that_goes_on_meanwhile_is_no_trouble_for_the_answer_that_is_to_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokens: int
 ) -> None:
-    async with Shore(tmp_path) as house:
-        await house.talk(*LONG)
+    async with Shore(tmp_path) as core:
+        await core.talk(*LONG)
         measured: list[Fill] = []
-        read_inline = house.store.read_inline
+        read_inline = core.store.read_inline
 
         async def measure(ref: SessionRef) -> Fill:
             measured.append(Fill(1_000, 10_000, 100_000, tokens))
@@ -548,58 +547,58 @@ async def test_a_conversation_that_goes_on_meanwhile_is_no_trouble_for_the_answe
         async def meanwhile(work: Any) -> Any:
             if measured:
                 measured.clear()
-                await house.agent.compress(CLI, house.choices[0], owner=ME)
+                await core.agent.compress(CLI, core.choices[0], owner=ME)
             return await read_inline(work)
 
-        monkeypatch.setattr(house.store, "read_inline", meanwhile)
+        monkeypatch.setattr(core.store, "read_inline", meanwhile)
         # Of another model nothing is known yet, so it is measured.
-        await house.compressor.before_turn(CLI, house.model.choice("fake/other"), measure, house.heard.append)
-        assert house.passes == 1, "what has gone on is not summarised again"
-        assert await house.compressor.status((await house.at(CLI)).session_id) == ""
+        await core.compressor.before_turn(CLI, core.model.choice("fake/other"), measure, core.heard.append)
+        assert core.passes == 1, "what has gone on is not summarised again"
+        assert await core.compressor.status((await core.at(CLI)).session_id) == ""
 
 
 async def test_a_message_that_would_not_fit_any_more_waits_for_the_summary(tmp_path: Path) -> None:
-    async with Narrow(tmp_path, compression=Compression(share=0.8, tail_tokens=200)) as house:
-        house.model.usage = Usage(9_000, 10)
+    async with Narrow(tmp_path, compression=Compression(share=0.8, tail_tokens=200)) as core:
+        core.model.usage = Usage(9_000, 10)
         for number in range(1, 4):
-            await house.ask(f"turn {number}: " + "of boats " * 500)
-        await house.ask("short")
-        assert house.passes == 0, "it fits, and so does a short message"
-        await house.ask("a long one: " + "of masts and sails " * 1_000)
-        assert house.passes == 1
-        assert "sail around the world" in house.model.sent()
-        assert house.failures == []
+            await core.ask(f"turn {number}: " + "of boats " * 500)
+        await core.ask("short")
+        assert core.passes == 0, "it fits, and so does a short message"
+        await core.ask("a long one: " + "of masts and sails " * 1_000)
+        assert core.passes == 1
+        assert "sail around the world" in core.model.sent()
+        assert core.failures == []
 
 
 async def test_a_summary_that_was_paid_for_at_the_hard_stop_is_not_thrown_away_for_an_extract(tmp_path: Path) -> None:
     """Somebody else is being answered in the same conversation: it can't be crossed just then."""
-    async with Narrow(tmp_path, compression=Compression(share=0.8, tail_tokens=200)) as house:
-        lasting, house.manner = house.manner, lambda: TurnOptions(house.choices, house.heard.append, lasting=False)
-        await house.overflow()
-        house.manner = lasting
-        await house.lifecycle.cross(TELEGRAM, Resume((await house.at(CLI)).session_id), owner=ME)
-        await house.say("hello", TELEGRAM)
-        running = await house.lifecycle.begin_turn(TELEGRAM)
+    async with Narrow(tmp_path, compression=Compression(share=0.8, tail_tokens=200)) as core:
+        lasting, core.manner = core.manner, lambda: TurnOptions(core.choices, core.heard.append, lasting=False)
+        await core.overflow()
+        core.manner = lasting
+        await core.lifecycle.cross(TELEGRAM, Resume((await core.at(CLI)).session_id), owner=ME)
+        await core.say("hello", TELEGRAM)
+        running = await core.lifecycle.begin_turn(TELEGRAM)
         assert running is not None
-        await house.say("and now?")
+        await core.say("and now?")
         with pytest.raises(Busy):
-            await house.agent.answer(CLI, house.manner())
-        assert house.passes == 1
-        await house.lifecycle.commit_turn(running, [Message(Role.USER, "hello"), Message(Role.ASSISTANT, "hi")], None)
-        await house.agent.answer(CLI, house.manner())
-        event = next(event for event in house.heard if isinstance(event, Compressed))
+            await core.agent.answer(CLI, core.manner())
+        assert core.passes == 1
+        await core.lifecycle.commit_turn(running, [Message(Role.USER, "hello"), Message(Role.ASSISTANT, "hi")], None)
+        await core.agent.answer(CLI, core.manner())
+        event = next(event for event in core.heard if isinstance(event, Compressed))
         assert event.instead_because == ""
-        assert house.passes == 1
-        assert "sail around the world" in house.model.sent()
+        assert core.passes == 1
+        assert "sail around the world" in core.model.sent()
 
 
 async def test_another_process_finds_out_by_itself_that_a_conversation_does_not_fit(tmp_path: Path) -> None:
-    async with Narrow(tmp_path, compression=Compression(enabled=False)) as house:
-        await house.overflow()
-    async with Narrow(tmp_path) as house:
-        await house.ask("and now?")
-        assert house.passes == 1
-        assert "sail around the world" in house.model.sent(), "from the very first turn on"
+    async with Narrow(tmp_path, compression=Compression(enabled=False)) as core:
+        await core.overflow()
+    async with Narrow(tmp_path) as core:
+        await core.ask("and now?")
+        assert core.passes == 1
+        assert "sail around the world" in core.model.sent(), "from the very first turn on"
 
 
 # --- Memory and engines ----------------------------------------------------------------------------------------------
@@ -622,16 +621,16 @@ def broken() -> str:
 
 async def test_memory_is_asked_what_to_keep_and_told_of_the_continuation(tmp_path: Path) -> None:
     good, bad = Hinting("good", lambda: "Bruno is afraid of thunder."), Hinting("bad", broken)
-    async with Shore(tmp_path, good, bad) as house:
-        await house.talk(*LONG, full=True)
-        parent = (await house.at(CLI)).session_id
-        event = await house.compressed()
-        assert house.summariser is not None
-        assert "Bruno is afraid of thunder." in house.summariser.requests[0].tail[0].content
+    async with Shore(tmp_path, good, bad) as core:
+        await core.talk(*LONG, full=True)
+        parent = (await core.at(CLI)).session_id
+        event = await core.compressed()
+        assert core.summariser is not None
+        assert "Bruno is afraid of thunder." in core.summariser.requests[0].tail[0].content
         [(asked_for, messages)] = good.asked
         assert asked_for == parent
         assert messages[0].content == LONG[0]
-        await house.settled()
+        await core.settled()
         [switch] = good.book.of("on_session_switch", event.ref.session_id)
         assert (switch.more["parent_session_id"], switch.more["reset"]) == (parent, False)
         assert good.book.told(parent)[-1] == "end", "its memory is closed, after its last turn"
@@ -647,11 +646,11 @@ async def test_memory_that_hangs_is_waited_for_no_longer_than_its_bound(
 
     assert manager.HOOK_S_MAX == 5.0
     monkeypatch.setattr(manager, "HOOK_S_MAX", 0.2)
-    async with Shore(tmp_path, Hanging()) as house:
-        await house.talk(*LONG, full=True)
-        await house.compressed()
-        assert house.summariser is not None
-        assert "A memory of the user's" not in house.summariser.requests[0].tail[0].content
+    async with Shore(tmp_path, Hanging()) as core:
+        await core.talk(*LONG, full=True)
+        await core.compressed()
+        assert core.summariser is not None
+        assert "A memory of the user's" not in core.summariser.requests[0].tail[0].content
 
 
 class Engine:
@@ -677,27 +676,27 @@ class Engine:
 
 async def test_another_engine_makes_the_summary_and_is_told_of_every_rollover(tmp_path: Path) -> None:
     engine = Engine()
-    async with Shore(tmp_path, engine=engine) as house:
+    async with Shore(tmp_path, engine=engine) as core:
         for count in (1, 2):
-            await house.talk(*LONG, full=True)
-            left = await house.at(CLI)
-            await house.compressed()
-            house.heard.clear()
+            await core.talk(*LONG, full=True)
+            left = await core.at(CLI)
+            await core.compressed()
+            core.heard.clear()
             assert len(engine.rollovers) == count
             rollover = engine.rollovers[-1]
-            assert (rollover.left.session_id, rollover.entered) == (left.session_id, await house.at(CLI))
+            assert (rollover.left.session_id, rollover.entered) == (left.session_id, await core.at(CLI))
             assert rollover.turns == len(engine.middles[-1].turns)
         assert engine.middles[1].previous == engine.rollovers[0].summary
         engine.fails = True
-        await house.talk(*LONG, full=True)
-        await house.compressed()
-        await house.reported("context_engine", "a bug of the engine")
+        await core.talk(*LONG, full=True)
+        await core.compressed()
+        await core.reported("context_engine", "a bug of the engine")
 
 
 async def test_what_is_crossed_is_told_even_if_the_process_stops_in_that_moment(tmp_path: Path) -> None:
     engine = Engine()
-    async with Shore(tmp_path, engine=engine) as house:
-        cross, crossed = house.lifecycle.cross, asyncio.Event()
+    async with Shore(tmp_path, engine=engine) as core:
+        cross, crossed = core.lifecycle.cross, asyncio.Event()
 
         async def slow(*args: Any, **more: Any) -> Any:
             crossing = await cross(*args, **more)
@@ -705,11 +704,11 @@ async def test_what_is_crossed_is_told_even_if_the_process_stops_in_that_moment(
             await asyncio.sleep(0.05)
             return crossing
 
-        house.lifecycle.cross = slow
-        await house.talk(*LONG, full=True)
+        core.lifecycle.cross = slow
+        await core.talk(*LONG, full=True)
         await crossed.wait()
-        await house.compressor.aclose()
-        assert [rollover.entered for rollover in engine.rollovers] == [await house.at(CLI)]
+        await core.compressor.aclose()
+        assert [rollover.entered for rollover in engine.rollovers] == [await core.at(CLI)]
 
 
 @pytest.mark.parametrize("error", [BadConfig("there is no such model"), RuntimeError("a bug of the engine")])
@@ -718,63 +717,63 @@ async def test_an_engine_that_has_nobody_to_read_is_no_concern_of_the_turns(tmp_
         def reader(self, model: str) -> Reader:
             raise error
 
-    async with Shore(tmp_path, engine=Blind()) as house:
-        await house.talk(*LONG)
-        house.model.usage = FULL
-        ended = await house.ask("the last straw")
+    async with Shore(tmp_path, engine=Blind()) as core:
+        await core.talk(*LONG)
+        core.model.usage = FULL
+        ended = await core.ask("the last straw")
         assert (ended.text, ended.problem) == ("fine", "")
-        assert (await house.ask("and on")).text == "fine"
-        [failure] = house.failures
+        assert (await core.ask("and on")).text == "fine"
+        [failure] = core.failures
         assert str(error) in failure
         with pytest.raises(NotCompressed, match=str(error)):
-            await house.agent.compress(CLI, house.choices[0], owner=ME)
+            await core.agent.compress(CLI, core.choices[0], owner=ME)
 
 
 # --- On request ------------------------------------------------------------------------------------------------------
 
 
 async def test_whoever_asks_for_it_gets_it_with_what_is_to_be_kept(tmp_path: Path) -> None:
-    async with Shore(tmp_path) as house:
-        await house.talk(*LONG[:4])
-        event = await house.agent.compress(CLI, house.choices[0], owner=ME, focus="the masts")
+    async with Shore(tmp_path) as core:
+        await core.talk(*LONG[:4])
+        event = await core.agent.compress(CLI, core.choices[0], owner=ME, focus="the masts")
         assert event.turns >= 1
-        assert house.summariser is not None
-        assert "keep what concerns this: the masts" in house.summariser.requests[0].tail[0].content
-        await house.ask("and now?")
-        assert "sail around the world" in house.model.sent()
+        assert core.summariser is not None
+        assert "keep what concerns this: the masts" in core.summariser.requests[0].tail[0].content
+        await core.ask("and now?")
+        assert "sail around the world" in core.model.sent()
 
 
 async def test_nothing_is_compressed_for_somebody_else_nor_where_there_is_nothing(tmp_path: Path) -> None:
-    async with Shore(tmp_path) as house:
+    async with Shore(tmp_path) as core:
         with pytest.raises(NotCompressed, match="no conversation here"):
-            await house.agent.compress(CLI, house.choices[0], owner=ME)
-        await house.talk("hello")
+            await core.agent.compress(CLI, core.choices[0], owner=ME)
+        await core.talk("hello")
         with pytest.raises(NotCompressed, match="no conversation here"):
-            await house.agent.compress(CLI, house.choices[0], owner="somebody else")
+            await core.agent.compress(CLI, core.choices[0], owner="somebody else")
         with pytest.raises(NotCompressed, match="there are none before them"):
-            await house.agent.compress(CLI, house.choices[0], owner=ME)
-        assert house.passes == 0
+            await core.agent.compress(CLI, core.choices[0], owner=ME)
+        assert core.passes == 0
 
 
 async def test_a_process_that_ends_with_its_turn_begins_no_summary(tmp_path: Path) -> None:
-    async with Shore(tmp_path) as house:
-        await house.talk(*LONG)
-        house.model.usage = FULL
-        await house.say("once")
-        await house.agent.answer(CLI, TurnOptions(house.choices, house.heard.append, lasting=False))
-        assert not house.compressor.busy
+    async with Shore(tmp_path) as core:
+        await core.talk(*LONG)
+        core.model.usage = FULL
+        await core.say("once")
+        await core.agent.answer(CLI, TurnOptions(core.choices, core.heard.append, lasting=False))
+        assert not core.compressor.busy
 
 
 async def test_tools_of_a_covered_turn_are_read_with_their_results(tmp_path: Path) -> None:
     async def run(arguments: Any, use: Any) -> str:
         return "a secret chart " + "x" * 20_000
 
-    async with Shore(tmp_path, tools=(tool("chart", run),)) as house:
-        house.model.lines = [ToolCall("c1", "chart", '{"sea": "Baltic"}'), "there it is", "fine"]
-        await house.talk("show me the chart", *LONG, full=True)
-        await house.compressed()
-        assert house.summariser is not None
-        text = house.summariser.requests[0].tail[0].content
+    async with Shore(tmp_path, tools=(tool("chart", run),)) as core:
+        core.model.lines = [ToolCall("c1", "chart", '{"sea": "Baltic"}'), "there it is", "fine"]
+        await core.talk("show me the chart", *LONG, full=True)
+        await core.compressed()
+        assert core.summariser is not None
+        text = core.summariser.requests[0].tail[0].content
         assert 'call of chart: {"sea": "Baltic"}' in text
         assert "result of chart: a secret chart" in text
         assert "characters left out" in text

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.runtime import CLI, ME, TELEGRAM, House
+from tests.runtime import CLI, ME, TELEGRAM, CoreFixture
 
 from everthread.adapters.memory.builtin import BuiltinMemory
 from everthread.agent.tools import memory as tools_module
@@ -27,8 +27,8 @@ MEMORY, USER = NoteTarget.MEMORY, NoteTarget.USER
 class Bench:
     """The three tools in a house, used from one turn."""
 
-    def __init__(self, house: House, ref: SessionRef, notes_chars: int, user_chars: int) -> None:
-        self.house = house
+    def __init__(self, core: CoreFixture, ref: SessionRef, notes_chars: int, user_chars: int) -> None:
+        self.core = core
         self.ref = ref
         self.written: list[str] = []
 
@@ -36,9 +36,9 @@ class Bench:
             self.written.append(owner)
 
         tools = memory_tools(
-            house.lifecycle,
-            house.store,
-            house.memory,
+            core.lifecycle,
+            core.store,
+            core.memory,
             notes_chars=notes_chars,
             user_chars=user_chars,
             written=written,
@@ -57,14 +57,17 @@ class Bench:
         return await self.call("memory", action="add", target=target.value, content=content)
 
     async def notes(self, target: NoteTarget = MEMORY, owner: str = ME) -> list[str]:
-        return [note.content for note in await self.house.store.read(lambda uow: uow.notes.current(owner, target))]
+        return [note.content for note in await self.core.store.read(lambda uow: uow.notes.current(owner, target))]
 
 
 @asynccontextmanager
 async def benched(folder: Path, *, notes_chars: int = 8000, user_chars: int = 4000) -> AsyncIterator[Bench]:
-    async with House(folder / "bare") as bare, House(folder / "bare", BuiltinMemory(bare.store, bare.clock)) as house:
-        ref = (await house.turn(CLI, "hello")).ref
-        yield Bench(house, ref, notes_chars, user_chars)
+    async with (
+        CoreFixture(folder / "bare") as bare,
+        CoreFixture(folder / "bare", BuiltinMemory(bare.store, bare.clock)) as core,
+    ):
+        ref = (await core.turn(CLI, "hello")).ref
+        yield Bench(core, ref, notes_chars, user_chars)
 
 
 # --- Notes ---
@@ -74,7 +77,7 @@ async def test_a_note_is_written_under_the_turn_that_asked_for_it(tmp_path: Path
     async with benched(tmp_path) as bench:
         assert await bench.add("  keeps bees ") == "noted; MEMORY (what you noted) 10/8,000 characters"
         assert await bench.add("likes tea", USER) == "noted; USER (what you know of the user) 9/4,000 characters"
-        [note] = await bench.house.store.read(lambda uow: uow.notes.current(ME, MEMORY))
+        [note] = await bench.core.store.read(lambda uow: uow.notes.current(ME, MEMORY))
         assert (note.content, note.turn_id, note.session_id) == ("keeps bees", "turn-7", bench.ref.session_id)
         assert bench.written == [ME, ME]
 
@@ -145,7 +148,7 @@ async def test_a_full_collection_says_how_full_and_what_is_in_it(tmp_path: Path)
 
 async def test_what_is_over_the_limit_by_hand_may_be_made_smaller(tmp_path: Path) -> None:
     async with benched(tmp_path, notes_chars=10) as bench:
-        await bench.house.lifecycle.write_note(NoteChange(NoteAction.ADD, MEMORY, "x" * 50), owner=ME)
+        await bench.core.lifecycle.write_note(NoteChange(NoteAction.ADD, MEMORY, "x" * 50), owner=ME)
         await bench.call("memory", action="replace", target="memory", old_text="x", content="y" * 40)
         await bench.fails("memory", action="replace", target="memory", old_text="y", content="z" * 40)
         assert await bench.notes() == ["y" * 40]
@@ -163,7 +166,7 @@ async def test_two_that_write_at_once_do_not_both_find_the_last_room(tmp_path: P
 async def test_the_limit_is_of_one_owner(tmp_path: Path) -> None:
     async with benched(tmp_path, notes_chars=10) as bench:
         await bench.add("x" * 10)
-        theirs = (await bench.house.turn(TELEGRAM, "hi", owner="bob")).ref
+        theirs = (await bench.core.turn(TELEGRAM, "hi", owner="bob")).ref
         await bench.call("memory", ref=theirs, action="add", target="memory", content="b" * 10)
         with pytest.raises(ToolFailed, match="no note"):
             await bench.call("memory", ref=theirs, action="remove", target="memory", old_text="x")
@@ -172,14 +175,14 @@ async def test_the_limit_is_of_one_owner(tmp_path: Path) -> None:
 
 async def test_a_session_that_was_forgotten_meanwhile_takes_no_note(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
-        await bench.house.lifecycle.forget(ForgetSession(bench.ref.session_id), owner=ME)
+        await bench.core.lifecycle.forget(ForgetSession(bench.ref.session_id), owner=ME)
         assert "forgotten" in await bench.fails("memory", action="add", target="memory", content="x")
         assert bench.written == []
 
 
 async def test_the_limits_are_refused_where_notes_are_written(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
-        write = bench.house.lifecycle.write_note
+        write = bench.core.lifecycle.write_note
         with pytest.raises(NotesFull) as full:
             await write(NoteChange(NoteAction.ADD, MEMORY, "abcdef", limit_chars=5), owner=ME)
         assert (full.value.used, full.value.limit) == (0, 5)
@@ -250,10 +253,10 @@ async def test_what_only_reads_may_run_beside_others(tmp_path: Path) -> None:
 
 async def test_a_search_shows_where_when_who_and_what_was_said_around(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
-        house = bench.house
-        await house.cross(CLI, New("Trip to Lisbon"))
+        core = bench.core
+        await core.cross(CLI, New("Trip to Lisbon"))
         for text in ("which airline?", "the flight is on Tuesday", "and the hotel?"):
-            ref = (await house.turn(CLI, text)).ref
+            ref = (await core.turn(CLI, text)).ref
         said = await bench.call("session_search", query="flight tuesday", limit=1, order="best")
         assert f'session {ref.session_id} "Trip to Lisbon", turn 2, 20' in said
         assert "UTC\n> " in said
@@ -267,7 +270,7 @@ async def test_a_search_shows_where_when_who_and_what_was_said_around(tmp_path: 
 async def test_a_search_is_ordered_as_asked(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         for text in ("tea tea tea", "we spoke of ships and of tea and much more that has nothing to do with it"):
-            await bench.house.turn(CLI, text)
+            await bench.core.turn(CLI, text)
         best = await bench.call("session_search", query="tea", limit=1)
         newest = await bench.call("session_search", query="tea", limit=1, order="newest")
         assert "tea tea tea" in best.split("\n")[1]
@@ -276,11 +279,11 @@ async def test_a_search_is_ordered_as_asked(tmp_path: Path) -> None:
 
 async def test_a_search_shows_no_undone_neighbour_and_nobody_elses(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
-        house = bench.house
-        await house.turn(CLI, "the red boat")
-        await house.turn(CLI, "the secret")
-        await house.cross(CLI, Rewind(1))
-        theirs = (await house.turn(TELEGRAM, "the boat of bob", owner="bob")).ref
+        core = bench.core
+        await core.turn(CLI, "the red boat")
+        await core.turn(CLI, "the secret")
+        await core.cross(CLI, Rewind(1))
+        theirs = (await core.turn(TELEGRAM, "the boat of bob", owner="bob")).ref
         said = await bench.call("session_search", query="boat")
         assert "red boat" in said
         assert "secret" not in said
@@ -291,10 +294,10 @@ async def test_a_search_shows_no_undone_neighbour_and_nobody_elses(tmp_path: Pat
 
 async def test_a_session_is_read_at_its_end_or_around_a_turn(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
-        house = bench.house
-        await house.cross(CLI, New("Numbers"))
+        core = bench.core
+        await core.cross(CLI, New("Numbers"))
         for n in range(1, 31):
-            ref = (await house.turn(CLI, f"number {n}.")).ref
+            ref = (await core.turn(CLI, f"number {n}.")).ref
         at_end = await bench.call("session_search", session="numbers")
         assert "user: number 30." in at_end
         assert "user: number 23." not in at_end
@@ -305,18 +308,18 @@ async def test_a_session_is_read_at_its_end_or_around_a_turn(tmp_path: Path) -> 
 
 async def test_a_compressed_session_says_where_its_beginning_is(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
-        house = bench.house
+        core = bench.core
         parent = bench.ref.session_id
-        await house.cross(CLI, await house.compression(CLI))
-        tip = (await house.turn(CLI, "and on")).ref.session_id
+        await core.cross(CLI, await core.compression(CLI))
+        tip = (await core.turn(CLI, "and on")).ref.session_id
         assert f"turns up to 1 are in session {parent}" in await bench.call("session_search", session=tip)
         assert "user: hello" in await bench.call("session_search", session=parent)
 
 
 async def test_what_a_search_shows_is_bounded(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
-        house = bench.house
-        session = await house.session(bench.ref.session_id)
+        core = bench.core
+        session = await core.session(bench.ref.session_id)
 
         def fill(uow: Any) -> None:
             for n in range(2, 40):
@@ -324,7 +327,7 @@ async def test_what_a_search_shows_is_bounded(tmp_path: Path) -> None:
                 uow.turns.add(session, n, f"t{n}", TurnStatus.DONE, long, 1.0)
             uow.sessions.save(replace(session, last_turn=39))
 
-        await house.store.write(fill)
+        await core.store.write(fill)
         assert len(await bench.call("session_search", query="boat", limit=HITS_MAX)) < 30_000
         assert len(await bench.call("session_search", session=session.id, turn=20)) < 30_000
 
@@ -334,11 +337,11 @@ async def test_what_a_search_shows_is_bounded(tmp_path: Path) -> None:
 
 async def test_recall_asks_for_the_turns_own_place(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
-        house = bench.house
-        await house.turn(CLI, "my dog is called Bruno")
+        core = bench.core
+        await core.turn(CLI, "my dog is called Bruno")
         assert await bench.call("recall", query="which dog?") == "nothing was found"
-        await house.cross(CLI, New())
-        bench.ref = await house.at(CLI)
+        await core.cross(CLI, New())
+        bench.ref = await core.at(CLI)
         said = await bench.call("recall", query="which dog?")
         assert "my dog is called Bruno" in said
         assert "from builtin" in said

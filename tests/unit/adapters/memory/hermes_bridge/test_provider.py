@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent_runtime import AgentHouse
+from tests.agent_runtime import AgentFixture
 from tests.fake_model import FakeModel
 from tests.hermes_plugins import Diaries
-from tests.runtime import CLI, ME, TELEGRAM, House, opened, until
+from tests.runtime import CLI, ME, TELEGRAM, CoreFixture, opened, until
 
 from everthread.adapters.memory.hermes_bridge.child_process import DISCONNECT_S_MAX, PluginProcess
 from everthread.adapters.memory.hermes_bridge.provider import HermesBridge
@@ -187,8 +187,8 @@ async def test_turns_are_counted_for_the_plugin(diaries: Diaries) -> None:
 async def test_an_agents_turn_reaches_the_plugins_notice_hooks(tmp_path: Path, diaries: Diaries) -> None:
     provider = HermesBridge("diary")
     settings = {provider.name: diaries.settings | {"owner": ME}}
-    async with AgentHouse(tmp_path, FakeModel(["well met"]), provider, settings=settings) as house:
-        ended = await house.ask("hello")
+    async with AgentFixture(tmp_path, FakeModel(["well met"]), provider, settings=settings) as core:
+        ended = await core.ask("hello")
         log = diaries.folder / f"plugin-{ME}.log"
         expected = ("turn 1 begins", f"prefetch 'hello' in {ended.committed.ref.session_id}")
         await until(lambda: log.exists() and all(line in log.read_text() for line in expected))
@@ -364,9 +364,9 @@ async def again(act: Any) -> None:
 # With the journal -----------------------------------------------------------------------------------------------------
 
 
-def house(folder: Path, diaries: Diaries) -> House:
+def core(folder: Path, diaries: Diaries) -> CoreFixture:
     settings = {"hermes:diary": diaries.settings | {"owner": ME}}
-    return House(folder, HermesBridge("diary"), limits=LIMITS, settings=settings)
+    return CoreFixture(folder, HermesBridge("diary"), limits=LIMITS, settings=settings)
 
 
 async def test_a_killed_plugin_that_held_everything_back_has_it_all_in_the_end(
@@ -374,7 +374,7 @@ async def test_a_killed_plugin_that_held_everything_back_has_it_all_in_the_end(
 ) -> None:
     """The cursors go back to what the dead process had acknowledged since the last close."""
     diaries.ways.set(holds=True)
-    async with house(tmp_path, diaries) as home:
+    async with core(tmp_path, diaries) as home:
         old = (await home.turn(CLI, "apple")).ref.session_id
         await home.turn(CLI, "birch")
         await home.settled()
@@ -396,10 +396,10 @@ async def test_a_killed_plugin_that_held_everything_back_has_it_all_in_the_end(
 
 async def test_a_process_that_stops_in_good_order_has_nothing_told_again(tmp_path: Path, diaries: Diaries) -> None:
     diaries.ways.set(holds=True)
-    async with house(tmp_path, diaries) as home:
+    async with core(tmp_path, diaries) as home:
         session = (await home.turn(CLI, "apple")).ref.session_id
         await home.settled()
-    async with house(tmp_path, diaries) as home:
+    async with core(tmp_path, diaries) as home:
         home.clock.ahead_s = 3600
         await home.turn(CLI, "birch")
         child = opened(await home.cross(CLI, Branch()))
@@ -409,7 +409,7 @@ async def test_a_process_that_stops_in_good_order_has_nothing_told_again(tmp_pat
 
 
 async def test_two_people_at_once_never_mix(tmp_path: Path, diaries: Diaries) -> None:
-    async with house(tmp_path, diaries) as home:
+    async with core(tmp_path, diaries) as home:
         for number in range(3):
             await home.turn(CLI, f"larkspur{number}")
             await home.turn(TELEGRAM, f"foxglove{number}", owner="bob")

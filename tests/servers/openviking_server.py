@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.provider_backend import BackEnd
+from tests.provider_backend import ProviderBackend
 from tests.runtime import ME
 from tests.servers.environments import environment
 from tests.servers.free_port import free_port
@@ -37,7 +37,7 @@ KEEPS = r"POST /api/v1/sessions/[^/]+/messages/batch"
 
 
 @dataclass
-class House:
+class OpenVikingServer:
     """A server that runs, and what it holds."""
 
     address: str
@@ -135,18 +135,18 @@ def _effects(session: str, lines: list[SessionMessage]) -> list[Effect]:
     return effects
 
 
-def back_end_of(house: House, faults: Faults, settings: dict[str, Any], account: str) -> BackEnd:
+def back_end_of(core: OpenVikingServer, faults: Faults, settings: dict[str, Any], account: str) -> ProviderBackend:
     """The server as the scenarios want it: one account of it."""
 
     def parent_of(session_id: str) -> str:
-        kept = house.ask(account, ME, f"/sessions/{encode_id(session_id)}")
+        kept = core.ask(account, ME, f"/sessions/{encode_id(session_id)}")
         return parse_tags(kept["memory_extraction_config"]["events"]["tags"]).parent
 
-    return BackEnd(
+    return ProviderBackend(
         f"{OpenViking.__module__}:{OpenViking.__qualname__}",
         settings,
         faults,
-        lambda: house.held(account),
+        lambda: core.held(account),
         settles_s=5.0,
         parent_of=parent_of,
         attempt_s=1.5,
@@ -155,7 +155,7 @@ def back_end_of(house: House, faults: Faults, settings: dict[str, Any], account:
 
 
 @contextmanager
-def openviking() -> Iterator[House]:
+def openviking() -> Iterator[OpenVikingServer]:
     """Starts everything and stops it again. Takes half a minute; the first time, two."""
     place = environment("openviking", WANTED)
     folder = Path(tempfile.mkdtemp(prefix="everthread-openviking-"))
@@ -171,10 +171,10 @@ def openviking() -> Iterator[House]:
                     stderr=log,
                     cwd=folder,
                 )
-            house = House(f"http://127.0.0.1:{port}", model, folder, server)
+            core = OpenVikingServer(f"http://127.0.0.1:{port}", model, folder, server)
             try:
-                _wait_for(house)
-                yield house
+                _wait_for(core)
+                yield core
             finally:
                 # Nothing of it is kept, and it takes its time to end well.
                 server.kill()
@@ -194,12 +194,12 @@ def _settings(port: int, folder: Path, model: BackEndModel) -> dict[str, Any]:
     }
 
 
-def _wait_for(house: House) -> None:
+def _wait_for(core: OpenVikingServer) -> None:
     deadline = time.monotonic() + START_S_MAX
-    while time.monotonic() < deadline and house.server.poll() is None:
+    while time.monotonic() < deadline and core.server.poll() is None:
         try:
-            with urllib.request.urlopen(f"{house.address}/ready", timeout=5):
+            with urllib.request.urlopen(f"{core.address}/ready", timeout=5):
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(0.3)
-    raise AssertionError(f"OpenViking did not start:\n{(house.folder / 'server.log').read_text()[-3000:]}")
+    raise AssertionError(f"OpenViking did not start:\n{(core.folder / 'server.log').read_text()[-3000:]}")

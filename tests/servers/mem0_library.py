@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.mem0_held import held, in_files, parent_of
-from tests.provider_backend import BackEnd
-from tests.servers.door import Door
+from tests.provider_backend import ProviderBackend
 from tests.servers.environments import environment
+from tests.servers.proxy import Door
 
 from everthread.adapters.memory.mem0.provider import Mem0
 from everthread.testing.backend_model.server import BackEndModel
@@ -22,7 +22,7 @@ ASKS = r"POST /v1/(embeddings|chat/completions)"
 
 
 @dataclass(frozen=True)
-class House:
+class Mem0Library:
     """A door in front of the model that Mem0 uses, and a folder for its files."""
 
     python: str
@@ -38,8 +38,8 @@ class House:
     def held(self) -> list[Effect]:
         return held(in_files(self.folder))
 
-    def back_end(self, *, infer: bool = True) -> BackEnd:
-        return BackEnd(
+    def back_end(self, *, infer: bool = True) -> ProviderBackend:
+        return ProviderBackend(
             f"{Mem0.__module__}:{Mem0.__qualname__}",
             self.settings(infer=infer),
             self.door,
@@ -57,7 +57,7 @@ def child_of(provider: Mem0) -> int:
 
 
 @contextmanager
-def mem0(folder: Path) -> Iterator[House]:
+def mem0(folder: Path) -> Iterator[Mem0Library]:
     python = str(environment("mem0", WANTED) / "bin" / "python")
     with BackEndModel().in_thread() as model, Door(f"http://127.0.0.1:{model.port}", ASKS) as door:
-        yield House(python, model, door, folder)
+        yield Mem0Library(python, model, door, folder)

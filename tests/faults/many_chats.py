@@ -14,8 +14,8 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from everthread.testing.loopback.protocol import Seen
-from tests.faults.outcome import Outcome
-from tests.faults.scene import PlatformKind, Scene, answer_to
+from tests.faults.fixture import PlatformKind, Scene, answer_to
+from tests.faults.result import Outcome
 
 STEPS = 8
 COMMANDS = ("/new", "/new", "/resume 1", "/resume 2")

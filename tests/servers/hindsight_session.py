@@ -5,10 +5,10 @@ import urllib.request
 from typing import Any
 from urllib.parse import quote
 
-from tests.cleanup import tidy
-from tests.provider_backend import BackEnd
-from tests.servers.door import Door
-from tests.servers.hindsight_house import House
+from tests.cleanup import close_with_loop
+from tests.provider_backend import ProviderBackend
+from tests.servers.hindsight_server import HindsightServer
+from tests.servers.proxy import Door
 
 from everthread.adapters.memory.hindsight.provider import Hindsight
 from everthread.domain.events import Delivery, ForgetScope
@@ -81,42 +81,42 @@ class Talk:
 
 
 async def ready(settings: dict[str, Any]) -> Hindsight:
-    provider = tidy(Hindsight)
+    provider = close_with_loop(Hindsight)
     await provider.initialize(**settings)
     return provider
 
 
-def texts(house: House, prefix: str) -> dict[str, str]:
-    return {one["id"]: one["original_text"] for one in documents(house.address, prefix)}
+def texts(core: HindsightServer, prefix: str) -> dict[str, str]:
+    return {one["id"]: one["original_text"] for one in documents(core.address, prefix)}
 
 
-def operations(house: House, bank: str) -> int:
-    return asked(house.address, f"{bank}/operations?limit=100")["total"]
+def operations(core: HindsightServer, bank: str) -> int:
+    return asked(core.address, f"{bank}/operations?limit=100")["total"]
 
 
-def memories(house: House, bank: str) -> list[str]:
+def memories(core: HindsightServer, bank: str) -> list[str]:
     """The ids: a memory that was made anew has another."""
-    return sorted(one["id"] for one in asked(house.address, f"{bank}/memories/list?limit=100")["items"])
+    return sorted(one["id"] for one in asked(core.address, f"{bank}/memories/list?limit=100")["items"])
 
 
-def everything(house: House, bank: str) -> str:
+def everything(core: HindsightServer, bank: str) -> str:
     """Documents, memories, and what was asked of the server, as it has kept that."""
-    found = [asked(house.address, f"{bank}/{what}?limit=100") for what in ("documents", "memories/list")]
-    for one in asked(house.address, f"{bank}/operations?limit=100")["operations"]:
-        found.append(asked(house.address, f"{bank}/operations/{one['id']}?include_payload=true"))
+    found = [asked(core.address, f"{bank}/{what}?limit=100") for what in ("documents", "memories/list")]
+    for one in asked(core.address, f"{bank}/operations?limit=100")["operations"]:
+        found.append(asked(core.address, f"{bank}/operations/{one['id']}?include_payload=true"))
     return json.dumps(found)
 
 
-def back_end_of(house: House, door: Door, settings: dict[str, Any], prefix: str) -> BackEnd:
+def back_end_of(core: HindsightServer, door: Door, settings: dict[str, Any], prefix: str) -> ProviderBackend:
     def parent_of(session_id: str) -> str:
-        about = {one["id"]: one["document_metadata"] for one in documents(house.address, prefix)}
+        about = {one["id"]: one["document_metadata"] for one in documents(core.address, prefix)}
         return about[f"{session_id}/opened"]["parent"]
 
-    return BackEnd(
+    return ProviderBackend(
         f"{Hindsight.__module__}:{Hindsight.__qualname__}",
         settings,
         door,
-        lambda: held(house.address, prefix),
+        lambda: held(core.address, prefix),
         settles_s=5.0,
         parent_of=parent_of,
         keeps_closes=False,

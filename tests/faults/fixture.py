@@ -20,8 +20,8 @@ from msgspec import json as msgspec_json
 
 from everthread.adapters.sqlite.connection import connect_bare
 from tests.faults import worker
-from tests.faults.cable import Cable
-from tests.faults.on_telegram import OnLoopback, OnTelegram
+from tests.faults.platforms import OnLoopback, OnTelegram
+from tests.faults.proxy import Cable
 from tests.faults.worker import BACK_END, TOKEN, Orders, diary_path, mood_path
 
 PlatformKind = Literal["loop", "telegram", "webhook"]

@@ -24,7 +24,7 @@ NOBODY, NOGROUP = 65534, 65534
 
 
 @dataclass
-class House:
+class HindsightServer:
     """A server that runs. `client` is a Python that has its official client."""
 
     address: str
@@ -34,7 +34,7 @@ class House:
 
 
 @contextmanager
-def hindsight(*, extracting: bool = False) -> Iterator[House]:
+def hindsight(*, extracting: bool = False) -> Iterator[HindsightServer]:
     """Starts everything and stops it again. Takes half a minute; the first time, minutes.
 
     Without a model, what it is given is kept in pieces, and nothing is made of it that a test could not foresee. If it
@@ -54,10 +54,10 @@ def hindsight(*, extracting: bool = False) -> Iterator[House]:
                     stderr=log,
                     cwd=folder,
                 )
-            house = House(f"http://127.0.0.1:{port}", model, PLACE / "bin" / "python", server)
+            core = HindsightServer(f"http://127.0.0.1:{port}", model, PLACE / "bin" / "python", server)
             try:
-                _wait_for(house, folder / "server.log")
-                yield house
+                _wait_for(core, folder / "server.log")
+                yield core
             finally:
                 server.terminate()
                 try:
@@ -117,13 +117,13 @@ def _settings(port: int, database: str, model: BackEndModel, extracting: bool) -
     return {f"HINDSIGHT_API_{name}": value for name, value in settings.items()}
 
 
-def _wait_for(house: House, log: Path) -> None:
+def _wait_for(core: HindsightServer, log: Path) -> None:
     deadline = time.monotonic() + START_S_MAX
     while time.monotonic() < deadline:
-        if house.server.poll() is not None:
+        if core.server.poll() is not None:
             break
         try:
-            with urllib.request.urlopen(f"{house.address}/health", timeout=5):
+            with urllib.request.urlopen(f"{core.address}/health", timeout=5):
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(0.3)

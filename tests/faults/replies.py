@@ -7,8 +7,8 @@ import statistics
 import time
 from pathlib import Path
 
-from tests.faults.outcome import Outcome
-from tests.faults.scene import PlatformKind, Scene, answer_to
+from tests.faults.fixture import PlatformKind, Scene, answer_to
+from tests.faults.result import Outcome
 
 STRANDED_S = 12.0
 ROUNDS = 11

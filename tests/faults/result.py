@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct, field
 
 from everthread.gateway.delivery_check import MAY_BE_TWICE
-from tests.faults.scene import Scene, answer_to
+from tests.faults.fixture import Scene, answer_to
 
 
 class Outcome(Struct):

@@ -7,9 +7,9 @@ import random
 import re
 from pathlib import Path
 
-from tests.faults.on_telegram import OnTelegram
-from tests.faults.outcome import Outcome
-from tests.faults.scene import PlatformKind, Scene
+from tests.faults.fixture import PlatformKind, Scene
+from tests.faults.platforms import OnTelegram
+from tests.faults.result import Outcome
 
 CHATS = 5
 FILE_BYTES = 300_000
