@@ -41,7 +41,7 @@ Name = tuple[str, str]
 def path_of(heading: str) -> list[Step]:
     """Read the table below a heading of the page."""
     section = PAGE.read_text().split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
-    rows = re.findall(r"^\| `([\w/]+\.py)` \| `([\w.]+)` \| (call|task|row)\b", section, re.MULTILINE)
+    rows = re.findall(r"^\| `([\w/]+\.py)` \| `([\w.]+)` \| (call|task|row|transaction)\b", section, re.MULTILINE)
     return [Step(*row) for row in rows]
 
 
@@ -67,26 +67,42 @@ class Trace:
         self.order: dict[Name, int] = {}
         self.callers: dict[Name, set[Name]] = {}
 
-    @contextmanager
-    def recording(self) -> Iterator[None]:
+    def add(self, name: Name, caller: Name | None) -> None:
+        self.order.setdefault(name, len(self.order))
+        if caller is not None and caller != name:
+            self.callers.setdefault(name, set()).add(caller)
+
+
+class Tracer:
+    """Profiles this thread and every thread that starts within the block, and records while `trace` is set."""
+
+    def __init__(self) -> None:
+        self.trace: Trace | None = None
+
+    def __enter__(self) -> Tracer:
         threading.setprofile(self._profile)
         sys.setprofile(self._profile)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+        threading.setprofile(None)  # pyright: ignore[reportArgumentType] - documented to switch profiling off
+
+    @contextmanager
+    def recording(self) -> Iterator[Trace]:
+        self.trace = trace = Trace()
         try:
-            yield
+            yield trace
         finally:
-            sys.setprofile(None)
-            threading.setprofile(None)  # pyright: ignore[reportArgumentType] - documented to switch profiling off
+            self.trace = None
 
     def _profile(self, frame: FrameType, event: str, argument: Any) -> None:
-        name = _name(frame) if event == "call" else None
-        if name is None:
+        if self.trace is None or event != "call" or (name := _name(frame)) is None:
             return
-        self.order.setdefault(name, len(self.order))
         caller = frame.f_back
         while caller is not None and _name(caller) is None:
             caller = caller.f_back
-        if caller is not None and (by := _name(caller)) is not None and by != name:
-            self.callers.setdefault(name, set()).add(by)
+        self.trace.add(name, _name(caller) if caller is not None else None)
 
 
 def _name(frame: FrameType) -> Name | None:
@@ -114,7 +130,7 @@ def check(steps: list[Step], trace: Trace) -> None:
 @pytest.mark.parametrize(
     ("heading", "first", "last", "files_max"),
     [
-        ("The path of a message", "adapters/platforms/telegram/", "lifecycle/turns.py", MESSAGE_FILES_MAX),
+        ("The path of a message", "adapters/platforms/telegram/", "adapters/sqlite/store.py", MESSAGE_FILES_MAX),
         ("The path of a boundary", "lifecycle/", "ports/memory.py", BOUNDARY_FILES_MAX),
     ],
 )
@@ -127,15 +143,15 @@ def test_a_path_is_short_and_complete(heading: str, first: str, last: str, files
 
 
 async def test_a_message_and_a_new_session_take_the_paths_of_the_page(tmp_path: Path) -> None:
-    message, boundary = Trace(), Trace()
-    async with (
-        ModelServer([Say("Hello."), Say("A title")]) as model,
-        telegram_gateway(tmp_path, model, providers=[RecordingProvider("recorder")]) as gateway,
-    ):
-        with message.recording():
-            assert await gateway.hear("Hello") == ["Hello."]
-        with boundary.recording():
-            await gateway.hear("/new")
-            assert await gateway.runtime.drain(8.0)
+    with Tracer() as tracer:
+        async with (
+            ModelServer([Say("Hello."), Say("A title")]) as model,
+            telegram_gateway(tmp_path, model, providers=[RecordingProvider("recorder")]) as gateway,
+        ):
+            with tracer.recording() as message:
+                assert await gateway.hear("Hello") == ["Hello."]
+            with tracer.recording() as boundary:
+                await gateway.hear("/new")
+                assert await gateway.runtime.drain(8.0)
     check(path_of("The path of a message"), message)
     check(path_of("The path of a boundary"), boundary)
