@@ -1,23 +1,29 @@
-"""For authors of adapters (stores, lanes, memory, models, tools, platforms): kits to test one with, and honest fakes.
+"""Test kits and fakes for authors of adapters (stores, lanes, memory, models, tools, platforms).
 
-| kit | what an adapter brings |
-|---|---|
-| `store_contract.StoreContract` | a fixture that opens handles on one storage |
-| `lanes_contract.LanesContract` | the same, and a fixture that makes lanes on a handle |
-| `provider_contract.ProviderContract` | a fixture that makes the provider, and one that looks into its back end |
-| `model_contract.ModelContract` | a fixture that makes the client, and the protocol it speaks |
-| `tools_contract.ToolsContract` | a fixture that offers the tools |
-| `platform_contract.PlatformContract` | a fixture that makes the platform, and one that is its other side |
-
-A kit is a pytest class. Subclass it in a test module, give it its fixtures, and every test of the kit runs against your
+Contract kits. Subclass one in a test module and define its fixtures; every test of the kit then runs against the
 adapter. The kits need the extra `everthread[testing]`.
 
-For memory back ends, real or fake: `back_end_model`, a stub of the embeddings and the model that they want, and
-`fault_proxy`, which spoils what goes between a client and a server, by a seed.
+| kit | fixtures the adapter provides |
+|---|---|
+| `contracts.store.StoreContract` | opens handles on one storage |
+| `contracts.lanes.LanesContract` | the same, and one that creates lanes on a handle |
+| `contracts.memory_provider.ProviderContract` | creates the provider; reads the contents of its back end |
+| `contracts.model_client.ModelContract` | creates the client; the class attribute `protocol` names its protocol |
+| `contracts.tools.ToolsContract` | offers the tools |
+| `contracts.platform.PlatformContract` | creates the platform; controls the remote side |
+| `contracts.transcriber.TranscriberContract` | creates the transcriber; controls its endpoint |
 
-Platforms to try one on, each a server on loopback that tests script: `loopback`, and `telegram`, whose Bot API bots of
-any library can be tested with. Memory services that can't be had on a test machine: `fake_honcho`,
-`fake_mem0`, `fake_supermemory`.
+Fakes and servers on loopback, scripted by tests:
+
+| module | contents |
+|---|---|
+| `model_server` | stub model endpoint: Chat Completions and Anthropic Messages |
+| `backend_model` | stub embeddings and chat endpoint for memory back ends |
+| `fault_proxy` | TCP proxy that injects seeded faults between a client and a server |
+| `recording_provider` | in-memory memory provider that records calls and fails on demand |
+| `loopback` | messaging platform for tests, with its adapter |
+| `telegram` | Telegram Bot API emulator, usable with any bot library |
+| `control_client` | client of a platform's control interface, base of `loopback.users` and `telegram.users` |
 """
 
 from __future__ import annotations
@@ -31,7 +37,7 @@ P = ParamSpec("P")
 
 
 def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """The coroutine function as a plain one that runs it in an event loop of its own: no pytest plugin is needed."""
+    """Wrap a coroutine function so that it runs in an event loop of its own. No pytest plugin is needed."""
 
     @wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:

@@ -1,4 +1,4 @@
-"""Whoever stands beside a platform for tests, in another process than it: asks it to do things, and watches."""
+"""Client for the control interface of a test platform that runs in another process."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Line = TypeVar("Line")
 
 
 class Bystander(Generic[Line]):
-    """Speaks JSON with what is under one path of the platform. `line` is the kind of what it sees there."""
+    """Send JSON calls below one path of the platform and record its log. `line` is the type of a log entry."""
 
     def __init__(self, base_url: str, path: str, line: type[Line]) -> None:
         self.base_url = base_url
         self.seen: list[Line] = []
-        """All that was seen when one last looked."""
+        """Log entries up to the last `look`."""
         self._path = path
         self._lines = list[line]
 
@@ -30,11 +30,11 @@ class Bystander(Generic[Line]):
         await self._http.close()
 
     async def look(self, timeout_s: float = 0.0) -> None:
-        """Bring `seen` up to date; if there is nothing new, wait for it for so long."""
+        """Update `seen`. If there are no new entries, wait up to `timeout_s` for one."""
         self.seen += await self._call("watch", {"after": len(self.seen), "timeout_s": timeout_s}, self._lines)
 
     async def until(self, condition: Callable[[], object], what: str, patience_s: float = 30.0) -> None:
-        """Watch until the condition holds of what was seen."""
+        """Poll the log until the condition holds."""
         deadline = time.monotonic() + patience_s
         await self.look()
         while not condition():

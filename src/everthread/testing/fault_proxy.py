@@ -1,15 +1,15 @@
-"""A proxy on loopback that spoils what goes through it: real TCP between a client and a server, deterministic by seed.
+"""Fault-injecting TCP proxy on loopback, deterministic by seed.
 
     async with FaultProxy(server_port, seed=7, rate=0.4) as proxy:
-        ...  # the client is told proxy.port, and meets every kind of fault
+        ...  # connect the client to proxy.port: it meets every kind of fault
         proxy.heal()
-        ...  # from here on nothing is spoiled
+        ...  # no more faults from here on
 
-`in_thread` is the same for tests that block. What is spoiled is drawn from the seed, the request's method and path, and
-how often that was asked for: so the order in which requests of different paths arrive does not matter. `order` spoils
-the next requests in one certain way.
+`in_thread` does the same for blocking tests. A fault is drawn from the seed, the request's method and path, and the
+number of earlier requests with these: the order of requests to different paths does not matter. `order` injects a
+specific fault into the next requests.
 
-It speaks HTTP/1.1, one request a connection, and holds a whole response in memory: nothing for streams.
+The proxy speaks HTTP/1.1 with one request per connection and buffers whole responses: it does not support streams.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from everthread.testing.model_server.http import HttpServer, Received, read_chun
 _HOST = "127.0.0.1"
 _LOOK_S = 0.02
 NOT_PASSED_ON = ("connection", "content-length", "transfer-encoding", "expect", "keep-alive")
-"""Headers that are about one connection, and not about what is asked."""
+"""Connection-level headers, which are not forwarded."""
 
 
 class Fault(StrEnum):
     DELAY = "delay"
-    """The request is passed on late."""
+    """Forward the request late."""
     CUT = "cut"
-    """The server has acted, and half of its response arrives."""
+    """The server acts; the client receives half of the response."""
     LOST = "lost"
-    """The server has acted, and nothing of its response arrives."""
+    """The server acts; the client receives nothing."""
     BUSY = "429"
-    """The server never hears of it."""
+    """Reply 429 without forwarding the request."""
     ERROR = "5xx"
-    """The same; one of 500, 502 and 503."""
+    """Reply 500, 502 or 503 without forwarding the request."""
     HANG = "hang"
-    """The server never hears of it, and neither does the client, until `heal` cuts the connection."""
+    """Forward nothing and reply nothing until `heal` closes the connection."""
     STALL = "stall"
-    """The server has acted, and the client waits in vain, until `heal` cuts the connection."""
+    """The server acts; the client receives nothing until `heal` closes the connection."""
 
 
 ACTED = frozenset({Fault.DELAY, Fault.CUT, Fault.LOST, Fault.STALL})
-"""Those after which the server has done what it was asked for."""
+"""Faults after which the server has processed the request."""
 
 
 class FaultProxy(HttpServer):
@@ -59,7 +59,7 @@ class FaultProxy(HttpServer):
         kinds: Sequence[Fault] = tuple(Fault),
         delay_s: float = 0.05,
     ) -> None:
-        """Of the requests, `rate` is spoiled, each in one of the `kinds`."""
+        """Inject a fault into the share `rate` of the requests, each of one of the `kinds`."""
         super().__init__()
         self.to_port = to_port
         self._seed = seed
@@ -71,31 +71,31 @@ class FaultProxy(HttpServer):
         self._healed = False
         self.spoiled: Counter[Fault] = Counter()
         self.passed = 0
-        """Requests that went through unspoiled."""
+        """Requests without a fault."""
         self.reached = 0
-        """Requests that the server has answered, whatever became of the answer."""
+        """Requests that the server answered, even if the answer was lost."""
 
     @property
     def url(self) -> str:
         return f"http://{_HOST}:{self.port}"
 
     def order(self, fault: Fault, times: int = 1) -> None:
-        """Spoil the next requests so, before anything is drawn."""
+        """Inject this fault into the next requests, ahead of drawn faults."""
         self._ordered.extend([fault] * times)
 
     def spoil(self, rate: float) -> None:
-        """Begin, or begin again, to spoil so much of what comes."""
+        """Set the share of requests that get a fault."""
         self._rate = rate
         self._healed = False
 
     def heal(self) -> None:
-        """Spoil nothing more; whoever was kept waiting is cut off."""
+        """Stop injecting faults and close the connections that are kept waiting."""
         self._rate = 0.0
         self._ordered.clear()
         self._healed = True
 
     def drawn(self, method: str, path: str) -> Fault | None:
-        """What happens to this request. Each question counts as one request."""
+        """Draw the fault of a request. Each call counts as one request."""
         if self._ordered:
             return self._ordered.popleft()
         what = f"{method} {path.partition('?')[0]}"
@@ -140,7 +140,7 @@ class FaultProxy(HttpServer):
                 return False
 
     async def _passed_on(self, method: str, received: Received) -> bytes:
-        """The server's whole response; a 502 if it can't be reached, as a proxy answers."""
+        """Return the server's whole response, or a 502 if the server is unreachable."""
         kept = {name: value for name, value in received.headers.items() if name not in NOT_PASSED_ON}
         kept |= {"connection": "close", "content-length": str(len(received.body))}
         lines = [f"{method} {received.path} HTTP/1.1", *(f"{name}: {value}" for name, value in kept.items())]
@@ -158,24 +158,24 @@ class FaultProxy(HttpServer):
             writer.close()
 
     async def _keep_waiting(self, reader: asyncio.StreamReader) -> None:
-        """Until `heal`, or until the client has given up."""
+        """Wait until `heal`, or until the client disconnects."""
         leaving = asyncio.ensure_future(reader.read(1))
         try:
-            # Looked at now and then, since whoever heals may do it from another thread.
+            # Poll, because `heal` may be called from another thread.
             while not self._healed and not leaving.done():
                 await asyncio.wait({leaving}, timeout=_LOOK_S)
         finally:
             leaving.cancel()
 
     def _cut_off(self, writer: asyncio.StreamWriter, *, at_once: bool = True) -> bool:
-        """End the connection: at once and with a reset, or after what was sent."""
+        """Close the connection: immediately with a reset, or after flushing the sent data."""
         if at_once:
             writer.transport.abort()
         return False
 
 
 async def whole_response(reader: asyncio.StreamReader, method: str) -> bytes:
-    """Up to its end, as it says it, and not up to the connection's: some servers leave that open all the same."""
+    """Read a response up to its declared end. Some servers keep the connection open after it."""
     head = await reader.readuntil(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}

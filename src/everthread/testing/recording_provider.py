@@ -1,4 +1,4 @@
-"""A memory provider for tests: it keeps what it is told in memory, and fails in the ways that back ends do."""
+"""Memory provider for tests: stores deliveries in memory and injects the faults of real back ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from everthread.ports.memory import Capability, MemoryProvider, RecallItem, Scor
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One thing that a back end holds: of which session, of which kind, in which words."""
+    """One entry of the back end: session, kind and text."""
 
     session_id: str
     kind: str
@@ -27,7 +27,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """One call as it came in, whether or not anything was kept of it."""
+    """One received call, whether or not it was stored."""
 
     hook: str
     ref: SessionRef
@@ -35,9 +35,8 @@ class Called:
 
 
 class RecordingProvider(MemoryProvider):
-    """Native, asynchronous, one instance for all sessions; what comes twice under one delivery key is kept once.
-
-    Faults are switched on by the methods below and go off by themselves, or with `heal`.
+    """Native, asynchronous provider with one instance for all sessions. It deduplicates by delivery key. The methods
+    below inject faults, which end after their calls or with `heal`.
     """
 
     def __init__(
@@ -63,32 +62,32 @@ class RecordingProvider(MemoryProvider):
         self._answering = asyncio.Event()
         self._answering.set()
 
-    # What the back end holds ------------------------------------------------------------------------------------------
+    # Contents of the back end -----------------------------------------------------------------------------------------
 
     def effects(self, session_id: str | None = None) -> tuple[Effect, ...]:
-        """In the order in which it came."""
+        """List effects in order of arrival."""
         return tuple(one for one in self._effects if session_id in (None, one.session_id))
 
     # Faults -----------------------------------------------------------------------------------------------------------
 
     def fail_next(self, calls: int = 1) -> None:
-        """The next calls find nobody there; nothing is kept of them."""
+        """The next calls fail as unreachable; nothing is stored."""
         self._failing = calls
 
     def reject_next(self, calls: int = 1) -> None:
-        """The next deliveries are refused for good; nothing is kept of them."""
+        """The next deliveries are rejected permanently; nothing is stored."""
         self._rejecting = calls
 
     def lose_next(self, calls: int = 1) -> None:
-        """The next deliveries are kept, but the acknowledgement is lost."""
+        """The next deliveries are stored, but the acknowledgement is lost."""
         self._losing = calls
 
     def hang(self) -> None:
-        """No call comes back until `heal`."""
+        """Block every call until `heal`."""
         self._answering.clear()
 
     def slow(self, seconds: float) -> None:
-        """Every call takes this long until `heal`."""
+        """Delay every call until `heal`."""
         self._slow_s = seconds
 
     def heal(self) -> None:
@@ -124,7 +123,7 @@ class RecordingProvider(MemoryProvider):
         effect = Effect(ref.session_id, "close", "\n".join(message.content for message in messages), ref.owner)
 
         def replace_last_close() -> None:
-            # A later close hands over the whole transcript again: it takes the place of the one before.
+            # A later close delivers the whole transcript again and replaces the earlier one.
             self._effects = [one for one in self._effects if (one.session_id, one.kind) != (ref.session_id, "close")]
             self._effects.append(effect)
 
@@ -198,7 +197,7 @@ class RecordingProvider(MemoryProvider):
     # ------------------------------------------------------------------------------------------------------------------
 
     async def _reach(self) -> None:
-        """What every call goes through on its way to the back end."""
+        """Simulate the way to the back end: faults and delays of every call."""
         await self._answering.wait()
         if self._slow_s:
             await self._sleep(self._slow_s)

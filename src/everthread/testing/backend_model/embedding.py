@@ -1,4 +1,4 @@
-"""Embeddings of no model at all: hashed bags of words. Texts that share words are near each other."""
+"""Embeddings without a model: hashed bags of words. Texts that share words are close to each other."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _STEM_WEIGHT = 0.5
 
 
 def embedding(text: str, dimensions: int = DIMENSIONS) -> list[float]:
-    """A vector of length one."""
+    """Embed a text as a vector of length one."""
     vector = [0.0] * dimensions
     for word in _WORD.findall(text.lower()):
-        # Short words are in everything, and say little.
+        # Short words occur in most texts, so they weigh less.
         whole = min(len(word), _STEM_CHARS) / _STEM_CHARS
         for piece, weight in ((word, whole), (f"{word[:_STEM_CHARS]}*", whole * _STEM_WEIGHT)):
             number = _hashed(piece)
             vector[number // 2 % dimensions] += weight if number % 2 else -weight
     length = math.sqrt(sum(value * value for value in vector))
     if not length:
-        # Nothing in it: far from everything, but a vector that every store takes.
+        # Text without words: a valid unit vector that is far from all others.
         return [1.0] + [0.0] * (dimensions - 1)
     return [value / length for value in vector]
 
 
 def in_base64(vector: list[float]) -> str:
-    """As clients ask for it that want to save room: little-endian floats of 32 bits."""
+    """Encode a vector as base64 of little-endian 32-bit floats, the compact form that clients may request."""
     return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
 
 

@@ -1,8 +1,8 @@
-"""What memory back ends ask a model for, and what a stub answers: what was said, as facts, in each one's own form.
+"""Stub replies to the extraction requests of memory back ends.
 
-A back end hands its model a piece of conversation and wants the facts of it: Hindsight and Mem0 as JSON, OpenViking as
-a small Python program. Each line that a person said is a fact, word for word, so that recall means something. Hindsight
-also asks what is to be concluded from facts: each of them, once more.
+A back end sends its model a piece of conversation and expects the facts in it: Hindsight and Mem0 as JSON, OpenViking
+as a small Python program. Each line by a person is one fact, word for word, so that recall can be tested. Hindsight
+also asks for conclusions from facts; the reply repeats each fact.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Schema = Mapping[str, Any]
 
 
 def reply_to(texts: Sequence[str], response_format: Schema | None = None) -> str:
-    """The answer to a request with these texts; a few plain words, if nothing is to be extracted from them."""
+    """Reply to a request with these texts. Without anything to extract, the reply is a short plain text."""
     found = _piece(texts)
     if (new := _NEW_FACTS.search(texts[-1] if texts else "")) is not None:
         return json.dumps({"creates": [_observation(*each.groups()) for each in _NEW_FACT.finditer(new[1])]})
@@ -50,7 +50,7 @@ def reply_to(texts: Sequence[str], response_format: Schema | None = None) -> str
 
 
 def facts_in(piece: str) -> list[str]:
-    """What people said, a line each, once; what the assistant said is no fact."""
+    """List the lines said by people, without duplicates. Lines by the assistant are no facts."""
     facts: dict[str, None] = {}
     for who, line in _lines(piece):
         if who != "assistant" and line.strip():
@@ -59,7 +59,7 @@ def facts_in(piece: str) -> list[str]:
 
 
 def program(facts: Sequence[str]) -> str:
-    """The facts as calls of OpenViking's restricted Python."""
+    """Write the facts as calls in OpenViking's restricted Python."""
     calls = [
         f'sdk.create_entities(category="""facts""", name="""{_name_of(fact)}""", content="""{_in_quotes(fact)}""")'
         for fact in facts
@@ -68,9 +68,8 @@ def program(facts: Sequence[str]) -> str:
 
 
 def chronicle(said: Sequence[tuple[str, int]]) -> str:
-    """The same as events, each with the number of the message it stands in: such are written at once.
-
-    Entities wait for eight of their kind, or ten seconds.
+    """Write the facts as events, each with the number of its message. OpenViking stores events immediately; it buffers
+    entities until there are eight of a kind, or for ten seconds.
     """
     calls = [
         f'sdk.create_events(event_name="""{_name_of(fact)}""", goal="""remember""", '
@@ -81,7 +80,7 @@ def chronicle(said: Sequence[tuple[str, int]]) -> str:
 
 
 def least(schema: Schema, whole: Schema | None = None) -> Any:
-    """The smallest value that fits a JSON schema."""
+    """Return the smallest value that fits a JSON schema."""
     whole = schema if whole is None else whole
     if "$ref" in schema:
         target: Any = whole
@@ -110,7 +109,7 @@ def _piece(texts: Sequence[str]) -> tuple[str, str] | None:
 
 
 def _program_of(piece: str) -> str:
-    """Events if the messages are numbered, as those of a conversation are; else entities."""
+    """Write events if the messages are numbered, as in a conversation; otherwise entities."""
     if _NUMBERED.match(piece) is None:
         return program(facts_in(piece))
     starts = [*_NUMBERED.finditer(piece)]
@@ -123,7 +122,7 @@ def _program_of(piece: str) -> str:
 
 
 def _lines(piece: str) -> list[tuple[str, str]]:
-    """Who said a line, if that is told, and the line."""
+    """Split a piece into lines, each with its speaker ("" if none is named)."""
     try:
         messages: object = json.loads(piece)
     except ValueError:
@@ -142,7 +141,7 @@ def _lines(piece: str) -> list[tuple[str, str]]:
 
 
 def _within(line: str) -> str:
-    """The speaker that stands in brackets."""
+    """Return the speaker named in brackets."""
     return "assistant" if "[assistant" in line.lower() else "user"
 
 
@@ -152,12 +151,12 @@ def _hindsight_fact(fact: str) -> dict[str, Any]:
 
 
 def _observation(fact_id: str, fact: str) -> dict[str, Any]:
-    """What Hindsight concludes from a fact, when it is asked to: that it is so."""
+    """Conclusion that Hindsight expects from a fact: the fact itself."""
     return {"text": f"It is known that: {fact}", "source_fact_ids": [fact_id], "reason": "new"}
 
 
 def _name_of(fact: str) -> str:
-    """A name that no other fact has."""
+    """Derive a name that is unique to the fact."""
     words = re.findall(r"[a-z0-9]+", fact.lower())[:WORDS_OF_A_NAME]
     return "_".join([*words, hashlib.sha256(fact.encode()).hexdigest()[:8]])
 

@@ -1,12 +1,13 @@
-"""A stub endpoint for memory back ends: the embeddings and the chat of an OpenAI-compatible server, on loopback.
+"""Stub endpoint for memory back ends: embeddings and chat of an OpenAI-compatible server, on loopback.
 
-In a test, `async with BackEndModel() as model` or `with BackEndModel().in_thread() as model`; `model.base_url` is what
-the back end is told. As a process: `python -m everthread.testing.back_end_model --port 0` prints its port as one line.
+In a test: `async with BackEndModel() as model` or `with BackEndModel().in_thread() as model`. Configure the back end
+with `model.base_url`. As a process: `python -m everthread.testing.backend_model.server --port 0` prints its port as one
+line.
 
-Embeddings are hashed bags of words (see `embedding`), chat answers are what `extracting` makes of the request, unless a
-script is given. Faults are ordered with `fail_next`, `refuse`, `delay` and `hang`, and end with `heal`; a process is
-told by a POST to `/faults`, with `{"fail_next": 3, "status": 500}`, `{"refuse": "a word"}`, `{"delay_s": 1}`,
-`{"hang": true}` or `{}`, which heals.
+Embeddings are hashed bags of words (see `embedding`). Chat replies come from `extraction`, unless a script is given.
+`fail_next`, `refuse`, `delay` and `hang` inject faults; `heal` ends them. A process takes the same orders by POST to
+`/faults`: `{"fail_next": 3, "status": 500}`, `{"refuse": "a word"}`, `{"delay_s": 1}`, `{"hang": true}` or `{}`, which
+heals.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _LOOK_S = 0.02
 
 
 class Asked(msgspec.Struct):
-    """As much of a chat request as matters here: other programs' clients send whatever they like."""
+    """Fields of a chat request that the stub uses. Unknown fields are ignored, since clients differ."""
 
     model: str = "stub"
     messages: list[dict[str, Any]] = []
@@ -49,7 +50,7 @@ class ToEmbed(msgspec.Struct):
 
     @property
     def texts(self) -> list[str]:
-        """Numbers of tokens stand for their words."""
+        """Texts to embed. Token numbers are used as words."""
         given = self.input
         if isinstance(given, str):
             return [given]
@@ -62,14 +63,14 @@ Script = Callable[[Asked], str]
 
 
 class Orders(msgspec.Struct):
-    """What goes wrong."""
+    """Active faults."""
 
     fail_next: int = 0
     status: int = 500
     delay_s: float = 0.0
     hang: bool = False
     refuse: str = ""
-    """A word: requests that have it in them fail, and no others."""
+    """Fail only the requests that contain this word."""
 
 
 class BackEndModel(HttpServer):
@@ -79,7 +80,7 @@ class BackEndModel(HttpServer):
         self._dimensions = dimensions
         self._orders = Orders()
         self.asked: Counter[str] = Counter()
-        """How often each path was asked for, whatever came of it."""
+        """Number of requests by path, including failed ones."""
         self.failed = 0
 
     @property
@@ -90,14 +91,14 @@ class BackEndModel(HttpServer):
         self._orders = Orders(fail_next=times, status=status)
 
     def refuse(self, word: str) -> None:
-        """Fail whatever has this word in it, for as long as it is asked."""
+        """Fail every request that contains this word until `heal`."""
         self._orders = Orders(refuse=word)
 
     def delay(self, seconds: float) -> None:
         self._orders = Orders(delay_s=seconds)
 
     def hang(self) -> None:
-        """Nobody is answered until `heal`."""
+        """Answer no request until `heal`."""
         self._orders = Orders(hang=True)
 
     def heal(self) -> None:
@@ -130,7 +131,7 @@ class BackEndModel(HttpServer):
         return await respond(writer, 200, msgspec.json.encode({"asked": dict(self.asked), "failed": self.failed}))
 
     async def _spoiled(self, reader: asyncio.StreamReader, body: bytes) -> bool:
-        """Wait as ordered; whether the request is to fail."""
+        """Apply the ordered delay or hang. Return True if the request must fail."""
         if self._orders.delay_s:
             await asyncio.sleep(self._orders.delay_s)
         while self._orders.hang:
@@ -182,7 +183,7 @@ def _extracted(asked: Asked) -> str:
 
 
 def _text_of(content: object) -> str:
-    """A message's words, given as they are or in parts."""
+    """Return the text of a message, given as a string or in parts."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):

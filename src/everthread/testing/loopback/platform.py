@@ -1,4 +1,4 @@
-"""The loopback platform as the gateway sees it."""
+"""Platform adapter for the loopback server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LoopbackPlatform:
     def __init__(
         self, name: str, base_url: str, *, idempotent: bool = True, edits: bool = False, call_s: float = CALL_S
     ) -> None:
-        """`idempotent` says whether the server shows once what is sent twice: see its option `--repeats`."""
+        """Set `idempotent` if the server deduplicates repeated sends: see its option `--repeats`."""
         self._name = name
         self._base_url = base_url
         self._call_s = call_s
@@ -85,7 +85,7 @@ class LoopbackPlatform:
             await session.close()
 
     async def _hand_over(self, posted: Sequence[wire.Posted], take: Take) -> None:
-        """Each chat's in order, the chats side by side: one that has to wait holds up nobody else."""
+        """Deliver each chat's updates in order and the chats concurrently. A chat that waits delays no other chat."""
         chats: defaultdict[str, list[Update]] = defaultdict(list)
         for one in posted:
             chats[one.said.chat].append(self._update(one))
@@ -99,7 +99,7 @@ class LoopbackPlatform:
                 for updates in chats.values():
                     tasks.create_task(one_chat(updates))
         except ExceptionGroup as group:
-            # What could not be stored is not acknowledged: it comes again.
+            # An update that could not be stored is not acknowledged, so the server delivers it again.
             raise group.exceptions[0] from None
 
     def _update(self, posted: wire.Posted) -> Update:
@@ -111,7 +111,7 @@ class LoopbackPlatform:
     async def _call(
         self, path: str, body: object, kind: Any, *, timeout_s: float = 0.0, uncertain: bool = False
     ) -> Any:
-        """What the server answers. `uncertain` if it matters whether a call that broke off had its effect."""
+        """Call the server. Set `uncertain` for calls whose effect is unknown after a broken connection."""
         broken = SendUncertain if uncertain else PlatformUnavailable
         try:
             async with self._http().post(

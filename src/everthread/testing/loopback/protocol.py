@@ -1,4 +1,4 @@
-"""What the loopback platform and those who use it say to each other: one JSON object each way, by POST."""
+"""Messages of the loopback protocol: one JSON object each way, by POST."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Literal
 from msgspec import Struct
 
 Kind = Literal["busy", "error", "unavailable", "refuse", "drop_before", "drop_after", "delay"]
-"""What goes wrong: 429, 500, 503, 403, the connection breaks before or after the effect, the answer takes its time."""
+"""Kinds of faults: 429, 500, 503, 403, connection broken before or after the effect, delayed answer."""
 
 Call = Literal["poll", "send", "edit", "typing"]
 
 
 class Said(Struct, frozen=True):
-    """A person writes something."""
+    """A user sends a message."""
 
     chat: str
     user: str
@@ -24,7 +24,7 @@ class Said(Struct, frozen=True):
 
 
 class Posted(Struct, frozen=True):
-    """An update as it stands in the queue. Delivered again, it has another number and the same id."""
+    """Queued update. A redelivery has a new number and the same id."""
 
     number: int
     update_id: str
@@ -32,7 +32,7 @@ class Posted(Struct, frozen=True):
 
 
 class Poll(Struct, frozen=True):
-    """Give the updates from `offset` on; those before it are acknowledged, and never come again."""
+    """Request the updates from `offset` on. Earlier ones are acknowledged and not delivered again."""
 
     offset: int = 0
     timeout_s: float = 0.0
@@ -60,18 +60,18 @@ class Typing(Struct, frozen=True):
 
 
 class Fault(Struct, frozen=True):
-    """The next calls of one kind, or of any, go wrong; in one chat, or in all."""
+    """Let the next calls of one kind, or of any, fail; in one chat, or in all."""
 
     kind: Kind
     call: Call | None = None
     times: int = 1
     seconds: float = 0.0
-    """Of `busy`, how long to stay away; of `delay`, how long it takes."""
+    """For `busy`, the retry-after time; for `delay`, the delay."""
     chat: str | None = None
 
 
 class Seen(Struct, frozen=True):
-    """One line of what people see, all chats together: `said` by a person, `sent` or `edited` by the agent."""
+    """One entry of the message log of all chats: `said` by a user, `sent` or `edited` by the agent."""
 
     number: int
     at: float
@@ -79,15 +79,15 @@ class Seen(Struct, frozen=True):
     chat: str
     text: str
     message_id: str = ""
-    """Of what the agent sent; of what a person said, the update's id."""
+    """Id of a message by the agent; for a message by a user, the update's id."""
     id: str = ""
-    """Under which it was sent."""
+    """Id under which the agent sent the message."""
     thread: str | None = None
     buttons: tuple[tuple[str, str], ...] = ()
 
 
 class Watch(Struct, frozen=True):
-    """What people have seen from that line on; waits for it if there is nothing yet."""
+    """Request the log from that entry on. Waits if there is none yet."""
 
     after: int = 0
     timeout_s: float = 0.0
@@ -96,7 +96,7 @@ class Watch(Struct, frozen=True):
 class Dump(Struct, frozen=True):
     seen: tuple[Seen, ...]
     acknowledged: int
-    """Updates below this number are done with."""
+    """Updates below this number are acknowledged."""
     waiting: int
     typing: int
     calls: dict[str, int]

@@ -1,10 +1,10 @@
-"""A messaging platform on loopback, in a process of its own: it outlives whoever serves it, and tells what people saw.
+"""Server of the loopback platform. It runs in a process of its own, outlives the gateway and logs what users see.
 
     python -m everthread.testing.loopback.server --port 0 [--state FILE] [--repeats]
 
-prints its port as one line. Bots call `/poll`, `/send`, `/edit` and `/typing`; tests call what is under `/admin/`.
-It is as strict as real platforms: what is too long is refused, an update comes again until a higher offset
-acknowledges it. With a state file, it can itself be killed and started again.
+prints its port as one line. Bots call `/poll`, `/send`, `/edit` and `/typing`; tests call the paths below `/admin/`.
+The server is as strict as real platforms: it refuses messages that are too long, and delivers an update again until a
+higher offset acknowledges it. With a state file, the server itself survives a kill and restart.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _ANSWERS = {"busy": 429, "error": 500, "unavailable": 503, "refuse": 403}
 
 
 class Refused(Exception):
-    """The caller has made a mistake."""
+    """Invalid call."""
 
 
 class Ledger:
-    """All that the platform knows. Each change of it is a record, which makes the same change when it is read again."""
+    """State of the platform. Each change is a record; replaying the records restores the state."""
 
     def __init__(self, file: BinaryIO | None = None, repeats: bool = False) -> None:
         self.queue: dict[int, wire.Posted] = {}
@@ -54,7 +54,7 @@ class Ledger:
             self._change(msgspec.json.decode(line, type=_Record))
 
     def say(self, said: wire.Said, update_id: str = "") -> wire.Posted:
-        """Something is said; under an id that is known, nobody says anything, it is only delivered again."""
+        """Queue a message. With a known update id, only deliver that update again."""
         self._write(_Record(time.time(), said=said, id=update_id or str(self._posted)))
         return self.queue[self._posted - 1]
 

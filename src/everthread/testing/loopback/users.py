@@ -1,4 +1,4 @@
-"""The people on a loopback platform, and whoever breaks it: what a test does from outside."""
+"""Control client for tests of the loopback platform: users, faults and the message log."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from everthread.testing.loopback import protocol as wire
 
 
 class People(Bystander[wire.Seen]):
-    """Says things on the platform, and sees what everybody there sees."""
+    """Send messages as users and read the message log."""
 
     def __init__(self, base_url: str) -> None:
         super().__init__(base_url, "admin", wire.Seen)
 
     async def say(self, chat: str, text: str) -> str:
-        """In a conversation of two; the update's id."""
+        """Send a message in a direct chat. Return the update's id."""
         return (await self.say_all([(chat, text)]))[0]
 
     async def say_all(self, said: Sequence[tuple[str, str]]) -> list[str]:
-        """Many things at once: chats, and what is said there."""
+        """Send many messages in one call, given as pairs of chat and text."""
         all_said = [wire.Said(chat, f"user-{chat}", text) for chat, text in said]
         return [posted.update_id for posted in await self._call("say", all_said, list[wire.Posted])]
 
     async def press(self, chat: str, label: str, user: str = "") -> str:
-        """The button that shows this, under the newest message there that has one; the update's id."""
+        """Press the button with this label under the newest message that has one. Return the update's id."""
         await self.look()
         commands = [command for one in self._as_they_are(chat) for shown, command in one.buttons if shown == label]
         if not commands:
@@ -48,11 +48,11 @@ class People(Bystander[wire.Seen]):
         return list(dict.fromkeys(one.chat for one in self.seen))
 
     def answers(self, chat: str) -> list[wire.Seen]:
-        """What the agent has sent there, each as it was first."""
+        """Messages of the agent in a chat, in their original wording."""
         return [one for one in self.seen if one.what == "sent" and one.chat == chat]
 
     def texts(self, chat: str) -> list[str]:
-        """What the agent has sent there, each as it reads now."""
+        """Texts of the agent in a chat, with edits applied."""
         return [one.text for one in self._as_they_are(chat)]
 
     def _as_they_are(self, chat: str) -> list[wire.Seen]:

@@ -1,4 +1,4 @@
-"""The little of HTTP that the kit's stub servers speak: one request after another on a connection, strictly framed."""
+"""Minimal HTTP/1.1 server for the stubs: sequential requests on a connection, strict framing."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _HEAD_BYTES_MAX = 64 * 1024
 class Received:
     path: str
     headers: Mapping[str, str]
-    """With names in lower case."""
+    """Names are in lower case."""
     body: bytes
 
 
 class HttpServer:
-    """Listens on loopback. What a request comes to is for `serve_one` to say."""
+    """Listen on loopback. Subclasses handle requests in `serve_one`."""
 
     port: int
 
@@ -53,7 +53,7 @@ class HttpServer:
 
     @contextmanager
     def in_thread(self) -> Generator[Self]:
-        """Serve in a loop of its own, for tests that wait for commands, or for a client that blocks."""
+        """Serve from a loop in another thread, for tests that block."""
         loop = asyncio.new_event_loop()
         thread = threading.Thread(target=loop.run_forever, daemon=True)
         thread.start()
@@ -67,7 +67,7 @@ class HttpServer:
             loop.close()
 
     async def run_as_process(self, port: int) -> None:
-        """Print where it is as one line, then serve until cancelled."""
+        """Print the address as one line, then serve until cancelled."""
         await self.start(port)
         print(self.announcement(), flush=True)
         try:
@@ -79,7 +79,7 @@ class HttpServer:
         return str(self.port)
 
     async def serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """One request and its reply; whether the connection can be used again."""
+        """Handle one request. Return True if the connection can be reused."""
         raise NotImplementedError
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -93,7 +93,7 @@ class HttpServer:
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass
         except asyncio.CancelledError:
-            # Only `stop` cancels; a connection's task that ends as cancelled is reported as an error by asyncio.
+            # Only `stop` cancels. asyncio reports a connection task that ends as cancelled as an error.
             pass
         finally:
             self._tasks.discard(task)

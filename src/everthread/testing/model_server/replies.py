@@ -1,4 +1,4 @@
-"""What the stub server of models can be told to reply, and how each protocol writes it down."""
+"""Scripted replies of the stub model server and their encoding in each protocol."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from everthread.ports.model import Finish, Usage
 
 
 class End(StrEnum):
-    """How a streamed reply ends."""
+    """End of a streamed reply."""
 
     WHOLE = "whole"
     CUT = "cut"
-    """The connection is closed in the middle."""
+    """Close the connection in the middle."""
     STALL = "stall"
-    """Nothing more comes, until the client leaves."""
+    """Send nothing more until the client disconnects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """An answer, its text and each call's arguments in so many chunks, with a pause before each."""
+    """An answer. Its text and the arguments of each call are split into chunks, with a pause before each chunk."""
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
@@ -39,7 +39,7 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Bytes as they are, each piece sent by itself."""
+    """Raw bytes, each piece sent separately."""
 
     pieces: tuple[bytes, ...]
     content_type: str = "text/event-stream"
@@ -64,16 +64,16 @@ class Protocol(StrEnum):
 
 
 class Thinks(StrEnum):
-    """In which form a model hands over what it thought before it calls a tool, and wants to have it back."""
+    """Format in which a model returns its reasoning before a tool call and expects it back."""
 
     CONTENT = "reasoning_content"
-    """As DeepSeek and Kimi do it."""
+    """DeepSeek and Kimi."""
     DETAILS = "reasoning_details"
-    """As OpenRouter does it."""
+    """OpenRouter."""
     SIGNATURE = "thought_signature"
-    """As Gemini does it, on the first call."""
+    """Gemini, on the first call."""
     BLOCKS = "thinking"
-    """As Anthropic does it; the only one of Messages."""
+    """Anthropic; the only format of the Messages protocol."""
 
 
 def signature_of(thought: str) -> str:
@@ -81,12 +81,12 @@ def signature_of(thought: str) -> str:
 
 
 def frames(protocol: Protocol, say: Say, model: str, thinks: Thinks | None = None) -> Iterator[bytes]:
-    """The events of a streamed answer."""
+    """Encode an answer as stream events."""
     return _chat_frames(say, model, thinks) if protocol is Protocol.CHAT else _message_frames(say, model, thinks)
 
 
 def chat_completion(say: Say, model: str) -> bytes:
-    """An answer that is not streamed."""
+    """Encode an answer without streaming."""
     calls = [
         {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in say.calls
     ]
@@ -113,7 +113,7 @@ def refusal(protocol: Protocol, fail: Fail) -> bytes:
 
 
 def in_chunks(text: str, count: int) -> list[str]:
-    """The text in at most so many pieces of about the same length."""
+    """Split the text into at most `count` pieces of similar length."""
     size = max(-(-len(text) // max(count, 1)), 1)
     return [text[start : start + size] for start in range(0, len(text), size)]
 
@@ -204,7 +204,7 @@ def _message_frames(say: Say, model: str, thinks: Thinks | None) -> Iterator[byt
 
 
 def _blocks(say: Say, thinks: Thinks | None) -> Iterator[tuple[dict[str, object], str, str, str]]:
-    """Each block's start, and the type, field and text of its deltas."""
+    """Yield each block's start, and the type, field and text of its deltas."""
     if say.reasoning:
         yield {"type": "thinking", "thinking": "", "signature": ""}, "thinking_delta", "thinking", say.reasoning
     if say.reasoning and thinks:

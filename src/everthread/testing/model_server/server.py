@@ -1,14 +1,15 @@
-"""A stub server of models: speaks Chat Completions and Anthropic's Messages, and replies what it is told to.
+"""Stub server of models: speaks Chat Completions and Anthropic Messages, with scripted replies.
 
 In a test:
 
     async with ModelServer([Say("Hello."), Fail(429, "slow down", headers={"Retry-After": "2"})]) as server:
         client = OpenAICompat(server.base_url, "key")
 
-As a process, for whoever wants the server's work out of their own: `python -m everthread.testing.model_server --port 0`
-prints its port as one line, and answers every request with the same 60 words, or with `--echo` quotes what was said.
+As a process, which keeps the server's CPU time out of the test's: `python -m everthread.testing.model_server.server
+--port 0` prints its port as one line and answers every request with the same 60 words, or with `--echo` quotes the last
+user message.
 
-It is as strict as the real ones: see `model_rules`.
+It is as strict as real endpoints: see `validation`.
 """
 
 from __future__ import annotations
@@ -42,10 +43,9 @@ Script = Callable[[Chat | Messages], Reply]
 
 
 class ModelServer(HttpServer):
-    """Replies from a list, one a request, or whatever a function makes of a request. `thinks` makes a model of it that
-    thinks before it calls a tool, and refuses to go on without what it thought.
-
-    It keeps what it receives, unless somebody else is told of it with `on_request`.
+    """Reply from a list, one item per request, or from a function of the request. With `thinks`, the model reasons
+    before it calls a tool and refuses requests that omit its reasoning. Requests are recorded unless `on_request`
+    receives them.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class ModelServer(HttpServer):
         self.received: list[Received] = []
         self._on_request = on_request or self.received.append
         self.left_early = asyncio.Event()
-        """Set when a client has gone in the middle of an answer."""
+        """Set when a client disconnects in the middle of an answer."""
 
     @property
     def requests(self) -> list[bytes]:
-        """The bodies, as they came."""
+        """Request bodies as received."""
         return [received.body for received in self.received]
 
     @property
@@ -77,7 +77,7 @@ class ModelServer(HttpServer):
         return f"http://127.0.0.1:{self.port}/v1"
 
     async def serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """One request and its reply; whether the connection can be used again."""
+        """Handle one request. Return True if the connection can be reused."""
         method, received = await read_request(reader)
         path = received.path.partition("?")[0]
         if method == "GET" and path == "/v1/models":
@@ -123,7 +123,7 @@ class ModelServer(HttpServer):
             pieces = pieces[: len(pieces) // 2]
         content_type = reply.content_type if isinstance(reply, Raw) else "text/event-stream"
         writer.write(head_of(200, {"Content-Type": content_type, "Transfer-Encoding": "chunked"}))
-        # A client that waits for an answer sends nothing: whatever can be read is its leaving.
+        # A client that waits for an answer sends nothing, so a completed read means that it disconnected.
         leaving = asyncio.ensure_future(reader.read(1))
         try:
             for piece in pieces:
@@ -161,7 +161,7 @@ WORDS = " ".join(["The stub says these ten plain words in every answer."] * 6)
 
 
 def scripted(tool: ToolCall | None = None, delay_s: float = 0.0, words: str = WORDS) -> Script:
-    """The words in 20 chunks; before them, if a tool is given, a call of it."""
+    """Reply the words in 20 chunks. With a tool, call the tool first."""
 
     def script(request: Chat | Messages) -> Reply:
         if tool is not None and not request.has_tool_result:
@@ -172,7 +172,7 @@ def scripted(tool: ToolCall | None = None, delay_s: float = 0.0, words: str = WO
 
 
 def quoting(delay_s: float = 0.0, chunks: int = 1) -> Script:
-    """The first line of what was said last. What is found in memory comes behind it, and is not quoted."""
+    """Quote the first line of the last user message, without the recalled memory that follows it."""
 
     def script(request: Chat | Messages) -> Reply:
         words = request.last_said.splitlines() or [""]
@@ -182,7 +182,7 @@ def quoting(delay_s: float = 0.0, chunks: int = 1) -> Script:
 
 
 def log_to(file: BinaryIO | None) -> Callable[[Received], None]:
-    """Appends each request as a line of JSON; a body that is no JSON in base64."""
+    """Append each request to a file as a line of JSON. A body that is no JSON is stored as base64."""
 
     def write(received: Received) -> None:
         if file is None:

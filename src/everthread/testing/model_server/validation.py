@@ -1,4 +1,4 @@
-"""The rules by which real endpoints refuse a request, so that the stub server refuses it too."""
+"""Request validation of the stub server, modelled on the refusals of real endpoints."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Chat(msgspec.Struct):
 
     @property
     def last_said(self) -> str:
-        """What the user said last, with whatever stands behind it."""
+        """Last user message, including appended context."""
         return next((message.content or "" for message in reversed(self.messages) if message.role == "user"), "")
 
 
@@ -103,13 +103,15 @@ class Messages(msgspec.Struct):
 
     @property
     def last_said(self) -> str:
-        """What the user said last, with whatever stands behind it."""
+        """Last user message, including appended context."""
         said = (block.text for one in reversed(self.messages) if one.role == "user" for block in one.content)
         return next((text for text in said if text), "")
 
 
 def parsed(protocol: Protocol, body: bytes, thinks: Thinks | None = None) -> Chat | Messages | Fail:
-    """The request, or the refusal that it earns; from a model that thinks, if it is not given back what it thought."""
+    """Parse and validate a request. Return the refusal if it is invalid, or if it omits the reasoning of a thinking
+    model.
+    """
     try:
         request = msgspec.json.decode(body, type=Chat if protocol is Protocol.CHAT else Messages)
     except (ValueError, RecursionError) as error:
@@ -182,7 +184,7 @@ def _broken_in_blocks(blocks: Sequence[Block], open_calls: set[str]) -> str | No
     return None
 
 
-# What a model has thought in a turn that goes on. Earlier turns may go without.
+# Reasoning is required for the current turn only. Earlier turns may omit it.
 
 
 def _forgotten_in_chat(chat: Chat, thinks: Thinks | None) -> str | None:
