@@ -1,4 +1,4 @@
-"""A Bot API of Telegram for tests: real HTTP on loopback, with people who write, press, look, and break things.
+"""Telegram Bot API emulator for tests: real HTTP on loopback, with scripted users and faults.
 
 In a test:
 
@@ -10,15 +10,19 @@ In a test:
 As a process of its own, which outlives the bot: `python -m everthread.testing.telegram --port 0 --token 42:TEST` prints
 its address as a line of JSON.
 
-| module | what is in it |
+| module | contents |
 |---|---|
-| `server.TelegramEmulator` | the server: Bot API, files, and the control calls of tests |
-| `people.People` | the other side, for tests: people, and whoever breaks things |
-| `wire` | what `People` and the server say to each other |
-| `screen` | a conversation as a person sees it, as text |
-| `methods`, `file_methods`, `bot_methods` | the methods of the Bot API |
-| `world`, `people_side` | what there is, and what people do to it |
-| `markdown_v2`, `html_markup`, `markdown_legacy`, `formatting` | texts and their entities |
-| `updates`, `webhook` | how updates reach the bot |
-| `limits`, `faults` | what goes wrong, by itself and on demand |
+| `users.People` | control client for tests: users, faults, message log |
+| `protocol` | messages between `People` and the server |
+| `server.TelegramEmulator` | the server: Bot API, files, control calls |
+| `control` | handlers of the control calls |
+| `user_actions`, `state` | actions of users; users, chats and messages |
+| `updates`, `webhook` | delivery of updates to the bot by polling and by webhook |
+| `params`, `objects`, `errors` | parameters, objects and errors of the Bot API |
+| `message_methods`, `file_methods`, `bot_methods` | methods of the Bot API |
+| `formatting`, `markdown_v2`, `html_markup`, `markdown_legacy`, `entities` | text markup and its entities |
+| `files` | stored files |
+| `limits`, `faults` | rate limits; injected faults |
+| `screen` | text rendering of a chat |
+| `wait` | condition variable with a timeout |
 """

@@ -1,4 +1,4 @@
-"""The emulator as a process of its own: `python -m everthread.testing.telegram --port 0`."""
+"""Run the emulator as a process: `python -m everthread.testing.telegram --port 0`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The methods of the Bot API about the bot itself: who it is, its commands, and how updates reach it."""
+"""Bot API methods about the bot itself: identity, commands, delivery of updates."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Bot:
     # --- Updates -----------------------------------------------------------------------------------------------------
 
     async def get_updates(self, params: Params) -> Batch:
-        """Waits for some. Whoever asks later ends the waiting of whoever asked before."""
+        """Long-poll for updates. A later call ends an earlier one that is still waiting."""
         world, updates = self._world, self._world.updates
         if self._webhook.url:
             raise conflict(
@@ -95,6 +95,6 @@ class Bot:
 
 
 def _scope(params: Params) -> str:
-    """Commands are kept for each place."""
+    """Return the key of a command scope."""
     scope = params.read("scope", dict[str, Any], "BotCommandScope") or {}
     return DEFAULT_SCOPE if scope.get("type", "default") == "default" else params.text("scope")

@@ -1,4 +1,4 @@
-"""What tests ask of the emulator, beside the Bot API: to act as people, to break things, to tell what is seen."""
+"""Control calls of tests: act as users, inject faults, read the message log."""
 
 from __future__ import annotations
 

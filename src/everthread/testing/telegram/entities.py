@@ -1,4 +1,4 @@
-"""What the parsers of marked-up text share: a text that grows, and entities over it in UTF-16 units."""
+"""Output buffer shared by the markup parsers: text, with entities in UTF-16 units."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from everthread.testing.telegram.objects import MessageEntity
 
 
 class CannotParse(ValueError):
-    """The text's markup is broken; the message is what the Bot API says of it."""
+    """Invalid markup. The message is the Bot API's error text."""
 
 
 def utf16_len(text: str) -> int:
@@ -22,11 +22,11 @@ def byte_offset(text: str, index: int) -> int:
 
 @dataclass(slots=True)
 class Growing:
-    """The text without its markup, as far as it was read."""
+    """Text parsed so far, without its markup."""
 
     pieces: list[str] = field(default_factory=list[str])
     units: int = 0
-    """How long it is, in UTF-16 units."""
+    """Length in UTF-16 units."""
     entities: list[MessageEntity] = field(default_factory=list[MessageEntity])
 
     def push(self, piece: str) -> None:
@@ -36,7 +36,7 @@ class Growing:
     def mark(
         self, kind: str, offset: int, *, url: str | None = None, language: str | None = None, emoji: str | None = None
     ) -> None:
-        """From there to the end of what was read. Of nothing, there is no entity."""
+        """Add an entity from the offset to the end of the text. An empty entity is dropped."""
         if self.units > offset:
             made = MessageEntity(kind, offset, self.units - offset, url=url, language=language, custom_emoji_id=emoji)
             self.entities.append(made)
@@ -50,7 +50,7 @@ _LINK = re.compile(r"(?:(https?|ftp|tg|ton|tonsite)://)?([^\s/?#]+)([/?#]\S*)?",
 
 
 def link_target(url: str) -> str | None:
-    """A link's address as it is kept, or nothing if it is none."""
+    """Normalise the address of a link. Return None if it is invalid."""
     match = _LINK.fullmatch(url.strip())
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""What the Bot API answers when it will not do something."""
+"""Error responses of the Bot API."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 class Refusal(Exception):
-    """`{"ok": false, ...}`, and the same code as the status of the reply."""
+    """`{"ok": false, ...}`, sent with its code as HTTP status."""
 
     def __init__(
         self, code: int, description: str, retry_after: int | None = None, moved_to: int | None = None

@@ -1,4 +1,4 @@
-"""What a test has ordered to go wrong."""
+"""Faults injected by a test."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Faults:
         return time.monotonic() < self._cut_until
 
     def next(self, call: str, chat: int | None) -> Fault | None:
-        """What goes wrong with this call, which uses it up."""
+        """Take the next fault that matches this call."""
         return self._take(lambda fault: fault.kind not in _OF_UPDATES, call, chat)
 
     def arranged(self, batch: Sequence[Update]) -> list[Update]:
-        """Updates in the order in which they go out."""
+        """Order outgoing updates, with `duplicate` and `reorder` faults applied."""
         if not batch:
             return []
         if self._take(lambda fault: fault.kind == "duplicate", None, None):
@@ -58,7 +58,7 @@ class Faults:
 
 
 def refusal_of(fault: Fault) -> Refusal | None:
-    """What the caller is answered instead, if anything."""
+    """Error response of a fault; None for faults without one."""
     match fault.kind:
         case "busy":
             return too_many(fault.seconds)

@@ -1,4 +1,4 @@
-"""The methods of the Bot API that bring files out, and tell where those that came in are."""
+"""Bot API methods that send files, and `getFile`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class FileMethods:
         )
 
     def _given(self, params: Params, name: str) -> Upload | PhotoSize | Document | Voice:
-        """A file of the call itself, also under another name, or one that is there already."""
+        """Return the uploaded file, also if it is attached under another name, or a stored file by its id."""
         wanted = params.text(name)
         upload = params.uploads.get(wanted.removeprefix("attach://") if wanted else name)
         if upload is not None:
@@ -72,6 +72,6 @@ class FileMethods:
         if not wanted:
             raise bad(f"there is no {name} in the request")
         if wanted.startswith(("http://", "https://")):
-            # Nothing is fetched from elsewhere.
+            # The emulator downloads nothing.
             raise bad("failed to get HTTP URL content")
         return self._files.described(wanted)

@@ -1,4 +1,4 @@
-"""The files on the emulated Telegram: what people and the bot have sent."""
+"""Files sent by users and by the bot."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Files:
         self._described: dict[str, PhotoSize | Document | Voice] = {}
 
     def photo(self, content: bytes) -> tuple[PhotoSize, ...]:
-        """As it was sent, and smaller: Telegram keeps several sizes, the largest last."""
+        """Store a photo in its original size and a smaller one. Telegram keeps several sizes, the largest last."""
         if len(content) > PHOTO_BYTES_MAX:
             raise bad(f"file is too big, maximum size is {PHOTO_BYTES_MAX} bytes")
         size = image_size(content)
@@ -65,7 +65,7 @@ class Files:
         return made
 
     def described(self, file_id: str) -> PhotoSize | Document | Voice:
-        """By the id that was given out for it."""
+        """Look up a file by its id."""
         if file_id not in self._described:
             raise bad("wrong file identifier/HTTP URL specified")
         return self._described[file_id]
@@ -97,7 +97,7 @@ class Files:
 
 
 def image_size(content: bytes) -> tuple[int, int] | None:
-    """Width and height of a PNG, GIF, WebP or JPEG; None if it is no picture."""
+    """Return width and height of a PNG, GIF, WebP or JPEG; None for other content."""
     if content.startswith(b"\x89PNG\r\n\x1a\n") and len(content) >= 24:
         return struct.unpack(">II", content[16:24])
     if content[:6] in (b"GIF87a", b"GIF89a") and len(content) >= 10:

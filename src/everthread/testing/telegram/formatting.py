@@ -1,4 +1,4 @@
-"""A text as it was handed over, into the text that is shown and its entities."""
+"""Convert the text of a call into the shown text and its entities."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PARSERS: Mapping[str, Callable[[str], tuple[str, list[MessageEntity]]]] = {
 }
 _SPLIT_BY_CODE = ("bold", "italic", "underline", "strikethrough", "spoiler")
 
-# A person's client and the server find these in any text.
+# Telegram detects these entities in any text.
 _FOUND = (
     ("bot_command", re.compile(r"(?<![\w/@])/[A-Za-z0-9_]{1,64}(?:@[A-Za-z0-9_]{3,32})?(?![\w/])")),
     ("email", re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")),
@@ -32,7 +32,7 @@ _FOUND = (
 
 
 def formatted(text: str, parse_mode: str | None = None, entities: Sequence[MessageEntity] = ()) -> Formatted:
-    """Raises a refusal if the markup is broken. Blanks around the text go."""
+    """Parse the markup and strip surrounding whitespace. Raises a refusal if the markup is invalid."""
     given = list(entities)
     if parse_mode:
         parse = _PARSERS.get(parse_mode.lower())
@@ -65,7 +65,7 @@ def _trimmed(text: str, entities: Sequence[MessageEntity]) -> tuple[str, list[Me
 
 
 def _around_code(entities: Sequence[MessageEntity]) -> list[MessageEntity]:
-    """Code is neither bold nor anything else: what surrounds it is cut in two."""
+    """Split formatting around code, since code cannot be nested in other formatting."""
     codes = [one for one in entities if one.type in ("code", "pre")]
     result: list[MessageEntity] = []
     for entity in entities:

@@ -1,4 +1,4 @@
-"""The Bot API's HTML into text and entities. It knows few tags, four named entities, and nothing of nesting rules."""
+"""Parse the Bot API's HTML into text and entities. It has few tags, four named entities and no nesting rules."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NAME_TOKEN = re.compile(r"[A-Za-z0-9.\-]*")
 
 
 def parse(text: str) -> tuple[str, list[MessageEntity]]:
-    """Raises `CannotParse`."""
+    """Parse the text. Raises `CannotParse`."""
     return _Html(text).parsed()
 
 
@@ -71,7 +71,7 @@ class _Html:
         return self._out.text, self._out.entities
 
     def _character(self) -> str:
-        """What `&...;` stands for; the ampersand itself if it stands for nothing."""
+        """Decode a character reference. An invalid one is a literal ampersand."""
         match = _CHARACTER.match(self._text, self._at)
         if match is not None:
             code = int(match[1], 16) if match[1] else int(match[2] or 0)
@@ -99,7 +99,7 @@ class _Html:
         self._open.append(_Open(tag, argument, self._out.units, begin))
 
     def _attributes(self, tag: str, where: str) -> str:
-        """Past the end of the tag; the value of the one attribute that counts."""
+        """Skip to the end of the tag. Return the value of its one significant attribute."""
         argument = ""
         while True:
             self._skip_spaces()
@@ -184,7 +184,7 @@ class _Html:
             self._out.mark(kind, opened.offset)
 
     def _mark_pre(self, opened: _Open) -> None:
-        # Code that fills a block of code is that block.
+        # `code` that fills a `pre` block is merged with it.
         inner = self._out.entities
         while inner and inner[-1].type == "code" and inner[-1].offset >= opened.offset:
             inner.pop()

@@ -1,6 +1,6 @@
-"""How much a bot may send: about one message a second in a chat, twenty a minute in a group, thirty a second in all.
+"""Rate limits of bots: about one message a second per chat, twenty a minute per group, thirty a second in total.
 
-Short bursts are let through. Edits count like messages.
+Short bursts are allowed. Edits count like messages.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Limits:
         self._in_groups: dict[int, deque[float]] = defaultdict(lambda: deque(maxlen=_GROUP_PER_MINUTE))
 
     def wait_s(self, chat: int, now: float) -> float:
-        """How long to stay away before something may be sent there; 0 counts it as sent."""
+        """Return the seconds to wait before sending to a chat. 0 counts the message as sent."""
         if not self.is_on:
             return 0.0
         everything = self._buckets.setdefault(0, _Bucket(_ALL_PER_S, _ALL_PER_S, _ALL_PER_S, now))

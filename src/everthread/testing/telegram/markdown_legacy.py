@@ -1,4 +1,4 @@
-"""The Bot API's first Markdown, which many bots still write: no nesting, and no escapes within an entity."""
+"""Parse the Bot API's legacy Markdown: no nesting, and no escapes within an entity."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _KINDS = {"*": "bold", "_": "italic", "`": "code", "```": "pre", "[": "text_link
 
 
 def parse(text: str) -> tuple[str, list[MessageEntity]]:
-    """Raises `CannotParse`."""
+    """Parse the text. Raises `CannotParse`."""
     out, at = Growing(), 0
     while at < len(text):
         char = text[at]
@@ -25,7 +25,7 @@ def parse(text: str) -> tuple[str, list[MessageEntity]]:
 
 
 def _entity(text: str, begin: int, out: Growing) -> int:
-    """One entity, from its mark to behind its other mark."""
+    """Parse one entity. Return the index behind its closing mark."""
     mark = "```" if text.startswith("```", begin) else text[begin]
     end_mark = "]" if mark == "[" else mark
     inside = begin + len(mark)

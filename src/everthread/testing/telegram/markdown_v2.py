@@ -1,4 +1,4 @@
-"""MarkdownV2 into text and entities, as strictly as the Bot API: what is reserved and not escaped is refused."""
+"""Parse MarkdownV2 into text and entities, as strictly as the Bot API: reserved characters must be escaped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ENDS = {
     "text_link": "]",
     "custom_emoji": "]",
 }
-_BEGINS = (  # the longest first
+_BEGINS = (  # longest first
     ("```", "pre"),
     ("__", "underline"),
     ("||", "spoiler"),
@@ -42,7 +42,7 @@ _NAMES = {
 
 
 def parse(text: str) -> tuple[str, list[MessageEntity]]:
-    """Raises `CannotParse`."""
+    """Parse the text. Raises `CannotParse`."""
     return _MarkdownV2(text).parsed()
 
 
@@ -50,9 +50,9 @@ def parse(text: str) -> tuple[str, list[MessageEntity]]:
 class _Open:
     kind: str
     offset: int
-    """Where it begins, in UTF-16 units of the result."""
+    """Start in UTF-16 units of the result."""
     index: int
-    """Where it begins in the text that is read."""
+    """Start in the source text."""
     piece: int
     language: str | None = None
 
@@ -106,7 +106,7 @@ class _MarkdownV2:
             self._begin()
 
     def _push(self, char: str) -> None:
-        # A carriage return only keeps marks apart.
+        # A carriage return only separates marks.
         if char != "\r":
             self._out.push(char)
             self._is_line_start = char == "\n"
@@ -117,7 +117,7 @@ class _MarkdownV2:
         kind = self._innermost
         if kind is None or kind not in _ENDS or not self._text.startswith(_ENDS[kind], self._at):
             return False
-        # Two underscores never end what one began.
+        # A double underscore never closes a single one.
         return not (kind == "italic" and self._text.startswith("__", self._at))
 
     def _begin(self) -> None:
@@ -132,7 +132,7 @@ class _MarkdownV2:
         raise self._reserved()
 
     def _language(self) -> str | None:
-        """What stands behind the three marks up to a space; one end of line after it belongs to the marks."""
+        """Parse the language behind three backticks, up to whitespace. A line break after it is part of the mark."""
         end = self._at
         while end < len(self._text) and not self._text[end].isspace() and self._text[end] != "`":
             end += 1
@@ -173,7 +173,7 @@ class _MarkdownV2:
         self._out.mark("custom_emoji", opened.offset, emoji=emoji)
 
     def _target(self, what: str) -> str:
-        """What stands in parentheses, with only the backslash to mind."""
+        """Parse a link target in parentheses. Only the backslash is special."""
         begin = at = self._at + 1
         url: list[str] = []
         while at < len(self._text) and self._text[at] != ")":
@@ -193,7 +193,7 @@ class _MarkdownV2:
         return any(opened.kind in _QUOTES for opened in self._open)
 
     def _begin_quote(self) -> None:
-        """A quote begins with a line; on its further lines, the mark is nothing."""
+        """Open a quote at the start of a line. On its further lines, skip the mark."""
         if not self._is_line_start or (self._open and not self._is_in_quote):
             raise self._reserved()
         if not self._open:
@@ -202,7 +202,7 @@ class _MarkdownV2:
         self._is_line_start = False
 
     def _end_line(self) -> None:
-        """The end of its last line belongs to a quote."""
+        """Consume a line break. The last line break of a quote is part of the quote."""
         self._at += 1
         self._push("\n")
         if self._is_in_quote and not self._text.startswith(">", self._at):
@@ -220,7 +220,7 @@ class _MarkdownV2:
         quote = self._open.pop()
         self._out.mark(quote.kind, quote.offset)
 
-    # --- What is wrong -----------------------------------------------------------------------------------------------
+    # --- Errors ------------------------------------------------------------------------------------------------------
 
     def _reserved(self) -> CannotParse:
         char = self._text[self._at]

@@ -1,4 +1,4 @@
-"""The methods of the Bot API that show something in a chat: texts, edits, buttons, chat actions."""
+"""Bot API methods that show something in a chat: texts, edits, buttons, chat actions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Messages:
             "createforumtopic": self.create_topic,
         }
 
-    # --- Words -------------------------------------------------------------------------------------------------------
+    # --- Text --------------------------------------------------------------------------------------------------------
 
     def text_of(self, params: Params) -> Formatted:
         text, entities = self._words(params, "text", "entities")
@@ -75,13 +75,13 @@ class Messages:
 
     def _words(self, params: Params, name: str, entities_name: str) -> Formatted:
         given = params.read(entities_name, list[MessageEntity], "entities") or ()
-        # Whoever names a way to parse is not asked for entities.
+        # With a parse mode, the entities are ignored.
         parse_mode = params.text("parse_mode")
         text, entities = formatted(params.text(name), parse_mode, () if parse_mode else given)
         return text, tuple(one for entity in entities if (one := self._with_person(entity)))
 
     def _with_person(self, entity: MessageEntity) -> MessageEntity | None:
-        """A link to a person is a mention; to somebody whom the bot has never met, it is nothing."""
+        """Turn a link to a user into a mention. Drop it if the bot does not know the user."""
         match = _PERSON.fullmatch(entity.url or "")
         if match is None:
             return entity
@@ -95,7 +95,7 @@ class Messages:
         return self.post(params, lambda message: replace(message, text=text, entities=entities))
 
     def post(self, params: Params, filled: Callable[[Message], Message]) -> Message:
-        """A message of the bot's, in its place, filled and shown."""
+        """Store a message of the bot in its chat and topic, and show it."""
         world, chat = self._world, self._world.writable_chat(params.text("chat_id"))
         markup = keyboard_of(params)
         reply_to = self._answered(params, chat)
@@ -126,7 +126,7 @@ class Messages:
         world.keep(replace(topic, from_=_plain(world)))
         return ForumTopic(topic.message_id, name, TOPIC_COLOR)
 
-    # --- Changing ----------------------------------------------------------------------------------------------------
+    # --- Editing -----------------------------------------------------------------------------------------------------
 
     def edit_text(self, params: Params) -> Message:
         text, entities = self.text_of(params)
@@ -161,7 +161,7 @@ class Messages:
         is_own = before.from_ is not None and before.from_.id == world.bot.id
         if not is_own or before.forum_topic_created is not None:
             raise bad("message can't be edited")
-        # Without buttons in the call, the message has none afterwards.
+        # An edit without a keyboard removes the buttons.
         after = replace(change(before), reply_markup=keyboard_of(params))
         if after == before:
             raise bad(_NOT_MODIFIED)
@@ -178,7 +178,7 @@ class Messages:
         world.show("deleted", message)
         return True
 
-    # --- Signs of life -----------------------------------------------------------------------------------------------
+    # --- Chat actions ------------------------------------------------------------------------------------------------
 
     def chat_action(self, params: Params) -> bool:
         world, chat = self._world, self._world.writable_chat(params.text("chat_id"))
@@ -205,7 +205,7 @@ class Messages:
 
 
 def opened_topic(world: World, chat: Chat, name: str) -> Message:
-    """The message with which a topic begins; its number is the topic's."""
+    """Create the message that opens a topic. Its id is the topic's id."""
     number = world.new_message_id(chat)
     return Message(
         message_id=number,
@@ -218,7 +218,7 @@ def opened_topic(world: World, chat: Chat, name: str) -> Message:
 
 
 def keyboard_of(params: Params) -> InlineKeyboardMarkup | None:
-    """The buttons under a message. Other keyboards belong to a person's input, and are not shown."""
+    """Parse an inline keyboard. Reply keyboards are not shown in the chat and are ignored."""
     raw = params.read("reply_markup", dict[str, Any], "reply keyboard markup JSON object")
     if not raw or "inline_keyboard" not in raw:
         return None
@@ -238,6 +238,6 @@ def keyboard_of(params: Params) -> InlineKeyboardMarkup | None:
 
 
 def _plain(world: World) -> User:
-    """The bot as it stands in messages: without what only `getMe` tells."""
+    """The bot as the sender of messages, without the fields that only `getMe` returns."""
     bot = world.bot
     return replace(bot, can_join_groups=None, can_read_all_group_messages=None, supports_inline_queries=None)

@@ -1,4 +1,4 @@
-"""The objects of the Bot API that the emulator gives out, as far as it fills them in."""
+"""Bot API objects, with the fields that the emulator fills in."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Chat(Struct, frozen=True, omit_defaults=True):
 
 
 class MessageEntity(Struct, frozen=True, omit_defaults=True):
-    """Offsets and lengths are in UTF-16 code units."""
+    """Entity of a text. Offsets and lengths are in UTF-16 code units."""
 
     type: str
     offset: int
@@ -46,7 +46,7 @@ class MessageEntity(Struct, frozen=True, omit_defaults=True):
 
 
 class StoredFile(Struct, frozen=True, omit_defaults=True):
-    """`File`, as `getFile` gives it."""
+    """`File` object returned by `getFile`."""
 
     file_id: str
     file_unique_id: str
@@ -159,7 +159,7 @@ class ChatMemberUpdated(Struct, frozen=True):
 class Update(Struct, frozen=True, omit_defaults=True):
     update_id: int
     message: Message | Raw | None = None
-    """As it was given, if no library is to be able to read it."""
+    """`Raw` holds JSON that no library can parse."""
     edited_message: Message | None = None
     callback_query: CallbackQuery | None = None
     my_chat_member: ChatMemberUpdated | None = None

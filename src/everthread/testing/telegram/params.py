@@ -1,4 +1,4 @@
-"""The parameters of a call: in the address, as a form, as a form with files, or as JSON."""
+"""Parameters of a call: query string, form, multipart form or JSON."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Params:
         return self._values.get(name) not in (None, "")
 
     def text(self, name: str) -> str:
-        """Empty if it is missing."""
+        """Value as text; empty if missing."""
         value = self._values.get(name)
         if value is None:
             return ""
@@ -51,7 +51,7 @@ class Params:
         return self.text(name).lower() in ("true", "yes", "1")
 
     def read(self, name: str, kind: type[T], what: str) -> T | None:
-        """A parameter that is itself an object; in a form, as JSON. `what` is what a refusal calls it."""
+        """Decode a parameter that is an object (JSON text in a form). `what` names it in a refusal."""
         if not self.has(name):
             return None
         value = self._values[name]

@@ -1,4 +1,4 @@
-"""What tests and the emulator say to each other: one JSON object each way, by POST to `/control/...`."""
+"""Messages of the control interface: one JSON object each way, by POST to `/control/...`."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ Kind = Literal[
     "duplicate",
     "reorder",
 ]
-"""What goes wrong with a call: 429, 500, 502, 502 with a page of HTML, 403; the connection breaks before or after the
-act; the act is done and its answer takes its time. Of updates: each one comes twice, or the last one first."""
+"""Kinds of faults. Of calls: 429, 500, 502, 502 with an HTML page, 403; connection broken before or after the effect;
+answer delayed after the effect. Of updates: each delivered twice, or delivered in reverse order.
+"""
 
 
 class Person(Struct, frozen=True):
-    """Somebody who is not simply called after their number."""
+    """A user with a name. Without one, a user is named after their id."""
 
     id: int
     first_name: str
@@ -36,7 +37,7 @@ class Person(Struct, frozen=True):
 
 
 class Group(Struct, frozen=True):
-    """A group with the bot in it. Its number is negative."""
+    """A group that contains the bot. Its id is negative."""
 
     id: int
     title: str
@@ -46,7 +47,7 @@ class Group(Struct, frozen=True):
 
 
 class Upgraded(Struct, frozen=True):
-    """A group becomes a supergroup, under another number."""
+    """A group is upgraded to a supergroup with another id."""
 
     chat: int
     to: int
@@ -68,7 +69,7 @@ class Attached(Struct, frozen=True):
 
 
 class Said(Struct, frozen=True):
-    """A person writes something: to the bot, or in a group. With a file, the text is its caption."""
+    """A user sends a message to the bot or in a group. With a file, the text is its caption."""
 
     user: int
     text: str = ""
@@ -80,13 +81,13 @@ class Said(Struct, frozen=True):
 
 
 class Odd(Struct, frozen=True):
-    """A message that no library can read: it is brought as it is given."""
+    """A message that no library can parse. Its JSON is delivered unchanged."""
 
     message: Raw
 
 
 class Corrected(Struct, frozen=True):
-    """A person edits what they wrote."""
+    """A user edits their message."""
 
     user: int
     chat: int
@@ -95,7 +96,7 @@ class Corrected(Struct, frozen=True):
 
 
 class Pressed(Struct, frozen=True):
-    """A person presses a button, known by what it shows or by what it carries."""
+    """A user presses a button, identified by its label or its data."""
 
     user: int
     chat: int
@@ -104,7 +105,7 @@ class Pressed(Struct, frozen=True):
 
 
 class Blocked(Struct, frozen=True):
-    """A person blocks the bot, or a group removes it; or takes that back."""
+    """A user blocks the bot or a group removes it; or the reverse."""
 
     chat: int
     is_blocked: bool = True
@@ -113,24 +114,24 @@ class Blocked(Struct, frozen=True):
 class Posted(Struct, frozen=True):
     message_id: int
     update_id: int | None
-    """None: the bot does not get to know of it."""
+    """None if the bot does not receive the update."""
     query_id: str | None = None
-    """Of a button that was pressed."""
+    """Id of the callback query of a pressed button."""
 
 
 class Fault(Struct, frozen=True):
-    """The next calls of one method, or of any, go wrong; in one chat, or in all."""
+    """Let the next calls of one method, or of any, fail; in one chat, or in all."""
 
     kind: Kind
     call: str | None = None
     times: int = 1
     seconds: float = 0.0
-    """Of `busy`, how long to stay away; of `delay`, how long it takes."""
+    """For `busy`, the retry-after time; for `delay`, the delay."""
     chat: int | None = None
 
 
 class Watch(Struct, frozen=True):
-    """What people have seen from that line on; waits for it if there is nothing yet."""
+    """Request the log from that entry on. Waits if there is none yet."""
 
     after: int = 0
     timeout_s: float = 0.0
@@ -140,8 +141,8 @@ Sight = Literal["said", "corrected", "pressed", "sent", "edited", "deleted", "ty
 
 
 class Seen(Struct, frozen=True):
-    """One line of what people see, all chats together: `said`, `corrected` and `pressed` are people's doing, the rest
-    is the bot's. A `toast` is the answer to a pressed button.
+    """One entry of the message log of all chats: `said`, `corrected` and `pressed` are actions of users, the rest are
+    the bot's. A `toast` is the answer to a pressed button.
     """
 
     number: int
@@ -163,7 +164,7 @@ class ShownFile(Struct, frozen=True):
 
 
 class Shown(Struct, frozen=True):
-    """A message as it stands in a chat now."""
+    """Current state of a message in a chat."""
 
     chat: int
     message_id: int
@@ -172,32 +173,32 @@ class Shown(Struct, frozen=True):
     is_bot: bool
     text: str
     marked: str
-    """The text with its entities as marks, as on a screen."""
+    """Text with marks for its entities, as on a screen."""
     entities: tuple[MessageEntity, ...] = ()
     thread: int | None = None
     reply_to: int | None = None
     is_edited: bool = False
     buttons: tuple[tuple[tuple[str, str], ...], ...] = ()
-    """Rows of what a button shows and what it carries: its data, or its address."""
+    """Rows of pairs: a button's label, and its data or URL."""
     file: ShownFile | None = None
 
 
 class Place(Struct, frozen=True):
-    """A chat, or one topic of it."""
+    """A chat, or one of its topics."""
 
     chat: int
     thread: int | None = None
 
 
 class Dump(Struct, frozen=True):
-    """What the server knows of its bot."""
+    """State of the server about its bot."""
 
     pending: tuple[int, ...]
-    """Updates that no offset has confirmed."""
+    """Updates not yet confirmed by an offset."""
     calls: dict[str, int]
     refused: dict[str, int]
-    """How often which code was answered."""
+    """Number of error responses by code."""
     commands: dict[str, str]
     webhook_url: str = ""
     repeated: tuple[int, ...] = ()
-    """Updates that are still to come once more."""
+    """Updates waiting for redelivery."""

@@ -1,4 +1,4 @@
-"""A conversation as a person sees it, as text: bubbles, what is bold in them, buttons below them."""
+"""Text rendering of a chat: bubbles, formatting marks and buttons."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def shown(message: Message) -> Shown:
 
 
 def marked(text: str, entities: Sequence[MessageEntity]) -> str:
-    """The text with marks for what a screen would show in another hand."""
+    """Mark the formatted parts of a text."""
     begins: dict[int, list[str]] = {}
     ends: dict[int, list[str]] = {}
     quoted = [(one.offset, one.end) for one in entities if one.type.endswith("blockquote")]
@@ -75,7 +75,7 @@ def _marks(entity: MessageEntity, is_line_over: bool) -> tuple[str, str]:
 
 
 def drawn(chat: Chat, messages: Iterable[Message]) -> str:
-    """People's messages stand to the right, the bot's to the left."""
+    """Draw messages of users on the right and the bot's on the left."""
     title = chat.title or chat.first_name or str(chat.id)
     lines = [f"── {title} ".ljust(WIDTH, "─")]
     for message in messages:
@@ -137,10 +137,10 @@ def _file(message: Message) -> ShownFile | None:
 
 
 def _wrapped(line: str) -> list[str]:
-    """In lines that fit a bubble, broken between words where that is possible."""
+    """Wrap a line to the width of a bubble, between words if possible."""
     lines = [""]
     for number, word in enumerate(line.split(" ")):
-        # What a line begins with is kept, be it a space: it may be code.
+        # Leading spaces are kept: the line may be code.
         longer = f"{lines[-1]} {word}" if lines[-1] or (number and len(lines) == 1) else word
         if columns(longer) <= _BUBBLE:
             lines[-1] = longer
@@ -156,7 +156,7 @@ def _wrapped(line: str) -> list[str]:
 
 
 def columns(text: str) -> int:
-    """How wide it is where every character has one width or two."""
+    """Width of a text in columns, with wide characters counted as two."""
     return sum(
         0 if unicodedata.combining(char) or unicodedata.category(char) in ("Cf", "Mn") else 2 if _is_wide(char) else 1
         for char in text

@@ -1,4 +1,4 @@
-"""The server: the Bot API under `/bot<token>/`, its files under `/file/bot<token>/`, tests under `/control/`."""
+"""HTTP server: the Bot API below `/bot<token>/`, files below `/file/bot<token>/`, control calls below `/control/`."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _PAGE = b"<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>502 Bad
 
 
 class TelegramEmulator(HttpServer):
-    """One bot's Telegram. `limits` are the real one's, about; with `privacy`, the bot hears of groups only what is
-    meant for it.
+    """Telegram with one bot. `limits` applies approximately the real rate limits. With `privacy`, the bot receives only
+    the group messages addressed to it.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class TelegramEmulator(HttpServer):
         }
         self._control = Control(self.world, self.limits, self.faults, self.webhook, self.cut, self.calls, self.refused)
         self._writers: set[asyncio.StreamWriter] = set()
-        """Connections of the bot, which a cut breaks."""
+        """Connections of the bot, closed by `cut`."""
 
     @property
     def base_url(self) -> str:
@@ -86,7 +86,7 @@ class TelegramEmulator(HttpServer):
         await super().stop()
 
     def cut(self, seconds: float) -> None:
-        """For so long nothing of the bot's comes through; what is under way breaks."""
+        """Block the bot's traffic for some seconds and close its open connections."""
         self.faults.cut(seconds)
         for writer in self._writers:
             writer.transport.abort()
@@ -132,7 +132,7 @@ class TelegramEmulator(HttpServer):
             if fault is not None and fault.kind == "delay":
                 await asyncio.sleep(fault.seconds)
             if isinstance(result, Batch):
-                # Who has left while waiting is given nothing.
+                # A client that disconnected while waiting must not consume updates.
                 if reader.at_eof():
                     return False
                 result = self._outgoing(result)
@@ -153,7 +153,7 @@ class TelegramEmulator(HttpServer):
         return call.lower()
 
     async def _disturb(self, fault: Fault, writer: asyncio.StreamWriter) -> bool | None:
-        """What goes wrong instead of the act. None: the act comes all the same."""
+        """Apply a fault instead of the call. Return None if the call is still to be carried out."""
         if refusal := refusal_of(fault):
             raise refusal
         if fault.kind == "gibberish":
@@ -172,7 +172,7 @@ class TelegramEmulator(HttpServer):
         return self.faults.arranged(batch)
 
     async def _answered(self, call: str, params: Params) -> None:
-        """The bot has named a method in its reply to an update. It never learns what became of it."""
+        """Call a method that the bot named in its webhook response. The bot does not receive the result."""
         self.calls[call] += 1
         try:
             await self._act(call.lower(), params)

@@ -1,4 +1,4 @@
-"""What there is on the emulated Telegram: people, chats, messages, and what people have seen of them."""
+"""State of the emulated Telegram: users, chats, messages and the message log."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ class World:
         self.users: dict[int, User] = {}
         self.chats: dict[int, Chat] = {}
         self.messages: dict[int, dict[int, Message]] = defaultdict(dict)
-        """Of each chat, those that are there now."""
+        """Current messages of each chat."""
         self.moved: dict[int, int] = {}
-        """Groups that became supergroups, and which."""
+        """Groups upgraded to supergroups, by old id."""
         self.blocked: set[int] = set()
-        """Chats whose other side wants nothing of the bot."""
+        """Chats that have blocked the bot."""
         self.queries: dict[str, CallbackQuery] = {}
-        """Buttons that were pressed, and not answered yet."""
+        """Callback queries that are not answered yet."""
         self.commands: dict[str, tuple[BotCommand, ...]] = {}
         self.seen: list[Seen] = []
         self._last_id: dict[int, int] = defaultdict(int)
         self._pressed = 0
 
-    # --- Who and where -----------------------------------------------------------------------------------------------
+    # --- Users and chats ---------------------------------------------------------------------------------------------
 
     def user(self, user_id: int) -> User:
-        """Who is not introduced is called after their number."""
+        """Look up a user. An unknown user is named after their id."""
         if user_id not in self.users:
             self.users[user_id] = User(user_id, False, f"User {user_id}", f"user_{user_id}", "en")
         return self.users[user_id]
@@ -53,7 +53,7 @@ class World:
         return self.chats.setdefault(user.id, chat)
 
     def chat(self, chat_id: str | int) -> Chat:
-        """As the bot names it: by number, or a public one by its name."""
+        """Look up a chat by its id or public name."""
         name = str(chat_id)
         if not name:
             raise bad("chat_id is empty")
@@ -78,13 +78,13 @@ class World:
         return chat
 
     def _is_stranger(self, user_id: int) -> bool:
-        """Known, and has never written to the bot."""
+        """Report a known user who has never written to the bot."""
         return user_id in self.users and user_id not in self.chats
 
     # --- Messages ----------------------------------------------------------------------------------------------------
 
     def new_message_id(self, chat: Chat) -> int:
-        """A supergroup counts for itself; all other chats of a bot are counted together."""
+        """Next message id. Each supergroup has its own sequence; all other chats share one."""
         counted = chat.id if chat.type in ("supergroup", "channel") else 0
         self._last_id[counted] += 1
         return self._last_id[counted]
@@ -94,7 +94,7 @@ class World:
         return message
 
     def placed(self, chat: Chat, thread: int | None, reply_to: int | None) -> Message:
-        """An empty message where it belongs: in a topic, or as an answer to another one."""
+        """Create an empty message with its chat, topic and reply reference."""
         there = self.messages[chat.id]
         answered = there.get(reply_to) if reply_to else None
         topic = there.get(thread) if thread else None
@@ -104,12 +104,12 @@ class World:
                 topic = there.get(thread or 0)
             if thread and (topic is None or topic.forum_topic_created is None):
                 raise bad("message thread not found")
-            # In a topic, what answers nothing answers the message that opened it.
+            # A message in a topic that replies to nothing replies to the message that opened the topic.
             answered = answered or topic
         elif thread and (topic is None or chat.type != "supergroup"):
             raise bad("message thread not found")
         elif answered is not None and chat.type == "supergroup":
-            # Answers in a supergroup form threads, which are no topics.
+            # Replies in a supergroup form threads, which are not topics.
             thread = answered.message_thread_id or answered.message_id
         return Message(
             message_id=0,
@@ -124,7 +124,7 @@ class World:
         self._pressed += 1
         return str(4_000_000_000 + self._pressed)
 
-    # --- What is seen ------------------------------------------------------------------------------------------------
+    # --- Message log -------------------------------------------------------------------------------------------------
 
     def show(self, what: Sight, message: Message, text: str | None = None, user: User | None = None) -> None:
         who = user or message.from_

@@ -1,4 +1,4 @@
-"""The updates that wait for the bot: one leaves only when a higher offset confirms it, or a webhook took it."""
+"""Queue of updates for the bot. An update leaves it when a higher offset confirms it or a webhook accepts it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from everthread.testing.telegram.wait import Changes
 
 _FIRST = 1000
 _KEPT = 10_000
-"""How many updates can be asked for again."""
+"""Number of updates that can be redelivered."""
 
 
 class Batch(list[Update]):
-    """Updates on their way to the bot."""
+    """Updates about to be sent to the bot."""
 
 
 class Updates:
     def __init__(self, changes: Changes) -> None:
         self.pending: dict[int, Update] = {}
         self.allowed: frozenset[str] = frozenset()
-        """Kinds; none means all."""
+        """Allowed kinds; empty allows all."""
         self._changes = changes
         self._next = _FIRST
         self._known: dict[int, Update] = {}
@@ -37,7 +37,7 @@ class Updates:
         callback_query: CallbackQuery | None = None,
         my_chat_member: ChatMemberUpdated | None = None,
     ) -> int | None:
-        """The update's number; None if the bot did not ask for this kind."""
+        """Queue an update. Return its id, or None if the bot does not allow this kind."""
         update = Update(self._next, message, edited_message, callback_query, my_chat_member)
         if self.allowed and update.kind not in self.allowed:
             return None
@@ -49,12 +49,12 @@ class Updates:
         return update.update_id
 
     def allow(self, kinds: Sequence[str] | None) -> None:
-        """Which the bot wants from now on; without a word about it, the same as before."""
+        """Set the allowed kinds. None keeps the current ones."""
         if kinds is not None:
             self.allowed = frozenset(kinds)
 
     def repeat(self, update_id: int) -> bool:
-        """It will come once more, also if it was confirmed; whether there is such an update."""
+        """Redeliver an update, even a confirmed one. Return False if it is unknown."""
         update = self._known.get(update_id)
         if update is not None:
             self._again.append(update)
@@ -63,11 +63,11 @@ class Updates:
 
     @property
     def repeated(self) -> tuple[int, ...]:
-        """What is still to come once more."""
+        """Updates waiting for redelivery."""
         return tuple(update.update_id for update in self._again)
 
     def confirm(self, offset: int) -> None:
-        """All before it are done with; below zero, all but so many of the last."""
+        """Confirm the updates before the offset. A negative offset keeps only that many of the newest."""
         if offset < 0:
             done = list(self.pending)[:offset]
         else:
@@ -83,12 +83,12 @@ class Updates:
         return Batch([*self._again, *islice(self.pending.values(), limit)][:limit])
 
     def given(self, batch: Sequence[Update]) -> None:
-        """These went out: what is repeated is repeated once."""
+        """Record that a batch was sent, which ends its redeliveries."""
         if self._again:
             self._again = [one for one in self._again if one not in batch]
 
     def took(self, update: Update) -> None:
-        """A webhook has it."""
+        """Record that a webhook accepted the update."""
         self.given([update])
         self.pending.pop(update.update_id, None)
 

@@ -1,4 +1,4 @@
-"""What people do on the emulated Telegram: they write, edit, press buttons, open topics, block the bot."""
+"""Actions of users: write, edit, press buttons, open topics, block the bot."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from everthread.testing.telegram.state import World
 
 
 class PeopleSide:
-    """Raises refusals at tests that want the impossible."""
+    """Carry out actions of users. Raises a refusal if an action is impossible."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -76,7 +76,7 @@ class PeopleSide:
         message = self._filled(message, said)
         message = world.keep(replace(message, message_id=world.new_message_id(chat)))
         if chat.id == said.user:
-            # Whoever writes to a bot has unblocked it.
+            # A user who writes to a bot unblocks it.
             world.blocked.discard(chat.id)
         world.show("said", message)
         is_heard = chat.id not in world.blocked and self._is_heard(message)
@@ -145,7 +145,7 @@ class PeopleSide:
                 return replace(message, document=files.document(file.content, file.name, file.mime))
 
     def _is_heard(self, message: Message) -> bool:
-        """With its privacy on, a bot hears of a group what is meant for it."""
+        """Report messages that the bot receives. In privacy mode, only group messages addressed to it."""
         bot = self._world.bot
         if message.chat.type == "private" or bot.can_read_all_group_messages:
             return True

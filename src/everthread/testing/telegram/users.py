@@ -1,4 +1,4 @@
-"""The people on the emulated Telegram, and whoever breaks it: what a test does from outside."""
+"""Control client for tests of the emulated Telegram: users, faults and the message log."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from everthread.testing.telegram import protocol as wire
 
 
 class People(Bystander[wire.Seen]):
-    """Says things, presses buttons, and sees what everybody sees. Chats and people are named by their numbers: a person
-    writes to the bot in the chat that has the person's number, and groups are below zero.
+    """Act as users and read the message log. Chats and users are identified by their ids: the direct chat with the bot
+    has the user's id, and ids of groups are negative.
     """
 
     def __init__(self, base_url: str) -> None:
         super().__init__(base_url, "control", wire.Seen)
 
-    # --- What people do ----------------------------------------------------------------------------------------------
+    # --- Actions of users --------------------------------------------------------------------------------------------
 
     async def introduce(self, user: int, first_name: str, username: str | None = None) -> None:
-        """Who is not introduced is called after their number."""
+        """Name a user. Without this, a user is named after their id."""
         await self._call("introduce", wire.Person(user, first_name, username, "en"), None)
 
     async def group(self, group: wire.Group) -> int:
@@ -29,11 +29,11 @@ class People(Bystander[wire.Seen]):
         return group.id
 
     async def upgrade(self, user: int, chat: int, to: int) -> None:
-        """A group becomes a supergroup, under another number."""
+        """Upgrade a group to a supergroup with another id."""
         await self._call("upgrade", wire.Upgraded(chat, to, user), None)
 
     async def open_topic(self, user: int, chat: int, name: str) -> int:
-        """The topic's number."""
+        """Open a topic. Return its id."""
         return (await self._call("topic", wire.Topic(chat, user, name), wire.Posted)).message_id
 
     async def say(
@@ -46,7 +46,7 @@ class People(Bystander[wire.Seen]):
         reply_to: int | None = None,
         file: wire.Attached | None = None,
     ) -> wire.Posted:
-        """To the bot, or in a group; with a file, the text is its caption."""
+        """Send a message to the bot or in a group. With a file, the text is its caption."""
         said = wire.Said(user, text, chat, thread, reply_to, None, file)
         return (await self.say_all([said]))[0]
 
@@ -57,40 +57,40 @@ class People(Bystander[wire.Seen]):
         return await self._call("correct", wire.Corrected(user, chat, message_id, text), wire.Posted)
 
     async def press(self, user: int, chat: int, message_id: int, button: str) -> wire.Posted:
-        """The button is known by what it shows or by what it carries."""
+        """Press a button, identified by its label or its data."""
         return await self._call("press", wire.Pressed(user, chat, message_id, button), wire.Posted)
 
     async def block(self, chat: int, is_blocked: bool = True) -> None:
         await self._call("block", wire.Blocked(chat, is_blocked), None)
 
-    # --- What goes wrong ---------------------------------------------------------------------------------------------
+    # --- Faults ------------------------------------------------------------------------------------------------------
 
     async def redeliver(self, update_id: int) -> None:
-        """The update comes once more, under the same number, also if it was confirmed."""
+        """Deliver an update again under the same id, even if it was confirmed."""
         await self._call("redeliver", update_id, None)
 
     async def odd(self, message: bytes) -> int | None:
-        """A message comes that no library can read: this JSON, as it is. Its update's number."""
+        """Deliver a message that no library can parse, as this raw JSON. Return the update's id."""
         return await self._call("odd", wire.Odd(Raw(message)), int | None)
 
     async def fault(self, fault: wire.Fault) -> None:
         await self._call("fault", fault, None)
 
     async def cut(self, seconds: float) -> None:
-        """For so long, nothing gets through to or from the bot; what is under way breaks."""
+        """Block the bot's traffic for some seconds and close its open connections."""
         await self._call("cut", seconds, None)
 
     async def heal(self) -> None:
         await self._call("heal", None, None)
 
     async def limits(self, is_on: bool) -> None:
-        """Whether the bot is told to slow down. What it has sent so far no longer counts."""
+        """Turn rate limits on or off, and reset their counters."""
         await self._call("limits", is_on, None)
 
-    # --- What is seen ------------------------------------------------------------------------------------------------
+    # --- Message log -------------------------------------------------------------------------------------------------
 
     def texts(self, chat: int, thread: int | None = None) -> list[str]:
-        """What the bot has sent there and not deleted, each as it reads now."""
+        """Texts of the bot in a chat, with edits applied and deletions removed."""
         now: dict[int, str] = {}
         for one in self.seen:
             if one.chat == chat and thread in (None, one.thread):
@@ -101,19 +101,19 @@ class People(Bystander[wire.Seen]):
         return list(now.values())
 
     def sent(self, chat: int) -> list[wire.Seen]:
-        """What the bot has sent there, each as it was first."""
+        """Messages of the bot in a chat, in their original wording."""
         return [one for one in self.seen if one.what == "sent" and one.chat == chat]
 
     async def messages(self, chat: int, thread: int | None = None) -> list[wire.Shown]:
-        """What stands there now, people's messages and the bot's."""
+        """Current messages of a chat, by users and by the bot."""
         return await self._call("messages", wire.Place(chat, thread), list[wire.Shown])
 
     async def screen(self, chat: int, thread: int | None = None) -> str:
-        """The conversation as text: the same for the same conversation, so that it can be kept as a snapshot."""
+        """Render the chat as deterministic text, fit for snapshots."""
         return await self._call("screen", wire.Place(chat, thread), str)
 
     async def file(self, file_id: str) -> bytes:
-        """What is in a file that somebody sent."""
+        """Contents of a sent file."""
         return await self._call("file", file_id, bytes)
 
     async def dump(self) -> wire.Dump:

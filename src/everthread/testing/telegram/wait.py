@@ -1,4 +1,4 @@
-"""Waiting for something to be different."""
+"""Wait for a change of state."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Changes:
         self._next = asyncio.Event()
 
     def tell(self) -> None:
-        """Whoever waits looks again."""
+        """Wake all waiters so that they check their condition again."""
         self._next.set()
         self._next = asyncio.Event()
 
     async def until(self, there: Callable[[], object], timeout_s: float) -> None:
-        """Comes back once it is there, or the time is over."""
+        """Wait until the condition holds or the timeout expires."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(timeout_s, WAIT_S_MAX)):
                 while not there():

@@ -1,4 +1,4 @@
-"""Updates that are brought to the bot: one at a time, in order, again until the bot takes them."""
+"""Webhook delivery: one update at a time, in order, retried until the bot accepts it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _RETRY_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 _CALL_S = 60.0
 
 Answered = Callable[[str, Params], Awaitable[object]]
-"""A method that the bot named in its reply to an update, and its parameters."""
+"""Callback for a method that the bot named in its webhook response, with its parameters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A result with words to it."""
+    """A result with a description."""
 
     result: bool
     description: str
@@ -87,7 +87,7 @@ class Webhook:
     # --- Delivery ----------------------------------------------------------------------------------------------------
 
     async def run(self, answered: Answered, outgoing: Callable[[Sequence[Update]], list[Update]]) -> None:
-        """Bring updates to the bot until cancelled. `outgoing` says in which order."""
+        """Deliver updates until cancelled. `outgoing` orders them."""
         changes, updates = self._world.changes, self._world.updates
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(_CALL_S)) as http:
             failures = 0
