@@ -1,4 +1,4 @@
-"""What all lanes must do. Subclass `LanesContract` in a test module and give it two fixtures:
+"""Contract of lanes. Subclass `LanesContract` in a test module and define two fixtures:
 
     class TestMyLanes(LanesContract):
         @pytest.fixture
@@ -11,8 +11,8 @@
 
             return make_lanes
 
-A holder stands for a process: lanes with different holders, each on a handle of its own, compete for the same leases.
-What other processes commit must be noticed within `NOTICED_S`.
+A holder stands for a process: lanes with different holders, each on its own handle, compete for the same leases.
+Commits of other processes must be noticed within `NOTICED_S`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class MakeLanes(Protocol):
 
 
 class RealClock:
-    """Real time, that can be stopped: a process whose clock stands still does not notice that its leases run out."""
+    """Real clock that can be stopped. A process with a stopped clock does not notice that its leases expire."""
 
     def __init__(self) -> None:
         self._stopped_at: float | None = None
@@ -76,7 +76,7 @@ class RealClock:
 
 
 class MoodyStore:
-    """A store that now and then says it is busy, and counts what is written."""
+    """Store that reports busy on demand and counts writes."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -123,7 +123,7 @@ class MoodyStore:
 
 
 class Worker:
-    """A drain that notes when it was called, by whom, and whether anybody else was at it."""
+    """Drain that records its calls and detects concurrent drains by other holders."""
 
     def __init__(self, holder: str = "", shared: list[str] | None = None) -> None:
         self.holder = holder
@@ -151,7 +151,7 @@ class Worker:
         return self.due()
 
     async def quiet(self, seconds: float = 0.4) -> None:
-        """Wait until it has not been called for a while."""
+        """Wait until the drain has not been called for `seconds`."""
         async with asyncio.timeout(NOTICED_S):
             await _until(lambda: self.drained > 0)
             seen = -1
@@ -161,7 +161,7 @@ class Worker:
 
 
 class LanesContract:
-    """Every test here is a promise that the rest of the program relies on."""
+    """Guarantees of lanes that the core relies on."""
 
     @pytest.fixture
     def open_store(self) -> OpenStore:
@@ -218,13 +218,13 @@ class LanesContract:
                 lanes.wake(LANE)
                 await _until(lambda: worker.times[-1] >= due)
                 early = [time for time in worker.times[before:] if time < due]
-                # The one that was woken, and at most one more for clocks that do not agree to the millisecond.
+                # The call by `wake`, and at most one more because the clocks may differ by milliseconds.
                 assert 1 <= len(early) <= 2
                 assert worker.times[-1] < due + 1.0
 
     @in_loop
     async def test_a_missed_wake_is_made_up_for(self, open_store: OpenStore, make_lanes: MakeLanes) -> None:
-        """Somebody else's commit wakes nobody here, and still its work is done soon."""
+        """A commit by another process does not call `wake` here. Its work must still be drained within `NOTICED_S`."""
         async with aclosing(await open_store()) as store, aclosing(await open_store()) as elsewhere:
             lanes, worker = make_lanes(store, RealClock(), "here", lease_s=LONG_S), Worker()
             lanes.serve(LANE, worker.drain)
@@ -253,7 +253,7 @@ class LanesContract:
                     first, second = (a, b) if a.drained else (b, a)
                     assert second.drained == 0
                     assert first.drained > 1
-                # One holder has gone: if it was the one that held the lane, the other takes over at once.
+                # `running(lanes_a)` has ended. If a held the lane, b must take over immediately.
                 await _until(lambda: b.drained > 0)
             assert [a.met_others, b.met_others] == [False, False]
             fences = [*(lease.fence for lease in a.leases), *(lease.fence for lease in b.leases)]
@@ -310,7 +310,7 @@ class LanesContract:
                     clock.go_on()
                     await _real_s(0.2)
                     assert len(outcome) == 1
-                # The holder that came back gets its turn again once the lane is free.
+                # The fenced holder drains again once the lane is free.
                 await _until(lambda: outcome[-1] is None)
                 assert not a_runs.done()
 
@@ -479,7 +479,7 @@ class LanesContract:
 
     @in_loop
     async def test_a_lane_that_breaks_can_still_be_stopped(self, open_store: OpenStore, make_lanes: MakeLanes) -> None:
-        """Also when it breaks because it is stopped."""
+        """Also if the drain fails because it is stopped."""
         async with aclosing(await open_store()) as store:
             at_work = asyncio.Event()
 
@@ -521,14 +521,14 @@ class LanesContract:
     async def test_the_leases_come_back_whenever_the_cancellation_comes(
         self, open_store: OpenStore, make_lanes: MakeLanes
     ) -> None:
-        """Also when a lease was being taken at that moment."""
+        """Also if the cancellation interrupts taking a lease."""
         async with aclosing(await open_store()) as store:
             clock = RealClock()
             for step in range(40):
                 lanes = make_lanes(store, clock, f"holder {step}", lease_s=LONG_S)
                 lanes.serve(LANE, Worker().drain)
                 async with running(lanes):
-                    # Ever later, from before the first commit to after it.
+                    # Cancel later in each round, from before the first commit to after it.
                     await _real_s(step * 0.0001)
                 lease = await store.write(lambda uow: uow.leases.acquire(LANE, "next", clock.now(), LONG_S))
                 assert lease is not None, f"not given back after {step} steps"
@@ -540,7 +540,7 @@ class LanesContract:
 
 @asynccontextmanager
 async def running(lanes: Lanes) -> AsyncGenerator[asyncio.Task[None], None]:
-    """Serve the lanes for as long as the block lasts; what `run` raises by itself is raised here."""
+    """Run the lanes for the duration of the block. Re-raise an error that `run` raises by itself."""
     task = asyncio.ensure_future(lanes.run())
     try:
         yield task

@@ -1,4 +1,4 @@
-"""What every memory provider must do. Subclass `ProviderContract` in a test module and give it two fixtures:
+"""Contract of memory providers. Subclass `ProviderContract` in a test module and define two fixtures:
 
     class TestMyMemory(ProviderContract):
         @pytest.fixture
@@ -9,13 +9,14 @@
         def effects(self, server):
             return lambda provider: [Effect(doc.session, "turn", doc.text) for doc in server.documents]
 
-`provider` is a fresh provider on a back end with nothing in it. `effects` tells what the back end holds, oldest first,
-as a list of `Effect` or an awaitable of one. Its kinds are `turn`, `note`, `delegation`, `close` and `opened`; what
-your back end does not keep is left out. Ask the back end itself, or the server that stands in for it, not the provider.
+`provider` is a fresh provider on an empty back end. `effects` returns the contents of the back end, oldest first, as a
+list of `Effect` or an awaitable of one. Its kinds are `turn`, `note`, `delegation`, `close` and `opened`; omit the
+kinds that your back end does not store. Query the back end itself, or the server that stands in for it, not the
+provider.
 
 Three more fixtures have defaults. `settings` are the keyword arguments of `initialize`. `faults` breaks the back end on
-demand; without it the tests that need a broken one are skipped. `settles_s` is how long the back end may take until it
-finds what it was given.
+demand; without it the tests that need a broken one are skipped. `settles_s` is the time the back end may take until
+recall finds a delivery.
 """
 
 from __future__ import annotations
@@ -68,29 +69,29 @@ CALL_S_MAX = 10.0
 
 
 class Faults(Protocol):
-    """How a test breaks the back end. Each fault is over after so many calls, or with `heal`."""
+    """Faults of the back end. Each ends after its number of calls, or with `heal`."""
 
     def fail_next(self, calls: int = 1) -> None:
-        """It can't be reached, or says that it is overloaded; nothing is kept."""
+        """Be unreachable or overloaded; store nothing."""
         ...
 
     def reject_next(self, calls: int = 1) -> None:
-        """It says that what it is given is wrong, and will be next time; nothing is kept."""
+        """Reject deliveries permanently as invalid; store nothing."""
         ...
 
     def lose_next(self, calls: int = 1) -> None:
-        """It keeps what it is given, and the connection breaks before it says so."""
+        """Store the delivery and break the connection before acknowledging it."""
         ...
 
     def hang(self) -> None:
-        """It takes calls and does not answer."""
+        """Accept calls and never answer."""
         ...
 
     def heal(self) -> None: ...
 
 
 class Session:
-    """A conversation as a provider hears of it: each step is one delivery."""
+    """A session from the provider's point of view: each step is one delivery."""
 
     def __init__(self, caller: Caller, session_id: str, owner: str) -> None:
         self.ref = SessionRef(session_id, 0, SessionKey("main", "telegram", ChatType.DM, f"{owner}-chat"), 1, owner)
@@ -106,7 +107,7 @@ class Session:
         await self.caller.deliver(event, delivery, timeout_s=CALL_S_MAX)
 
     async def again(self, which: int = -1, attempt: int = 2) -> None:
-        """The same entry once more, as after a crash: the same key, another attempt."""
+        """Deliver an entry again, as after a crash: the same key, another attempt."""
         event, delivery = self.delivered[which]
         await self.caller.deliver(event, Delivery(delivery.key, delivery.seq, attempt), timeout_s=CALL_S_MAX)
 
@@ -130,7 +131,7 @@ class Session:
         )
 
     def everything(self) -> tuple[Event, ...]:
-        """One of each kind of entry, in an order in which they may come."""
+        """One entry of each kind, in a valid order."""
         return (
             self.opened("some-parent"),
             self.turn("I keep bees in Aarhus"),
@@ -143,7 +144,7 @@ class Session:
 
 
 class ProviderContract:
-    """Every test here is a promise to the people whose memory it is."""
+    """Guarantees of a memory provider."""
 
     @pytest.fixture
     def provider(self) -> object:
@@ -169,10 +170,10 @@ class ProviderContract:
     def caller(self, provider: object, settings: dict[str, Any]) -> Caller:
         return Caller(as_provider(provider), settings)
 
-    # What it says of itself -------------------------------------------------------------------------------------------
+    # Identity and capabilities ----------------------------------------------------------------------------------------
 
     def test_it_has_a_name_and_a_scorecard(self, caller: Caller) -> None:
-        """Each promise is `done`, or there is a reason why not, in words."""
+        """Each promise is `done`, or states a reason in words."""
         provider = caller.provider
         assert provider.name
         for promise in (provider.scorecard.redelivery, provider.scorecard.order, provider.scorecard.forget):
@@ -222,7 +223,7 @@ class ProviderContract:
             await session.again()
             await session.again(attempt=3)
             assert await _effects(effects, caller.provider) == once
-        # Also long after, when others have come in between.
+        # Also much later, after other deliveries.
         for which in range(len(session.delivered)):
             await session.again(which)
         assert await _effects(effects, caller.provider) == once
@@ -242,7 +243,7 @@ class ProviderContract:
 
     @in_loop
     async def test_sessions_that_come_at_once_do_not_mix(self, caller: Caller, effects: EffectsOf) -> None:
-        """One instance serves them all: whose a call is, its `ref` says and nothing else."""
+        """One instance serves all sessions. Only the `ref` of a call identifies its session."""
         await caller.ready()
         sessions = [Session(caller, f"session-{n}", f"owner-{n % 2}") for n in range(5)]
 
@@ -420,7 +421,7 @@ class ProviderContract:
         for session, word in ((ann, "larkspur"), (bob, "foxglove")):
             await session.deliver(session.turn(f"I planted {word}"))
             await session.deliver(session.note(f"planted {word}", f"n-{word}"))
-        # It comes through a session of the person's that no turn was ever in.
+        # The owner's notes session, which has no turns, carries the event.
         desk = Session(caller, "notes:ann", "ann")
         await desk.deliver(Forgotten(desk.ref, ForgetScope.OWNER))
         await _check_gone(caller, effects, ann.ref, "larkspur", settles_s)
@@ -469,7 +470,7 @@ async def _recall(caller: Caller, query: str, ref: SessionRef, limit: int = 10) 
 
 
 async def _recalled(caller: Caller, query: str, ref: SessionRef, settles_s: float) -> Sequence[RecallItem]:
-    """Recall, once the back end has had the time that it needs."""
+    """Recall, retried until it finds something or `settles_s` has passed."""
     deadline = time.monotonic() + settles_s
     items = await _recall(caller, query, ref)
     while not items and time.monotonic() < deadline:

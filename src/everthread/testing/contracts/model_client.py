@@ -1,7 +1,7 @@
-"""What every client of models must do. Subclass `ModelContract` in a test module and give it a fixture:
+"""Contract of model clients. Subclass `ModelContract` in a test module and define a fixture:
 
     class TestMyClient(ModelContract):
-        protocol = Protocol.CHAT                        # what the stub server is to speak
+        protocol = Protocol.CHAT                        # the protocol of the stub server
 
         @pytest.fixture
         def make_client(self):
@@ -79,7 +79,7 @@ class ModelContract:
     @in_loop
     async def test_an_answer_comes_in_pieces_and_then_as_a_whole(self, talk: Talk) -> None:
         text = "Grüße aus Köln, 你好 😀. " * 20
-        # What arrives together may be passed on together.
+        # Chunks that arrive together may be passed on together.
         async with talk.with_server([Say(text, reasoning="Let me see.", chunks=9, delay_s=0.02)]):
             *deltas, answer = await talk.say("hello")
         assert all(isinstance(delta, Delta) for delta in deltas)
@@ -109,7 +109,7 @@ class ModelContract:
     async def test_characters_may_come_in_halves(self, talk: Talk) -> None:
         call = ToolCall("c1", "look", '{"where": "äöü 😀"}')
         say = Say("one 😀 two 😀", (call,), reasoning="😀😀")
-        # Two characters that stay where they are, and two halves in their places.
+        # Placeholder characters, replaced below by the two halves of a surrogate pair.
         stand_in = Say("one ¹² two ¹²", (replace(call, arguments='{"where": "äöü ¹²"}'),), "¹²¹²", chunks=100)
         pieces = [
             frame.replace("¹".encode(), b"\\ud83d").replace("²".encode(), b"\\uDE00")
@@ -166,11 +166,11 @@ class ModelContract:
         ids = [found.id for found in answer.message.tool_calls]
         assert len({*ids, "call_0", ""}) == 5, ids
 
-    # --- Thoughts --------------------------------------------------------------------------------------------------
+    # --- Reasoning -------------------------------------------------------------------------------------------------
 
     @property
     def forms(self) -> list[Thinks]:
-        """Those in which an endpoint of the protocol hands over what it thought."""
+        """Reasoning formats of the protocol."""
         return [form for form in Thinks if (form is Thinks.BLOCKS) is (self.protocol is Protocol.MESSAGES)]
 
     @in_loop
@@ -185,7 +185,7 @@ class ModelContract:
                 second = await talk.ask_with(tail)
                 tail = (*tail, second.message, result("c3", "rested"))
                 assert (await talk.ask_with(tail)).message.content == "Done.", form
-                # It refuses to go on if it is told only what it said.
+                # Without its reasoning, the model must refuse the request.
                 without = tuple(replace(message, thought=None) for message in tail)
                 with pytest.raises(ModelRefused):
                     await talk.ask_with(without)
@@ -434,7 +434,7 @@ class ModelContract:
             assert type(await talk.fails("hello")) is ModelUnavailable
             await talk.client.aclose()
 
-    # --- Leaving early ---------------------------------------------------------------------------------------------
+    # --- Cancellation ----------------------------------------------------------------------------------------------
 
     @in_loop
     async def test_closing_the_stream_closes_the_connection(self, talk: Talk) -> None:
@@ -456,7 +456,7 @@ class ModelContract:
 
 
 class Talk:
-    """A client and a server, put together."""
+    """A client connected to a stub server."""
 
     def __init__(self, make_client: MakeClient) -> None:
         self._make_client = make_client

@@ -1,4 +1,4 @@
-"""What every platform must do. Subclass `PlatformContract` in a test module and give it two fixtures:
+"""Contract of platforms. Subclass `PlatformContract` in a test module and define two fixtures:
 
     class TestMyPlatform(PlatformContract):
         @pytest.fixture
@@ -9,10 +9,10 @@
         def there(self, server):
             return MyServerAsTheTestsSeeIt(server)
 
-`platform` is a fresh adapter, not running yet, with nothing waiting for it upstream. `there` is the other side, the
-people and the network, as `There` has it: a server that stands in for the platform, in the test's process or its own.
-What a platform can't do, its capabilities say: the tests of it are skipped. So are those of a fault that the other side
-can't make: raise `NotImplementedError`.
+`platform` is a fresh adapter that is not running yet, with no updates pending upstream. `there` controls the remote
+side, the users and the network, as defined by `There`: a server that stands in for the platform, in the test's process
+or its own. Tests of a capability that the platform does not declare are skipped. To skip the tests of a fault that the
+remote side can't inject, raise `NotImplementedError`.
 """
 
 from __future__ import annotations
@@ -35,38 +35,38 @@ CHAT, OTHER_CHAT = "7001", "7002"
 
 
 class There(Protocol):
-    """The other side. Each fault is for the next call of the adapter that sends, and over with it."""
+    """The remote side. Each fault applies once, to the adapter's next call that sends."""
 
     async def say(self, chat: str, text: str) -> None:
-        """A person writes to the agent, in a conversation of two."""
+        """Send a message to the agent as a user, in a direct chat."""
         ...
 
     async def press(self, chat: str, label: str) -> None:
-        """A person presses the button that shows this, under the newest message there that has one."""
+        """Press the button with this label under the newest message that has one."""
         ...
 
     async def shown(self, chat: str) -> list[str]:
-        """What the agent has sent there, each message as it reads now."""
+        """Messages of the agent in a chat, with edits applied."""
         ...
 
     async def busy(self, seconds: float) -> None:
-        """It says to stay away for so long; nothing is shown."""
+        """Reply "retry after `seconds`"; show nothing."""
         ...
 
     async def lose(self) -> None:
-        """The message is shown, and the connection breaks before the answer."""
+        """Show the message and break the connection before the answer."""
         ...
 
     async def refuse(self) -> None:
-        """It says that it will never take this; nothing is shown."""
+        """Refuse the message permanently; show nothing."""
         ...
 
     async def stall(self) -> None:
-        """It takes the call, and does not answer for a long time."""
+        """Accept the call and do not answer for a long time."""
         ...
 
     async def leave(self) -> None:
-        """Nobody can be reached there any more."""
+        """Make the remote side unreachable from now on."""
         ...
 
 
@@ -82,7 +82,7 @@ def _where_it_can_be(test: Callable[..., Awaitable[None]]) -> Callable[..., None
 
 
 class Taking:
-    """Whoever the updates are handed to."""
+    """Receiver of the adapter's updates."""
 
     def __init__(self) -> None:
         self.taken: list[Update] = []
@@ -95,13 +95,13 @@ class Taking:
         if self.refusing:
             self.refusing -= 1
             raise _NotStored("it could not be stored")
-        # Others come in between, if they are let.
+        # Yield, so that concurrent deliveries can interleave.
         await asyncio.sleep(0)
         self.taken.append(update)
         self._news.set()
 
     def texts(self, chat: str = CHAT) -> list[str]:
-        """Each once, in the order in which it was first taken."""
+        """Texts without duplicates, in the order of first receipt."""
         return [update.text for update in {u.update_id: u for u in reversed(self.taken) if u.chat == chat}.values()][
             ::-1
         ]
@@ -135,7 +135,7 @@ def to_be_sent(text: str, number: int = 0, chat: str = CHAT) -> Outbound:
 
 
 class PlatformContract:
-    # Coming in --------------------------------------------------------------------------------------------------------
+    # Receiving --------------------------------------------------------------------------------------------------------
 
     @_where_it_can_be
     async def test_what_is_said_in_a_chat_comes_in_order(self, platform: Platform, there: There) -> None:
@@ -145,7 +145,7 @@ class PlatformContract:
             for number in numbers:
                 await there.say((CHAT, OTHER_CHAT)[number % 2], f"word {number}")
 
-        # Some are there at once, some come one by one.
+        # Some messages arrive together, some one by one.
         await say(0, 1, 2, 3)
         async with _running(platform, taking):
             await taking.until(4)
@@ -186,7 +186,7 @@ class PlatformContract:
         async with _running(platform, taking):
             await there.say(CHAT, "one")
             await taking.until(1)
-            # The next call upstream is what acknowledges it.
+            # The adapter's next call upstream acknowledges the update.
             await asyncio.sleep(QUIET_S)
         taken = len(taking.taken)
         async with _running(platform, taking):
@@ -245,7 +245,7 @@ class PlatformContract:
                 assert taking.texts()[-1] == "/retry"
         await platform.aclose()
 
-    # Going out --------------------------------------------------------------------------------------------------------
+    # Sending ----------------------------------------------------------------------------------------------------------
 
     @_where_it_can_be
     async def test_what_is_sent_is_shown_where_it_belongs(self, platform: Platform, there: There) -> None:
@@ -330,14 +330,14 @@ class PlatformContract:
             pytest.skip("what was sent can't be looked for there")
         first = await platform.send(to_be_sent("hello"))
         mark, lost = finder.newest(Address(CHAT)), to_be_sent("bye", 2)
-        # What others have said, and what was said elsewhere, is something else.
+        # Messages by users and in other chats must not be found.
         await there.say(CHAT, "are you there?")
         await platform.send(to_be_sent("bye", 3, OTHER_CHAT))
         await there.say(OTHER_CHAT, "yes")
         assert await finder.find(lost, mark) is None
         await platform.send(to_be_sent("something else", 4))
         assert await finder.find(lost, mark) is None, "of what was sent since, it is known under which id"
-        # Whoever comes after one that is gone is told what that one knew.
+        # A restarted adapter is given the newest known message id.
         finder.know(Address(CHAT), first)
         assert finder.newest(Address(CHAT)) != mark
         await platform.aclose()
@@ -371,7 +371,7 @@ class PlatformContract:
         message_id = await platform.send(to_be_sent("hel"))
         for text in ("hello", "hello", "hello you"):
             await platform.edit(Address(CHAT), message_id, text)
-        # Once more as it is: that it is nothing new is no failure.
+        # A repeated edit without changes is not an error.
         await platform.edit(Address(CHAT), message_id, "hello you")
         assert await there.shown(CHAT) == ["hello you"]
         with pytest.raises(PlatformError):

@@ -1,4 +1,4 @@
-"""What every source of tools must do. Subclass `ToolsContract` in a test module and give it one fixture:
+"""Contract of tool sources. Subclass `ToolsContract` in a test module and define one fixture:
 
 class TestMyTools(ToolsContract):
     @pytest.fixture
@@ -33,14 +33,14 @@ USE = ToolUse(SessionRef("s1", 0, SessionKey("main", "cli", ChatType.DM, "1"), 0
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Tools, and which of them are good for a test."""
+    """Tools, and the names of those used by the tests."""
 
     tools: tuple[Tool, ...]
     echo: str
-    """Its answer holds its argument `text`."""
+    """Tool whose answer contains its argument `text`."""
     fails: str
     hangs: str
-    """Does not answer for a minute."""
+    """Tool that does not answer for a minute."""
 
     def tool(self, name: str) -> Tool:
         [found] = [tool for tool in self.tools if tool.name == name]

@@ -1,6 +1,6 @@
-"""What everything that makes words of speech must do. Subclass `TranscriberContract` and give it two fixtures:
+"""Contract of transcribers. Subclass `TranscriberContract` and define two fixtures:
 
-`transcriber` is a fresh one; `there` is its endpoint, as `Speech` has it.
+`transcriber` is a fresh transcriber; `there` controls its endpoint, as defined by `Speech`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from everthread.testing import in_loop
 
 
 class Speech(Protocol):
-    """The endpoint. Each of these is for the next call."""
+    """Control of the endpoint. Each method applies to the next call."""
 
     def says(self, text: str) -> None: ...
     def fails(self, status: int) -> None: ...

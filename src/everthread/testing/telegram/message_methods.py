@@ -178,7 +178,7 @@ class Messages:
         world.show("deleted", message)
         return True
 
-    # --- Chat actions ------------------------------------------------------------------------------------------------
+    # --- Chat actions and callback answers ---------------------------------------------------------------------------
 
     def chat_action(self, params: Params) -> bool:
         world, chat = self._world, self._world.writable_chat(params.text("chat_id"))

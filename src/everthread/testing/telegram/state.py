@@ -78,7 +78,7 @@ class World:
         return chat
 
     def _is_stranger(self, user_id: int) -> bool:
-        """Report a known user who has never written to the bot."""
+        """Return True for a known user who has never written to the bot."""
         return user_id in self.users and user_id not in self.chats
 
     # --- Messages ----------------------------------------------------------------------------------------------------

@@ -145,7 +145,7 @@ class PeopleSide:
                 return replace(message, document=files.document(file.content, file.name, file.mime))
 
     def _is_heard(self, message: Message) -> bool:
-        """Report messages that the bot receives. In privacy mode, only group messages addressed to it."""
+        """Return True if the bot receives the message. In privacy mode, group messages must be addressed to it."""
         bot = self._world.bot
         if message.chat.type == "private" or bot.can_read_all_group_messages:
             return True

@@ -1,4 +1,4 @@
-"""What every store must do. Subclass `StoreContract` in a test module and give it one fixture:
+"""Contract of stores. Subclass `StoreContract` in a test module and define one fixture:
 
     class TestMyStore(StoreContract):
         @pytest.fixture
@@ -8,9 +8,24 @@
 
             return open_store
 
-Each call of `open_store` gives a fresh handle; all handles of one test are on the same, at first empty, storage. The
-tests close the handles that they don't crash. `crash` may be overridden too: by default a handle crashes by being
-dropped.
+Each call of `open_store` returns a new handle; all handles of one test share one storage, which is empty at first. The
+tests close the handles that they don't crash. Override `crash` if needed: by default a handle crashes by being dropped.
+
+| module | tests |
+|---|---|
+| `fixtures` | helpers of all tests |
+| `transactions` | units of work; singletons and uniqueness |
+| `attachments` | attachments of inbound messages |
+| `turns` | running turns, session lists |
+| `session_views` | views along the lineage, session log |
+| `event_log` | following an owner's events, pages of the session list |
+| `cursors_and_leases` | cursors, leases, timers and hooks |
+| `backfill` | copying earlier sessions to a provider |
+| `reviews` | review windows |
+| `schedules` | scheduled tasks and their occurrences |
+| `search_and_erasure` | search, recall, forgetting, notes |
+| `pairings` | guests, pairing codes, wrong codes |
+| `api_keys` | API keys |
 """
 
 from everthread.testing.contracts.store.api_keys import KeysOfTheInterface
@@ -44,4 +59,4 @@ class StoreContract(
     WhatComesWithMessages,
     Following,
 ):
-    """Every test here is a promise that the rest of the program relies on."""
+    """Guarantees of a store that the core relies on."""

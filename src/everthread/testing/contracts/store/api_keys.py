@@ -1,4 +1,4 @@
-"""Tokens: found by what they are made into, one of a name for each owner."""
+"""API keys: lookup by hash, names unique per owner."""
 
 from __future__ import annotations
 

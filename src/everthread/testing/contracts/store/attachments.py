@@ -1,4 +1,4 @@
-"""What comes with messages: it waits until it is fetched, overtaken by nothing, and goes with what is forgotten."""
+"""Attachments: block later messages until fetched, and are removed with forgotten messages."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class WhatComesWithMessages(OnAStore):
 
     @in_loop
     async def test_what_is_set_aside_before_it_was_fetched_is_named_for_removal(self, open_store: OpenStore) -> None:
-        """Whoever began to fetch it, and died, may have left a part of it."""
+        """A process that died while fetching may have left a partial file."""
         async with aclosing(await open_store()) as store:
             talk = Talk(store)
             await talk.say("hello", KEY)

@@ -1,4 +1,4 @@
-"""Sessions that a provider was not told of from the beginning, and telling it of them after all."""
+"""Backfill of sessions that began before the provider was registered."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class CopiesOfThePast(OnAStore):
             begun = (await talk.say("before", KEY)).session_id
             await store.write(lambda uow: uow.cursors.register("p"))
             heard = (await talk.say("after", OTHER_KEY)).session_id
-            # Of this one it hears the rest only: that is not the whole.
+            # The provider receives only the rest of this session, so it must be copied.
             await talk.say("more", KEY)
-            # Not before it was looked through: until then nobody knows from where on it will be told.
+            # Before discovery, the first entry that the provider will receive is unknown.
             assert {one.session_id for one in await _to_copy(store)} == {begun, heard}
             await discover_all(store)
             assert [one.session_id for one in await _to_copy(store)] == [begun]
@@ -95,12 +95,12 @@ class CopiesOfThePast(OnAStore):
             assert await _copy(store, session, now=7.0)
             assert await _cursor(store, session) == Cursor("p", session, 0, due_at=7.0, copy_to=length)
             assert await store.read(lambda uow: uow.cursors.due_sessions("p", 7.0, 9)) == (session,)
-            # What comes later is no part of the copy, and is told after it.
+            # Later entries are not part of the copy and follow it.
             await talk.say("two", KEY)
             await discover_all(store)
             cursor = await _cursor(store, session)
             assert (cursor.seq, cursor.due_at, cursor.copy_to) == (0, 7.0, length)
-            # Once is enough.
+            # A session is copied once.
             assert await _to_copy(store) == ()
             assert not await _copy(store, session)
             assert await _cursor(store, session) == cursor
@@ -117,7 +117,7 @@ class CopiesOfThePast(OnAStore):
             assert await store.write(lambda uow: uow.cursors.new_replay("p", session)) == 1
             assert await _copy(store, session)
             cursor = await _cursor(store, session)
-            # Under a number that the provider has seen, it would take the beginning for a repetition.
+            # Under a known replay number, the provider would discard the first entries as duplicates.
             assert (cursor.seq, cursor.replay, cursor.attempts, cursor.error) == (0, 2, 0, None)
             assert cursor.copy_to == len(await entries_of(store, session))
             assert await store.write(lambda uow: uow.cursors.new_replay("p", session)) == 3
@@ -184,7 +184,7 @@ class CopiesOfThePast(OnAStore):
             a, b = [(await talk.say("before", key)).session_id for key in (KEY, OTHER_KEY)]
             await store.write(lambda uow: uow.cursors.register("p"))
             await store.write(lambda uow: uow.cursors.register("q"))
-            # A lane that is no copy, and another provider's.
+            # A lane that is no copy, and another provider's lane.
             await talk.say("new", key_named("third"))
             await discover_all(store)
             assert await store.read(lambda uow: uow.cursors.copying("p")) == (0, 0)
@@ -197,7 +197,7 @@ class CopiesOfThePast(OnAStore):
             assert await store.read(lambda uow: uow.cursors.copying("p")) == (2, sum(lengths) - 1)
             await _told(store, a)
             assert await store.read(lambda uow: uow.cursors.copying("p")) == (1, lengths[1])
-            # What is said after the copy began is not counted with it.
+            # Entries after the start of the copy do not count.
             await talk.say("later", OTHER_KEY)
             await discover_all(store)
             assert await store.read(lambda uow: uow.cursors.copying("p")) == (1, lengths[1])
@@ -253,7 +253,7 @@ async def _cursor(store: Store, session_id: str) -> Cursor:
 
 
 async def _told(store: Store, session_id: str, seq: int | None = None, due_at: float | None = None) -> None:
-    """The provider has heard so much; everything, if nothing else is said."""
+    """Move the provider's cursor to `seq`, or to the end of the log."""
 
     def told(uow: UnitOfWork) -> None:
         cursor, session = uow.cursors.get("p", session_id), uow.sessions.get(session_id)

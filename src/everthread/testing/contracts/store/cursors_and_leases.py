@@ -133,7 +133,7 @@ class CursorsAndLanes(OnAStore):
                     uow.cursors.save(replace(cursor, seq=1, due_at=due_at, attempts=2, error="down"))
 
             await store.write(set_due)
-            # An entry comes to every lane: those that wait go on waiting, the one at rest is due.
+            # Every lane gets an entry: lanes with a due time keep it, the idle lane becomes due.
             for key in keys:
                 await talk.say("more", key)
             assert await discover_all(store, now=15.0) == (c,)
@@ -321,7 +321,7 @@ class CursorsAndLanes(OnAStore):
                 await store.write(lambda uow, i=incident: uow.leases.add_incident(i))
             assert await store.read(lambda uow: uow.leases.incidents(2)) == (incidents[2], incidents[1])
 
-    # Processes and what waits for them -------------------------------------------------------------------------------
+    # Processes and their timers --------------------------------------------------------------------------------------
 
     @in_loop
     async def test_a_process_is_there_until_it_leaves_or_is_not_heard_of(self, open_store: OpenStore) -> None:
@@ -378,7 +378,7 @@ class CursorsAndLanes(OnAStore):
             }
             assert [now for (name, now), there in alive.items() if there and name == "dead"] == [129.0, 130.0, 159.0]
             assert [now for (name, now), there in alive.items() if there and name == "living"] == [129.0]
-            # A lease of a lane is bound by whoever asks for it, who knows for how long they are given out.
+            # The caller of `acquire` bounds a lane's lease, because it knows the lease duration.
             assert await store.write(lambda uow: uow.leases.acquire("lane", "next", 5599.0, 600.0)) is None
 
     @in_loop

@@ -1,4 +1,4 @@
-"""Following what happens to an owner's conversations, and reading the list of them page by page."""
+"""Event stream of an owner's sessions, and pages of the session list."""
 
 from __future__ import annotations
 

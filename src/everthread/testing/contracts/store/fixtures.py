@@ -1,4 +1,4 @@
-"""What the tests of the store contract stand on."""
+"""Helpers of the store contract tests."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def key_named(chat: str, platform: str = "telegram") -> SessionKey:
 
 
 class StillClock:
-    """A clock that stands still until it is set."""
+    """Clock that only moves when it is set."""
 
     def __init__(self, now: float = 1_000_000.0) -> None:
         self.time = now
@@ -52,7 +52,7 @@ class StillClock:
 
 
 class Talk:
-    """A lifecycle on a store, and the few steps that most tests are made of."""
+    """A lifecycle on a store, with the steps that most tests share."""
 
     def __init__(self, store: Store, holder: str = "here") -> None:
         self.store = store
@@ -72,7 +72,7 @@ class Talk:
         return ticket
 
     async def say(self, text: str, key: SessionKey, owner: str = "ann", answer: str = "") -> SessionRef:
-        """A whole turn: a message, and an answer to it."""
+        """Run a whole turn: a message and its answer."""
         ticket = await self.begin(text, key, owner)
         messages = [Message(Role.USER, text)] + ([Message(Role.ASSISTANT, answer)] if answer else [])
         return (await self.lifecycle.commit_turn(ticket, messages, answer or None)).ref
@@ -138,7 +138,7 @@ def view_of(uow: UnitOfWork, session_id: str) -> View:
 
 
 def texts_of(view: View) -> list[str]:
-    """The summary in brackets, then what was said in each turn."""
+    """The summary in brackets, then the text of each turn."""
     return ([f"[{view.summary}]"] if view.summary is not None else []) + [turn.user_text for turn in view.turns]
 
 
@@ -151,7 +151,7 @@ OTHER_KEY = key_named("43")
 
 
 async def one_step() -> None:
-    """Let the event loop go round once."""
+    """Run one iteration of the event loop."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().call_soon(done.set_result, None)
     await done
@@ -177,7 +177,7 @@ async def entries_of(store: Store, session_id: str) -> list[LogEntry]:
 
 
 async def discover_all(store: Store, now: float = 10.0) -> tuple[str, ...]:
-    """Everything new is discovered; the sessions that are due then."""
+    """Discover all new entries. Return the sessions that are due."""
 
     def discover(uow: UnitOfWork) -> tuple[str, ...]:
         while uow.cursors.discover("p", now, 100):
@@ -194,11 +194,11 @@ def event_at(uow: UnitOfWork, session_id: str, seq: int) -> object:
 
 
 class OnAStore:
-    """Where the fixture comes from."""
+    """Base class that declares the fixture `open_store`."""
 
     @pytest.fixture
     def open_store(self) -> OpenStore:
         raise NotImplementedError("give the contract a fixture `open_store`; see its module's docstring")
 
     async def crash(self, store: Store) -> None:
-        """Make a handle go away as if its process had died: it must not tidy up."""
+        """Drop a handle as if its process had died, without cleanup."""

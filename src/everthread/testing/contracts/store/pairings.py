@@ -1,4 +1,4 @@
-"""Who may write: guests by their accounts, one code for a stranger, wrong codes by who tried them."""
+"""Access: guests by account, one pairing code per stranger, wrong codes counted per sender."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reviews: each window of a session's turns is taken once, by somebody who is alive."""
+"""Reviews: each window of a session's turns is claimed once, by a live process."""
 
 from __future__ import annotations
 

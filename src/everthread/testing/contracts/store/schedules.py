@@ -1,4 +1,4 @@
-"""Scheduled tasks: known by their names, due by one number, and each time of one is there once."""
+"""Scheduled tasks: unique names, ordering by due time, one row per occurrence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search, forgetting and notes."""
+"""Search, recall, forgetting and notes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Words(OnAStore):
             talk = Talk(store)
             for n in range(40):
                 await talk.say(f"zanzibar {n}", KEY)
-                # Sometimes nobody searches for a while, so that there is more to index.
+                # Skip some searches, so that more than one message waits for indexing.
                 if n % 7 == 0 or n > 30:
                     assert len(await talk.search("zanzibar", limit=99)) == n + 1
             await self.crash(store)
@@ -98,7 +98,7 @@ class Words(OnAStore):
                 for nosy in ("an", "ann ", "ANN", "%", "", "ann OR bob"):
                     assert await talk.search("secret", nosy, ranked=ranked) == []
             assert await talk.search('secret" OR scope : "', "ann") == []
-            # However much somebody else has said since.
+            # The limit must count only the owner's own matches.
             for n in range(20):
                 await talk.say(f"bob's secret {n}", OTHER_KEY, "bob")
             for ranked in (False, True):

@@ -1,4 +1,4 @@
-"""What a session shows of its lineage, and what its log says."""
+"""Views of a session along its lineage, and its log."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from everthread.testing.contracts.store.fixtures import (
 
 @dataclass
 class _Copy:
-    """What a session shows, kept as a list of its own: the simplest thing that could be right."""
+    """Expected view of a session as a plain list, the simplest correct model."""
 
     turns: list[tuple[int, str]]
     last_turn: int
@@ -64,7 +64,7 @@ class _Copy:
 
 
 class _Tree:
-    """Carries out operations on a store and on copied lists alike."""
+    """Apply operations to both the store and the copied lists."""
 
     def __init__(self, talk: Talk, owner: str) -> None:
         self.talk = talk
@@ -93,7 +93,7 @@ class _Tree:
                 await self._compress(at, amount)
 
     async def start(self) -> None:
-        """A first session, or a further one."""
+        """Start a first or further session."""
         left = await self.talk.lifecycle.current(self.key)
         fresh = self.talk.new(self.key, self.owner)
         session = await (self._leaving(left.session_id, fresh) if left else fresh)
@@ -136,7 +136,7 @@ class _Tree:
         copy.tip = child
 
     async def _leaving(self, session_id: str, crossing: Awaitable[str]) -> str:
-        """Cross, and note what the session showed if that closed it."""
+        """Cross a boundary. If it closes the session, record its view."""
         before = (await self.talk.session(session_id)).closed_seq
         opened = await crossing
         after = await self.talk.session(session_id)
@@ -274,7 +274,7 @@ class Views(OnAStore):
 
                 return await store.read(look)
 
-            # Whoever wrote a message finds it again; what was hidden stays so.
+            # People also see messages that were set aside; hidden turns stay hidden.
             assert await for_people(parent) == ["one", "two", "set aside", "late"]
             assert await for_people(parent, after=3, up_to=4) == ["set aside"]
             assert await for_people(child) == ["one", "two", "set aside", "three"]
@@ -313,7 +313,7 @@ class Views(OnAStore):
         deadline=None,
         derandomize=True,
         database=None,
-        # Every example has sessions of its own, so the storage may be shared.
+        # Every example uses sessions of its own, so examples may share the storage.
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
     )
     def test_any_tree_of_sessions_shows_what_copied_lists_would(

@@ -1,4 +1,4 @@
-"""Units of work, and what there is only one of."""
+"""Units of work and uniqueness constraints."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class UnitsOfWork(OnAStore):
 
     @in_loop
     async def test_a_key_is_at_the_generation_of_its_session(self, open_store: OpenStore) -> None:
-        """Whether it came before the change or after it, and whoever made the change."""
+        """For keys bound before or after the change, and for changes by any handle."""
         renewed = plain_session("s1").but(generation=3)
 
         def work(uow: UnitOfWork) -> None:
@@ -191,7 +191,7 @@ class UnitsOfWork(OnAStore):
     @EITHER_WAY
     @in_loop
     async def test_a_result_is_given_only_after_the_commit(self, open_store: OpenStore, how: str) -> None:
-        """Whoever hears of a result finds its rows through any other handle, at once."""
+        """A returned result is visible through every other handle immediately."""
         async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:
             for number in range(30):
                 await put(store, how, lambda uow, n=number: uow.sessions.add(plain_session(f"s{n}")))
@@ -301,7 +301,7 @@ class UnitsOfWork(OnAStore):
 
             def look(uow: UnitOfWork) -> tuple[int, int]:
                 before = len(uow.sessions.matching("s", 10))
-                # A store that reads in the event loop's own thread lets nobody in between anyway.
+                # A store that reads in the event loop's thread admits no concurrent writer.
                 if threading.get_ident() != thread:
                     writing = other.write(lambda uow: uow.sessions.add(plain_session("s2")))
                     asyncio.run_coroutine_threadsafe(awaited(writing), loop).result(timeout=5)
@@ -326,7 +326,7 @@ class UnitsOfWork(OnAStore):
             await store.read(lambda uow: uow.sessions.get("s1"))
             assert await store.changed() == numbers[-1]
 
-    # What there is only one of ---------------------------------------------------------------------------------------
+    # Uniqueness ------------------------------------------------------------------------------------------------------
 
     @in_loop
     async def test_a_session_has_one_live_slot(self, open_store: OpenStore) -> None:
@@ -382,7 +382,7 @@ class UnitsOfWork(OnAStore):
             assert sum(new for _, new in taken) == 1
             assert len({row.id for row, _ in taken}) == 1
             assert {row.inbound for row, _ in taken} == {same}
-            # Known by its number alone, whatever it is said to be.
+            # Platform, account and update id identify an update; chat, owner and text may differ.
             known = replace(same, key=key_named("another chat"), owner="bea", text="hello?", command=True, user="")
             assert await two.read(lambda uow: uow.inbox.known(known)) == taken[0][0]
             for different in (
@@ -409,7 +409,7 @@ class UnitsOfWork(OnAStore):
             )
             assert sorted(c.ref.epoch for c in crossings if c.ref) == list(range(1, 51))
             trail = await one.read(lambda uow: uow.sessions.boundaries(limit=100))
-            # Newest first, and each leaves what the one before had opened.
+            # Newest first; each boundary leaves the session that the previous one opened.
             assert [row.epoch for row in trail] == list(range(50, 0, -1))
             assert [row.from_session for row in trail[:-1]] == [row.to_session for row in trail[1:]]
             open_now = [s for s in await one.read(lambda uow: uow.sessions.of_owner("ann")) if s.ended_at is None]

@@ -1,4 +1,4 @@
-"""Running turns, and sessions as people find them."""
+"""Running turns and session lists."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from everthread.testing.contracts.store.fixtures import KEY, OTHER_KEY, OnAStore
 
 
 class RunningTurns(OnAStore):
-    # A running turn --------------------------------------------------------------------------------------------------
+    # Running turns ---------------------------------------------------------------------------------------------------
 
     @in_loop
     async def test_a_turn_of_a_dead_process_goes_to_one_other(self, open_store: OpenStore) -> None:
