@@ -1,4 +1,4 @@
-"""Wiring the agent: its models, its tools, its memory, and the turn that uses them."""
+"""Wire the agents: model clients, tools, memory, compression, reviews, delegation and scheduled tasks."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ if TYPE_CHECKING:
 
 LOCAL_IDLE_S_MAX = 300.0
 NEWS_S_MAX = 1.0
-"""How long a turn waits for servers whose tools have changed; what takes longer is there for the next one."""
+"""Longest wait of a turn for MCP servers with changed tools. Slower servers are available to the next turn."""
 SLOW_START_S_MAX = 120.0
 CHILDREN_PREPARED_MAX = 8
-"""A piece of work is one turn: what was prepared for it is of use while it runs, and only then."""
+"""Number of prepared prompts kept for delegated work and scheduled tasks. Few, because each is used by one turn."""
 
 
 class Models:
-    """The endpoints of a configuration. Each is made when it is first asked for, and connects when it is first used."""
+    """The model clients of a configuration. Each is created on first use and connects with its first request."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._clients: dict[str, ModelClient] = {}
 
     def choices(self, model: str = "") -> tuple[ModelChoice, ...]:
-        """The model that is named, or else the configured one, and behind it those that stand in for it."""
+        """Return the named model, or else the configured one, followed by its fallbacks."""
         names = dict.fromkeys((model or default_model(self._settings), *self._settings.fallback_models))
         return tuple(self._choice(name) for name in names)
 
@@ -94,7 +94,7 @@ class Models:
             case "local":
                 from everthread.adapters.models.local.client import LocalModel
 
-                # A small model reads slowly, and says nothing while it does.
+                # A local model processes the prompt slowly and sends nothing meanwhile.
                 connect = partial(OpenAICompat, idle_s=LOCAL_IDLE_S_MAX)
                 return LocalModel(self._settings.local_model_path, connect)
             case "anthropic":
@@ -120,7 +120,7 @@ class Models:
 
 
 def _needs_key(provider: Provider) -> bool:
-    """Whether it is known to answer nobody without. Elsewhere, and with headers of one's own, only it can tell."""
+    """Return True for a built-in endpoint that requires a key. False if unknown, or if custom headers are set."""
     known = (one for one in built_in_providers().values() if one.api_key_env)
     return not provider.headers and provider.base_url in {one.base_url for one in known}
 
@@ -162,7 +162,7 @@ class AgentRuntime(Protocol):
 
 
 class AgentParts:
-    """The agent of one runtime, with everything it works with."""
+    """The agents of one runtime and their collaborators."""
 
     def __init__(self, runtime: AgentRuntime) -> None:
         self._runtime = runtime
@@ -179,7 +179,7 @@ class AgentParts:
         self._delegation = self._delegating()
 
     async def open(self) -> tuple[str, ...]:
-        """Gather the tools; what is not there as it should be, a line each."""
+        """Collect the tools and start the MCP servers. Returns one line per problem."""
         runtime, settings = self._runtime, self._settings
         remembering = memory_tools(
             runtime.lifecycle,
@@ -274,7 +274,7 @@ class AgentParts:
         )
 
     def _reviewing(self, preparer: Preparer) -> Reviewer:
-        """With the prepared prompts of the conversations themselves, and tools and a limit of its own."""
+        """Build the reviewer. It shares the conversations' prepared prompts, and has its own tools and limits."""
         runtime, limits, own = self._runtime, self._settings.limits, self._settings.review
         return Reviewer(
             runtime.store,
@@ -316,7 +316,7 @@ class AgentParts:
         )
 
     def _delegating(self) -> Delegation:
-        """What works on its own: with tools, limits and prepared prompts of its own, and without being recalled to."""
+        """Build delegation: an agent with its own tools, limits and prepared prompts, and without recall."""
         runtime, limits, own = self._runtime, self._settings.limits, self._settings.delegation
         asker = ModelCaller(
             runtime.lifecycle, runtime.clock, random.random, runtime.hooks, self._settings.spend_per_day_of, own.spend
@@ -348,7 +348,7 @@ class AgentParts:
         return (ScheduleTool(runtime.scheduling, runtime.clock, settings, runtime.platform_names).tool(),)
 
     def _scheduled(self) -> Agent:
-        """What does scheduled tasks: nobody is there to be asked, and nothing of it is remembered or recalled to."""
+        """Build the agent for scheduled tasks. It can't ask for approval, writes no memory and has no recall."""
         runtime, limits = self._runtime, self._settings.limits
         return Agent(
             runtime.lifecycle,
@@ -360,7 +360,7 @@ class AgentParts:
             self._runner(),
             self._tools_of_schedules,
             runtime.clock,
-            # One that goes on is compressed as any conversation.
+            # A task that continues its session grows like a conversation.
             compressor=self._compressor,
             limits=TurnLimits(limits.iterations, limits.turn_s, limits.output_tokens, recall_s=0.0),
         )

@@ -1,4 +1,4 @@
-"""The memory plugins of an environment with Hermes Agent: which there are, and a try of one."""
+"""List the memory plugins in an environment of Hermes Agent, and test one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SAID, _ANSWER = "I like my boat Skarven, which has a red keel.", "I will rememb
 
 
 async def plugins(settings: Settings) -> dict[str, Any]:
-    """The version of Hermes Agent, and every memory plugin with whether it is set up. Nothing is left behind."""
+    """Return the version of Hermes Agent and its memory plugins with their state. Leaves no files."""
     told = made(f"{HERMES}:any", settings).settings
     with _Scratch(told) as (folder, _):
         child = await PluginProcess.start(
@@ -44,9 +44,9 @@ async def plugins(settings: Settings) -> dict[str, Any]:
 
 
 async def tried(settings: Settings, name: str) -> list[dict[str, Any]]:
-    """What a plugin can do: each step with whether it went well, and what came of it.
+    """Test a plugin. Returns each step with its success and its result.
 
-    Its own files are made in a folder that is removed again. One that has a server tells that server.
+    The plugin's files go to a temporary folder. A plugin with a server sends the test data to that server.
     """
     told = made(name, settings).settings
     with _Scratch(told) as (folder, source):
@@ -62,13 +62,13 @@ async def tried(settings: Settings, name: str) -> list[dict[str, Any]]:
 
 
 class _Scratch:
-    """A folder of the bridge's with a home that has the settings and plugins of the configured one, and no memories."""
+    """Temporary folder with a plugin home: the settings and plugins of the configured home, without its memories."""
 
     def __init__(self, told: dict[str, Any]) -> None:
         self._told = told
 
     def __enter__(self) -> tuple[Path, Path]:
-        """The folder, and where the settings come from."""
+        """Create the folder. Returns it, and the home that the settings come from."""
         self._folder = Path(tempfile.mkdtemp(prefix="everthread-hermes-"))
         owner = str(self._told["owner"])
         source = PluginHomes(
@@ -125,7 +125,7 @@ class _Trial:
         return True
 
     async def _found(self) -> str:
-        """What comes back of it, once the plugin has had the time that it may need."""
+        """Return the recalled text, or a remark. Retries for `FIND_S_MAX`: plugins may need time to store it."""
         deadline = asyncio.get_running_loop().time() + FIND_S_MAX
         while True:
             items = await self._bridge.prefetch("boat Skarven", ref=self._at, limit=5)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Inspection:
-    """Base of `Runtime` with the operations that need no open store. What they use is imported when it is needed."""
+    """Base of `Runtime` with the operations that need no open store. Each imports its dependencies on use."""
 
     settings: Settings
     clock: Clock

@@ -1,8 +1,8 @@
-"""The memory providers that a configuration names: each is made by a class of its own, imported when it is wanted.
+"""Create the configured memory providers. The class of each is imported on use.
 
-Others' providers are found through the entry-point group `everthread.memory_providers`: the entry's name is the
-provider's, and what it leads to is called without arguments. Its `settings_fields`, if it has any, are what
-`[memory.NAME]` may say.
+Providers of other packages register in the entry-point group `everthread.memory_providers`: the entry's name is the
+provider's name, and its object is called without arguments. Its optional `settings_fields` declare the keys of
+`[memory.NAME]`.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ _REMEDY = "install it anew, or remove it"
 
 
 class Made(Struct, frozen=True):
-    """A provider, and what its `initialize` is handed."""
+    """A provider and the arguments of its `initialize`."""
 
     provider: MemoryProvider
     settings: dict[str, Any]
 
-    # The settings may have a key in them.
+    # The default repr would show the settings, which may contain an API key.
     __repr__ = object.__repr__
 
 
 class Adapter(Struct, frozen=True):
-    """Where a provider of our own is, and what it can't do without."""
+    """Location and requirements of a provider that comes with this program."""
 
     module: str
     name: str
-    """Of the class, which takes no arguments."""
+    """Name of the class, which takes no arguments."""
     extra: str = ""
     needs: tuple[str, ...] = ()
-    """Modules that come with the extra. They are imported by `initialize`, and not with the adapter."""
+    """Modules that the extra installs. `initialize` imports them, not the adapter's module."""
 
 
 _ADAPTERS: dict[str, Adapter] = {
@@ -67,11 +67,11 @@ _ADAPTERS: dict[str, Adapter] = {
     "mem0": Adapter("everthread.adapters.memory.mem0.provider", "Mem0", "mem0"),
     "supermemory": Adapter("everthread.adapters.memory.supermemory.provider", "Supermemory", "supermemory"),
 }
-"""What can be set of each stands in `config/memory_providers.py`."""
+"""The settings of each are declared in `config/provider_settings.py`."""
 
 
 def configured(settings: Settings) -> dict[str, Made]:
-    """Those that the settings name, but for the built-in one. Raises `BadConfig` for one that can't be made."""
+    """Create the providers in the settings, except the built-in one. Raises `BadConfig` if one can't be created."""
     wanted = [name for name in settings.memory.providers if name != BUILTIN]
     for name in wanted:
         if table_of(name) not in OWN:
@@ -80,7 +80,7 @@ def configured(settings: Settings) -> dict[str, Made]:
 
 
 def made(name: str, settings: Settings) -> Made:
-    """One provider as the settings describe it, whether they name it or not."""
+    """Create one provider with its settings, even if it is not among the configured ones."""
     fields, written = fields_of(name), settings.memory_providers.get(table_of(name), {})
     given: dict[str, Value] = arguments(table_of(name), fields, written, settings.secret, settings.env_path)
     provider = _provider(name)
@@ -93,17 +93,17 @@ def made(name: str, settings: Settings) -> Made:
 
 
 def hermes_places(settings: Settings) -> dict[str, Value]:
-    """The interpreter that plugins of Hermes Agent's run under, and where it has its own settings, if nobody says."""
+    """Return the default interpreter for Hermes Agent plugins, and the default home of Hermes Agent's settings."""
     return {"python": str(settings.hermes_path / "bin" / "python"), "template": str(hermes_home())}
 
 
 def known() -> dict[str, str]:
-    """The providers that can be chosen besides the built-in one, and what each is."""
+    """Return the available providers besides the built-in one, with descriptions."""
     return {**{name: entry.words for name, entry in OWN.items()}, **{name: entry.value for name, entry in _others()}}
 
 
 def fields_of(name: str) -> tuple[Field, ...]:
-    """What can be set of a provider. Raises `BadConfig` if nobody has it."""
+    """Return the settings of a provider. Raises `BadConfig` for an unknown provider."""
     if table_of(name) in OWN:
         return OWN[table_of(name)].fields
     fields: object = getattr(_class_of(name), "settings_fields", ())
@@ -115,7 +115,7 @@ def fields_of(name: str) -> tuple[Field, ...]:
 
 
 def _provider(name: str) -> MemoryProvider:
-    """Whatever is wrong with somebody else's is told in words, and who has to do what about it."""
+    """Create a provider. Any error of a provider from another package becomes a `BadConfig` with a remedy."""
     make = _class_of(name)
     try:
         provider = as_provider(make())
@@ -140,7 +140,7 @@ def _class_of(name: str) -> Callable[[], object]:
         raise BadConfig(f"memory.providers: unknown memory provider {name!r}. {hint}")
     try:
         return cast("Callable[[], object]", others[name].load())
-    # A module can also end the program.
+    # An imported module may call `sys.exit`.
     except (Exception, SystemExit) as error:
         raise BadConfig(
             f"memory.providers: {name}: {others[name].value} can't be loaded: {error!r}; {_REMEDY}"

@@ -1,7 +1,7 @@
-"""The platforms that a configuration names: each kind is made by a function of its own, imported when it is wanted.
+"""Create the configured platforms and the transcriber. The adapter of each kind is imported on use.
 
-Others' platforms are found through the entry-point group `everthread.platforms`: the entry's name is the kind, and what
-it leads to is called with the platform's name, its account, its token and a clock.
+Platforms of other packages register in the entry-point group `everthread.platforms`: the entry's name is the kind, and
+its object is called with the platform's name, its account, its token and a clock.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from everthread.ports.transcriber import Transcriber
 GROUP = "everthread.platforms"
 
 MakePlatform = Callable[[str, PlatformAccount, str, Clock], Platform]
-"""From the name that the platform has in session keys, its account, its token (empty if it has none), and a clock."""
+"""Factory of a platform: its name in session keys, its account, its token (empty if it has none), and a clock."""
 
 
 def configured(settings: Settings, clock: Clock, *, besides: Collection[str] = ()) -> tuple[Platform, ...]:
-    """Those that are enabled and not there already. Raises `BadConfig` for a kind that nobody has."""
+    """Create the enabled platforms whose names are not in `besides`. Raises `BadConfig` for an unknown kind."""
     wanted = {n: account for n, account in settings.platforms.items() if account.enabled and n not in besides}
     if not wanted:
         return ()
@@ -38,7 +38,7 @@ def configured(settings: Settings, clock: Clock, *, besides: Collection[str] = (
 
 
 def one(settings: Settings, clock: Clock, name: str) -> Platform:
-    """That platform, enabled or not. Raises `BadConfig`."""
+    """Create one platform, enabled or not. Raises `BadConfig`."""
     others = {entry.name: entry for entry in entry_points(group=GROUP)}
     return _made(name, settings.platforms[name], settings, clock, others)
 
@@ -69,7 +69,7 @@ def _maker(kind: str, where: str, others: Mapping[str, EntryPoint], settings: Se
 
 
 def transcriber(settings: Settings) -> Transcriber | None:
-    """What makes words of voice messages; `None` if nothing does. Raises `BadConfig` if it can't."""
+    """Create the transcriber of voice messages; None if no model is set. Raises `BadConfig` for a wrong provider."""
     name, _, model = settings.gateway.transcription_model.partition("/")
     if not name:
         return None
@@ -113,7 +113,7 @@ def _not_installed(settings: Settings, name: str, extra: str, error: ImportError
 
 
 def _shared_folder(settings: Settings) -> Path:
-    """What all homes of this user have in common."""
+    """Return the folder for bot locks that all homes of this user share."""
     state = os.environ.get("XDG_STATE_HOME") or ""
     try:
         base = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
@@ -124,6 +124,6 @@ def _shared_folder(settings: Settings) -> Path:
 
 TOKEN = re.compile(r"[0-9]{1,20}:[A-Za-z0-9_-]{1,100}")
 _TOKENS = {"telegram": "TELEGRAM_BOT_TOKEN"}
-"""Kind -> the variable that has its token, unless the settings name another."""
+"""Default variable of the token, by kind."""
 
 _OWN: Mapping[str, Callable[[Settings, str, PlatformAccount, str, Clock], Platform]] = {"telegram": _telegram}

@@ -1,4 +1,4 @@
-"""Trying out what is configured: a tiny request to a model, a start of every MCP server, a memory provider's health."""
+"""Test the configured services: model, memory provider, platform and MCP servers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from everthread.ports.model import Prompt, Request
 
 REACH_S_MAX = 30.0
 LOCAL_S_MAX = 90.0
-"""A model on this machine has to be started first."""
+"""Longer, because a local model has to start first."""
 MEMORY_S_MAX = 20.0
 SHUTDOWN_S_MAX = 2.0
 _OUTPUT_TOKENS = 16
 
 
 async def reach(settings: Settings, model: str = "") -> str:
-    """Ask the model for one word; its name as soon as it says anything. Raises `ModelError`."""
+    """Send a one-word request to a model. Returns its name after the first output. Raises `ModelError`."""
     models = Models(settings)
     try:
         choice = models.choices(model)[0]
@@ -43,7 +43,7 @@ async def reach(settings: Settings, model: str = "") -> str:
 
 
 async def try_memory(settings: Settings, name: str) -> str:
-    """Start a memory provider, ask how it is, and let it go. Raises `BadConfig` or `Unavailable`."""
+    """Start a memory provider, check its health and stop it. Raises `BadConfig` or `Unavailable`."""
     described = made(name, settings)
     caller = Caller(described.provider, described.settings)
     try:
@@ -52,7 +52,7 @@ async def try_memory(settings: Settings, name: str) -> str:
     except EverthreadError:
         raise
     except Exception as error:
-        # Somebody else's code: what it trips over is no mistake of ours.
+        # A provider from another package may raise any exception.
         raise Unavailable(name, f"can't say how it is: {str(error) or repr(error)}") from error
     finally:
         if caller.has("shutdown"):
@@ -64,9 +64,9 @@ async def try_memory(settings: Settings, name: str) -> str:
 
 
 async def reach_platform(settings: Settings, clock: Clock, name: str) -> str:
-    """What one is called on that platform, as it says itself. Raises `BadConfig` or `PlatformError`.
+    """Connect to a platform and return the account's name there. Raises `BadConfig` or `PlatformError`.
 
-    One that is not ours is only made: it has nothing to be asked.
+    A platform from another package is only created, because the `Platform` port can't return the account's name.
     """
     from everthread.bootstrap.platforms import one
 
@@ -83,7 +83,7 @@ async def reach_platform(settings: Settings, clock: Clock, name: str) -> str:
 
 
 async def try_mcp(settings: Settings, clock: Clock, *, offline: bool) -> dict[str, str]:
-    """Start the servers and end them; what is wrong with each that can't be used."""
+    """Start and stop the MCP servers. Returns the problem of each that can't be used."""
     wanted = {name: server for name, server in enabled_servers(settings).items() if server.command or not offline}
     if not wanted:
         return {}

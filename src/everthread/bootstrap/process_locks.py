@@ -1,8 +1,8 @@
-"""Which processes of a home are gone for certain: each holds a lock on a file of its own for as long as it lives.
+"""Detect dead processes with flock: each process of a home locks its own file while it lives.
 
-The system lets go of a lock with its process, however that ends. No process numbers are compared, so it doesn't matter
-that they are given anew, nor that another container counts its own; whoever shares the store's file shares the system
-that keeps the locks. A process that has no such file is never said to be gone: its lease has to run out.
+The kernel releases a lock when its process ends, in whatever way. No process ids are compared, so reused ids and other
+containers do no harm: processes that share the store's file share the kernel that holds the locks. A process without
+such a file is never considered dead; its lease has to expire.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _READY = ".alive"
 
 
 class ProcessLocks:
-    """The files of one home, and the lock of one process."""
+    """The lock files of one home, and the lock of this process."""
 
     def __init__(self, folder: Path, holder: str) -> None:
         self._folder = folder
@@ -27,14 +27,14 @@ class ProcessLocks:
         self._lock: int | None = None
 
     def enter(self) -> None:
-        """Be there. Where files can't be locked, one is there by lease alone."""
+        """Create and lock the file of this process. If files can't be locked, only the lease protects the process."""
         if self._lock is not None:
             return
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = os.open(self._beginning, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Under its name it is seen locked only: otherwise somebody might take a beginning for an end.
+            # Rename after locking: another process would take an unlocked file for that of a dead process.
             self._beginning.rename(self._path)
         except OSError as error:
             log.info("no lock says that this process is there: %s", error)
@@ -48,14 +48,14 @@ class ProcessLocks:
             self._lock = None
 
     def gone(self) -> tuple[str, ...]:
-        """The processes that have ended without leaving."""
+        """Return the holders of the processes that ended without `leave`."""
         try:
             return tuple(path.stem for path in self._folder.glob(f"*{_READY}") if path != self._path and _is_free(path))
         except OSError:
             return ()
 
     def forget(self, holder: str) -> None:
-        """What there was to do about a process that is gone has been done."""
+        """Remove the file of a dead process after its leases were released."""
         (self._folder / f"{holder}{_READY}").unlink(missing_ok=True)
 
 

@@ -55,11 +55,11 @@ _LOOK_S = 0.02
 
 
 class Runtime(Inspection):
-    """The core, wired up on one home. Entering it opens the store; leaving it stops whatever was started.
+    """The core, wired up on one home. Entering it opens the store; leaving it stops every started service.
 
-    Nothing is served before `start`: a command that only looks at the store changes nothing and holds no lease.
-    Timers are served by processes that were given `policies`, hooks by those that have plugins: one that does not know
-    the rules must not decide what is due.
+    No lane is served before `start`, so a command that only reads the store changes nothing and holds no lease. Only a
+    process with `policies` serves the timers, and only one with plugins serves the hooks: without them it could not
+    decide which are due.
     """
 
     store: Store
@@ -68,7 +68,7 @@ class Runtime(Inspection):
     notebook: Notebook
 
     agent: Agent
-    """There from `ready` on."""
+    """Set by `ready`."""
 
     def __init__(
         self,
@@ -82,9 +82,10 @@ class Runtime(Inspection):
         project: Path | None = None,
         platforms: Sequence[Platform] = (),
     ) -> None:
-        """`project` is the folder that the user works in, whose skills are offered besides the user's own.
+        """Create a runtime without opening the store.
 
-        `platforms` are those that a gateway serves besides the ones that the settings name.
+        `project` is the user's working folder; its skills are offered besides the user's own. `platforms` are served by
+        the gateway besides those in the settings.
         """
         self.settings = settings
         self.providers: tuple[MemoryProvider, ...] = ()
@@ -94,7 +95,7 @@ class Runtime(Inspection):
         self.holder = f"{os.getpid()}-{self.new_id()}"
         self._plugins = plugins
         self.tools = tuple(tools)
-        """Those that the agent is given besides its own."""
+        """Tools of the agent besides the built-in ones."""
         self.project = project
         self._policies = policies
         self._platforms = tuple(platforms)
@@ -105,13 +106,13 @@ class Runtime(Inspection):
 
     @property
     def provider_names(self) -> tuple[str, ...]:
-        """The memory providers that are used here, those of the settings first. Needs no store."""
+        """Names of the memory providers in use, those of the settings first. Needs no open store."""
         return (*self.settings.memory.providers, *(provider.name for provider in self._given_providers))
 
     async def __aenter__(self) -> Self:
         self._manager = manager = loaded(self._plugins)
         self._hooks = wanted(manager)
-        # Before anything is opened: one that is missing is told of, and nothing has to be let go.
+        # Before the store is opened: a missing provider raises, and there is nothing to close.
         described = self._described_providers()
         self.store = await SqliteStore.open(self.settings.db_path)
         own = (described[n].provider if n in described else self._builtin() for n in self.settings.memory.providers)
@@ -148,7 +149,7 @@ class Runtime(Inspection):
         return BuiltinMemory(self.store, self.clock)
 
     def _described_providers(self) -> Mapping[str, Made]:
-        """Those that the settings name besides the one that is always there."""
+        """Return the configured providers besides the built-in one."""
         if self.settings.memory.providers == (BUILTIN,):
             return {}
         from everthread.bootstrap.memory_providers import configured
@@ -164,14 +165,14 @@ class Runtime(Inspection):
             self._serving.add_done_callback(_report_end)
 
     async def _take_note_of_the_gone(self) -> None:
-        """What a process had begun that is gone for certain is anybody's at once; other leases have to run out."""
+        """Release the leases of processes known to be dead. The leases of other processes have to expire."""
         self._presence.enter()
         for holder in self._presence.gone():
             await self.store.write(lambda uow, holder=holder: uow.leases.leave(holder))
             self._presence.forget(holder)
 
     async def ready(self) -> tuple[str, ...]:
-        """Serve, and have an agent; what is not as it should be, a line each."""
+        """Start serving and create the agent. Returns one line per problem."""
         from everthread.bootstrap.agent import AgentParts
 
         await self.start()
@@ -182,7 +183,7 @@ class Runtime(Inspection):
         return (*self.settings.warnings, *filter(None, [problem]), *await self._workshop.open())
 
     def gateway(self) -> Gateway:
-        """What serves the platforms, once this is `ready`."""
+        """Create the gateway that serves the platforms. Call it after `ready`."""
         from everthread.bootstrap.platforms import configured, transcriber
         from everthread.gateway.server import Gateway
 
@@ -197,7 +198,7 @@ class Runtime(Inspection):
         return Scheduling(self.store, self.clock, self.new_id)
 
     def scheduler(self, put: Callable[[Reply], None]) -> Scheduler:
-        """What does scheduled tasks, once this is `ready`."""
+        """Create the scheduler that runs scheduled tasks. Call it after `ready`."""
         from everthread.gateway.access import Access
         from everthread.gateway.scheduler import Scheduler
 
@@ -211,23 +212,23 @@ class Runtime(Inspection):
         )
 
     def web(self, gateway: Gateway) -> Web:
-        """The HTTP interface of that gateway; not started."""
+        """Create the HTTP interface of a gateway without starting it."""
         from everthread.web import Web
 
         return Web(gateway)
 
     @property
     def platform_names(self) -> frozenset[str]:
-        """Where people write from elsewhere."""
+        """Names of the messaging platforms."""
         return frozenset({*self.settings.platforms, *(platform.name for platform in self._platforms)})
 
     def _told_of_expiry(self) -> frozenset[str]:
         return self.platform_names if self.settings.gateway.notices else frozenset()
 
     async def sync_notes(self, owner: str) -> str:
-        """Bring the files of an owner's notes and the store into step; what went wrong, if anything.
+        """Synchronise an owner's note files with the store. Returns the problem, or an empty text.
 
-        The store is the truth: files that can't be read or written keep nobody from going on.
+        The store is authoritative, so an unreadable or unwritable file is no error.
         """
         try:
             await self.notebook.sync(owner)
@@ -237,32 +238,32 @@ class Runtime(Inspection):
         return ""
 
     def choices(self, model: str = "") -> Sequence[ModelChoice]:
-        """The model that is named, or else the configured one, and behind it those that stand in for it."""
+        """Return the named model, or else the configured one, followed by its fallbacks."""
         if self._workshop is None:
             raise RuntimeError("the runtime is not ready")
         return self._workshop.models.choices(model)
 
     @property
     def skills(self) -> SkillFolders:
-        """The skills of the person whose home it is, and those of the project. Needs no store."""
+        """Skills of the home's owner and of the project. Needs no open store."""
         from everthread.agent.skills.folders import SkillFolders
 
         return SkillFolders(self.settings.skills_path, self.project, self.clock.now)
 
     def context_engine(self) -> ContextEngine | None:
-        """The one that a plugin brings in place of the usual, if any does."""
+        """Return the context engine of a plugin; None to use the default."""
         return brought_engine(self._manager)
 
     def known_models(self) -> tuple[str, ...]:
-        """Names of models that the settings mention."""
+        """Return the names of the models in the settings."""
         settings = self.settings
         named = (settings.model, *settings.fallback_models, settings.auxiliary_model, *settings.prices)
         return tuple(dict.fromkeys(name for name in named if name))
 
     async def drain(self, bound_s: float = DRAIN_S_MAX) -> bool:
-        """Let what is due be delivered, for at most this long; whether all of it was.
+        """Wait until all due deliveries are done, up to the bound. Returns False if some remain.
 
-        The rest is left to whichever process comes next. What is due only after the bound is not waited for.
+        The next process delivers the rest. Deliveries that are due only after the bound are not waited for.
         """
         due, deadline = self.clock.now() + bound_s, loop_time() + bound_s
         while await self.store.read(lambda uow: self._is_waiting(uow, due)):
@@ -274,11 +275,11 @@ class Runtime(Inspection):
     async def stop(
         self, drain_s: float = STOP_S_MAX, *, close_memory: bool = False, shutdown_s: float | None = None
     ) -> None:
-        """Suspend the sessions served here, drain within the bound, let the providers and the leases go.
+        """Suspend the sessions served here, drain within the bound, shut down the providers and release the leases.
 
-        Safe to call twice. Nothing here waits for a provider beyond its bound, and nothing is lost by not waiting.
-        `close_memory` is for a process that was the only place of its conversations. `shutdown_s` is for a process
-        that can't wait: what the tools, and then the providers, get to close.
+        Safe to call twice. No wait for a provider exceeds its bound, and no data is lost at the bound. `close_memory`
+        is for a process that was the only one to serve its conversations. `shutdown_s` bounds the closing of the tools,
+        and then of the providers, for a process that can't wait.
         """
         if self._stopped:
             return
@@ -306,7 +307,7 @@ class Runtime(Inspection):
             closing.cancel()
 
     async def _finish_turns(self, deadline: float) -> None:
-        """Turns that this process has begun may end; one that does not is gone on with by the next process."""
+        """Wait for the turns of this process until the deadline. The next process resumes those that remain."""
         while loop_time() < deadline and await self.store.read_inline(lambda uow: uow.slots.held_by(self.holder)):
             await self.clock.sleep(_LOOK_S)
 
@@ -322,7 +323,7 @@ class Runtime(Inspection):
                 await asyncio.wait({self._serving})
                 await self.hooks.stop()
                 await self._shut_down_providers(shutdown_s)
-            # The heartbeat went on until now: what this process had begun is anybody's from here on.
+            # The heartbeat kept the turns until here; from now on another process may resume them.
             if await self.store.read_inline(lambda uow: uow.slots.held_by(self.holder)) or self._serving is not None:
                 await self.store.write(lambda uow: uow.leases.leave(self.holder))
         except StoreError as error:
@@ -339,7 +340,7 @@ class Runtime(Inspection):
             log.warning("a memory provider did not shut down within %g s", bound_s)
 
     def _is_waiting(self, uow: UnitOfWork, until: float) -> bool:
-        """Whether something can still be done before `until` by the lanes served here."""
+        """Return True if the lanes served here have work that is due before `until`."""
         if self._hooks and uow.leases.hooks(1, self._hooks):
             return True
         end = uow.log.end()

@@ -43,7 +43,7 @@ class Declaration(Struct, frozen=True):
     name: str
     key: str
     type: Any
-    """Without None."""
+    """The type of the value, without None."""
     setting: Setting
     default: Any
     """NODEFAULT if the setting is required; a factory's default is the factory."""
@@ -74,7 +74,7 @@ class PriceTable(Struct, frozen=True):
 
 
 class ResetPolicyTable(Struct, frozen=True):
-    """When a conversation starts afresh; read into a `ResetPolicy`."""
+    """Rules for resetting a conversation; read into a `ResetPolicy`."""
 
     mode: Annotated[ResetMode, Setting("rule by which a conversation starts afresh")] = "none"
     idle_minutes: Annotated[float, Setting("for `idle` and `both`: minutes without a message", 1, 525_600)] = 1440.0

@@ -1,4 +1,4 @@
-"""The file `.env`: one NAME=VALUE on a line. What is wrong with a line is told without showing the line."""
+"""Read and change the file `.env`: one NAME=VALUE per line. Error messages do not quote the line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NEEDS_QUOTES = re.compile(r"[\s\"'#\\]|^$")
 
 
 def parse(file: Path, text: str) -> dict[str, str]:
-    """The variables that the text sets; the last one of a name counts. Raises `BadConfig`."""
+    """Return the variables. The last line of a name wins. Raises `BadConfig` for the first invalid line."""
     found: dict[str, str] = {}
     for number, line in enumerate(text.split("\n"), start=1):
         if variable := _variable(file, number, line.strip()):
@@ -28,7 +28,7 @@ def parse(file: Path, text: str) -> dict[str, str]:
 
 
 def problems(file: Path, text: str) -> Iterator[str]:
-    """What is wrong with each line."""
+    """Yield one message per invalid line."""
     for number, line in enumerate(text.split("\n"), start=1):
         try:
             _variable(file, number, line.strip())
@@ -37,7 +37,7 @@ def problems(file: Path, text: str) -> Iterator[str]:
 
 
 def with_variable(text: str, name: str, value: str) -> str:
-    """The text with that variable set, on its last line if it has one already; everything else stays."""
+    """Return the text with the variable set: replace its last line, or append one. Other lines stay."""
     if not _LINE.fullmatch(f"{name}=") or "\0" in value:
         raise BadConfig(f"{name[:60]!r} can't be set; a name is made of letters, digits and _, a value has no NUL")
     quoted = "".join(_WRITTEN.get(c, c) for c in value)

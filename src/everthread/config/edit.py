@@ -1,8 +1,7 @@
-"""Changing one setting in the text of a `config.toml`, and nothing else in it: remarks, blanks and order stay.
+"""Change `config.toml` and `.env`.
 
-Changing `config.toml` and `.env`. What is written was checked before, as it will be read.
-
-Replacing a configuration file: whole or not at all, for its owner's eyes only.
+A change of one setting keeps comments, blanks and order. The new text is parsed and checked before it is written. A
+file is replaced atomically, and only its owner can read it.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _CHARS_MAX = 4096
 
 
 def keys_of(text: str) -> tuple[str, ...]:
-    """The keys of a setting, from how they are written: limits.turn_s, prices."openai/x".input."""
+    """Split a dotted key such as limits.turn_s or prices."openai/x".input. Raises `BadInput`."""
     if len(text) > _CHARS_MAX or "\n" in text or "=" in text or "#" in text:
         raise BadInput(f"{text[:60]!r} is not a setting; write one like limits.turn_s")
     try:
@@ -50,13 +49,13 @@ def keys_of(text: str) -> tuple[str, ...]:
 
 
 def values_meant(text: str) -> Iterator[Any]:
-    """What a value on the command line may mean: as TOML has it, a string, or strings between commas."""
+    """Yield the readings of a value on the command line: a TOML value, a string, a comma-separated list."""
     if "\n" not in text:
         try:
             found = tomllib.loads(f"value = {text}")
         except (ValueError, RecursionError):
             found = {}
-        # What is not even itself (nan) is no value for anything, and could not be read again.
+        # Exclude nan: no setting accepts it, and it would fail the comparison in `changed`.
         if set(found) == {"value"} and found["value"] == found["value"]:
             yield found["value"]
     yield text
@@ -65,9 +64,9 @@ def values_meant(text: str) -> Iterator[Any]:
 
 
 def changed(text: str, keys: tuple[str, ...], value: Any) -> str | None:
-    """The text with that setting; None if it is written in a way that this can't change.
+    """Return the text with the setting changed; None if this module can't change it as it is written.
 
-    Whatever is returned was read again: it says what the text said before, and the new value.
+    The result was parsed again and differs from the old text in this value only.
     """
     wanted = tomllib.loads(text)
     _put(wanted, keys, value)
@@ -110,7 +109,7 @@ def _candidates(text: str, keys: tuple[str, ...], value: str) -> Iterator[str]:
 
 
 def _within(text: str, place: tuple[int, int], rest: Keys, value: str) -> str:
-    """In the place of a value; or in an inline table, if there are keys left."""
+    """Replace a value; or extend an inline table, if keys are left."""
     start, end = place
     if not rest:
         return text[:start] + value + text[end:]
@@ -125,7 +124,7 @@ def _behind(text: str, end: int, line: str, end_of_line: str) -> str:
 
 
 def _at_the_top(text: str, line: str, end_of_line: str) -> str:
-    """Behind the settings that stand before all tables; else before the first table, and the remarks on it."""
+    """Insert after the last top-level setting; else before the first table and its comments."""
     layout = layout_of_toml(text)
     above_all = [end for table, _, end in layout.pairs if table == ()]
     if above_all:
@@ -159,7 +158,7 @@ def _written(value: Any) -> str:
 
 
 def set_value(places: Places, key: str, written: str) -> Any:
-    """Set one setting to what the text means, in `config.toml`; the value that it has now. Raises `BadInput`."""
+    """Set one setting in `config.toml` to the first valid reading of the text, and return it. Raises `BadInput`."""
     keys = keys_of(key)
     _refuse_secret(places, keys, written)
     first: BadConfig | None = None
@@ -176,12 +175,12 @@ def set_value(places: Places, key: str, written: str) -> Any:
 
 
 def set_values(places: Places, values: Mapping[str, Any]) -> None:
-    """Set several settings at once, or none of them."""
+    """Set several settings, or none if one is invalid."""
     _set(places, {keys_of(key): value for key, value in values.items()})
 
 
 def replace_config(places: Places, text: str) -> None:
-    """Put a whole new text into the place of `config.toml`. Raises `BadConfig` for the first thing wrong with it."""
+    """Check a new text and replace `config.toml` with it. Raises `BadConfig` for the first mistake."""
     read_files(places.home, places.config, places.env, places.mcp, draft=text)
     replace_file(places.config, text)
 
@@ -195,7 +194,7 @@ def set_secret(places: Places, name: str, value: str) -> None:
 
 
 def _refuse_secret(places: Places, keys: tuple[str, ...], written: str) -> None:
-    """Before anything else: no other complaint may quote it."""
+    """Refuse a secret. Runs first, so that no other error message can quote it."""
     values: Any = written
     for key in reversed(keys):
         values = {key: values}
@@ -217,12 +216,12 @@ def _set(places: Places, values: Mapping[tuple[str, ...], Any]) -> None:
 
 
 def replace_file(file: Path, content: str) -> None:
-    """Put the content into the file's place. A link stays one, and what it leads to is replaced."""
+    """Replace a file atomically. For a symbolic link, replace its target."""
     target = file.resolve()
     draft = ""
     try:
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # Made for its owner alone.
+        # `mkstemp` creates a file that only its owner can read.
         descriptor, draft = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as opened:
             opened.write(content)

@@ -1,7 +1,7 @@
-"""Where a key stands, in TOML and in JSON. Asked for only if there is something to complain about, or to change.
+"""Find the line of a key in TOML and JSON, for error messages and for `edit`.
 
-The text was read by a real parser before, so this one checks nothing: it looks for keys and for the ends of values.
-Where it does not understand a text it stops, and knows the lines it has come across.
+A real parser has read the text before, so this scanner checks nothing: it looks for keys and for the ends of values.
+It stops at text that it can't scan, and keeps the lines found before.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 
 Keys = tuple[str | int, ...]
-"""The way to a value from the top of a file: names of keys, and places in arrays."""
+"""Path of a value from the top of a file: key names and array indexes."""
 
 _DEPTH_MAX = 64
 _BLANKS = re.compile(r"[ \t]*")
@@ -32,36 +32,36 @@ _ATOM = re.compile(r"[^\s,\[\]{}#\"'][^,\[\]{}#\"'\n]*")
 
 
 def line_in_toml(text: str, keys: Keys) -> int:
-    """The line of that key; of the nearest one above it, if it is not there."""
+    """Return the line of a key in a TOML text, or of its nearest parent if it is missing."""
     scan = _Scan(text)
     try:
         scan.document()
     except _Lost:
-        # The complaint is made all the same, with the nearest line that was come across.
+        # The error message needs a line; the nearest one found will do.
         pass
     return _nearest(scan.found, keys)
 
 
 def line_in_json(text: str, keys: Keys) -> int:
-    """The same in a JSON text."""
+    """Return the line of a key in a JSON text, or of its nearest parent if it is missing."""
     scan = _Scan(text)
     try:
         scan.value(())
     except _Lost:
-        # The complaint is made all the same, with the nearest line that was come across.
+        # The error message needs a line; the nearest one found will do.
         pass
     return _nearest(scan.found, keys)
 
 
 class Layout(Struct):
-    """The places of a TOML text."""
+    """Offsets of the values, lines and tables in a TOML text."""
 
     values: dict[Keys, tuple[int, int]] = field(default_factory=dict[Keys, tuple[int, int]])
-    """Where each value begins and ends."""
+    """Start and end of each value."""
     pairs: list[tuple[Keys, Keys, int]] = field(default_factory=list[tuple[Keys, Keys, int]])
-    """Of each line with a value: the table it stands in, its key from the top, and where it ends."""
+    """For each key-value line: its table, its path from the top, and its end."""
     tables: list[tuple[Keys, int, int]] = field(default_factory=list[tuple[Keys, int, int]])
-    """Of each header: its keys, where it begins, and where the last line of its table ends."""
+    """For each header: its path, its start, and the end of the last line of its table."""
 
 
 def layout_of_toml(text: str) -> Layout:
@@ -69,7 +69,7 @@ def layout_of_toml(text: str) -> Layout:
     try:
         scan.document()
     except _Lost:
-        # Whoever changes the text by this reads the changed one with a real parser before it is kept.
+        # A partial layout is safe: `edit` parses the changed text before it is written.
         pass
     return scan.layout
 
@@ -82,7 +82,7 @@ def _nearest(found: Mapping[Keys, int], keys: Keys) -> int:
 
 
 class _Lost(Exception):
-    """The text is not what it should be."""
+    """The scanner can't continue."""
 
 
 class _Scan:
@@ -94,10 +94,10 @@ class _Scan:
         self._line = 1
         self._counted = 0
         self._last: dict[Keys, int] = {}
-        """For every array of tables, the place of its last table."""
+        """Index of the last table of each array of tables."""
 
     def document(self) -> None:
-        """A whole TOML text."""
+        """Scan a whole TOML text."""
         table: Keys = ()
         layout = self.layout
         while (start := self._skip(_SPACE)) < len(self._text):
@@ -109,7 +109,7 @@ class _Scan:
                 self._mark(table)
             else:
                 pair = self._pair(table, 0)
-            # A date may go on behind a blank, and what is left of the line is a comment.
+            # The rest of the line is a comment, or the time of a date that is written with a blank.
             end = self._skip(_REST)
             if pair:
                 layout.pairs.append((table, pair, end))
@@ -176,7 +176,7 @@ class _Scan:
         return bare
 
     def _resolved(self, names: list[str], above: Keys = ()) -> Keys:
-        """The way by these names; a name of an array of tables means its last one."""
+        """Return the path of these names. The name of an array of tables means its last table."""
         keys = above
         for name in names:
             keys = (*keys, name)
@@ -191,7 +191,7 @@ class _Scan:
         return (*array, place)
 
     def _mark(self, keys: Keys) -> None:
-        """This is the line of that key, and of those above it that were on no line yet."""
+        """Record the current line for a key, and for its parents that have none yet."""
         self._line += self._text.count("\n", self._counted, self._at)
         self._counted = self._at
         self.found[keys] = self._line
@@ -222,7 +222,7 @@ def _unquoted(quoted: str) -> str:
     try:
         return str(json.loads(quoted))
     except ValueError:
-        # TOML knows more escapes than JSON, and strings over several lines.
+        # TOML has more escapes than JSON, and multi-line strings.
         pass
     try:
         return str(tomllib.loads(f"key = {quoted}")["key"])

@@ -123,7 +123,7 @@ class Memory(Struct, frozen=True):
 
 
 class Compression(Struct, frozen=True):
-    """When a long conversation is summarised."""
+    """Compression of long conversations by summaries."""
 
     enabled: Annotated[bool, Setting("compress long conversations automatically; `/compress` always works")] = True
     share: Annotated[
@@ -437,11 +437,11 @@ class Settings(Struct, frozen=True, eq=False, rename={"mcp_servers": "mcpServers
     platforms: Annotated[Mapping[str, PlatformAccount], Setting(names=check_platform)] = field(
         default_factory=dict[str, PlatformAccount]
     )
-    """By the name in session keys."""
+    """Accounts by the name in session keys."""
     prices: Annotated[Mapping[str, Price], Setting(table=PriceTable, names=check_model)] = field(
         default_factory=dict[str, Price]
     )
-    """By PROVIDER/MODEL."""
+    """Prices by PROVIDER/MODEL."""
     mcp_servers: Annotated[Mapping[str, McpServer], Setting()] = field(default_factory=dict[str, McpServer])
     providers: Annotated[Mapping[str, Provider], Setting()] = field(default_factory=built_in_providers)
     warnings: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What the terminal can show, as far as its variables say."""
+"""Detect the capabilities of the terminal from environment variables."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from everthread.config.schema import Background
 
 
 class Resized(Enum):
-    """What a terminal does with the lines on it when its width changes."""
+    """Reaction of a terminal's lines to a change of its width."""
 
     CUTS = "cuts"
     WRAPS = "wraps"
-    """As most do: each is wrapped anew."""
+    """Lines are wrapped again, as in most terminals."""
     WRAPS_ERASED = "wraps erased"
-    """As tmux does: what was erased at the end of a line still counts."""
+    """Lines are wrapped again together with erased text at their ends, as in tmux."""
 
 
 class Display(Struct, frozen=True):
     term: str = "dumb"
     colour: bool = True
-    """False where the user wants none (NO_COLOR)."""
+    """False if the user sets NO_COLOR."""
     dark: bool = True
-    """What is behind the text."""
+    """True for a dark background."""
     resized: Resized = Resized.WRAPS
 
 
-# PuTTY and an old xterm call themselves xterm; those that took over its codes later say xterm-256color or so.
+# PuTTY and old versions of xterm set TERM=xterm; later terminals with its codes set xterm-256color or similar.
 _CUTS = ("xterm", "linux", "cygwin")
 _CUTS_OF_ANY_KIND = ("rxvt", "vt1", "vt2", "eterm")
 
 
 def display(background: Background = "auto") -> Display:
-    # COLORFGBG is FOREGROUND;BACKGROUND, each one of the 16 colours: of those, 7 and all from 9 on are light.
+    # COLORFGBG is FOREGROUND;BACKGROUND, each one of 16 colours. Colour 7 and those from 9 on are light.
     behind = os.environ.get("COLORFGBG", "").rpartition(";")[2]
     says_light = behind.isdecimal() and (int(behind) == 7 or int(behind) >= 9)
     light = says_light if background == "auto" else background == "light"
@@ -44,7 +44,7 @@ def display(background: Background = "auto") -> Display:
 
 
 def _resized(term: str) -> Resized:
-    # tmux and screen call themselves alike, but each says that it is there. From afar nothing is heard of that.
+    # tmux and screen may share a TERM, but each sets its own variable. Over SSH only TERM is passed on.
     if "TMUX" in os.environ:
         return Resized.WRAPS_ERASED
     if "STY" in os.environ or "XTERM_VERSION" in os.environ or term in _CUTS or term.startswith(_CUTS_OF_ANY_KIND):

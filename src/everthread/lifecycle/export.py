@@ -1,6 +1,6 @@
-"""Reading sessions as the lines they are exported in. Plain functions on a unit of work; nothing is written.
+"""Export sessions: read them from the store and yield the lines of an export file, a batch of turns at a time.
 
-Sessions written out as the lines of an export, a few turns at a time, whoever takes them.
+This module never writes to the store. `domain.export_format` defines the lines.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ TIME_MAX = 253_402_300_799.0
 
 
 class Marker(Struct, frozen=True):
-    """A line that stands among the turns: behind the one of this number."""
+    """A rewind or delegation line, and the number of the turn that it follows."""
 
     behind: int
     line: RewindLine | DelegationLine
 
 
 class Head(Struct, frozen=True):
-    """A session as of one moment: its line, and what stands among its turns up to the last one."""
+    """Snapshot of a session: its line, its markers, its last turn and the turns that rewinds hid."""
 
     line: SessionLine
     markers: tuple[Marker, ...]
@@ -52,7 +52,7 @@ class Head(Struct, frozen=True):
 
 
 def chosen(uow: UnitOfWork, names: Sequence[str]) -> list[Session]:
-    """The sessions of these names, and those before them whose turns they show; every conversation for no names."""
+    """Return the named sessions and the ancestors whose turns they show; every conversation if `names` is empty."""
     if not names:
         everything = uow.sessions.conversations(SESSIONS_MAX, delegated=True)
         return in_order(everything, _parents(uow, everything))
@@ -66,7 +66,7 @@ def chosen(uow: UnitOfWork, names: Sequence[str]) -> list[Session]:
 
 
 def _parents(uow: UnitOfWork, sessions: Sequence[Session]) -> dict[str, str | None]:
-    """The id of the nearest session above each that is still there."""
+    """Map each session to its nearest ancestor that was not forgotten, or to None."""
     known = {session.id for session in sessions}
     parents: dict[str, str | None] = {}
     for session in sessions:
@@ -78,7 +78,7 @@ def _parents(uow: UnitOfWork, sessions: Sequence[Session]) -> dict[str, str | No
 
 
 def in_order(sessions: Sequence[Session], parents: Mapping[str, str | None]) -> list[Session]:
-    """Parents before their children, otherwise by id."""
+    """Sort parents before their children, otherwise by id."""
     known = {session.id for session in sessions}
     depth: dict[str, int] = {}
     for session in sessions:
@@ -94,7 +94,10 @@ def in_order(sessions: Sequence[Session], parents: Mapping[str, str | None]) -> 
 
 
 def read_head(uow: UnitOfWork, session_id: str, included: frozenset[str]) -> Head | None:
-    """None if the session was forgotten meanwhile. `included` are the sessions that stand in the file before it."""
+    """Read a session's snapshot; None if it was forgotten meanwhile.
+
+    `included` are the sessions that precede it in the file.
+    """
     session = uow.sessions.get(session_id)
     if session is None or session.forgotten_seq is not None:
         return None
@@ -107,7 +110,7 @@ def read_head(uow: UnitOfWork, session_id: str, included: frozenset[str]) -> Hea
 
 
 def items(head: Head, turns: Sequence[Turn], after: int, *, last: bool) -> Iterator[Item]:
-    """Some of a session's turns as lines, with what stands among them; `last` if no more turns come."""
+    """Yield the lines of a batch of turns and the markers among them. `last` marks the last batch."""
     markers = [marker for marker in head.markers if marker.behind >= after or after == 0]
     for turn in turns:
         while markers and markers[0].behind < turn.number:
@@ -117,7 +120,7 @@ def items(head: Head, turns: Sequence[Turn], after: int, *, last: bool) -> Itera
 
 
 def read_notes(uow: UnitOfWork, owners: Sequence[str]) -> list[NoteLine]:
-    """The notes of these people as they are now."""
+    """Return the current notes of these owners."""
     return [
         NoteLine(note.note_id, note.owner, note.target, note.content, _time(note.at))
         for owner in owners
@@ -127,7 +130,7 @@ def read_notes(uow: UnitOfWork, owners: Sequence[str]) -> list[NoteLine]:
 
 
 def _needed_parent(uow: UnitOfWork, session: Session) -> Session | None:
-    """The nearest session above that is still there, if this one shows turns of it."""
+    """Return the nearest ancestor that was not forgotten, if the session shows its turns."""
     seen = above(uow, session)
     return seen.parent if seen.turn > session.floor else None
 
@@ -136,7 +139,7 @@ def _session_line(uow: UnitOfWork, session: Session, included: frozenset[str]) -
     seen = above(uow, session)
     parent_id = seen.parent.id if seen.parent is not None and seen.parent.id in included else None
     if parent_id is None:
-        # What a session that is not in the file has is not shown by those that are.
+        # The turns of a parent that is not in the file can't be shown.
         base, floor = Base(session.base_turn), session.base_turn
     else:
         rewinds = sum(entry.seq <= seen.seq for entry in uow.log.of_kind(parent_id, EntryKind.REWIND))
@@ -163,7 +166,7 @@ def _session_line(uow: UnitOfWork, session: Session, included: frozenset[str]) -
 
 
 def _marker(uow: UnitOfWork, session: Session, base: int, entry: LogEntry) -> Marker | None:
-    """None if all that a rewind names was forgotten."""
+    """Build the marker of a log entry; None if every turn of a rewind was forgotten."""
     detail = entry.detail or {}
     if entry.kind is EntryKind.REWIND:
         turns = without(rewound(detail), base, session)
@@ -196,7 +199,7 @@ def _message_line(message: Message) -> MessageLine:
 
 
 def _time(at: float) -> float:
-    """A time that a line may hold, whatever a clock has said."""
+    """Clamp a time to the range of the export format, because a wrong clock may have written any number."""
     return min(max(at, 0.0), TIME_MAX) if math.isfinite(at) else 0.0
 
 
@@ -206,14 +209,14 @@ _TURNS_AT_ONCE = 200
 async def write_out(
     store: Store, sessions: Sequence[Session], now: float, program: str, *, with_notes: bool = False
 ) -> AsyncGenerator[AnyLine, None]:
-    """Every line of a file with these sessions, which `export.chosen` has put into order."""
+    """Yield every line of an export file. `sessions` must be in the order of `chosen`."""
     count = turns = 0
     yield Header(VERSION, now, program)
     included: set[str] = set()
     for session in sessions:
         before = frozenset(included)
         head = await store.read(lambda uow, s=session.id, b=before: read_head(uow, s, b))
-        if head is None:  # forgotten meanwhile
+        if head is None:
             continue
         yield head.line
         included.add(session.id)
@@ -234,7 +237,7 @@ async def write_out(
 
 
 async def _some(store: Store, session_id: str, head: Head, after: int) -> tuple[list[Item], bool, int]:
-    """The lines of the next turns, whether they are the last, and behind which number to go on."""
+    """Return the lines of the next turns, True if they are the last, and the number of the last turn read."""
     some = await store.read(
         lambda uow: uow.turns.own(session_id, after=after, up_to=head.last_turn, limit=_TURNS_AT_ONCE)
     )

@@ -1,4 +1,4 @@
-"""Letting strangers in: a code is offered, somebody who may approves it, and from then on the account is a guest's."""
+"""Pairing: offer an unknown account a code; when an authorised person approves it, the account becomes a guest."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from everthread.ports.clock import Clock
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 SENDING_S = 60.0
-"""So long a code holds that is on its way: if its process dies then, the stranger is soon given another."""
+"""Lifetime of a code while it is being sent. It is short, so that a code lost in a crash is soon replaced."""
 LET_IN = "You are let in: write to me."
 TERMINAL = "terminal"
-"""Whose wrong codes those are that are typed at this machine."""
+"""Scope that counts the wrong codes typed at this machine."""
 
 
 class Known(Struct, frozen=True):
-    """Who waits to be let in, and who was."""
+    """Pending pairings and paired guests."""
 
     waiting: tuple[Pairing, ...]
     guests: tuple[Paired, ...]
 
 
 class Pairings:
-    """The only writer of guests, codes and wrong codes."""
+    """Pairing operations: the only writer of guests, codes and counts of wrong codes."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -56,11 +56,11 @@ class Pairings:
         )
 
     async def is_worth_asking(self, platform: str, user: str) -> bool:
-        """Whether `offer` would have a code for them: asked for every message of a stranger, so it writes nothing."""
+        """Return True if `offer` would offer a code. Only reads, because it runs for every message of a stranger."""
         return await self._store.read_inline(lambda uow: _has_room(uow, platform, user, self._clock.now()))
 
     async def offer(self, platform: str, user: str, name: str, code: str) -> Pairing | None:
-        """Have the code hold for as long as it may take to send it. `None` if they have one, or too many others do."""
+        """Store a code that is valid while it is sent. Returns None if the account has one or too many are pending."""
 
         def offer(uow: UnitOfWork) -> Pairing | None:
             now = self._clock.now()
@@ -76,20 +76,20 @@ class Pairings:
         return await self._store.write(offer)
 
     async def sent(self, pairing: Pairing, key: SessionKey, message_id: str | None) -> None:
-        """The stranger has the code, at that key: it holds for its whole time from now on."""
+        """Record that the code was sent to that key. Its full lifetime starts now."""
 
         def sent(uow: UnitOfWork) -> None:
             if uow.access.pairing(pairing.platform, pairing.user) == pairing:
                 now = self._clock.now()
                 uow.access.put_pairing(replace(pairing, expires_at=now + CODE_S))
                 name = sent_name(pairing.platform, pairing.user, pairing.at)
-                # Where to tell them that they are let in. What was said there is not kept: it has the code in it.
+                # Approval is announced at the key of this reply. The text is not stored: it contains the code.
                 uow.outbox.put_reply(Reply(name, key, "", pairing.account, "", ReplyState.SENT, now, message_id, 1))
 
         await self._store.write(sent)
 
     async def withdraw(self, pairing: Pairing) -> None:
-        """The code has not reached them: they may be given another."""
+        """Remove a code that could not be sent, so that another can be offered."""
 
         def withdraw(uow: UnitOfWork) -> None:
             if uow.access.pairing(pairing.platform, pairing.user) == pairing:
@@ -98,10 +98,10 @@ class Pairings:
         await self._store.write(withdraw)
 
     async def approve(self, code: str, *, scope: str, owner: str = "") -> Paired:
-        """Let in whoever was given the code, as that person or as one of their own; they are told.
+        """Approve a code and queue a message to the new guest. An empty `owner` makes the account its own owner.
 
-        `scope` is who approves: after too many wrong codes of theirs none is looked at for a while. Raises `NotFound`
-        for a wrong code, `LockedOut` after too many.
+        `scope` names the approver, whose wrong codes are counted. Raises `NotFound` for a wrong code, and `LockedOut`
+        for a while after too many.
         """
         if owner and (problem := person_problem(owner)):
             raise BadInput(problem)
@@ -112,7 +112,7 @@ class Pairings:
             if left_s := locked_s(wrong, now):
                 return left_s
             typed = as_typed(code)
-            # Every one is compared, so that the time it takes tells nothing.
+            # Compare every code, so that the timing reveals nothing.
             found = [p for p in uow.access.pairings() if is_of(p, typed) & holds(p, now)]
             if not found:
                 wrong = one_more(wrong, scope, now)
@@ -130,7 +130,7 @@ class Pairings:
         raise LockedOut(f"too many wrong codes; no code is looked at for {minutes}")
 
     async def take_in(self, guests: Sequence[Paired], *, dry_run: bool = False) -> tuple[Paired, ...]:
-        """Let in those who were let in elsewhere, and are not here yet; who they are. Nobody is told."""
+        """Import guests paired elsewhere, without a message to them. Returns those that were missing here."""
 
         def missing(uow: UnitOfWork) -> tuple[Paired, ...]:
             return tuple(guest for guest in guests if uow.access.guest(guest.platform, guest.user) is None)
@@ -145,7 +145,7 @@ class Pairings:
         return await (self._store.read(missing) if dry_run else self._store.write(take_in))
 
     async def revoke(self, platform: str, user: str) -> bool:
-        """Let them in no more, and have their code hold no more; whether there was anything of either."""
+        """Remove a guest and any pending code. Returns True if either existed."""
 
         def revoke(uow: UnitOfWork) -> bool:
             guest = uow.access.guest(platform, user)
@@ -160,12 +160,12 @@ class Pairings:
 
 
 def sent_name(platform: str, user: str, at: float) -> str:
-    """The message that shows a stranger a code."""
+    """Return the outbox name of the message with a code."""
     return f"code-{account_of(platform, user)}-{at:.3f}"
 
 
 def told_name(guest: Paired) -> str:
-    """The message that tells a guest that they are let in."""
+    """Return the outbox name of the message that announces the approval."""
     return f"let-in-{guest.account}-{guest.at:.3f}"
 
 

@@ -1,7 +1,7 @@
-"""Scheduled tasks: kept, found due, begun, and brought to an end; each time of a task once, whoever does it.
+"""Scheduled tasks and their occurrences. Each occurrence runs once, whichever process runs it.
 
-That a time has come is one transaction: its row is written, and the task's next time. That it is begun is another: a
-session for it is opened, and what is asked stands in the inbox. Whoever dies in between leaves a row that says so.
+Firing is one transaction: it writes the row of the occurrence and the task's next time. Beginning is another: it opens
+a session and puts the prompt into the inbox. The row of an occurrence shows how far a dead process got.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from everthread.store.unit_of_work import Store, UnitOfWork
 DUE_AT_ONCE = 64
 TIMES_KEPT = 100
 SCHEDULES_MAX = 1000
-"""Of one owner."""
+"""Maximum number of active and paused tasks per owner."""
 OVER_KEPT = 20
-"""Of one owner: so many that are over can still be looked at. Of reminders there is no end."""
+"""Number of finished tasks kept per owner, because one-time reminders would otherwise accumulate."""
 _BACK_MAX = 1000
 _OPEN = (OccurrenceState.WAITING, OccurrenceState.RUNNING, OccurrenceState.DELIVERING)
 
 
 class Wish(Struct, frozen=True):
-    """A task that somebody wants to be kept."""
+    """Input of `Scheduling.add`."""
 
     owner: str
     recurrence: str
@@ -63,19 +63,19 @@ class Wish(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """What one time of a task has come to: an answer, and why it is none or not the whole one."""
+    """Result of an occurrence: the answer, and the problem if the answer is missing or incomplete."""
 
     text: str
     problem: str = ""
     session_id: str = ""
     turn_id: str = ""
-    """Under what name it is told; if it is empty, nobody is told."""
+    """Outbox name of the answer. An empty name means that the answer is not delivered."""
     told: str = ""
-    """What is said of the problem in a chat, if not the problem itself."""
+    """Text for a chat in place of `problem`."""
 
 
 class Scheduling:
-    """The only writer of tasks and their times."""
+    """Schedule operations: the only writer of tasks and occurrences."""
 
     def __init__(self, store: Store, clock: Clock, new_id: Callable[[], str]) -> None:
         self._store = store
@@ -83,7 +83,7 @@ class Scheduling:
         self._new_id = new_id
 
     async def add(self, wish: Wish, *, at_most: int = SCHEDULES_MAX) -> Schedule:
-        """Keep a task. Raises `BadInput` for what can't be kept, `AlreadyThere` if the name is taken."""
+        """Store a task. Raises `BadInput` for an invalid task, `AlreadyThere` if the name is taken."""
         check_prompt(wish.prompt)
         anchor = float(math.floor(self._clock.now()))
         schedule = Schedule(
@@ -126,7 +126,7 @@ class Scheduling:
         return found
 
     async def all(self, owner: str | None = None) -> tuple[tuple[Schedule, Occurrence | None], ...]:
-        """Each with what became of its last time."""
+        """Return the tasks of an owner, or of every owner, each with its last occurrence."""
 
         def look(uow: UnitOfWork) -> tuple[tuple[Schedule, Occurrence | None], ...]:
             return tuple((each, next(iter(uow.schedules.times(each.id, 1)), None)) for each in uow.schedules.all(owner))
@@ -137,15 +137,15 @@ class Scheduling:
         return await self._store.write(lambda uow: self._saved(uow, schedule, ScheduleState.PAUSED))
 
     async def resume(self, schedule: Schedule) -> Schedule:
-        """What would have been done meanwhile is not made up for."""
+        """Resume a paused task. Occurrences missed during the pause are not run."""
         return await self._store.write(lambda uow: self._saved(uow, schedule, ScheduleState.ON))
 
     async def remove(self, schedule: Schedule) -> bool:
-        """What is being done of it may end; nothing comes of it any more."""
+        """Remove a task. A running occurrence may finish, but its answer is not delivered."""
         return await self._store.write(lambda uow: uow.schedules.remove(schedule.id))
 
     async def want_now(self, schedule: Schedule) -> Occurrence:
-        """Have it done once more, now."""
+        """Add an extra occurrence that is due now."""
 
         def want(uow: UnitOfWork) -> Occurrence:
             at = math.floor(self._clock.now())
@@ -156,7 +156,7 @@ class Scheduling:
         return await self._store.write(want)
 
     async def fire_due(self, now: float) -> int:
-        """Write down every time that has come by then; how many. Each task is a transaction of its own."""
+        """Fire the due tasks, each in its own transaction. Returns the number of new occurrences."""
         found = await self._store.read_inline(lambda uow: uow.schedules.due(now, DUE_AT_ONCE))
         fired = 0
         for schedule_id in found:
@@ -167,7 +167,7 @@ class Scheduling:
         return fired
 
     async def _stop_broken(self, schedule_id: str, problem: str) -> None:
-        """Its zone is known no more, say: it must not hold up the others."""
+        """Pause a task that can't be planned (its time zone may be unknown), so that it does not block others."""
 
         def stop(uow: UnitOfWork) -> None:
             known = uow.schedules.get(schedule_id)
@@ -179,14 +179,14 @@ class Scheduling:
         await self._store.write(stop)
 
     async def look_again(self) -> None:
-        """The clock may have been put back: what was planned by the time before is planned anew.
+        """Plan every active task again, because the clock may have been set back.
 
-        A time that was done is not done again, as its row is there.
+        An occurrence that has a row does not run again.
         """
 
         def look(uow: UnitOfWork, some: Sequence[Schedule]) -> None:
             for schedule in some:
-                # One that can't be read, or is gone by now, is seen to when it is due.
+                # `fire_due` handles an invalid task when it is due; a removed one needs no plan.
                 with suppress(BadInput, NotFound):
                     self._saved(uow, schedule, ScheduleState.ON, sooner=True)
 
@@ -196,11 +196,11 @@ class Scheduling:
             await self._store.write(lambda uow, some=wanted[at : at + DUE_AT_ONCE]: look(uow, some))
 
     async def end(self, time: Occurrence, outcome: Outcome) -> tuple[Occurrence, Reply | None] | None:
-        """It is answered: what goes to a chat is in the outbox now. `None` if somebody else has ended it."""
+        """End an occurrence and queue the reply to a chat target. Returns None if it had ended already."""
         return await self._store.write(lambda uow: end(uow, time, outcome, self._clock.now()))
 
     async def claim(self, time: Occurrence, until: float) -> bool:
-        """Whether it is this process that hands the answer over now."""
+        """Claim the delivery of an answer until that time. Returns False if another process has it."""
 
         def claim(uow: UnitOfWork) -> bool:
             known = uow.schedules.time(time.schedule_id, time.due_at)
@@ -219,7 +219,7 @@ class Scheduling:
         )
 
     async def not_handed_over(self, time: Occurrence, problem: str, retry_at: float | None) -> None:
-        """It is tried again then, or never."""
+        """Record a failed delivery. It is retried at `retry_at`; None gives it up."""
 
         def note(uow: UnitOfWork) -> None:
             tried = _tried(time)
@@ -232,7 +232,7 @@ class Scheduling:
         await self._store.write(note)
 
     async def outcome(self, time: Occurrence) -> Outcome | None:
-        """What it has come to, as it is stored; `None` if it is not over."""
+        """Return the stored result of an occurrence; None if it has not ended."""
         return await self._store.read(lambda uow: outcome(uow, time))
 
     def _saved(self, uow: UnitOfWork, schedule: Schedule, state: ScheduleState, *, sooner: bool = False) -> Schedule:
@@ -240,7 +240,6 @@ class Scheduling:
         if known is None:
             raise NotFound(f"there is no task {schedule.name!r} any more")
         if known.state is ScheduleState.OVER or (sooner and known.state is not ScheduleState.ON):
-            # Over, or paused by somebody meanwhile.
             return known
         next_at = _first_new(uow, known, self._clock.now()) if state is ScheduleState.ON else None
         if sooner:
@@ -254,7 +253,7 @@ class Scheduling:
 
 
 def _let_go_of_old(uow: UnitOfWork, theirs: Sequence[Schedule]) -> None:
-    """Of an owner's tasks that are over, only the latest are kept; one with an answer still to come stays."""
+    """Remove an owner's oldest finished tasks. A task with an open occurrence stays."""
     over = sorted((each for each in theirs if each.state is ScheduleState.OVER), key=lambda each: each.anchor)
     for old in over[:-OVER_KEPT]:
         if all(time.state not in _OPEN for time in uow.schedules.times(old.id, TIMES_KEPT)):
@@ -262,13 +261,13 @@ def _let_go_of_old(uow: UnitOfWork, theirs: Sequence[Schedule]) -> None:
 
 
 def _first_new(uow: UnitOfWork, schedule: Schedule, now: float) -> float | None:
-    """The next time that nobody has seen to: after the clock was put back, some to come are over already."""
+    """Return the next time without a row: after the clock was set back, future occurrences may have run already."""
     ahead = zip(range(_BACK_MAX), occurrences(schedule.plan, now), strict=False)
     return next((at for _, at in ahead if uow.schedules.time(schedule.id, at) is None), None)
 
 
 def fire(uow: UnitOfWork, schedule_id: str, now: float) -> int:
-    """Write down which times of a task have come, and when the next one does; how many are to be done."""
+    """Write a task's due occurrences and its next time. Returns the number of new occurrences."""
     schedule = uow.schedules.get(schedule_id)
     if schedule is None or schedule.state is not ScheduleState.ON or schedule.next_at is None:
         return 0
@@ -286,7 +285,10 @@ def fire(uow: UnitOfWork, schedule_id: str, now: float) -> int:
 def begin_occurrence(
     uow: UnitOfWork, schedule_id: str, due_at: float, profile: str, context: WriteContext
 ) -> tuple[SessionKey, InboxRow] | None:
-    """Put what is asked into the inbox, in a session for it. `None` if it is over, or another time is being done."""
+    """Put the prompt of an occurrence into the inbox of the task's own session.
+
+    Returns None if the occurrence is over, or another one of the task is running.
+    """
     schedule, time = uow.schedules.get(schedule_id), uow.schedules.time(schedule_id, due_at)
     if schedule is None or time is None or time.state not in (OccurrenceState.WAITING, OccurrenceState.RUNNING):
         return None
@@ -334,7 +336,7 @@ def end(uow: UnitOfWork, time: Occurrence, came: Outcome, now: float) -> tuple[O
     if target.kind is TargetKind.CHAT and came.turn_id:
         text = came.text or f"The scheduled task {excerpt(schedule.name)} was not done: {came.told or problem}"
         key = SessionKey.parse(target.to)
-        # Under the turn's own name: what is forgotten of it is forgotten here too.
+        # The reply has the turn's id, so that forgetting the turn erases it too.
         reply = uow.outbox.put_reply(
             Reply(came.turn_id, key, came.session_id, schedule.owner, text, ReplyState.READY, now)
         )

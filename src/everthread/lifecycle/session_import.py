@@ -1,8 +1,6 @@
-"""What taking exported sessions in does to the store: what is new of a session is appended, never rewritten.
+"""Import sessions: append their new lines to the store, in batches, and never rewrite existing ones.
 
-Providers are not told of what is imported: they start behind it, as they do behind what was there before them.
-
-Taking an exported session in, from its first line to its last, in as many units of work as it needs.
+Memory providers do not receive imported turns: their cursors move past them. Imported notes are delivered.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ _TURNS_AT_ONCE = 1000
 
 
 class Outcome(StrEnum):
-    """What becomes of a session in a file."""
+    """Result of importing one session."""
 
     NEW = "new"
     GROWN = "grown"
@@ -52,7 +50,7 @@ class Outcome(StrEnum):
 
     @property
     def why(self) -> str:
-        """Why it was left out; empty if it was not."""
+        """The reason why the session was skipped; empty if it was not."""
         return _WHY.get(self, "")
 
 
@@ -65,7 +63,7 @@ _WHY = {
 
 
 class Found(Struct, frozen=True):
-    """What there is of a session in the store: under which id, and what it has of the file's."""
+    """The stored counterpart of a session in the file: its id, turns, rewinds and number of delegations."""
 
     outcome: Outcome
     session_id: str
@@ -73,36 +71,36 @@ class Found(Struct, frozen=True):
     rewinds: Sequence[tuple[int, ...]] = ()
     delegations: int = 0
     left_at: int = 0
-    """The position of its log then: nobody has added to it since, as long as it is there."""
+    """Log position at the time of reading. A different position later means that another writer added entries."""
 
 
 class Imported(Struct, frozen=True):
-    """What became of a session: under which id it is here (none if it was left out), and how many turns were added."""
+    """Result for one session: its id in the store (None if it was skipped) and the number of turns added."""
 
     outcome: Outcome
     session_id: str | None
     turns: int = 0
     has: Base | None = None
-    """How far it is here as the file has it; None if that is all the way."""
+    """Last turn and number of rewinds that match the file; None if the whole session does."""
 
     def reaches(self, base: Base) -> bool:
-        """Whether what a child sees of it is here. What others add behind that is not the file's to show."""
+        """Return True if the store has every turn and rewind that a child with this base depends on."""
         whole = self.has is None or (base.turn <= self.has.turn and base.rewinds <= self.has.rewinds)
         return self.session_id is not None and whole
 
 
 class InUse(Exception):
-    """Somebody has come to a session since it was looked at, or to what it grows out of."""
+    """The session is in use or has changed since it was read, or its parent is gone."""
 
 
 def other_id(session_id: str, owner: str) -> str:
-    """The id of a session whose own is taken by another: always the same one, so that it is known again."""
+    """Derive a replacement for an id that another session has. It is deterministic, so that later imports match."""
     value = int.from_bytes(hashlib.sha256(f"{owner}\0{session_id}".encode()).digest()[:16])
     return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
 
 
 def find(uow: UnitOfWork, line: SessionLine, owner: str, before: Mapping[str, Imported]) -> Found:
-    """Where a session of a file belongs. `before` says what became of those before it."""
+    """Find the stored counterpart of a session. `before` has the results of the sessions before it in the file."""
     if line.parent is not None and not before[line.parent].reaches(line.base):
         return Found(Outcome.ORPHANED, line.id, {})
     parent_id = before[line.parent].session_id if line.parent is not None else None
@@ -121,7 +119,7 @@ def _is_the_same(uow: UnitOfWork, session: Session, line: SessionLine, owner: st
     at = (session.owner, session.opened_at, str(session.key))
     if at != (owner, line.opened_at, line.key):
         return False
-    # A parent that the file does not have may be here all the same, and one that the file was made without forgotten.
+    # The store may have a parent that the file lacks, or may have lost one that was forgotten.
     if line.base.turn == session.base_turn and parent_id in (None, session.parent_id):
         return True
     seen = above(uow, session)
@@ -141,11 +139,11 @@ def _found(uow: UnitOfWork, session: Session, base: int) -> Found:
 
 
 class Different(Exception):
-    """A session has something that the file does not, before something that only the file has."""
+    """The stored session and the file have diverged."""
 
 
 def news(found: Found, items: Iterable[Item]) -> Iterator[Item]:
-    """Of a session's lines those that the store does not have yet. Raises `Different` before the first of them."""
+    """Yield the lines that the store does not have yet. Raises `Different` before the first if the two diverged."""
     matched = rewinds = delegations = 0
     everything = (len(found.turns), len(found.rewinds), found.delegations)
     for item in items:
@@ -170,7 +168,7 @@ def news(found: Found, items: Iterable[Item]) -> Iterator[Item]:
 
 
 def is_busy(uow: UnitOfWork, session_id: str, routed: AbstractSet[SessionKey] = frozenset()) -> bool:
-    """Whether somebody would be disturbed by turns that come from elsewhere. At `routed` keys nobody would."""
+    """Return True if a key other than `routed` is on the session, a turn runs in it, or a provider is behind."""
     in_use = set(uow.sessions.keys_on(session_id)) - routed or uow.slots.of_session(session_id)
     return bool(in_use) or uow.archive.untold(session_id)
 
@@ -178,7 +176,7 @@ def is_busy(uow: UnitOfWork, session_id: str, routed: AbstractSet[SessionKey] = 
 def begin(
     uow: UnitOfWork, line: SessionLine, session_id: str, owner: str, before: Mapping[str, Imported], now: float
 ) -> None:
-    """Open a new session as the file has it, without its turns. Raises `InUse` if it has come meanwhile."""
+    """Create the session without its turns. Raises `InUse` if it exists by now, or its parent is gone."""
     key = SessionKey.parse(line.key)
     parent_id = before[line.parent].session_id if line.parent is not None else None
     summary_id = before[line.summary_of].session_id if line.summary_of is not None else None
@@ -210,13 +208,13 @@ def begin(
 
 
 def go_on(uow: UnitOfWork, session_id: str, left_at: int, routed: AbstractSet[SessionKey] = frozenset()) -> None:
-    """Raise `InUse` unless the session is as it was left at that position of its log, and nobody's."""
+    """Raise `InUse` if the session's log has moved past `left_at`, or the session is busy."""
     if _still_there(uow, session_id).log_seq != left_at or is_busy(uow, session_id, routed):
         raise InUse
 
 
 def add(uow: UnitOfWork, session_id: str, items: Sequence[Item]) -> int:
-    """Append some of a session's lines; the position of its log behind them."""
+    """Append a batch of lines. Returns the new log position."""
     session = _still_there(uow, session_id)
     for item in items:
         ref = session.ref_at(session.key, 0)
@@ -242,12 +240,12 @@ def add(uow: UnitOfWork, session_id: str, items: Sequence[Item]) -> int:
 def finish(
     uow: UnitOfWork, line: SessionLine, session_id: str, now: float, routed: AbstractSet[SessionKey] = frozenset()
 ) -> None:
-    """Close the memory of what was added, and let a session that has grown end as the file says."""
+    """Close the session's memory, and set its end as in the file."""
     session = _still_there(uow, session_id)
     session = close(uow, session, session.ref_at(session.key, 0), now)
     generation, active_at = max(session.generation, line.generation), max(session.active_at, line.active_at)
     if routed & set(uow.sessions.keys_on(session_id)):
-        # Whoever prepared an answer there has not seen what was added.
+        # Invalidate prompts that were prepared without the added turns.
         generation += 1
     uow.sessions.renew(
         session.but(generation=generation, active_at=active_at, ended_at=line.ended_at, end_reason=line.end_reason)
@@ -256,7 +254,7 @@ def finish(
 
 
 def is_new_note(uow: UnitOfWork, line: NoteLine, owner: str) -> bool:
-    """Whether it was neither forgotten nor stands there already, in the very same words."""
+    """Return True if the note was not forgotten and the owner has no note with the same words."""
     fact = fact_identity(owner, line.content)
     if uow.erasure.buried("note", line.id) or uow.erasure.buried("fact", fact):
         return False
@@ -265,7 +263,7 @@ def is_new_note(uow: UnitOfWork, line: NoteLine, owner: str) -> bool:
 
 
 def import_note(uow: UnitOfWork, line: NoteLine, owner: str, new_id: str, now: float) -> bool:
-    """Take a note in, if it is new. Providers are told: it is part of what is known from now on."""
+    """Import a note if it is new. Unlike turns, it is delivered to memory providers."""
     if not is_new_note(uow, line, owner):
         return False
     note_id = line.id if uow.notes.get(line.id) is None else new_id
@@ -283,7 +281,7 @@ def _still_there(uow: UnitOfWork, session_id: str) -> Session:
 
 
 def _base_seq(uow: UnitOfWork, parent_id: str | None, rewinds: int) -> int:
-    """The position of the parent's log that the session was made at: behind so many rewinds."""
+    """Return the position in the parent's log at which the session began: after that number of rewinds."""
     if parent_id is None or not rewinds:
         return 0
     return max((entry.seq for entry in uow.log.of_kind(parent_id, EntryKind.REWIND)[:rewinds]), default=0)
@@ -306,27 +304,27 @@ CHARS_AT_ONCE = 4_000_000
 
 
 Items = Iterable[Item] | Callable[[Found], Iterable[Item]]
-"""A session's lines; or what makes them, from what is here, where their source has no order of its own."""
+"""A session's lines; or, for a source without an order, a function that makes them from the stored counterpart."""
 
 
 class Arrival(Struct, frozen=True):
-    """A session on its way in, and what became of those before it in the file."""
+    """Input for one session, with the results of the sessions before it in the file."""
 
     line: SessionLine
     owner: str
     before: Mapping[str, Imported]
     routed: frozenset[SessionKey] = frozenset()
-    """Keys that were put on it because its source has them there: nobody is disturbed at them."""
+    """Keys that the import itself bound to the session, as in its source. They do not make it busy."""
 
 
 async def import_session(
     store: Store, now: Callable[[], float], arrival: Arrival, items: Items, *, dry_run: bool
 ) -> Imported:
-    """Import what is new, some turns at a time: if it is cut short, the same import goes on with it."""
+    """Import the new lines in batches. If it is interrupted, running the same import again continues it."""
     found = await store.read(lambda uow: find(uow, arrival.line, arrival.owner, arrival.before))
     session_id = found.session_id
     if found.outcome is Outcome.FORGOTTEN:
-        # What is left of it, without its words, is still what its children grew out of.
+        # If the row of the forgotten session is still there, its children can be imported below it.
         there = await store.read(lambda uow: uow.sessions.get(session_id)) is not None
         return Imported(found.outcome, session_id if there else None)
     if found.outcome.why:
@@ -351,7 +349,7 @@ async def import_session(
             try:
                 left_at = await store.write(write)
             except InUse:
-                # What is here of it is as the file has it; the same import goes on with it later.
+                # The batches written so far match the file; a later import continues after them.
                 return Imported(Outcome.BUSY, None if opening else session_id, turns, has)
             except Gone:
                 return Imported(Outcome.FORGOTTEN, session_id, turns)
@@ -362,7 +360,7 @@ async def import_session(
 
 
 def _behind(has: Base, some: Sequence[Item]) -> Base:
-    """How far a session is here once these are, too."""
+    """Return the last turn and number of rewinds after this batch."""
     numbers = [item.number for item in some if isinstance(item, TurnLine)]
     return Base(max(numbers, default=has.turn), has.rewinds + sum(isinstance(item, RewindLine) for item in some))
 
@@ -376,8 +374,9 @@ def _write(
     left_at: int | None,
     last: bool,
 ) -> Callable[[UnitOfWork], int]:
-    """One unit of work: most sessions need no second one. It begins one that is not here yet, or goes on where the
-    one before it has left the session; then it leaves it at a position of its log.
+    """Build the transaction of one batch. It creates the session if `left_at` is None, and returns the log position.
+
+    Most sessions fit into one batch.
     """
 
     def write(uow: UnitOfWork) -> int:
@@ -394,7 +393,7 @@ def _write(
 
 
 def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """Few enough at a time that nobody who wants to write waits for long."""
+    """Split the lines into batches that are small enough not to block other writers for long."""
     some: list[Item] = []
     chars = 0
     for item in items:

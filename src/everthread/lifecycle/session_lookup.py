@@ -1,4 +1,4 @@
-"""What a person calls a session: its id, the beginning of its id, or its title."""
+"""Find a session by its id, a prefix of its id, or its title."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LIKENESS = 0.6
 
 
 def find_session(uow: UnitOfWork, text: str, *, owner: str) -> Session:
-    """The owner's session that `text` names. A title finds the newest of its lineage, at its tip."""
+    """Return the owner's session that `text` names. A title finds the newest session of that title, at its tip."""
     session = uow.sessions.get(text)
     if session is None or session.owner != owner:
         session = _by_title(uow, text, owner) or _by_prefix(uow, text, owner)
@@ -24,21 +24,22 @@ def find_session(uow: UnitOfWork, text: str, *, owner: str) -> Session:
 
 
 def find_session_of_any_owner(uow: UnitOfWork, text: str, *, exactly: bool = False) -> Session:
-    """The same for an operator, who may name anybody's session. A title that several owners use finds none of them.
+    """Return the session of any owner that `text` names, for an operator.
 
-    `exactly` is for what can't be undone: a title is then that of one session, not of what became of it.
+    Raises `Ambiguous` for a title that several owners use. With `exactly`, for operations that can't be undone, a title
+    finds the session with that very title, not a later one of its lineage.
     """
     session = uow.sessions.get(text) or _by_anyones_title(uow, text, exactly) or _by_prefix(uow, text, None)
     return _still_there(uow, session, text, None)
 
 
 def nearest(uow: UnitOfWork, text: str, *, owner: str | None) -> tuple[Session, ...]:
-    """The owner's sessions whose titles are most like the text, of those opened lately; the most alike first."""
+    """Return the recent sessions of the owner with the most similar titles, most similar first."""
     if not text.strip() or len(text) > titles.TITLE_CHARS_MAX:
         return ()
     named = {session.id: session for session in uow.sessions.named(owner, "", _NAMED_MAX) if is_to_go_to(session)}
     wanted, folded = titles.fold(text), {key: titles.fold(session.title or "") for key, session in named.items()}
-    # What was typed may be a part of a title, which is less alike than it is meant.
+    # A part of a title has a low similarity ratio, but is a likely match.
     holding = [key for key, title in folded.items() if title.startswith(wanted)]
     holding += [key for key, title in folded.items() if len(wanted) >= PREFIX_CHARS_MIN and wanted in title]
     import difflib  # noqa: PLC0415 - only for what was not found
@@ -47,7 +48,7 @@ def nearest(uow: UnitOfWork, text: str, *, owner: str | None) -> tuple[Session, 
     alike: list[tuple[float, str]] = []
     for key, title in folded.items():
         matcher.set_seq1(title)
-        # The full comparison is slow, and most titles can be told apart without it.
+        # The full comparison is slow; the quick ratios are upper bounds and exclude most titles.
         if min(matcher.real_quick_ratio(), matcher.quick_ratio()) >= _LIKENESS <= (likeness := matcher.ratio()):
             alike.append((likeness, key))
     found = dict.fromkeys([key for _, key in sorted(alike, reverse=True)] + holding)
@@ -67,7 +68,7 @@ def _is_conversation(session: Session) -> bool:
 
 
 def is_to_go_to(session: Session) -> bool:
-    """Whether it is the place where its conversation goes on."""
+    """Return True if a user can continue a conversation in the session."""
     return _is_conversation(session) and session.kind is Kind.CHAT and session.end_reason != "compressed"
 
 
@@ -92,13 +93,13 @@ def _by_title(uow: UnitOfWork, text: str, owner: str, exactly: bool = False) -> 
     that_one = next((s for s in same if titles.fold(s.title or "") == titles.fold(wanted)), None)
     if exactly and that_one is not None:
         return that_one
-    # A bare name means the newest that carries it; a number means that very one.
+    # A title without a number means the newest session of that title.
     chosen = same[-1] if same and number == 1 else that_one
     return uow.sessions.tip(chosen.id) if chosen is not None else None
 
 
 def _is_of(session: Session, base: str) -> bool:
-    """Compared as it would be numbered, because a long base is cut to make room for its number."""
+    """Compare with the numbered form of `base`, because a long base is cut to make room for its number."""
     title = session.title or ""
     return titles.fold(titles.numbered(base, titles.split(title)[1])) == titles.fold(title)
 
