@@ -1,4 +1,4 @@
-"""What is said of a turn beside its answer, wherever it is shown."""
+"""Text of turn events other than the answer, shared by all views."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def retrying_in_words(event: Retrying) -> str:
 
 
 def recalled_in_lines(event: Recalled) -> Sequence[str]:
-    """What memory came up with, and which providers came too late."""
+    """List the recalled items and the providers that missed the deadline."""
     return [
         *(
             f"recalled ({' '.join(filter(None, (item.provider, item.session_id)))}): "

@@ -1,4 +1,4 @@
-"""What a conversation needs of the place where it is shown, be it a pipe or a terminal with all it can do."""
+"""The interface between a chat and its view, which is a plain stream or a full terminal."""
 
 from __future__ import annotations
 
@@ -16,69 +16,69 @@ if TYPE_CHECKING:
 
 class ChatView(Protocol):
     interactive: bool
-    """Somebody is there, who can be asked."""
+    """True if a user is present and can answer questions."""
     rich: bool
-    """It has a line of its own for where one is, and lists to choose from."""
+    """True if the view has a status line and menus."""
 
     @property
     def closed(self) -> bool:
-        """Nobody can read what is shown any more."""
+        """True if the output can no longer be read."""
         ...
 
     def open(self, helper: ChatViewHost) -> AbstractAsyncContextManager[None]:
-        """Be there, until the end of the block; afterwards things can still be said."""
+        """Read input until the end of the block. Output works afterwards too."""
         ...
 
     async def read_message(self) -> Typed | None:
-        """What is entered next; `None` at the end."""
+        """Return the next message; `None` at the end of input."""
         ...
 
     def show_event(self, event: TurnEvent) -> None: ...
     def show_answer(self, text: str) -> None:
-        """A whole answer that was written elsewhere, or before."""
+        """Show a complete answer that another client wrote, or an earlier process."""
         ...
 
     def show_text(self, text: str) -> None:
-        """Something whole, on lines of its own."""
+        """Show a complete text on its own lines."""
         ...
 
     def show_notice(self, text: str) -> None:
-        """Something beside the conversation."""
+        """Show a notice beside the conversation."""
         ...
 
     def show_error(self, text: str) -> None:
-        """Something that went wrong."""
+        """Show an error."""
         ...
 
     def show_question(self, question: str) -> None:
-        """A question that the next thing entered answers."""
+        """Show a question. The next input answers it."""
         ...
 
     def show_prompt(self) -> None:
-        """It is the user's turn."""
+        """Show that the user can type."""
         ...
 
     def show_recap(self, recap: Recap) -> None:
-        """Where one is now, and what was said there last."""
+        """Show the current session and its last turns."""
         ...
 
     def show_status(self, status: Status) -> None: ...
     async def pick(self, title: str, rows: Sequence[str]) -> int | None:
-        """Which of the rows is meant; `None` if none is, or nobody can be asked."""
+        """Let the user choose a row. Return its index; `None` if the user chose none or the view has no menus."""
         ...
 
 
 class ChatViewHost(Protocol):
-    """What a face can ask of the conversation."""
+    """The chat, as its view calls it."""
 
     def interrupt(self) -> None:
-        """The user has pressed Ctrl-C."""
+        """Handle Ctrl-C."""
         ...
 
     async def candidates(self, text: str) -> Sequence[Candidate]:
-        """What the text may be completed to."""
+        """Return completions for the text."""
         ...
 
     async def asked_before(self) -> Sequence[str]:
-        """What was asked before, the latest first."""
+        """Return earlier messages, newest first."""
         ...

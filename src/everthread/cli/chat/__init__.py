@@ -1,1 +1,13 @@
-""""""
+"""The chat of `everthread` and `everthread -p`, independent of the view.
+
+session: enter and leave the session of a terminal, wait for its turns
+chat: the interactive chat; read messages, run commands, end on signals
+turns: answer the messages of this terminal and stop the running answer
+approvals: ask the user to approve a tool call
+recovery: finish the turns of dead terminals
+other_clients: find turns that other clients added to the session
+status: read the status line and the input history from the store
+oneshot: answer one prompt and exit
+plain_view: the chat view on plain streams
+plain_output: print answers on stdout and notices on stderr
+"""

@@ -1,4 +1,4 @@
-"""Asking the person at the terminal whether a tool may do what could do harm."""
+"""Ask the user at the terminal to approve a dangerous tool call."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _ALLOW = "Allow this? [y/N]"
 _YES = ("y", "yes")
 _NO = ("n", "no", "")
 _SHORT = 5
-"""A word as short as this is meant as an answer; anything longer was typed ahead, and is the next message."""
+"""Longest input, in characters, that counts as an answer. Longer input is the next message, typed ahead."""
 
 
 class ApprovalPrompt:
-    """One question at a time. Where nobody is there to answer, the answer is no."""
+    """Ask one question at a time. Deny every call if no user is present."""
 
     def __init__(self, view: ChatView) -> None:
         self._view = view
@@ -38,7 +38,7 @@ class ApprovalPrompt:
                 self._question = None
 
     def take(self, text: str) -> bool:
-        """Whether what was typed answers a question; if so, it is answered. If not, the question stays open."""
+        """Answer the open question with typed text. Return false if the text is no answer; the question stays open."""
         if self._question is None:
             return False
         reply = text.strip().lower()
@@ -51,12 +51,12 @@ class ApprovalPrompt:
         return True
 
     def remind(self) -> None:
-        """Ask again, if a question is open."""
+        """Repeat the open question, if there is one."""
         if self._question is not None and not self._question.done():
             self._view.show_question(_ALLOW)
 
     def nobody_is_left(self) -> None:
-        """What is asked from here on is denied."""
+        """Deny the open question and all later ones."""
         self._somebody_there = False
         if self._question is not None and not self._question.done():
             self._question.set_result(False)

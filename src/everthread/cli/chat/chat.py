@@ -1,4 +1,4 @@
-"""`everthread`: a conversation. What it looks like is its face's business; what happens in it is decided here."""
+"""The interactive chat of `everthread`: read messages, run commands, answer. The view displays it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LOOK_S = 0.01
 
 
 async def chat(runtime: CliRuntime, wish: ChatOptions, *, interactive: bool) -> int:
-    """Talk until the user leaves; the exit code."""
+    """Chat until the user leaves. Return the exit code."""
     view = view_for(wish, runtime.settings.terminal.background, interactive=interactive)
     talk = Chat(runtime, wish, await enter_session(runtime, wish), view)
     try:
@@ -58,7 +58,7 @@ def view_for(wish: ChatOptions, background: Background, *, interactive: bool) ->
 
 
 class Chat:
-    """One process's conversation. Messages are answered in order; the commands that skip the queue act at once."""
+    """The chat of one process. Messages are answered in order; commands that skip the queue run immediately."""
 
     def __init__(self, runtime: CliRuntime, wish: ChatOptions, key: SessionKey, view: ChatView) -> None:
         self._runtime = runtime
@@ -68,13 +68,13 @@ class Chat:
         self._owner = runtime.settings.owner
         self._view = view
         self._jobs: asyncio.Queue[ParsedCommand | None] = asyncio.Queue()
-        """What is to be done in its turn: a command, or (`None`) the next message in the inbox."""
+        """Queued work: a command, or `None` for the next message in the inbox."""
         self._busy = False
         self._recovery = Recovery(
             runtime, key, lambda: runtime.choices(self._model), self._finished, self._not_finished
         )
         self._ready = asyncio.Event()
-        """What answers and commands need is there."""
+        """Set once answers and commands can run."""
         self._left = asyncio.Event()
         self._look = asyncio.Event()
         self._approving = ApprovalPrompt(view)
@@ -88,7 +88,7 @@ class Chat:
             changed=self._look.set,
         )
         self.cut_off = False
-        """The process must end in the middle of something: whichever comes next goes on with it."""
+        """True if the process ends during a turn. The next process recovers the turn."""
         self._code = 0
         self._hinted = False
         self._stopped_at = 0.0
@@ -96,7 +96,7 @@ class Chat:
     async def run(self) -> int:
         with self._signals():
             try:
-                # Before all else, so that nobody waits to type: what is entered meanwhile is read when all is there.
+                # Open the view first: the user can type during start-up, and the input is read afterwards.
                 async with self._view.open(self):
                     if await self._get_ready():
                         if self._view.interactive:
@@ -108,7 +108,7 @@ class Chat:
         return self._code
 
     async def _get_ready(self) -> bool:
-        """Have everything there that is needed; false if the user would not wait for it."""
+        """Load everything a turn needs. Return false if the user left during the wait."""
         getting = asyncio.ensure_future(prepare_runtime(self._runtime, self._view.show_notice))
         leaving = asyncio.ensure_future(self._left.wait())
         try:
@@ -148,7 +148,7 @@ class Chat:
             await self._take(typed)
             self._approving.remind()
             if not self._view.interactive:
-                # In order: what a script says is not meant to interrupt what it said before.
+                # Keep a script's order: its next line must not interrupt the previous one.
                 await self._jobs.join()
             if self._view.closed:
                 self._leave(REFUSED)
@@ -238,7 +238,7 @@ class Chat:
             self._jobs.put_nowait(None)
 
     def _write(self, document: Document) -> None:
-        """Here the files are the user's own; what is there already is left alone."""
+        """Write a document to the user's file system. Never overwrite a file."""
         try:
             with new_file(document.name) as file:
                 file.write(document.text.encode())
@@ -295,7 +295,7 @@ class Chat:
                 if job is not None:
                     await self._carry_out(job)
                 else:
-                    # A message whose answer failed to begin waits on: it comes before the next one.
+                    # A message whose turn could not begin stays in the inbox and comes before the next one.
                     while await self._answering.answer() and self._jobs.empty() and not self._left.is_set():
                         pass
             finally:
@@ -324,7 +324,7 @@ class Chat:
             self._view.show_notice(why)
 
     def _reviewed(self, event: Reviewed) -> None:
-        """A process may carry out the review of anybody's conversation; what it wrote is for its owner to read."""
+        """Show a finished review of this owner. A process may also run reviews of other owners."""
         if event.ref.owner == self._owner and not self._left.is_set():
             self._view.show_event(event)
             if not self._busy:
@@ -344,7 +344,7 @@ class Chat:
                 loop.remove_signal_handler(number)
 
     def _be_ended(self, code: int) -> None:
-        """Somebody ends the process, or the terminal is gone. Nobody wanted the answer to stop."""
+        """Handle SIGTERM and SIGHUP. They are no request to stop the answer, so it can be recovered."""
         self.cut_off = self._busy or not self._jobs.empty() or self._recovery.busy
         self._leave(code)
 
@@ -353,7 +353,7 @@ class Chat:
         self._left.set()
 
     async def _wind_up(self) -> None:
-        """Stop what runs, and give it a moment to be stored; what is cut off is given back by being cancelled."""
+        """Stop running work and wait up to `LEAVE_S_MAX` until it is stored. Cancelling releases a cut-off turn."""
         if self.cut_off:
             return
         self._answering.stop()
@@ -363,7 +363,7 @@ class Chat:
             await self._runtime.clock.sleep(_LOOK_S)
 
     async def _watch(self) -> None:
-        """Keep the line of status true: at once when something was done here, else now and then."""
+        """Refresh the status line after each change here, and every `STATUS_S` seconds."""
         while True:
             self._look.clear()
             status = await look_around(self._runtime, self._key, self._model, self._answering.context)
@@ -374,7 +374,7 @@ class Chat:
                 async with asyncio.timeout(STATUS_S):
                     await self._look.wait()
             except TimeoutError:
-                # Nothing was done here meanwhile; others may have done something.
+                # No local change; other clients may have added turns.
                 pass
 
     async def _show_others(self) -> None:
@@ -390,7 +390,7 @@ class Chat:
             self._view.show_answer(turn.assistant_text)
 
     async def _welcome(self) -> None:
-        """Say which model answers, and in which conversation."""
+        """Show the model, the session and its recap."""
         from everthread.commands.context import session_label
         from everthread.commands.sessions import recap_current
 

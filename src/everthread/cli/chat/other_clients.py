@@ -1,4 +1,4 @@
-"""What is said in this conversation elsewhere, in another terminal or on a platform, while one is in it."""
+"""Find turns that other clients, terminals or platforms, added to the current session."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ AT_ONCE_MAX = 5
 
 class NewTurns(NamedTuple):
     turns: Sequence[Turn] = ()
-    """The last of those that came from elsewhere, oldest first."""
+    """The last new turns of other clients, oldest first."""
     earlier: int = 0
-    """How many came before them."""
+    """Number of new turns before `turns`."""
 
 
 class OtherClients:
-    """Knows which turns were seen here. Where one is, is looked up each time."""
+    """Tracks the turns that this terminal has shown. The current session is read on each call."""
 
     def __init__(self, store: Store, key: SessionKey) -> None:
         self._store = store
         self._key = key
         self._seen: dict[str, int] = {}
-        """By session, the last turn that was there when one came, or was shown since. Whoever leaves comes anew."""
+        """The last turn shown or present on entry, for the current session only. Leaving a session drops its entry."""
         self._own: set[tuple[str, int]] = set()
 
     def mine(self, session_id: str, number: int) -> None:
-        """That turn was answered here."""
+        """Mark a turn as answered by this terminal."""
         if session_id not in self._seen:
             self._seen = {session_id: number}
         self._own.add((session_id, number))
 
     async def news(self) -> NewTurns:
-        """The turns that came from elsewhere since the last look; of many, the last."""
+        """Return the turns of other clients since the last call, at most the last `AT_ONCE_MAX`."""
         return await self._store.read_inline(self._look)
 
     def _look(self, uow: UnitOfWork) -> NewTurns:

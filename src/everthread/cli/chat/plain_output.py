@@ -1,7 +1,4 @@
-"""What a conversation looks like on plain streams: answers on stdout, everything else on stderr.
-
-A turn as it is shown on a plain screen while it runs.
-"""
+"""Print a chat on plain streams: answers on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
@@ -34,11 +31,11 @@ from everthread.domain.text_format import shortened
 
 
 class PlainOutput:
-    """Prints. If the reader of stdout has gone, it says so (`gone`) and goes on quietly."""
+    """Writer for stdout and stderr. Sets `closed` and stays silent if the reader of stdout has gone."""
 
     def __init__(self, *, prompts: bool = False) -> None:
         self.streams = sys.stdout is not None and sys.stdout.isatty()
-        """Answers are shown as they come."""
+        """True if answers are printed while they are written."""
         self.closed = sys.stdout is None
         self._prompts = prompts
         self._styled = display().term != "dumb"
@@ -46,7 +43,7 @@ class PlainOutput:
         self._at_prompt = False
 
     def write(self, text: str) -> None:
-        """A piece of an answer."""
+        """Print a piece of an answer."""
         if text:
             self._leave_prompt()
             self._put(shown(text) if self.streams else text)
@@ -58,17 +55,17 @@ class PlainOutput:
             self._mid_line = False
 
     def show_text(self, text: str) -> None:
-        """Something whole, on lines of its own."""
+        """Print a complete text on its own lines."""
         self._leave_prompt()
         self.end_line()
         self._put((shown(text) if self.streams else text) + "\n")
 
     def show_notice(self, text: str) -> None:
-        """Something beside the conversation."""
+        """Print a notice on stderr."""
         self._beside(text, dim=True)
 
     def show_error(self, text: str) -> None:
-        """Something that went wrong."""
+        """Print an error on stderr."""
         self._beside(f"everthread: {text}", dim=False)
 
     def show_question(self, question: str) -> None:
@@ -78,7 +75,7 @@ class PlainOutput:
         self._mid_line = True
 
     def show_prompt(self) -> None:
-        """Show that it is the user's turn."""
+        """Print the input prompt, once."""
         if self._prompts and not self._at_prompt:
             self.end_line()
             self._put("> ")
@@ -88,7 +85,7 @@ class PlainOutput:
         self._prompts = False
 
     def entered(self) -> None:
-        """The user has ended a line: the cursor is at the beginning of the next one."""
+        """Reset the line state after the user pressed Enter: the cursor is at the start of a line."""
         self._at_prompt = False
         self._mid_line = False
 
@@ -115,10 +112,10 @@ class PlainOutput:
         except (OSError, ValueError) as error:
             self.closed = True
             if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
-                # Nobody has closed it, so nobody knows: a full disk, say.
+                # Report errors other than a closed pipe, such as a full disk: the reader did not cause them.
                 why = error.strerror or type(error).__name__
                 self.show_error(f"stdout can't be written ({why}); what was said is kept, see everthread sessions list")
-            # What is left in the buffer would be tried again, and complained about, at the very end.
+            # Otherwise Python flushes the buffer again at exit and reports the same error.
             with contextlib.suppress(OSError, ValueError):
                 with open(os.devnull, "wb") as nowhere:
                     os.dup2(nowhere.fileno(), sys.stdout.fileno())
@@ -128,13 +125,13 @@ _DETAIL_CHARS_MAX = 100
 
 
 class TurnPrinter:
-    """Shows the events of turns that run one after another."""
+    """Prints the events of consecutive turns."""
 
     def __init__(self, output: PlainOutput, *, verbose: bool) -> None:
         self._output = output
         self._verbose = verbose
         self._written = False
-        """Some of the answer that is being written is on the output."""
+        """True if a part of the current answer is printed."""
 
     def __call__(self, event: TurnEvent) -> None:
         match event:
@@ -172,7 +169,7 @@ class TurnPrinter:
                         self._output.show_notice(f"  {line}")
 
     def _ended(self, event: TurnEnded) -> None:
-        """What was stopped because its place was left is told of by whoever left it."""
+        """Print an answer that was not streamed. Turns of a session that the user left are reported by the command."""
         if event.committed.status in (TurnStatus.LATE, TurnStatus.HIDDEN):
             self._output.end_line()
             return

@@ -1,4 +1,4 @@
-"""The conversation on plain streams: in a pipe, or on a terminal that can do no more than show lines."""
+"""The chat view on plain streams: a pipe, or a terminal that can only print lines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class PlainView:
-    """A `Face`."""
+    """A `ChatView` without status line, menus or styles of its own."""
 
     rich = False
 
@@ -76,7 +76,7 @@ class PlainView:
             self._output.show_notice(f"Last message: {excerpt(recap.last_turns[-1].question)}")
 
     def show_status(self, status: Status) -> None:
-        """There is no place for it."""
+        """Ignore the status: plain streams have no status line."""
 
     async def pick(self, title: str, rows: Sequence[str]) -> int | None:
         return None

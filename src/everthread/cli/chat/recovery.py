@@ -81,7 +81,7 @@ class Recovery:
         return ref.owner == self._owner and is_same_front_end(ref.key, self._key)
 
     def _is_settled_here(self, ref: SessionRef) -> bool:
-        """Also settle delegated work: the parent turn resumes it, or nobody does."""
+        """Also settle delegated work: only the parent turn resumes it."""
         return self._is_mine(ref) or (ref.key.platform == HANDED_OVER and ref.owner == self._owner)
 
     async def _stranded_keys(self) -> Sequence[SessionKey]:

@@ -1,4 +1,4 @@
-"""What a terminal shows besides the conversation itself, looked up in the store whenever it is shown."""
+"""Read the status line and the input history from the store."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _cost(uow: UnitOfWork, session: Session) -> float:
 
 
 async def _memory(runtime: CliRuntime) -> str:
-    """What is wrong with a provider that is in use, the worst first; else that all is well."""
+    """Describe the worst problem of the memory providers in use, else the backlog, else "memory ok"."""
     now = runtime.clock.now()
     states = [each for each in await runtime.memory.journal.status() if each.name in runtime.memory.names]
     for state in states:
@@ -58,7 +58,7 @@ async def _memory(runtime: CliRuntime) -> str:
 
 
 async def asked_before(store: Store, owner: str) -> Sequence[str]:
-    """What the owner asked lately, in any conversation, the latest first, each once."""
+    """Return the owner's recent messages from all sessions, newest first, without duplicates."""
 
     def look(uow: UnitOfWork) -> list[str]:
         recent = uow.sessions.recent(owner=owner, limit=_SESSIONS_MAX, kind=Kind.CHAT.value)

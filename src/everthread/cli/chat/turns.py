@@ -45,7 +45,7 @@ class ChatTurns:
         self.context: dict[str, int] = {}
         """Tokens of the model's context window that the last turn used, by session."""
         self.queued: list[str] = []
-        """Messages whose sender was told that they wait."""
+        """Messages that were announced as queued."""
 
     @property
     def running(self) -> bool:
