@@ -1,4 +1,4 @@
-"""Choosing one of many in the terminal: arrow keys move, typing narrows, Enter takes, Esc leaves."""
+"""Choose one of several rows in the terminal: arrow keys move, typing filters, Enter chooses, Esc cancels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from prompt_toolkit.output import Output
 
 FILTER_CHARS_MAX = 100
-# The title, the line that is typed on, and the line of keys.
+# Lines for the title, the filter and the key help.
 _LINES_BESIDE = 3
 _ESCAPE_S = 0.05
 _SEEN_BELOW_S = 0.6
@@ -30,7 +30,7 @@ _KEYS = "up/down move, type to narrow, Enter takes, Esc or q leaves"
 
 
 class PickerState(Struct, frozen=True):
-    """What is typed so far, which rows fit it, and which of them is marked."""
+    """The filter text, the matching rows and the marked one."""
 
     rows: tuple[str, ...]
     typed: str = ""
@@ -43,36 +43,36 @@ class PickerState(Struct, frozen=True):
 
     @property
     def chosen(self) -> int | None:
-        """The marked row's index among all; none if no row fits."""
+        """The index of the marked row among all rows; `None` if no row matches."""
         return self.fitting[self.at] if self.fitting else None
 
     def moved(self, by: int) -> PickerState:
         return replace(self, at=max(0, min(self.at + by, len(self.fitting) - 1)))
 
     def narrowed(self, typed: str) -> PickerState:
-        """The rows that hold every word that was typed, wherever it stands in them."""
+        """Keep the rows that contain every word of the filter."""
         typed = typed[:FILTER_CHARS_MAX]
         words = typed.casefold().split()
         folded = [(index, row.casefold()) for index, row in enumerate(self.rows)]
         fitting = tuple(index for index, row in folded if all(word in row for word in words))
-        # The row that was marked stays so while it fits.
+        # Keep the marked row while it matches.
         at = fitting.index(self.chosen) if self.chosen in fitting else 0
         return replace(self, typed=typed, fitting=fitting, at=at)
 
     def window(self, height: int) -> range:
-        """The places that fit on so many lines, the marked one about in the middle."""
+        """The positions to show in `height` lines, with the marked one near the middle."""
         start = max(0, min(self.at - height // 2, len(self.fitting) - height))
         return range(start, min(start + height, len(self.fitting)))
 
 
 def at_a_terminal() -> bool:
-    """Whether somebody can be asked: both directions are a terminal."""
+    """Return true if stdin and stdout are terminals, so that a user can be asked."""
     streams = (sys.stdin, sys.stdout)
     return all(stream is not None and stream.isatty() for stream in streams)
 
 
 def _terminal() -> Output | None:
-    """None is what prompt_toolkit was told to draw on, where that is no terminal."""
+    """Return the terminal as output. `None`, without a terminal, selects prompt_toolkit's default output."""
     if not at_a_terminal():
         return None
     from everthread.cli.prompt_output import drawn_on
@@ -81,9 +81,9 @@ def _terminal() -> Output | None:
 
 
 async def pick(title: str, rows: Sequence[str]) -> int | None:
-    """The index of the row that a person takes; none if they leave, or there are no rows.
+    """Let the user choose a row. Return its index; `None` if the user cancels or there are no rows.
 
-    May be awaited inside a running event loop. Needs a terminal: ask `at_a_terminal` first.
+    Runs inside an event loop. Needs a terminal: check `at_a_terminal` first.
     """
     if not rows:
         return None
@@ -99,14 +99,14 @@ async def pick(title: str, rows: Sequence[str]) -> int | None:
         before_render=ClearOnResize(),
         output=_terminal(),
     )
-    # A lone Esc is told from the beginning of an arrow key by the time that passes after it.
+    # A pause after Esc distinguishes the key from the start of an escape sequence.
     app.ttimeoutlen = app.timeoutlen = _ESCAPE_S
-    # Ctrl-C arrives as a key; the signal stays whose it is.
+    # Ctrl-C arrives as a key; keep the caller's SIGINT handler.
     return await app.run_async(handle_sigint=False)
 
 
 class ClearOnResize:
-    """A terminal that changes its size moves what is on it about: nobody knows any more where the list begins."""
+    """Clear the screen after a resize: the terminal moves its lines, so the start of the list is unknown."""
 
     def __init__(self, wanted: Callable[[], bool] = lambda: True) -> None:
         self._wanted = wanted
@@ -120,7 +120,7 @@ class ClearOnResize:
 
 
 class Picker:
-    """What is shown of a list to choose from, and what its keys do. `done` is told which index was taken, if any."""
+    """The lines and key bindings of a list. Calls `done` with the chosen index, or `None` on cancel."""
 
     def __init__(self, title: str, rows: Sequence[str], done: Callable[[int | None], None]) -> None:
         self._title = one_line(title)
@@ -143,7 +143,7 @@ class Picker:
         return [*lines, ("class:bottom-toolbar", f"{len(now.fitting)} of {len(now.rows)}; {_KEYS}")]
 
     def keys(self, wanted: FilterOrBool = True) -> KeyBindings:
-        """They come before all others, where and as long as they are wanted."""
+        """Return the key bindings. They take precedence over all others while `wanted` is true."""
         from prompt_toolkit.key_binding import KeyBindings
 
         keys = KeyBindings()
@@ -183,7 +183,7 @@ class Picker:
     def _type(self, event: KeyPressEvent) -> None:
         if event.data == "q" and not self._choosing.typed:
             self._leave(event)
-        # Keys that nothing is bound to arrive as escape sequences.
+        # Unbound keys arrive as escape sequences.
         elif not event.data.startswith("\x1b"):
             text = "".join(c if c.isprintable() else " " for c in event.data[:FILTER_CHARS_MAX])
             self._narrow(self._choosing.typed + text)

@@ -1,4 +1,4 @@
-"""What prompt_toolkit draws on: the terminal at stdout, which is never asked where its cursor is."""
+"""The terminal at stdout as prompt_toolkit draws on it, without cursor position requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def drawn_on(term: str | None, *, colour: bool) -> Vt100_Output:
         _size,
         term=term,
         default_color_depth=ColorDepth.DEPTH_4_BIT if colour else ColorDepth.DEPTH_1_BIT,
-        # Whoever is asked where the cursor is answers late or never; the height is of no interest here.
+        # Terminals answer cursor position requests late or never, and the height is not needed.
         enable_cpr=False,
     )
 
@@ -25,7 +25,7 @@ def _size() -> Size:
     try:
         columns, rows = os.get_terminal_size(sys.stdout.fileno())
     except (OSError, ValueError):
-        # It was hung up.
+        # The terminal was closed.
         columns = rows = 0
-    # One that does not say how large it is.
+    # Some terminals report a size of 0.
     return Size(rows=rows or 24, columns=columns or 80)

@@ -1,4 +1,4 @@
-"""Settings as `config show` and `config get` print them: of a secret, only whether it is set."""
+"""Settings as `config show` and `config get` print them, without the values of secrets."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _without_secrets(table: Struct) -> dict[str, Any]:
                 for name, text in shown[each.key].items()
             }
         elif each.setting.secret:
-            # An argument may be a secret, and nothing in it says so.
+            # Any argument may be a secret, so hide all of them.
             shown[each.key] = [HIDDEN] * len(shown[each.key])
     return shown
 

@@ -1,4 +1,4 @@
-"""The line at the bottom of the terminal: where one is, with which model, and at what cost."""
+"""The status line of a chat: session, model, queue, context, cost and memory."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ class Status(Struct, frozen=True):
     title: str = ""
     model: str = ""
     context_tokens: int = 0
-    """What the last request and its answer took; 0 if none was made here yet."""
+    """Tokens of the last request and its answer; 0 before the first request of this process."""
     context_tokens_max: int = 0
     cost: float = 0.0
-    """Of this conversation, in dollars."""
+    """Cost of this conversation in dollars."""
     memory: str = ""
-    """What is wrong with a memory provider, or that all is well."""
+    """The worst problem of a memory provider, or that there is none."""
     waiting: int = 0
 
 
 def status_line(status: Status, columns: int) -> str:
-    """As much of it as fits, the most telling part first; what does not fit is left out whole."""
+    """Format the status line, most important part first. Parts that do not fit are left out."""
     parts = [
         shortened(status.title or "new session", min(_TITLE_CHARS_MAX, max(columns // 3, 10))),
         _short_model(status.model) if columns < 80 else status.model,

@@ -1,4 +1,4 @@
-"""Whom Hermes lets in, as guests of ours. Pure."""
+"""Convert Hermes's allowlists to guest accounts. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Account(Struct, frozen=True):
 
 
 class NotTaken(Struct, frozen=True):
-    """Something that stays behind, and why."""
+    """Data that is not imported, and the reason."""
 
     what: str
     why: str
@@ -35,14 +35,14 @@ class NotTaken(Struct, frozen=True):
 
 
 def is_about_access(name: str) -> bool:
-    """Of a variable: all others of a `.env` are none of our business."""
+    """Return true for a variable of `.env` that controls access. All others are ignored."""
     return name.endswith((ALLOWED, ALLOW_ALL))
 
 
 def accounts_of(
     variables: Mapping[str, str], approved: Mapping[str, Mapping[str, object]]
 ) -> tuple[list[Account], list[NotTaken]]:
-    """Those that `.env` names, and those that were paired, each once; and what is not taken of it."""
+    """Return the accounts from `.env` and from pairing, without duplicates, and the entries that are not imported."""
     found: dict[tuple[str, str], Account] = {}
     left: list[NotTaken] = []
     for platform, users in approved.items():

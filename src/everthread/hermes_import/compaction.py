@@ -1,6 +1,6 @@
-"""What Hermes leaves of a conversation that it has summarised: some of its beginning, a summary, its end, copied. Pure.
+"""Recognise conversations that Hermes has summarised: a copied beginning, a summary, a copied end. Pure.
 
-It does so in a new session, or in the same one, whose older rows are then marked as compacted.
+Hermes writes them to a new session, or to the same one, whose older rows it then marks as compacted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from msgspec import Struct
 from everthread.domain.export_format import SUMMARY_CHARS_MAX
 from everthread.hermes_import.rows import MessageRow, text_of
 
-# How a summary begins, and what stands around it where it was put behind the words of a message.
+# Start of a summary, and the markers around the words of a message that a summary was appended to.
 _BEGINNINGS = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]")
 _OLDER_WORDS = "[PRIOR CONTEXT"
 _OLDER_WORDS_END = "[END OF PRIOR CONTEXT"
@@ -23,7 +23,7 @@ Key = int
 
 
 class Seen(Struct, frozen=True):
-    """A message that a session shows, and the turn that it is of."""
+    """A visible message of a session, and its turn."""
 
     key: Key
     turn: int
@@ -31,22 +31,22 @@ class Seen(Struct, frozen=True):
 
 
 class Continued(Struct, frozen=True):
-    """A summarised conversation: its summary, how much of the one before it is still shown, and what is new."""
+    """A summarised conversation: its summary, the floor of its visible turns, and its new rows."""
 
     summary: str | None
     floor: int
     rows: tuple[MessageRow, ...]
     shown: tuple[Seen, ...]
-    """What it shows of before: the copies."""
+    """The copies: visible messages from before the summary."""
 
 
 def key_of(row: MessageRow, text: str | None = None) -> Key:
-    """The same for a message and a copy of it."""
+    """Return a key that is equal for a message and its copies."""
     return hash((row.role, text_of(row.content) if text is None else text, row.tool_call_id, row.tool_calls))
 
 
 def summary_of(row: MessageRow) -> str | None:
-    """The summary in a message, if there is one."""
+    """Return the summary in a message, if there is one."""
     text = text_of(row.content) if row.role in ("user", "assistant", "system") else ""
     if text.startswith(_OLDER_WORDS) and _OLDER_WORDS_END in text:
         text = text[text.index(_OLDER_WORDS_END) :].partition("\n")[2].lstrip()
@@ -56,9 +56,9 @@ def summary_of(row: MessageRow) -> str | None:
 
 
 def parts(rows: Sequence[MessageRow], *, continues: bool = False) -> list[list[MessageRow]]:
-    """The rows of a session, cut where it was summarised in its place.
+    """Split the rows of a session at each summary that was made in place.
 
-    One that `continues` another has that one's summary at its beginning: whatever becomes of it, nothing is cut there.
+    A session that `continues` another begins with that session's summary, which is not a split.
     """
     starts = [0]
     compacted = False
@@ -73,12 +73,12 @@ def parts(rows: Sequence[MessageRow], *, continues: bool = False) -> list[list[M
 
 
 def summarised_at(rows: Sequence[MessageRow]) -> float:
-    """When the part that these rows are was begun: the copies around a summary may be as old as what they copy."""
+    """Return the time of the summary, else of the first row. Copies around a summary may keep their original times."""
     return next((row.at for row in rows if summary_of(row) is not None), rows[0].at)
 
 
 def _copied_from(rows: Sequence[MessageRow], at: int, after: int) -> int:
-    """Where the copies around a summary begin; 0 if there are none: then it came with rows of another session."""
+    """Return the start of the copies around a summary; 0 without copies, if the summary came from another session."""
     live = [row for row in rows[: _HEAD_MAX * 2] if not row.rewound][:_HEAD_MAX]
     for count in range(min(len(live), at - after - 1), 0, -1):
         if all(key_of(one) == key_of(other) for one, other in zip(rows[at - count : at], live[:count], strict=True)):
@@ -89,7 +89,7 @@ def _copied_from(rows: Sequence[MessageRow], at: int, after: int) -> int:
 
 
 def continued(before: Sequence[Seen], floor: int, last_turn: int, rows: Sequence[MessageRow]) -> Continued:
-    """What rows that begin with a summary say; `before` is what the conversation showed until then."""
+    """Interpret rows that begin with a summary. `before` lists the messages visible until then."""
     at, summary = next(((at, found) for at, row in enumerate(rows) if (found := summary_of(row))), (-1, None))
     if summary is None:
         return Continued(None, last_turn, tuple(rows), ())
@@ -107,13 +107,13 @@ def continued(before: Sequence[Seen], floor: int, last_turn: int, rows: Sequence
         return Continued(summary, last_turn, (*kept, *own), (*pinned, marked))
     copies = before[tail:]
     shown = max(floor, copies[0].turn - 1)
-    # Where the summary stands in a copy, a branch has that row; where it does not, one before it.
+    # As a branch copies it, the summary's row replaces the first copy if it contains its words, else precedes it.
     middle = (marked, *copies[1:]) if words is not None else (marked, *copies)
     return Continued(summary, shown, (*kept, *rest[len(copies) :]), (*pinned, *middle))
 
 
 def _words_before(row: MessageRow) -> str | None:
-    """What a message said before a summary was put behind its words; None if it is nothing but the summary."""
+    """Return the words of a message before its appended summary; None if the message is only a summary."""
     text = text_of(row.content)
     if not text.startswith(_OLDER_WORDS):
         return None
@@ -121,7 +121,7 @@ def _words_before(row: MessageRow) -> str | None:
 
 
 def _tail(before: Sequence[Seen], keys: Sequence[Key]) -> int | None:
-    """From where on what was shown before stands at the beginning of the new rows, to its end."""
+    """Return the index in `before` whose messages, up to the last, open the new rows; None if there is none."""
     if not keys:
         return None
     for at, seen in enumerate(before):

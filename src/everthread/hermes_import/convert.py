@@ -1,6 +1,6 @@
-"""Sessions of Hermes's as lines of our export format, one after the other, parents first. Pure but for what it counts.
+"""Convert sessions of Hermes to lines of the export format, parents first. Pure, except for its counters.
 
-A branch is a copy of its parent's messages in Hermes; here it sees them where they are. So does what follows a summary.
+A Hermes branch copies its parent's messages. Here, a branch refers to them, and so does a session after a summary.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from everthread.hermes_import.turns import Asked, turns_of
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]*\Z")
 _ROOM = 40
-"""In an id for the number of a part, and of a turn's rows."""
+"""Characters of an id reserved for a part number and the row ids of a turn."""
 
 
 class Place(Struct, frozen=True):
@@ -32,14 +32,15 @@ class Place(Struct, frozen=True):
 
 
 class Arriving(Struct, frozen=True):
-    """A session of ours to be taken in."""
+    """A converted session."""
 
     line: SessionLine
     turns: tuple[TurnLine, ...]
 
     def items(self, known: Mapping[int, str], rewinds: Sequence[tuple[int, ...]]) -> Iterator[Item]:
-        """Its lines, those that are here already first. When Hermes took a turn back is not known, so what was taken
-        back already is said before anything that is new.
+        """Return the lines of the session: known turns, known rewinds, new turns, new rewinds.
+
+        Hermes does not record the time of a rewind, so known rewinds precede everything new.
         """
         last = max(known, default=0)
         hidden = {turn.number for turn in self.turns if turn.hidden}
@@ -54,7 +55,7 @@ class Arriving(Struct, frozen=True):
 
 
 class Trail(Struct, frozen=True):
-    """What a session shows, as its children are held against it."""
+    """The visible messages of a session, to compare its children with."""
 
     session_id: str
     shown: tuple[Seen, ...]
@@ -65,14 +66,14 @@ class Trail(Struct, frozen=True):
     since: float = 0.0
 
     def up_to(self, at: float) -> Trail:
-        """As it was then."""
+        """Return the state at that time."""
         shown = tuple(seen for seen in self.shown if seen.at <= at)
         last = max((seen.turn for seen in shown), default=self.floor)
         return replace(self, shown=shown, last_turn=max(last, self.floor))
 
 
 class _Start(Struct, frozen=True):
-    """How a session begins: what it sees of its parent, and what is its own."""
+    """The start of a session: the inherited part of its parent, and its own rows."""
 
     rows: Sequence[MessageRow]
     cause: Cause = Cause.NEW
@@ -85,20 +86,20 @@ class _Start(Struct, frozen=True):
 
 
 class Translator(Struct):
-    """Goes through a family, and remembers of each what its children need."""
+    """Converts all sessions, and keeps the trail of each while it has unconverted children."""
 
     place_of: Callable[[Member], Place]
     now: float
     waiting: dict[str, int]
-    """How many children of each are still to come."""
+    """The number of unconverted children, by session."""
     trails: dict[str, list[Trail]] = field(default_factory=dict[str, list[Trail]])
-    """Of each session one for each time that it was summarised in its place, and one more."""
+    """For each session, one trail per part: in-place summaries divide it into parts."""
     unknown: dict[str, int] = field(default_factory=dict[str, int])
-    """Messages by roles that mean nothing to us."""
+    """Number of messages by unknown role."""
     unfinished: int = 0
 
     def session(self, member: Member, rows: Iterable[MessageRow]) -> list[Arriving]:
-        """A session of Hermes's: one of ours, or one for each time that it was summarised in its place."""
+        """Convert a session of Hermes: one session, plus one for each summary that was made in place."""
         known = list(self._known(rows))
         place = self.place_of(member)
         before = _seen_by(member, known, self._parent(member))
@@ -146,24 +147,24 @@ class Translator(Struct):
 
 
 def our_id(session_id: str, part: int = 0) -> str:
-    """Hermes's own id, if it can be one of ours."""
+    """Return Hermes's id if it is a valid id here, else a hash of it."""
     if not _ID.match(session_id) or len(session_id) > ID_CHARS_MAX - _ROOM:
         session_id = f"hermes-{hashlib.sha256(session_id.encode(errors='replace')).hexdigest()[:24]}"
     return f"{session_id}.{part + 1}" if part else session_id
 
 
 def _seen_by(member: Member, rows: Sequence[MessageRow], trails: Sequence[Trail]) -> Trail | None:
-    """What the parent was when a session grew out of it: what has become of it since, the session has never seen."""
+    """Return the parent as it was at the start of the session, which never saw later changes."""
     at = member.row.started_at
     begun = [trail for trail in trails if trail.since <= at] or trails[:1]
     if not begun or member.tie not in (Tie.BRANCH, Tie.OTHER):
         return begun[-1] if begun else None
-    # A copy of it tells better than any clock.
+    # Copied messages are better evidence than the clock.
     return max(trails, key=lambda trail: (_alike(trail, rows), trail is begun[-1]))
 
 
 def _alike(before: Trail, rows: Sequence[MessageRow]) -> int:
-    """How many messages the rows begin with are those that the parent shows."""
+    """Return the number of leading rows that the parent shows too."""
     same = 0
     while same < min(len(before.shown), len(rows)) and before.shown[same].key == key_of(rows[same]):
         same += 1
@@ -185,11 +186,11 @@ def _begun(member: Member, before: Trail | None, rows: Sequence[MessageRow]) -> 
 def _branched(tie: Tie, before: Trail, rows: Sequence[MessageRow]) -> _Start:
     same = _alike(before, rows)
     if same < len(before.shown):
-        # A turn that is shared is shared as a whole.
+        # Only complete turns are shared.
         turn = before.shown[same].turn
         while same and before.shown[same - 1].turn == turn:
             same -= 1
-    # Behind it there may be turns that were taken back: whatever the parent says next has a later number.
+    # Rewound turns may follow the last shared turn. Later turns of the parent have higher numbers.
     base = before.shown[same - 1].turn if same else 0
     if not same or base <= before.floor or any(before.floor < number <= base for number in before.hidden):
         cause = Cause.BRANCH if tie is Tie.BRANCH else Cause.NEW
@@ -214,7 +215,7 @@ def _summarised(before: Trail | None, rows: Sequence[MessageRow], cause: Cause) 
 
 
 def _with_copies(found: Continued, before: Trail, rows: Sequence[MessageRow]) -> Continued:
-    """What it shows of before is not all that there was then: the copies are kept as its own."""
+    """Keep the copies as own rows, because some of the turns that would be shared are hidden in the parent."""
     return continued((), before.last_turn, before.last_turn, rows) if found.summary is not None else found
 
 

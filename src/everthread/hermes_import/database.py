@@ -1,4 +1,4 @@
-"""Reading a copy of Hermes's `state.db`, of whichever version: what a table lacks is None."""
+"""Read a copy of Hermes's `state.db`, of any version. Missing columns are None."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from everthread.hermes_import.rows import MessageRow, SessionRow, time_of
 from everthread.hermes_import.snapshot import copied
 
 SCHEMAS = range(16, 23)
-"""Those that this was tried with."""
+"""Tested schema versions."""
 _SESSIONS = """id source user_id parent_session_id started_at ended_at end_reason title model_config session_key chat_id
     chat_type thread_id expiry_finalized""".split()
 _MESSAGES = """id role content timestamp tool_call_id tool_calls tool_name finish_reason reasoning reasoning_content
@@ -26,14 +26,14 @@ _WORDS = frozenset((*_MESSAGES, *_SESSIONS)) - {
 
 
 class Connection(Protocol):
-    """The part of SQLite that is used."""
+    """The SQLite connection methods in use."""
 
     def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Iterator[tuple[Any, ...]]: ...
     def close(self, force: bool = ..., /) -> None: ...
 
 
 class Database:
-    """All that is asked of it."""
+    """Queries on a Hermes database."""
 
     def __init__(self, connection: Connection, name: str) -> None:
         self._connection = connection
@@ -46,7 +46,7 @@ class Database:
         return next((row[0] for row in found if isinstance(row[0], int)), 0)
 
     def count(self) -> int:
-        """Of messages."""
+        """Return the number of messages."""
         return next(iter(self._rows("SELECT COUNT(*) FROM messages")))[0]
 
     def sessions(self) -> Iterator[SessionRow]:
@@ -58,13 +58,13 @@ class Database:
             yield _message(row)
 
     def stray(self) -> int:
-        """Messages of sessions that are not there."""
+        """Return the number of messages without a session."""
         return next(
             iter(self._rows("SELECT COUNT(*) FROM messages WHERE session_id NOT IN (SELECT id FROM sessions)"))
         )[0]
 
     def routing(self) -> dict[str, str]:
-        """Entries of `gateway_routing`, as JSON, by their keys; empty before there was such a table."""
+        """Return the JSON entries of `gateway_routing` by session key; empty in versions without that table."""
         if not self._has("gateway_routing"):
             return {}
         statement = (
@@ -76,7 +76,7 @@ class Database:
         there = {_text(row[1]) for row in self._rows(f"PRAGMA table_info({table})")}
         if not {"id", wanted[1]} <= there:
             raise BadInput(f"{self._name}: has no table {table} as Hermes makes it; give the folder of a Hermes home")
-        # As bytes: what is no text in UTF-8 would be an error else.
+        # Read text as bytes, because invalid UTF-8 would raise an error.
         columns = ", ".join(
             (f"CAST({name} AS BLOB)" if name in _WORDS else name) if name in there else "NULL" for name in wanted
         )
@@ -96,12 +96,12 @@ class Database:
 
 @contextmanager
 def opened(path: Path) -> Generator[Database]:
-    """The database as it is now, though Hermes may be running. Nothing is written beside it."""
+    """Open a snapshot of the database; Hermes may be running. Nothing is written beside the original."""
     with copied(path) as copy:
         try:
             connection = cast(Connection, apsw.Connection(str(copy), flags=apsw.SQLITE_OPEN_READWRITE))
             connection.execute("PRAGMA trusted_schema = OFF")
-            # The copy is ours: a table without Hermes's own index would be read once for every session.
+            # Some versions lack this index; without it, every session would scan the whole table of the copy.
             connection.execute("CREATE INDEX IF NOT EXISTS everthread_import ON messages (session_id, id)")
         except apsw.Error as error:
             raise StoreCorrupt(f"{path}: is no database of Hermes's, or a damaged one ({error})") from error
@@ -151,7 +151,7 @@ def _message(row: tuple[Any, ...]) -> MessageRow:
 
 
 def _reasoning(*written: bytes | None) -> str | None:
-    """The first that says something; the last is JSON, whose texts count."""
+    """Return the first non-empty value. The last one is JSON, of which the texts are joined."""
     for some in written[:2]:
         if some:
             return some.decode(errors="replace")

@@ -1,5 +1,6 @@
-"""The files of a Hermes home, read with bounds. Nothing is written there. Links are followed, as Hermes does; not so
-within skills, which others may have made.
+"""Read the files of a Hermes home, with size limits. Never writes there.
+
+Follows symbolic links as Hermes does, except inside skills, which may come from third parties.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _SKILL = "SKILL.md"
 class SkillFolder(Struct, frozen=True):
     folder: Path
     bundled: bool
-    """It came with Hermes."""
+    """True if the skill is bundled with Hermes."""
 
 
 class HermesHome:
-    """A folder that was looked at: it is one of Hermes's."""
+    """A folder that was checked to be a Hermes home."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -46,15 +47,15 @@ class HermesHome:
         return self.path / DATABASE
 
     def routing(self) -> dict[str, object]:
-        """The entries of `sessions.json`."""
+        """Return the entries of `sessions.json`."""
         return _json(self.path / "sessions" / "sessions.json")
 
     def notes(self, target: NoteTarget) -> str:
-        """The text of MEMORY.md or USER.md; empty if there is none."""
+        """Return the text of MEMORY.md or USER.md; empty if there is none."""
         return _text(self.path / "memories" / f"{target.name}.md") or ""
 
     def access_variables(self) -> dict[str, str]:
-        """What `.env` says of who may write. No other line of it is kept."""
+        """Return the variables of `.env` that control access, and no others."""
         file = self.path / ".env"
         found: dict[str, str] = {}
         for line in (_text(file) or "").split("\n"):
@@ -65,7 +66,7 @@ class HermesHome:
         return found
 
     def approved(self) -> dict[str, dict[str, object]]:
-        """Those that were let in by a code, by their platforms."""
+        """Return the users approved by pairing code, by platform."""
         found: dict[str, dict[str, object]] = {}
         for folder in (self.path / "pairing", self.path / "platforms" / "pairing"):
             for file in sorted(folder.glob("*-approved.json"))[:100]:
@@ -73,7 +74,7 @@ class HermesHome:
         return found
 
     def skills(self) -> Iterator[SkillFolder]:
-        """Folders with a SKILL.md, wherever below `skills` they lie."""
+        """Find folders with a SKILL.md below `skills`."""
         top = self.path / "skills"
         bundled = {line.partition(":")[0].strip() for line in (_text(top / ".bundled_manifest") or "").splitlines()}
         for seen, (folder, folders, files) in enumerate(os.walk(top)):
@@ -87,12 +88,12 @@ class HermesHome:
                 return
 
     def others(self) -> list[str]:
-        """The homes of other profiles."""
+        """Return the names of other profiles."""
         folder = self.path / "profiles"
         return sorted(each.name for each in folder.iterdir() if each.is_dir())[:100] if folder.is_dir() else []
 
     def there(self, *names: str) -> list[str]:
-        """Of these names those that are there, and are not empty folders."""
+        """Return those of the names that exist and are not empty folders."""
         paths = [(name, self.path / name) for name in names]
         return [name for name, path in paths if path.is_file() or (path.is_dir() and any(path.iterdir()))]
 
@@ -109,9 +110,9 @@ def _json(path: Path) -> dict[str, object]:
 
 
 def _text(path: Path) -> str | None:
-    """What a plain file says, if it is there."""
+    """Return the text of a regular file; None if there is none."""
     try:
-        # Not to wait for whoever would write to a pipe.
+        # Do not block on a named pipe.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return None

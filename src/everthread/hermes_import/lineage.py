@@ -1,4 +1,4 @@
-"""Which session grew out of which, and why. Pure."""
+"""The parent of each session, and the kind of relation. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CIRCLE = "its parents lead back to itself; it stands alone"
 
 
 class Tie(StrEnum):
-    """How a session hangs on its parent."""
+    """The relation of a session to its parent."""
 
     NONE = "none"
     BRANCH = "branch"
@@ -31,7 +31,7 @@ class Member(Struct, frozen=True):
 
 
 def family(rows: Iterable[SessionRow]) -> list[Member]:
-    """All sessions, parents before their children, each with the parent that it really has."""
+    """Return all sessions, parents before children, each with its effective parent."""
     known = {row.id: row for row in rows}
     parents = {row.id: row.parent if row.parent in known else None for row in known.values()}
     circled = _cut_circles(known, parents)
@@ -49,7 +49,7 @@ def family(rows: Iterable[SessionRow]) -> list[Member]:
 
 
 def _cut_circles(known: Mapping[str, SessionRow], parents: dict[str, str | None]) -> set[str]:
-    """Let the oldest of each circle have no parent; those that lost one."""
+    """Remove the parent of the oldest session in each cycle. Return the ids of these sessions."""
     cut: set[str] = set()
     sound: set[str] = set()
     for start in known:
@@ -82,7 +82,7 @@ def _tie(row: SessionRow, parent: SessionRow) -> Tie:
     behind = parent.ended_at is not None and row.started_at >= parent.ended_at
     if parent.end_reason == "compression":
         return Tie.COMPRESSION
-    # Before there was a mark, the end of the parent told.
+    # Older versions have no mark, so use the end reason of the parent.
     return Tie.BRANCH if parent.end_reason == "branched" and behind else Tie.OTHER
 
 

@@ -1,4 +1,4 @@
-"""A Hermes message as a row has it, and what it says to us. What can't be understood is kept as the text that it is."""
+"""Rows of Hermes's database, and their conversion. Content that cannot be parsed is kept as text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from everthread.domain.export_format import TEXT_CHARS_MAX, CallLine, MessageLin
 from everthread.domain.model import Role, whole
 
 ENCODED = "\0json:"
-"""Before content that is no plain text."""
+"""Prefix of content that is not plain text."""
 ROLES = {
     "system": Role.SYSTEM,
     "developer": Role.SYSTEM,
@@ -26,7 +26,7 @@ _CALLS_MAX = 1000
 
 
 class SessionRow(Struct, frozen=True):
-    """A row of `sessions`; what a version of Hermes does not have is None."""
+    """A row of `sessions`. Columns that a version of Hermes lacks are None."""
 
     id: str
     source: str
@@ -37,7 +37,7 @@ class SessionRow(Struct, frozen=True):
     end_reason: str | None
     title: str | None
     marks: dict[str, Any]
-    """What `model_config` says: where a session was branched, or handed over, from."""
+    """Marks from `model_config`: the session that this one branched or was delegated from."""
     session_key: str | None = None
     chat_id: str | None = None
     chat_type: str | None = None
@@ -63,7 +63,7 @@ class MessageRow(Struct, frozen=True):
 
     @property
     def rewound(self) -> bool:
-        """Taken back by the person. What was summarised is inactive too, and stays."""
+        """True if the user rewound the message. Summarised messages are inactive too, but remain."""
         return not self.active and not self.compacted
 
     @property
@@ -76,7 +76,7 @@ class MessageRow(Struct, frozen=True):
 
 
 def time_of(value: object, otherwise: float = 0.0) -> float:
-    """A time that can be stored, whatever stood in the row."""
+    """Return a time that can be stored, else `otherwise`."""
     try:
         at = float(cast(Any, value))
     except (TypeError, ValueError, OverflowError):
@@ -85,7 +85,7 @@ def time_of(value: object, otherwise: float = 0.0) -> float:
 
 
 def text_of(content: str) -> str:
-    """The words of a message. Of parts that are no text only their kind is left."""
+    """Return the text of a message. Parts that are not text are replaced by their type."""
     if not content.startswith(ENCODED):
         return whole(content)[:TEXT_CHARS_MAX]
     try:
@@ -113,12 +113,12 @@ def _part(part: object) -> str:
 
 
 def calls_of(written: str | None) -> tuple[CallLine, ...]:
-    """The tool calls of an answer."""
+    """Parse the tool calls of an answer."""
     if not written:
         return ()
     try:
         found: object = json.loads(written)
-        # Some versions wrote it as a text in a text.
+        # Some versions encoded the JSON twice.
         found = json.loads(found) if isinstance(found, str) else found
     except (ValueError, RecursionError):
         return ()
@@ -141,7 +141,7 @@ def _call(call: object) -> CallLine | None:
 
 
 def line_of(row: MessageRow) -> MessageLine:
-    """The message as our format has it; its role must be one that is known."""
+    """Convert a message to the export format. Its role must be known."""
     role = ROLES[row.role]
     calls = calls_of(row.tool_calls)
     content = text_of(row.content)

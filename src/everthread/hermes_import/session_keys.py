@@ -1,4 +1,4 @@
-"""Where a conversation of Hermes's took place, as a key of ours; and which keys are on which session. Pure."""
+"""Session keys of Hermes conversations, and the session that each key is bound to. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from everthread.hermes_import.lineage import Member, Tie
 
 TERMINAL = "cli"
 HERE = "hermes"
-"""The chat of everything that did not take place on a messaging platform."""
+"""The chat of every session that is not from a messaging platform."""
 _AT_HOME = ("cli", "tui", "acp", "api", "api_server", "desktop", "dashboard", "webui", "local", "cron", "webhook")
 
 
@@ -30,22 +30,22 @@ class Route(Struct, frozen=True):
     user: str | None = None
     name: str = ""
     finalised: bool = False
-    """It has expired, and memory was told: whoever writes next begins anew."""
+    """The session has expired and memory was notified. The next message begins a new session."""
     suspended: bool = False
     updated_at: float = 0.0
 
     @property
     def why_not(self) -> str:
-        """Why nobody goes on with it; empty if somebody does."""
+        """The reason why the next message begins a new session; empty if it continues this one."""
         if self.finalised:
             return "had expired in Hermes; what is written there next begins anew"
         return "was suspended in Hermes; what is written there next begins anew" if self.suspended else ""
 
 
 def routes_of(entries: Mapping[str, object], older: Mapping[str, object] | None = None) -> tuple[list[Route], int]:
-    """The entries by their keys, each JSON or read already; and how many could not be understood.
+    """Parse the entries, as JSON or already decoded, by key. Return them and the number of invalid ones.
 
-    As Hermes does it, `older` tells of what is not among the entries, or can't be understood there.
+    As in Hermes, `older` supplies entries that are missing or invalid.
     """
     found: list[Route] = []
     spoiled = 0
@@ -80,7 +80,7 @@ def _route(key: str, written: object) -> Route | None:
         return None
     if not origin:
         thread, user = _told_by_key(chat_type, parts[5:])
-    # The flag had another name once.
+    # Older versions use another name for the flag.
     flag = fields["expiry_finalized"] if "expiry_finalized" in fields else fields.get("memory_flushed")
     return Route(
         key,
@@ -98,22 +98,22 @@ def _route(key: str, written: object) -> Route | None:
 
 
 def _told_by_key(chat_type: str, behind: Sequence[str]) -> tuple[str, str]:
-    """The thread and the user in a key of Hermes's, from what stands behind the chat."""
+    """Return the thread and the user from the parts of a Hermes key after the chat."""
     if len(behind) > 1 or chat_type.lower() in ("dm", "thread"):
         return (*behind, "", "")[0], (*behind, "", "")[1]
-    # Alone it is who writes: in a group each has their own conversation, unless it is set otherwise.
+    # A single part is the user: by default, each user of a group has a separate conversation.
     return "", (*behind, "")[0]
 
 
 def key_of_route(route: Route, profile: str) -> SessionKey:
     chat_type = _chat_type(route.chat_type)
-    # Hermes has one conversation for each of a group, or one for all of it; its own key tells.
+    # A group has one conversation for each user or one for all. In the first case, Hermes's key ends with the user.
     alone = chat_type is not ChatType.DM and route.user is not None and route.session_key.endswith(f":{route.user}")
     return _key(profile, route.platform, chat_type, route.chat, route.thread, route.user if alone else None)
 
 
 def key_of_member(member: Member, route: Route | None, profile: str) -> SessionKey:
-    """Where a session took place, from whatever there is to know it by."""
+    """Return the session key of a session, from its route or its row."""
     row = member.row
     if member.tie is Tie.DELEGATE:
         return _key(profile, HANDED_OVER, ChatType.DM, f"{HERE}-{row.id}", None, None)
@@ -148,7 +148,7 @@ def _chat_type(written: str) -> ChatType:
 
 
 def _local_time(written: object) -> float:
-    """Hermes writes the time of the machine, without its zone."""
+    """Parse a local time. Hermes writes no time zone."""
     try:
         return datetime.fromisoformat(str(written)).timestamp()
     except (ValueError, OverflowError, OSError):

@@ -1,8 +1,8 @@
-"""A copy of a SQLite file that somebody may be writing to, made without touching anything beside it.
+"""Copy a SQLite file that may be in use, without changing any file beside it.
 
-To open the file itself, even only to read, would make or change its `-wal` and `-shm`. So the bytes are copied: the
-file first, then what was written ahead of it. Whatever a checkpoint moves into the file meanwhile is still in the
-`-wal`, as long as that has not begun anew; if it has, the copy is made again.
+Opening the file, even read-only, would create or change its `-wal` and `-shm`. So the bytes are copied: first the
+file, then its `-wal`. Pages that a checkpoint moves into the file meanwhile are still in the `-wal`, unless the `-wal`
+was restarted. In that case the copy is repeated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Mark = tuple[object, ...]
 
 @contextmanager
 def copied(path: Path, advance: Callable[[int], None] = lambda _: None) -> Generator[Path]:
-    """A copy in a folder that only its owner may look into, and that is gone in the end."""
+    """Yield a copy in a private temporary folder, which is removed at the end."""
     with tempfile.TemporaryDirectory(prefix="everthread-import-") as folder:
         copy = Path(folder) / "copy.db"
         _see_to_room(path, copy.parent)
@@ -41,7 +41,7 @@ def copied(path: Path, advance: Callable[[int], None] = lambda _: None) -> Gener
 
 
 def _copy_once(path: Path, copy: Path, advance: Callable[[int], None]) -> bool:
-    """Whether what was copied is of one moment."""
+    """Copy the files once. Return true if the copy is consistent."""
     before = _mark(path)
     for suffix in ("", "-wal", "-journal"):
         target = Path(f"{copy}{suffix}")
@@ -55,10 +55,10 @@ def _copy_once(path: Path, copy: Path, advance: Callable[[int], None]) -> bool:
 
 
 def _mark(path: Path) -> _Mark:
-    """What is the same before and after unless the copy is of two moments."""
+    """Return a value that changes if a copy made meanwhile is inconsistent."""
     head = _wal_head(Path(f"{path}-wal"))
     if head:
-        # Its salt changes when it begins anew; until then nothing that is copied can be lost.
+        # The salt changes when the `-wal` is restarted; until then, the copy misses nothing.
         return ("wal", head)
     return ("alone", _stamp(path), _stamp(Path(f"{path}-journal")))
 

@@ -1,4 +1,4 @@
-"""Messages made into turns: what a person said, and all that came of it. Pure."""
+"""Group messages into turns: a user message and everything up to the end of its answer. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from everthread.domain.model import TurnStatus
 from everthread.hermes_import.rows import MessageRow, line_of
 
 RUNNING_S = 3600.0
-"""What was not answered for so long is not answered any more."""
+"""Seconds after which Hermes no longer answers a message."""
 
 
 class Asked(Struct, frozen=True):
@@ -31,18 +31,18 @@ class Asked(Struct, frozen=True):
         return TurnStatus.SET_ASIDE if all(row.observed for row in self.rows) else TurnStatus.INTERRUPTED
 
     def may_grow(self, now: float) -> bool:
-        """Whether Hermes may be about to answer it."""
+        """Return true if Hermes may still answer the turn."""
         return self.status is TurnStatus.INTERRUPTED and not self.hidden and now - self.rows[-1].at < RUNNING_S
 
     def line(self, session_id: str, number: int) -> TurnLine:
-        # Both ends are in the id: a turn that has grown since is not taken for the one it was.
+        # The id contains the first and the last row, so that a turn that has grown since gets another id.
         turn_id = f"{session_id}.{self.rows[0].id}-{self.rows[-1].id}"
         messages = tuple(line_of(row) for row in self.rows)
         return TurnLine(session_id, number, turn_id, self.rows[-1].at, messages, self.status, self.hidden)
 
 
 def turns_of(rows: Iterable[MessageRow]) -> Iterator[Asked]:
-    """A turn begins with a person's words, and behind an answer: so a turn that was answered never grows."""
+    """Group rows into turns. A turn begins with a user message or after an answer, so an answered turn never grows."""
     some: list[MessageRow] = []
     for row in rows:
         if some and (_begins(row, some) or len(some) >= MESSAGES_MAX):

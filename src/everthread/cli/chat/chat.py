@@ -260,7 +260,7 @@ class Chat:
         reaches = Access(runtime.store, settings.gateway, settings.platforms, settings.owner).reaches
         return CommandContext.build(runtime, self._key, self._owner, reaches, model=self._model)
 
-    # --- What the face asks for --------------------------------------------------------------------------------------
+    # --- Callbacks of the view ---------------------------------------------------------------------------------------
 
     def interrupt(self) -> None:
         interactive = self._view.interactive
@@ -305,7 +305,7 @@ class Chat:
             if self._jobs.empty() and not self._left.is_set():
                 self._view.show_prompt()
 
-    # --- Finishing what an earlier process began ---------------------------------------------------------------------
+    # --- Recovery ----------------------------------------------------------------------------------------------------
 
     async def _finished(self, ended: TurnEnded) -> None:
         session_id = ended.committed.ref.session_id
@@ -330,7 +330,7 @@ class Chat:
             if not self._busy:
                 self._view.show_prompt()
 
-    # --- Coming and going --------------------------------------------------------------------------------------------
+    # --- Start and exit ----------------------------------------------------------------------------------------------
 
     @contextmanager
     def _signals(self) -> Generator[None]:

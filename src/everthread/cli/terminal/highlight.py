@@ -1,5 +1,4 @@
-"""The colours of code: comments, strings, numbers and the words of its language. Enough to find one's way in an
-answer; a language that is not known here is shown as it is."""
+"""Syntax highlighting: comments, strings, numbers and keywords. Unknown languages stay plain."""
 
 from __future__ import annotations
 
@@ -36,12 +35,12 @@ _RUBY = (
     "require rescue return self super then true unless until when while yield local function repeat"
 )
 _CONSTANTS = "true false null yes no on off"
-# None of these is looked through twice: one without an end goes on to that of its line, or is a short one or none at
-# all where an apostrophe may be something else.
+# Possessive quantifiers prevent backtracking. An unterminated double quote ends with its line. A single quote may be an
+# apostrophe, so it must be closed within 200 characters.
 _QUOTES = r"\"(?:\\.|[^\"\\\n])*+\"?|'(?:\\.|[^'\\\n]){0,200}+'"
 _TRIPLE = r"\"\"\"[\s\S]*?(?:\"\"\"|\Z)|'''[\s\S]*?(?:'''|\Z)|"
 _BACK_QUOTES = r"|`(?:\\.|[^`\\])*+`?"
-# An apostrophe alone is the name of a lifetime.
+# In Rust, an apostrophe without a closing one begins the name of a lifetime.
 _CHARACTERS = r"\"(?:\\.|[^\"\\\n])*+\"?|'(?:\\.|[^'\\\n])'"
 _HASH = r"(?:(?<=\s)|^)\#.*"
 _SLASHES = r"//.*|/\*[\s\S]*?(?:\*/|\Z)"
@@ -85,7 +84,7 @@ _ON_LIGHT = Palette(word="34", string="31", number="35")
 
 
 def highlighted(text: str, language: str, *, dark: bool) -> list[Span]:
-    """The same text, in colours where the language is known."""
+    """Return the text as spans, coloured if the language is known."""
     palette = _ON_DARK if dark else _ON_LIGHT
     name = language.strip().lower()
     if name in ("diff", "patch"):

@@ -1,4 +1,4 @@
-"""The terminal's lower end: what is being written of the answer, the input, and the line about where one is."""
+"""The bottom of the terminal: the unfinished part of the answer, the input and the status line."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _STYLE = Style.from_dict(
 
 
 class InputArea:
-    """One prompt_toolkit application, which lives as long as the conversation."""
+    """The prompt_toolkit application. It runs as long as the chat."""
 
     def __init__(
         self,
@@ -74,13 +74,13 @@ class InputArea:
         self._leave = leave
         self._pastes = Pastes()
         self.typed_ahead = False
-        """What comes now was typed before the input was there: the terminal has made a line feed of each Enter."""
+        """True while input from before the start is read: the terminal has turned each Enter into a line feed."""
         self._takes_first = False
-        """The first candidate is wanted as soon as there are any."""
+        """Insert the first completion as soon as there is one."""
         self._live: StyleAndTextTuples = []
         self._bound = self._keys()
         self._picker: Picker | None = None
-        """The list that somebody chooses from, in place of all else."""
+        """The open menu, shown instead of everything else."""
         self.output = drawn_on(display.term, colour=ink.colour)
         self.app: Application[None] = self._application(display.resized)
 
@@ -123,17 +123,17 @@ class InputArea:
             include_default_pygments_style=False,
             erase_when_done=True,
             before_render=ClearOnResize(lambda: self._picker is not None),
-            # What is typed is shown at once, however much else there is to do.
+            # Draw each key press immediately, even under load.
             max_render_postpone_time=None,
             output=self.output,
         )
         app.renderer = RewrappedRenderer(app.renderer.style, self.output, resized)
-        # Esc and a key right behind it is Alt and that key; a moment later it is another key.
+        # Esc directly followed by a key is Alt and that key; after a pause they are two keys.
         app.timeoutlen, app.ttimeoutlen = _ALT_S, _SEQUENCE_S
         return app
 
     def _menu(self) -> CompletionsMenu:
-        """What may be meant. It has a bar only if it is longer than what is seen of it."""
+        """The completion menu, with a scroll bar only if it does not fit."""
         menu = CompletionsMenu(max_height=_MENU_ROWS_MAX)
         assert isinstance(menu.content, Window)
         buffer = self.buffer
@@ -146,33 +146,33 @@ class InputArea:
     # --- Printing ----------------------------------------------------------------------------------------------------
 
     def print_above(self, text: str) -> None:
-        """Put the text for good where the lower end began, and draw that again below it."""
+        """Print text permanently above the input area, and draw the input area again below it."""
         if not self.app.is_running:
             self.output.write_raw(text)
             self.output.flush()
             return
-        # Terminals that know this show the change as one; the others ignore it.
+        # Synchronized output: terminals that support it show one frame, others ignore it.
         self.output.write_raw("\x1b[?2026h")
         self.app.renderer.erase()
         self.output.write_raw(text.replace("\n", "\r\n"))
-        # What windows show is kept for one drawing, which is known by its number: this is another.
+        # Windows cache their content by render counter; a new number makes them draw again.
         self.app.render_counter += 1
         self.app.renderer.render(self.app, self.app.layout)
         self.output.write_raw("\x1b[?2026l")
         self.output.flush()
 
     def show_live(self, text: str) -> None:
-        """What is above the input from the next drawing on. Read once: it is drawn with every key."""
+        """Set the text above the input. It is parsed once here, because it is drawn with every key press."""
         self._live = _merged(to_formatted_text(ANSI(text))) if text else []
 
     def _line_prefix(self, line: int, wrapped: int) -> StyleAndTextTuples:
         first = line == 0 and wrapped == 0
         return [("class:prompt", self.prefix if first else " " * len(self.prefix))]
 
-    # --- Choosing ----------------------------------------------------------------------------------------------------
+    # --- Picker ------------------------------------------------------------------------------------------------------
 
     async def pick(self, title: str, rows: Sequence[str]) -> int | None:
-        """The index of the row that is taken; none if none is, or the terminal is gone."""
+        """Let the user choose a row. Return its index; `None` if the user chose none."""
         chosen: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
 
         def take(index: int | None) -> None:
@@ -216,7 +216,7 @@ class InputArea:
             buffer.complete_state = None
             return
         if buffer.document.text_before_cursor.endswith("\\"):
-            # As in a shell: the line goes on.
+            # A trailing backslash continues the line, as in a shell.
             buffer.delete_before_cursor()
             buffer.insert_text("\n")
             return
@@ -236,7 +236,7 @@ class InputArea:
         if self.buffer.complete_state:
             self.buffer.complete_next()
         else:
-            # Those for what was typed last may still be looked up.
+            # Completions of the last input may still be loading.
             self._takes_first = True
             self.buffer.start_completion()
 
@@ -265,7 +265,7 @@ class InputArea:
 
 
 def _merged(pieces: StyleAndTextTuples) -> StyleAndTextTuples:
-    """Neighbours of the same style in one: every piece costs, and there is one for each character."""
+    """Merge neighbouring pieces of the same style. The ANSI parser returns one per character, and each costs time."""
     return [
         (style, "".join(piece[1] for piece in same))
         for style, same in itertools.groupby(pieces, lambda piece: piece[0])
@@ -289,7 +289,7 @@ class _CommandCompleter(Completer):
 
 
 class _StoredHistory(History):
-    """What was asked before comes from the store: no second copy of it is kept, so there is none to be forgotten."""
+    """Input history from the store. Keeps no second copy, so forgetting a session needs no extra step here."""
 
     def __init__(self, helper: ChatViewHost) -> None:
         super().__init__()

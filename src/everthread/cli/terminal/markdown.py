@@ -1,4 +1,4 @@
-"""Markdown as text with colours and weights. Only this module knows the parser, which takes a while to import."""
+"""Render Markdown as styled lines. Only this module imports the parser, which is slow to import."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from everthread.cli.terminal.tables import Cell, table_lines
 from everthread.cli.terminal.text import Line, Span, wrapped_spans, written
 
 WIDTH_MAX = 100
-"""Lines longer than this are hard to read."""
+"""Maximum width of prose; longer lines are hard to read."""
 _CODE_WIDTH_MAX = 200
 _WIDTH_MIN = 10
 _FENCES = ("```", "~~~")
@@ -25,18 +25,18 @@ _INLINE_LOOKS = {"strong": _BOLD, "em": _ITALIC, "s": _STRUCK}
 
 
 class MarkdownRenderer:
-    """Draws for one terminal; its width is asked for each time, because it may change."""
+    """Renders for one terminal. Every call gets the width, because it may change."""
 
     def __init__(self, ink: TextStyle) -> None:
         self._ink = ink
-        # What is dropped here would be dropped from the answer: so tags are shown as they were written, and so are the
-        # addresses of links that stand apart, which are drawn by themselves; and what is nested deeper is left out.
+        # Show HTML tags and link reference definitions as text, so that the answer is complete. Only content nested
+        # deeper than `_NESTING_MAX` is left out.
         options = {"html": False, "maxNesting": _NESTING_MAX}
         self._parser = MarkdownIt("commonmark", options).enable(["table", "strikethrough"]).disable("reference")
 
     def markdown(self, text: str, columns: int) -> str:
-        """The text as lines, the last of them ended too."""
-        # Code is not read like prose: where there is room, its lines stay whole.
+        """Render Markdown as lines, each with a line end."""
+        # Code may be wider than prose, so that its lines stay whole.
         room = max(min(columns, _CODE_WIDTH_MAX if text.startswith(_FENCES) else WIDTH_MAX), _WIDTH_MIN)
         tree = SyntaxTreeNode(self._parser.parse(text.expandtabs(_TAB)))
         return self._written(self._blocks(tree.children, room))
@@ -51,7 +51,7 @@ class MarkdownRenderer:
     # --- Blocks ------------------------------------------------------------------------------------------------------
 
     def _blocks(self, nodes: Sequence[SyntaxTreeNode], columns: int, *, close: bool = False) -> list[Line]:
-        """One below the other, with an empty line between them unless they belong close together."""
+        """Render blocks one below the other, separated by an empty line unless `close`."""
         lines: list[Line] = []
         for node in nodes:
             drawn = self._block(node, columns)
@@ -94,7 +94,7 @@ class MarkdownRenderer:
         return [[Span("▌ ", (_FAINT,)), *(Span(span.text, (_FAINT, *span.looks)) for span in line)] for line in inside]
 
     def _code(self, node: SyntaxTreeNode, columns: int) -> list[Line]:
-        """Indented, with no background, so that it can be read and copied anywhere."""
+        """Render code indented and without a background, so that it can be copied."""
         language = (node.info.split() or [""])[0]
         spans = highlighted(node.content.rstrip(), language, dark=self._ink.dark)
         return [[Span("  "), *line] for line in wrapped_spans(spans, max(columns - 2, _WIDTH_MIN))]
@@ -106,7 +106,7 @@ class MarkdownRenderer:
     def _rule(self, node: SyntaxTreeNode, columns: int) -> list[Line]:
         return [[Span("─" * columns, (_FAINT,))]]
 
-    # --- Inside a line -----------------------------------------------------------------------------------------------
+    # --- Inline elements ---------------------------------------------------------------------------------------------
 
     def _cell(self, node: SyntaxTreeNode) -> Cell:
         looks = (_BOLD,) if node.type == "th" else ()
@@ -132,7 +132,7 @@ class MarkdownRenderer:
                     more = _INLINE_LOOKS.get(part.type)
                     spans += self._inline(part, (*looks, more) if more else looks)
                 case _:
-                    # Once more: `&#13;` has become what a terminal obeys.
+                    # Filter again: an entity such as `&#13;` is a control character now.
                     spans.append(Span(shown(part.content).expandtabs(_TAB), looks))
         return spans
 
@@ -145,7 +145,7 @@ def _marks(node: SyntaxTreeNode) -> list[str]:
 
 
 def _address(address: str, said: str, looks: tuple[str, ...]) -> list[Span]:
-    """Where a link leads, unless that is what it says."""
+    """Return the address of a link, unless its text is the address."""
     if not address or said in (address, address.removeprefix("mailto:")):
         return []
     return [Span(" (", looks), Span(address, (*looks, _UNDERLINE)), Span(")", looks)]

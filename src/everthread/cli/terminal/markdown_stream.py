@@ -1,30 +1,30 @@
-"""Markdown while it is being written: what is finished can be drawn for good, the rest may still change its look."""
+"""Split streamed Markdown into finished blocks, which can be printed, and a rest that may still change."""
 
 from __future__ import annotations
 
 import re
 
 LINES_MAX = 400
-"""A block longer than this is drawn in pieces."""
+"""Maximum lines of a block; a longer one is split."""
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _HEADING = re.compile(r" {0,3}#{1,6}(\s|$)")
 _ITEM = re.compile(r"\s*([-*+]|\d{1,9}[.)])\s")
 
 
 class MarkdownStream:
-    """Takes text in as it comes, and gives back the blocks that nothing that follows can change."""
+    """Collects streamed text and returns the blocks that later text cannot change."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._partial = ""
         self._fence = ""
-        """What the code block that is open began with."""
+        """The fence that opened the current code block."""
         self._gap = False
-        """Behind the lines there was an empty one: whether they are finished depends on what comes next."""
+        """An empty line follows `_lines`. The next line decides if the block is finished."""
 
     @property
     def rest(self) -> str:
-        """What is not finished yet."""
+        """The unfinished text."""
         return "\n".join([*self._lines, self._partial] if self._partial else self._lines)
 
     @property
@@ -32,12 +32,12 @@ class MarkdownStream:
         return bool(self._fence)
 
     def feed(self, text: str) -> list[str]:
-        """Some more of it; the blocks that are finished by it."""
+        """Add text and return the blocks that it finishes."""
         *lines, self._partial = (self._partial + text).split("\n")
         return [block for line in lines for block in self._line(line)]
 
     def end(self) -> list[str]:
-        """Nothing more will come; what is left, if anything."""
+        """End the stream and return the remaining blocks."""
         left = [block for block in self._line(self._partial)] if self._partial else []
         self._partial = ""
         return [*left, *self._take()]
@@ -65,7 +65,7 @@ class MarkdownStream:
         if not self._lines:
             return False
         if self._is_list():
-            # An item, or what is indented below one, goes on with the list even after an empty line.
+            # A list item, or an indented line, continues the list even after an empty line.
             return self._gap and not line[0].isspace() and not _ITEM.match(line)
         return self._gap or bool(_FENCE.match(line) or _HEADING.match(line))
 

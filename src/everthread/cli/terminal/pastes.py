@@ -1,4 +1,4 @@
-"""Long pastes: a word stands for each in the input line, because nobody edits a megabyte there."""
+"""Stand-ins for long pastes, which are impractical to edit in the input line."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ _STAND_IN = re.compile(r"\[pasted (\d+): [^\]]*\]")
 
 
 class Pastes:
-    """Those that were sent are kept for a while: what was typed can be brought back, and sent again."""
+    """Keeps the last `KEPT_MAX` long pastes, so that a message from the history can be sent again."""
 
     def __init__(self) -> None:
         self._kept: dict[str, str] = {}
         self._count = 0
 
     def stand_in(self, text: str) -> str:
-        """What to put into the input for a paste: itself if it is short."""
+        """Return the text to insert for a paste: a stand-in if it is long, else the paste itself."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         lines = text.rstrip("\n").count("\n") + 1
         if len(text) <= PASTED_CHARS_MAX and lines <= PASTED_LINES_MAX:
             return text
         size = f"{lines} lines" if lines > 1 else f"{len(text)} characters"
-        # No number is used twice, so that a name means what it meant when it was typed.
+        # Never reuse a number, so that a stand-in in the history keeps its meaning.
         self._count += 1
         name = f"[pasted {self._count}: {size}]"
         self._kept[name] = text
@@ -33,5 +33,5 @@ class Pastes:
         return name
 
     def put_back(self, text: str) -> str:
-        """The input with what its stand-ins stand for."""
+        """Replace stand-ins by their pastes."""
         return _STAND_IN.sub(lambda match: self._kept.get(match[0], match[0]), text)

@@ -1,4 +1,4 @@
-"""Finding the place where the lower end began after the terminal has a new width, and has moved its lines about."""
+"""Find the start of the input area after a resize, when the terminal has wrapped its lines again."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ from everthread.config.terminal import Resized
 
 
 class RewrappedRenderer(Renderer):
-    """What it drew is erased from where it begins now. The usual one goes up as many rows as it had drawn,
-    and leaves behind those that were added when the terminal wrapped what no longer fitted."""
+    """A renderer that erases its output from its current start, after a resize too.
+
+    The base class moves up by the number of rows it drew, and misses rows that the terminal added by wrapping.
+    """
 
     def __init__(self, style: BaseStyle, output: Output, resized: Resized) -> None:
         super().__init__(style, output)
         self._resized = resized
         self._longest: dict[int, int] = {}
-        """How long each row was at most since all was erased."""
+        """The maximum length of each row since the last erase."""
 
     def render(self, app: Application[Any], layout: Layout, is_done: bool = False) -> None:
-        # The new size may be seen here before anybody was told of it.
+        # The size may change before the resize signal is handled.
         if self._last_size not in (None, self.output.get_size()):
             self.erase(leave_alternate_screen=False)
         super().render(app, layout, is_done)
@@ -44,8 +46,8 @@ class RewrappedRenderer(Renderer):
             self.output.write_raw("\r")
             self.output.cursor_up(self._cursor_pos.y)
             if drawn.height > 1:
-                # tmux keeps what is erased from the very first row on, for whoever scrolls up: it goes in two steps.
-                # There may be no row below any more, so the way back is not one row up but where it was.
+                # tmux copies to its scrollback what is erased from the top row on, so erase in two steps. Restore the
+                # saved cursor instead of moving up: there may be no row below.
                 self.output.write_raw("\x1b7\x1b[2K\x1b[B\x1b[J\x1b8")
             self._cursor_pos = Point(0, 0)
         self._longest.clear()
@@ -53,22 +55,22 @@ class RewrappedRenderer(Renderer):
 
 
 def rows_above(drawn: Screen, cursor: Point, columns: int, longest: Mapping[int, int]) -> int:
-    """How far below the beginning of what was drawn the cursor is, once its rows are wrapped at so many columns."""
+    """Return the cursor's distance in rows from the start of the output, after wrapping to that many columns."""
     whole = sum(max(_rows(drawn.data_buffer[y], columns), -(-longest.get(y, 0) // columns)) for y in range(cursor.y))
-    # The row that it is in is wrapped as well; a cursor right behind its end does not begin another.
+    # Wrap the cursor's row too. A cursor just behind the last column stays on its row.
     return whole + max(cursor.x - 1, 0) // columns
 
 
 def _length(row: Mapping[int, Char]) -> int:
-    """Without what is empty at its end: that is not there for a terminal."""
+    """The length of a row without trailing blanks, which terminals do not wrap."""
     return max((place for place, cell in row.items() if cell.char.strip()), default=-1) + 1
 
 
 def _rows(row: Mapping[int, Char], columns: int) -> int:
-    """On how many rows it is shown."""
+    """The number of rows that a row takes after wrapping."""
     rows, at = 1, 0
     for place in range(_length(row)):
-        # Behind a wide character there is a place without any.
+        # The cell behind a wide character is missing.
         width = row[place].width if place in row else 1
         if at + width > columns:
             rows, at = rows + 1, 0

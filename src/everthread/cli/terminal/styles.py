@@ -1,4 +1,4 @@
-"""The few colours and weights that are used. They are the terminal's own, so that light and dark both work."""
+"""Colours and weights. Uses the terminal's own palette, which suits light and dark backgrounds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _RESET = "\x1b[0m"
 
 class TextStyle(Struct, frozen=True):
     colour: bool = True
-    """False where the user wants none: weights stay, colours go."""
+    """False to use weights only, without colours."""
     dark: bool = True
-    """What is behind the text: on white, light colours can't be read."""
+    """True on a dark background; light colours are unreadable on white."""
 
     @property
     def accent_code(self) -> str:

@@ -1,4 +1,4 @@
-"""Tables: as wide as they need to be, and no wider than there is room."""
+"""Lay out tables: columns as wide as their content, reduced to the available width."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Cell(Struct, frozen=True):
 
 
 def table_lines(rows: Sequence[Sequence[Cell]], columns: int) -> list[Line]:
-    """The first row is the heading."""
+    """Format rows as a table. The first row is the heading."""
     count = max((len(row) for row in rows), default=0)
     if not count:
         return []
@@ -30,13 +30,13 @@ def table_lines(rows: Sequence[Sequence[Cell]], columns: int) -> list[Line]:
 
 
 def _shared_out(natural: list[int], room: int) -> list[int]:
-    """What is too much is taken from the widest."""
+    """Reduce the widest columns until the row fits."""
     widths = [max(wide, 1) for wide in natural]
     while sum(widths) > room:
         widest = max(widths)
         if widest <= 1:
             break
-        # All that are as wide as that come down to the next one together, as far as is needed.
+        # Reduce all columns of the greatest width together, at most to the next smaller width.
         those = [place for place, wide in enumerate(widths) if wide == widest]
         below = max((wide for wide in widths if wide < widest), default=1)
         less = min(widest - below, max((sum(widths) - room) // len(those), 1))
@@ -63,5 +63,5 @@ def _placed(content: Line, blank: Span, cell: Cell) -> Line:
 
 
 def _without_end(line: Line) -> Line:
-    """A line that was cut between words has the gap at its end."""
+    """Remove the trailing blank that wrapping leaves."""
     return [*line[:-1], line[-1].but(line[-1].text.rstrip())] if line else line

@@ -1,7 +1,4 @@
-"""Text with looks, cut to the width of a terminal. Nothing of it is ever left out, however narrow that is.
-
-Plain text in a terminal: no word is cut at the edge, and what is indented stays so.
-"""
+"""Styled spans and plain text, wrapped to the width of a terminal. Wrapping never drops text."""
 
 from __future__ import annotations
 
@@ -17,11 +14,11 @@ _COLOUR = re.compile(r"[39]\d")
 
 
 class Span(Struct, frozen=True):
-    """Text that looks the same from its beginning to its end."""
+    """Text with one style."""
 
     text: str
     looks: tuple[str, ...] = ()
-    """The terminal's own codes of colours and weights."""
+    """ANSI codes of colours and weights."""
 
     def but(self, text: str) -> Span:
         return Span(text, self.looks)
@@ -35,7 +32,7 @@ def width(spans: Iterable[Span]) -> int:
 
 
 def written(line: Line, *, colour: bool) -> str:
-    """As the terminal takes it; nothing that shows nothing stays at its end."""
+    """Format a line with ANSI codes, without trailing blanks."""
     texts = [(span.text, _codes(span, colour=colour)) for span in line]
     while texts and not texts[-1][0].rstrip():
         texts.pop()
@@ -49,7 +46,7 @@ def _codes(span: Span, *, colour: bool) -> str:
 
 
 def wrapped_spans(spans: Sequence[Span], columns: int) -> list[Line]:
-    """Lines that end between words; a word longer than a line is cut. Line ends in the text stay where they are."""
+    """Wrap at word boundaries; split a word that is longer than a line. Line ends in the text are kept."""
     return [line for whole in _lines(spans) for line in _fitting(whole, max(columns, 1))]
 
 
@@ -70,7 +67,7 @@ def _fitting(line: Line, columns: int) -> list[Line]:
 
 
 def _ends(text: str, columns: int) -> list[int]:
-    """Where lines end, the last one excepted."""
+    """Return the positions of all line ends except the last."""
     ends: list[int] = []
     at = 0
     for match in _WORD.finditer(text):
@@ -105,7 +102,7 @@ def _cut(line: Line, ends: list[int]) -> list[Line]:
     return lines
 
 
-# Something, a gap, and what is said of it: as in a list of commands.
+# A name, a gap and a description, as in a list of commands.
 _TWO_COLUMNS = re.compile(r"\s*\S.*?\s{2,}(?=\S)")
 
 
@@ -121,7 +118,7 @@ def _wrap_line(line: str, columns: int) -> list[str]:
 
 
 def _indent(line: str, columns: int) -> int:
-    """Where its next rows begin: below its second column if there is room for that, else a little behind its first."""
+    """Return the indent of continuation rows: the second column if it is in the left half, else a hanging indent."""
     begins = len(line) - len(line.lstrip())
     gap = _TWO_COLUMNS.match(line)
     if gap is None:

@@ -1,4 +1,4 @@
-"""A turn as it is drawn: what is printed for good, and what is shown below it while it may still change."""
+"""Render the events of a turn: text to print permanently, and live lines below it that may still change."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _SPINS_PER_S = 10
 _DRAWN_CHARS_MAX = 4000
-"""An unfinished block longer than this is shown as it is written, until it is finished."""
+"""Maximum characters of an unfinished block to render as Markdown; a longer one is shown as plain text."""
 _BESIDE = 4
 _RESULT_CHARS_MAX = 500
 _CODES = re.compile(r"\x1b\[[0-9;]*m")
@@ -50,7 +50,7 @@ class _Tool(Struct):
 
 
 class TurnView:
-    """The turns of one conversation, which run one after another."""
+    """Renders the consecutive turns of one chat."""
 
     def __init__(
         self, ink: TextStyle, draw: Callable[[], MarkdownRenderer], now: Callable[[], float], *, verbose: bool
@@ -64,9 +64,9 @@ class TurnView:
         self._doing = ""
         self._tools: dict[str, _Tool] = {}
         self._written = False
-        """Some of the answer that is being written can be seen."""
+        """True if a part of the current answer is visible."""
         self._below_tool = False
-        """The last line above is about a tool: an answer keeps its distance."""
+        """True if the last printed line is about a tool. An empty line separates it from the answer."""
         self._drawn: tuple[object, str] | None = None
 
     @property
@@ -74,7 +74,7 @@ class TurnView:
         return self._began is not None
 
     def hear(self, event: TurnEvent, columns: int) -> str:
-        """What the event adds for good; empty if nothing."""
+        """Handle an event. Return the text to print permanently, which may be empty."""
         match event:
             case TurnBegan():
                 self._began, self._doing, self._written = self._now(), "recalling", False
@@ -95,7 +95,7 @@ class TurnView:
         return ""
 
     def lines(self, columns: int, rows: int) -> str:
-        """What may still change, on at most so many rows."""
+        """Return the text that may still change, on at most `rows` rows."""
         if self._began is None:
             return ""
         rest = self._rest(columns, max(rows - len(self._tools) - 1, 1))
@@ -133,7 +133,7 @@ class TurnView:
         self._began, self._doing = None, ""
         self._tools.clear()
         if event.committed.status in (TurnStatus.LATE, TurnStatus.HIDDEN):
-            # What was stopped because its place was left is told of by whoever left it.
+            # The user has left the session; the command that left it reports the turn.
             return ""
         if event.text and not self._written:
             return self.drawn(event.text, columns)
@@ -156,7 +156,7 @@ class TurnView:
         return self._ink.faint(wrapped(shown(text), columns)) + "\n"
 
     def drawn(self, text: str, columns: int) -> str:
-        """A whole answer."""
+        """Render a complete answer."""
         blocks = MarkdownStream()
         return self._finished([*blocks.feed(shown(text)), *blocks.end()], columns)
 
@@ -190,7 +190,7 @@ class TurnView:
 
 
 def _trimmed(drawn: str) -> str:
-    """Without the lines at both ends that show nothing."""
+    """Remove blank lines at both ends."""
     lines = drawn.split("\n")
     full = [place for place, line in enumerate(lines) if _CODES.sub("", line).strip()]
     return "\n".join(lines[full[0] : full[-1] + 1]) if full else ""

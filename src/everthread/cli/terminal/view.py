@@ -1,4 +1,4 @@
-"""The conversation in a terminal: answers drawn as they are written, an input that is always there, a status line."""
+"""The chat view on a full terminal: print output, collect input, schedule redraws."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from everthread.commands.recap import Recap
 
 REDRAW_S = 0.05
-"""How often what is being written is drawn anew: what is typed is never kept waiting for it."""
+"""Seconds between redraws of a streamed answer. Key presses are drawn without this delay."""
 _TICK_S = 0.1
 _ECHO_CHARS_MAX = 2_000
 _AHEAD_S = 0.5
-"""By then, what was typed before the input was there has been read."""
+"""Seconds after the start during which a line feed counts as an Enter typed ahead."""
 _PROMPT, _QUESTION = "> ", "? "
 _LOWER_ROWS = 8
-"""The input, the menu and the status line want some rows too."""
+"""Rows left for the input, the menu and the status line."""
 
 
 class TerminalView:
-    """A `Face`. Everything is drawn from the event loop; nothing here waits for the terminal."""
+    """A `ChatView`. Draws from the event loop and never waits for the terminal."""
 
     interactive = True
     rich = True
@@ -55,15 +55,15 @@ class TerminalView:
         self._input: InputArea | None = None
         self._typed: asyncio.Queue[Typed | None] = asyncio.Queue()
         self._early: list[str | None] | None = []
-        """What was entered before anybody was welcomed: it is to stand below that. `None` is the end, as above."""
+        """Input before the welcome, to be shown below it; `None` is the end of input, as in `_typed`."""
         self._status = Status()
         self._held: list[str] = []
-        """What is to be printed once the input is there."""
+        """Output to print once the input area exists."""
         self._gap = False
-        """The last line above is empty."""
+        """True if the last printed line is empty."""
         self._redraw: asyncio.TimerHandle | None = None
 
-    # --- Being there -------------------------------------------------------------------------------------------------
+    # --- Start and exit ----------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def open(self, helper: ChatViewHost) -> AsyncGenerator[None]:
@@ -75,13 +75,13 @@ class TerminalView:
             submit=self._submit,
             leave=lambda: self._submit(None),
         )
-        # What was said before the input is there comes out above it.
+        # Print held output above the input area.
         self._let_go()
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, helper.interrupt)
         lower.typed_ahead = _typed_ahead()
         loop.call_later(_AHEAD_S, setattr, lower, "typed_ahead", False)
-        # Ctrl-C is a key here, and what goes wrong ends the program with one line, as everywhere.
+        # prompt_toolkit gets Ctrl-C as a key. Errors end the program with one line, as in every command.
         running = asyncio.ensure_future(lower.app.run_async(handle_sigint=False, set_exception_handler=False))
         running.add_done_callback(lambda _: self._typed.put_nowait(None))
         try:
@@ -99,7 +99,7 @@ class TerminalView:
         try:
             await running
         except (EOFError, OSError):
-            # The terminal was hung up.
+            # The terminal was closed.
             self.closed = True
 
     async def read_message(self) -> Typed | None:
@@ -108,16 +108,16 @@ class TerminalView:
     async def pick(self, title: str, rows: Sequence[str]) -> int | None:
         return await self._input.pick(title, rows) if self._input is not None and rows else None
 
-    # --- Saying ------------------------------------------------------------------------------------------------------
+    # --- Output ------------------------------------------------------------------------------------------------------
 
     def show_event(self, event: TurnEvent) -> None:
         if isinstance(event, TurnBegan) and self._drawer is None:
-            # It takes a while to import; the model takes longer.
+            # Import the renderer now; the model takes longer than the import.
             in_daemon_thread(_import_drawing, "import")
         if isinstance(event, TurnBegan):
             self._leave_a_gap()
         if printed := self._live.hear(event, self._columns):
-            # What is printed now is not to be seen twice.
+            # Update the live text first, so that the printed text is not shown twice.
             self._show_live()
             self._print(printed)
         self._redraw_soon(REDRAW_S)
@@ -141,7 +141,7 @@ class TerminalView:
             self._input.prefix = _QUESTION
 
     def show_prompt(self) -> None:
-        """The input is always there; what was asked may not be open any more."""
+        """Submit early input and restore the normal prompt, as a question may no longer be open."""
         early, self._early = self._early, None
         for text in early or ():
             self._submit(text)
@@ -174,18 +174,18 @@ class TerminalView:
         self._typed.put_nowait(Typed(text))
 
     def _echo(self, text: str) -> str:
-        """What was entered, as it stays above."""
+        """Format submitted input for printing above the input area."""
         some = text if len(text) <= _ECHO_CHARS_MAX else f"{text[:_ECHO_CHARS_MAX]} [{len(text)} characters in all]"
         first, *more = wrapped(shown(some), self._columns - len(_PROMPT)).split("\n")
         lines = [self._ink.bold(_PROMPT + first), *(self._ink.bold(" " * len(_PROMPT) + line) for line in more)]
         return ("" if self._gap else "\n") + "\n".join(lines) + "\n\n"
 
     def _wrapped(self, text: str) -> str:
-        """No word is cut at the edge; what is indented stays so."""
+        """Wrap text at word boundaries, keeping indents."""
         return wrapped(shown(text), self._columns)
 
     def _leave_a_gap(self) -> None:
-        """What comes now keeps its distance from what was said before it."""
+        """Print an empty line unless the last one is empty."""
         if not self._gap:
             self._print("\n")
             self._gap = True
@@ -219,7 +219,7 @@ class TerminalView:
         if self._input is not None:
             self._input.app.invalidate()
         if self._live.running:
-            # The spinner turns, and the seconds pass.
+            # Animate the spinner and update the elapsed seconds.
             self._redraw_soon(_TICK_S)
 
     def _drawing(self) -> MarkdownRenderer:
@@ -237,11 +237,11 @@ class TerminalView:
 
 
 def _typed_ahead() -> bool:
-    """Whether lines wait to be read already."""
+    """Return true if input is already waiting."""
     try:
         waiting = fcntl.ioctl(sys.stdin.fileno(), termios.FIONREAD, bytes(4))
     except (OSError, ValueError):
-        # It was hung up.
+        # The terminal was closed.
         return False
     return any(waiting)
 
