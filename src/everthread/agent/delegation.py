@@ -1,8 +1,8 @@
-"""Handing work over: a piece of a turn's work is done in a session of its own; what it comes to is the tool's answer.
+"""Delegation: run a subtask of a turn in a child session; its answer is the result of the tool call.
 
-The child has the parent's tools but for those that ask somebody, write memory or hand work on; a budget of its own; and
-a key that no platform has, so that nothing it says is ever sent to anybody. Everything that is needed to go on with it
-is stored: the child's key follows from the call, so whoever runs the call again finds what was begun, or done.
+The child has the parent's tools, except those that need approval, write memory or delegate. It has a budget of its own.
+Its session key belongs to no platform, so its answers are not sent anywhere. All state that is needed to resume is
+stored: the child's key is derived from the call, so a repeated call finds the child session.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from everthread.store.unit_of_work import Store, UnitOfWork
 
 TASK_CHARS_MAX = 20_000
 TOOL_S_MAX = 86_400.0
-"""The limits of the child and of the turn that waits for it come first."""
+"""The limits of the child and of the waiting turn apply first."""
 
 OVER_S = 2.0
 _OVER = ResetPolicy(idle_s=1.0)
-"""A piece of work expires as soon as it is done."""
+"""Expire the child session as soon as it is done."""
 
 _DELEGATE = ToolSchema(
     "delegate",
@@ -71,7 +71,7 @@ class _Arguments(msgspec.Struct):
 
 
 class Outcome(Struct, frozen=True):
-    """What a piece of work came to: an answer, and why it is none or not the whole one."""
+    """Result of a subtask: its answer, and the problem if the answer is missing or incomplete."""
 
     text: str
     problem: str = ""
@@ -83,23 +83,23 @@ class Outcome(Struct, frozen=True):
 
 
 def tools_of_children(toolbox: Toolbox, allowed: Collection[str]) -> Toolbox:
-    """The tools that delegated work has: none that hands it on, writes memory, or would have to ask somebody."""
+    """Select the tools of a child: none that delegates, writes memory or needs approval."""
     return toolbox.only(lambda tool: tool.name != _DELEGATE.name and is_usable_alone(tool, allowed))
 
 
 def is_usable_alone(tool: Tool, allowed: Collection[str]) -> bool:
-    """Whether it may be used where nobody is there: it writes no memory, and nobody has to be asked."""
+    """Return true if an unattended turn may use the tool: it writes no memory and needs no approval."""
     return not tool.remembers and (not tool.dangerous or tool.name in allowed)
 
 
 def key_of(use: ToolUse) -> SessionKey:
-    """Where the work of a call is done. The same call gives the same place."""
+    """Derive the child's session key from the call. The same call gives the same key."""
     call = hashlib.sha256(use.call_id.encode(errors="replace")).hexdigest()[:16]
     return SessionKey(use.ref.key.profile, HANDED_OVER, ChatType.DM, f"{use.turn_id}-{call}")
 
 
 class Delegation:
-    """Hands work over. `agent` does it; `is_stopped` says of a turn that waits for it whether its user stopped it."""
+    """The `delegate` tool. `agent` runs the child turns; `is_stopped` tells if the user stopped the waiting turn."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class Delegation:
             except asyncio.CancelledError:
                 await asyncio.shield(self._stop(work, use))
                 raise
-        # It is done: whoever stops the turn in this moment must not keep that from being told.
+        # The subtask is done: stopping the turn now must not prevent the record of its result.
         telling = asyncio.ensure_future(self._tell(task, outcome, child, use))
         stopped = await until_done(telling)
         telling.result()
@@ -152,15 +152,15 @@ class Delegation:
         await self._end(use)
 
     async def _end(self, use: ToolUse) -> None:
-        """Nobody will say anything in the child's session any more: its key leaves it, and it is ended."""
+        """End the child session and unbind its key."""
         at = self._clock.now() + OVER_S
-        # If that fails, it is only open for longer.
+        # If this fails, the session only stays open for longer.
         with suppress(StoreError):
             await self._lifecycle.cross(key_of(use), Expire(_OVER, at), owner=use.ref.owner, actor="delegation")
 
     @asynccontextmanager
     async def _room(self, turn_id: str) -> AsyncGenerator[None]:
-        """At most so many pieces of a turn's work run at once."""
+        """Limit the concurrent subtasks of a turn."""
         room, users = self._rooms.get(turn_id, (asyncio.Semaphore(self._parallel_max), 0))
         self._rooms[turn_id] = room, users + 1
         try:
@@ -172,7 +172,7 @@ class Delegation:
                 self._rooms[turn_id] = room, users - 1
 
     async def _work(self, task: str, use: ToolUse) -> tuple[str, Outcome]:
-        """See the work through, from wherever it is; the session it is done in."""
+        """Start or resume the subtask; return its session and outcome."""
         key, owner = key_of(use), use.ref.owner
         manner = TurnOptions(self._choices(await self._store.read_inline(lambda uow: _model_of(uow, use.ref))))
         child = await self._store.read_inline(lambda uow: _opened_before(uow, use.ref.session_id, key))
@@ -183,9 +183,9 @@ class Delegation:
             child = opened.session_id
         here = await self._lifecycle.current(key)
         if here is None or here.session_id != child:
-            # Done before, or forgotten meanwhile: then it is not begun in a session that nobody has asked for.
+            # Done before, or forgotten meanwhile: do not start it again in another session.
             return child, await self._store.read(lambda uow: _stored(uow, child))
-        # Taken once, however often it is handed over.
+        # The inbox drops duplicates of this update id, so a repeated call adds no message.
         await self._lifecycle.accept(Inbound(key, owner, task, update_id=key.chat))
         return child, await self._outcome(key, child, manner)
 
@@ -199,7 +199,7 @@ class Delegation:
         return await self._store.read(lambda uow: _stored(uow, child))
 
     async def _stop(self, work: asyncio.Task[tuple[str, Outcome]], use: ToolUse) -> None:
-        """End the work with the turn that waits for it: stopped with it, or left with it for another process."""
+        """End the subtask with the waiting turn: stopped, or released for another process to resume."""
         key = key_of(use)
         here = await self._lifecycle.current(key)
         stopped = self._is_stopped(use.turn_id)
@@ -207,15 +207,15 @@ class Delegation:
             work.cancel()
         await asyncio.wait({work}, timeout=STOP_S_MAX)
         if stopped and here is not None:
-            # If the store can't be written, whoever looks for turns without a process sees to it.
+            # If the store cannot be written, recovery of orphaned turns handles the child.
             with suppress(StoreError):
                 await self._store_what_was_given_back(here.session_id)
-                # What was not even begun is not begun any more.
+                # A message that is still waiting must not start a turn.
                 await self._lifecycle.cross(key, Suspend(close_memory=True), owner=use.ref.owner, actor="delegation")
             await self._end(use)
 
     async def _store_what_was_given_back(self, child: str) -> None:
-        """Stopped in the moment in which it began, a turn is given back; nobody is to go on with it."""
+        """Commit a child turn that was stopped while it began and was released, so that no process resumes it."""
         left = await self._store.read_inline(lambda uow: uow.slots.live(child))
         ticket = await self._lifecycle.resume_turn(left.turn_id) if left is not None else None
         if ticket is not None:
@@ -224,18 +224,18 @@ class Delegation:
 
 
 def _model_of(uow: UnitOfWork, ref: SessionRef) -> str:
-    """The model that a session talks to, as its prompt says; empty if it has none yet."""
+    """Return the model name in the session's stored prompt; empty if there is no prompt yet."""
     prefix = uow.turns.prefix(ref.session_id)
     return read_back(prefix.content).name if prefix is not None else ""
 
 
 def _opened_before(uow: UnitOfWork, parent: str, key: SessionKey) -> str | None:
-    """The session of a call that is run again. Its key may have left it: sessions expire."""
+    """Find the child session of a repeated call. An expired session has no binding, so search the lineage."""
     return next((child.id for child in uow.sessions.descendants(parent) if child.key == key), None)
 
 
 def _stored(uow: UnitOfWork, child: str) -> Outcome:
-    """What work came to that was done before."""
+    """Read the outcome of a subtask that has already ended."""
     session = uow.sessions.get(child)
     turn = uow.turns.get(child, session.last_turn) if session is not None else None
     if turn is None:

@@ -1,4 +1,4 @@
-"""What a front end is told while a turn runs."""
+"""Events that a front end receives while a turn runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ReasoningWritten(Struct, frozen=True):
 
 
 class Retrying(Struct, frozen=True):
-    """The model is asked again. What it had written of this answer counts no more."""
+    """The model is called again. Discard the text of the failed attempt."""
 
     why: str
     model: str
@@ -62,22 +62,22 @@ class Steered(Struct, frozen=True):
 
 
 class TurnEnded(Struct, frozen=True):
-    """The turn is stored. `text` is the answer; `problem` says in one line why there is none, or only a part."""
+    """The turn is stored. `text` is the answer; `problem` is one line on why it is missing or incomplete."""
 
     committed: Committed
     text: str
     problem: str = ""
     error: Exception | None = None
-    """What the problem is, if it was an error."""
+    """The error that caused the problem, if there was one."""
     model: str = ""
-    """The one that answered."""
+    """The model that answered."""
     usage: Usage = Usage()
     context_tokens: int = 0
-    """How much of the model's window was taken in the end; 0 if it did not say."""
+    """Tokens of the context window in use at the end; 0 if the model did not report them."""
 
 
 class Compressing(Struct, frozen=True):
-    """The next answer has to wait until the conversation is compressed."""
+    """The next answer waits for a compression."""
 
     @property
     def text(self) -> str:
@@ -85,15 +85,15 @@ class Compressing(Struct, frozen=True):
 
 
 class Compressed(Struct, frozen=True):
-    """The conversation goes on in a session of its own, with a summary in place of `turns` turns."""
+    """The conversation continues in a new session, with a summary in place of `turns` turns."""
 
     ref: SessionRef
-    """Where it goes on."""
+    """The new session."""
     turns: int
     tokens_before: int
     tokens_after: int
     instead_because: str = ""
-    """Why there is a mechanical extract in place of a summary, if there is."""
+    """The reason for a mechanical extract in place of a summary; empty for a summary."""
 
     @property
     def text(self) -> str:
@@ -105,27 +105,27 @@ class Compressed(Struct, frozen=True):
 
 
 class CompressionFailed(Struct, frozen=True):
-    """The conversation is as it was. `text` says why, and when it is tried again."""
+    """The conversation is unchanged. `text` gives the reason and the time of the next attempt."""
 
     text: str
 
 
 CompressionEvent = Compressing | Compressed | CompressionFailed
-"""May also come between two turns."""
+"""May also be emitted between two turns."""
 
 REVIEW_NAMES_MAX = 3
 
 
 class Reviewed(Struct, frozen=True):
-    """A background review has written something down. It is part of no turn, and may be about another conversation."""
+    """A background review has written notes or skills. It belongs to no turn and may concern another conversation."""
 
     ref: SessionRef
-    """The session that it is about."""
+    """The reviewed session."""
     window: Window
     wrote: tuple[str, ...]
-    """Each in a few words."""
+    """A few words for each note or skill written."""
     missing: tuple[str, ...] = ()
-    """What found no room among the notes, in the same way."""
+    """A few words for each note that did not fit."""
 
     @property
     def text(self) -> str:
@@ -160,12 +160,12 @@ TurnEvent = (
 )
 
 Listen = Callable[[TurnEvent], None]
-"""Must return at once; one that raises ends the turn."""
+"""Event listener. It must not block; an exception ends the turn."""
 
 Approve = Callable[[ToolCall, SessionRef], Awaitable[bool]]
-"""Asks whoever may decide about a dangerous call. `NotApproved` is a no that says why."""
+"""Ask the user to approve a dangerous call. Raises `NotApproved` for a refusal with a reason."""
 
 
 async def nobody_approves(call: ToolCall, ref: SessionRef) -> bool:
-    """Where there is nobody to ask."""
+    """Refuse every call: no user is present to approve it."""
     return False

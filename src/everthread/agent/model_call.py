@@ -1,4 +1,4 @@
-"""Asking a model: money set aside first, patience with an endpoint that stumbles, another model when it has fallen."""
+"""Call a model: reserve budget, retry with backoff, fall back to the next model."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from everthread.ports.model import Answer, Delta, ModelClient, Request, Traits, 
 ATTEMPTS_MAX = 4
 BACKOFF = Backoff(first_s=0.5, max_s=20.0)
 RETRY_AFTER_S_MAX = 60.0
-"""An endpoint that wants more time than this is given up for the next model."""
+"""If an endpoint asks for a longer wait, fall back to the next model."""
 
 
 class ModelChoice(Struct, frozen=True):
-    """A model and where it is asked. `name` is what people call it: provider/model."""
+    """A model and its client. `name` is the public name: provider/model."""
 
     name: str
     model: str
@@ -47,19 +47,19 @@ class ModelChoice(Struct, frozen=True):
 
 
 class Progress(Struct):
-    """What a running turn has come to so far: all that is left of it when it is stopped."""
+    """Progress of a running turn. If the turn is stopped, this is committed."""
 
     messages: list[Message] = field(default_factory=list[Message])
     writing: list[str] = field(default_factory=list[str])
-    """The pieces of the answer that is being written."""
+    """Text deltas of the answer that is being streamed."""
     spent: list[Spent] = field(default_factory=list[Spent])
-    """Calls that no commit has settled yet."""
+    """Costs of calls that are not yet settled in the store."""
     usage: Usage = Usage()
-    """Of all calls together."""
+    """Total of all calls."""
     context_tokens: int = 0
-    """What the last call was sent and has answered: as much of the window is taken."""
+    """Input and output tokens of the last call: the part of the context window in use."""
     model: str = ""
-    """The one that answered last."""
+    """The model that answered last."""
 
     def append(self, answer: Message) -> Message:
         """Add a complete answer; return it with call ids that are unique within the turn."""
@@ -80,7 +80,7 @@ class Progress(Struct):
 
 
 def no_limit(owner: str) -> float | None:
-    """`spend_per_day` of an asker that nobody is limited by."""
+    """A `spend_per_day` without a limit."""
     return None
 
 
@@ -90,7 +90,7 @@ class ModelCaller(Struct, frozen=True):
     random: Callable[[], float]
     hooks: HookRunner
     spend_per_day: Callable[[str], float | None] = no_limit
-    """What an owner may spend in 24 hours, if that is limited."""
+    """Return the spending limit of an owner in 24 hours; `None` for no limit."""
     spend_per_session: float | None = None
     spend_per_turn: float | None = None
 
@@ -104,7 +104,7 @@ class ModelCaller(Struct, frozen=True):
         progress: Progress,
         listen: Listen,
     ) -> Answer:
-        """The answer of the first model that gives one. Raises the last one's error if none does."""
+        """Return the answer of the first model that gives one. Raises the last model's error if none does."""
         problem: ModelError | None = None
         for choice, following in zip(choices, [*choices[1:], None], strict=True):
             try:
@@ -140,7 +140,7 @@ class ModelCaller(Struct, frozen=True):
         raise AssertionError("every attempt returns or raises")
 
     def _wait_s(self, attempt: int, retry_after_s: float | None) -> float | None:
-        """How long to wait before the next attempt; `None` if that is too long to be worth it."""
+        """Compute the wait before the next attempt; `None` if the endpoint asks for too long a wait."""
         if retry_after_s is not None and retry_after_s > RETRY_AFTER_S_MAX:
             return None
         backoff_s = BACKOFF.delay_s(attempt) * (0.5 + self.random())
@@ -156,7 +156,7 @@ class ModelCaller(Struct, frozen=True):
         listen: Listen,
     ) -> Answer:
         spend_id = await self._reserve(choice, request, ref, turn_id, progress)
-        # Of a call that was not made; from then on it is unknown until the endpoint says it.
+        # Zero until the call is made; then unknown (`None`) until the endpoint reports it.
         usage: Usage | None = Usage()
         written_bytes = 0
         try:
@@ -172,7 +172,7 @@ class ModelCaller(Struct, frozen=True):
                     written_bytes += _bytes(part.text) + _bytes(part.reasoning)
                     _pass_on(part, progress, listen)
         except ModelError:
-            # An endpoint that said nothing before it failed has done nothing that could be charged.
+            # An endpoint that failed before its first output does not charge for the call.
             usage = None if written_bytes else Usage()
             raise
         finally:
@@ -182,7 +182,10 @@ class ModelCaller(Struct, frozen=True):
     async def _reserve(
         self, choice: ModelChoice, request: Request, ref: SessionRef, turn_id: str, progress: Progress
     ) -> int | None:
-        """Nothing is set aside for a model that costs nothing; with a limit, a price must be known."""
+        """Reserve the highest possible cost of a call; return `None` if the model has no price.
+
+        Raises `BudgetSpent` beyond a limit, or if there is a limit and no price, unless the model is small.
+        """
         price, per_day = choice.price, self.spend_per_day(ref.owner)
         if price is None:
             limited = (per_day, self.spend_per_session, self.spend_per_turn) != (None, None, None)
@@ -209,7 +212,7 @@ class ModelCaller(Struct, frozen=True):
         stopped = await until_done(reserving)
         error = reserving.exception()
         if error is None or isinstance(error, BudgetSpent):
-            # Written down, whether or not there is money for one more call.
+            # The settled costs are stored in both cases; only the new reservation may fail.
             del progress.spent[: len(settled)]
         if stopped is not None:
             if error is None:
@@ -236,7 +239,7 @@ def _bytes(text: str) -> int:
 
 
 def _guessed(request: Request, written_bytes: int) -> Usage:
-    """What a call has probably cost that was cut off, or whose endpoint does not say."""
+    """Estimate the usage of a call that was cut off, or whose endpoint reports none."""
     return Usage(_size(request) // BYTES_PER_TOKEN, written_bytes // BYTES_PER_TOKEN + 1)
 
 

@@ -1,7 +1,7 @@
-"""Making room among the notes: fewer and shorter ones in the place of all of a collection, thought of by a model.
+"""Condense notes: have a model replace a full collection by fewer and shorter notes.
 
-What it says is checked before anything is written: every note is stood for, once, and there is room afterwards. It is
-written at once or not at all, each change a version that can be taken back.
+The answer is checked before anything is written: it must cover every note exactly once and leave enough room. The
+changes are written atomically, each as a version that can be undone.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from everthread.store.unit_of_work import Store
 log = logging.getLogger("everthread.agent")
 
 WISHED_SHARE = 0.7
-"""Of a collection's room: so much is asked for, so that it is not full again at once."""
+"""Target share of the collection's limit, so that it does not fill up again immediately."""
 READ_CHARS_MAX = 40_000
-"""A file of notes may have been edited beyond all limits."""
+"""A user may have edited a note file to exceed the limits."""
 CONDENSE_S_MAX = 60.0
 ATTEMPTS_MAX = 2
 _LINE = re.compile(r"\s*(?:[-*]\s+)?\[?(?P<numbers>\d+(?:\s*[,+&]\s*\d+)*)\]?\s*[:.)]\s*(?P<text>\S.*)")
@@ -34,11 +34,11 @@ _NUMBERS_NAMED_MAX = 10
 
 Auxiliary = Callable[[], ModelChoice | None]
 Wrote = Callable[[str], None]
-"""Takes a few words for a person on what was written."""
+"""Called with a short description of each write, for the user."""
 
 
 def request_text(notes: Sequence[NoteVersion], chars: int, refused: str = "") -> str:
-    """`refused` is what was wrong with the last answer."""
+    """Build the request. `refused` is the problem with the previous answer."""
     again = f"\n\nYour last answer could not be used: {refused}. Answer anew." if refused else ""
     return f"""\
 Make notes shorter. They are shown to an assistant at the start of every conversation, and have grown too long: they
@@ -61,7 +61,7 @@ def _on_one_line(note: NoteVersion) -> str:
 
 
 def rewritten(answer: str, notes: Sequence[NoteVersion], chars_max: int) -> tuple[NoteChange, ...]:
-    """What turns the notes into those of the answer. Raises `NotCondensed` if it is of no use."""
+    """Derive the changes from the answer. Raises `NotCondensed` if it is incomplete or too long."""
     groups = [(numbers, match["text"].strip()) for match, numbers in map(_read, answer.splitlines()) if match]
     if not groups:
         raise NotCondensed("no line begins with the numbers of notes and a colon")
@@ -89,7 +89,7 @@ def _read(line: str) -> tuple[re.Match[str] | None, list[int]]:
 
 
 class Condenser:
-    """Asks the auxiliary model, or else the one that the conversation is with, and writes what it says."""
+    """Condense notes with the auxiliary model, or with the conversation's own model if there is none."""
 
     def __init__(self, store: Store, lifecycle: Lifecycle, asker: ModelCaller, auxiliary: Auxiliary) -> None:
         self._store = store
@@ -100,7 +100,7 @@ class Condenser:
     async def condense(
         self, target: NoteTarget, needed: int, limit: int, *, review: Review, ref: SessionRef, choice: ModelChoice
     ) -> str:
-        """Make room for so many characters more; what was done, in a few words. Raises `NotCondensed`."""
+        """Make room for `needed` more characters; return a short description. Raises `NotCondensed`."""
         notes = await self._store.read(lambda uow: uow.notes.current(ref.owner, target))
         if len(notes) == 0 or needed >= limit or chars_of(notes) > READ_CHARS_MAX:
             raise NotCondensed("shorter notes would not help")
@@ -131,9 +131,9 @@ class Condenser:
         raise NotCondensed(f"{choice.name} was asked for shorter ones: {refused}")
 
     async def _asked(self, text: str, limit: int, review: Review, ref: SessionRef, choice: ModelChoice) -> str:
-        """In one message, without tools; what it costs is the review's."""
+        """Call the model with one message and no tools. The cost is charged to the review."""
         head = choice.client.head(Prompt(choice.model, ""))
-        # More room than the notes may take: numbers stand before them, and some models think aloud first.
+        # More than the notes may take: the answer has line numbers, and some models reason aloud first.
         output_tokens = min(2 * limit // BYTES_PER_TOKEN + 1_000, choice.traits.context_tokens // 4)
         request = Request(head, b"", (Message(Role.USER, text),), output_tokens_max=output_tokens)
 
@@ -153,7 +153,7 @@ class Condenser:
 
 
 class Room:
-    """Room among the notes, as one review finds it: made where it can be; what finds none is told."""
+    """Make room for the notes of one review, and collect the notes that did not fit."""
 
     def __init__(self, condenser: Condenser, review: Review, choice: ModelChoice, wrote: Wrote) -> None:
         self._condenser = condenser
@@ -164,7 +164,7 @@ class Room:
         self._missing: list[NoteChange] = []
 
     async def make(self, target: NoteTarget, needed: int, limit: int, ref: SessionRef) -> bool:
-        """Whether there is room for so many characters more. What has failed once is not tried again."""
+        """Make room for `needed` more characters. Return false if that fails; a failed target is not retried."""
         if target in self._in_vain:
             return False
         try:
@@ -183,12 +183,15 @@ class Room:
         return True
 
     def missed(self, change: NoteChange) -> None:
-        """It found no room, and none could be made."""
+        """Record a note that did not fit."""
         if change not in self._missing:
             self._missing.append(change)
 
     def noted(self, change: NoteChange) -> None:
-        """A note that is added later stands for one that found no room before: perhaps in other words."""
+        """Remove one note from the missing ones: the same text or, for an added note, one of the same target.
+
+        A note that is added after a failure is usually the missing one, reworded.
+        """
         same = [one for one in self._missing if (one.target, one.content) == (change.target, change.content)]
         added = change.action is NoteAction.ADD
         other = [one for one in self._missing if added and one.target is change.target]
@@ -197,5 +200,5 @@ class Room:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """What is to be told, each in a few words."""
+        """Excerpts of the notes that did not fit."""
         return tuple(excerpt(change.content) for change in self._missing)

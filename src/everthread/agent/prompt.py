@@ -1,7 +1,7 @@
 """The frozen prompt: built once for a session, stored with it, and sent byte for byte from then on.
 
-What people wrote for the agent to read (`SOUL.md`, `AGENTS.md`) is read at each build and never summarised. Recall has
-no place here: it goes in at the tail of a request, as data.
+The user's files `SOUL.md` and `AGENTS.md` are read at each build and never summarised. Recall is not part of the
+prompt: it is added at the tail of a request, as data.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _FRESH_BECAUSE = {
 
 
 class Frozen(Struct, frozen=True):
-    """What a stored prefix holds: the prompt, and the name of the model it was made for."""
+    """Content of a stored prefix: the prompt, and the name of the model it was built for."""
 
     name: str
     prompt: Prompt
@@ -66,7 +66,7 @@ def read_back(content: bytes) -> Frozen:
 
 
 class Materials(Struct, frozen=True):
-    """Everything a system prompt is made of."""
+    """The parts of a system prompt."""
 
     soul: str = ""
     rules: str = ""
@@ -76,11 +76,11 @@ class Materials(Struct, frozen=True):
     began: str = ""
     cause: Cause = Cause.NEW
     skills: str = ""
-    """What there is to be read on demand, a line each."""
+    """The skill index: one line for each skill."""
 
 
 def system_prompt(given: Materials, tools: Sequence[ToolSchema], *, small: bool) -> str:
-    """The parts in their order, the ones that change least first."""
+    """Join the parts, ordered from the least to the most often changed."""
     if small:
         return "\n\n".join(part for part in (given.soul or SMALL_IDENTITY, given.summary) if part)
     parts = [
@@ -99,7 +99,7 @@ def system_prompt(given: Materials, tools: Sequence[ToolSchema], *, small: bool)
 
 
 class PromptBuilder:
-    """Gathers what a prompt is made of."""
+    """Collect the parts of a prompt and build it."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class PromptBuilder:
         note_limits: Mapping[NoteTarget, int] = CHARS_MAX,
         skills: Callable[[], str] = str,
     ) -> None:
-        """`skills` reads what there is to be read on demand, in words for the prompt."""
+        """`skills` returns the skill index for the prompt."""
         self._home = home
         self._memory = memory
         self._clock = clock
@@ -146,7 +146,7 @@ class PromptBuilder:
 
 
 def _read(path: Path) -> str:
-    """What a person wrote there; nothing if there is no such file."""
+    """Read a user's file; empty if it does not exist. Raises `BadConfig` if it is unreadable or too long."""
     try:
         with path.open("rb") as file:
             text = file.read(4 * FILE_CHARS_MAX + 4).decode(errors="replace").strip()

@@ -1,7 +1,7 @@
-"""Prepared agents: the start of a session's next request, as bytes. Only speed: made anew from the store at any time.
+"""Prompt cache: the encoded start of each session's next request. It can be rebuilt from the store at any time.
 
-One is used for nothing but the session, generation, prefix and configuration that it was made for, so a stale one can't
-be used, and letting one go is no event for anybody.
+An entry is valid only for the session, generation, prefix and configuration that it was made for, so a stale entry is
+never used, and an entry can be evicted at any time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from everthread.store.unit_of_work import Store, UnitOfWork
 
 COUNT_MAX = 16_384
 BYTES_MAX = 128 * 1024 * 1024
-"""Long conversations are few then: what is not kept is made again from the store."""
+"""Limit for all entries together; an evicted entry is rebuilt from the store."""
 AGE_S_MAX = 3600.0
 
 Signature = tuple[str, str]
@@ -41,13 +41,13 @@ class Prepared(Struct, frozen=True):
     prefix_number: int
     signature: Signature
     burials: int
-    """Something that was forgotten since may still stand here."""
+    """Number of the owner's erasures at encoding. A later erasure invalidates the entry, which may contain its text."""
     last_turn: int
     """The newest turn that `history` covers."""
     head: bytes
     history: bytes
     left_out: bool = False
-    """There was no room for the oldest turns."""
+    """The oldest turns did not fit."""
 
     @property
     def bytes(self) -> int:
@@ -55,10 +55,9 @@ class Prepared(Struct, frozen=True):
 
 
 def fitting(pieces: Sequence[bytes], room_bytes: int) -> Sequence[bytes]:
-    """The newest pieces that there is room for, without those that are too large for it by themselves.
+    """Return the newest pieces that fit, without those that are too large by themselves.
 
-    What has to go is counted from the front, in halves of the room: whoever counts, the start stays the same until
-    another half is full.
+    Pieces are dropped from the front in steps of half the room, so the start stays the same until another half is full.
     """
     pieces = [piece for piece in pieces if len(piece) < room_bytes]
     surplus = sum(map(len, pieces)) + len(pieces) - room_bytes
@@ -72,7 +71,7 @@ def fitting(pieces: Sequence[bytes], room_bytes: int) -> Sequence[bytes]:
 
 
 class Preparer:
-    """Makes prepared agents, and keeps the last few."""
+    """Prepare the start of requests, in an LRU cache."""
 
     def __init__(
         self,
@@ -93,11 +92,11 @@ class Preparer:
         self._count_max = count_max
         self._age_s_max = age_s_max
         self._kept: OrderedDict[tuple[str, str], tuple[float, Prepared]] = OrderedDict()
-        """By session and model: the newest, whichever tools it has."""
+        """The newest entry by session and model; its tools may differ from the current ones."""
         self._bytes = 0
 
     async def prepare(self, ref: SessionRef, choice: ModelChoice, toolbox: Toolbox) -> Prepared:
-        """The start of the next request in the ref's session, as the store has it now."""
+        """Return the start of the session's next request, as of the current state of the store."""
         signature = (choice.name, toolbox.digest)
         session, number, burials = await self._store.read_inline(lambda uow: _state(uow, ref))
         kept = self._get(ref.session_id, signature)
@@ -112,7 +111,7 @@ class Preparer:
         return self._keep(await self._make(ref, choice, toolbox, signature))
 
     async def borrow(self, ref: SessionRef, choice: ModelChoice) -> Prepared:
-        """The same start for a model that only stands in: nothing of it is stored or kept."""
+        """Return the start for a fallback model, without storing or caching it."""
         session, prefix, view, _, burials = await self._store.read(lambda uow: _everything(uow, ref))
         if prefix is None:
             raise NotFound(f"session {ref.session_id!r} has no prefix to borrow")
@@ -121,7 +120,7 @@ class Preparer:
         return await self._start(session, prefix.number, (choice.name, ""), burials, choice, prompt, view)
 
     async def standing(self, ref: SessionRef, choice: ModelChoice) -> Prepared | None:
-        """The start as the session's stored prefix has it, whatever the tools are now: nothing is made or stored.
+        """Return the start with the session's stored prefix, even if the tools have changed. Nothing is stored.
 
         `None` if the session has no prefix.
         """
@@ -137,14 +136,14 @@ class Preparer:
         return await self._start(session, prefix.number, (choice.name, ""), burials, choice, prompt, view)
 
     def committed(self, prepared: Prepared, turn: Turn, choice: ModelChoice) -> None:
-        """A turn was added: what was prepared need not be read again."""
+        """Extend the cached entry by a committed turn, which saves reading it from the store."""
         if turn.number == prepared.last_turn + 1 and self._get(prepared.session_id, prepared.signature) is prepared:
             grown = self._grown(prepared, (turn,) if turn.status.remembered else (), choice, turn.number)
             if grown is not None:
                 self._keep(grown)
 
     def _grown(self, kept: Prepared, turns: Sequence[Turn], choice: ModelChoice, last_turn: int) -> Prepared | None:
-        """The same with some turns more; `None` if that is more than fits."""
+        """Return the entry extended by the turns; `None` if they do not fit."""
         pieces = [choice.client.encode(as_sent(turn)) for turn in turns]
         history = b",".join(piece for piece in (kept.history, *pieces) if piece)
         if len(history) > self.room(choice, kept.head):
@@ -152,7 +151,7 @@ class Preparer:
         return replace(kept, history=history, last_turn=last_turn)
 
     def room(self, choice: ModelChoice, head: bytes) -> int:
-        """How many bytes of history fit. A third of the context is left to the turn: its message, recall and tools."""
+        """Bytes available for history. A third of the context is left to the turn: its message, recall and tools."""
         tokens = max(choice.traits.context_tokens - self._output_tokens_max, choice.traits.context_tokens // 2)
         return max(tokens * BYTES_PER_TOKEN * 2 // 3 - len(head), 0)
 
@@ -185,7 +184,7 @@ class Preparer:
         view: View,
     ) -> Prepared:
         head = choice.client.head(prompt)
-        # A long conversation takes longer to write down than the event loop should be held.
+        # In slices: encoding a long conversation in one step would block the event loop.
         pieces = await in_slices(lambda turn: choice.client.encode(as_sent(turn)), view.turns)
         pieces = [piece for piece in pieces if piece]
         kept = fitting(pieces, self.room(choice, head))
@@ -217,7 +216,7 @@ class Preparer:
 
 
 def _fits(frozen: Frozen, choice: ModelChoice, schemas: tuple[ToolSchema, ...]) -> bool:
-    """Whether a stored prompt may be used: only another model or another tool set makes a new one."""
+    """Return true if the stored prompt is usable: it has the same model and the same tools."""
     return frozen.name == choice.name and frozen.prompt.model == choice.model and frozen.prompt.tools == schemas
 
 

@@ -1,11 +1,10 @@
-"""What a background review is asked, and what it may do. Pure rules.
+"""Background reviews: have the model look back at a window of turns and write notes and skills.
 
-The tools of a review: they write in its name, for as long as it holds its window, and tell it what they wrote.
+`instruction` is the request, `review_tools` the tools, `Reviewer` the background task. Reviews run one at a time and
+are not part of any conversation. Their tools can write only while the review holds its window.
 
-Carrying out background reviews: one after the other, in nobody's way, and never part of any conversation.
-
-A review is sent what the conversation itself was sent last, byte for byte, with its instruction behind that: prompt
-caches stay warm. What it writes goes to the session that it is about, wherever that session's key is by then.
+A review request repeats the start of the conversation's own requests byte for byte and appends the instruction, so that
+the endpoint's prompt cache is reused. Its writes belong to the reviewed session, even if that has lost its key since.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ NAME_CHARS_MAX = 100
 
 
 def instruction(turns: int, newer: int, notes: str) -> str:
-    """What stands behind the conversation. `newer` turns came after the `turns` that it is about."""
+    """The message after the conversation. `newer` turns follow the `turns` that are reviewed."""
     messages = "message" if turns == 1 else f"{turns} messages"
     beside = f", leaving out the newest {newer}" if newer else ""
     return f"""\
@@ -84,7 +83,7 @@ def review_tools(
     owner: str,
     written: Written | None = None,
 ) -> tuple[Tool, ...]:
-    """`owner` is the person whose home it is; `written` as for `memory_tool`."""
+    """Build the tools of a review. Only `owner` may write skills; `written` as for `memory_tool`."""
 
     async def make_room(change: NoteChange, owner: str, ref: SessionRef | None) -> bool:
         if change.action is not NoteAction.ADD or change.limit_chars is None or ref is None:
@@ -119,7 +118,7 @@ def review_tools(
 log = logging.getLogger("everthread.agent")
 
 LOOK_S = 60.0
-"""What another process left is found after that long at the latest."""
+"""Interval of the poll for reviews that another process left."""
 REVIEW_S_MAX = 600.0
 COOL_DOWN_S = 300.0
 NoteReview = Callable[[UnitOfWork, Reviewed], None]
@@ -127,7 +126,7 @@ ATTEMPTS_MAX = 5
 
 
 class Reviewer:
-    """Carries out what is due, from the first `look` on."""
+    """Run due reviews in the background, starting with the first `look`."""
 
     def __init__(
         self,
@@ -146,7 +145,7 @@ class Reviewer:
         output_tokens: int,
         auxiliary: Callable[[], ModelChoice | None],
     ) -> None:
-        """`live_tools` are those of the conversations, for the prompt; `own_tools` write in a review's name."""
+        """`live_tools` are the conversations' tools, for the prompt; `own_tools` are the tools of a review."""
         self._store = store
         self._lifecycle = lifecycle
         self._preparer = preparer
@@ -166,15 +165,17 @@ class Reviewer:
         self._hear: Callable[[Reviewed], None] = lambda event: None
         self._note: NoteReview = lambda uow, event: None
         self._ended: tuple[Review, ReviewState, float, Reviewed | None] | None = None
-        """What became of a review, until that is written: nobody else takes it while this process lives."""
+        """The result of a review that is not stored yet. No other process claims the review while this one lives."""
 
     @property
     def busy(self) -> bool:
         return self._at_work or self._wanted.is_set()
 
     def look(self, hear: Callable[[Reviewed], None] | None = None, note: NoteReview | None = None) -> None:
-        """Something may be due. Nothing is waited for. `hear` is told, from now on, of what reviews write; `note` adds
-        to what is written of a review's end.
+        """Check for due reviews in the background.
+
+        From now on, `hear` is called with the result of every review. `note` writes to the store in the transaction
+        that ends a review.
         """
         self._hear, self._note = hear or self._hear, note or self._note
         if not self._settings.every_turns:
@@ -184,7 +185,7 @@ class Reviewer:
             self._serving = asyncio.ensure_future(self._serve())
 
     async def aclose(self) -> None:
-        """Leave what is under way for the next process."""
+        """Cancel the running review and leave it for the next process."""
         if self._serving is not None:
             self._serving.cancel()
             await asyncio.wait({self._serving})
@@ -202,7 +203,7 @@ class Reviewer:
             except StoreError as error:
                 log.warning("reviews have to wait: %s", error)
             except Exception:
-                # Whatever it was, the next reviews are due all the same.
+                # An unexpected error must not stop the reviews that follow.
                 log.exception("reviews have to wait: something went wrong inside")
             finally:
                 self._at_work = False
@@ -210,11 +211,11 @@ class Reviewer:
                 async with asyncio.timeout(LOOK_S):
                     await self._wanted.wait()
             except TimeoutError:
-                # Nobody here has asked for one; another process may have left one behind.
+                # Poll: another process may have left a review.
                 pass
 
     async def _see_through(self, review: Review, ref: SessionRef) -> None:
-        """Carry it out, and write down what became of it: that is not for others to be kept waiting by."""
+        """Carry out a review and store its end state."""
         state, due_at = ReviewState.WAITING, 0.0
         wrote: list[str] = []
         missing: tuple[str, ...] = ()
@@ -223,7 +224,7 @@ class Reviewer:
                 missing = await self._carry_out(review, ref, wrote.append)
             state = ReviewState.DONE
         except Fenced as error:
-            # Over, if a turn of it was taken back; begun anew, if something that it has read was forgotten.
+            # Stopped if one of its turns was undone; retried if something that it has read was forgotten.
             log.info("session %s: %s", ref.session_id, error)
         except StoreError:
             raise
@@ -234,7 +235,7 @@ class Reviewer:
             log.exception("reviewing session %s failed", ref.session_id)
             state, due_at = await self._failed(review, ref, f"something went wrong inside: {type(error).__name__}")
         finally:
-            # Also of a review that came to no good end: what it wrote is there.
+            # Also after a failure: its writes are stored already.
             told = Reviewed(ref, review.window, tuple(wrote), tuple(missing)) if wrote or missing else None
             self._ended = review, state, due_at, told
             await asyncio.shield(self._write_end())
@@ -269,11 +270,11 @@ class Reviewer:
         return ReviewState.FAILED, 0.0
 
     async def _carry_out(self, review: Review, ref: SessionRef, wrote: Wrote) -> tuple[str, ...]:
-        """See it through; what found no room among the notes, each in a few words."""
+        """Run the review; return excerpts of the notes that did not fit."""
         model, asked = await self._store.read(lambda uow: self._read(uow, review, ref))
         choice = self._choices(model)[0]
         if not asked or choice.traits.small or not choice.traits.tools:
-            # Whoever has no tools can't write anything down.
+            # A model without tools cannot write notes.
             return ()
         start = await self._start(ref, choice)
         room = Room(self._condenser, review, choice, wrote)
@@ -306,7 +307,7 @@ class Reviewer:
 
     async def _start(self, ref: SessionRef, choice: ModelChoice) -> Prepared:
         found = await self._preparer.standing(ref, choice)
-        # None is there if something was forgotten since: made as for the next turn.
+        # Forgetting drops the stored prefix; build it as for the next turn.
         return found or await self._preparer.prepare(ref, choice, await self._live_tools())
 
     async def _called(self, toolbox: Toolbox, call: ToolCall, review: Review, ref: SessionRef) -> str:
@@ -317,7 +318,7 @@ class Reviewer:
         return await self._runner.run_aside(tool, call, ToolUse(ref, review.window.mark, call.id))
 
     def _read(self, uow: UnitOfWork, review: Review, ref: SessionRef) -> tuple[str, str]:
-        """The model that the conversation is with, if that is known, and what to ask it, if there is anything."""
+        """Return the conversation's model and the instruction; each is empty if there is none."""
         check_review(uow, review, ref.owner)
         session = uow.sessions.get(ref.session_id)
         assert session is not None

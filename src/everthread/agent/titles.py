@@ -1,4 +1,4 @@
-"""Titles for conversations that have none, made in the background after their first turns."""
+"""Generate titles for untitled conversations, in the background after their first turns."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ INSTRUCTION = (
 
 
 def from_answer(text: str) -> str:
-    """A model's answer as a title: its first line, unquoted and short."""
+    """Turn a model's answer into a title: its first line, unquoted and short."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     line = line.removeprefix("Title:").strip().strip("\"'`*#.“”«» ")
     return " ".join(line.split()[:TITLE_WORDS_MAX])
 
 
 def from_words(text: str) -> str:
-    """The first words of what the user said: for models too small to be asked."""
+    """Use the first words of the user's message as a title, for models that are too small to ask."""
     return from_answer(" ".join(text.split()[:6]))
 
 
 class Titler:
-    """Gives sessions titles, one attempt a turn, never in anybody's way."""
+    """Title sessions in the background, with one attempt per turn."""
 
     def __init__(
         self, store: Store, lifecycle: Lifecycle, asker: ModelCaller, auxiliary: Callable[[], ModelChoice | None]
@@ -57,7 +57,7 @@ class Titler:
         return bool(self._going)
 
     def consider(self, committed: Committed, messages: Sequence[Message], choices: Sequence[ModelChoice]) -> None:
-        """Begin to name the turn's session, if it is young."""
+        """Start to title the session after one of its first turns."""
         if committed.number <= TURNS_MAX:
             task = asyncio.ensure_future(self._name(committed.ref, tuple(messages), choices[0]))
             self._going.add(task)
@@ -69,12 +69,12 @@ class Titler:
             log.error("naming a session failed", exc_info=error)
 
     async def settle(self, bound_s: float) -> None:
-        """Wait for what is under way, but no longer than that."""
+        """Wait for running attempts, at most `bound_s`."""
         if self._going:
             await asyncio.wait(self._going, timeout=bound_s)
 
     async def aclose(self) -> None:
-        """Leave what is under way: a title is no loss."""
+        """Cancel running attempts."""
         for task in self._going:
             task.cancel()
         if self._going:
@@ -115,7 +115,7 @@ class Titler:
         return from_answer(answer.message.content)
 
     async def _give(self, ref: SessionRef, title: str) -> None:
-        """Another session may have the title already: then this one gets its number."""
+        """Set the title. If another session has it already, append a number."""
         try:
             await self._lifecycle.rename(ref.session_id, title, owner=ref.owner, only_if_none=True)
         except BadTitle:

@@ -1,4 +1,4 @@
-"""Pure rules: stored turns as the model sees them, and a turn that was cut short as it is gone on with."""
+"""Convert stored turns to request messages, and rebuild an interrupted turn. Pure functions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STOPPED = "[stopped by the user; it may or may not have taken effect]"
 
 
 def as_sent(turn: Turn) -> tuple[Message, ...]:
-    """A stored turn as a request has it: every call answered, an interruption marked, an answer at the end."""
+    """Convert a stored turn for a request: a result for every call, interruptions marked, an answer at the end."""
     messages = answered(_called(turn.messages), STOPPED)
     if turn.status is not TurnStatus.INTERRUPTED:
         return messages
@@ -29,7 +29,7 @@ def as_sent(turn: Turn) -> tuple[Message, ...]:
 
 
 def _called(messages: Collection[Message]) -> Collection[Message]:
-    """The messages without results that nobody called for: of a forgotten turn no more is left than that it was."""
+    """Drop tool results without a call, as forgetting a turn may leave them."""
     calls = {call.id for m in messages for call in m.tool_calls}
     if all(m.tool_call_id in calls for m in messages if m.role is Role.TOOL):
         return messages
@@ -37,7 +37,7 @@ def _called(messages: Collection[Message]) -> Collection[Message]:
 
 
 def answered(messages: Collection[Message], missing: str) -> tuple[Message, ...]:
-    """The messages with a result for every call: a call without one is refused by every endpoint."""
+    """Add the result `missing` to every call that has none: endpoints reject a call without a result."""
     done = {m.tool_call_id for m in messages if m.role is Role.TOOL}
     if all(call.id in done for m in messages for call in m.tool_calls):
         return tuple(messages)
@@ -57,9 +57,9 @@ def result(call: ToolCall, text: str) -> Message:
 
 
 def recovered(rows: Collection[ToolRow]) -> tuple[Message, ...]:
-    """What was done before a crash: results are used again, and what was only begun is said to be unknown.
+    """Rebuild the tool messages of a turn after a crash: finished calls keep their results, others are unknown.
 
-    Calls that were thought of together stay together, as the thought is one.
+    Calls that share a thought stay in one message.
     """
     out: list[Message] = []
     for thought, together in groupby(enumerate(rows), key=lambda row: row[1].thought or row[0]):
@@ -76,25 +76,25 @@ def recovered(rows: Collection[ToolRow]) -> tuple[Message, ...]:
 
 
 def shown_to(model: str, messages: Collection[Message]) -> tuple[Message, ...]:
-    """The messages without what other models thought: it is signed by them, and refused by any other."""
+    """Remove the thoughts of other models: each is signed by its model, and other models reject it."""
     return tuple(m if m.thought is None or m.thought.model == model else replace(m, thought=None) for m in messages)
 
 
 def as_stored(messages: Collection[Message]) -> tuple[Message, ...]:
-    """The messages of a turn that is over: whoever wants its thoughts back wants them before its end."""
+    """Remove all thoughts from a finished turn: models need them back only while the turn runs."""
     return tuple(m if m.thought is None else replace(m, thought=None) for m in messages)
 
 
 def taken_in(message: Message, before: Collection[Message], model: str) -> Message:
-    """An answer as it is kept while there is more to come: no call has another's id, its thought is that model's."""
+    """Prepare an answer for the running turn: make its call ids unique and attribute its thought to `model`."""
     message = with_own_ids(message, [call.id for earlier in before for call in earlier.tool_calls])
     return message if message.thought is None else replace(message, thought=replace(message.thought, model=model))
 
 
 def with_own_ids(message: Message, taken: Collection[str]) -> Message:
-    """The message with an id for each call that no other call of the turn has.
+    """Give each call an id that is unique within the turn.
 
-    Clients give such ids already, so that their thoughts may go by them.
+    Clients assign unique ids already, because their thoughts may refer to them.
     """
     used = set(taken)
     calls: list[ToolCall] = []

@@ -4,8 +4,8 @@ Read `Agent._run` first. Beside it are `turn_options` (limits and options), `tur
 stopped and steered), `turn_outcome` (time limit, stop and errors), `turn_commit` and `turn_release`.
 
 A turn that ends early - stopped by the user, overtaken by a boundary, over a limit, without a model - is committed with
-what it has, once, to the session it began in. Only a process that dies or is cancelled leaves a turn for another
-process to resume.
+its messages so far, once, to the session it began in. Only a process that dies or is cancelled leaves a turn for
+another process to resume.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Agent:
                 del self._running[claim.turn_id]
 
     async def _run(self, turn: RunningTurn, options: TurnOptions) -> TurnEnded:
-        """Ask the model, run its tools, repeat until it answers; commit what there is, however the steps end."""
+        """Ask the model, run its tools, repeat until it answers; commit the turn, however the steps end."""
         claim, progress, listen = turn.claim, turn.progress, options.listen
 
         async def steps() -> str:
@@ -194,14 +194,14 @@ class Agent:
     # --- Control of the turns that run here ---
 
     def stop(self, session_id: str, reason: str = "stopped") -> bool:
-        """Stop the session's turns that run here and commit what they have. False if none runs."""
+        """Stop the session's turns that run here; their partial answers are committed. False if none runs."""
         turns = [turn for turn in self._running.values() if turn.claim.ref.session_id == session_id]
         for turn in turns:
             turn.stop(reason)
         return bool(turns)
 
     def is_stopped(self, turn_id: str) -> bool:
-        """Return true if a turn that runs here was told to stop, rather than cancelled and left to be resumed."""
+        """Return true if `stop` was called for a turn that runs here. A cancelled turn, in contrast, is resumed."""
         turn = self._running.get(turn_id)
         return turn is not None and bool(turn.stop_reason)
 

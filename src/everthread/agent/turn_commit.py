@@ -49,7 +49,7 @@ class TurnCommitter:
         self._recalls = recalls
 
     async def commit(self, turn: RunningTurn, outcome: TurnOutcome, options: TurnOptions) -> TurnEnded:
-        """Store the turn with what it has, once, in the session it began in; then tell the listener."""
+        """Store the turn once, in the session it began in; then notify the listener."""
         progress = turn.progress
         if turn.taking_up is not None:
             await asyncio.wait({turn.taking_up})

@@ -29,7 +29,7 @@ class RunningTurn(Struct):
     task: asyncio.Task[str] | None = None
     """Runs the steps; its result is the answer."""
     stop_reason: str = ""
-    """Empty until the turn is told to stop."""
+    """Empty until `stop` is called."""
     stop_requested: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     steering: list[int] = field(default_factory=list[int])
     """Inbox ids of the messages to take up before the next model call."""

@@ -1,6 +1,6 @@
-"""One pass over a conversation: what is read of it, what the context engine makes of that, and whether it is of use.
+"""One compression pass: read the conversation, have the context engine summarise it, check the result.
 
-Going on in a continuation: through the door, if what was made still holds, and with the context engine told.
+`cross` continues the conversation in a new session if the summary is still valid. `tell` notifies the context engine.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ _LOOK_S = 0.25
 
 
 class NothingToCover(NotCompressed):
-    """All that there is has to stay as it is."""
+    """Every turn has to be kept as it is."""
 
 
 class Changed(NotCompressed):
-    """The session is not any more what it was when somebody wanted it compressed."""
+    """The session has changed since its compression was requested."""
 
 
 class Made(Struct, frozen=True):
-    """A summary that is ready, and what it was made from."""
+    """A finished summary, its source session and its gain."""
 
     ref: SessionRef
     boundary: Compress
     turns: int
     gain: Gain
     instead_because: str = ""
-    """Why it is an extract, if it is."""
+    """The reason for an extract in place of a summary; empty for a summary."""
 
 
 class Source(Struct, frozen=True):
-    """What a pass is made from."""
+    """The input of a pass."""
 
     ref: SessionRef
     fill: Fill
@@ -60,13 +60,13 @@ class Source(Struct, frozen=True):
     parts: Cut = Cut((), ())
     burials: int = 0
     remembered: bool = True
-    """Providers are told of the session, and may say what is to be kept."""
+    """Memory providers receive the session and may give hints for its summary."""
     covered_bytes: int = 0
     kept_bytes: int = 0
 
 
 class Passes:
-    """Makes summaries and extracts. It applies nothing."""
+    """Make summaries and extracts, without applying them."""
 
     def __init__(self, store: Store, memory: MemoryManager, engine: ContextEngine, clock: Clock, holder: str) -> None:
         self._store = store
@@ -84,9 +84,10 @@ class Passes:
         asked_for: bool = False,
         patience_s: float = 0.0,
     ) -> Made | None:
-        """A summary within so many seconds; `None` if another process makes one. Raises `NotCompressed`.
+        """Make a summary within `bound_s`. Return `None` if another process makes one. Raises `NotCompressed`.
 
-        One process at a time pays for a summary of a session. Whatever becomes of the lease, the crossing decides.
+        A lease keeps two processes from paying for the same summary. If the lease is lost, the crossing still detects
+        a stale summary.
         """
         lease = await self._leased(f"compress:{wanted.ref.session_id}", patience_s)
         if lease is None:
@@ -98,7 +99,7 @@ class Passes:
             await asyncio.shield(self._store.write(lambda uow: uow.leases.release(lease)))
 
     async def extract(self, wanted: Source, why: str) -> Made:
-        """What can be had without any engine."""
+        """Make an extract, which needs no context engine."""
         source = await self._read(wanted)
         return made(source, extract(source.previous, source.parts.covered), why)
 
@@ -106,7 +107,7 @@ class Passes:
         until = self._clock.now() + patience_s
 
         def acquire(uow: UnitOfWork) -> Lease | None:
-            # As long as a pass may take: a process that is killed in the middle holds the others up no longer.
+            # The longest duration of a pass, so that a killed process does not block the others for longer.
             return uow.leases.acquire(name, self._holder, self._clock.now(), PASS_S_MAX)
 
         while (lease := await self._store.write(acquire)) is None and self._clock.now() < until:
@@ -116,7 +117,7 @@ class Passes:
     async def _read(self, wanted: Source, *, asked_for: bool = False) -> Source:
         ref, tail_tokens = wanted.ref, wanted.within.tail_tokens
         if asked_for:
-            # Whoever asks wants something to be done, even where all of it would fit into the tail.
+            # A user who asks for a compression expects one, even if all turns would fit into the tail.
             tail_tokens = min(tail_tokens, wanted.fill.history_bytes // BYTES_PER_TOKEN // 4)
         newest_tokens_max = wanted.fill.room_bytes // BYTES_PER_TOKEN // 2
 
@@ -126,7 +127,7 @@ class Passes:
                 return None
             view = uow.turns.view(session)
             parts = cut(view.turns, tail_tokens, newest_tokens_max)
-            # Where it is read: a long conversation takes longer to be measured than the event loop should be held.
+            # Measured in the reader thread: measuring a long conversation would block the event loop.
             covered_bytes, kept_bytes = (sum(map(size_of, turns)) for turns in (parts.covered, parts.kept))
             burials, remembered = uow.erasure.burials(ref.owner), session.kind.remembered
             return view.summary or "", parts, burials, remembered, covered_bytes, kept_bytes
@@ -142,10 +143,10 @@ class Passes:
         covered = source.parts.covered
         try:
             async with asyncio.timeout(bound_s):
-                # A long conversation takes longer to go through than the event loop should be held.
+                # In slices: pruning a long conversation in one step would block the event loop.
                 shorter = tuple(await in_slices(pruned, covered))
                 messages = [message for turn in covered for message in turn.messages]
-                # What is kept out of providers is not shown to them here either.
+                # A session that is hidden from memory providers is hidden from them here as well.
                 hints = await self._memory.on_pre_compress(messages, ref=source.ref) if source.remembered else ()
                 return await self._engine.summarise(
                     Middle(source.ref, source.model, source.previous, shorter, hints=hints, focus=focus)
@@ -160,7 +161,7 @@ class Passes:
 
 
 def made(source: Source, summary: str, instead_because: str = "") -> Made:
-    """Raises `NotCompressed` if the summary is of no use."""
+    """Check a summary and measure its gain. Raises `NotCompressed` if it is empty or too long."""
     covered, previous_bytes = source.parts.covered, bytes_of(source.previous)
     if not summary.strip() or len(summary) > SUMMARY_CHARS_MAX:
         raise NotCompressed("the summary that came back is empty or far too long")
@@ -174,7 +175,7 @@ def made(source: Source, summary: str, instead_because: str = "") -> Made:
         added_bytes=bytes_of(summary) - previous_bytes,
     )
     boundary = Compress(source.ref.session_id, source.ref.generation, summary, covered[-1].number)
-    # If something of the owner's was forgotten since, it may still stand in the summary.
+    # The crossing refuses the summary if the owner had something forgotten since: the summary may still contain it.
     boundary = replace(boundary, burials=source.burials)
     return Made(source.ref, boundary, len(covered), gained, instead_because)
 
@@ -183,20 +184,20 @@ TELL_S_MAX = 5.0
 
 
 async def cross(store: Store, lifecycle: Lifecycle, made: Made) -> SessionRef | Refusal:
-    """Where the conversation goes on, or why it does not."""
+    """Cross to the continuation. Return its session, or the refusal."""
     key = await store.read_inline(lambda uow: _key_on(uow, made.ref))
     crossing = await lifecycle.cross(key, made.boundary, owner=made.ref.owner, actor="compression")
     return crossing.refusal or crossing.ref or Refusal.STALE
 
 
 def _key_on(uow: UnitOfWork, ref: SessionRef) -> SessionKey:
-    """A key that is on the session, as the one that asked may have left it to others."""
+    """Return a key bound to the session; the key of the ref may have left it."""
     keys = uow.sessions.keys_on(ref.session_id)
     return ref.key if ref.key in keys or not keys else keys[0]
 
 
 async def tell(engine: ContextEngine, store: Store, clock: Clock, made: Made, entered: SessionRef) -> None:
-    """Tell the engine, within a bound. What goes wrong is an incident: the conversation has gone on."""
+    """Notify the context engine, within `TELL_S_MAX`. Record a failure as an incident: the crossing stands."""
     boundary, mechanical = made.boundary, bool(made.instead_because)
     rollover = Rollover(made.ref, entered, boundary.summary, boundary.covers_to, made.turns, mechanical)
     try:

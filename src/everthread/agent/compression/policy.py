@@ -1,4 +1,4 @@
-"""When a conversation is compressed, what a summary covers, and whether it was worth it: pure decisions."""
+"""Compression policy: thresholds, the turns that a summary covers, and its gain. Pure functions."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from everthread.domain.model import Message, Role, Turn
 from everthread.domain.spend import BYTES_PER_TOKEN
 
 READS_TOKENS_MIN = 16_000
-"""Whoever reads less at once would have to summarise its own summaries."""
+"""The smallest context of a summarising model. A smaller one would have to summarise its own summaries."""
 STOP_SHARE = 0.85
-"""Of the window: beyond it the next turn might not fit."""
+"""Share of the context window beyond which the next turn might not fit."""
 ROOM_SHARE = 0.9
-"""Of the room that history has: beyond it old turns would soon be left out."""
+"""Share of the room for history beyond which old turns would soon be left out."""
 TAIL_SHARE = 1 / 3
-"""Of the threshold, at most: what is kept must leave the threshold far away."""
+"""Largest share of the threshold that kept turns may take, so that the threshold is not soon reached again."""
 SAVED_SHARE_MIN = 0.1
 POOR_PASSES_MAX = 2
 BULKY_CHARS_MAX = 800
-"""Of a tool's old output, and of what it was called with."""
+"""Limit for the result and the arguments of an old tool call."""
 EXTRACT_CHARS_MAX = 12_000
 _LINE_CHARS_MAX = 160
 
@@ -34,16 +34,16 @@ EXTRACT_NAME = (
 
 
 class Fill(Struct, frozen=True):
-    """How full the window of a conversation is."""
+    """Fill level of a conversation's context window."""
 
     head_bytes: int
     history_bytes: int
     room_bytes: int
-    """For the history, before old turns are left out."""
+    """Room for history; beyond it, old turns are left out."""
     context_tokens: int = 0
-    """What the last call took, as the model counts; 0 if it did not say."""
+    """Tokens of the last call as the model counted them; 0 if unknown."""
     too_long: bool = False
-    """Old turns are left out already, or the model has said that it can't read so much."""
+    """Old turns are left out already, or the model has rejected a request as too long."""
 
     @property
     def tokens(self) -> int:
@@ -51,7 +51,7 @@ class Fill(Struct, frozen=True):
 
 
 class Bounds(Struct, frozen=True):
-    """What holds for a conversation with one model. `refusal` says why it can't be compressed, if it can't."""
+    """Thresholds for one model. `refusal` is the reason why it cannot be compressed; empty if it can."""
 
     threshold_tokens: int
     stop_tokens: int
@@ -62,20 +62,20 @@ class Bounds(Struct, frozen=True):
 class Urgency(Enum):
     NONE = 0
     SOON = 1
-    """In the background."""
+    """Compress in the background."""
     NOW = 2
-    """Before the next turn."""
+    """Compress before the next turn."""
 
 
 class Cut(Struct, frozen=True):
-    """Which turns a summary stands for, and which stay as they are. Together they are all of them, in order."""
+    """The turns that a summary covers and the turns that are kept: together all turns, in order."""
 
     covered: tuple[Turn, ...]
     kept: tuple[Turn, ...]
 
 
 class Gain(Struct, frozen=True):
-    """What a pass came to."""
+    """Tokens before and after a pass; `poor` if it saved too little."""
 
     tokens_before: int
     tokens_after: int
@@ -83,7 +83,7 @@ class Gain(Struct, frozen=True):
 
 
 def bounds(settings: Compression, window_tokens: int, reads_tokens: int, reader: str) -> Bounds:
-    """No head-room is taken off what the reader can read: it reads in as many pieces as it needs."""
+    """Compute the thresholds. The reader needs no headroom: it reads in as many pieces as necessary."""
     threshold = min(int(window_tokens * settings.share), reads_tokens)
     refusal = ""
     if reads_tokens < READS_TOKENS_MIN:
@@ -100,10 +100,10 @@ def bounds(settings: Compression, window_tokens: int, reads_tokens: int, reader:
 
 
 def urgency(fill: Fill, within: Bounds, coming_tokens: int = 0) -> Urgency:
-    """`coming_tokens` are those of a message that is to be answered next."""
+    """Decide when to compress. `coming_tokens` is the size of the next message to answer."""
     if fill.too_long or fill.history_bytes > fill.room_bytes or fill.tokens >= within.stop_tokens:
         return Urgency.NOW
-    # A message that is too large for a short conversation as well would not be helped by a summary of that.
+    # If the conversation is short, a summary would not make room for a message that is too large.
     if fill.tokens > 2 * within.tail_tokens and fill.tokens + coming_tokens >= within.stop_tokens:
         return Urgency.NOW
     if fill.tokens >= within.threshold_tokens or fill.history_bytes >= fill.room_bytes * ROOM_SHARE:
@@ -112,9 +112,9 @@ def urgency(fill: Fill, within: Bounds, coming_tokens: int = 0) -> Urgency:
 
 
 def cut(turns: Sequence[Turn], tail_tokens: int, newest_tokens_max: int) -> Cut:
-    """Keep the newest whole turns that fit into the tail; a call and its result are of one turn, and stay together.
+    """Keep the newest whole turns that fit into the tail. A call and its result belong to one turn and stay together.
 
-    The newest is kept even if it does not fit, unless it is too large to be gone on with at all.
+    The newest turn is kept even if it does not fit, unless it is larger than `newest_tokens_max`.
     """
     room = tail_tokens * BYTES_PER_TOKEN
     at = len(turns)
@@ -127,9 +127,9 @@ def cut(turns: Sequence[Turn], tail_tokens: int, newest_tokens_max: int) -> Cut:
 
 
 def gain(fill: Fill, within: Bounds, *, covered_bytes: int, kept_bytes: int, added_bytes: int) -> Gain:
-    """What a summary saves of the whole window. One that leaves too little room saves too little.
+    """Compute the gain of a summary on the whole window. One that stays above the threshold counts as poor.
 
-    `added_bytes` is what the summary has more than the one before it, which is part of the head.
+    `added_bytes` is the growth over the previous summary, which is part of the head.
     """
     before = fill.head_bytes + covered_bytes + kept_bytes
     after = fill.head_bytes + kept_bytes + added_bytes
@@ -139,7 +139,7 @@ def gain(fill: Fill, within: Bounds, *, covered_bytes: int, kept_bytes: int, add
 
 
 def size_of(turn: Turn) -> int:
-    """In bytes, about as much as it takes in a request."""
+    """Approximate size of a turn in a request, in bytes."""
     return sum(bytes_of(text) for message in turn.messages for text in message.texts())
 
 
@@ -147,11 +147,11 @@ def bytes_of(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode(errors="replace"))
 
 
-# --- What is read of the turns ---------------------------------------------------------------------------------------
+# --- Input of the summary --------------------------------------------------------------------------------------------
 
 
 def pruned(turn: Turn) -> Turn:
-    """The turn as it is read for a summary: of what tools were told and said, the beginning and the end."""
+    """Shorten the arguments and results of the turn's tool calls to their beginning and end."""
     return replace(turn, messages=tuple(_pruned(message) for message in turn.messages))
 
 
@@ -162,18 +162,21 @@ def _pruned(message: Message) -> Message:
 
 
 def shortened(text: str, chars_max: int) -> str:
-    """The beginning and the end of a long text, and how much is missing between them."""
+    """Shorten a long text to its beginning and end, with the number of characters left out."""
     if len(text) <= chars_max:
         return text
     begin, end = text[: chars_max * 2 // 3], text[-(chars_max // 3) :]
     return f"{begin} [... {len(text) - len(begin) - len(end):,} characters left out ...] {end}"
 
 
-# --- In place of a summary -------------------------------------------------------------------------------------------
+# --- Mechanical extract ----------------------------------------------------------------------------------------------
 
 
 def extract(previous: str, turns: Sequence[Turn]) -> str:
-    """What can be had without a model: the summary so far, and of each turn the first words; the newest go first."""
+    """Build an extract without a model: the previous summary and the first words of each turn.
+
+    The newest turns take precedence if there is not enough room.
+    """
     room = EXTRACT_CHARS_MAX - len(EXTRACT_NAME)
     earlier = shortened(previous.removeprefix(EXTRACT_NAME).strip(), room // 2)
     room -= len(earlier)

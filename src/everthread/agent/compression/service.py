@@ -1,7 +1,7 @@
-"""Compressing conversations: in the background after a turn, at once if one has to, and on request.
+"""Compress conversations: in the background after a turn, before a turn that would not fit, and on request.
 
-What is made is applied between two turns, through the one door. If the session has changed since, it is thrown away.
-Whatever goes wrong, the conversation is as it was.
+A summary is applied between two turns, by `Lifecycle.cross`. It is discarded if the session has changed since.
+A failure leaves the conversation unchanged.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from everthread.store.unit_of_work import Store
 log = logging.getLogger("everthread.agent")
 
 STOP_S_MAX = 60.0
-"""How long an answer waits for a summary before it makes do with an extract."""
+"""Longest wait of a turn for a summary, before an extract is used instead."""
 AT_ONCE_MAX = 4
-"""In the background: more would be felt by those who wait for answers."""
+"""Concurrent background passes; more would slow down running turns."""
 
 Measure = Callable[[SessionRef], Awaitable[Fill]]
 
 
 class Compressor:
-    """Decides after each turn, and sees a compression through. One pass a session at a time, whoever asks."""
+    """Decide after each turn, and carry out compressions. At most one pass runs for a session."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Compressor:
         return bool(self._going)
 
     def bounds(self, choice: ModelChoice) -> Bounds:
-        """Looked up each time: whoever changes the model is under its bounds from then on."""
+        """Compute the thresholds for a model. They are not cached, so a model change takes effect immediately."""
         window = choice.traits.context_tokens
         try:
             reader = self._engine.reader(choice.name)
@@ -83,7 +83,7 @@ class Compressor:
         return bounds(self._settings, window, reader.context_tokens, reader.name)
 
     async def status(self, session_id: str, *, whole: bool = True) -> str:
-        """What a person should know of it; empty if all is well. `whole` says why, which may name models."""
+        """Describe a pause or a running pass; empty if none. `whole` adds the reason, which may name models."""
         return await self._known.status(session_id, whole=whole)
 
     # --- After a turn ------------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ class Compressor:
     def consider(
         self, ref: SessionRef, fill: Fill, choice: ModelChoice, listen: Listen, *, lasting: bool = True
     ) -> None:
-        """A turn is committed. Begin in the background what should be done; nothing is waited for."""
+        """Start a compression in the background after a committed turn, if one is due."""
         if not self._settings.enabled and ref.session_id not in self._known:
             return
         known = self._known.of(ref.session_id, choice.name)
@@ -114,7 +114,7 @@ class Compressor:
         return due
 
     def _refuse(self, choice: ModelChoice, refusal: str, listen: Listen) -> None:
-        """Said once for each model: it stays true for as long as that one is used."""
+        """Report the refusal once for each model."""
         if choice.name not in self._refused:
             self._refused.add(choice.name)
             listen(CompressionFailed(f"Long conversations lose their oldest turns from the model's sight: {refusal}"))
@@ -153,7 +153,7 @@ class Compressor:
     # --- Before a turn -----------------------------------------------------------------------------------------------
 
     async def before_turn(self, key: SessionKey, choice: ModelChoice, measure: Measure, listen: Listen) -> None:
-        """The hard stop: what is ready is applied, and a conversation that would not fit is made to."""
+        """Apply a finished summary, and compress now if the next turn would not fit (the hard stop)."""
         if not self._settings.enabled:
             return
         ref = await self._lifecycle.current(key)
@@ -165,7 +165,7 @@ class Compressor:
                 await self._apply(known, listen)
                 ref = await self._lifecycle.current(key) or ref
                 known = await self._known.looked_up(ref.session_id, choice.name)
-            # What is known of it may be gone at any await: the conversation may go on elsewhere meanwhile.
+            # Each await may clear `known.fill`: another task may continue the conversation in a new session.
             fill = known.fill or await measure(ref)
             known.fill = fill
             coming = await self._store.read_inline(lambda uow: uow.inbox.first_waiting(key))
@@ -174,11 +174,11 @@ class Compressor:
                 listen(Compressing())
                 await self._stop(ref, known, fill, choice, listen)
         except EverthreadError as error:
-            # The turn has its own way to tell what is wrong, and to do without the oldest turns.
+            # The turn reports its own errors, and can leave out the oldest turns.
             log.warning("session %s is not compressed: %s", ref.session_id, error)
 
     async def _stop(self, ref: SessionRef, known: Known, fill: Fill, choice: ModelChoice, listen: Listen) -> None:
-        """A summary if one can be had in time, else an extract."""
+        """Apply a summary if one is ready in time, otherwise an extract."""
         bound_s, source = self._stop_s_max, self._source(ref, fill, choice)
         why = known.problem
         try:
@@ -194,7 +194,7 @@ class Compressor:
             await self._saved_nothing(ref, known, listen)
             return
         except Changed:
-            # It has become shorter by somebody else's doing.
+            # The session was changed meanwhile, and is shorter now.
             return
         except NotCompressed as error:
             why = str(error)
@@ -207,14 +207,14 @@ class Compressor:
 
     async def _wait_for(self, making: asyncio.Task[object], bound_s: float) -> None:
         await asyncio.wait({making}, timeout=bound_s)
-        # What would come now is for a session that will have been left.
+        # A later result would belong to a session that is no longer current.
         making.cancel()
         await asyncio.wait({making})
 
     # --- On request --------------------------------------------------------------------------------------------------
 
     async def compress(self, ref: SessionRef, fill: Fill, choice: ModelChoice, focus: str) -> Compressed:
-        """Because somebody asks for it: however little there is to gain. Raises `NotCompressed`."""
+        """Compress at the user's request, even if the gain is small. Raises `NotCompressed`."""
         within = self.bounds(choice)
         if within.refusal:
             raise NotCompressed(within.refusal)
@@ -242,11 +242,11 @@ class Compressor:
             )
         return heard[0]
 
-    # --- Applying it -------------------------------------------------------------------------------------------------
+    # --- Apply a summary ---------------------------------------------------------------------------------------------
 
     async def _apply(self, known: Known, listen: Listen) -> bool:
-        """Cross with what is ready, if no turn runs; whether that is done. What does not fit any more is dropped."""
-        # Whoever stops waiting in the middle must not keep it from being told.
+        """Cross with the finished summary, if no turn runs. Return true if done. A stale summary is dropped."""
+        # A cancelled caller must not prevent the notification of the engine and the listener.
         applying = asyncio.ensure_future(self._applied(known, listen))
         stopped = await until_done(applying)
         if stopped is not None:
@@ -304,7 +304,7 @@ class Compressor:
         task.add_done_callback(ended)
 
     async def aclose(self) -> None:
-        """Leave what is under way: the conversation is as it was, and the next process finds that out."""
+        """Cancel running passes. Their conversations are unchanged, and the next process decides anew."""
         for task in self._going:
             task.cancel()
         if self._going:
@@ -314,7 +314,7 @@ class Compressor:
 def fill_of(
     prepared: Prepared, room_bytes: int, *, context_tokens: int = 0, added_bytes: int = 0, too_long: bool = False
 ) -> Fill:
-    """Measure a conversation by its prepared request and by what the last turn has added."""
+    """Measure a conversation by its prepared request and the size of its last turn."""
     return Fill(len(prepared.head), len(prepared.history) + added_bytes, room_bytes, context_tokens, too_long)
 
 

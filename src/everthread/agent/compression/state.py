@@ -1,5 +1,6 @@
-"""What is known of the compression of sessions: how full they are, for as long as the process lives; why one rests, for
-every process that comes to it.
+"""Compression state of sessions.
+
+Fill levels are kept in memory. Pauses after failed or poor passes are stored, for all processes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ log = logging.getLogger("everthread.agent")
 
 COOL_DOWN_S = 300.0
 KNOWN_MAX = COUNT_MAX
-"""As many as are kept prepared: of one that is not known, what is stored is read again at each message."""
+"""The same number as prompt cache entries. A session beyond it is read from the store at each message."""
 TOO_POOR = (
     f"{POOR_PASSES_MAX} times in a row it hardly became shorter; raise compression.share, lower "
     "compression.tail_tokens, or choose a model with a larger context. /compress tries it once more"
@@ -30,30 +31,30 @@ TOO_POOR = (
 
 
 class Known(Struct):
-    """What a process knows of a session's compression."""
+    """Compression state of one session in this process."""
 
     model: str
     fill: Fill | None = None
     poor: int = 0
-    """Passes in a row that saved too little."""
+    """Number of consecutive passes that saved too little."""
     cool_until: float = 0.0
     problem: str = ""
     making: asyncio.Task[object] | None = None
     queued: bool = False
-    """What makes it has not begun: others are before it."""
+    """The pass waits for other background passes."""
     ready: Made | None = None
     applying: asyncio.Lock = field(default_factory=asyncio.Lock)
     looked_up: bool = False
-    """It is known whether an earlier process left it to rest."""
+    """The stored pause, if any, has been read."""
     stored: bool = False
-    """There is a row on why it rests."""
+    """The store has a pause for the session."""
 
     @property
     def given_up(self) -> bool:
         return self.poor >= POOR_PASSES_MAX
 
     def rest(self, why: str, now: float) -> None:
-        """Leave it alone for a while."""
+        """Pause compression for `COOL_DOWN_S`."""
         self.problem, self.cool_until = why, now + COOL_DOWN_S
 
     def count(self, *, poor: bool) -> None:
@@ -66,7 +67,7 @@ class Known(Struct):
 
 
 class KnownSessions:
-    """The sessions that this process has had to do with, the last so many."""
+    """LRU cache of the compression state of sessions."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -77,7 +78,7 @@ class KnownSessions:
         return session_id in self._known
 
     def of(self, session_id: str, model: str) -> Known:
-        """What is known here, as it is with that model."""
+        """Return the state in memory, reset if the model has changed."""
         known = self._known.get(session_id)
         if known is None:
             known = self._known[session_id] = Known(model)
@@ -85,12 +86,12 @@ class KnownSessions:
                 self._known.popitem(last=False)
         self._known.move_to_end(session_id)
         if known.model != model:
-            # Another model has other bounds: what held for the one before is open again.
+            # Another model has other thresholds.
             known.model, known.poor, known.fill = model, 0, None
         return known
 
     async def looked_up(self, session_id: str, model: str) -> Known:
-        """The same, with what an earlier process left."""
+        """Return the state, including the pause that an earlier process stored."""
         known = self.of(session_id, model)
         if not known.looked_up:
             rest = await self._store.read_inline(lambda uow: uow.compression_pauses.get(session_id))
@@ -101,7 +102,7 @@ class KnownSessions:
         return known
 
     async def status(self, session_id: str, *, whole: bool) -> str:
-        """What a person should know of it; empty if all is well. `whole` says why, which may name models."""
+        """Describe a pause or a running pass; empty if none. `whole` adds the reason, which may name models."""
         known = self._known.get(session_id)
         if known is None or not known.looked_up:
             rest = await self._store.read_inline(lambda uow: uow.compression_pauses.get(session_id))
@@ -116,7 +117,7 @@ class KnownSessions:
         return ""
 
     async def went_on(self, known: Known, left: str, entered: str) -> None:
-        """From here on it is the continuation that is known."""
+        """Move the state from the session that was left to its continuation."""
         self._known.pop(left, None)
         self._known[entered] = known
         known.fill = None
@@ -124,7 +125,7 @@ class KnownSessions:
         await self.put(entered, known)
 
     async def put(self, session_id: str, known: Known) -> None:
-        """Write down whether the session rests. A process that never hears of it makes one pass more, and no harm."""
+        """Store or clear the session's pause. If the write fails, another process makes one unnecessary pass."""
         rests = known.poor or known.cool_until > self._clock.now()
         rest = CompressionPause(session_id, known.model, known.poor, known.cool_until, known.problem) if rests else None
         await self._put(session_id, rest, known)

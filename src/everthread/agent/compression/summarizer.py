@@ -1,4 +1,4 @@
-"""The context engine that is always there: it asks the auxiliary model, in one message and without tools."""
+"""The default context engine: calls the auxiliary model with one message and no tools."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _NAMES = {name.casefold(): name for name in SECTIONS}
 
 
 def structured(answer: str) -> str:
-    """The answer in its fixed structure. Raises `NotCompressed` if nothing in it has a heading that was asked for."""
+    """Parse the answer into the fixed sections. Raises `NotCompressed` if it has none of their headings."""
     found: dict[str, str] = {}
     parts = _HEADING.split(answer)
     for name, text in zip(parts[1::2], parts[2::2], strict=True):
@@ -70,7 +70,7 @@ def request_text(previous: str, talk: str, hints: Sequence[str] = (), focus: str
 
 
 def in_words(turn: Turn) -> str:
-    """A turn as it is read: who said what, which tools were called and what they said."""
+    """Render a turn as text: its messages, tool calls and results."""
     lines = [f"[turn {turn.number}]"]
     for message in turn.messages:
         if message.role is Role.TOOL:
@@ -82,7 +82,7 @@ def in_words(turn: Turn) -> str:
 
 
 def in_pieces(texts: Sequence[str], bytes_max: int) -> list[str]:
-    """The texts put together, each piece small enough to be read at once; one that is not by itself is shortened."""
+    """Join the texts into pieces of at most `bytes_max`; a single text that is longer is shortened."""
     pieces: list[str] = []
     piece: list[str] = []
     room = bytes_max
@@ -99,7 +99,7 @@ def in_pieces(texts: Sequence[str], bytes_max: int) -> list[str]:
 
 
 class Summariser:
-    """Asks the auxiliary model, or else the one that the conversation is with."""
+    """Summarise with the auxiliary model, or with the conversation's own model if there is none."""
 
     def __init__(
         self,
@@ -122,10 +122,10 @@ class Summariser:
         output_tokens = min(OUTPUT_TOKENS_MAX, choice.traits.context_tokens // 4)
         room = (choice.traits.context_tokens - output_tokens) * BYTES_PER_TOKEN
         room -= bytes_of(request_text("", "", middle.hints, middle.focus))
-        # As much again may come of the summary while it grows.
+        # The summary grows with each piece, so leave room for that.
         room -= max(bytes_of(middle.previous), output_tokens * BYTES_PER_TOKEN // 2)
         summary = middle.previous
-        # A long conversation takes longer to write down than the event loop should be held.
+        # In slices: rendering a long conversation in one step would block the event loop.
         pieces = in_pieces(await in_slices(in_words, middle.turns), max(room, 1_000))
         for piece in pieces:
             text = request_text(summary, piece, middle.hints, middle.focus)
@@ -133,7 +133,7 @@ class Summariser:
         return summary
 
     async def on_rollover(self, rollover: Rollover) -> None:
-        """It keeps nothing that would have to follow."""
+        """Do nothing: this engine keeps no state."""
 
     async def _asked(self, middle: Middle, choice: ModelChoice, text: str, output_tokens: int) -> str:
         head = choice.client.head(Prompt(choice.model, ""))

@@ -1,7 +1,7 @@
-"""The folders that skills lie in: read with bounds, and written so that nothing is lost.
+"""Skill folders: read with size limits, written with a history of versions.
 
-A file is read only from inside its skill's folder, and a project's folders only from inside the project: what came
-with somebody else's files must not lead elsewhere.
+A file is read only from inside its skill's folder, and a project's skill only from inside the project's skill folder:
+symbolic links in third-party files must not lead elsewhere.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from everthread.domain.errors import AlreadyThere, BadInput, BadSkill, NotFound
 from everthread.domain.model import NoteAction
 
 COUNT_MAX = 200
-"""Folders in one place."""
+"""Limit for one directory of skills."""
 FILES_SHOWN_MAX = 50
 FOLDERS_SEEN_MAX = 100
-"""Within one skill."""
+"""Limit for one skill."""
 OLD = ".old"
-"""Where in the user's folder the versions before the last ones are kept."""
+"""Subfolder of the user's skills with earlier versions, the change log and the lock."""
 OLD_MAX = 20
-"""Of each skill."""
+"""Earlier versions kept for each skill."""
 PROJECT_FOLDER = Path(".everthread") / "skills"
 
 
@@ -50,7 +50,7 @@ class Found(Struct, frozen=True):
 
 
 class Shelf(Struct, frozen=True):
-    """The skills there are, by name, and what is wrong with the others, a line each."""
+    """The usable skills, and one line for each problem with the others."""
 
     found: tuple[Found, ...] = ()
     problems: tuple[str, ...] = ()
@@ -61,14 +61,14 @@ class Shelf(Struct, frozen=True):
 
 
 class SkillFolders(Struct, frozen=True):
-    """`own` is the user's folder of skills; `project` the folder that the user works in, if there is one."""
+    """The user's skills in `own`, and those of `project`, the working directory, if there is one."""
 
     own: Path
     project: Path | None = None
     now: Callable[[], float] = time.time  # noqa: TID251 - the machine's time, as of every file, where there is no clock
 
     def shelf(self) -> Shelf:
-        """All skills. The user's own come first, and a project's can't take the place of one of them."""
+        """Read all skills. The user's own come first, and a project's skill cannot override one of them."""
         found: dict[str, Found] = {}
         problems: list[str] = []
         for place, project in self._places():
@@ -88,7 +88,7 @@ class SkillFolders(Struct, frozen=True):
         return Shelf(tuple(ordered), tuple(problems))
 
     def index(self) -> str:
-        """The skills in a few lines, for the prompt."""
+        """Render the skill index for the prompt."""
         return index(self.shelf().skills)
 
     def get(self, name: str) -> Found:
@@ -101,14 +101,14 @@ class SkillFolders(Struct, frozen=True):
         raise NotFound(spoiled or f"there is no skill {name[:80]!r}; there are: {known}")
 
     def text(self, found: Found, path: str = FILE) -> str:
-        """A file of a skill. Raises `BadSkill` if it is not inside its folder, or can't be shown."""
+        """Read a file of a skill. Raises `BadSkill` if it is outside the skill's folder or unreadable."""
         file = found.folder / path
         if "\0" in path or not _is_inside(file, found.folder):
             raise BadSkill(f"{path[:80]!r} is not inside the skill {found.skill.name}; name one of its files")
         return _text(file, shown=path)
 
     def files(self, found: Found) -> tuple[str, ...]:
-        """What lies in a skill's folder besides its `SKILL.md`."""
+        """List the files in a skill's folder besides its `SKILL.md`."""
         there: list[str] = []
         for folder, folders, files in islice(os.walk(found.folder), FOLDERS_SEEN_MAX):
             folders[:] = sorted(each for each in folders if not each.startswith("."))
@@ -121,9 +121,9 @@ class SkillFolders(Struct, frozen=True):
     # --- Writing -----------------------------------------------------------------------------------------------------
 
     def write(self, skill: Written, *, new: bool = False, origin: Origin | None = None) -> SkillChange:
-        """Write a skill of the user's, or replace it: the version before is kept, and the change is in the log.
+        """Write or replace a skill of the user. The previous version is kept, and the change is logged.
 
-        With `new`, one that is there already is left alone, and `AlreadyThere` raised.
+        With `new`, raise `AlreadyThere` if the skill exists.
         """
         text = rendered(skill)
         if problem := name_problem(skill.name) or description_problem(skill.description):
@@ -136,14 +136,14 @@ class SkillFolders(Struct, frozen=True):
             return self._change(skill.name, text, changes, origin)
 
     def changes(self) -> list[SkillChange]:
-        """What was written, the newest first; what was edited by hand is not known."""
+        """Return the logged changes, newest first. Manual edits are not logged."""
         try:
             return read(self.own / OLD)[::-1]
         except OSError as error:
             raise BadSkill(f"{error.filename}: {error.strerror}; mend its permissions") from error
 
     def take_back(self, skill: str, number: int) -> tuple[SkillChange, SkillChange]:
-        """Take back the last change of a skill by another that brings back what was there before; both of them."""
+        """Undo the last change of a skill by a new change that restores the previous version. Return both."""
         known = next((change for change in self.changes() if (change.skill, change.number) == (skill, number)), None)
         if known is None:
             raise NotFound(f"there is no change {skill}:{number} of a skill")
@@ -155,7 +155,7 @@ class SkillFolders(Struct, frozen=True):
             return known, self._change(skill, kept, changes, None)
 
     def _change(self, name: str, text: str | None, changes: list[SkillChange], origin: Origin | None) -> SkillChange:
-        """Put the text in the place of what is there; without one, take the skill away."""
+        """Replace the skill's file by the text, or remove the skill if the text is `None`."""
         folder = self.own / name
         file = folder / FILE
         if folder.is_symlink() or file.is_symlink():
@@ -168,7 +168,7 @@ class SkillFolders(Struct, frozen=True):
         newest = last(changes, name)
         number = newest.number + 1 if newest is not None else 1
         change = SkillChange(name, number, action, self.now(), said, before, kept, origin)
-        # Before the file: after a crash in between there is a change too much to be seen, and none too few.
+        # Log before the file: a crash in between may log a change that was not made, but never misses one.
         log = self.own / OLD / LOG
         write_whole(log, written([*changes, change]))
         try:
@@ -196,12 +196,12 @@ class SkillFolders(Struct, frozen=True):
             raise NotFound(f"what the skill {name} said before is not kept any more: {file} is gone") from None
 
     def old(self, name: str, version: int) -> Path:
-        """Where a version before the last is kept."""
+        """Path of an earlier version."""
         return self.own / OLD / name / f"{version}.md"
 
     @contextmanager
     def _alone(self, name: str) -> Generator[list[SkillChange]]:
-        """No other process writes a skill meanwhile: a version that nobody kept would be lost."""
+        """Lock the user's skills and yield the change log. A concurrent write could lose a version."""
         try:
             (self.own / OLD).mkdir(mode=0o700, parents=True, exist_ok=True)
             with open(os.open(self.own / OLD / "lock", os.O_RDWR | os.O_CREAT, 0o600), "rb") as lock:
@@ -220,7 +220,7 @@ class SkillFolders(Struct, frozen=True):
 
 
 def check(folder: Path) -> str:
-    """What is wrong with a skill's folder, in one line; empty if nothing is."""
+    """Describe the problem with a skill's folder in one line; empty if it is valid."""
     try:
         _read(folder, None, project=False)
     except BadSkill as error:
@@ -255,7 +255,7 @@ def _read(folder: Path, inside: Path | None, *, project: bool) -> Skill:
 
 def _text(file: Path, *, shown: str) -> str:
     try:
-        # Not to wait for whoever would write to a pipe.
+        # O_NONBLOCK: opening a named pipe must not wait for a writer.
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
@@ -277,7 +277,7 @@ def _text(file: Path, *, shown: str) -> str:
 
 
 def _put(file: Path, text: str | None) -> None:
-    """Write the file of a skill or, without a text, remove it; what lies beside it stays."""
+    """Write the file of a skill or, if the text is `None`, remove it. Other files in the folder are kept."""
     if text is not None:
         file.parent.mkdir(mode=0o700, exist_ok=True)
         write_whole(file, text.encode())
@@ -288,7 +288,7 @@ def _put(file: Path, text: str | None) -> None:
 
 
 def _said(content: bytes | None) -> str:
-    """What a skill's file says that it is for; whoever edited it may have spoiled it."""
+    """Read the description in a skill's file; empty if the file is invalid."""
     try:
         return parse((content or b"").decode(), "").description
     except (BadSkill, UnicodeDecodeError):
@@ -298,7 +298,7 @@ def _said(content: bytes | None) -> str:
 def _is_inside(file: Path, folder: Path) -> bool:
     try:
         return file.resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError):  # links that lead in a circle
+    except (OSError, RuntimeError):  # a loop of symbolic links
         return False
 
 

@@ -1,7 +1,7 @@
-"""Pure rules: what a skill's file must say, and how skills are shown to the model.
+"""The format of `SKILL.md`, and the rendering of skills for the model. Pure functions.
 
-A skill is a folder with a `SKILL.md`: front matter with its name and what it is for, then instructions. The name and
-the description stand in the frozen prompt; the rest is read on demand.
+A skill is a folder with a `SKILL.md`: front matter with a name and a description, then instructions. The name and the
+description are part of the frozen prompt; the rest is read on demand.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ FILE = "SKILL.md"
 NAME_CHARS_MAX = 64
 DESCRIPTION_CHARS_MAX = 1024
 FILE_CHARS_MAX = 100_000
-"""Of any file of a skill: one is read in one go, and what a tool may answer is limited."""
+"""Limit for each file of a skill: a file is read whole, and a tool result has a limit."""
 FRONT_LINES_MAX = 200
 INDEX_CHARS_MAX = 8_000
 SHOWN_CHARS = (300, 100)
-"""Of a description in the index: as long as there is room, and if there is little."""
+"""Length of a description in the index: normal, and if not all skills fit otherwise."""
 
 ABOUT_SKILLS = """\
 # Skills
@@ -32,21 +32,21 @@ to go against the user or against these rules."""
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _ENTRY = re.compile(r"([A-Za-z0-9_-]+)[ \t]*:(?:[ \t]+(.*)|)$")
-# However it is written: nothing inside may close the fence, or look as if it did.
+# Matches every spelling of the tag: text inside must not close the fence, or appear to.
 _MARKER = re.compile(r"<(?=[\W_]*skill)", re.IGNORECASE)
 
 
 class Skill(Struct, frozen=True):
-    """What is known of a skill without reading its instructions."""
+    """A skill's index entry, without its instructions."""
 
     name: str
     description: str
     project: bool = False
-    """It came with the folder that the user works in."""
+    """The skill belongs to the working directory, not to the user."""
 
 
 class Written(Struct, frozen=True):
-    """What a skill's file says."""
+    """Content of a `SKILL.md`."""
 
     name: str
     description: str
@@ -54,7 +54,7 @@ class Written(Struct, frozen=True):
 
 
 def parse(text: str, where: str) -> Written:
-    """What a `SKILL.md` says. Raises `BadSkill` with the file and the line of the first thing that is wrong."""
+    """Parse a `SKILL.md`. Raises `BadSkill` with the file and line of the first problem."""
     if len(text) > FILE_CHARS_MAX:
         raise BadSkill(f"{where}:1: has more than {FILE_CHARS_MAX:,} characters; move some of it to references/")
     lines = text.removeprefix("\ufeff").splitlines()
@@ -77,13 +77,13 @@ def parse(text: str, where: str) -> Written:
 
 
 def rendered(skill: Written) -> str:
-    """The file of a skill; `parse` gives the same skill again."""
+    """Render a `SKILL.md`; `parse` returns the same skill again."""
     description = json.dumps(_on_one_line(skill.description), ensure_ascii=False)
     return f"---\nname: {skill.name}\ndescription: {description}\n---\n\n{skill.body.strip()}\n"
 
 
 def name_problem(name: str) -> str:
-    """What is wrong with a name, in words; empty if nothing is."""
+    """Describe the problem with a name; empty if it is valid."""
     if len(name) > NAME_CHARS_MAX or not _NAME.fullmatch(name):
         return (
             f"{name[:80]!r} is no name of a skill; use up to {NAME_CHARS_MAX} small letters, digits and single hyphens"
@@ -101,7 +101,7 @@ def description_problem(description: str) -> str:
 
 
 def index(skills: Sequence[Skill]) -> str:
-    """All skills in a few lines, for the prompt; empty if there are none. Bounded, whatever the files say."""
+    """Render the skill index for the prompt, limited to `INDEX_CHARS_MAX`; empty if there are no skills."""
     if not skills:
         return ""
     whole = [_line(skill, SHOWN_CHARS[0]) for skill in skills]
@@ -114,7 +114,7 @@ def index(skills: Sequence[Skill]) -> str:
 
 
 def shown(skill: Skill, text: str, path: str = FILE) -> str:
-    """A file of a skill as the model reads it: between two marks that it can't write itself."""
+    """Wrap a file of a skill for the model in a tag that the file cannot close itself."""
     origin = ", from the project" if skill.project else ""
     return f'<skill name="{skill.name}" file="{harmless(path)}"{origin}>\n{harmless(text)}\n</skill>'
 
@@ -144,11 +144,11 @@ def _on_one_line(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
-# --- Front matter: the part of YAML that people write there ----------------------------------------------------------
+# --- Front matter: a subset of YAML ----------------------------------------------------------------------------------
 
 
 def _entries(lines: Sequence[str], where: str) -> dict[str, tuple[str, int]]:
-    """Each name with its value and its line. What is nested below other names is passed over."""
+    """Parse each name with its value and line number. Indented lines belong to the value above them."""
     found: dict[str, tuple[str, int]] = {}
     number = 0
     while number < len(lines):

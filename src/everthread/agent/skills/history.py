@@ -1,6 +1,6 @@
-"""What was written of the user's skills, when, and in which turns: a file of lines beside the versions that are kept.
+"""The change log of the user's skills: a JSON Lines file beside the earlier versions.
 
-It is a file because skills are: whoever copies the folder has it with them. A line that can't be read is passed over.
+It is a file, so that a copy of the skill folder includes it. An invalid line is skipped.
 """
 
 from __future__ import annotations
@@ -15,42 +15,42 @@ from everthread.domain.model import NoteAction
 
 LOG = "log"
 LINES_MAX = 1_000
-"""The oldest go first; versions of those were let go of long before."""
+"""The oldest lines are dropped first; the versions they refer to were deleted long before."""
 PREFIX = "skill/"
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """The turn, or the review, that a skill is written in."""
+    """The turn or review that wrote a skill."""
 
     session_id: str
     turn_id: str
 
 
 class SkillChange(msgspec.Struct, frozen=True):
-    """One change of a skill, by whomever it was made through this program."""
+    """One change of a skill made through this program."""
 
     skill: str
     number: int
-    """Of the changes of that skill."""
+    """Sequence number among the changes of the skill."""
     action: NoteAction
     at: float
     description: str
-    """What the skill is for since then or, of a removal, was for."""
+    """The description after the change; for a removal, the one before."""
     before: str = ""
-    """What it was for until then; empty if it was new."""
+    """The description before the change; empty for a new skill."""
     kept: int | None = None
-    """The version before; none if there was none."""
+    """Number of the kept previous version; `None` if there was none."""
     origin: Origin | None = None
-    """None if a person wrote it."""
+    """`None` if the user wrote it."""
 
     @property
     def name(self) -> str:
-        """What to call it by: `undo` takes it. No note's id is written so."""
+        """Identifier for `undo`. The prefix distinguishes it from the ids of notes."""
         return f"{PREFIX}{self.skill}:{self.number}"
 
 
 def read(folder: Path) -> list[SkillChange]:
-    """All that is known, the oldest first."""
+    """Read the log, oldest change first."""
     try:
         content = (folder / LOG).read_bytes()
     except FileNotFoundError:
@@ -73,7 +73,7 @@ def written(changes: Sequence[SkillChange]) -> bytes:
 
 
 def write_whole(file: Path, content: bytes) -> None:
-    """The whole file or none of it, also after a crash."""
+    """Write a file atomically: fsync a temporary file, then rename it."""
     passing = file.with_name(f".{file.name}.{os.getpid()}")
     with open(os.open(passing, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
         opened.write(content)

@@ -1,4 +1,4 @@
-"""The arguments of a call, checked; what is wrong with them is said in words that a model can do something with."""
+"""Validate the arguments of a tool call, with error messages that a model can act on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def parsed(schema: ToolSchema, arguments: Mapping[str, Any], wanted: type[T]) -> T:
-    """The arguments as a value of that type. Raises `ToolFailed`."""
+    """Convert the arguments to the type. Raises `ToolFailed`."""
     try:
         return msgspec.convert(dict(arguments), wanted)
     except msgspec.ValidationError as error:
@@ -22,7 +22,7 @@ def parsed(schema: ToolSchema, arguments: Mapping[str, Any], wanted: type[T]) ->
 
 
 def _expected(schema: ToolSchema) -> str:
-    """The arguments in words, for a model that got them wrong."""
+    """Describe the expected arguments, for a model that got them wrong."""
     required = schema.parameters.get("required", ())
     described = [
         f"`{name}` ({' | '.join(one.get('enum', [one['type']]))}{'' if name in required else ', optional'})"

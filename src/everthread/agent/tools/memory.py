@@ -1,6 +1,6 @@
-"""The tools by which the model keeps notes, searches past conversations and asks memory.
+"""Memory tools: keep notes (`memory`), search past conversations (`session_search`), query providers (`recall`).
 
-What they find was said by others and at other times: it is data, and is shown as such.
+Their results are quoted from other conversations. They are data, not instructions, and are marked as such.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ LISTED_CHARS_MAX = 20_000
 HITS_MAX = 20
 TURN_MAX = 1_000_000_000
 TURNS_SHOWN = 6
-"""To either side of the number that was asked for."""
+"""Turns shown before and after the requested one."""
 SNIPPET_CHARS = 300
 NEIGHBOUR_CHARS = 160
 CROWDED = 0.8
-"""The share of its room from which a collection is to be condensed."""
+"""Share of a collection's limit above which the model is asked to condense it."""
 TURN_CHARS = 600
 
 Written = Callable[[str], Awaitable[object]]
@@ -44,13 +44,13 @@ Content = Annotated[str, msgspec.Meta(max_length=CONTENT_CHARS_MAX)]
 
 
 class WriteNote(Protocol):
-    """`Lifecycle.write_note`."""
+    """The signature of `Lifecycle.write_note`."""
 
     def __call__(self, change: NoteChange, *, owner: str, ref: SessionRef | None) -> Awaitable[NoteVersion]: ...
 
 
 class AskMemory(Protocol):
-    """`MemoryManager.recall`."""
+    """The signature of `MemoryManager.recall`."""
 
     def __call__(self, query: str, *, ref: SessionRef) -> Awaitable[Recall]: ...
 
@@ -64,7 +64,7 @@ def memory_tools(
     user_chars: int,
     written: Written | None = None,
 ) -> tuple[Tool, ...]:
-    """All of them. `written` is called with the owner of each note that was written, once it is stored."""
+    """Build all memory tools. `written` is called with the owner after each note is stored."""
     limits = {NoteTarget.MEMORY: notes_chars, NoteTarget.USER: user_chars}
     return memory_tool(lifecycle.write_note, store, limits, written), session_search(store), recall(memory.recall)
 
@@ -111,7 +111,7 @@ def memory_tool(
 ) -> Tool:
     """Add, replace or remove a note of the owner, within the collection's limit.
 
-    `condenses` is for whoever has the time to: they are asked to, and shown what there is, before it is full.
+    `condenses` is for reviews: the model is shown the notes and asked to condense them before the limit is reached.
     """
 
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
@@ -147,7 +147,7 @@ def memory_tool(
 
 
 async def _wanted(given: _MemoryArguments, store: Store, owner: str) -> tuple[str, str]:
-    """The note's new words and, unless it is a new one, its id."""
+    """Return the note's new text and its id; the id is empty for a new note."""
     content = (given.content or "").strip()
     if given.action is NoteAction.REMOVE:
         content = ""
@@ -188,7 +188,7 @@ def _crowded(target: NoteTarget, notes: Sequence[NoteVersion], limits: Mapping[N
 
 
 def _shown(notes: Sequence[NoteVersion]) -> str:
-    # A file of notes may have been edited beyond all limits.
+    # A user may have edited a note file to exceed the limits.
     return listed(notes)[:LISTED_CHARS_MAX] or "(none)"
 
 
@@ -237,7 +237,7 @@ _SESSION_SEARCH = ToolSchema(
 
 
 def session_search(store: Store) -> Tool:
-    """Search the owner's conversations, or read in one of them."""
+    """Search the owner's conversations, or read the turns of one."""
 
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
         given = parsed(_SESSION_SEARCH, arguments, _SearchArguments)
@@ -321,7 +321,7 @@ _RECALL = ToolSchema(
 
 
 def recall(ask: AskMemory) -> Tool:
-    """Ask every memory provider, for the session of the turn."""
+    """Query every memory provider, in the session of the turn."""
 
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
         query = parsed(_RECALL, arguments, _RecallArguments).query.strip()

@@ -1,4 +1,4 @@
-"""The tools of an agent, and running what a model asks for: approved, recorded, bounded, in its own turn's name."""
+"""The tool set of an agent, and the runner of tool calls: approve, record, run with a timeout."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ RESULT_CHARS_MAX = 100_000
 PROVIDER_TOOL_S_MAX = 60.0
 NAME_CHARS_MAX = 100
 CALLS_MAX = 32
-"""In one answer. More would be a model out of its mind, and a turn too large to store."""
+"""Limit for one answer. More calls indicate a runaway model, and would make the turn too large to store."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What every endpoint takes for the name of a tool. One that it does not take fails the whole request."""
+"""Tool names that every endpoint accepts. An invalid name fails the whole request."""
 
 
 class Toolbox:
-    """A set of tools with names of their own, in a fixed order: the same set gives the same schemas, byte for byte."""
+    """Tools with unique names in a fixed order. The same tools give the same schemas, byte for byte."""
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
@@ -43,7 +43,7 @@ class Toolbox:
                 raise BadInput(f"there are two tools called {tool.name!r}; rename or remove one")
             self._tools[tool.name] = tool
         encoded = msgspec.json.encode([tool.schema for tool in self._tools.values()])
-        # As they come back from the store, so that the two can be compared.
+        # Decoded from JSON like the schemas in a stored prompt, so that the two compare equal.
         self.schemas = msgspec.json.decode(encoded, type=tuple[ToolSchema, ...])
         self.digest = hashlib.sha256(encoded).hexdigest()
 
@@ -55,18 +55,20 @@ class Toolbox:
         return tuple(self._tools)
 
     def only(self, wanted: Callable[[Tool], bool]) -> Toolbox:
-        """Those of the tools that are wanted, in the same order."""
+        """Return the selected tools, in the same order."""
         return Toolbox(tool for tool in self._tools.values() if wanted(tool))
 
 
 async def provider_tools(memory: MemoryManager, taken: Collection[str]) -> tuple[tuple[Tool, ...], tuple[str, ...]]:
-    """The tools that memory providers bring, and why some are left out: one that no model would take, or whose name is
-    taken, must not keep the others from working."""
+    """Return the tools of the memory providers, and a message for each tool that is left out.
+
+    A tool with an invalid or duplicate name is left out, so that the others work.
+    """
     found: dict[str, Tool] = {}
     left_out: list[str] = []
     for provider, schemas in (await memory.tool_schemas()).items():
         for given in schemas:
-            # The two shapes in use: the function itself, or wrapped as endpoints want it.
+            # Providers give either the function itself or the wrapped form of the OpenAI API.
             schema = cast(Mapping[str, Any], given.get("function", given))
             name = str(schema.get("name", ""))
             if why := _unusable(name, {*taken, *found}):
@@ -75,7 +77,7 @@ async def provider_tools(memory: MemoryManager, taken: Collection[str]) -> tuple
             parameters = cast(Mapping[str, Any], schema.get("parameters") or {"type": "object", "properties": {}})
             described = ToolSchema(name, str(schema.get("description", "")), parameters)
             ask = partial(_ask_provider, memory, provider, name)
-            # Whether one writes is not said, so all count as if they did.
+            # The schema does not tell if a tool writes memory, so assume that it does.
             found[name] = Tool(described, ask, timeout_s=PROVIDER_TOOL_S_MAX, remembers=True)
     return tuple(found.values()), tuple(left_out)
 
@@ -93,12 +95,12 @@ async def _ask_provider(
 
 
 class ToolRunner(Struct, frozen=True):
-    """Runs the calls of one answer."""
+    """Run the tool calls of a model answer."""
 
     lifecycle: Lifecycle
     hooks: HookRunner
     allowed: Collection[str] = ()
-    """Dangerous tools that need no approval."""
+    """Names of dangerous tools that need no approval."""
 
     async def run(
         self,
@@ -110,7 +112,7 @@ class ToolRunner(Struct, frozen=True):
         listen: Listen,
         approve: Approve,
     ) -> None:
-        """Put a result for each call into `done` as it comes. Neighbours that are safe together run at once."""
+        """Append a result for each call to `done` as it arrives. Adjacent calls of parallel tools run concurrently."""
 
         async def one(call: ToolCall) -> None:
             done.append(result(call, await self._one(toolbox, call, answer.thought, ticket, listen, approve)))
@@ -126,11 +128,11 @@ class ToolRunner(Struct, frozen=True):
                         for call in some:
                             tasks.create_task(one(call), name=f"tool:{call.name}")
                 except ExceptionGroup as several:
-                    # Only what no tool can help: the store is gone, or the turn is somebody else's.
+                    # Tool errors become results; only a failed store or a lost turn gets here.
                     raise several.exceptions[0] from several
 
     async def resume(self, toolbox: Toolbox, ticket: TurnClaim, *, done: list[Message], listen: Listen) -> None:
-        """Go on with the calls that a crash has cut off, where that can be done; what they come to goes into `done`."""
+        """Resume the calls that a crash interrupted, if their tools support it; replace their results in `done`."""
         if not ticket.tools:
             return
 
@@ -188,7 +190,7 @@ class ToolRunner(Struct, frozen=True):
         return text
 
     async def run_aside(self, tool: Tool, call: ToolCall, use: ToolUse) -> str:
-        """What a call comes to that is no part of a turn: nobody is asked, and nothing of it is recorded."""
+        """Run a call outside of a turn: without approval and without a record."""
         arguments = _arguments(call)
         if isinstance(arguments, str):
             return arguments
@@ -199,7 +201,7 @@ class ToolRunner(Struct, frozen=True):
 
 
 async def _outcome(tool: Tool, arguments: Mapping[str, Any], use: ToolUse) -> str:
-    """What the tool says, or what went wrong with it, in words for the model."""
+    """Return the tool's result, or an error message for the model."""
     bound = asyncio.timeout(tool.timeout_s)
     try:
         async with bound:
@@ -219,7 +221,7 @@ async def _outcome(tool: Tool, arguments: Mapping[str, Any], use: ToolUse) -> st
         return f"Error: {error}"
     except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody else's code; the model can often do without it
         return f"Error: {tool.name} failed: {error!r}"
-    # As above: whatever it returns must not spoil the turn.
+    # Third-party tools may return any type; that must not fail the turn.
     return answer if isinstance(answer, str) else f"Error: {tool.name} answered with {type(answer).__name__}, not text"
 
 
@@ -229,7 +231,7 @@ def _is_parallel(toolbox: Toolbox, call: ToolCall) -> bool:
 
 
 def _arguments(call: ToolCall) -> dict[str, Any] | str:
-    """The arguments as a JSON object, or what is wrong with them, in words for the model."""
+    """Parse the arguments as a JSON object, or return an error message for the model."""
     if len(call.arguments) > ARGUMENTS_CHARS_MAX:
         return f"Error: the arguments have {len(call.arguments)} characters; at most {ARGUMENTS_CHARS_MAX} are allowed"
     try:

@@ -1,4 +1,4 @@
-"""The tool by which the model has something done later, or again and again, for whoever it talks with."""
+"""The `schedule` tool: add, list and remove scheduled tasks of the user."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ class ScheduleTool(Struct, frozen=True):
     clock: Clock
     settings: Settings
     platforms: Collection[str]
-    """Where answers can be said."""
+    """Platforms that can deliver answers."""
 
     def tool(self) -> Tool:
-        # What it does outlasts the turn: scheduled tasks must not schedule others.
+        # `remembers`: scheduled tasks must not schedule others.
         return Tool(_SCHEDULE, self._run, remembers=True)
 
     async def _run(self, arguments: Mapping[str, Any], use: ToolUse) -> str:
@@ -109,7 +109,7 @@ class ScheduleTool(Struct, frozen=True):
 
 
 def _chat(key: SessionKey) -> str:
-    """Where everybody reads who is in the chat."""
+    """Key of the whole chat, which all its members read."""
     return str(replace(key, user=None))
 
 

@@ -1,4 +1,4 @@
-"""The tools by which the model reads skills and writes them."""
+"""Skill tools: list, read and write skills."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class _WriteArguments(msgspec.Struct):
 def skill_tools(
     folders: SkillFolders, owner: str, wrote: Callable[[SkillChange], None] = lambda change: None
 ) -> tuple[Tool, ...]:
-    """All of them. Only `owner`, whose folder it is, may have skills written; `wrote` is told of each that was."""
+    """Build all skill tools. Only `owner`, whose folder it is, may write; `wrote` is called with each change."""
     return skill_list(folders), skill_view(folders), skill_write(folders, owner, wrote)
 
 
