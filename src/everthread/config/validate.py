@@ -61,7 +61,7 @@ def _remove(values: dict[str, Any], keys: list[str]) -> bool:
         return False
     key = keys[len(path) - 1]
     if keys[0] == "providers" and len(path) == 2:
-        # The provider exists, whatever else is wrong with it: a reference to it is no mistake.
+        # An invalid provider still exists, so a reference to it is no mistake.
         path[-1][key] = {"kind": "local"}
     else:
         del path[-1][key]

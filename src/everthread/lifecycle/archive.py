@@ -25,9 +25,9 @@ class Prunable(Struct, frozen=True):
 
     sessions: tuple[Session, ...]
     needed: int = 0
-    """A session that stays shows their turns."""
+    """Number of sessions whose turns are shown by a session that stays."""
     untold: int = 0
-    """Some memory provider did not get all of their entries yet."""
+    """Number of sessions whose log entries were not all delivered to every memory provider."""
 
 
 class ArchiveOperations(LifecycleBase):

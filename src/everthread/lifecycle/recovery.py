@@ -61,7 +61,7 @@ def _claim_of(uow: UnitOfWork, slot: Slot) -> TurnClaim:
 
 
 def _set_aside_orphaned_work(uow: UnitOfWork, context: WriteContext) -> None:
-    """Set aside delegated work that nobody has begun and whose delegating turn is over."""
+    """Set aside delegated work that has not begun and whose delegating turn is over."""
     for key in uow.inbox.keys_waiting():
         if key.platform != HANDED_OVER:
             continue
