@@ -45,7 +45,7 @@ RequestFor = Callable[[ModelChoice], Awaitable[Request]]
 
 
 class Agent:
-    """Runs turns, any number at the same time. It knows the turns that run in this process."""
+    """Run turns concurrently, and stop or steer the turns of this process."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Agent:
         return None if claim is None else await self._complete(claim, options)
 
     async def resume(self, turn_id: str, options: TurnOptions) -> TurnEnded | None:
-        """Complete a turn whose process has died. `None` if another process does."""
+        """Complete a turn whose process has died. `None` if another process completes it."""
         if turn_id in self._running:
             # After a suspend, this process may find that its own heartbeat has expired.
             return None

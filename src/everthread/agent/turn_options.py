@@ -12,10 +12,10 @@ from everthread.agent.model_call import ModelChoice
 
 class TurnLimits(Struct, frozen=True):
     iterations: int = 50
-    """Model calls in a turn."""
+    """Limit on the model calls of a turn."""
     turn_s: float = 600.0
     output_tokens: int = 8192
-    """Of one model call."""
+    """Output limit of one model call."""
     recall_s: float = 2.0
     """0 disables recall."""
     recall_tokens: int = 1500

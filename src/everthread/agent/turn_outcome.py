@@ -19,7 +19,7 @@ from everthread.lifecycle import TurnClaim
 log = logging.getLogger("everthread.agent")
 
 STOP_S_MAX = 5.0
-"""Steps that ignore their cancellation for longer are left behind."""
+"""Steps that ignore their cancellation for longer are abandoned."""
 INTERNAL_ERROR = "internal error"
 
 
@@ -70,7 +70,7 @@ def _failure(claim: TurnClaim, written: str, error: BaseException, options: Turn
     if isinstance(error, EverthreadError):
         return TurnOutcome(written, str(error), error)
     log.error("turn %s failed", claim.turn_id, exc_info=error, extra=claim_fields(claim))
-    # The text of an unexpected exception may contain anything, so a platform is not sent it.
+    # Do not send an unexpected exception to a platform: its text may contain anything.
     return TurnOutcome(written, f"{INTERNAL_ERROR}: {error!r}", reply=INTERNAL_ERROR)
 
 

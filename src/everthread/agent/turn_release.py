@@ -36,7 +36,7 @@ async def retry_while_busy(clock: Clock, write: Callable[[], Awaitable[T]]) -> T
 
 
 class TurnReleaser:
-    """Releases turns, retrying while the store is unavailable.
+    """Release turns, retrying while the store is unavailable.
 
     No other process may take over a turn while the one that claimed it lives: a turn that is never released never ends.
     """

@@ -34,7 +34,7 @@ class RunningTurn(Struct):
     steering: list[int] = field(default_factory=list[int])
     """Inbox ids of the messages to take up before the next model call."""
     taking_up: asyncio.Task[None] | None = None
-    """Makes the newest steering message part of the turn; done once it is."""
+    """Adds the newest steering message to the turn."""
     note: str = ""
     """A remark for the user about a complete answer."""
     prepared: tuple[Prepared, ModelChoice] | None = None
@@ -78,7 +78,7 @@ class RunningTurn(Struct):
 
 
 async def take_steering(turn: RunningTurn, lifecycle: Lifecycle, listen: Listen) -> None:
-    """Make the messages that steer the turn part of it. One that no longer waits is skipped."""
+    """Add the steering messages to the turn. A message that no longer waits is skipped."""
 
     async def take_up(inbox_id: int) -> None:
         row = await lifecycle.steer(turn.claim, inbox_id)

@@ -194,7 +194,7 @@ class Compressor:
             await self._saved_nothing(ref, known, listen)
             return
         except Changed:
-            # The session was changed meanwhile, and is shorter now.
+            # The session has changed meanwhile and has become shorter.
             return
         except NotCompressed as error:
             why = str(error)
