@@ -1,4 +1,4 @@
-"""Print a chat on plain streams: answers on stdout, everything else on stderr."""
+"""Print a chat on plain streams: answers, results and prompts on stdout, notices and errors on stderr."""
 
 from __future__ import annotations
 

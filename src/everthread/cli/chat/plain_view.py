@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class PlainView:
-    """A `ChatView` without status line, menus or styles of its own."""
+    """A `ChatView` without a status line or menus."""
 
     rich = False
 
