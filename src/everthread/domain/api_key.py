@@ -1,4 +1,4 @@
-"""Keys of the HTTP interface: what one looks like, and what is kept of it. Pure."""
+"""API keys (tokens) of the HTTP interface: format, hash and names."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ _TOKEN = re.compile(r"et_[A-Za-z0-9_-]{43}")
 
 
 def made_of(random: str) -> str:
-    """A token of this randomness, as `secrets.token_urlsafe(BYTES)` gives it. It is shown once and kept nowhere."""
+    """Return the token for a result of `secrets.token_urlsafe(BYTES)`. A token is shown once and never stored."""
     return _PREFIX + random
 
 
 def hashed(token: str) -> str:
-    """What is kept in its place: a token is random enough that nothing slower is needed."""
+    """Return the hash to store. A token is random, so a fast hash is sufficient."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def is_token(text: str) -> bool:
+    """Return True if the text has the format of a token."""
     return _TOKEN.fullmatch(text) is not None
 
 
 def check_name(name: str) -> str:
+    """Return the name of a token. Raises `BadInput` if it is invalid."""
     if not _NAME.fullmatch(name):
         raise BadInput(f"{name[:80]!r} is no name of a token; use 1 to {NAME_CHARS_MAX} letters, digits, . _ or -")
     return name

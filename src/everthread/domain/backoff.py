@@ -19,16 +19,16 @@ class Backoff(Struct, frozen=True):
     factor: float = 2.0
 
     def delay_s(self, failures: int) -> float:
-        """Return the delay after so many failures in a row; the first failure is number 1."""
+        """Return the delay after `failures` failures in a row, from 1."""
         return min(self.first_s * self.factor ** min(failures - 1, _EXPONENT_MAX), self.max_s)
 
     def jittered_s(self, failures: int, random: float) -> float:
-        """Return half the delay plus a random share of the other half, so that clients do not retry in step.
+        """Return half the delay plus the share `random` (0 to 1) of the other half.
 
-        `random` is a number from 0 to 1.
+        Jitter keeps clients from retrying in step.
         """
         return self.delay_s(failures) * (0.5 + random / 2)
 
     def delays(self) -> Iterator[float]:
-        """Yield the delays after the first, second and every later failure, without end."""
+        """Yield the delays after the first, the second and each later failure, infinitely."""
         return map(self.delay_s, count(1))

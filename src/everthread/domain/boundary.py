@@ -1,7 +1,8 @@
-"""The boundary table. A boundary is a value; `plan` says, purely, what it closes, opens, hides and announces.
+"""Boundaries as values, and the pure function `plan` that decides what each of them changes.
 
-`Lifecycle.cross` is the only code that carries a plan out. To change what a command does to a session, change
-this file and nothing else.
+A boundary changes the session that a key is on, or the turns that a session shows. `lifecycle.boundary_state` reads a
+`BoundaryState`, `plan` returns a `BoundaryPlan`, and `Lifecycle.cross` carries it out in the same transaction. To
+change the effect of a command on a session, change only this file.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ SUMMARY_CHARS_MAX = 1_000_000
 
 
 class New(Struct, frozen=True):
-    """Start afresh. `kind` says what the key's sessions are for from now on; a title may be given at once.
+    """Start an empty session.
 
-    `parent` is the session that hands work over. Only delegated work has one, and it sees nothing of it.
+    `kind` becomes the kind of the key's sessions; None keeps the current kind. `parent` is the session that delegates
+    work. Only a session of kind `subagent` has one, and it shows none of the parent's turns.
     """
 
     title: str = ""
@@ -31,23 +33,23 @@ class New(Struct, frozen=True):
 
 
 class Reset(Struct, frozen=True):
-    """What /reset does: `New` under its other name, told apart in the audit trail."""
+    """Start an empty session, like `New`. The audit trail records `/reset` under its own name."""
 
     title: str = ""
 
 
 class Resume(Struct, frozen=True):
-    """Go to the tip of `target`'s continuation. An empty target changes nothing."""
+    """Move the key to the tip of the session `target`. An empty target is refused."""
 
     target: str
 
 
 class Branch(Struct, frozen=True):
-    """Go on in a child that sees the parent as it is now.
+    """Move the key to a new child that shows the parent's turns as of now.
 
-    `parent` is where the child grows out of, at the tip of its continuation; empty is the key's own session. One that
-    the key is not on is not left by this, nor changed in any way: it may have ended, or be answered at another key.
-    `as_it_was` is the parent itself, with all that it shows, though its conversation goes on behind a summary of it.
+    `parent` names the session to branch from; its tip is used. Empty means the key's own session. A named parent that
+    the key is not on is not changed: it may have ended, or be in use at another key. `as_it_was` branches from the
+    named session itself instead of its tip, with the turns that a later compression replaced by a summary.
     """
 
     title: str = ""
@@ -56,10 +58,10 @@ class Branch(Struct, frozen=True):
 
 
 class Compress(Struct, frozen=True):
-    """Go on in a child that sees `summary` instead of the turns up to `covers_to`.
+    """Move all keys of a session to a new child that shows `summary` instead of the turns up to `covers_to`.
 
-    Made from the session as of `generation`; discarded if anything changed since, or was forgotten: `burials` is how
-    often the owner had something forgotten then.
+    The summary was made at `generation` of the session, when the owner had `burials` tombstones. The boundary is refused
+    as stale if either number has changed since. None skips the check of `burials`.
     """
 
     session_id: str
@@ -70,29 +72,30 @@ class Compress(Struct, frozen=True):
 
 
 class Rewind(Struct, frozen=True):
-    """Hide the last `turns` turns."""
+    """Hide the last `turns` visible turns. A running turn counts as the last one."""
 
     turns: int = 1
 
 
 class Expire(Struct, frozen=True):
-    """Leave a session that `policy` says is over, as of `at`."""
+    """Leave a session that is expired under `policy` at the time `at`."""
 
     policy: ResetPolicy
     at: float
 
 
 class Suspend(Struct, frozen=True):
-    """A process stops serving. The conversation goes on elsewhere, unless the key was this process's own.
+    """Finalize a session because this process stops serving it. The key stays on the session.
 
-    Then (`close_memory`) nobody will answer there: memory is closed, and what waits is set aside.
+    `close_memory` is for a key that no other process serves: close the session's memory, and set waiting messages
+    aside, because no process will answer them.
     """
 
     close_memory: bool = False
 
 
 class Forget(Struct, frozen=True):
-    """The session is forgotten: every key leaves it, and nothing of it is handed to memory any more."""
+    """End a forgotten session and move every key off it. Its memory is not closed: providers receive no more of it."""
 
     session_id: str
 
@@ -101,7 +104,7 @@ Boundary = New | Reset | Resume | Branch | Compress | Rewind | Expire | Suspend 
 
 
 class Refusal(StrEnum):
-    """Why a crossing changed nothing."""
+    """The reason why a boundary changed nothing."""
 
     NOTHING_THERE = "nothing there"
     ALREADY_THERE = "already there"
@@ -112,74 +115,90 @@ class Refusal(StrEnum):
 
 
 class BoundaryState(Struct, frozen=True):
-    """What a boundary finds, read inside its transaction."""
+    """The stored state that `plan` decides on, read inside the boundary's transaction."""
 
     key: SessionKey
     owner: str
     session: Session | None = None
+    """The session that the key is on."""
     pending: Cause | None = None
+    """The expiry that took the key off its last session."""
     other_keys: tuple[SessionKey, ...] = ()
+    """The other keys on the session."""
     running: SessionKey | None = None
     """The key whose turn is running in the session."""
     delegated: bool = False
-    """Delegated work of the session is still running."""
+    """Expire: delegated work of the session is still running."""
     waiting_since: float | None = None
+    """Expire: the time at which the oldest waiting message was accepted."""
     served: bool = False
-    """This process has served the session since its last finalize."""
+    """Suspend: this process has served the session since its last finalize."""
     target: Session | None = None
-    """Resume, and Branch of a session that is named: its tip, already checked to be the owner's."""
+    """Resume, and Branch with a named parent: the session to go to or to branch from. It belongs to the owner."""
     visible: tuple[int, ...] = ()
-    """Rewind: the newest visible turns, at most as many as asked for."""
+    """Rewind: the numbers of the newest visible turns, in ascending order; at most as many as requested."""
     titles: tuple[str, ...] = ()
-    """Titles of the owner that share a base with the one wanted."""
+    """Titles of the owner's sessions that share a base with the requested title."""
     kind: Kind = Kind.CHAT
-    """What the key's sessions are for."""
+    """The kind of the key's sessions."""
     parent: Session | None = None
-    """New: the session that hands work over, already checked to be the owner's."""
+    """New: the session that delegates work. It belongs to the owner."""
     burials: int = 0
-    """Compress: how often the owner has had something forgotten."""
+    """Compress: the owner's number of tombstones. Each forget request adds some."""
 
 
 class Opening(Struct, frozen=True):
-    """The first entry that a boundary writes to the log of the session it opens."""
+    """The session that a boundary creates or reopens, with the fields of its `opened` log entry."""
 
     session: Session
     fresh: bool
+    """The session is new. False if an existing session is reopened."""
     parent_id: str
+    """The parent that memory providers receive; empty if there is none."""
     reset: bool
+    """The session starts empty, and sets the kind of the key."""
     reason: Cause
     summary: str | None = None
-    """Compress: what the session starts with instead of the turns it covers."""
+    """Compress: the text that replaces the covered turns."""
 
     @property
     def inherits(self) -> bool:
-        """Whether the session shows turns of the one that is left for it."""
+        """Return True if the session shows turns of its parent."""
         return self.reason in (Cause.BRANCH, Cause.COMPRESSION)
 
 
 class BoundaryPlan(Struct, frozen=True):
-    """What to write. Every field's default means `nothing`."""
+    """The changes that a boundary makes. The default of every field means no change."""
 
     refusal: Refusal | None = None
     closes: bool = False
-    """Close the memory of the bound session, if it is dirty."""
+    """Close the memory of the key's session, if it is dirty."""
     ends: str | None = None
-    """End the bound session, for this reason."""
+    """End the key's session, for this reason."""
     opens: Opening | None = None
+    """Create or reopen this session."""
     moves: tuple[SessionKey, ...] = ()
-    """Keys whose epoch grows; they end up on the opened session, else on none."""
+    """Increase the epoch of these keys, and bind them to the opened session, or to none if nothing is opened."""
     stays: bool = False
-    """The moved keys stay on the bound session (only their epoch and its generation grow)."""
+    """Keep the moved keys on their session, and increase its generation."""
     pending: Cause | None = None
+    """Record this expiry in the binding, as the cause of the key's next session."""
     fate: Fate = Fate.LIVE
-    """What becomes of the running turn."""
+    """Set the fate of the running turn."""
     sets_aside: bool = False
+    """Set aside the messages that wait at the key."""
     hides: tuple[int, ...] = ()
+    """Hide the turns with these numbers."""
     hooks: tuple[HookCall, ...] = ()
+    """Queue these plugin hooks."""
 
 
 def plan(place: BoundaryState, boundary: Boundary, *, new_id: str, now: float) -> BoundaryPlan:
-    """What `boundary` does to a key that is at `place`."""
+    """Decide what `boundary` changes, given the stored state `place`.
+
+    `new_id` becomes the id of the session, if the boundary creates one. Raises `BadBoundary`, `BadTitle` or
+    `TitleTaken` if the boundary itself is invalid.
+    """
     match boundary:
         case New() | Reset():
             return _start_afresh(place, boundary, new_id, now)
@@ -216,7 +235,7 @@ def _start_afresh(place: BoundaryState, boundary: New | Reset, new_id: str, now:
         parent_id=parent_id or None,
         title=_free_title(boundary.title, place.titles),
     )
-    # A key's very first session replaces nothing, so nothing was reset for its plugins.
+    # The first session of a key replaces none, so plugins receive no reset.
     announces_reset = place.session is not None or place.pending is not None
     return BoundaryPlan(
         closes=True,
@@ -233,7 +252,7 @@ def _start_afresh(place: BoundaryState, boundary: New | Reset, new_id: str, now:
 
 
 def _delegating(place: BoundaryState, boundary: New | Reset) -> str:
-    """The session that hands work over to the new one; empty if none does."""
+    """Return the id of the session that delegates work to the new one, or an empty string."""
     if not isinstance(boundary, New) or not boundary.parent:
         return ""
     if boundary.kind is not Kind.SUBAGENT:
@@ -249,7 +268,7 @@ def _resume(place: BoundaryState, boundary: Resume) -> BoundaryPlan:
         return BoundaryPlan(refusal=Refusal.NOTHING_THERE)
     if place.session is not None and target.id == place.session.id:
         return BoundaryPlan(refusal=Refusal.ALREADY_THERE)
-    # With no session to leave, the parent that the target already has is the one to tell.
+    # Without a session to leave, memory providers receive the target's own parent.
     parent_id = place.session.id if place.session is not None else target.parent_id or ""
     return BoundaryPlan(
         closes=True,
@@ -316,7 +335,7 @@ def _rewind(place: BoundaryState, boundary: Rewind) -> BoundaryPlan:
         return BoundaryPlan(refusal=Refusal.NOTHING_THERE)
     if place.running is None:
         return BoundaryPlan(moves=(place.key,), stays=True, hides=place.visible)
-    # The running turn is the last one, and so the first to be taken back.
+    # The running turn is the last one, so it is the first to be hidden.
     hidden = place.visible[-(boundary.turns - 1) :] if boundary.turns > 1 else ()
     return BoundaryPlan(moves=(place.key,), stays=True, fate=Fate.HIDDEN, hides=hidden)
 
@@ -379,26 +398,29 @@ def _child(
 
 
 def as_of(child: Session, parent: Session) -> Session:
-    """The child with its parent seen as it is when it has been left, with all that was still written to it."""
+    """Return the child with its base at the parent's end, after leaving the parent has added turns or log entries."""
     return child.but(base_turn=parent.last_turn, last_turn=parent.last_turn, base_seq=parent.log_seq)
 
 
 def _end_if_last(place: BoundaryState, reason: str) -> str | None:
+    """Return the reason to end the session, or None while other keys are on it."""
     return reason if place.session is not None and not place.other_keys else None
 
 
 def _fate_of_own_turn(place: BoundaryState) -> Fate:
-    """A turn that another key runs in the session left is none of this key's business."""
+    """Return the fate of the running turn. A turn of another key goes on."""
     return Fate.LATE if place.running == place.key else Fate.LIVE
 
 
 def _finalize(place: BoundaryState) -> tuple[HookCall, ...]:
+    """Return the hook that announces the end of the key's session, if it has one."""
     if place.session is None:
         return ()
     return (HookCall("on_session_finalize", place.session.id, place.key.platform),)
 
 
 def _free_title(wanted: str, taken: tuple[str, ...]) -> str | None:
+    """Return the cleaned title, or None for an empty one. Raises `TitleTaken` if another session has it."""
     if not wanted:
         return None
     title = titles.clean(wanted)

@@ -1,45 +1,47 @@
-"""Every error that leaves the core, drawn as a tree.
+"""The errors that leave the core, as one tree.
 
 EverthreadError
-├── BadInput                 the caller's words are off: say them again, corrected
+├── BadInput                 invalid input: correct it and try again
 │   ├── BadKey  BadTitle  BadPolicy  BadBoundary  BadExport  BadSkill  TooLarge
 │   ├── BadRecurrence  BadSchedule
 │   ├── TitleTaken
-│   ├── Ambiguous            what was named fits several sessions; carries them
+│   ├── Ambiguous            the name matches several sessions; lists them
 │   └── NotesFull  AlreadyNoted
-├── NotFound                 there is no such session, note or entry (or it is somebody else's)
-│   └── NoSuchSession        carries those with the nearest names
-├── AlreadyThere             something would be overwritten: choose another name, or move it away
-├── Gone                     it was forgotten on request and can't come back
-├── Busy                     a turn is running there
-├── LockedOut                too many wrong codes: no code is looked at for a while
-├── DoneBefore               a command that came in was carried out already
-├── Fenced                   another holder has taken over what this one still believed to hold
-├── StoreError
-│   ├── StoreBusy            another program holds the file's write lock: try again
+├── NotFound                 no such session, note or entry, or it belongs to another owner
+│   └── NoSuchSession        lists the sessions with the nearest names
+├── AlreadyThere             the name is in use, and nothing is overwritten: choose another name
+├── Gone                     erased by a forget request, permanently
+├── KeyMoved                 the key left the session that the message was for: send it again
+├── Busy                     a turn is running in the session
+├── LockedOut                too many wrong pairing codes: wait
+├── DoneBefore               the command was carried out already
+├── Fenced                   another holder took over the slot, lease or review
+├── StoreError               the transaction was rolled back
+│   ├── StoreBusy            another process holds the write lock: retry
 │   ├── DiskFull  StoreUnwritable
 │   └── StoreCorrupt  StoreTooNew
-├── ProviderError
-│   ├── Unavailable          try again later: the entry waits
-│   │   └── StartOver        what it was told before is gone: tell it again from there
-│   └── Rejected             never try again: the entry is parked
-├── ModelError
-│   ├── ModelUnavailable     overloaded, unreachable or cut off: try again, or another model
-│   ├── ModelRefused         the request will never be taken as it is
-│   ├── ModelUnauthorized    the key is missing or wrong
+├── ProviderError            a memory provider failed
+│   ├── Unavailable          retry later: the entry stays pending
+│   │   └── StartOver        the provider lost acknowledged entries: deliver them again
+│   └── Rejected             do not retry: the entry is parked
+├── ModelError               a model call failed
+│   ├── ModelUnavailable     overloaded, unreachable or disconnected: retry, or use another model
+│   ├── ModelRefused         the endpoint rejects the request
+│   ├── ModelUnauthorized    the API key is missing or wrong
 │   ├── ModelUnknown         the endpoint has no such model
-│   ├── ModelWithoutTools    the model can't be given tools
-│   └── ContextTooLong       more was sent than the model can read
-├── PlatformError
-│   ├── PlatformUnavailable  not sent, or nothing heard: try again, not before `retry_after`
-│   ├── PlatformRefused      it will never be taken as it is
-│   └── SendUncertain        it may have gone out, and nobody can say
-├── BudgetSpent              the owner's limit on spending is reached
-├── TurnTooLong              a turn has taken more steps than it may
-├── NotCompressed            a conversation is left as it is, and why
-├── NotApproved              a dangerous call was not allowed; the model is told why
-├── ToolFailed               a tool could not do what it was asked; the model is told why
-└── BadConfig                the configuration can't be used; names file, line and the nearest valid key
+│   ├── ModelWithoutTools    the model does not support tools
+│   └── ContextTooLong       the request exceeds the model's context window
+├── PlatformError            a messaging platform failed
+│   ├── PlatformUnavailable  the request had no effect: retry after `retry_after` seconds
+│   ├── PlatformRefused      the platform rejects the request
+│   └── SendUncertain        the message may have been sent
+├── BudgetSpent              a spending limit is reached
+├── TurnTooLong              a turn exceeds its maximum number of steps
+├── NotCompressed            the conversation was not compressed
+├── NotCondensed             the notes were not condensed
+├── NotApproved              a dangerous tool call was not approved; the model receives the reason
+├── ToolFailed               a tool call failed; the model receives the reason
+└── BadConfig                invalid configuration; names the file, the line and the nearest valid key
 """
 
 from collections.abc import Sequence
@@ -47,47 +49,47 @@ from typing import ClassVar
 
 
 class EverthreadError(Exception):
-    """Something a person can act on; the message is one line that says what and what next."""
+    """Base class of the errors that a user can act on. The message is one line: the problem, then the next step."""
 
 
 class BadInput(EverthreadError):
-    """The caller's words are off."""
+    """The input is invalid."""
 
 
 class BadKey(BadInput):
-    """A session key that can't be read."""
+    """The text is not a session key."""
 
 
 class BadTitle(BadInput):
-    """A title that is empty, too long or made of nothing visible."""
+    """The title is empty, too long, or has no visible character."""
 
 
 class BadPolicy(BadInput):
-    """A reset policy that means nothing."""
+    """The reset policy has an invalid value, or the time zone is unknown."""
 
 
 class BadRecurrence(BadInput):
-    """A time, an interval or a cron expression that can't be read, or never comes."""
+    """The time, interval or cron expression is invalid, or never occurs."""
 
 
 class BadSchedule(BadInput):
-    """A scheduled task that can't be kept as it was asked for."""
+    """The scheduled task has an invalid name, prompt or target."""
 
 
 class BadBoundary(BadInput):
-    """A boundary whose numbers or ids make no sense."""
+    """The boundary has an invalid number, text or parent."""
 
 
 class BadExport(BadInput):
-    """A file of exported sessions that can't be read; names the line."""
+    """The export file is invalid. The message names the line."""
 
 
 class TooLarge(BadInput):
-    """An input beyond its limit."""
+    """The input exceeds its size limit."""
 
 
 class BadSkill(BadInput):
-    """A skill's file does not say what it must."""
+    """The skill file is invalid."""
 
 
 class TitleTaken(BadInput):
@@ -95,7 +97,7 @@ class TitleTaken(BadInput):
 
 
 class Ambiguous(BadInput):
-    """What was named fits several sessions. `fitting` has some: the id and the title of each."""
+    """The name matches several sessions. `fitting` has the id and the title of some of them."""
 
     def __init__(self, message: str, fitting: Sequence[tuple[str, str]]) -> None:
         super().__init__(message)
@@ -103,7 +105,7 @@ class Ambiguous(BadInput):
 
 
 class NotesFull(BadInput):
-    """A collection of notes has no room for more."""
+    """The collection of notes has reached its limit. `used` and `limit` are numbers of characters."""
 
     def __init__(self, used: int, limit: int) -> None:
         super().__init__(f"the notes may have {limit:,} characters and have {used:,}; shorten or remove one first")
@@ -112,15 +114,15 @@ class NotesFull(BadInput):
 
 
 class AlreadyNoted(BadInput):
-    """There is a note of the very same words."""
+    """A note with the same text exists."""
 
 
 class NotFound(EverthreadError):
-    """There is no such thing, or it belongs to somebody else: the two are not told apart."""
+    """The object does not exist or belongs to another owner. Callers can't distinguish the two cases."""
 
 
 class NoSuchSession(NotFound):
-    """No session has this name. `near` are those that may have been meant: the id and the title of each."""
+    """No session has this name. `near` has the id and the title of sessions with a similar name."""
 
     def __init__(self, message: str, near: Sequence[tuple[str, str]] = ()) -> None:
         super().__init__(message)
@@ -128,59 +130,59 @@ class NoSuchSession(NotFound):
 
 
 class AlreadyThere(EverthreadError):
-    """Something of that name is there, and is not overwritten."""
+    """An object of that name exists, and is not overwritten."""
 
 
 class Gone(EverthreadError):
-    """It was forgotten on request."""
+    """The object was erased by a forget request."""
 
 
 class KeyMoved(EverthreadError):
-    """What is for one session alone was not taken in: its key is on another one, or about to be."""
+    """A message for one session was not accepted: its key is on another session, or a waiting command may move it."""
 
 
 class Busy(EverthreadError):
-    """A turn is running in that session."""
+    """A turn is running in the session."""
 
 
 class LockedOut(EverthreadError):
-    """Too many wrong codes."""
+    """Too many wrong pairing codes were entered."""
 
 
 class DoneBefore(EverthreadError):
-    """A command from the inbox was carried out before, perhaps by a process that is gone."""
+    """A command of the inbox was carried out already, possibly by a process that has ended."""
 
 
 class Fenced(EverthreadError):
-    """Another holder has taken over a slot or a lease."""
+    """Another holder has taken over the slot, lease or review. The write was refused."""
 
 
 class StoreError(EverthreadError):
-    """The store could not do its work; nothing of the unit of work was kept."""
+    """The store failed, and rolled back the unit of work."""
 
 
 class StoreBusy(StoreError):
-    """Another program holds the write lock."""
+    """Another process holds the write lock."""
 
 
 class DiskFull(StoreError):
-    """There is no room left."""
+    """The disk is full."""
 
 
 class StoreUnwritable(StoreError):
-    """The file or its folder can't be written."""
+    """The database file or its folder is not writable."""
 
 
 class StoreCorrupt(StoreError):
-    """The file is no database of ours, or a damaged one."""
+    """The file is damaged, or is not an Everthread database."""
 
 
 class StoreTooNew(StoreError):
-    """A newer program wrote the file."""
+    """A newer version of Everthread wrote the file."""
 
 
 class ProviderError(EverthreadError):
-    """A memory provider could not do its work."""
+    """A memory provider failed."""
 
     def __init__(self, provider: str, why: str = "") -> None:
         super().__init__(f"{provider}: {why or type(self).__name__.lower()}")
@@ -188,7 +190,7 @@ class ProviderError(EverthreadError):
 
 
 class Unavailable(ProviderError):
-    """The provider can't be reached or is overloaded; the same call may go through later."""
+    """The provider is unreachable or overloaded. Retry the same call later."""
 
     def __init__(self, provider: str, why: str = "", *, retry_after_s: float | None = None) -> None:
         super().__init__(provider, why)
@@ -196,7 +198,7 @@ class Unavailable(ProviderError):
 
 
 class StartOver(Unavailable):
-    """The provider has lost what it was told of this session from entry `seq` on, and acknowledged: tell it again."""
+    """The provider has lost acknowledged entries of this session. Deliver them again from entry `seq` on."""
 
     def __init__(self, provider: str, why: str, *, seq: int) -> None:
         super().__init__(provider, why)
@@ -204,18 +206,18 @@ class StartOver(Unavailable):
 
 
 class Rejected(ProviderError):
-    """The provider will never take this entry."""
+    """The provider rejects this entry permanently. Park it."""
 
 
 class ModelError(EverthreadError):
-    """A model could not be asked, or did not answer. What it says may name the endpoint and how it is set up."""
+    """A model call failed. The message may name the endpoint and its configuration; `plain` does not."""
 
     plain: ClassVar[str] = "The model can't answer as it is set up now."
-    """For people who have nothing to do with that."""
+    """The message for users who do not operate the program."""
 
 
 class ModelUnavailable(ModelError):
-    """Overloaded, unreachable or cut off: the same request may go through later."""
+    """The endpoint is overloaded or unreachable, or the connection broke. Retry the same request later."""
 
     plain = "The model can't be reached now; try again later."
 
@@ -225,13 +227,13 @@ class ModelUnavailable(ModelError):
 
 
 class ModelRefused(ModelError):
-    """The endpoint will never take this request."""
+    """The endpoint rejects this request permanently."""
 
     plain = "The model does not take this; try it in other words."
 
 
 class ModelUnauthorized(ModelError):
-    """The key is missing or wrong."""
+    """The API key is missing or wrong."""
 
 
 class ModelUnknown(ModelError):
@@ -239,21 +241,21 @@ class ModelUnknown(ModelError):
 
 
 class ModelWithoutTools(ModelError):
-    """The model can't be given tools."""
+    """The model does not support tools."""
 
 
 class ContextTooLong(ModelError):
-    """More was sent than the model can read."""
+    """The request exceeds the model's context window."""
 
     plain = "This is more than the model can read; say less at once, or start afresh with /new."
 
 
 class PlatformError(EverthreadError):
-    """Something went wrong between us and a messaging platform."""
+    """A request to a messaging platform failed."""
 
 
 class PlatformUnavailable(PlatformError):
-    """What was asked for has not happened: try again, but not before `retry_after` seconds."""
+    """The request had no effect. Retry it after `retry_after` seconds."""
 
     def __init__(self, text: str, retry_after: float = 0.0) -> None:
         super().__init__(text)
@@ -261,36 +263,36 @@ class PlatformUnavailable(PlatformError):
 
 
 class PlatformRefused(PlatformError):
-    """The platform will never take it as it is, say because the chat is gone."""
+    """The platform rejects the request permanently, for example because the chat was deleted."""
 
 
 class SendUncertain(PlatformError):
-    """The connection broke after a message was handed over: it may have gone out."""
+    """The connection broke after the request was written. The message may have been sent."""
 
 
 class BudgetSpent(EverthreadError):
-    """A limit on spending is reached."""
+    """A spending limit is reached."""
 
 
 class TurnTooLong(EverthreadError):
-    """A turn has taken more steps than it may."""
+    """The turn exceeds its maximum number of steps."""
 
 
 class NotCompressed(EverthreadError):
-    """A conversation was not compressed, and is as it was."""
+    """The conversation was not compressed, and is unchanged."""
 
 
 class NotApproved(EverthreadError):
-    """A dangerous call was not approved; it says why, in words for the model."""
+    """A dangerous tool call was not approved. The message gives the model the reason."""
 
 
 class NotCondensed(EverthreadError):
-    """Notes were not made shorter, and are as they were."""
+    """The notes were not condensed, and are unchanged."""
 
 
 class ToolFailed(EverthreadError):
-    """A tool could not do what it was asked."""
+    """A tool call failed. The message gives the model the reason."""
 
 
 class BadConfig(EverthreadError):
-    """The configuration can't be used as it is."""
+    """The configuration is invalid."""

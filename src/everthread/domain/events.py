@@ -1,4 +1,7 @@
-"""What a session's log says, as values. An event is built from stored rows when it is delivered, never before."""
+"""Log entries of a session, and the events that memory providers receive.
+
+An event is built from stored rows on delivery, not before.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from everthread.domain.model import Cause, NoteVersion, SessionRef, Turn
 
 
 class EntryKind(StrEnum):
+    """The kind of a log entry."""
+
     OPENED = "opened"
     TURN = "turn"
     NOTE = "note"
@@ -20,7 +25,7 @@ class EntryKind(StrEnum):
 
     @property
     def dirties(self) -> bool:
-        """Something to remember: a session with one of these after its last close must be closed again."""
+        """Return True if the entry makes its session dirty: the session has to be closed again."""
         return self in _DIRTYING
 
 
@@ -28,7 +33,7 @@ _DIRTYING = (EntryKind.TURN, EntryKind.NOTE, EntryKind.DELEGATION, EntryKind.REW
 
 
 class LogEntry(Struct, frozen=True):
-    """One row of a session's log: it refers to stored rows by `number` (a turn) and `detail` (everything else)."""
+    """One row of a session's log. It refers to stored rows by `number` (a turn) and `detail` (all other rows)."""
 
     ref: SessionRef
     seq: int
@@ -39,13 +44,15 @@ class LogEntry(Struct, frozen=True):
 
 
 class View(Struct, frozen=True):
-    """What a session shows: a summary of what came before, if there is one, then its visible turns."""
+    """The visible content of a session: the summary of earlier turns, if any, then the visible turns."""
 
     summary: str | None
     turns: tuple[Turn, ...]
 
 
 class SessionOpened(Struct, frozen=True):
+    """A session was created or reopened. `reset` is True if it starts empty."""
+
     ref: SessionRef
     parent_id: str
     reset: bool
@@ -53,18 +60,24 @@ class SessionOpened(Struct, frozen=True):
 
 
 class TurnCommitted(Struct, frozen=True):
+    """A turn was stored."""
+
     ref: SessionRef
     turn: Turn
 
 
 class NoteWritten(Struct, frozen=True):
+    """A note was added, replaced or removed."""
+
     ref: SessionRef
     note: NoteVersion
     newest: int = 0
-    """The newest version that there is of the note: sessions do not wait for each other, so this one may come late."""
+    """The newest version of the note. The event may be older, because sessions are delivered independently."""
 
 
 class WorkDelegated(Struct, frozen=True):
+    """A subagent has finished a task of the session."""
+
     ref: SessionRef
     task: str
     result: str
@@ -72,14 +85,17 @@ class WorkDelegated(Struct, frozen=True):
 
 
 class SessionRewound(Struct, frozen=True):
-    """The session shows these turns no more; a provider that kept them should let them go."""
+    """These turns were hidden. A provider that stored them should delete them."""
 
     ref: SessionRef
     turns: tuple[int, ...]
 
 
 class SessionClosed(Struct, frozen=True):
-    """Everything up to `through_seq` was handed over before. `missing` lists entries that this provider rejected."""
+    """The session's memory is closed: all entries up to `through_seq` were delivered.
+
+    `missing` lists the entries that this provider rejected.
+    """
 
     ref: SessionRef
     view: View
@@ -88,13 +104,15 @@ class SessionClosed(Struct, frozen=True):
 
 
 class ForgetScope(StrEnum):
+    """The extent of a forget request."""
+
     SESSION = "session"
     OWNER = "owner"
     FACT = "fact"
 
 
 class Forgotten(Struct, frozen=True):
-    """Whatever was kept of this session, person or fact must go. `text` is the fact's, and only for a fact."""
+    """Delete all stored data of this session, owner or fact. `text` is the text of the fact, and empty otherwise."""
 
     ref: SessionRef
     scope: ForgetScope
@@ -106,7 +124,7 @@ Event = SessionOpened | TurnCommitted | NoteWritten | WorkDelegated | SessionRew
 
 
 class Delivery(Struct, frozen=True):
-    """How an event comes: a provider that has seen `key` before must let it have no second effect."""
+    """Delivery data of an event. `key` is an idempotency key: a repeated event must have no second effect."""
 
     key: str
     seq: int

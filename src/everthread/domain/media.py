@@ -1,4 +1,4 @@
-"""What comes with a message. Pure."""
+"""Attachments of a message."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Literal
 from msgspec import Struct
 
 MediaKind = Literal["image", "audio", "voice", "video", "file"]
-"""`voice` is somebody speaking, in place of writing."""
+"""`voice` is a recorded voice message, `audio` any other sound file."""
 
 
 class Media(Struct, frozen=True, omit_defaults=True):
-    """Something that came with a message: what it is, not what is in it."""
+    """The description of an attachment, without its content."""
 
     kind: MediaKind
     name: str = ""
     mime: str = ""
     size: int | None = None
-    """In bytes; none if that is not certain: not more than this is taken."""
+    """The size in bytes, which bounds the download. None if unknown."""
     handle: str = ""
-    """What the platform is asked for it by; empty if it can't be, or was fetched."""
+    """The platform's id to download the file. Empty if it was downloaded, or can't be."""
     path: str = ""
-    """Where it is kept here, or will be while there is a handle."""
+    """The local path of the file; while `handle` is set, the path to download it to."""
     words: str = ""
-    """What is said or written in it, as far as that is known."""
+    """The transcript or text of the file, as far as known."""
