@@ -60,8 +60,8 @@ class Branch(Struct, frozen=True):
 class Compress(Struct, frozen=True):
     """Move all keys of a session to a new child that shows `summary` instead of the turns up to `covers_to`.
 
-    The summary was made at `generation` of the session, when the owner had `burials` tombstones. The boundary is refused
-    as stale if either number has changed since. None skips the check of `burials`.
+    The summary was made at `generation` of the session, when the owner had `burials` tombstones. The boundary is
+    refused as stale if either number has changed since. None skips the check of `burials`.
     """
 
     session_id: str

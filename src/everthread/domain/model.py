@@ -1,7 +1,6 @@
-"""The values everything speaks in. All of them are frozen; times are seconds since the epoch, UTC.
+"""The values that all layers share. All are frozen; times are seconds since the epoch, UTC.
 
-Structs, as the values elsewhere: a dataclass takes the start of the program a millisecond, and a turn makes dozens of
-them.
+They are msgspec Structs: a dataclass adds a millisecond to start-up, and a turn creates dozens of values.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ from everthread.domain.media import Media
 KEY_CHARS_MAX = 512
 OWNER_CHARS_MAX = 256
 FORGOTTEN = "[forgotten]"
-"""What stands where forgotten words stood."""
+"""The text that replaces forgotten text."""
 
 
 def whole(text: str) -> str:
-    """The text with half characters (lone surrogates, which no file can hold) replaced by question marks."""
+    """Return the text with lone surrogates, which UTF-8 can't encode, replaced by question marks."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 HANDED_OVER = "subagent"
-"""The platform of keys at which work is done that was handed over: nobody writes there."""
+"""The platform of the keys of delegated work. They receive no messages from users."""
 
 
 SCHEDULED = "cron"
-"""The platform of keys at which scheduled tasks are done: nobody writes there either."""
+"""The platform of the keys of scheduled tasks. They receive no messages from users."""
 
 
 class ChatType(StrEnum):
@@ -44,7 +43,7 @@ class ChatType(StrEnum):
 
 
 class SessionKey(Struct, frozen=True, eq=False):
-    """Where a conversation takes place. Its text form exists at the edges only."""
+    """The address of a conversation. Its text form is used only at the edges (CLI, HTTP, store)."""
 
     profile: str
     platform: str
@@ -53,11 +52,11 @@ class SessionKey(Struct, frozen=True, eq=False):
     thread: str | None = None
     user: str | None = None
     _text: str = ""
-    """Writing a key out costs as much as reading a row by it, and a turn does it a dozen times."""
+    """Cache of the text form: formatting a key costs as much as a row lookup, and a turn does it a dozen times."""
 
     def __post_init__(self) -> None:
         if self._text:
-            # Of the key that this one was made from by changing it.
+            # `replace` has copied the cache of the original key.
             force_setattr(self, "_text", "")
 
     def __str__(self) -> str:
@@ -73,11 +72,11 @@ class SessionKey(Struct, frozen=True, eq=False):
         return self is other or (isinstance(other, SessionKey) and self._parts == other._parts)
 
     def __ne__(self, other: object) -> bool:
-        # A Struct brings its own, which knows nothing of the one above.
+        # Struct defines `__ne__` itself, independent of `__eq__` above.
         return not self == other
 
     def __hash__(self) -> int:
-        # An enumeration's hash costs more than those of the others together.
+        # `chat_type` is left out: hashing an enum costs more than hashing all other parts.
         return hash((self.profile, self.platform, self.chat, self.thread, self.user))
 
     @property
@@ -86,6 +85,7 @@ class SessionKey(Struct, frozen=True, eq=False):
 
     @classmethod
     def parse(cls, text: str) -> SessionKey:
+        """Parse the text form of a key. Raises `BadKey`."""
         parts = text.split(":")
         if "%" in text:
             from urllib.parse import unquote  # noqa: PLC0415 - most keys are plain, and every command would wait for it
@@ -114,7 +114,7 @@ def _written_out(key: SessionKey) -> str:
     if key.user is not None:
         parts.append(key.user)
     text = ":".join(parts)
-    # Most keys are plain; only the others need their parts escaped one by one.
+    # Most keys need no escaping, and a check of the whole text is cheaper than quoting each part.
     if _PLAIN.fullmatch(text) and text.count(":") == len(parts) - 1:
         return text
     from urllib.parse import quote  # noqa: PLC0415 - as above
@@ -123,21 +123,22 @@ def _written_out(key: SessionKey) -> str:
 
 
 class Kind(StrEnum):
-    """What a session is for. Only chats reach providers and reviews."""
+    """The purpose of a session. Memory includes chats and notes; reviews cover chats only."""
 
     CHAT = "chat"
     CRON = "cron"
     SUBAGENT = "subagent"
     NOTES = "notes"
-    """One per owner, never bound to a key: the log of what concerns the person and no single conversation."""
+    """The log of events that concern the owner and not one conversation. One per owner, never bound to a key."""
 
     @property
     def remembered(self) -> bool:
+        """Return True if memory providers and recall include sessions of this kind."""
         return self in (Kind.CHAT, Kind.NOTES)
 
 
 class Cause(StrEnum):
-    """Why a session was opened."""
+    """The reason why a session was opened."""
 
     NEW = "new_session"
     RESET = "reset"
@@ -151,10 +152,10 @@ class Cause(StrEnum):
 
 
 class SessionRef(Struct, frozen=True):
-    """Whose call this is, in which session, as of when. Goes with every call; nobody keeps a copy as `current`.
+    """The identity that every call passes: session, key and owner. No object stores a current session.
 
-    `epoch` grows with each boundary of the key, `generation` with each change that concerns everyone on the
-    session; a ref that differs in either was made before a boundary.
+    `epoch` grows with each boundary of the key, `generation` with each change that affects all keys on the session. A
+    ref with an older value of either is stale: a boundary came after it.
     """
 
     session_id: str
@@ -167,8 +168,8 @@ class SessionRef(Struct, frozen=True):
 class Session(Struct, frozen=True):
     """One conversation record.
 
-    A child sees its ancestors' turns numbered `floor + 1 .. base_turn` as of the parent's log position `base_seq`.
-    Turn numbers grow along a lineage, so a number is unique in any one view.
+    A child shows its ancestors' turns numbered `floor + 1 .. base_turn`, as of the parent's log position `base_seq`.
+    Turn numbers grow along a lineage, so a number is unique in each view.
     """
 
     id: str
@@ -187,7 +188,7 @@ class Session(Struct, frozen=True):
     base_turn: int = 0
     base_seq: int = 0
     summary_id: str | None = None
-    """The session whose stored summary stands for the turns up to `floor`."""
+    """The session whose stored summary replaces the turns up to `floor`."""
     last_turn: int = 0
     log_seq: int = 0
     dirty_seq: int = 0
@@ -196,23 +197,24 @@ class Session(Struct, frozen=True):
 
     @property
     def dirty(self) -> bool:
-        """Something worth remembering came after the last close."""
+        """Return True if a turn, note, delegation or rewind was logged after the last close."""
         return self.dirty_seq > self.closed_seq
 
     def ref_at(self, key: SessionKey, epoch: int) -> SessionRef:
-        """Return the reference to this session, as it is now, from a key at an epoch."""
+        """Return a ref to this session at its current generation."""
         return SessionRef(self.id, self.generation, key, epoch, self.owner)
 
     def ended(self, reason: str, now: float) -> Session:
+        """Return the session as ended at `now`."""
         return self.but(ended_at=now, end_reason=reason, generation=self.generation + 1)
 
     def but(self, **changes: Any) -> Session:
-        """The same with some changes."""
+        """Return a copy with some fields changed."""
         return replace(self, **changes)
 
 
 class Binding(Struct, frozen=True):
-    """Which session a key is on. `pending` says why it is on none since an expiry."""
+    """The session that a key is on. `pending` is the expiry that left the key without a session."""
 
     key: SessionKey
     owner: str
@@ -236,16 +238,19 @@ class ToolCall(Struct, frozen=True):
 
 
 class Thought(Struct, frozen=True):
-    """What a model wants to have back with the results of its tools, as long as the turn goes on: its reasoning,
-    signatures and the like. Only the client that wrote it down can read it.
+    """Opaque reasoning data (text, signatures) that a model expects back with its tool results during a turn.
+
+    Only the model client that wrote the content can read it.
     """
 
     content: str
     model: str = ""
-    """Whose it is; no other model is sent it."""
+    """The model that wrote it. It is sent to no other model."""
 
 
 class Message(Struct, frozen=True):
+    """One message of a model conversation."""
+
     role: Role
     content: str
     tool_calls: tuple[ToolCall, ...] = ()
@@ -253,32 +258,35 @@ class Message(Struct, frozen=True):
     name: str | None = None
     reasoning: str | None = None
     thought: Thought | None = None
-    """Never stored with a turn: it is of no use after it."""
+    """Not stored with a turn: no model reads it after the turn."""
 
     def texts(self) -> tuple[str, ...]:
-        """Everything in it that takes room."""
+        """Return all texts that count towards the size of the message."""
         thought = (self.thought.content,) if self.thought else ()
         return (self.content, self.reasoning or "", *thought, *[call.arguments for call in self.tool_calls])
 
 
 class TurnStatus(StrEnum):
+    """The outcome of a stored turn."""
+
     DONE = "done"
     INTERRUPTED = "interrupted"
-    """Stopped by the user or a newer message: the message and what there was of an answer."""
+    """Stopped by the user or by a newer message. Has the message and the partial answer."""
     LATE = "late"
-    """Finished after its key had left the session; the reply was withheld."""
+    """Finished after its key had left the session. The reply was withheld."""
     HIDDEN = "hidden"
-    """Was running when the session was rewound; kept, never shown or remembered."""
+    """Running when the session was rewound. Stored, but never shown or sent to memory."""
     SET_ASIDE = "set_aside"
-    """A message that waited when its key left the session; kept, never answered or remembered."""
+    """A message that waited when its key left the session. Stored, but never answered or sent to memory."""
 
     @property
     def remembered(self) -> bool:
+        """Return True if memory and later model requests include the turn."""
         return self in _REMEMBERED_TURNS
 
     @property
     def in_words(self) -> str:
-        """What to say of the turn beside its words; nothing of one that went as it should."""
+        """Return the label for display; empty for a completed turn."""
         if self is TurnStatus.SET_ASIDE:
             return "set aside, not answered"
         return "" if self is TurnStatus.DONE else self.value
@@ -288,7 +296,7 @@ _REMEMBERED_TURNS = (TurnStatus.DONE, TurnStatus.INTERRUPTED, TurnStatus.LATE)
 
 
 class Turn(Struct, frozen=True):
-    """One user input and all that came of it, as stored."""
+    """One user message and all model and tool messages up to the answer, as stored."""
 
     session_id: str
     number: int
@@ -308,7 +316,7 @@ class Turn(Struct, frozen=True):
 
 
 class Fate(StrEnum):
-    """What becomes of a running turn."""
+    """The effect of a boundary on a running turn. LATE and HIDDEN become the status of the committed turn."""
 
     LIVE = "live"
     LATE = "late"
@@ -316,7 +324,7 @@ class Fate(StrEnum):
 
 
 class Slot(Struct, frozen=True):
-    """The durable row that says a turn is running. At most one per session is live."""
+    """The stored row of a running turn. At most one slot per session is live."""
 
     turn_id: str
     ref: SessionRef
@@ -328,6 +336,8 @@ class Slot(Struct, frozen=True):
 
 
 class InboxState(StrEnum):
+    """The state of an incoming message or command."""
+
     WAITING = "waiting"
     RUNNING = "running"
     DONE = "done"
@@ -335,7 +345,7 @@ class InboxState(StrEnum):
 
 
 class Inbound(Struct, frozen=True):
-    """A message as it came in. `update_id` is the platform's own number for it: the same one is taken once."""
+    """An incoming message or command. `update_id` is the platform's id of the update; duplicates are dropped."""
 
     key: SessionKey
     owner: str
@@ -343,21 +353,23 @@ class Inbound(Struct, frozen=True):
     account: str = ""
     update_id: str | None = None
     command: bool = False
-    """It is no message but a command, in its place among the messages."""
+    """A slash command, handled in order with the messages."""
     user: str = ""
-    """Who wrote it, by the platform's own id: where several people share a conversation, `owner` is all of them."""
+    """The platform's id of the author. In a shared conversation, `owner` is the group."""
     media: tuple[Media, ...] = ()
-    """What came with it and is kept here, or will be: paths are those within the folder of such files."""
+    """The attachments. Their paths are relative to the attachment folder."""
     message_id: str = ""
-    """The platform's own id of the message, where what is there can be looked for. It is kept, and not read again."""
+    """The platform's id of the message, on platforms that can search a chat. Stored, but not read into this value."""
 
     @property
     def is_packed(self) -> bool:
-        """Something that came with it was not fetched yet: its text is not what is to be answered."""
+        """Return True if an attachment is not downloaded yet, so that the text to answer is incomplete."""
         return any(media.handle for media in self.media)
 
 
 class InboxRow(Struct, frozen=True):
+    """A stored incoming message or command."""
+
     id: int
     inbound: Inbound
     accepted_at: float
@@ -367,22 +379,24 @@ class InboxRow(Struct, frozen=True):
 
 
 class ReplyState(StrEnum):
+    """The delivery state of a reply."""
+
     DRAFT = "draft"
     READY = "ready"
     SENDING = "sending"
-    """Its next part was handed over; whether it went out is not known yet."""
+    """The next part is being sent. Its outcome is not known yet."""
     SENT = "sent"
     WITHHELD = "withheld"
     AMBIGUOUS = "ambiguous"
-    """Whether it went out will never be known: it is shown as such, and not silently sent again."""
+    """The outcome can't be determined. The reply is reported as such, and not sent again automatically."""
     FAILED = "failed"
-    """The platform will not have it."""
+    """The platform rejected the reply."""
 
 
 class Reply(Struct, frozen=True):
-    """An outgoing reply. One per turn; the platform's message id is kept so that recovery edits, never repeats.
+    """An outgoing message. A turn has one; `turn_id` also identifies the reply to a command and an expiry notice.
 
-    What answers a command, or tells of an expiry, is one too: `turn_id` then says which.
+    The platform's message id is stored, so that recovery edits the message instead of sending it twice.
     """
 
     turn_id: str
@@ -393,13 +407,13 @@ class Reply(Struct, frozen=True):
     state: ReplyState
     at: float
     platform_message_id: str | None = None
-    """Empty if a beginning of it may be out, under an id that nobody was told."""
+    """Empty string: a beginning of the reply may have been sent under an unknown id."""
     parts: int = 0
-    """So many parts of it are out."""
+    """The number of parts that were sent."""
     file: str = ""
-    """The name of a file that goes out with it, if one does."""
+    """The name of the attached file, if any."""
     sent_after: str = ""
-    """What the platform called the newest message of that place when the last part, or a beginning, was handed over."""
+    """The id of the chat's newest message at the time when the last part, or a beginning, was sent."""
 
 
 class ToolState(StrEnum):
@@ -408,6 +422,8 @@ class ToolState(StrEnum):
 
 
 class ToolRow(Struct, frozen=True):
+    """A stored tool call of a running turn."""
+
     turn_id: str
     call_id: str
     name: str
@@ -415,7 +431,7 @@ class ToolRow(Struct, frozen=True):
     state: ToolState
     result: str | None = None
     thought: Thought | None = None
-    """Of the answer that the call is part of."""
+    """The thought of the model answer that has the call."""
 
 
 class NoteAction(StrEnum):
@@ -425,14 +441,14 @@ class NoteAction(StrEnum):
 
 
 class NoteTarget(StrEnum):
-    """The two curated collections; each is projected to a file of that name in capitals."""
+    """The two curated collections of notes, written to `MEMORY.md` and `USER.md`."""
 
     MEMORY = "memory"
     USER = "user"
 
 
 class NoteVersion(Struct, frozen=True):
-    """A note as of one change. Version numbers grow; the last one is the note."""
+    """One version of a note. Version numbers grow; the last version is the current note."""
 
     note_id: str
     version: int
@@ -446,12 +462,12 @@ class NoteVersion(Struct, frozen=True):
 
 
 def chars_of(notes: Iterable[NoteVersion]) -> int:
-    """The room that notes take up, as their limits count it."""
+    """Return the number of characters of the notes, as the limits count them."""
     return sum(len(note.content) for note in notes)
 
 
 class Prefix(Struct, frozen=True):
-    """The frozen start of every request of a session: system prompt and tool schemas, byte for byte."""
+    """The start of every model request of a session: system prompt and tool schemas, sent byte for byte."""
 
     session_id: str
     number: int
@@ -460,7 +476,7 @@ class Prefix(Struct, frozen=True):
 
 
 class Lease(Struct, frozen=True):
-    """The right to drain a kind of lane, until somebody else gets a higher fence."""
+    """The right to drain a kind of lane, valid until another holder gets a higher fence."""
 
     name: str
     holder: str
@@ -468,13 +484,15 @@ class Lease(Struct, frozen=True):
 
 
 class Timer(Struct, frozen=True):
+    """A stored timer of a key."""
+
     name: str
     due_at: float
     key: SessionKey
 
 
 class HookCall(Struct, frozen=True):
-    """A plugin hook that a boundary asks for; run after the commit, in order per key."""
+    """A queued call of a plugin hook. It runs after the commit, in order per key."""
 
     hook: str
     session_id: str

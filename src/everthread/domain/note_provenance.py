@@ -1,7 +1,7 @@
-"""Which words of notes may come from a session, and what the notes are without it. Pure rules on versions.
+"""Find the note versions that derive from a forgotten session, and the notes without them. Pure rules on versions.
 
-What somebody writes in one go - a turn, or a review of some turns - is a writing. Its words may be made of whatever it
-replaced or removed along with them: that is how notes are merged and condensed.
+A writing is the set of versions that one turn or one review writes. Each of its texts may derive from every note that
+the same writing replaced or removed, because notes are merged and condensed in this way.
 """
 
 from __future__ import annotations
@@ -15,31 +15,32 @@ from everthread.domain.model import FORGOTTEN, NoteAction, NoteVersion
 from everthread.domain.review_window import Window
 
 Writing = tuple[str, str]
-"""A session, and the turn or the mark of a review in it."""
+"""A session id, and the id of a turn or the mark of a review in it."""
 
 
 class Back(Struct, frozen=True):
-    """A note that is not any more what it was."""
+    """A note to restore to an earlier version, or to remove."""
 
     last: NoteVersion
     to: NoteVersion | None
-    """What it says again; it is removed if that is none."""
+    """The version to restore. None removes the note."""
     places: tuple[str, ...]
-    """The other sessions that it was written in, the last one first: whoever mirrors it may have it from there."""
+    """The other sessions that wrote the note, the latest first. Memory providers may have received it from them."""
 
 
 class Mending(Struct, frozen=True):
-    """What forgetting a session means for the owner's notes, beyond those that were written in it."""
+    """The changes that forgetting a session makes to the owner's notes, beyond the versions it wrote itself."""
 
     tainted: tuple[NoteVersion, ...] = ()
-    """Versions that other sessions have written, and that may hold its words."""
+    """Versions by other sessions that may contain text of the session."""
     back: tuple[Back, ...] = ()
+    """Notes to restore or remove."""
     writings: tuple[Writing, ...] = ()
-    """Those of other sessions that lose words by it: what they had learnt themselves is to be learnt again."""
+    """Writings of other sessions that lose text. Their turns have to be reviewed again."""
 
 
 def without(session_id: str, versions: Sequence[NoteVersion]) -> Mending:
-    """As if the session had never been; `versions` are all of the owner's."""
+    """Return the changes that remove every trace of the session. `versions` are all note versions of the owner."""
     notes = _by_note(versions)
     if not any(v.session_id == session_id for v in versions):
         return Mending()
@@ -54,7 +55,7 @@ def without(session_id: str, versions: Sequence[NoteVersion]) -> Mending:
 
 
 def _tainted(own: set[_Name], notes: _Notes, versions: Sequence[NoteVersion]) -> set[_Name]:
-    """The versions that may hold the words of those in `own`, and these."""
+    """Return the names of the versions that may contain text of those in `own`, including `own`."""
     gone = set(own)
     sources = [v for v in versions if _name(v) in gone]
     while True:
@@ -77,21 +78,22 @@ def _tainted(own: set[_Name], notes: _Notes, versions: Sequence[NoteVersion]) ->
 
 
 def _follows(version: NoteVersion, gone: set[_Name], notes: _Notes) -> bool:
-    """Whether the note said something tainted before; not if it says again what it had said before that."""
+    """Return True if the previous version is tainted, unless this one repeats an earlier untainted text."""
     before = _before(version, notes)
     says_again = any(_name(v) not in gone and v.content == version.content for v in before)
     return not says_again and any(_name(v) in gone for v in before[-1:])
 
 
 def _repeats(version: NoteVersion, sources: Iterable[NoteVersion]) -> bool:
-    """Word for word. What a person wrote by hand is their own."""
+    """Return True if the version contains the text of an earlier source. Versions written by hand never do."""
     return version.turn_id is not None and any(v.at <= version.at and v.content in version.content for v in sources)
 
 
 def _back(notes: _Notes, gone: set[_Name], session_id: str) -> Iterable[Back]:
-    """Where a note's last words go, a review has removed it in favour of words that go, or the session has removed it:
+    """Yield the notes whose last version is erased, was replaced by an erased merge, or was removed by the session.
 
-    whoever was not told of that yet never will be. Of notes that were written in it alone, they let go by themselves.
+    The session's log is erased, so memory providers learn of these changes only in this way. Notes that only the
+    session wrote are left out: providers delete them with the session.
     """
     in_force = _in_force(notes, gone)
     for note in notes.values():
@@ -105,7 +107,7 @@ def _back(notes: _Notes, gone: set[_Name], session_id: str) -> Iterable[Back]:
 
 
 def _in_force(notes: _Notes, gone: set[_Name]) -> set[Writing]:
-    """Those whose words go, and are still said by some note: perhaps by one that was made of theirs."""
+    """Return the writings of erased versions that a current note still contains, directly or through a merge."""
     in_force: set[Writing] = set()
     while True:
         said = [note for note in notes.values() if _name(note[-1]) in gone or _is_stood_for(note[-1], in_force)]
@@ -116,7 +118,7 @@ def _in_force(notes: _Notes, gone: set[_Name]) -> set[Writing]:
 
 
 def _is_stood_for(last: NoteVersion, in_force: set[Writing]) -> bool:
-    """Whether a review has removed the note because others say it. What a person had removed stays so."""
+    """Return True if a review removed the note in favour of merged notes. A removal by a user is not undone."""
     return last.action is NoteAction.REMOVE and Window.marked(last.turn_id) is not None and _writing(last) in in_force
 
 
@@ -146,5 +148,5 @@ def _by_note(versions: Sequence[NoteVersion]) -> _Notes:
 
 
 def _before(version: NoteVersion, notes: _Notes) -> list[NoteVersion]:
-    """What the note had said before, the oldest first."""
+    """Return the earlier versions of the note that have text, the oldest first."""
     return [v for v in notes[version.note_id] if v.version < version.version and _has_words(v)]

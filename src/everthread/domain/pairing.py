@@ -1,4 +1,4 @@
-"""Letting strangers in by a code: what is written down of it, how long it holds, how often one may be wrong. Pure."""
+"""Pair strangers with one-time codes: stored values, expiry, lockout, and the names of owners. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from msgspec import Struct
 from everthread.domain.model import OWNER_CHARS_MAX
 
 ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
-"""Nothing that looks like something else: no 0 and O, no 1, I and L."""
+"""Without characters that look alike: no 0 and O, no 1, I and L."""
 CODE_CHARS = 8
 CODE_S = 3600.0
 PENDING_MAX = 3
-"""Codes of one platform that hold at once."""
+"""The maximum number of valid codes of one platform."""
 WRONG_MAX = 5
 LOCKED_S = 3600.0
 USER_CHARS_MAX = 128
@@ -25,13 +25,13 @@ _A_GROUPS = f"a name that begins with {_SHARED} is a group's"
 
 
 class Paired(Struct, frozen=True):
-    """An account that was let in by its code."""
+    """An account that was paired with a code."""
 
     platform: str
     user: str
     owner: str
     name: str
-    """What they call themselves."""
+    """The display name of the account."""
     at: float
 
     @property
@@ -40,7 +40,7 @@ class Paired(Struct, frozen=True):
 
 
 class Pairing(Struct, frozen=True):
-    """A stranger who was given a code; only what the code is made into is known."""
+    """A stranger who received a code. Only the hash of the code is stored."""
 
     platform: str
     user: str
@@ -55,7 +55,7 @@ class Pairing(Struct, frozen=True):
 
 
 class WrongCodes(Struct, frozen=True):
-    """How often somebody was wrong. `scope` says who."""
+    """The number of wrong codes that one approver, named by `scope`, has entered."""
 
     scope: str
     count: int
@@ -63,7 +63,7 @@ class WrongCodes(Struct, frozen=True):
 
 
 def account_of(platform: str, user: str) -> str:
-    """An account in words, and the owner that it is unless it is linked to another."""
+    """Return the text form of an account. It is also its owner, unless the account is linked to another owner."""
     return f"{platform}:{user}"
 
 
@@ -72,7 +72,7 @@ def new_code(choice: Callable[[str], str]) -> str:
 
 
 def as_typed(text: str) -> str:
-    """The code that somebody means, in whichever case and with whatever between its parts."""
+    """Normalize a code as typed: upper case, without spaces and hyphens."""
     return "".join(text.upper().replace("-", " ").split())
 
 
@@ -85,42 +85,42 @@ def is_of(pairing: Pairing, code: str) -> bool:
 
 
 def holds(pairing: Pairing, now: float) -> bool:
-    """Whether the code can be used. A clock that was put back makes none hold longer."""
+    """Return True if the code is valid. A clock that is set back does not extend its validity."""
     return now < pairing.expires_at <= now + CODE_S
 
 
 def locked_s(wrong: WrongCodes | None, now: float) -> float:
-    """For how long no code is looked at; a clock that was put back locks nobody out for longer."""
+    """Return the remaining lockout in seconds. A clock that is set back does not extend it."""
     if wrong is None or not now < wrong.locked_until <= now + LOCKED_S:
         return 0.0
     return wrong.locked_until - now
 
 
 def one_more(wrong: WrongCodes | None, scope: str, now: float) -> WrongCodes:
-    """After one more wrong code. Whoever was locked out begins anew."""
+    """Count one more wrong code. The count starts again after a lockout."""
     count = 1 if wrong is None or wrong.locked_until else wrong.count + 1
     return WrongCodes(scope, count, now + LOCKED_S if count >= WRONG_MAX else 0.0)
 
 
 def owner_problem(owner: str) -> str:
-    """What keeps a text from being the name that anything is kept under, a person's or a group's; empty if nothing."""
+    """Return the reason why the text is no valid owner, person or group; empty if it is valid."""
     if not owner.strip() or len(owner) > OWNER_CHARS_MAX:
         return f"must have 1 to {OWNER_CHARS_MAX} characters"
     return "" if owner.isprintable() else "has characters that can't be seen; leave them out"
 
 
 def user_problem(owner: str) -> str:
-    """What keeps a text from being the name of whoever uses the program; empty if nothing."""
+    """Return the reason why the text is no valid owner for the user of the program; empty if it is valid."""
     return owner_problem(owner) or (_A_GROUPS if is_groups(owner) else "")
 
 
 def person_problem(owner: str) -> str:
-    """What is wrong with the name of a person, if anything."""
+    """Return the reason why the text is no valid name of a person; empty if it is valid."""
     if owner_problem(owner) or len(owner) > PERSON_CHARS_MAX or owner != owner.strip():
         return f"a person's name must be 1 to {PERSON_CHARS_MAX} visible characters"
     return _A_GROUPS if is_groups(owner) else ""
 
 
 def is_groups(owner: str) -> bool:
-    """Whether it is a name that only what a group shares is kept under."""
+    """Return True if the owner is a group."""
     return owner.startswith(_SHARED)

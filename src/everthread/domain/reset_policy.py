@@ -1,4 +1,4 @@
-"""When a conversation that nobody continued starts afresh: reset policies, as pure functions of instants.
+"""Reset policies: expire a session after idle time, daily, or never. Pure functions of instants.
 
 An instant is a float: seconds since the epoch, UTC. Wall clocks appear only inside the daily rule.
 """
@@ -14,29 +14,29 @@ from everthread.domain.errors import BadPolicy
 from everthread.domain.model import SCHEDULED, ChatType, SessionKey, Timer
 from everthread.domain.timezones import first_reading, zone_named
 
-# Two days short of what datetime can hold, so that no zone's offset leads out of the calendar.
+# Two days inside the range of datetime, so that no zone's offset overflows it.
 _EARLIEST = datetime(1, 1, 3, tzinfo=UTC).timestamp()
 _LATEST = datetime(9999, 12, 29, tzinfo=UTC).timestamp()
 _LAST_DAY = date(9999, 12, 29).toordinal()
 
 
 class ExpiryReason(StrEnum):
-    """Which rule of a policy ended a session."""
+    """The rule of a policy that expired a session."""
 
     IDLE = "idle"
     DAILY = "daily"
 
 
 class ResetPolicy(Struct, frozen=True):
-    """When a session expires: after `idle_s` seconds of silence, daily at `daily_hour` in `zone`, both, or never.
+    """Expiry rules: after `idle_s` seconds without activity, daily at `daily_hour` in `zone`, both, or none.
 
     The daily rule has one occurrence per local date of the zone:
 
-    - in a daylight-saving gap it is the first instant after the gap, in an overlap the first of the two;
-    - a date that the zone skipped altogether (Apia, 2011-12-30) has none, so no date ever resets twice;
+    - in a daylight-saving gap, the first instant after the gap; in an overlap, the first of the two instants;
+    - a date that the zone skipped (Apia, 2011-12-30) has none, so no date resets twice;
     - only an occurrence strictly after the last activity expires a session.
 
-    Raises BadPolicy if a value makes no sense.
+    Raises `BadPolicy` if a value is invalid.
     """
 
     idle_s: float | None = None
@@ -55,14 +55,14 @@ class ResetPolicy(Struct, frozen=True):
         zone_named(self.zone)
 
     def due(self, last_active: float) -> float | None:
-        """The first instant at which a session last active then is expired; None if it never is."""
+        """Return the first instant at which a session with this last activity is expired; None if it never expires."""
         deadline = self._deadline(last_active)
         return None if deadline is None else deadline[0]
 
     def expired(self, last_active: float, at: float) -> ExpiryReason | None:
-        """Why a session last active then is expired at `at`; None while it is not, that is, before `due`.
+        """Return the rule that has expired a session with this last activity at `at`; None before `due`.
 
-        The reason is the rule whose deadline came first, whatever else has passed since; daily if both are one instant.
+        It is the rule with the earliest deadline, even if both have passed; daily if the deadlines are equal.
         """
         deadline = self._deadline(last_active)
         if deadline is None or not at >= deadline[0]:
@@ -81,16 +81,16 @@ _NEVER = ResetPolicy()
 
 
 class ResetPolicies(Struct, frozen=True):
-    """Which policy a session key is under: its platform's, else its chat type's, else the default."""
+    """The policies of all session keys: by platform, else by chat type, else the default."""
 
     default: ResetPolicy
     by_platform: Mapping[str, ResetPolicy] = field(default_factory=dict[str, ResetPolicy])
     by_chat_type: Mapping[ChatType, ResetPolicy] = field(default_factory=dict[ChatType, ResetPolicy])
 
     def of(self, key: SessionKey) -> ResetPolicy:
-        """The one policy for this key; overrides replace a policy whole, they are not merged."""
+        """Return the policy of a key. An override replaces the whole policy; policies are not merged."""
         if key.platform == SCHEDULED and SCHEDULED not in self.by_platform:
-            # Nobody is expected to say anything there between one time and the next.
+            # A scheduled task is idle between two occurrences.
             return _NEVER
         return self.by_platform.get(key.platform) or self.by_chat_type.get(key.chat_type) or self.default
 
@@ -101,19 +101,20 @@ class ResetPolicies(Struct, frozen=True):
 
 
 def timer_name(key: SessionKey) -> str:
-    """Name the expiry timer of a key."""
+    """Return the name of a key's expiry timer."""
     return f"expire:{key}"
 
 
 def _next_daily(last_active: float, hour: int, zone: tzinfo) -> float | None:
-    """The first occurrence strictly after `last_active`; None if the calendar ends before it."""
+    """Return the first occurrence strictly after `last_active`; None if it is beyond the range of datetime."""
     if not last_active < _LATEST:
         return None
-    # Occurrences are whole seconds, so "after the instant" and "after its whole second" are the same question,
-    # and the second is free of the rounding that datetime does.
+    # Occurrences are whole seconds, so comparing with the floor of the instant gives the same result, and avoids the
+    # rounding of datetime.
     second = math.floor(max(last_active, _EARLIEST))
     today = datetime.fromtimestamp(second, zone).toordinal()
-    # Ends within three rounds: today's may be past, tomorrow's too if the clock went back a day, one may be skipped.
+    # At most three iterations: today's occurrence may be past, tomorrow's too if the clock went back a day, and a date
+    # may be skipped.
     for day in range(today, _LAST_DAY + 1):
         occurrence = first_reading(date.fromordinal(day), time(hour), zone)
         if occurrence is not None and occurrence > second:

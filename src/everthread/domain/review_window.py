@@ -1,4 +1,4 @@
-"""Which turns a background review looks at. Pure rules on turn numbers."""
+"""The turns that a background review covers. Pure rules on turn numbers."""
 
 from __future__ import annotations
 
@@ -12,56 +12,61 @@ _MARK = re.compile(r"review-(\d{1,18})-(\d{1,18})")
 
 
 class Window(Struct, frozen=True):
-    """The turns of a session, the last one included, that one review is about."""
+    """The range of turns that one review covers, inclusive at both ends."""
 
     from_turn: int
     to_turn: int
 
     @property
     def mark(self) -> str:
-        """What stands in place of a turn's id with whatever a review writes or costs."""
+        """Return the id that note versions and costs of the review have in place of a turn id."""
         return f"review-{self.from_turn}-{self.to_turn}"
 
     @property
     def words(self) -> str:
-        """As people read it."""
+        """Return the text for display."""
         return f"turn {self.to_turn}" if self.from_turn == self.to_turn else f"turns {self.from_turn} to {self.to_turn}"
 
     @classmethod
     def marked(cls, turn_id: str | None) -> Window | None:
-        """The window of a mark; none for the id of a turn."""
+        """Return the window of a mark; None for the id of a turn."""
         found = _MARK.fullmatch(turn_id or "")
         return cls(int(found[1]), int(found[2])) if found else None
 
 
 class ReviewState(StrEnum):
+    """The state of a review."""
+
     WAITING = "waiting"
     RUNNING = "running"
     DONE = "done"
     STOPPED = "stopped"
-    """A turn of it was taken back: what is left of it belongs to the next window."""
+    """A turn of the window was rewound. The other turns belong to the next window."""
     FAILED = "failed"
-    """Given up after some attempts."""
+    """The maximum number of attempts was reached."""
 
 
 class Review(Struct, frozen=True):
-    """The right to carry out a review, until somebody else gets a higher fence."""
+    """The right to run a review, valid until another holder gets a higher fence."""
 
     session_id: str
     window: Window
     fence: int
     burials: int
-    """How often something of the owner's had been forgotten when it began: what it has read may hold what was since."""
+    """The owner's number of tombstones at the start. If it has grown, the review may have read forgotten text."""
 
 
 def due(reviewed_to: int, shown: Sequence[int], every: int) -> Window | None:
-    """The window that is full with the newest of these turns, the last `every` that the session shows, if one is."""
+    """Return the next window if it is full: all of the last `every` visible turns are not reviewed yet.
+
+    `shown` has the numbers of these turns. 0 for `every` turns reviews off.
+    """
     if not every or len(shown) < every or min(shown) <= reviewed_to:
         return None
     return Window(reviewed_to + 1, max(shown))
 
 
 def rest(reviewed_to: int, shown: Sequence[int]) -> Window | None:
-    """The window of whatever is left when a session is left; none if all of it has been seen to."""
+    """Return the window of the remaining turns when a key leaves the session; None if all turns are reviewed."""
     newest = max(shown, default=0)
     return Window(reviewed_to + 1, newest) if newest > reviewed_to else None
