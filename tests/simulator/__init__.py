@@ -1,1 +1,16 @@
-"""The deterministic simulator."""
+"""Deterministic simulator.
+
+| module | contents |
+|---|---|
+| `runner` | command line: run seeds in parallel, shrink failing schedules |
+| `scenario` | schedules: actions and their weights |
+| `simulation` | one simulation: two processes, users, two memory back ends, injected faults |
+| `agent_simulation` | the same with agents: compression, review, delegated work |
+| `environment` | virtual time, faults, simulated store front and providers |
+| `process`, `agent_process` | a simulated process, without and with agents |
+| `agent_model` | the model that agents call |
+| `observed_lifecycle`, `operations` | lifecycle that reports its operations; the operations |
+| `reference_model`, `reference_types` | reference model of the expected state |
+| `invariants`, `agent_invariants`, `summary_invariants`, `note_invariants` | checks against the reference model |
+| `store_consistency` | consistency checks between the rows of a store |
+"""

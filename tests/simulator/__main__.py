@@ -1,4 +1,4 @@
-"""Entry point of `python -m tests.simulator`; `runner` can be imported by worker processes."""
+"""Entry point of `python -m tests.simulator`. Worker processes can import `runner`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What must hold of reviews and handed-over work: told of each commit, and looked at again at the end."""
+"""Invariants of reviews and delegated work, checked at each commit and at the end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.simulator.reference_types import ModelSession, hold
 Place = tuple[str, Window]
 
 
-# Reviews are ended by whoever carries them out, and not through the door: the table itself says when.
+# Reviews end without a lifecycle call, so a trigger on the table records their changes.
 _WITNESS = (
     "CREATE TEMP TABLE review_changes (session_id, from_turn, to_turn, before, held_by, after, holder, writer)",
     "CREATE TEMP TRIGGER review_changed AFTER UPDATE OF state ON main.reviews BEGIN INSERT INTO review_changes VALUES "
@@ -34,32 +34,32 @@ _WITNESS = (
 
 @dataclass
 class Taken:
-    """A review that some process took."""
+    """A review claimed by a process."""
 
     holder: str
     fence: int
     owner: str
     stopped: bool = False
-    """A turn of it was taken back since."""
+    """A turn of the window was rewound since."""
     stale: bool = False
-    """Something of its owner's was forgotten since."""
+    """Data of the owner was forgotten since."""
 
 
 @dataclass
 class Ledger:
-    """Who reviews what, told once more: a window is one process's at a time, and may be stopped under its hands."""
+    """Reference record of reviews. One process holds a window at a time, and a rewind stops its review."""
 
     world: World
     database: Connection
     is_at_work: Callable[[str], bool]
-    """Whether a process of that name may still be at work, as far as another can know."""
+    """Return True if a process of that name may still be running, as far as other processes can know."""
     took_over: Callable[[str, str], None]
-    """Told who has taken a review from whom."""
+    """Called with the new and the previous holder of a review."""
     counts: Counter[str] = field(default_factory=Counter[str])
     taken: dict[Place, Taken] = field(default_factory=dict[Place, Taken])
     done: set[Place] = field(default_factory=set[Place])
     stopped: defaultdict[str, list[Window]] = field(default_factory=lambda: defaultdict[str, list[Window]](list))
-    """By session: the turns that were ever taken back, as far as each rewind reached."""
+    """Rewound turns by session, one window per rewind."""
     forgotten: int = 0
 
     def __post_init__(self) -> None:
@@ -86,7 +86,7 @@ class Ledger:
                 pass
 
     def look(self, *, forgetting: bool = False) -> None:
-        """What has become of the rows since. What is over begins anew only if what it wrote has gone."""
+        """Check the changes of review rows. A finished review may restart only if forgetting removed its results."""
         changes = list(self.database.execute("SELECT * FROM review_changes ORDER BY rowid"))
         self.database.execute("DELETE FROM review_changes")
         for session_id, from_turn, to_turn, before, held_by, after, holder, writer in changes:
@@ -151,19 +151,19 @@ def _meet(one: Window, other: Window) -> bool:
     return one.from_turn <= other.to_turn and other.from_turn <= one.to_turn
 
 
-# --- Handed-over work -------------------------------------------------------------------------------------------------
+# --- Delegated work ---------------------------------------------------------------------------------------------------
 
 
 def check_helpers(world: World, commit: asked.Commit, done: Committed) -> None:
-    """Called when a turn is over: what it has handed over is over too, and its sessions are nobody's place to be.
+    """Check after a turn that its delegated work has ended and its sessions are unbound.
 
-    One that another process had begun may have left some behind: whoever looks next sees to those.
+    A turn that another process had begun may leave some behind, which the next recovery settles.
     """
     if commit.ticket.fence > 1 or done.status not in (TurnStatus.DONE, TurnStatus.INTERRUPTED):
         return
     for key in [key for key in world.on if _is_of(key, commit.ticket.turn_id)]:
         at = world.on[key]
-        # Somebody may have come to look at it, and is talking there.
+        # A user may have resumed the session and be talking in it.
         if at is not None and list(world.on.values()).count(at) == 1:
             hold(not world.waiting[key], f"{commit.ticket.turn_id} is over, and what it handed over waits at {key}")
             hold(False, f"{commit.ticket.turn_id} is over, and {at}, which it handed over, is not ended")
@@ -231,7 +231,7 @@ def _handed_over_work_is_over(tables: UnitOfWork, stored: Session, ledger: Ledge
     if stored.key.platform != HANDED_OVER:
         return
     hold(stored.kind is Kind.SUBAGENT, f"{stored.id} is handed-over work, and is {stored.kind.value}")
-    # If it is forgotten in the instant in which it is handed over, it may be done for nobody.
+    # If the parent is forgotten at the moment of delegation, the work may have no parent.
     hold(stored.parent_id or ledger.forgotten, f"{stored.id} is handed-over work of nobody: {stored}")
     hold(tables.slots.live(stored.id) is None, f"the work in {stored.id} goes on for ever")
 
@@ -244,7 +244,9 @@ def _reviews_are_in_no_transcript(database: Connection, backends: dict[str, Back
 
 
 def _nothing_is_noted_twice(world: World) -> None:
-    """A review that begins anew finds what it had written. What it learnt is named by one message, so it comes once."""
+    """Check that no fact is noted twice. A restarted review finds its earlier notes, and each fact comes from one
+    message.
+    """
     noted = Counter((owner, text) for owner, text, _ in world.words.notes.values() if text.startswith("learnt in "))
     twice = [note for note, count in noted.items() if count > 1]
     hold(not twice, f"noted twice: {twice}")

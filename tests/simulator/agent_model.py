@@ -1,6 +1,6 @@
-"""What simulated agents are answered: a model that reads what it is sent, and goes wrong like real ones.
+"""Model for simulated agents: answers from its input, with the faults of real models.
 
-It says what it says by what it was shown, so that whoever looks at a summary or a note knows what it was made from.
+Its answers quote the input, so that checks can trace the source of a summary or a note.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FAULTS = {
     "turn": ("slow", "refused"),
     "title": ("error", "slow"),
 }
-"""By what is asked for."""
+"""Faults by purpose of the request."""
 CONTEXT_TOKENS = 16_000
 REVIEW = "[A review."
 CONDENSE = "Make notes shorter."
@@ -57,17 +57,17 @@ Row = tuple[str, str, list[list[str]], str | None]
 
 @dataclass
 class Mind:
-    """What all models of a town have in common."""
+    """State shared by all models of a simulation."""
 
     clock: SimClock
     violated: Callable[[str], None]
     asked: Callable[[str, Request, list[Row]], None]
-    """Told of each request: what for, and what the conversation before it was."""
+    """Called with each request: its purpose and the preceding conversation."""
     faults: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     hit: Counter[str] = field(default_factory=Counter[str])
     numbers: int = 0
     answering: set[tuple[str, str, str]] = field(default_factory=set[tuple[str, str, str]])
-    """Who answers what at the moment."""
+    """Requests being answered."""
 
     def number(self) -> int:
         self.numbers += 1
@@ -75,7 +75,7 @@ class Mind:
 
 
 def summed_up(summary: str) -> list[str]:
-    """The lines of a summary that say what was said: `3: m5.` stands for the third turn."""
+    """Lines of a summary that state turns: `3: m5.` is the third turn."""
     return [f"{number}: {text}" for number, text in _SUMMED.findall(summary)]
 
 
@@ -97,7 +97,7 @@ def purpose_of(request: Request, system: str) -> str:
 
 
 class SimModel:
-    """The endpoint as one process sees it."""
+    """The endpoint as seen by one process."""
 
     def __init__(self, mind: Mind, process: SimProcess) -> None:
         self._mind = mind
@@ -196,11 +196,11 @@ class SimModel:
         lines = [f"- turn {line}" for line in summed_up(previous)]
         lines += [f"- turn {number}: {text}" for number, text in _SAID.findall(record)]
         filling = PADDING * 2_000 if fault == "long" else ""
-        # Numbered, so that no two are the same.
+        # The number makes each summary unique.
         return f"## Goal\n- number {self._mind.number()} {filling}\n\n## Facts\n" + "\n".join(lines)
 
     def _review(self, request: Request, history: list[Row], fault: str) -> tuple[str, tuple[ToolCall, ...]]:
-        """It notes the newest thing that was said, by its first word, and tries what it is not allowed to."""
+        """Note the newest message by its first word. With the fault `tools`, also call a forbidden tool."""
         said = [content for role, content, _, _ in history if role == "user"]
         content = f"learnt in {said[-1].split()[0]}" if said else ""
         asked, *since = request.tail
@@ -213,7 +213,7 @@ class SimModel:
         return "", tuple(calls)
 
     def _condensed(self, asked: str, fault: str) -> str:
-        """Notes put together by threes, and those that say nothing one knows as they are."""
+        """Condense notes in groups of three. Notes without a known fact stay unchanged."""
         if fault == "garbage":
             return "Here you are! All notes are shorter now."
         notes = [(number, text) for number, text in _NOTE.findall(asked)]
@@ -251,7 +251,7 @@ class SimModel:
 
 
 def unpaired(rows: list[Row]) -> str:
-    """What an endpoint would refuse: a call without its result, or a result without its call."""
+    """Describe the first call without a result or result without a call, which endpoints refuse."""
     waiting: list[str] = []
     for role, _, calls, call_id in rows:
         if role == "tool":

@@ -1,4 +1,4 @@
-"""A process of the simulated town in which agents answer: real turns, compressions, reviews and handed-over work."""
+"""Simulated process with agents: real turns, compressions, reviews and delegated work."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ REVIEW_EVERY = 4
 COMPRESSION = Compression(share=0.25, tail_tokens=900)
 OUTPUT_TOKENS = 1_000
 NOTE_CHARS_MAX = {NoteTarget.MEMORY: 45, NoteTarget.USER: 4_000}
-"""Three notes are about as much as there is room for, until they are condensed."""
+"""Room for about three notes, so that reviews have to condense them."""
 TURN_S_MAX = 150.0
 WORK_S_MAX = 100.0
 STOP_S_MAX = 40.0
 MODEL = "sim/one"
 TOOLS = ["look", "memory", "delegate"]
-"""Of every conversation, in this order."""
+"""Tools of every conversation, in this order."""
 NOWHERE = Path("/nonexistent")
-"""A home without any files: standing rules are no part of the simulation."""
+"""Home without files: standing rules are not simulated."""
 
 
 class AgentSurroundings(Surroundings, Protocol):
-    """What a process with agents finds around it."""
+    """Environment of a process with agents."""
 
     mind: Mind
 
@@ -67,7 +67,7 @@ class AgentSurroundings(Surroundings, Protocol):
 
 
 class WatchedSummariser(Summariser):
-    """The real one, with a witness who knows what it is made from."""
+    """The real summariser; reports the source of each summary."""
 
     def __init__(self, *given: Any, server: AgentServer, fixture: AgentSurroundings) -> None:
         super().__init__(*given)
@@ -91,7 +91,7 @@ class WatchedSummariser(Summariser):
 
 
 class AgentServer(Server):
-    """Everything that answers in it is the real thing; the model is simulated."""
+    """Real components with a simulated model."""
 
     def __init__(self, fixture: AgentSurroundings, name: str, seed: int) -> None:
         self._house = fixture
@@ -156,7 +156,7 @@ class AgentServer(Server):
         self.agent.attend_to_reviews()
         await super().run()
 
-    # --- What it is made of ------------------------------------------------------------------------------------------
+    # --- Wiring ------------------------------------------------------------------------------------------------------
 
     def _door(self) -> Lifecycle:
         fixture = self._house
@@ -213,7 +213,7 @@ class AgentServer(Server):
         return tools_of_children(self._toolbox, ())
 
     def _tools_of_a_review(self, review: Review, wrote: Wrote, room: Room) -> Toolbox:
-        # Skills are files, and the simulated world has none.
+        # Skills are files, which the simulation does not have.
         tools = review_tools(
             review,
             wrote,
@@ -229,7 +229,7 @@ class AgentServer(Server):
     def _named(self, name: str) -> ModelChoice:
         return self._choice
 
-    # --- What it does ------------------------------------------------------------------------------------------------
+    # --- Actions -----------------------------------------------------------------------------------------------------
 
     def _manner(self) -> TurnOptions:
         return TurnOptions([self._choice], self._house.heard_event)

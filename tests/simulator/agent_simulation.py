@@ -1,4 +1,4 @@
-"""A simulated town in which agents answer: compression, review and handed-over work, and what befalls them."""
+"""Simulation with agents: compression, review and delegated work under faults."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PATIENCE_S = 30.0
 SOURCE_S = 100.0
 LARGE_BYTES = 15_000
 COOL_DOWN_S = 1_600.0
-"""Longer than anything of an agent's rests after a failure."""
+"""Longer than any retry delay of an agent."""
 ACTIONS = {
     "send": 24.0,
     "new": 0.8,
@@ -97,9 +97,9 @@ HOLD_UPS = {
     "before Accept of work": ("stop",),
     "after Accept of work": ("stop",),
 }
-"""At which steps a process may be held up, and what happens meanwhile."""
+"""Steps at which a process may be held up, and the events that may happen meanwhile."""
 TAKEN_OVER_S = 100.0
-"""By then another process has found a review that a stopped one is at."""
+"""Time in which another process takes over the review of a stopped one."""
 
 
 def make_agent_schedule(dice: random.Random) -> list[Step]:
@@ -111,7 +111,7 @@ def _is_helper(key: SessionKey) -> bool:
 
 
 class AgentTown(Town):
-    """Runs one schedule with agents."""
+    """Run one schedule with agents."""
 
     policies = POLICIES
 
@@ -135,10 +135,10 @@ class AgentTown(Town):
     def _new_server(self, name: str, seed: int) -> Server:
         return AgentServer(self, name, seed)
 
-    # --- What its processes tell -------------------------------------------------------------------------------------
+    # --- Reports of processes ----------------------------------------------------------------------------------------
 
     def passes(self, process: AgentServer, where: str) -> None:
-        """A process is at a step. It may be its last."""
+        """Handle a step of a process. The process may be killed or held up here."""
         process.check()
         if where in self._die_at:
             self._die_at.remove(where)
@@ -154,7 +154,7 @@ class AgentTown(Town):
             self._hold_up(process, where, what, random.Random(dice))
 
     def _hold_up(self, process: AgentServer, where: str, what: str, dice: random.Random) -> None:
-        """Something happens everywhere before the process comes to its next step."""
+        """Delay the process and run an event at every key before its next step."""
         if what == "stop":
             self._stop_all(process)
             return
@@ -168,7 +168,7 @@ class AgentTown(Town):
             task.add_done_callback(self._happening.discard)
 
     def _stop_all(self, process: AgentServer) -> None:
-        """Everybody stops what it answers."""
+        """Stop every answer of the process."""
         for slot in list(self.world.slots.values()):
             if slot.ticket[0] == process.name and not _is_helper(slot.key):
                 self._agents["answers stopped"] += process.agent.stop(slot.session)
@@ -179,7 +179,7 @@ class AgentTown(Town):
         process.frozen_until = self.loop.time() + (TAKEN_OVER_S if over_a_review else 40.0)
 
     def _took_over(self, by: str, before: str) -> None:
-        """One that was stopped over a review goes on with it while the other is still at it."""
+        """Continue a process that was stopped during a review, while the new holder still works on the review."""
         now = self.loop.time()
         stopped = [server for server in self._servers if server.name == before and server.frozen_until > now]
         for server in stopped:
@@ -212,7 +212,7 @@ class AgentTown(Town):
                 pass
 
     def summarising(self, process: AgentServer, middle: Middle) -> int:
-        """Nobody pays twice for the summary of one session, and it is made from whole turns."""
+        """Check that one process summarises a session at a time, and that summaries are made from whole turns."""
         self._agents["summaries begun"] += 1
         session_id = middle.ref.session_id
         others = [other.name for other in self._summarising.get(session_id, ()) if not other.dead]
@@ -228,7 +228,7 @@ class AgentTown(Town):
             (m.role.value, m.content, [[c.id] for c in m.tool_calls], m.tool_call_id) for m in turn.messages
         ]
         stored = self.tables.turns.get(turn.session_id, turn.number)
-        # Of a turn that was forgotten, no more is left than that it was.
+        # Forgotten turns keep no messages.
         if not self._ledger.forgotten and (wrong := unpaired(rows)):
             self._violated(f"turn {turn.number} of {turn.session_id} was summarised with {wrong}")
         if stored is not None and len(stored.messages) != len(turn.messages):
@@ -249,7 +249,7 @@ class AgentTown(Town):
             tools = json.loads(request.head)[1]
             if tools != TOOLS or request.head not in self._stored_heads():
                 self._violated(f"a review was sent a prompt that no conversation has, with {tools}")
-        # Whoever resumes handed-over work and talks there is a person like any other.
+        # A user who resumes delegated work has all tools.
         handed_over = any(s.text == request.tail[0].content for s in self.world.slots.values() if _is_helper(s.key))
         if handed_over and {"memory", "delegate"} & set(json.loads(request.head)[1]):
             self._violated("handed-over work was given tools that are not for it")
@@ -261,7 +261,7 @@ class AgentTown(Town):
         return {head_of(read_back(content).prompt) for (content,) in rows}
 
     def _sees_all(self, request: Request, history: list[Row]) -> None:
-        """A turn is shown what its session shows, up to what has no room, and the summary of the rest."""
+        """Check that a turn's prompt contains the turns of its session that fit, and the summary of the rest."""
         said = request.tail[0].content
         slot = next((slot for slot in self.world.slots.values() if slot.text == said and slot.fate == "live"), None)
         if slot is None or self._ledger.forgotten or self.time_was_bent:
@@ -279,7 +279,7 @@ class AgentTown(Town):
                 self._violated(f"{said!r} was answered without turn {number} ({text!r}), summary or not")
 
     def _has_no_room(self, session_id: str, number: int) -> bool:
-        """A turn that is too large by itself is left out wherever it stands."""
+        """A turn that is too large by itself is omitted from every prompt."""
         session = self.tables.sessions.get(session_id)
         assert session is not None
         return any(
@@ -287,7 +287,9 @@ class AgentTown(Town):
         )
 
     def _may_be_at_work(self, holder: str) -> bool:
-        """A process that is dead or stopped is known by its lease, which time can be put past."""
+        """Return False for a process that others may consider dead: its lease may expire while it is stopped or after
+        the clock was moved.
+        """
         if self.clock.offset != EPOCH or holder in self._were_stopped:
             return False
         return any(s.name == holder and not s.dead for s in self._servers)
@@ -311,10 +313,10 @@ class AgentTown(Town):
             self._violated(f"{type(error).__name__}: {error}")
 
     def _store_failed(self) -> bool:
-        """Then nobody can be blamed for what was not written."""
+        """Return True if the store has failed. Missing writes are no violation then."""
         return bool(self.faults.hit["store busy"] or self.faults.hit["disk full"])
 
-    # --- What befalls it ---------------------------------------------------------------------------------------------
+    # --- Events ------------------------------------------------------------------------------------------------------
 
     async def _take(self, step: Step, dice: random.Random) -> None:
         key = dice.choice(tuple(KEYS))
@@ -343,7 +345,7 @@ class AgentTown(Town):
                 waiting = self.mind.faults.setdefault(purpose, [])
                 waiting += dice.choices(FAULTS[purpose], k=dice.choice((1, 1, 2)))
             case "meanwhile":
-                # Reviews are few, and condense even less often.
+                # Raise the share of reviews and condensing, which are rare.
                 where = dice.choice((*HOLD_UPS, "after TakeReview", "before Rewrite", "before Rewrite"))
                 self._meanwhile[where] = (dice.choice(HOLD_UPS[where]), dice.getrandbits(32))
             case "kill_at":
@@ -359,7 +361,7 @@ class AgentTown(Town):
             self._were_stopped |= {server.name for server in self._servers if server.frozen_until > now}
 
     def _with_most(self) -> SessionKey:
-        """Where there is most to be compressed."""
+        """Key with the most turns to compress."""
 
         def shown(key: SessionKey) -> int:
             session = self.world.sessions.get(self.world.on[key] or "")
@@ -368,7 +370,7 @@ class AgentTown(Town):
         return max(KEYS, key=shown)
 
     async def _compress(self, server: AgentServer, key: SessionKey) -> None:
-        """Somebody asks for it."""
+        """Compress on request of a user."""
         try:
             await server.agent.compress(key, server.choice, owner=KEYS[key])
             self._agents["compressed on request"] += 1
@@ -377,7 +379,7 @@ class AgentTown(Town):
             self.note_down(f"{server.name}: not compressed: {error}")
 
     async def _forget_source(self, dice: random.Random) -> None:
-        """Somebody wants a conversation forgotten of which a note has been made in another, once there is one."""
+        """Forget a session whose facts were noted in another session, once there is one."""
         until = self.loop.time() + SOURCE_S
         while not (sources := self._notes.sources()):
             if self.loop.time() > until:
@@ -391,7 +393,7 @@ class AgentTown(Town):
         self._agents["sources forgotten"] += 1
 
     async def _interrupt(self, key: SessionKey, dice: random.Random) -> None:
-        """A person stops the answer: what it has handed over is stopped with it."""
+        """Stop an answer as a user would. Its delegated work must stop too."""
         until = self.loop.time() + PATIENCE_S
         while not (slots := [(i, slot) for i, slot in self.world.slots.items() if slot.key == key]):
             if self.loop.time() > until:
@@ -410,7 +412,7 @@ class AgentTown(Town):
             await asyncio.sleep(0.1)
         if server.dead or self.time_was_bent or turn_id in self.world.slots or self.faults.busy or self.faults.full:
             return
-        # What is nobody's is settled by whoever looks next.
+        # The next recovery settles work without a holder.
         children = [slot for slot in self.world.slots.values() if slot.key.chat.startswith(f"{turn_id}-")]
         left = [slot for slot in children if slot.ticket[0]]
         hold(not left, f"turn {turn_id} was stopped, and what it handed over goes on: {left}")
@@ -422,7 +424,7 @@ class AgentTown(Town):
         self._meanwhile.clear()
         self.mind.faults.clear()
         await super()._settle()
-        # Until what failed is tried again, time is let pass at once.
+        # Advance the clock past the retry delays of failed reviews.
         for _ in range(6):
             if not self._reviews():
                 return
@@ -439,7 +441,7 @@ class AgentTown(Town):
         }
 
     def _reviews(self, by: float = float("inf")) -> int:
-        """How many are still to be carried out, of those that are due by then."""
+        """Count unfinished reviews that are due by then."""
         sql = "SELECT COUNT(*) FROM reviews WHERE state IN ('waiting', 'running') AND due_at <= ?"
         return next(iter(self.database.execute(sql, (by,))))[0]
 

@@ -1,9 +1,8 @@
-"""A world in which everything can go wrong, and goes wrong the same way again for the same seed.
+"""Simulated environment: every fault can occur, deterministically by seed.
 
 Time is virtual: waiting costs nothing. Processes are real `Lifecycle`, `MemoryManager` and `LocalLanes` objects on real
-SQL; what they stand on is simulated: the event loop, the clock, the store's front, the providers' back ends. A process
-can be killed at any await and between any two statements, stopped and continued past its leases, and told that the disk
-is full.
+SQL. The event loop, the clock, the store's front and the providers' back ends are simulated. A process can be killed at
+any await and between any two statements, stopped and continued past its leases, and made to see a full disk.
 """
 
 from __future__ import annotations
@@ -33,13 +32,12 @@ LATENCY_S = 0.05
 
 
 class Killed(asyncio.CancelledError):
-    """The process is dead: nothing it still tries has any effect."""
+    """The process is dead: its further calls have no effect."""
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """An event loop on virtual time, in one thread, with no I/O: what runs next depends on nothing but the seed.
-
-    Most of what a schedule costs is spent here, so it does no more than the simulation needs.
+    """Event loop on virtual time, in one thread and without I/O, so that the order of tasks depends only on the seed.
+    It implements no more than the simulation needs, because most CPU time of a schedule is spent here.
     """
 
     def __init__(self) -> None:
@@ -73,7 +71,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return self.call_at(self._time + delay, callback, *args, context=context)
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """There is one thread: what would run beside it runs soon."""
+        """Run the function later in the same thread."""
         future: asyncio.Future[T] = self.create_future()
 
         def run() -> None:
@@ -88,7 +86,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return future
 
     def _run_once(self) -> None:
-        """Where a real loop would wait for sockets, time jumps to the next timer."""
+        """Advance time to the next timer instead of waiting for sockets."""
         soon, timers = self._soon, self._timers
         while timers and (timers[0][0] <= self._time or not soon):
             when, _, timer = heappop(timers)
@@ -108,7 +106,7 @@ OPERATION: ContextVar[object | None] = ContextVar("operation", default=None)
 
 
 def _owned_task(loop: asyncio.AbstractEventLoop, coro: Any, **kwargs: Any) -> asyncio.Task[Any]:
-    """Every task belongs to the process that started it, and dies with it."""
+    """Assign every task to the process that started it, so that it dies with the process."""
     task = asyncio.Task(coro, loop=loop, **kwargs)
     process = PROCESS.get()
     if process is not None:
@@ -119,7 +117,7 @@ def _owned_task(loop: asyncio.AbstractEventLoop, coro: Any, **kwargs: Any) -> as
 
 @dataclass
 class Faults:
-    """What the world has in store at the moment."""
+    """Faults that are active or pending."""
 
     busy: int = 0
     full: int = 0
@@ -131,7 +129,7 @@ _TEMPLATE: list[bytes] = []
 
 
 def fresh_database() -> Connection:
-    """An empty database of ours in memory, from a template made once."""
+    """Create an empty in-memory database from a template."""
     connection: Any = connect(":memory:")
     if not _TEMPLATE:
         migrate(connection, ":memory:")
@@ -141,7 +139,7 @@ def fresh_database() -> Connection:
 
 
 class SimClock:
-    """Wall time: virtual time and whatever it was put forward or back."""
+    """Wall clock: virtual time plus an offset that moves it forward or back."""
 
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
@@ -158,7 +156,7 @@ class SimClock:
 
 
 class SimProcess:
-    """A process as the world sees it: tasks, a life and a death."""
+    """A simulated process: its tasks, and its life cycle."""
 
     def __init__(self, name: str, seed: int) -> None:
         self.name = name
@@ -176,19 +174,19 @@ class SimProcess:
             PROCESS.reset(token)
 
     async def pause(self) -> None:
-        """Something outside takes its time. A stopped process stays here until it is continued."""
+        """Simulate a slow external operation. A stopped process waits here until it is continued."""
         self.check()
         dice = self.random.random()
         if dice > 0.5:
             await asyncio.sleep(0.0 if dice < 0.65 else dice * LATENCY_S)
         loop = asyncio.get_running_loop()
         while (left_s := self.frozen_until - loop.time()) > 0.0:
-            # It may be continued before its time.
+            # The process may be continued early.
             await asyncio.sleep(min(left_s, 1.0))
         self.check()
 
     async def glance(self) -> None:
-        """Something is looked up on the spot. It rarely takes time, but a stopped process does not get there."""
+        """Simulate an inline lookup. It rarely takes time, but a stopped process waits here."""
         if self.frozen_until or self.random.random() < 0.1:
             await self.pause()
         self.check()
@@ -204,7 +202,7 @@ class SimProcess:
 
 
 class SimStore:
-    """One process's handle on the shared database. Units of work run one after the other, each whole or not at all."""
+    """One process's handle on the shared database. Units of work are serial and atomic."""
 
     def __init__(self, connection: Connection, process: SimProcess, faults: Faults, observe: Observe) -> None:
         self._connection = connection
@@ -228,7 +226,7 @@ class SimStore:
         operation = OPERATION.get()
         if operation is not None or self._crossed:
             self._observe(operation, result)
-        # Committed, but the caller does not know yet.
+        # Committed, but the caller has no result yet.
         await self._process.pause()
         return result
 
@@ -286,7 +284,7 @@ Observe = Callable[[object | None, object], None]
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a back end has really taken in: which hook's news, for whom, with what in it."""
+    """An entry stored by a back end: hook, session ref and facts."""
 
     kind: str
     ref: SessionRef
@@ -295,7 +293,7 @@ class Effect:
 
 
 class Backend:
-    """What stands behind a provider: it outlives every process, and honours the delivery's key."""
+    """Back end of a provider. It outlives every process and deduplicates by delivery key."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -311,7 +309,7 @@ class Backend:
 
 
 class SimProvider(MemoryProvider):
-    """A provider in one process, with the faults that networks and servers have."""
+    """Provider in one process, with faults of networks and servers."""
 
     def __init__(
         self, backend: Backend, process: SimProcess, faults: Faults, began: Callable[[str, str], None]

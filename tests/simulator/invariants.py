@@ -1,4 +1,4 @@
-"""What must hold when a town has come to rest: the store against the model, and each back end against both."""
+"""Invariants of a settled simulation: the store against the reference model, and each back end against both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.simulator.reference_types import Entry, ModelSession, hold
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a town leaves behind."""
+    """Final state of a simulation."""
 
     world: World
     database: Connection
@@ -24,7 +24,7 @@ class Evidence:
     backends: dict[str, Backend]
     heard: dict[SessionKey, list[tuple[str, str]]]
     time_was_bent: bool
-    """A process was stopped and continued, or the clock was put forward or back."""
+    """A process was stopped and continued, or the clock was moved."""
 
 
 def check_everything(fixture: Evidence) -> None:
@@ -72,7 +72,7 @@ def _as_stored(fixture: Evidence, text: str) -> str:
 
 
 def _every_message_has_one_home(fixture: Evidence) -> None:
-    """An accepted message is in exactly one session, and was answered or visibly set aside."""
+    """Check that an accepted message is in exactly one session, and was answered or visibly set aside."""
     homes: defaultdict[str, list[str]] = defaultdict(list)
     rows = fixture.database.execute(
         "SELECT m.content, t.session_id, t.status FROM messages m JOIN turns t ON t.id = m.id / 4096 "
@@ -102,7 +102,7 @@ def _the_back_end_has_it_all(fixture: Evidence, backend: Backend) -> None:
             continue
         for effect in effects:
             _the_effect_is_true(fixture, backend.name, session, effect)
-        # A delivery that a stopped process had under way may arrive after another has told to forget: nobody can know.
+        # A delivery in progress in a stopped process may arrive after another process delivered the forget event.
         if not (session.forgotten and fixture.time_was_bent):
             _in_order(fixture, backend, session, effects)
         _complete(fixture, backend, session, effects)
@@ -110,7 +110,7 @@ def _the_back_end_has_it_all(fixture: Evidence, backend: Backend) -> None:
 
 
 def _the_effect_is_true(fixture: Evidence, provider: str, session: ModelSession, effect: Effect) -> None:
-    """It tells what the log says, about the right person and session."""
+    """Check that the effect matches its log entry, owner and session."""
     where = f"{provider} was told {effect.kind} {effect.facts} for {session.id}"
     hold(1 <= effect.delivery.seq <= len(session.log), f"{where}: there is no entry {effect.delivery.seq}")
     entry = session.log[effect.delivery.seq - 1]
@@ -132,7 +132,7 @@ def _the_effect_is_true(fixture: Evidence, provider: str, session: ModelSession,
         case "close":
             told = ("close", facts["shown"])
         case "forget":
-            # Once everybody has been told what to forget, its words are gone from the log.
+            # After all providers have forgotten a fact, its text is blanked in the log.
             fact = (facts["text"] or entry[-1],) if facts["scope"] == "fact" else ()
             told = ("forget", facts["scope"], *fact)
         case _:
@@ -141,7 +141,7 @@ def _the_effect_is_true(fixture: Evidence, provider: str, session: ModelSession,
 
 
 def _same(fixture: Evidence, told: Entry, wanted: Entry) -> bool:
-    """Equal, but that what was forgotten since may have been blanked already."""
+    """Compare entries. Texts that were forgotten since may be blanked."""
     return len(told) == len(wanted) and all(_same_part(fixture, a, b) for a, b in zip(told, wanted, strict=True))
 
 
@@ -152,10 +152,10 @@ def _same_part(fixture: Evidence, told: object, wanted: object) -> bool:
 
 
 def _in_order(fixture: Evidence, backend: Backend, session: ModelSession, effects: list[Effect]) -> None:
-    """Log order within each replay; only what was once rejected may come later, and is then followed by a close."""
+    """Check log order within each replay. Only entries that were once rejected may come later, followed by a close."""
     newest: defaultdict[int, int] = defaultdict(int)
-    # Nobody waits for the telling of a note that is forgotten. Where it is under way when its process is taken for one
-    # that is gone, it comes when it comes.
+    # The journal does not wait for delivery of a forgotten note. If the process is considered dead while delivering it,
+    # the note may arrive at any later time.
     overtaken = fixture.world.forgotten_notes(session) if fixture.time_was_bent else ()
     for place, effect in enumerate(effects):
         seq, replay = effect.delivery.seq, effect.delivery.replay
@@ -174,7 +174,7 @@ def _in_order(fixture: Evidence, backend: Backend, session: ModelSession, effect
 
 
 def _complete(fixture: Evidence, backend: Backend, session: ModelSession, effects: list[Effect]) -> None:
-    """Every entry of the lane's current replay has arrived; of a forgotten session, what matters is the forgetting."""
+    """Check that all entries of the lane's current replay have arrived; for a forgotten session, its forget event."""
     cursor = fixture.tables.cursors.get(backend.name, session.id)
     hold(cursor is not None, f"{backend.name} never heard of {session.id}")
     assert cursor is not None
@@ -189,7 +189,7 @@ def _complete(fixture: Evidence, backend: Backend, session: ModelSession, effect
         hold(not later, f"{backend.name} was told {later} of {session.id} after it had been forgotten")
     closes = [effect for effect in effects if effect.kind == "close"]
     if fixture.time_was_bent:
-        # What a process that was taken for one that is gone had under way comes when it comes: an older replay's, then.
+        # Deliveries in progress in a process that was considered dead may arrive late, under an older replay.
         closes.sort(key=lambda effect: effect.delivery.replay)
     if closes and not session.forgotten:
         lacking = set(closes[-1].facts["missing"]) - empty
@@ -197,7 +197,7 @@ def _complete(fixture: Evidence, backend: Backend, session: ModelSession, effect
 
 
 def _first_told(session: ModelSession) -> int:
-    """Nothing that came before the forgetting of a session or a person is told any more."""
+    """First entry that providers must receive: the last forget event of the session or owner, or the first entry."""
     return max((i for i, entry in enumerate(session.log, 1) if entry[1] in ("session", "owner")), default=1)
 
 
@@ -205,7 +205,9 @@ Calls = list[tuple[str, str]]
 
 
 def _hooks_came_in_order(key: SessionKey, heard: Calls, wanted: Calls, *, strictly: bool) -> None:
-    """At least once each; a crash may repeat the one it interrupted, and a process that was stopped may do so later."""
+    """Check that each hook ran at least once, in order. A crash may repeat the interrupted hook, and a stopped process
+    may repeat it later.
+    """
     once = [call for place, call in enumerate(heard) if place == 0 or call != heard[place - 1]]
     calls = [call for place, call in enumerate(wanted) if place == 0 or call != wanted[place - 1]]
     if strictly:

@@ -1,6 +1,6 @@
-"""What must hold of notes: condensed, they still say all they said; and nothing in them outlives a forgotten session.
+"""Invariants of notes: condensing keeps every fact, and no fact of a forgotten session remains.
 
-What was learnt is known by a name, as `k5` for `learnt in m5.`, that stays in the words however they are condensed.
+Each fact has a name, such as `k5` for `learnt in m5.`, which stays in the text when notes are condensed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.simulator.reference_types import hold
 
 _LEARNT = re.compile(r"learnt in m(\d+)\.|\b(w\d+t?)\.|[(+](k\d+|w\d+t?)(?=[+)])")
 
-# A note that is mended is written by whoever forgets, and nobody there asks for it.
+# Forgetting rewrites notes without a reported operation, so a trigger records new versions.
 _WITNESS = (
     "CREATE TEMP TABLE notes_written (note_id, version)",
     "CREATE TEMP TRIGGER note_written AFTER INSERT ON main.note_versions BEGIN INSERT INTO notes_written VALUES "
@@ -31,18 +31,18 @@ _WITNESS = (
 
 
 def learnt(text: str) -> frozenset[str]:
-    """The names of what a note says."""
+    """Names of the facts in a note."""
     return frozenset(f"k{number}" if number else word or name for number, word, name in _LEARNT.findall(text))
 
 
 def condensed(notes: Iterable[str]) -> str:
-    """Some notes in one, as short as can be."""
+    """Condense notes to the names of their facts."""
     return f"({'+'.join(sorted({name for note in notes for name in learnt(note)}))})"
 
 
 @dataclass
 class NoteBook:
-    """Every version of every note, as it was written."""
+    """Every version of every note."""
 
     world: World
     database: Connection
@@ -50,9 +50,9 @@ class NoteBook:
     counts: Counter[str]
     versions: list[NoteVersion] = field(default_factory=list[NoteVersion])
     said: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
-    """By owner: what the notes say."""
+    """Facts in the current notes, by owner."""
     outlawed: dict[str, str] = field(default_factory=dict[str, str])
-    """What only a forgotten session had learnt, and which."""
+    """Facts known only from a forgotten session, with the id of that session."""
 
     def __post_init__(self) -> None:
         for sql in _WITNESS:
@@ -75,7 +75,7 @@ class NoteBook:
             self.said[owner] = self._live(owner)
 
     def sources(self) -> list[tuple[str, str]]:
-        """Sessions of which others have made notes, and their owners."""
+        """Sessions whose facts appear in notes of other sessions, with their owners."""
         current = [note for owner in self.said for t in NoteTarget for note in self.tables.notes.current(owner, t)]
         found: list[tuple[str, str]] = []
         for version in self.versions:
@@ -113,14 +113,14 @@ class NoteBook:
             self.counts["notes mended"] += 1
 
     def _blanked(self) -> None:
-        """What notes said that do not say it any more: nobody need be told of it."""
+        """Mark texts of erased note versions as forgotten: they need not be delivered."""
         for version in self.versions:
             now = self.tables.notes.version(version.note_id, version.version)
             if now is None or now.content != version.content:
                 self.world.words.forgotten.add(version.content)
 
     def _learnt_by(self, name: str) -> list[NoteVersion]:
-        """Who noted it, of the sessions that are not forgotten."""
+        """First versions of notes with this fact, from sessions that are not forgotten."""
         first = [v for v in self.versions if v.version == 1 and name in learnt(v.content)]
         return [v for v in first if not self._is_forgotten(v.session_id)]
 
@@ -129,7 +129,9 @@ class NoteBook:
         return session is not None and session.forgotten
 
     def _forgotten(self, session_id: str, owner: str) -> None:
-        """Its words are nowhere among the notes; whatever else goes with them is to be looked for again."""
+        """Check that no fact of a forgotten session remains. Facts that others had noted too must be due for another
+        review.
+        """
         own = [v for v in self.versions if v.version == 1 and self._is_forgotten(v.session_id)]
         names = {name for v in own for name in learnt(v.content)}
         self.outlawed |= {name: session_id for name in names if not self._learnt_by(name)}
@@ -153,7 +155,7 @@ class NoteBook:
             hold(not known, f"{note_id}:{version} says {content!r}: {[self.outlawed[k] for k in known]} was forgotten")
 
     def check_back_ends(self, backends: dict[str, Backend]) -> None:
-        """Whoever mirrors notes by their ids has nothing of it either."""
+        """Check that no back end that mirrors notes by id still holds a forgotten fact."""
         for backend in backends.values():
             last: dict[str, tuple[int, str]] = {}
             for effect in backend.effects:

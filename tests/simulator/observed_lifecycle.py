@@ -1,6 +1,6 @@
-"""The one door with a witness at it: whatever goes through is told to the model of the world, and can be cut short.
+"""Lifecycle that reports every operation to the reference model and can be interrupted at each step.
 
-Agents go through the door on their own account, so nobody who calls an agent could say what it asks for.
+Agents call the lifecycle themselves, so the callers of an agent cannot report its operations.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tests.simulator.environment import OPERATION
 T = TypeVar("T")
 
 Passes = Callable[[str], None]
-"""Told where a process is, in words; it may not come back from there."""
+"""Called with the name of a step. May raise to kill the process there."""
 
 
 class WatchedLifecycle(Lifecycle):
-    """The real lifecycle. `passes` hears of each step before it is asked for and once it is known to be done."""
+    """The real lifecycle. It calls `passes` before and after each operation."""
 
     def __init__(self, *given: Any, holder: str, passes: Passes, **named: Any) -> None:
         super().__init__(*given, holder=holder, **named)
@@ -41,7 +41,7 @@ class WatchedLifecycle(Lifecycle):
             return done
         finally:
             OPERATION.reset(token)
-            # Of one that never began, too.
+            # Also close a coroutine that never started.
             work.close()
 
     async def accept(self, inbound: Inbound, *, only_into: str = "") -> tuple[InboxRow, bool]:
@@ -113,5 +113,5 @@ class WatchedLifecycle(Lifecycle):
 
 
 def _of_work(name: str, key: SessionKey) -> str:
-    """What is done for handed-over work has a name of its own."""
+    """Name an operation on delegated work differently."""
     return f"{name} of work" if key.platform == HANDED_OVER else name

@@ -1,4 +1,4 @@
-"""What is asked of the lifecycle in a simulated town, as the model is told of it."""
+"""Operations on the lifecycle, as reported to the reference model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """A turn is given back: a cancelled one is settled, a live one stays what it is, for somebody else."""
+    """Release a turn. A cancelled turn is settled; a live one stays for another process."""
 
     ticket: TurnClaim
 
@@ -44,17 +44,17 @@ class Cross:
 
 @dataclass(frozen=True, slots=True)
 class Recover:
-    """Late and hidden turns of dead processes are settled."""
+    """Settle late and hidden turns of dead processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """A turn of a dead process is gone on with."""
+    """Resume a turn of a dead process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A process says goodbye."""
+    """Shut down a process."""
 
     holder: str
     close_memory: bool
@@ -62,19 +62,19 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """With no ref it concerns the person and no conversation."""
+    """Write a note. Without a ref, it belongs to the owner and no session."""
 
     ref: SessionRef | None
     owner: str
     change: NoteChange
     review: Review | None = None
-    """The one that writes it, if one does."""
+    """The review that writes the note, if any."""
     holder: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """A review puts fewer and shorter notes in the place of a collection."""
+    """Replace a collection of notes by fewer and shorter ones, in a review."""
 
     ref: SessionRef
     owner: str
@@ -98,6 +98,6 @@ class Forgetting:
 
 @dataclass(frozen=True, slots=True)
 class TakeReview:
-    """A process takes the next review that is due."""
+    """Claim the next due review."""
 
     holder: str

@@ -1,4 +1,4 @@
-"""A process of the simulated town: the real lifecycle, memory and lanes, and a loop that answers messages."""
+"""Simulated process: real lifecycle, memory and lanes, and a loop that answers messages."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ KEYS = {
 
 
 class Surroundings(Protocol):
-    """What a process finds around it."""
+    """Environment of a process."""
 
     clock: SimClock
     database: Connection
@@ -59,7 +59,7 @@ class Surroundings(Protocol):
 
 
 class Server(SimProcess):
-    """A process of ours."""
+    """A simulated Everthread process."""
 
     def __init__(self, fixture: Surroundings, name: str, seed: int) -> None:
         super().__init__(name, seed)
@@ -93,7 +93,7 @@ class Server(SimProcess):
                         tasks.create_task(self._answer_next(key))
 
     async def does(self, operation: object, work: Awaitable[T]) -> T:
-        """Tell the world what is being done, so that it can judge the commit."""
+        """Report the operation, so that the reference model can check its commit."""
         token = OPERATION.set(operation)
         try:
             return await work
@@ -101,7 +101,7 @@ class Server(SimProcess):
             OPERATION.reset(token)
 
     async def insist(self, work: Callable[[], Awaitable[T]]) -> T:
-        """What a careful caller does about a busy or full disk: wait and try again."""
+        """Retry while the disk is busy or full."""
         while True:
             try:
                 return await work()
@@ -109,7 +109,7 @@ class Server(SimProcess):
                 await self._town.clock.sleep(0.5)
 
     async def _answer_next(self, key: SessionKey) -> None:
-        """Each key has its own pace; one that is slow holds up no other."""
+        """Answer the next message of a key. A slow key delays no other."""
         self._answering.add(key)
         try:
             await asyncio.sleep(self.random.uniform(0.0, 0.6))
@@ -133,7 +133,7 @@ class Server(SimProcess):
             await self._town.clock.sleep(RECOVER_S)
 
     async def _answer(self, ticket: TurnClaim) -> None:
-        """One turn: a tool, a note now and then, some thinking, the commit."""
+        """Run one turn: a tool call, sometimes a note, a pause, the commit."""
         dice = self.random
         try:
             if dice.random() < 0.2 and not ticket.tools:
@@ -168,7 +168,7 @@ class Server(SimProcess):
         await self.does(asked.Note(ref, owner, change), self.lifecycle.write_note(change, owner=owner, ref=ref))
 
     async def _run_hooks(self, lease: Lease) -> float | None:
-        """Hooks as a plugin would see them, without threads."""
+        """Run hooks as a plugin would see them, without threads."""
         for hook in await self.store.read(lambda uow: uow.leases.hooks(20)):
             await self.store.write(lambda uow: uow.leases.check(lease))
             self._town.heard[hook.key].append((hook.call.hook, hook.call.session_id))

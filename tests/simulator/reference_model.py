@@ -1,7 +1,7 @@
-"""What must be true, kept in plain dictionaries: a second, naive telling of the boundary table.
+"""Reference model in plain dictionaries: a second, naive implementation of the boundary table.
 
-The model copies lists where the store refers to rows, and never calls `plan`. It is told of every commit in the order
-of the commits; whatever the store then holds, and whatever the back ends have taken in, must agree with it.
+The model copies lists where the store refers to rows, and never calls `plan`. It receives every commit in commit order.
+The contents of the store and of the back ends must agree with it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ B = TypeVar("B")
 
 
 def _boundary(operation: object | None, kind: type[B]) -> B:
-    """The boundary that was asked for: some are never crossed unasked."""
+    """Return the requested boundary. Kinds that are never crossed unasked must match it."""
     boundary = operation.boundary if isinstance(operation, Cross) else None
     hold(isinstance(boundary, kind), f"{kind.__name__} was crossed, but {operation} was asked for")
     assert isinstance(boundary, kind)
@@ -47,12 +47,12 @@ def _boundary(operation: object | None, kind: type[B]) -> B:
 
 
 class World:
-    """The model. `sees` is called after each commit, with what was asked for and what came back."""
+    """The model. Call `sees` after each commit with the operation and its result."""
 
     def __init__(self, owners: dict[SessionKey, str], policies: ResetPolicies) -> None:
         self.policies = policies
         self.sessions: dict[str, ModelSession] = {}
-        # Work that is handed over is done under keys of its own, that nobody has heard of before.
+        # Delegated work runs under keys of its own, which are not in `owners`.
         self.on: defaultdict[SessionKey, str | None] = defaultdict(lambda: None, dict.fromkeys(owners))
         self.epoch: defaultdict[SessionKey, int] = defaultdict(int)
         self.pending: defaultdict[SessionKey, str | None] = defaultdict(lambda: None)
@@ -65,7 +65,7 @@ class World:
         self.fates: dict[str, str] = {}
         self.hooks: defaultdict[SessionKey, list[tuple[str, str]]] = defaultdict(list)
         self.told_of: set[str] = set()
-        """Sessions whose delegated work somebody was told of."""
+        """Child sessions whose delegated work was recorded."""
         self.served: set[tuple[str, str]] = set()
 
     def sees(
@@ -96,7 +96,7 @@ class World:
                 self._told(operation, result)
 
     def _told(self, operation: object | None, result: object) -> None:
-        """What belongs to no turn and is no boundary."""
+        """Apply operations that are neither turns nor boundaries."""
         match operation, result:
             case Note(ref, owner, change), NoteVersion() as note:
                 self.words.note(note.note_id, owner, change.content, note.session_id)
@@ -106,7 +106,7 @@ class World:
                     self.words.note(note.note_id, owner, note.content, note.session_id)
                     self._written(ref, owner, ("note", note.content))
             case Delegate(ref, text, child), _:
-                # Told again after a crash, it counts once.
+                # A repeated record after a crash counts once.
                 if child not in self.told_of:
                     self.told_of.add(child)
                     self._written(ref, ref.owner, ("delegation", text))
@@ -116,7 +116,7 @@ class World:
                 pass
 
     def mended(self, note: NoteVersion) -> None:
-        """Without a session that was forgotten, a note says something else."""
+        """Apply a note rewritten because a session was forgotten."""
         self.words.note(note.note_id, note.owner, note.content, note.session_id)
         session = self.sessions.get(note.session_id)
         if session is None:
@@ -127,15 +127,15 @@ class World:
         self._close_if_left(session, at)
 
     def logs(self) -> list[ModelSession]:
-        """Everything that has a log: conversations, and what concerns a person."""
+        """All sessions with a log, including the notes session of each owner."""
         return [*self.sessions.values(), *self.desks.values()]
 
     def forgotten_notes(self, session: ModelSession) -> set[int]:
-        """Which entries of its log are notes of which no word is left."""
+        """Log entries that are forgotten notes."""
         entries = enumerate(session.log, 1)
         return {seq for seq, entry in entries if entry[0] == "note" and entry[1] in self.words.forgotten}
 
-    # What a boundary does, told once more ---------------------------------------------------------------------------
+    # Expected effects of boundaries ---------------------------------------------------------------------------------
 
     def _crossing(self, row: BoundaryRow, operation: object | None) -> None:
         key, left = row.key, self.sessions.get(row.from_session or "")
@@ -227,7 +227,7 @@ class World:
         if isinstance(operation, Stop) and (operation.holder, left.id) in self.served:
             self._finalize(row.key, left)
         if isinstance(operation, Recover):
-            # Nobody had begun what it was opened for.
+            # The work that the session was opened for has not started.
             waits = any(slot.session == left.delegated_by for slot in self.slots.values())
             hold(left.delegated_by and not waits, f"{left.id} was given up, and somebody waits for it")
         if isinstance(operation, Recover) or (isinstance(operation, Stop) and operation.close_memory):
@@ -251,7 +251,7 @@ class World:
         waiting = self.waiting[key]
         hold(due is not None and (as_of >= due or (waiting and waiting[0][1] >= due)), f"{key} expired too early")
         hold(not self._running(left.id), f"{key} expired in mid-turn")
-        # A branch of delegated work is somebody's own; what it was handed by the session itself is not.
+        # A branch of delegated work belongs to its user; only work delegated by the session itself counts.
         children = [s.id for s in self.sessions.values() if s.parent == left.id and s.kind is Kind.SUBAGENT]
         hold(not any(self._running(child) for child in children), f"{key} expired while others worked for it")
         hold(not (waiting and due is not None and waiting[0][1] < due), f"{key} expired before a message in time")
@@ -293,11 +293,11 @@ class World:
         return key, self.epoch[key], session.generation
 
     def _at(self, row: BoundaryRow, session: ModelSession) -> At:
-        """Where the boundary leads."""
+        """Ref after the boundary."""
         return row.key, self.epoch[row.key] + 1, session.generation
 
     def _set_aside(self, key: SessionKey, left: Left, opened: Left, operation: object | None) -> None:
-        """Into the session that is left or opened, whichever is the sender's; what fits neither goes on waiting."""
+        """Set waiting messages aside in the left or the opened session, by sender. Others keep waiting."""
         if isinstance(operation, Begin):
             return
         for text, accepted_at in list(self.waiting[key]):
@@ -366,7 +366,7 @@ class World:
             self._close_if_left(session, slot.at)
 
     def settled(self, turn_id: str, now: float) -> None:
-        """A cancelled turn of a dead process was stored with what there was of it."""
+        """Apply that a cancelled turn of a dead process was stored with its partial content."""
         slot = self.slots.pop(turn_id)
         if slot.fate == "live":
             session = self.sessions[slot.session]
@@ -375,7 +375,7 @@ class World:
         self._store_turn(slot)
 
     def _is_unwanted(self, session: ModelSession, key: SessionKey) -> bool:
-        """Delegated work, with nobody left who waits for it."""
+        """Return True for delegated work whose parent has no running turn."""
         waits = any(slot.session == session.delegated_by for slot in self.slots.values())
         return bool(session.delegated_by) and session.key == key and not waits
 
@@ -394,7 +394,7 @@ class World:
     # Forgetting -----------------------------------------------------------------------------------------------------
 
     def _desk(self, owner: str) -> ModelSession:
-        """The log of what concerns a person and no conversation."""
+        """Notes session of an owner: the log of entries without a conversation."""
         fresh = ModelSession(f"notes:{owner}", owner, None, Kind.NOTES, [], 0.0)
         return self.desks.setdefault(owner, fresh)
 
@@ -429,12 +429,12 @@ class World:
         session.dirty = False
         self._forgotten_rows(session)
         if session.key is not None and session.key.platform == HANDED_OVER:
-            # What it was to do, and nobody had begun, is nobody's to begin.
+            # Delegated work that has not started is dropped with its session.
             self.fates |= {text: "forgotten in the inbox" for text, _ in self.waiting[session.key]}
             self.waiting[session.key].clear()
         for other in self.sessions.values():
             if self._descends(other, session):
-                # A summary tells of all that came before it.
+                # A summary covers all earlier turns, so it is dropped too.
                 other.behind.clear()
         for child in sorted(self.sessions.values(), key=lambda s: s.id):
             if child.delegated_by == session.id and not child.forgotten:

@@ -1,4 +1,4 @@
-"""What the model of a simulated town is made of: sessions, running turns and words, as plain lists and dictionaries."""
+"""Types of the reference model: sessions, running turns and texts, as plain lists and dictionaries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from everthread.domain.model import FORGOTTEN, Kind, SessionKey
 
 
 class Violation(AssertionError):
-    """Something that must hold does not."""
+    """A violated invariant."""
 
 
 def hold(condition: object, what: str) -> None:
@@ -21,7 +21,7 @@ def hold(condition: object, what: str) -> None:
 
 Entry = tuple[Any, ...]
 At = tuple[SessionKey | None, int, int]
-"""Of a ref: the key, its epoch and the session's generation. No key: the person's own log, which is at none."""
+"""Position of a ref: key, epoch and the session's generation. Without a key: the owner's notes session."""
 
 
 @dataclass
@@ -40,10 +40,10 @@ class ModelSession:
     forgotten: bool = False
     parent: str | None = None
     delegated_by: str = ""
-    """The session that handed this work over, if one did."""
+    """Session that delegated this work, if any."""
     continued_by: str | None = None
     behind: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
-    """The turns that a summary stands for."""
+    """Turns covered by a summary."""
     generation: int = 0
 
     def end(self, reason: str) -> None:
@@ -71,27 +71,27 @@ class ModelSlot:
     text: str
     at: At
     ticket: tuple[str, int]
-    """Who may write it, under which fence."""
+    """Holder that may write the turn, and its fence."""
     fate: str = "live"
 
 
 class Words:
-    """What became of the words of messages and notes since they were written."""
+    """Texts of messages and notes, with their changes since they were written."""
 
     def __init__(self) -> None:
         self.notes: dict[str, tuple[str, str, str]] = {}
-        """By id: whose, what it says, and the session it was written in."""
+        """Notes by id: owner, text, and the session that wrote the note."""
         self.forgotten: set[str] = set()
-        """What was said by notes that are forgotten."""
+        """Texts of forgotten notes."""
         self.wordings: defaultdict[str, list[str]] = defaultdict(list)
-        """By id: all that a note ever said."""
+        """Every text of a note, by id."""
         self._forms: dict[str, list[str]] = {}
 
     def stored(self, text: str) -> str:
         return self._forms[text][-1] if text in self._forms else text
 
     def told(self, text: str) -> set[str]:
-        """As it may have been handed over, at one time or another."""
+        """All forms in which a text may have been delivered, at different times."""
         return {text, *self._forms.get(text, ())}
 
     def written(self, text: str, now: str) -> None:
@@ -99,7 +99,7 @@ class Words:
             self._forms.setdefault(text, []).append(now)
 
     def note(self, note_id: str, owner: str, text: str, session_id: str) -> None:
-        """The note says this from now on; with no words it is removed."""
+        """Set the text of a note. An empty text removes it."""
         if text:
             self.notes[note_id] = (owner, text, session_id)
             self.wordings[note_id].append(text)
@@ -107,7 +107,7 @@ class Words:
             self.notes.pop(note_id, None)
 
     def forget_fact(self, note_id: str, owner: str, texts: list[str]) -> None:
-        # The longest first: one may be part of another.
+        # Longest first, because one fact may be part of another.
         for fact in sorted(set(self.wordings[note_id]), key=lambda fact: (-len(fact), fact)):
             for text in texts:
                 self.written(text, self.stored(text).replace(fact, FORGOTTEN))

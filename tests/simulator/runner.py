@@ -1,11 +1,11 @@
-"""Run seeded schedules of everything that can happen and check the world after each.
+"""Run seeded schedules of operations and faults, and check the result of each.
 
     python -m tests.simulator --seeds 2000
-    python -m tests.simulator --agents           with agents: compression, review, handed-over work
+    python -m tests.simulator --agents           with agents: compression, review, delegated work
     python -m tests.simulator --seed 4711        one schedule, with its trace
 
-A schedule is a list of steps made from the seed. If one ends in a violation, steps are taken out of it as long as it
-still does: what is printed is the seed and what is left.
+A schedule is a list of steps made from the seed. If it ends in a violation, it is shrunk: steps are removed while the
+violation remains. The output is the seed and the remaining steps.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.simulator.simulation import Town
 
 @dataclass
 class Report:
-    """What a run came to."""
+    """Result of a run."""
 
     schedules: int = 0
     counts: dict[str, Counter[str]] = field(default_factory=dict[str, Counter[str]])
@@ -49,7 +49,7 @@ class Report:
 
 
 def made(seed: int, schedule: list[Step] | None = None, *, agents: bool = False) -> Town:
-    """The town of a seed, with agents in it or not; with its own schedule, or a shorter one."""
+    """Create the simulation of a seed, with or without agents, with its own schedule or a shorter one."""
     if agents:
         return AgentTown(seed, schedule if schedule is not None else make_agent_schedule(random.Random(seed)))
     return Town(seed, schedule if schedule is not None else make_schedule(random.Random(seed)))
@@ -57,7 +57,7 @@ def made(seed: int, schedule: list[Step] | None = None, *, agents: bool = False)
 
 def run_seed(seed: int, *, agents: bool = False) -> tuple[int, dict[str, Counter[str]], str | None]:
     fixture = made(seed, agents=agents)
-    # What a schedule leaves in memory is little, and looking for it again and again is a good part of its cost.
+    # A schedule leaves little garbage, and collecting it repeatedly costs much of the run time.
     gc.disable()
     try:
         return seed, fixture.counts, fixture.run()
@@ -66,7 +66,7 @@ def run_seed(seed: int, *, agents: bool = False) -> tuple[int, dict[str, Counter
 
 
 def shrink(seed: int, schedule: list[Step], tries: int = 400, *, agents: bool = False) -> tuple[list[Step], str]:
-    """Take steps out, many at first, as long as the schedule still ends in a violation."""
+    """Remove steps, many at first, while the schedule still ends in a violation."""
     violation = made(seed, schedule, agents=agents).run() or "not seen again"
     size = max(len(schedule) // 2, 1)
     while tries > 0:
@@ -87,7 +87,7 @@ def shrink(seed: int, schedule: list[Step], tries: int = 400, *, agents: bool = 
 
 
 def run_seeds(first: int, count: int, workers: int, *, stop_at: int = 5, agents: bool = False) -> Report:
-    """Run many seeds side by side, with progress on a terminal."""
+    """Run many seeds in parallel, with progress on a terminal."""
     report = Report()
     context = multiprocessing.get_context("spawn")
     shown = 0.0
@@ -107,7 +107,7 @@ def run_seeds(first: int, count: int, workers: int, *, stop_at: int = 5, agents:
 
 
 def explain(seed: int, *, agents: bool = False) -> str:
-    """The seed's violation with the shortest schedule found for it, and what happened in it."""
+    """Report the seed's violation with the shortest failing schedule and its trace."""
     schedule, violation = shrink(seed, made(seed, agents=agents).schedule, agents=agents)
     fixture = made(seed, schedule, agents=agents)
     fixture.run()

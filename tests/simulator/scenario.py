@@ -1,4 +1,4 @@
-"""What befalls a simulated town, and how often."""
+"""Schedules of a simulation: actions and their weights."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FAULTS = ("error", "error", "slow", "hang", "lost", "lost", "reject", "bug")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that befalls the town; `dice` makes its details."""
+    """One action of a schedule. `dice` seeds its details."""
 
     at: float
     action: str

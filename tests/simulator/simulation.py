@@ -1,4 +1,4 @@
-"""A simulated town: two processes on one store, some people, two memory back ends, and what befalls them."""
+"""One simulation: two processes on one store, some users, two memory back ends, and injected faults."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ OWNERS = ("ann", "bob")
 
 
 class Town:
-    """Runs one schedule. `run` gives the violation, or none."""
+    """Run one schedule. `run` returns the violation, or None."""
 
     policies = POLICIES
 
@@ -77,7 +77,7 @@ class Town:
                 task.cancel()
             for server in self._servers:
                 server.kill()
-            # What the dead still clean up has no effect, but must be let go of.
+            # Let killed tasks finish. Their cleanup has no effect.
             self.loop.run_until_complete(asyncio.sleep(1.0))
             self.loop.close()
             self.database.close()
@@ -91,7 +91,7 @@ class Town:
         return f"{self._ids:05}"
 
     def note_down(self, *what: object) -> None:
-        """Written out only if somebody wants to read it."""
+        """Record a trace line. It is formatted only when read."""
         self._happened.append((self.loop.time(), what))
 
     @property
@@ -99,13 +99,13 @@ class Town:
         return [f"{at:8.3f} {' '.join(map(str, what))[:TRACE_CHARS_MAX]}" for at, what in self._happened]
 
     def attempt_began(self, provider: str, process: str) -> None:
-        """Without stopped processes and bent time, only the holder of a lease ever tries to deliver."""
+        """Check that only the lease holder delivers, unless processes were stopped or the clock was moved."""
         rows = list(self.database.execute("SELECT holder FROM leases WHERE name = ?", (f"journal:{provider}",)))
         if not self.time_was_bent and rows != [(process,)]:
             self._violated(f"{process} delivers to {provider}, the lease is {rows}")
 
     def observe(self, operation: object | None, result: object) -> None:
-        """Called inside the store after each commit of note, before anyone else knows of it."""
+        """Check a commit. The store calls this after each reported commit, before any other task runs."""
         if self.violation is not None:
             return
         try:
@@ -120,7 +120,7 @@ class Town:
             if operation is not None and not isinstance(operation, asked.Recover):
                 self.note_down(operation, "=", result)
             if isinstance(operation, asked.Recover):
-                # What then lies about has nobody left who waits for it.
+                # Before the boundaries: recovery gives up delegated work after settling the turn that waits for it.
                 self._see_settled()
             self.world.sees(operation, result, new, self._active_at, self.clock.now())
             if isinstance(operation, asked.Abandon):
@@ -203,7 +203,7 @@ class Town:
                 await self._befall(step.action, dice)
 
     async def _on(self, dice: random.Random, work: Callable[[Server], Awaitable[None]]) -> bool:
-        """Have a process handle something; false if it died over it."""
+        """Run work on a process. Return False if the process died meanwhile."""
         server = self._server(dice)
 
         async def handle() -> None:
@@ -219,11 +219,11 @@ class Town:
         return not task.cancelled()
 
     def _who(self, key: SessionKey, dice: random.Random) -> str:
-        """Whoever talks at a key; now and then it is somebody else."""
+        """Owner of a key; sometimes another user."""
         return dice.choice(OWNERS) if dice.random() < 0.12 else KEYS[key]
 
     async def _send(self, key: SessionKey, dice: random.Random) -> None:
-        """The platform delivers a message until somebody takes it, and now and then once more."""
+        """Deliver a message until a process accepts it; sometimes deliver it again."""
         self._messages += 1
         name = f"m{self._messages}."
         owner = self._who(key, dice)
@@ -274,13 +274,13 @@ class Town:
                 return Compress(stored.id, stored.generation - (dice.random() < 0.1), "what was said", covers)
 
     def _kind(self, key: SessionKey, dice: random.Random) -> Kind | None:
-        """Now and then a key is given to scheduled or delegated work, and mostly back to people soon."""
+        """Sometimes assign a key to scheduled or delegated work, and mostly back to chat soon."""
         if self.world.kinds[key] is not Kind.CHAT:
             return dice.choice((Kind.CHAT, Kind.CHAT, None))
         return dice.choice((Kind.CRON, Kind.SUBAGENT)) if dice.random() < 0.08 else None
 
     def _parent(self, owner: str, dice: random.Random) -> str:
-        """A session that hands the work over, of whomever; now and then none does."""
+        """Session that delegates the work, rarely another owner's; sometimes none."""
         there = [s for s in self.world.sessions.values() if not s.forgotten and s.kind is not Kind.SUBAGENT]
         mine = [s.id for s in there if s.owner == owner or dice.random() < 0.1]
         return dice.choice(mine) if mine and dice.random() < 0.8 else ""
@@ -310,7 +310,7 @@ class Town:
                 work = server.lifecycle.record_delegation(ref, text, "done", child)
                 await server.does(asked.Delegate(ref, text, child), work)
                 if dice.random() < 0.3:
-                    # As after a crash: it is told again, and counts once.
+                    # A repeated record after a crash counts once.
                     await server.lifecycle.record_delegation(ref, text, "done", child)
             case "recall":
                 await self._recall(server, key, ref)
@@ -393,7 +393,7 @@ class Town:
     # The end --------------------------------------------------------------------------------------------------------
 
     async def _settle(self) -> None:
-        """Let the faults end and give everything time to arrive; then parked entries are retried and arrive too."""
+        """End all faults and wait until everything has arrived, then retry parked entries and wait again."""
         self.faults.busy = self.faults.full = 0
         self.faults.provider.clear()
         for server in self._servers:
@@ -409,7 +409,7 @@ class Town:
         await self._until_quiet()
 
     def _bury_the_dead(self) -> None:
-        """A lease that was given before the clock was put back runs for as much longer. A person would see to it."""
+        """Delete leases of dead processes that a clock moved back has extended, as an operator would."""
         living = [server.name for server in self._servers if not server.dead]
         self.database.execute(
             f"DELETE FROM leases WHERE expires_at > ? AND holder NOT IN ({', '.join('?' * len(living))})",
@@ -440,7 +440,7 @@ class Town:
         }
 
     def _parked_is_kept(self, provider: str) -> None:
-        """What a back end rejected and never took is there to be seen and retried, unless it was replayed since."""
+        """Check that rejected entries stay visible and can be retried, unless they were replayed since."""
         backend = self.backends[provider]
         reported = list(self.database.execute("SELECT 1 FROM incidents WHERE source = ?", (f"memory:{provider}",)))
         parked = [row for row in self.tables.cursors.redeliveries(provider) if row.due_at is None]

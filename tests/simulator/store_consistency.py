@@ -1,10 +1,10 @@
-"""Whether the rows of a store agree with each other: what must hold in any file, whatever has happened to it."""
+"""Consistency checks between the rows of a store, valid for any database file."""
 
 from __future__ import annotations
 
 from everthread.adapters.sqlite.connection import Connection
 
-# Each finds rows that must not be there; the first column names one.
+# Each query selects invalid rows; the first column names the row.
 _CHECKS = {
     "a binding is on no session": (
         "SELECT key FROM bindings WHERE session_id IS NOT NULL AND session_id NOT IN (SELECT id FROM sessions)"
@@ -84,7 +84,7 @@ _CHECKS = {
 
 
 def inconsistencies(database: Connection) -> list[str]:
-    """What does not agree, a line each; none in a sound store."""
+    """List inconsistencies, one line each; empty for a sound store."""
     found = [f"integrity: {row[0]}" for row in database.execute("PRAGMA integrity_check") if row[0] != "ok"]
     found += [f"foreign key: {row}" for row in database.execute("PRAGMA foreign_key_check")]
     database.execute("INSERT INTO message_words (message_words) VALUES ('integrity-check')")

@@ -1,4 +1,4 @@
-"""What must hold of compressions: what a summary was made from, whether it still may be applied, and what it says."""
+"""Invariants of compressions: source, validity and content of a summary."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.simulator.reference_model import World
 from tests.simulator.reference_types import hold
 
 Name = tuple[str, int, str]
-"""Of a summary: its session, the generation it was made from, what it says. Each says something else."""
+"""Identity of a summary: session, generation it was made from, text. Every text is unique."""
 
 
 class Summaries:
-    """The summaries that agents have made, and what was forgotten meanwhile."""
+    """Summaries made by agents, and forget operations since."""
 
     def __init__(self, world: World, tables: UnitOfWork) -> None:
         self._world = world
@@ -30,7 +30,7 @@ class Summaries:
         self._stale: set[Name] = set()
 
     def begun(self, middle: Middle) -> int:
-        """How often its owner has had something forgotten so far."""
+        """Number of forget operations of the owner so far."""
         return self._forgotten[middle.ref.owner]
 
     def made(self, middle: Middle, summary: str, begun: int) -> None:
@@ -51,7 +51,7 @@ class Summaries:
     def _applied(self, boundary: Compress) -> None:
         name = boundary.session_id, boundary.generation, boundary.summary
         owner = self._world.sessions[boundary.session_id].owner
-        # An extract is made where it is applied.
+        # An extract is made when it is applied, so it has no earlier start.
         begun = self._made.get(name, self._forgotten[owner])
         hold(
             begun == self._forgotten[owner],
@@ -59,7 +59,7 @@ class Summaries:
         )
 
     def _refused(self, boundary: Compress) -> None:
-        """Once it is stale it stays so: whoever keeps it makes no other in its place."""
+        """Check that a stale summary is not offered again."""
         name = boundary.session_id, boundary.generation, boundary.summary
         hold(name not in self._stale, f"a summary of {boundary.session_id} was stale, and is kept: {boundary}")
         if name in self._made:
@@ -67,7 +67,7 @@ class Summaries:
 
 
 def check_compression(world: World, tables: UnitOfWork, boundary: Compress, crossing: Crossing) -> None:
-    """Called right after the crossing: nothing is lost between what is shown and what the summary stands for."""
+    """Check after a compression that every turn is either shown or in the summary."""
     assert crossing.ref is not None
     assert crossing.left is not None
     opened = world.sessions[crossing.ref.session_id]
