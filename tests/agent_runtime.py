@@ -1,4 +1,4 @@
-"""A `CoreFixture` with an agent in it."""
+"""`CoreFixture` with an agent."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def tool(name: str, run: Any, **more: Any) -> Tool:
 
 
 class AgentFixture(CoreFixture):
-    """One process whose agent asks `model`."""
+    """One process whose agent calls `model`."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class AgentFixture(CoreFixture):
         self.toolbox = Toolbox(tools)
         self.note_limits = dict(CHARS_MAX)
         self.extra: tuple[Tool, ...] = ()
-        """What a review could call if it were not refused."""
+        """Tools that a review could call if they were not refused."""
         self.heard: list[TurnEvent] = []
         self.approve: Approve = nobody_approves
         self._turn_limits = turn_limits
@@ -73,14 +73,14 @@ class AgentFixture(CoreFixture):
         self._allowed = allowed
         self._skills = skills
         self._names = names
-        """The model that gives titles; without it there are none."""
+        """Model that generates titles; None disables titles."""
         self._compression = compression
-        """When conversations are compressed; without it they never are."""
+        """Compression settings; None disables compression."""
         self.summariser = summariser
         self._engine = engine
         self._stop_s_max = stop_s_max
         self._review = review
-        """When conversations are reviewed; without it they never are."""
+        """Review settings; None disables reviews."""
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
@@ -172,7 +172,7 @@ class AgentFixture(CoreFixture):
         return row
 
     async def ask(self, text: str, key: SessionKey = CLI, *, owner: str = ME) -> TurnEnded:
-        """Say something and have it answered."""
+        """Send a message and run its turn."""
         await self.say(text, key, owner=owner)
         ended = await self.agent.answer(key, self.manner())
         assert ended is not None
@@ -187,7 +187,7 @@ class AgentFixture(CoreFixture):
 
 
 class _Hasty:
-    """The house's clock, that sleeps no longer than a test should."""
+    """The core's clock, with sleeps that return immediately."""
 
     def __init__(self, core: CoreFixture) -> None:
         self._house = core

@@ -1,4 +1,4 @@
-"""Providers that let go of their connections when the event loop of a test ends, whatever became of the test."""
+"""Providers that close their connections when the event loop of a test ends, whatever its result."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ P = TypeVar("P", bound=MemoryProvider)
 
 
 def close_with_loop(kind: type[P], **arguments: Any) -> P:
-    """A provider of that kind. The contract kit ends many a loop without a shutdown."""
+    """Create a provider of that class. The contract kit ends many loops without a shutdown."""
 
     class Tidy(kind):  # pyright: ignore[reportGeneralTypeIssues] - a subclass of whatever comes
         async def initialize(self, **settings: Any) -> None:
             await super().initialize(**settings)  # pyright: ignore[reportGeneralTypeIssues]
-            # A loop that ends closes the generators that were begun in it.
+            # The loop closes its async generators when it ends.
             self.until_the_end = self._until_the_end()
             await anext(self.until_the_end)
 

@@ -1,4 +1,4 @@
-"""An `AgentFixture` with somebody at the desk, who gives commands."""
+"""`AgentFixture` that runs slash commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.runtime import CLI, ME
 
 
 class CommandFixture(AgentFixture):
-    """An agent's house with somebody at the desk."""
+    """Agent fixture with a command context."""
 
     def desk(self, key: SessionKey = CLI, *, owner: str = ME) -> CommandContext:
         async def write(action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str) -> NoteVersion:
@@ -34,7 +34,7 @@ class CommandFixture(AgentFixture):
         return SkillFolders(self.folder / "skills", now=self.clock.now)
 
     async def order(self, text: str, key: SessionKey = CLI, *, owner: str = ME, **more: Any) -> CommandResult:
-        """What a command answers at a desk that has this and `more`."""
+        """Run a command in a context with these arguments and `more`."""
         found = parse(text)
         assert isinstance(found, ParsedCommand), text
         said = await run_command(replace(self.desk(key, owner=owner), **more), found)
@@ -49,6 +49,6 @@ class CommandFixture(AgentFixture):
             assert word in said.text
 
     async def titled(self, title: str, key: SessionKey = CLI, *, owner: str = ME) -> str:
-        """A session of that title with a turn in it."""
+        """Create a session of that title with one turn."""
         await self.order(f"/new {title}", key, owner=owner)
         return (await self.ask(f"about {title}", key, owner=owner)).committed.ref.session_id

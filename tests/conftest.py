@@ -1,4 +1,4 @@
-"""Runs `async def` tests, each in an event loop of its own, and lets no property fail because the machine is busy."""
+"""Run `async def` tests, each in its own event loop, and disable Hypothesis deadlines."""
 
 import asyncio
 import inspect
@@ -11,7 +11,7 @@ settings.register_profile("everthread", deadline=None)
 settings.load_profile("everthread")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # As in a job that a shell runs in the background; the programs that tests start would ignore Ctrl-C as well.
+    # SIGINT is ignored in a background job of a shell. Processes started by tests would inherit this and ignore Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

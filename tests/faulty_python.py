@@ -1,9 +1,9 @@
-"""Stands where the bridge expects an interpreter, and spoils what goes between it and the process of the plugin.
+"""Interpreter stand-in for the bridge that injects faults between the bridge and the plugin's process.
 
-`spoiled_python.py INTERPRETER FOLDER CHILD SOCKET` starts the real one on a socket of its own and passes on what comes,
-in real processes: it kills, stops, cuts and tears, as drawn from a seed. FOLDER has `seed` and `rate`, and `healed`
-when nothing is to be spoiled any more; `requests-*`, `spoiled` and `minutes` are written there. It needs nothing but
-Python.
+`faulty_python.py INTERPRETER FOLDER CHILD SOCKET` starts the real interpreter on its own socket and forwards messages
+between real processes. Kills, stops, cuts and broken pipes are drawn from a seed. FOLDER contains `seed` and `rate`,
+and `healed` once no more faults are to be injected; `requests-*`, `spoiled` and `minutes` are written there. Needs only
+the standard library.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from typing import Any
 SLOW_S = 0.3
 KILLED, LOST, CUT, TORN, HANG, STALL, SLOW = "killed", "lost", "cut", "torn", "hang", "stall", "slow"
 FAULTS = (KILLED, LOST, CUT, TORN, HANG, STALL, SLOW)
-"""The process is killed before it hears of a request; is killed once it has acted; dies in the middle of its answer;
-has acted, and the pipe is torn while it lives on; is stopped and hears nothing; has acted and says nothing; takes its
-time.
+"""In order: killed before it receives the request; killed after processing it; dies in the middle of its answer;
+processes it and the pipe breaks while the process lives on; stopped and receives nothing; processes it and answers
+nothing; slow.
 """
 
 
 class Wire:
-    """Requests and answers as the bridge has them: JSON behind its length in four bytes."""
+    """Wire format of the bridge: a four-byte length followed by JSON."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
@@ -104,7 +104,7 @@ class Between:
         os._exit(self._process.wait() % 256)
 
     def _drawn(self) -> str:
-        """By the seed, whose process it is, and how many requests that one had in all its lives."""
+        """Draw a fault from the seed, the person, and the number of requests of that person's processes so far."""
         person = Path(os.environ["HERMES_HOME"]).name
         number = self._note(f"requests-{person}", "")
         if (self._folder / "healed").exists():
@@ -116,7 +116,7 @@ class Between:
         return fault
 
     def _note(self, name: str, text: str) -> int:
-        """Where the line ends."""
+        """Append a line to a file. Return the offset of its end."""
         file = os.open(self._folder / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             os.write(file, f"{text}\n".encode())

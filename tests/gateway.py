@@ -1,4 +1,4 @@
-"""A gateway as `Runtime` wires it up, with a fake platform and a stub server of models on loopback."""
+"""Gateway as wired by `Runtime`, with a fake platform and a stub model server on loopback."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class GatewayFixture:
         return await self.runtime.store.read(lambda uow: uow.turns.own(session_id, after=0, up_to=10**9, limit=10**6))
 
     async def hear(self, text: str, chat: str = "42") -> list[str]:
-        """Say something, and wait for what is answered."""
+        """Send a message and wait for the answers."""
         before = len(self.platform.texts(chat))
         self.platform.say(text, chat=chat, user=chat)
         await until(lambda: len(self.platform.texts(chat)) > before, f"an answer to {text!r}")
@@ -43,16 +43,16 @@ class GatewayFixture:
         return self.platform.texts(chat)[before:]
 
     async def rest(self) -> None:
-        """Until nothing is done anywhere."""
+        """Wait until the gateway is idle."""
         await until(lambda: not self.gateway.worker.busy and not self.gateway.outbox.waiting, "rest")
 
     async def later(self, seconds: float) -> None:
-        """Let time pass, in no time."""
+        """Advance the clock without waiting."""
         self.clock.ahead_s += seconds
         self.runtime.lanes.wake(TIMERS_LANE)
 
     async def settled(self) -> None:
-        """Wait until nothing waits for any provider or plugin."""
+        """Wait until no provider or plugin has pending entries."""
         assert await self.runtime.drain(8.0), "something still waits"
 
 

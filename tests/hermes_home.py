@@ -1,4 +1,4 @@
-"""Homes of Hermes Agent made by hand, for rows that nobody meets on purpose."""
+"""Hand-made homes of Hermes Agent, for rare rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MESSAGES_22 = ", platform_message_id TEXT, observed INTEGER DEFAULT 0, compacte
 
 
 class HermesHome:
-    """A home at `path`, of a version of the database."""
+    """A home at `path`, with a given schema version of the database."""
 
     def __init__(self, path: Path, schema: int = 22) -> None:
         self.path = path
@@ -59,13 +59,13 @@ class HermesHome:
         self._insert("messages", {"session_id": session_id, "role": role, "content": content, "timestamp": at} | more)
 
     def talk(self, session_id: str, words: Iterable[str], *, at: float = START + 1, **more: Any) -> None:
-        """Each is said, and answered."""
+        """Add a turn with an answer for each of the words."""
         for number, word in enumerate(words):
             self.say(session_id, "user", word, at=at + 2 * number, **more)
             self.say(session_id, "assistant", f"You said: {word}", at=at + 2 * number + 1, **more)
 
     def route(self, key: str, session_id: str, **entry: Any) -> None:
-        """An entry of the table, or of the file before there was one."""
+        """Add a route to the table, or to the file that older versions use."""
         entry = {"session_key": key, "session_id": session_id} | entry
         if self.new:
             self._insert(

@@ -1,4 +1,4 @@
-"""Homes of Hermes Agent's with hand-written memory plugins in them, for the bridge to run without Hermes."""
+"""Hermes Agent homes with hand-written memory plugins, which the bridge runs without Hermes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PLUGINS = Path(__file__).parent / "fixtures" / "hermes_plugins"
 
 
 class Ways:
-    """How the plugin `diary` behaves; the faults of the contract kit among them."""
+    """Behaviour of the plugin `diary`, including the faults of the contract kit."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -41,7 +41,7 @@ class Ways:
 
 
 class Diaries:
-    """A folder of the bridge's, with a home that has the hand-written plugins."""
+    """A folder of the bridge, with a home that contains the hand-written plugins."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -53,11 +53,11 @@ class Diaries:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What `initialize` is handed."""
+        """Arguments of `initialize`."""
         return {"folder": str(self.folder), "python": sys.executable, "people": "each", "owner": "ann"}
 
     def lines(self) -> list[dict[str, Any]]:
-        """All that was written down, by whomever, oldest first."""
+        """All recorded lines of all owners, oldest first."""
         files = self.folder.glob("**/diary.jsonl")
         return sorted(
             (json.loads(line) for file in files for line in file.read_text().splitlines()), key=lambda line: line["at"]

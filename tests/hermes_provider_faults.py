@@ -1,4 +1,4 @@
-"""Days full of faults for the bridge to Hermes Agent's plugins: what is spoiled is the way to the plugin's process."""
+"""Fault runs for the bridge to Hermes Agent plugins, with faults between the bridge and the plugin's process."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from tests.provider_faults import Day, Spoiling
 
 RATE = 0.4
 START_S_MAX = 6.0
-"""How long a process may take to start; in earnest it is much longer, and a day would be spent with waiting for it."""
+"""Start-up timeout of a process. The real one is much longer and would dominate the run time."""
 LIMITS = Limits(attempt_s_max=3.0, backoff_s=0.05, backoff_s_max=0.3, breaker_s=0.2)
 FAULTS = spoiled_python.FAULTS
 SAYS = "I like"
-"""What the plugin `holographic` takes for a fact."""
+"""Prefix that the plugin `holographic` recognises as a fact."""
 _KINDS = {"sync_turn": "turn", "on_session_end": "close"}
 
 
 class SpoiledPython:
-    """An interpreter for `memory.hermes.python` that spoils, in a folder of its own."""
+    """Fault-injecting interpreter for `memory.hermes.python`, in a folder of its own."""
 
     def __init__(self, folder: Path, interpreter: str, seed: int, rate: float = RATE) -> None:
         folder.mkdir(parents=True)
@@ -92,14 +92,16 @@ async def spoiled(back_end: ProviderBackend, seed: int) -> AsyncIterator[Spoilin
 
 
 def minutes(settings: dict[str, Any]) -> list[Effect]:
-    """The turns and closes that the plugin's process has said that it did, whoever heard of it."""
+    """Turns and closes that the plugin's process completed, even if the answer was lost."""
     file = _folder(settings) / "minutes"
     told = map(json.loads, file.read_text().splitlines())
     return [_effect(session, _KINDS[hook], args) for session, hook, args in told if hook in _KINDS]
 
 
 def compare_facts(day: Day, there: dict[str, list[str]], told: list[Effect]) -> None:
-    """For a plugin that keeps no sessions: each person's facts are theirs, once, and each close has its session's."""
+    """Compare facts of a plugin without sessions: each person has their facts once, and each close has its session's
+    facts.
+    """
     for owner, words in day.said.items():
         kept = re.findall(r"word\d+", " ".join(there[owner]))
         if sorted(kept) != sorted(words):

@@ -1,4 +1,4 @@
-"""Rows of Hermes's made by hand, and what they are translated to."""
+"""Hand-made rows of Hermes and their expected translations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def session(name: str, parent: str | None = None, **more: Any) -> SessionRow:
 
 
 class Rows:
-    """Makes rows one after the other."""
+    """Create rows in sequence."""
 
     def __init__(self, at: float = START) -> None:
         self.rows: list[MessageRow] = []
@@ -43,7 +43,7 @@ class Rows:
 
 
 def compacted(rows: Iterable[MessageRow]) -> list[MessageRow]:
-    """The rows once they were summarised."""
+    """The rows after compaction."""
     return [replace(row, active=False, compacted=True) for row in rows]
 
 

@@ -1,9 +1,9 @@
-"""The HTTP interface, seen as the platforms are: something that hands over what comes in, and sends what goes out.
+"""The HTTP interface as a platform, so that it can run the platform contract.
 
-Over HTTP it is the other way round. Whoever calls is what stands upstream elsewhere: it holds what was not taken, and
-brings it again under the same `Idempotency-Key`. And nothing goes out but answers: so to send something, somebody asks
-for it in that chat, the model says it, and the response carries it. All between the two is the real thing: the gateway,
-its store, its server, and a proxy that loses responses when it is told to.
+The roles are reversed over HTTP. The caller is the upstream: it keeps requests that were not accepted, and sends them
+again under the same `Idempotency-Key`. The interface sends only responses. To send a message, the adapter requests it
+in that chat, the model says it, and the response carries it. Everything between is real: the gateway, its store, its
+server, and a proxy that drops responses on demand.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ OTHER_WAY_ROUND = "over HTTP whoever is there comes by themselves"
 
 
 class Building:
-    """What both sides are about: the gateway with its door, which can be closed and opened again on the same home."""
+    """State shared by both sides: the gateway with its HTTP server, which can be stopped and restarted on the same
+    home.
+    """
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -41,14 +43,14 @@ class Building:
             one.bind(("127.0.0.1", 0))
             self.port = one.getsockname()[1]
         self.to_say: dict[str, Reply] = {}
-        """What the model answers, by what it is asked."""
+        """Replies of the model, by prompt."""
         self.fault: Reply | None = None
-        """What it does in place of the next thing that is sent."""
+        """Reply of the model to the next sent message, instead of its text."""
         self.place: HttpGateway | None = None
         self.loses_the_next = False
-        """The response to what is asked for next."""
+        """Drop the next response."""
         self.taken: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
-        """By update id."""
+        """Set when an update is accepted, by update id."""
         self.callers: set[asyncio.Future[None]] = set()
         self._listens = False
         self._stack = AsyncExitStack()
@@ -90,7 +92,7 @@ class Building:
             self._squatter.close()
 
     def squat(self) -> None:
-        """Another program has the port, and does not answer there."""
+        """Occupy the port without answering on it."""
         self._squatter = socket.socket()
         self._squatter.bind(("127.0.0.1", self.port))
 
@@ -99,7 +101,7 @@ class Building:
         return self.to_say.get(asked, Say(f"You said: {asked}"))
 
     async def ask_through(self, chat: str, text: str, update_id: str) -> Answer:
-        """By way of something that loses the response, if it was told to."""
+        """Send a request, through a proxy that drops the response if ordered."""
         if not self.loses_the_next:
             return await self.ask(self.port, chat, text, update_id)
         self.loses_the_next = False
@@ -108,7 +110,7 @@ class Building:
             return await self.ask(proxy.port, chat, text, update_id)
 
     async def ask(self, port: int, chat: str, text: str, update_id: str) -> Answer:
-        """As any client does."""
+        """Send a request as a normal client."""
         headers = {"X-Session-Key": chat, "Idempotency-Key": update_id, "Content-Type": "application/json"}
         body = {"model": "everthread", "messages": [{"role": "user", "content": text}]}
         async with (
@@ -119,7 +121,7 @@ class Building:
 
 
 class HttpAsPlatform:
-    """`Platform`, by way of what can be asked for over HTTP."""
+    """`Platform` implemented with HTTP requests."""
 
     name = "http"
     capabilities = Capabilities(text_chars_max=300_000, idempotent_send=True, markdown="none")
@@ -170,7 +172,7 @@ class HttpAsPlatform:
         assert answer.json["error"]["message"], "whoever is refused is told why"
         if answer.status in (429, 503):
             wait_s = float(answer.headers["Retry-After"])
-            # So much passes, in no time: who has waited as long as they were told is not told to wait again.
+            # Advance the clock by the retry-after time, so that the next request is allowed.
             place.clock.ahead_s += wait_s
             raise PlatformUnavailable(answer.json["error"]["message"], wait_s)
         assert 400 <= answer.status < 500, answer.body
@@ -190,9 +192,7 @@ class HttpAsPlatform:
 
 
 class Callers:
-    """`There`: people who call, each with one conversation. What was not taken is brought again, and nothing of a chat
-    overtakes it.
-    """
+    """`There`: callers with one conversation each. A rejected message is sent again, before later ones of its chat."""
 
     def __init__(self, building: Building) -> None:
         self._building = building
@@ -216,7 +216,7 @@ class Callers:
             try:
                 answer = await self._building.ask(self._building.port, chat, text, update_id)
             except aiohttp.ClientError:
-                # Nobody listens.
+                # The server is not listening.
                 await asyncio.sleep(AGAIN_S)
                 continue
             if answer.status == 200:
@@ -239,7 +239,7 @@ class Callers:
                 await self._building.close()
 
     async def _answers(self, place: HttpGateway, chat: str) -> list[str]:
-        """What stands in the conversation, as whoever has it can read it there."""
+        """Answers in a conversation, as its owner can read them."""
         texts: list[str] = []
         for session in (await place.ask("GET", "/api/sessions?limit=200")).json["data"]:
             shown = await place.runtime.store.read(lambda uow, session_id=session["id"]: uow.sessions.get(session_id))
@@ -249,7 +249,7 @@ class Callers:
         return texts
 
     async def busy(self, seconds: float) -> None:
-        """So much was written that one more is taken after so many seconds."""
+        """Exhaust the rate limit, so that the next message is allowed after `seconds`."""
         place = await self._building.open()
         owner = place.gateway.settings.owner
         while place.gateway.rate_limiter.refusal(owner, place.clock.now()) is None:
@@ -263,7 +263,7 @@ class Callers:
         self._building.fault = Fail(400, "that is against the rules", "content_filter")
 
     async def stall(self) -> None:
-        # So that it is the answer that takes long, and not the opening.
+        # Open first, so that only the answer is slow.
         await self._building.open()
         self._building.fault = Say("hello", end=End.STALL)
 

@@ -1,4 +1,4 @@
-"""The HTTP interface of a gateway, on a real port, and a client of it."""
+"""HTTP interface of a gateway on a real port, with a client."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """What the agent says."""
+        """Text of the agent's answer."""
         return self.json["choices"][0]["message"]["content"]
 
     @property
@@ -39,7 +39,7 @@ class Answer:
 
 
 class HttpGateway(GatewayFixture):
-    """A plaza with a door for programs."""
+    """Gateway fixture with an HTTP server."""
 
     web: Web
     http: aiohttp.ClientSession
@@ -49,7 +49,7 @@ class HttpGateway(GatewayFixture):
         return f"http://127.0.0.1:{self.web.port}"
 
     async def token(self, owner: str, name: str = "test") -> str:
-        """A token of that owner; how it is sent."""
+        """Create an API key of that owner. Return its token."""
         token = made_of(f"{owner}-{name}".ljust(43, "x"))
         row = ApiKey(hashed(token), owner, name, 1.0)
         await self.runtime.store.write(lambda uow: uow.api_keys.add(row))
@@ -65,7 +65,7 @@ class HttpGateway(GatewayFixture):
             return Answer(response.status, response.headers, await response.read())
 
     async def say(self, text: str, token: str = "", **headers: str) -> Answer:
-        """Say something in a conversation."""
+        """Send a message in a conversation."""
         body = {"model": "everthread", "messages": [{"role": "user", "content": text}]}
         return await self.ask("POST", "/v1/chat/completions", body, token, **headers)
 

@@ -1,4 +1,4 @@
-"""What a Mem0 holds, platform or library, as the contract kit and the scenarios want it."""
+"""Contents of a Mem0 back end, platform or library, as effects for the contract kit and the scenarios."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from everthread.testing.recording_provider import Effect
 
 
 def held(memories: Iterable[dict[str, Any]]) -> list[Effect]:
-    """Memories with `run_id`, `memory` and `metadata`, oldest first. All of an entry is one effect.
+    """Convert memories with `run_id`, `memory` and `metadata`, oldest first, to effects. All memories of an entry are
+    one effect.
 
-    Whose it is, the run that it is in says. What is there twice is two effects.
+    The run identifies the session. A duplicate memory is a second effect.
     """
     found: dict[Any, Effect] = {}
     times: Counter[Any] = Counter()
@@ -38,7 +39,7 @@ def parent_of(session_id: str, memories: Iterable[dict[str, Any]]) -> str:
 
 
 def in_files(folder: Path) -> list[dict[str, Any]]:
-    """What the library has written, of everybody."""
+    """Memories written by the library, of all owners."""
     found: list[dict[str, Any]] = []
     for path in sorted(folder.glob("*/memories.json")):
         for payload in json.loads(path.read_text())["docstore"].values():

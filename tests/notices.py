@@ -1,4 +1,4 @@
-"""A provider that records the hooks that run beside a turn."""
+"""Provider that records the hooks that run beside a turn."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from everthread.ports.memory import MemoryProvider
 
 
 class NoticeRecorder(MemoryProvider):
-    """Records the calls of `on_turn_start` and `queue_prefetch`. `before` runs ahead of each: it may raise or block."""
+    """Record calls of `on_turn_start` and `queue_prefetch`. `before` runs ahead of each: it may raise or block."""
 
     def __init__(self, name: str = "notices", *, before: Callable[[], object] = lambda: None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Where people write to a gateway, on whichever platform: a scenario is written once, and happens on each."""
+"""Fixtures for scenarios that run on each platform."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ class PlatformFixture(Protocol):
     gateway: Gateway
     clock: MovableClock
     ann: SessionKey
-    """Where Ann talks with the agent alone."""
+    """Session key of Ann's direct chat with the agent."""
 
     async def say(self, text: str, who: Person = "ann") -> None: ...
     async def say_in_a_group(self, text: str) -> None:
-        """Ann does, where others read along."""
+        """Send a message as Ann in a group."""
         ...
 
     async def hear(self, text: str, who: Person = "ann") -> list[str]:
-        """Say something, and wait for what is answered."""
+        """Send a message and wait for the answers."""
         ...
 
     async def texts(self, who: Person = "ann") -> list[str]:
-        """What somebody sees of the agent, alone with it, each as it reads now."""
+        """Messages of the agent in a direct chat, with edits applied."""
         ...
 
     async def group_texts(self) -> list[str]: ...
     async def offered(self) -> list[str]:
-        """The commands behind the buttons of what Ann was told last."""
+        """Commands of the buttons under the last message to Ann."""
         ...
 
 
@@ -109,7 +109,7 @@ class TelegramFixture:
 async def platform_fixture(
     where: Where, home: Path, server: ModelServer, *, stream: bool = False, **more: Any
 ) -> AsyncIterator[PlatformFixture]:
-    """`stream`: answers are shown while they are written."""
+    """Open a platform. With `stream`, answers are shown while they are generated."""
     clock = MovableClock()
     if where == "fake":
         platform = FakePlatform(buttons=True, edits=stream)
@@ -131,7 +131,7 @@ async def turns_of(there: PlatformFixture, session_id: str) -> tuple[Turn, ...]:
 
 
 async def later(there: PlatformFixture, seconds: float) -> None:
-    """Let time pass, in no time."""
+    """Advance the clock without waiting."""
     there.clock.ahead_s += seconds
     there.runtime.lanes.wake(TIMERS_LANE)
 
@@ -146,14 +146,14 @@ async def ended(there: PlatformFixture, session_id: str) -> None:
 
 
 async def running(there: PlatformFixture, text: str) -> str:
-    """Say something that takes long, and wait until it is being answered; the session's id."""
+    """Send a message with a slow answer and wait until its turn runs. Return the session's id."""
     await there.say(text)
     await until(lambda: there.gateway.worker.running, "a turn that runs")
     return (await session_of(there)).id
 
 
 async def seen(there: PlatformFixture, wanted: Any, what: str) -> None:
-    """Until what Ann sees is as wanted."""
+    """Wait until the messages that Ann sees fulfil the condition."""
     for _ in range(3000):
         if wanted(await there.texts()):
             return

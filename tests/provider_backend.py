@@ -1,4 +1,4 @@
-"""A back end of a memory provider as the scenarios need it: where it is, how it is broken, and what it holds."""
+"""Description of a memory provider's back end for the scenarios: connection, faults and contents."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from everthread.testing.recording_provider import Effect
 @dataclass(frozen=True)
 class ProviderBackend:
     provider: str
-    """Its class, as `module:Name`, which takes no arguments: it is made in other processes too."""
+    """Class as `module:Name`, created without arguments, also in other processes."""
     settings: dict[str, Any]
-    """What `initialize` is handed; plain enough for JSON."""
+    """Arguments of `initialize`, serialisable as JSON."""
     faults: Faults
     held: Callable[[], Sequence[Effect]]
-    """What it holds, oldest first, as the contract kit wants it."""
+    """Contents as effects, oldest first."""
     settles_s: float = 0.0
-    """How long it may take until it finds what it was given."""
+    """Seconds until recall finds a delivery."""
     parent_of: Callable[[str], str] | None = None
-    """The parent that it knows of a session of ours; None if it keeps no parents."""
+    """Return the parent that the back end stores for a session; None if it stores no parents."""
     keeps_closes: bool = True
-    """Whether a close leaves something that `held` shows."""
+    """True if `held` shows closes."""
     knows_no_keys: bool = False
-    """Whether it may be told again what it has, and keep it twice."""
+    """True if the back end cannot deduplicate deliveries."""
     attempt_s: float = 0.2
-    """How long a delivery takes at most if nothing is spoiled: what takes longer is cut off, as soon as it can be."""
+    """Upper bound of a delivery without faults. Longer ones are cancelled where possible."""
     tool: tuple[str, str] | None = None
-    """A tool of the provider's that searches, and the name of its argument."""
+    """Search tool of the provider, and the name of its argument."""
 
     def made(self) -> MemoryProvider:
         module, _, name = self.provider.partition(":")

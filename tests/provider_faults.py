@@ -1,7 +1,7 @@
-"""Days full of faults, for any provider: what goes to its back end is spoiled, by a seed, while sessions change.
+"""Fault runs for any provider: seeded faults between provider and back end while sessions change.
 
-Subclass `ProviderFaults` and give it a fixture `back_end`, or call `lived` for the counts of one day. The
-faults come from a TCP proxy, unless the back end is given another way.
+Subclass `ProviderFaults` and define a fixture `back_end`, or call `lived` for the counts of one run. The faults come
+from a TCP proxy, unless the fixture `spoil` is overridden.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ FAULTS_S_MAX = 40.0
 HEALED_S_MAX = 120.0
 LIMITS = Limits(attempt_s_max=0.5, backoff_s=0.02, backoff_s_max=0.1, breaker_s=0.1)
 PATIENT = Limits(attempt_s_max=8.0, backoff_s=0.05, backoff_s_max=0.3, breaker_s=0.2)
-"""For a real server, which takes its time."""
+"""Limits for a real, slower server."""
 KEYS = {"ann": CLI, "bob": TELEGRAM}
 
 
 class Spoiling(Protocol):
-    """What stands between a provider and its back end."""
+    """Fault injector between a provider and its back end."""
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The provider's, so that what it sends goes through here."""
+        """Settings that route the provider's requests through the injector."""
         ...
 
     @property
@@ -56,30 +56,30 @@ class Spoiling(Protocol):
     def requests(self) -> int: ...
 
     def heal(self) -> None:
-        """Nothing is spoiled from now on."""
+        """Stop injecting faults."""
         ...
 
 
 Spoil = Callable[[ProviderBackend, int], AbstractAsyncContextManager[Spoiling]]
-"""For one day of a back end, by its seed."""
+"""Create the fault injector of one run, by seed."""
 
 
 @dataclass
 class Day:
-    """What came of a day. `problems` is empty if every turn is there once, in its session, and its close after it."""
+    """Result of a run. `problems` is empty if every turn is stored once, in its session, with the close after it."""
 
     seed: int
     said: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    """The words of each person."""
+    """Words by person."""
     turns: int = 0
     sessions: int = 0
     boundaries: int = 0
     closes: int = 0
     attempts: int = 0
-    """Deliveries of turns and closes, with those that failed."""
+    """Deliveries of turns and closes, including failed ones."""
     requests: int = 0
     again: int = 0
-    """Turns that a back end was told again which can't know that it has them."""
+    """Duplicate turns in a back end that cannot deduplicate."""
     spoiled: Counter[str] = field(default_factory=Counter[str])
     problems: list[str] = field(default_factory=list[str])
 
@@ -115,7 +115,7 @@ async def lived(
     spoil: Spoil = proxied,
     says: str = "remember",
 ) -> Day:
-    """Two people talk and change their sessions while requests are spoiled; then nothing is, and all arrives."""
+    """Run turns and boundaries of two people under faults, then stop the faults and wait for all deliveries."""
     day, dice = Day(seed), random.Random(seed)
     provider = _watched(back_end.made())
     async with spoil(back_end, seed) as way:
@@ -126,7 +126,7 @@ async def lived(
                 await asyncio.sleep(0.05)
             way.heal()
             await _arrived(core, day)
-            # A close sees to what a late request has said twice.
+            # A close cleans up duplicates of late requests.
             for owner, key in KEYS.items():
                 await core.cross(key, New(), owner=owner)
             await _arrived(core, day)
@@ -139,7 +139,7 @@ async def lived(
 
 
 async def _talk(core: CoreFixture, day: Day, dice: random.Random, says: str) -> dict[str, list[str]]:
-    """What was said in each session."""
+    """Run turns and boundaries. Return the words said in each session."""
     said: dict[str, list[str]] = {}
     words = (f"word{number:03d}" for number in itertools.count(1))
     for step in range(STEPS):
@@ -156,7 +156,7 @@ async def _talk(core: CoreFixture, day: Day, dice: random.Random, says: str) -> 
 
 
 async def _cross(core: CoreFixture, owner: str, step: int, dice: random.Random) -> None:
-    """Every kind of boundary comes in each day; what is resumed is any session of that person's."""
+    """Cross a boundary. Each run covers every kind; a resume picks any session of the person."""
     key = KEYS[owner]
     sessions = await core.store.read(lambda uow: uow.sessions.of_owner(owner))
     resumable = sorted(session.id for session in sessions if session.kind.value == "chat")
@@ -202,7 +202,7 @@ def _compare(day: Day, said: dict[str, list[str]], back_end: ProviderBackend, ta
 
 class _Watched(MemoryProvider):
     taken: list[tuple[str, str]]
-    """Session and word, or `close`: in the order in which the provider has said that it has them."""
+    """Session and word, or `close`, in the order of acknowledgement."""
     attempts: int
 
 
@@ -250,7 +250,7 @@ async def _awaited(returned: Any) -> None:
 
 class ProviderFaults:
     says = "remember"
-    """What is said in front of each word."""
+    """Prefix of each word."""
 
     @pytest.fixture
     def back_end(self) -> ProviderBackend:
@@ -275,4 +275,4 @@ class ProviderFaults:
         assert day.spoiled.total() >= FAULTS_MIN, day.spoiled
 
     def look_closer(self, day: Day, back_end: ProviderBackend) -> None:
-        """Whatever else has to be right, if it is not, is one of the day's problems."""
+        """Hook for further checks: append failures to `day.problems`."""

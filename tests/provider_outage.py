@@ -1,7 +1,7 @@
-"""The story of a bad day, for any provider: subclass `ProviderOutage` and give it a fixture `back_end`.
+"""Outage scenario for any provider: subclass `ProviderOutage` and define a fixture `back_end`.
 
-A turn, the server hangs, /new, a turn, /resume, a turn, kill -9, a restart, the server comes back: every fact is
-recalled from the session it was said in.
+A turn, the server hangs, /new, a turn, /resume, a turn, kill -9, a restart, the server recovers: every fact is recalled
+from the session it was said in.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tests.provider_backend import ProviderBackend
 ROOT = Path(__file__).parents[1]
 PATIENCE_S = 30.0
 ATTEMPT_S_MIN = 1.0
-"""Here nobody waits for a delivery to be cut off, so even a quick back end is given its time."""
+"""Minimum attempt timeout. No test step waits for a delivery to time out, so fast back ends get more time too."""
 
 
 class Life:
-    """A process on a home. Left without `kill`, it ends by itself."""
+    """A process on a home. Without `kill`, it ends by itself."""
 
     def __init__(self, home: Path, back_end: ProviderBackend, number: int) -> None:
         arguments = [
@@ -95,7 +95,7 @@ class ProviderOutage:
         assert life.do("turn", "my sister lives in Odense") == second
         assert life.do("resume", first) == first
         assert life.do("turn", "my boat has a red keel") == first
-        # Long enough that a request is on its way, and is given up, and comes again.
+        # Long enough for a request to start, time out and be retried.
         time.sleep(1.5)
         assert life.do("waiting") > 0
         life.kill()
@@ -111,11 +111,11 @@ class ProviderOutage:
 
             items = life.until("recall", fact, is_found)
             saying = [item for item in items if fact in item[0]]
-            # Wherever it is said, it is said of the right session, and never twice in the same words.
+            # Every match must be in the right session, without duplicates.
             assert {item[1] for item in saying} == {session}
             assert len({item[0] for item in saying}) == len(saying)
         life.end()
-        # And the back end holds each turn once, in its session, in its order.
+        # The back end must hold each turn once, in its session and in order.
         for session, facts in ((first, ["Skarven", "keel"]), (second, ["Odense"])):
             turns = back_end.turns(session)
             assert len(turns) == len(facts), turns

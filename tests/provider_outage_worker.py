@@ -1,4 +1,4 @@
-"""A process that has a bad day: it holds a conversation as it is told, a line of JSON at a time, until it is killed."""
+"""Process of the outage scenario: runs the commands that it reads as lines of JSON, until it is killed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.runtime import CLI, CoreFixture
 
 LIMITS = Limits(backoff_s=0.02, backoff_s_max=0.2, breaker_s=0.2)
 LATER_S = 3600.0
-"""How much later each next life is: the leases of the one before have run out."""
+"""Clock offset between two processes, so that the leases of the previous one have expired."""
 
 
 async def live(home: Path, provider: str, settings: dict[str, Any], life: int, attempt_s_max: float) -> None:

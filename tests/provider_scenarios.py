@@ -1,4 +1,4 @@
-"""The scenarios that concern providers, for any of them: subclass `ProviderScenarios`, give it a fixture `back_end`."""
+"""Scenarios for any provider: subclass `ProviderScenarios` and define a fixture `back_end`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TURN_S_MAX = 2.0
 
 
 class Older:
-    """The same provider as authors wrote them before there were refs by name, notes and switches."""
+    """The same provider with the older interface, without keyword refs, notes and session switches."""
 
     def __init__(self, provider: MemoryProvider) -> None:
         self.name = provider.name
@@ -73,13 +73,13 @@ class ProviderScenarios:
             await core.turn(CLI, "birch")
             await core.settled()
             assert back_end.parent_of(child) == parent
-            # Nor is the session that somebody comes from when they resume this one its parent.
+            # Resuming from another session must not change the parent.
             await core.cross(CLI, New())
             await core.turn(CLI, "cedar")
             await core.cross(CLI, Resume(child))
             await core.settled()
             assert back_end.parent_of(child) == parent
-        # A provider that starts anew knows nothing any more of what it was told before.
+        # A restarted provider has no state of earlier deliveries.
         provider, ref = back_end.made(), await _ref_of(tmp_path, back_end, child)
         await _awaited(provider.initialize(**back_end.settings))
         for seq in (98, 99):
@@ -103,7 +103,7 @@ class ProviderScenarios:
                 await core.turn(CLI, word)
             back_end.faults.heal()
             await core.settled()
-            # A close sees to what a late request has said twice.
+            # A close cleans up duplicates of late requests.
             await core.cross(CLI, New())
             await core.settled()
         for session, words in ((old, ["apple", "birch", "cedar", "damson"]), (new, ["elder", "fir"])):
@@ -124,7 +124,7 @@ class ProviderScenarios:
             await core.turn(CLI, "cedar")
             assert time.monotonic() - begun < TURN_S_MAX
             await asyncio.sleep(3 * back_end.attempt_s)
-            # Whatever waits is known to wait: nobody took it for done.
+            # Undelivered entries must be reported as waiting.
             [status] = [one for one in await core.memory.journal.status() if one.name == back_end.made().name]
             assert status.lanes.waiting_entries >= 2
             assert back_end.closes(old) == []
@@ -155,7 +155,7 @@ class ProviderScenarios:
     async def test_s20_what_was_imported_is_told_once_whichever_way_the_flag_is_spelt(
         self, tmp_path: Path, back_end: ProviderBackend, flag: str
     ) -> None:
-        # Session ids are the back end's too, and it may be one for many tests.
+        # The back end may be shared by many tests, so session ids must be unique.
         names = {chat: f"s{chat}{uuid.uuid4().hex[:8]}" for chat in ("42", "43")}
         with HermesHome(tmp_path / "hermes", schema=16) as hermes:
             for chat, name in names.items():
@@ -170,7 +170,7 @@ class ProviderScenarios:
                     await core.settled()
                     if (current := await core.lifecycle.current(_dm("42"))) is not None:
                         assert current.session_id == names["42"]
-                    # What had expired there goes on with nobody here.
+                    # A session that had expired in Hermes is not bound to a key.
                     assert await core.lifecycle.current(_dm("43")) is None
         for chat, name in names.items():
             turns = back_end.turns(name)
@@ -191,7 +191,7 @@ class ProviderScenarios:
         async with _house(tmp_path, back_end) as core:
             for owner, key in keys.items():
                 await core.turn(key, f"the password is {secrets[owner]}", owner=owner)
-            # What nobody has said is told to no provider.
+            # Scheduled turns are not delivered to providers.
             scheduled = replace(CLI, chat="cron")
             await core.cross(scheduled, New(kind=Kind.CRON), owner="ann")
             await core.turn(scheduled, "the password is nightshade", owner="ann")

@@ -1,4 +1,4 @@
-"""One conversation with a provider, an entry at a time, without the journal that hands it over in a real process."""
+"""One session with a provider, entry by entry, without the journal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ProviderSession:
         self.turns: dict[int, tuple[int, Turn]] = {}
 
     async def say(self, text: str, answer: str = "I see.") -> int:
-        """The number of the turn."""
+        """Deliver a turn. Return its number."""
         number, said = len(self.turns) + 1, (Message(Role.USER, text), Message(Role.ASSISTANT, answer))
         session = self.ref.session_id
         turn = Turn(session, number, f"{session}-{number}", TurnStatus.DONE, AT, said)

@@ -1,6 +1,6 @@
-"""A whole Everthread on a folder, with nothing faked but the model: store file, lanes, lifecycle, memory, plugins.
+"""Complete Everthread core on a folder, with only the model faked: store file, lanes, lifecycle, memory, plugins.
 
-Opening a second `CoreFixture` on the same folder is a restart, or another process, as the test likes.
+A second `CoreFixture` on the same folder acts as a restart or as another process.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _houses = itertools.count(1)
 
 
 async def until(condition: Callable[[], object], what: str = "") -> None:
-    """Wait until the condition holds, looking often and not for ever."""
+    """Poll until the condition holds or the timeout expires."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, f"it never came to pass: {what or condition}"
@@ -55,13 +55,13 @@ async def until(condition: Callable[[], object], what: str = "") -> None:
 
 
 def opened(crossing: Crossing) -> str:
-    """The session that a boundary led to."""
+    """Session that a boundary opened."""
     assert crossing.ref is not None, crossing.refusal
     return crossing.ref.session_id
 
 
 class MovableClock:
-    """The real time, and whatever was added to it."""
+    """Real time plus an offset."""
 
     def __init__(self) -> None:
         self.ahead_s = 0.0
@@ -78,7 +78,7 @@ class MovableClock:
 
 @dataclass(frozen=True)
 class Call:
-    """A hook call as a provider got it."""
+    """A hook call received by a provider."""
 
     hook: str
     ref: SessionRef
@@ -96,7 +96,7 @@ class Call:
 
 
 class _Book:
-    """What a provider was told, in the order in which the calls came back, each delivery once in effect."""
+    """Calls of a provider in order of completion. `effects` deduplicates them by delivery key."""
 
     def __init__(self) -> None:
         self.begun: list[Call] = []
@@ -119,7 +119,7 @@ class _Book:
         return [call for call in self.effects if call.hook == hook and session in (None, call.session)]
 
     def told(self, session: str) -> list[str]:
-        """One word for each thing told of a session, in order: a turn and a note by their text."""
+        """Deliveries of a session in order: turns and notes by text, others by hook name."""
         return [call.text or call.hook.removeprefix("on_session_") for call in self.effects if call.session == session]
 
     def words(self) -> str:
@@ -127,7 +127,7 @@ class _Book:
 
 
 class AsyncDiary(MemoryProvider):
-    """Writes everything down. `before` is awaited ahead of each entry: raise, or wait, or return."""
+    """Record all calls. `before` is awaited ahead of each entry and may raise or wait."""
 
     def __init__(self, name: str = "diary") -> None:
         super().__init__()
@@ -171,7 +171,7 @@ class AsyncDiary(MemoryProvider):
 
 
 class ThreadDiary(MemoryProvider):
-    """The same in plain functions, each of which runs in a thread and may block it."""
+    """The same provider with plain functions, which run in threads and may block."""
 
     def __init__(self, name: str = "thread") -> None:
         super().__init__()
@@ -215,7 +215,7 @@ Diary = AsyncDiary | ThreadDiary
 
 
 class Gate:
-    """Holds a plain function up until it is opened: `diary.before = gate.holds(lambda call: call.text == "two")`."""
+    """Block a plain function until opened: `diary.before = gate.holds(lambda call: call.text == "two")`."""
 
     def __init__(self) -> None:
         self._open = threading.Event()
@@ -230,7 +230,7 @@ class Gate:
 
     def wait(self) -> None:
         self.reached.set()
-        # Longer than any test waits for anything: a gate must never open by itself.
+        # Longer than any wait in a test: a gate must never open by itself.
         assert self._open.wait(3 * PATIENCE_S), "nobody opened the gate"
 
     def open(self) -> None:
@@ -240,15 +240,15 @@ class Gate:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Whatever a test came to, no thread is left behind.
+        # Release waiting threads, even after a failed test.
         self.open()
 
 
-# --- The house -------------------------------------------------------------------------------------------------------
+# --- Core ------------------------------------------------------------------------------------------------------------
 
 
 class CoreFixture:
-    """One process. Use it as `async with CoreFixture(folder, *providers) as house`."""
+    """One process. Use it as `async with CoreFixture(folder, *providers) as core`."""
 
     def __init__(
         self,
@@ -322,7 +322,7 @@ class CoreFixture:
         return f"{self.holder}-{next(self._numbers):06}"
 
     async def turn(self, key: SessionKey, text: str, *, owner: str = ME) -> Committed:
-        """A whole turn: the message comes in and is answered."""
+        """Run a whole turn: the message arrives and is answered."""
         await self.lifecycle.accept(Inbound(key, owner, text))
         ticket = await self.lifecycle.begin_turn(key)
         assert ticket is not None
@@ -335,7 +335,7 @@ class CoreFixture:
         return await self.lifecycle.cross(key, boundary, owner=owner)
 
     async def compression(self, key: SessionKey, summary: str = "what was said") -> Compress:
-        """The compression of everything said so far."""
+        """Build a compression of all turns so far."""
         ref = await self.at(key)
         session = await self.session(ref.session_id)
         return Compress(ref.session_id, ref.generation, summary, session.last_turn)
@@ -359,13 +359,13 @@ class CoreFixture:
         return await self.store.read(lambda uow: uow.search.search(owner, query, limit=limit))
 
     async def shown(self, session_id: str) -> list[str]:
-        """What the person said in the turns that a session shows."""
+        """User messages of the turns that a session shows."""
         session = await self.session(session_id)
         view = await self.store.read(lambda uow: uow.turns.view(session))
         return [turn.user_text for turn in view.turns]
 
     async def settled(self) -> None:
-        """Wait until nothing waits for any provider, nor for any plugin that is here."""
+        """Wait until no provider and no loaded plugin has pending entries."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             waiting = [status.lanes.waiting_entries for status in await self.memory.journal.status()]
@@ -380,13 +380,13 @@ class CoreFixture:
         return [f"{incident.source}: {incident.text}" for incident in found]
 
     async def reported(self, source: str, text: str) -> None:
-        """Wait until a person could see this failure."""
+        """Wait until this failure is reported."""
         deadline = time.monotonic() + PATIENCE_S
         while not any(source in incident and text in incident for incident in await self.incidents()):
             assert time.monotonic() < deadline, f"{source}: {text} was never reported"
             await asyncio.sleep(0.003)
 
     async def later(self, seconds: float) -> None:
-        """Let time pass, in no time."""
+        """Advance the clock without waiting."""
         self.clock.ahead_s += seconds
         self.lanes.wake("expiry")

@@ -1,4 +1,4 @@
-"""An emulated Telegram for tests, in a process of its own."""
+"""Gateway on an emulated Telegram, and the emulator as a process of its own."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class EmulatorProcess:
 
 
 async def introduce(base_url: str, *users: int) -> None:
-    """Have people meet the bot, which can't write to them before; nothing of it is left waiting."""
+    """Let users start the bot, which can't write to them before, and confirm the updates."""
     async with People(base_url) as people, aiohttp.ClientSession() as http:
         for user in users:
             met = await people.say(user, "/start")
@@ -53,13 +53,13 @@ async def introduce(base_url: str, *users: int) -> None:
 
 
 class TelegramGateway:
-    """A gateway that serves Telegram, and the people there."""
+    """A gateway that serves Telegram, and its users."""
 
     def __init__(self, emulator: TelegramEmulator, people: People, runtime: Runtime, gateway: Gateway) -> None:
         self.emulator, self.people, self.runtime, self.gateway = emulator, people, runtime, gateway
 
     async def hear(self, text: str, user: int = ANN) -> list[str]:
-        """Say something in a conversation of two, and wait for what is answered."""
+        """Send a message in a direct chat and wait for the answers."""
         await self.people.look()
         before = len(self.people.texts(user))
         await self.people.say(user, text)
@@ -69,7 +69,7 @@ class TelegramGateway:
         return self.people.texts(user)[before:]
 
     async def rest(self) -> None:
-        """Until nothing is done anywhere."""
+        """Wait until the gateway is idle."""
         await until(lambda: not self.gateway.worker.busy and not self.gateway.outbox.waiting, "rest")
 
     async def session(self, key: SessionKey = ANN_KEY) -> Session:
@@ -98,7 +98,7 @@ def settings_of(home: Path, model: ModelServer, base_url: str, **more: Any) -> S
 async def telegram_gateway(
     home: Path, model: ModelServer, emulator: TelegramEmulator | None = None, *, drain_s: float = 5.0, **more: Any
 ) -> AsyncIterator[TelegramGateway]:
-    """Everything as the settings wire it up; with an emulator that is given, it is there before and after."""
+    """Open a gateway as wired by its settings. A given emulator is not closed."""
     async with AsyncExitStack() as stack:
         if emulator is None:
             emulator = await stack.enter_async_context(TelegramEmulator(TOKEN, limits=False))

@@ -1,4 +1,4 @@
-"""A terminal as a person sees it: a real process on a real pseudo-terminal, and the screen that its output draws."""
+"""Terminal for tests: a real process on a pseudo-terminal, and the screen drawn from its output."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ CTRL_C, CTRL_D = "\x03", "\x04"
 _SHOWN = b"\x1b[?2026l"
 ALT_ENTER = "\x1b\r"
 
-# The terminal must be the process's own, so that it is told of a new size.
+# The process needs a controlling terminal to receive changes of its size.
 _OWN_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
 )
 
 
 class TerminalScreen:
-    """Runs a command. What it writes is drawn on a screen of the given size, with all that has scrolled away."""
+    """Run a command. Its output is drawn on a screen of the given size, with scrollback."""
 
     def __init__(
         self, command: Sequence[str], env: Mapping[str, str], *, columns: int = 100, rows: int = 30, term: str = "xterm"
@@ -67,7 +67,7 @@ class TerminalScreen:
     def type(self, text: str) -> None:
         data = text.encode()
         while data:
-            # Whoever types a megabyte must read what comes back meanwhile, or both sides wait for ever.
+            # Read while writing: with much input, both sides would otherwise block.
             _, writable, _ = select.select([], [self._master], [], 0.05)
             if writable:
                 data = data[os.write(self._master, data[:512]) :]
@@ -77,7 +77,7 @@ class TerminalScreen:
         self.type(f"\x1b[200~{text}\x1b[201~")
 
     def resize(self, columns: int, rows: int) -> None:
-        """As in xterm: lines are cut. Those at the bottom go first; the cursor stays in its line."""
+        """Resize as xterm does: lines are cut, first those at the bottom; the cursor stays in its line."""
         below = self._screen.cursor.y - (rows - 1)
         if below > 0:
             at = self._screen.cursor.y
@@ -87,18 +87,18 @@ class TerminalScreen:
             self._screen.cursor.y = at - below
         for row in range(rows, self._screen.lines):
             self._screen.buffer.pop(row, None)
-        # It would take away lines at the top, as if there were nothing else.
+        # Otherwise pyte would remove lines at the top.
         self._screen.lines = rows
         self._screen.resize(rows, columns)
         self._set_size(columns, rows)
 
     def hang_up(self) -> None:
-        """As if its window were closed."""
+        """Close the terminal, as if its window were closed."""
         os.close(self._master)
         self._master = -1
 
     def rows(self) -> list[str]:
-        """The screen's rows, without what is empty at its end."""
+        """Rows of the screen, without trailing empty ones."""
         rows = [row.rstrip() for row in self._screen.display]
         while rows and not rows[-1]:
             rows.pop()
@@ -108,7 +108,7 @@ class TerminalScreen:
         return "\n".join(self.rows())
 
     def pictures(self) -> list[str]:
-        """The screen after each change that the program has shown as one, from the first on."""
+        """All screens since the start, one per update that the program completed."""
         screen = pyte.Screen(self._screen.columns, self._screen.lines)
         stream = pyte.ByteStream(screen)
         pictures: list[str] = []
@@ -119,7 +119,7 @@ class TerminalScreen:
         return pictures
 
     def scrolled(self) -> str:
-        """All that can be seen by scrolling up, and the screen."""
+        """Scrollback and screen."""
         above = [
             "".join(line[column].data for column in range(self._screen.columns)).rstrip()
             for line in self._screen.history.top
@@ -127,20 +127,20 @@ class TerminalScreen:
         return "\n".join([*above, *self.rows()])
 
     def colours(self) -> set[str]:
-        """The colours of whatever is on the screen."""
+        """Colours on the screen."""
         return {cell.fg for line in self._screen.buffer.values() for cell in line.values() if cell.data.strip()}
 
     def cells(self) -> list[list[Char]]:
-        """The screen's rows, each cell with its look."""
+        """Rows of cells with their attributes."""
         lines = [self._screen.buffer[row] for row in range(self._screen.lines)]
         return [[line[column] for column in range(self._screen.columns)] for line in lines]
 
     def cursor(self) -> tuple[int, int]:
-        """Its column and its row."""
+        """Column and row of the cursor."""
         return self._screen.cursor.x, self._screen.cursor.y
 
     def expect(self, pattern: str, *, gone: bool = False) -> str:
-        """Wait until the screen shows this, or no longer does; the screen then."""
+        """Wait until the screen shows the pattern, or no longer shows it. Return the screen."""
         self.until(lambda: (re.search(pattern, self.shown()) is None) == gone, f"{'no ' if gone else ''}{pattern!r}")
         return self.shown()
 
@@ -151,7 +151,7 @@ class TerminalScreen:
             assert self._read(0.05) or condition(), f"ended without {what}:\n{self.shown()}"
 
     def settle(self, seconds: float = 0.3) -> str:
-        """The screen, once nothing has been drawn for a while."""
+        """Return the screen once it has not changed for a while."""
         quiet_since = time.monotonic()
         deadline = quiet_since + PATIENCE_S
         while time.monotonic() - quiet_since < seconds and time.monotonic() < deadline:
@@ -163,7 +163,7 @@ class TerminalScreen:
         return self.shown()
 
     def ended(self) -> int:
-        """The exit code."""
+        """Wait for the process. Return its exit code."""
         deadline = time.monotonic() + PATIENCE_S
         while self._read(0.05):
             assert time.monotonic() < deadline, f"it never ended:\n{self.shown()}"
@@ -171,7 +171,7 @@ class TerminalScreen:
         return self.process.wait(PATIENCE_S)
 
     def _read(self, wait_s: float) -> bool:
-        """Draw what there is; false at the end."""
+        """Draw pending output. Return False at its end."""
         ready, _, _ = select.select([self._master], [], [], wait_s)
         if not ready:
             return True

@@ -1,4 +1,4 @@
-"""Rules that no linter knows: who may write what, and what a statement or a table must look like."""
+"""Rules that no linter checks: write access to tables, SQL statements and table definitions."""
 
 import ast
 import re
@@ -10,11 +10,11 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "everthread"
 MODULES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
-# The testing kit plays every part, and the adapters are the tables.
+# The testing package may use everything, and adapters and the store implement the tables.
 PRODUCT = {name: tree for name, tree in MODULES.items() if not name.startswith("testing/")}
 CALLERS = {name: tree for name, tree in PRODUCT.items() if not name.startswith(("adapters/", "store/"))}
 
-# What a part of the store is asked; whatever else it can do is a write.
+# Read methods of each table group. All others are writes.
 READS = {
     "sessions": "ref at get tip titled named matching recent conversations page of_owner descendants binding keys_on "
     "boundary boundaries is_served served chosen_model keys_of",
@@ -30,7 +30,7 @@ WRITERS: dict[str, tuple[str, ...]] = {
     "cursors": ("memory/delivery.py",),
 }
 
-# Variables that hold parts of statements, each put together from constants only.
+# Variables with parts of statements, composed from constants only.
 SQL_PARTS = {
     "values",
     "columns",
@@ -47,7 +47,7 @@ SQL_PARTS = {
     "placeholders",
 }
 SQL = re.compile(r"\b(SELECT|INSERT|UPDATE|DELETE|PRAGMA|WHERE|VALUES|FROM)\b")
-# Only SQLite knows these; `user` is a reserved word elsewhere, and has to be quoted.
+# Specific to SQLite. `user` is a reserved word in other engines and must be quoted.
 FTS5 = {"rowid", "bm25(", "MATCH", "total_changes("}
 NOT_PORTABLE = re.compile(
     r"changes\(|total_changes\(|last_insert_rowid|INSERT OR|REPLACE INTO|rowid|MATCH|bm25\(|fts5|(?i:pragma)"
@@ -58,19 +58,19 @@ CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
 
 OWNED = """sessions summaries bindings boundaries turns messages prefixes slots tool_rows inbox replies spend log notes
     note_versions projections tombstones chosen_models guests tokens schedules occurrences reply_files""".split()
-# They hold no words of anybody's, and what they name has an owner; of strangers, nobody knows who they are yet.
+# Tables without user content: the rows they refer to have an owner, and strangers have none yet.
 STRANGERS = "pairings wrong_codes".split()
 UNOWNED = """serving hidden providers cursors redeliveries leases timers hook_calls incidents indexed reviews rests
     discarded moved_chats""".split()
 
 CACHES = {"store/sql.py": {"_KEYS"}}
 CURRENT = re.compile(r"_?(current_?)?(session|session_id|session_key|ref|epoch|generation)")
-# A recall is of one place from its beginning to its end.
+# A recall uses one ref from start to end.
 KEEPS_A_REF = {"memory/recall.py"}
 
 
 def methods(part: str) -> set[str]:
-    """The methods of a table class, by the attribute of `UnitOfWork` that holds it."""
+    """Methods of a table class, by the attribute of `UnitOfWork` that holds it."""
     [kind] = [
         node.value.func.id
         for node in ast.walk(MODULES["store/unit_of_work.py"])
@@ -90,7 +90,7 @@ def names(node: ast.AST) -> set[str]:
 
 
 def adapters() -> list[str]:
-    """The packages and modules that implement a port; modules that several of them share are none themselves."""
+    """Packages and modules that implement a port, without the modules they share."""
     kinds = ("lanes", "memory", "models", "platforms")
     found = [path for kind in kinds for path in (SOURCE / "adapters" / kind).iterdir()]
     shared = {"common", "http", "connection", "errors", "sse", "tool_calls"}
@@ -136,7 +136,7 @@ def test_the_stores_sql_is_portable() -> None:
 
 
 def _put_in(node: ast.AST) -> Iterator[ast.AST]:
-    """What an expression puts into a text that is SQL."""
+    """Expressions that are inserted into an SQL text."""
     texts = " ".join(
         n.value for n in ast.iter_child_nodes(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)
     )
@@ -174,7 +174,7 @@ def test_nobody_keeps_the_current_session() -> None:
 @pytest.mark.parametrize("adapter", adapters())
 def test_every_adapter_has_a_contract_test(adapter: str) -> None:
     module = "everthread." + adapter.replace("/", ".")
-    # A kit that needs a real server stands with the servers.
+    # Contract tests that need a real server are below tests/servers.
     kits_of = [path for place in ("contract", "servers") for path in (ROOT / "tests" / place).glob("test_*.py")]
     for path in kits_of:
         tree = ast.parse(path.read_text())
@@ -188,7 +188,7 @@ def test_every_adapter_has_a_contract_test(adapter: str) -> None:
 
 
 def test_tests_that_need_a_server_stand_with_the_servers_and_no_others_do() -> None:
-    """`make test-servers` looks nowhere else, and `make test` leaves out what is marked."""
+    """`make test-servers` runs only that folder, and `make test` deselects marked tests."""
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         marks = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)]
         marked = any(node.attr == "server" and ast.unparse(node.value) == "pytest.mark" for node in marks)

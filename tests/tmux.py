@@ -1,4 +1,4 @@
-"""A tmux window: a terminal that re-wraps its lines when its width changes; `tests.terminal_screen` does not."""
+"""A tmux window: a terminal that re-wraps its lines when its width changes. `tests.terminal_screen` does not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is no
 
 
 class Tmux:
-    """Runs a command in a server of its own, which ends with it."""
+    """Run a command in its own tmux server, which ends with it."""
 
     def __init__(self, folder: Path, command: Sequence[str], *, columns: int, rows: int) -> None:
         self._socket = folder / "tmux"
@@ -33,7 +33,7 @@ class Tmux:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # The command may have ended it already.
+        # The server may have ended with the command.
         self._do("kill-server", check=False)
 
     def type(self, text: str) -> None:
@@ -46,7 +46,7 @@ class Tmux:
         self._do("resize-window", "-x", str(columns), "-y", str(rows))
 
     def scrolled(self) -> str:
-        """All that can be seen by scrolling up, and the screen, without what is empty at its end."""
+        """Scrollback and screen, without trailing empty lines."""
         return "\n".join(line.rstrip() for line in self._do("capture-pane", "-p", "-S", "-1000").split("\n")).rstrip()
 
     def expect(self, pattern: str) -> str:

@@ -1,4 +1,4 @@
-"""Voices, and an endpoint that makes them into words."""
+"""Voice messages and a stub transcription endpoint."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ VOICE = wire.Attached("voice", b"OggS some sounds", duration_s=3)
 
 
 class TranscriptionServer:
-    """An endpoint that hears what it is told to."""
+    """Stub transcription endpoint."""
 
     def __init__(self, status: int = 200) -> None:
         self.status = status
         self.open = asyncio.Event()
-        """While it is not set, whoever asks waits."""
+        """Requests wait while it is not set."""
         self.open.set()
         self.asked: list[tuple[str, bytes, str]] = []
 
