@@ -1,8 +1,8 @@
-"""Cron expressions: five fields, read strictly, and which minutes of a zone's clock they name.
+"""Parse cron expressions of five fields strictly, and find their instants in a time zone.
 
-An expression that leaves the hour open (`*`) is about every hour that passes: on the day when the clock is put back it
-runs in both of the hours that have one name, and in one that is left out it has nothing to do. Every other expression
-names times of day: one that the clock jumps over is the instant of the jump, one that it shows twice is the first.
+An expression with every hour (`*`) follows elapsed time: it runs in both of two hours that have the same name when the
+clock is set back, and not in an hour that the clock skips. Every other expression names times of day: a time that the
+clock skips is the instant of the jump, and of a time that it shows twice only the first one counts.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ _PART = re.compile(r"(?P<first>\*|[a-z]{3}|\d{1,2})(?:-(?P<last>[a-z]{3}|\d{1,2}
 
 
 class Expression(Struct, frozen=True):
+    """A parsed cron expression: the allowed values of each field."""
+
     minutes: frozenset[int]
     hours: frozenset[int]
     days: frozenset[int]
@@ -46,39 +48,41 @@ class Expression(Struct, frozen=True):
     weekdays: frozenset[int]
     """0 is Sunday."""
     either: bool
-    """Both a day of the month and one of the week were named: one of the two is enough."""
+    """Days of the month and of the week are both restricted: a day that matches one of the two is enough."""
 
     def falls_on(self, day: date) -> bool:
+        """Return True if the expression matches the day."""
         if day.month not in self.months:
             return False
         of_month, of_week = day.day in self.days, day.isoweekday() % 7 in self.weekdays
         return of_month or of_week if self.either else of_month and of_week
 
     def after(self, instant: float, zone: tzinfo) -> float | None:
-        """The first instant strictly after that one which the expression names; None if there is none for years."""
+        """Return the first matching instant strictly after `instant`; None if there is none for years."""
         return self._passing(instant, zone) if self.hours == _HOURS else self._shown(instant, zone)
 
     def _next_day(self, day: date) -> date | None:
-        """The first day from that one on which it falls."""
+        """Return the first matching day from `day` on."""
         ahead = (day + timedelta(days=number) for number in range(_DAYS_AHEAD_MAX))
         return next((each for each in ahead if self.falls_on(each)), None)
 
     def _shown(self, instant: float, zone: tzinfo) -> float | None:
-        """Of times of day: the first that the clock comes to show, or to jump over."""
-        # The day before as well: a clock that is put back over midnight shows it once more.
+        """Return the next time of day that the clock shows or skips."""
+        # Includes the day before: a clock that is set back over midnight shows that day again.
         day = self._next_day(wall(instant, zone).date() - _ONE_DAY)
         while day is not None:
             found, following = self._shown_on(day, instant, zone), day + _ONE_DAY
             if found is not None:
                 midnight = first_reading(following, time(), zone)
                 if midnight is not None and midnight <= found and self.falls_on(following):
-                    # For the same reason: the day after had begun before this one was over.
+                    # The clock is set back over midnight: the next day begins before this one is over.
                     return min(found, self._shown_on(following, instant, zone) or found)
                 return found
             day = self._next_day(following)
         return None
 
     def _shown_on(self, day: date, after: float, zone: tzinfo) -> float | None:
+        """Return the first time of that day whose instant is after `after`; None for a day that the zone skips."""
         if first_reading(day, time(), zone) is None:
             return None
         hours, minutes = sorted(self.hours), sorted(self.minutes)
@@ -92,7 +96,7 @@ class Expression(Struct, frozen=True):
         return shown(place) if place < len(places) else None
 
     def _passing(self, instant: float, zone: tzinfo) -> float | None:
-        """Of every hour that passes: the first minute with such a number, on such a day."""
+        """Return the next elapsed minute that matches, in any hour of a matching day."""
         at = math.floor(instant) + 1.0
         day = wall(at, zone).date()
         while (day := self._next_day(day)) is not None:
@@ -112,7 +116,7 @@ class Expression(Struct, frozen=True):
 
 
 def parse_cron(text: str) -> Expression:
-    """Raises `BadRecurrence`, in words for whoever wrote it."""
+    """Parse a cron expression or a nickname such as `@daily`. Raises `BadRecurrence`."""
     said = " ".join(text.lower().split())
     if said.startswith("@"):
         if said not in _NICKNAMES:
@@ -152,12 +156,12 @@ def _part(what: str, part: str, lowest: int, highest: int, names: tuple[str, ...
     if first == "*":
         if last is not None:
             raise BadRecurrence(f"{part[:30]!r} is no {what}; * stands alone, or with a step: */5")
-        # A week has seven days, whichever name Sunday is given.
+        # 7 is a second name of Sunday, and would count it twice.
         return range(lowest, (6 if what == "weekday" else highest) + 1, step)
     begin = _number(what, first, lowest, highest, names)
     if last is not None:
         end = _number(what, last, lowest, highest, names)
-        # Sunday may be meant as the end of the week.
+        # In a range such as 5-0 or fri-sun, Sunday is the end of the week.
         end = 7 if what == "weekday" and end == 0 and begin > 0 else end
     else:
         end = highest if written["step"] else begin

@@ -1,7 +1,7 @@
-"""When something is to happen again and again: at a time, every so often, or by a cron expression. Pure.
+"""Recurrences of scheduled tasks: once, at an interval, or by a cron expression. Pure.
 
-What is written down is the text and the zone; an occurrence is an instant, and the same text gives the same instants
-whoever asks, and however often. So an occurrence is known by its instant.
+The store keeps the text, the zone and the anchor. These always give the same instants, so an instant identifies an
+occurrence.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ EVERY_S_MIN = 60.0
 EVERY_S_MAX = 366 * 86_400.0
 AT_S_MAX = 10 * EVERY_S_MAX
 ALL_MAX = 24
-"""However many were missed: no more than the latest of these are made up for."""
+"""The maximum number of missed occurrences that are caught up, the latest ones."""
 ON_TIME_S = 60.0
-"""What is no later than this was not missed."""
+"""An occurrence counts as missed after this delay."""
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _EVERY = re.compile(r"(?:\d{1,9}[smhdw])+")
@@ -36,31 +36,36 @@ _CLOCK = re.compile(r"(\d{1,2}):(\d{2})")
 
 
 class At(Struct, frozen=True):
-    """Once."""
+    """A single occurrence."""
 
     instant: float
 
     def after(self, instant: float) -> float | None:
+        """Return the first occurrence strictly after the instant; None if there is none."""
         return self.instant if self.instant > instant else None
 
 
 class Every(Struct, frozen=True):
-    """Every so many seconds that pass, whatever the clocks show, counted from the anchor."""
+    """An interval of elapsed seconds, counted from the anchor. Clock changes of a zone do not affect it."""
 
     seconds: float
     anchor: float
 
     def after(self, instant: float) -> float:
+        """Return the first occurrence strictly after the instant."""
         if instant < self.anchor:
             return self.anchor + self.seconds
         return self.anchor + (math.floor((instant - self.anchor) / self.seconds) + 1) * self.seconds
 
 
 class Cron(Struct, frozen=True):
+    """A cron expression in a time zone."""
+
     expression: Expression
     zone: str
 
     def after(self, instant: float) -> float | None:
+        """Return the first occurrence strictly after the instant; None if there is none for years."""
         return self.expression.after(instant, zone_named(self.zone))
 
 
@@ -68,7 +73,7 @@ Recurrence = At | Every | Cron
 
 
 class Missed(StrEnum):
-    """What becomes of occurrences that nobody was there for."""
+    """The treatment of occurrences that were missed: skip them, run the latest one, or run all."""
 
     SKIP = "skip"
     ONCE = "once"
@@ -76,7 +81,7 @@ class Missed(StrEnum):
 
 
 class Due(Struct, frozen=True):
-    """What is to be done now, in order, and when to look again; `skipped` is the latest that is left out."""
+    """The occurrences to run now, in order, and the time of the next one. `skipped` is the latest one left out."""
 
     now: tuple[float, ...]
     next_at: float | None
@@ -84,10 +89,10 @@ class Due(Struct, frozen=True):
 
 
 def parse(text: str, zone: str, anchor: float) -> Recurrence:
-    """What was written: `at 2026-11-23 08:00`, `at 8:00`, `in 20m`, `every 2h`, or a cron expression.
+    """Parse `at 2026-11-23 08:00`, `at 8:00`, `in 20m`, `every 2h`, or a cron expression.
 
-    `anchor` is when it was written: intervals are counted from there, and a time without a date is the next one after.
-    Raises `BadRecurrence`, and `BadPolicy` for the zone.
+    `anchor` is the creation time. Intervals are counted from it, and a time without a date is the first one after it.
+    Raises `BadRecurrence`, or `BadPolicy` if the zone is unknown.
     """
     said = " ".join(text.split())
     if not said or len(text) > TEXT_CHARS_MAX or not said.isprintable():
@@ -106,12 +111,15 @@ def parse(text: str, zone: str, anchor: float) -> Recurrence:
 
 
 def shortest_s(plan: Recurrence, since: float) -> float:
-    """The least time between two occurrences, among the next few dozen of about a year; `inf` if there is but one."""
+    """Return the shortest time between two of the next occurrences; `inf` if there are fewer than two.
+
+    At most 64 occurrences within about a year are compared.
+    """
     if isinstance(plan, Every):
         return plan.seconds
     found: list[float] = []
     for at in occurrences(plan, since):
-        # Not for ever: to go through a century of 29ths of February takes a while.
+        # Bounded, because iterating over a century of 29ths of February is slow.
         if len(found) == _COMPARED_MAX or (found and at > found[0] + EVERY_S_MAX):
             break
         found.append(at)
@@ -119,14 +127,14 @@ def shortest_s(plan: Recurrence, since: float) -> float:
 
 
 def occurrences(plan: Recurrence, after: float) -> Iterator[float]:
-    """All that come after that instant, in order."""
+    """Yield all occurrences strictly after the instant, in order."""
     while (found := plan.after(after)) is not None:
         yield found
         after = found
 
 
 def due(plan: Recurrence, next_at: float, now: float, missed: Missed) -> Due:
-    """What is due of a plan whose next occurrence was to be at `next_at`, when it is looked at `now`."""
+    """Return the occurrences of a plan that are due at `now`. `next_at` is the first one not handled yet."""
     if next_at > now:
         return Due((), next_at)
     latest = _latest(plan, next_at, now)
@@ -143,14 +151,14 @@ def due(plan: Recurrence, next_at: float, now: float, missed: Missed) -> Due:
 
 
 def in_zone(instant: float, zone: str) -> str:
-    """For people: `Mon 2026-11-23 08:00 Europe/Berlin`; which of the two it is, where a clock shows it twice."""
+    """Format an instant as `Mon 2026-11-23 08:00 Europe/Berlin`, with the zone's abbreviation if it is ambiguous."""
     there = datetime.fromtimestamp(instant, zone_named(zone))
     offset = f" ({there:%Z})" if there.replace(fold=1 - there.fold).utcoffset() != there.utcoffset() else ""
     return f"{there:%a %Y-%m-%d %H:%M}{f':{there:%S}' if there.second else ''}{offset} {zone}"
 
 
 def _latest(plan: Recurrence, first: float, now: float) -> tuple[float, ...]:
-    """The last few occurrences up to now, from `first` on, without going through all that there were."""
+    """Return the last occurrences from `first` up to now, at most `ALL_MAX`, without iterating over all of them."""
     span_s = 120.0
     while True:
         begin = max(first, now - span_s)

@@ -1,4 +1,4 @@
-"""Scheduled tasks: what is asked, when, and where the answer goes."""
+"""Scheduled tasks: prompt, recurrence, occurrences and the target of the result."""
 
 from __future__ import annotations
 
@@ -21,22 +21,24 @@ _NAME_WORDS = 4
 
 
 class TargetKind(StrEnum):
+    """The kind of place that a result is sent to."""
+
     NONE = "none"
-    """Nowhere: the answer is kept in its session."""
+    """No delivery. The result stays in its session."""
     CHAT = "chat"
     FILE = "file"
-    """Takes the place of what was in the file."""
+    """Overwrites the file."""
     APPEND = "append"
     WEBHOOK = "webhook"
 
 
 class Target(Struct, frozen=True, omit_defaults=True):
-    """Where an answer goes: a chat's key as text, the path of a file, or an address."""
+    """The destination of a result. `to` is a session key as text, a file path, or a URL."""
 
     kind: TargetKind = TargetKind.NONE
     to: str = ""
     secret_env: str = ""
-    """Of a webhook: the name of the variable that has the secret which is signed with."""
+    """Webhook: the environment variable that holds the signing secret."""
 
     def __str__(self) -> str:
         match self.kind:
@@ -45,7 +47,7 @@ class Target(Struct, frozen=True, omit_defaults=True):
             case TargetKind.CHAT:
                 return address_of(SessionKey.parse(self.to))
             case TargetKind.WEBHOOK:
-                # What stands behind the place may be a secret, and so may what stands before it.
+                # Query, fragment and user information may hold secrets.
                 scheme, _, place = re.split(r"[?#]", self.to)[0].partition("://")
                 host, slash, path = place.partition("/")
                 return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
@@ -54,12 +56,16 @@ class Target(Struct, frozen=True, omit_defaults=True):
 
 
 class ScheduleState(StrEnum):
+    """The state of a task."""
+
     ON = "on"
     PAUSED = "paused"
     OVER = "over"
 
 
 class Schedule(Struct, frozen=True):
+    """A scheduled task."""
+
     id: str
     owner: str
     name: str
@@ -70,12 +76,12 @@ class Schedule(Struct, frozen=True):
     target: Target = Target()
     model: str = ""
     tools: tuple[str, ...] | None = None
-    """Those that it may use; None is the usual ones."""
+    """The tools that the task may use. None means the default tools."""
     missed: Missed = Missed.ONCE
     continues: bool = False
-    """Each time goes on with the conversation of the time before."""
+    """Each occurrence continues the conversation of the previous one."""
     spend: float | None = None
-    """In US dollars, each time; None is no limit but that of the day."""
+    """The spending limit of one occurrence in US dollars. None leaves only the daily limit."""
     state: ScheduleState = ScheduleState.ON
     next_at: float | None = None
 
@@ -84,22 +90,24 @@ class Schedule(Struct, frozen=True):
         return parse(self.recurrence, self.zone, self.anchor)
 
     def said(self, due_at: float) -> str:
-        """What the model reads: it would not know the time otherwise."""
+        """Return the prompt for the model, with the scheduled time."""
         return f"(Scheduled for {in_zone(due_at, self.zone)})\n{self.prompt}"
 
 
 class OccurrenceState(StrEnum):
+    """The state of an occurrence."""
+
     WAITING = "waiting"
     RUNNING = "running"
     DELIVERING = "delivering"
-    """It is answered; the answer is not known to have arrived."""
+    """The result exists. Its delivery is not confirmed yet."""
     DONE = "done"
     FAILED = "failed"
     SKIPPED = "skipped"
 
 
 class Occurrence(Struct, frozen=True):
-    """One time that something was to be done. Known by the task and the instant."""
+    """One run of a task, identified by the task and its time."""
 
     schedule_id: str
     due_at: float
@@ -110,29 +118,31 @@ class Occurrence(Struct, frozen=True):
     ended_at: float | None = None
     problem: str = ""
     attempts: int = 0
-    """How often it was tried to hand the answer over."""
+    """The number of delivery attempts."""
     retry_at: float = 0.0
 
 
 def key_of(schedule: Schedule, profile: str) -> SessionKey:
-    """Where the task is done."""
+    """Return the session key of the task."""
     return SessionKey(profile, SCHEDULED, ChatType.DM, schedule.id)
 
 
 def check_name(name: str) -> str:
+    """Return the name of a task. Raises `BadSchedule` if it is invalid."""
     if not _NAME.fullmatch(name):
         raise BadSchedule(f"{name[:80]!r} is no name for a task: use 1 to 64 small letters, digits, or any of _ . -")
     return name
 
 
 def check_prompt(prompt: str) -> str:
+    """Return the prompt of a task. Raises `BadSchedule` if it is invalid."""
     if not prompt.strip() or len(prompt) > PROMPT_CHARS_MAX or whole(prompt) != prompt:
         raise BadSchedule(f"what is to be done is said in 1 to {PROMPT_CHARS_MAX} characters")
     return prompt
 
 
 def name_for(prompt: str, taken: Collection[str]) -> str:
-    """A name from the first words of what is asked, which no other task has."""
+    """Make an unused task name from the first words of the prompt."""
     words = _UNFIT.sub("-", prompt[:200].lower()).strip("-").split("-")[:_NAME_WORDS]
     base = "-".join(words)[: NAME_CHARS_MAX - 6].strip("-") or "task"
     names = [base, *(f"{base}-{number}" for number in range(2, len(taken) + 3))]
@@ -140,12 +150,12 @@ def name_for(prompt: str, taken: Collection[str]) -> str:
 
 
 def address_of(key: SessionKey) -> str:
-    """As people write it: `telegram:42`, and `telegram:42#7` for a thread."""
+    """Return the address of a chat: `telegram:42`, or `telegram:42#7` for a thread."""
     return f"{key.platform}:{key.chat}{f'#{key.thread}' if key.thread else ''}"
 
 
 def chat_at(address: str, profile: str, platforms: Collection[str]) -> SessionKey:
-    """The chat of an address. Raises `BadSchedule` if it is none, or on a platform that is not there."""
+    """Parse the address of a chat. Raises `BadSchedule` if it is invalid, or if the platform is not configured."""
     platform, colon, chat = address.partition(":")
     if not (platform and colon and chat.strip()) or len(chat) > CHAT_CHARS_MAX or not address.isprintable():
         raise BadSchedule(f"{address[:80]!r} is no address; write PLATFORM:CHAT, such as telegram:42")

@@ -1,4 +1,4 @@
-"""What a model call costs. Amounts are dollars, prices dollars per million tokens."""
+"""Cost of model calls. Amounts are US dollars, prices US dollars per million tokens."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ from msgspec import Struct
 
 PER = 1_000_000
 BYTES_PER_TOKEN = 3
-"""Errs on the high side: a reservation that is too small would let a limit be passed."""
+"""A low estimate, which overestimates tokens: too small a reservation would let spending exceed its limit."""
 
 
 class Price(Struct, frozen=True):
+    """The price of a model."""
+
     input: float
     output: float
     cached: float | None = None
-    """For tokens that the endpoint had in its cache; as the others if not given."""
+    """The price of input tokens read from the endpoint's cache. None means the price of other input tokens."""
 
 
 class Spent(Struct, frozen=True):
-    """One model call, as the ledger keeps it. `spend_id` is its reservation, if it had one."""
+    """The ledger entry of one model call. `spend_id` is its reservation, if it had one."""
 
     model: str
     amount: float
@@ -27,24 +29,25 @@ class Spent(Struct, frozen=True):
 
 
 class Used(Struct, frozen=True):
-    """What a model was used for altogether."""
+    """The total usage of one model."""
 
     model: str
     calls: int
     input_tokens: int
     output_tokens: int
     amount: float
-    """What was settled."""
+    """The settled amount."""
     reserved: float = 0.0
-    """What is set aside for calls that have not ended, or were cut off: at most this much comes on top."""
+    """The amount reserved for calls that are running or were interrupted: the maximum that they can add."""
 
 
 def cost(price: Price, *, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> float:
+    """Return the cost of a call. `input_tokens` includes `cached_tokens`."""
     cached_price = price.input if price.cached is None else price.cached
     fresh = max(input_tokens - cached_tokens, 0)
     return (fresh * price.input + cached_tokens * cached_price + output_tokens * price.output) / PER
 
 
 def at_most(price: Price, *, request_bytes: int, output_tokens_max: int) -> float:
-    """What a call can cost before it is known what it does cost."""
+    """Return the maximum cost of a call, to reserve before the call."""
     return cost(price, input_tokens=request_bytes // BYTES_PER_TOKEN + 1, output_tokens=output_tokens_max)

@@ -1,6 +1,6 @@
-"""How texts, numbers and times are written for people: on one line, with nothing that could move a cursor.
+"""Format text, numbers and times for display: on one line, without control characters.
 
-Room is counted in columns of a terminal, since some scripts' characters take two.
+Widths are counted in terminal columns, because some characters take two.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ import unicodedata
 CELL_COLUMNS_MAX = 48
 EXCERPT_COLUMNS_MAX = 60
 REFERENCE_CHARS = 8
-"""So much of a turn's id tells it from the others of its time."""
+"""The length of a turn id's prefix that identifies the turn among recent ones."""
 _CALL_COLUMNS_MAX = 2_000
 _CUT = "..."
 
 
 def one_line(text: str) -> str:
-    """The text with nothing in it that could move a cursor or start a second line."""
+    """Return the text on one line, without characters that could move the cursor."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def columns_of(text: str) -> int:
-    """How many columns of a terminal the text takes: some scripts' characters take two, marks none."""
+    """Return the width of the text in terminal columns: wide characters take two, combining marks none."""
     return len(text) if text.isascii() else sum(map(_width, text))
 
 
 def shortened(text: str, columns_max: int = CELL_COLUMNS_MAX) -> str:
-    """The beginning of a text, on one line."""
-    # A message may be megabytes long; what is beyond this can't be shown anyway.
+    """Return the beginning of a text, on one line."""
+    # A message may have megabytes, and the rest would not be shown.
     start = text[: 4 * columns_max]
     line = one_line(start)
     if len(start) == len(text) and columns_of(line) <= columns_max:
@@ -36,12 +36,12 @@ def shortened(text: str, columns_max: int = CELL_COLUMNS_MAX) -> str:
 
 
 def excerpt(text: str, columns_max: int = EXCERPT_COLUMNS_MAX) -> str:
-    """The beginning of a text in quotes, on one line."""
+    """Return the beginning of a text in quotes, on one line."""
     return f'"{shortened(text, columns_max)}"'
 
 
 def call_in_words(name: str, arguments: str) -> str:
-    """A tool's call as somebody is asked about it: as much as can be read, and how much there is beyond that."""
+    """Format a tool call for an approval request: the shortened arguments, and their full length if they were cut."""
     text = shortened(arguments, _CALL_COLUMNS_MAX)
     is_cut = len(arguments) > _CALL_COLUMNS_MAX or columns_of(arguments) > _CALL_COLUMNS_MAX
     more = f" [{len(arguments)} characters in all]" if is_cut else ""
@@ -49,15 +49,17 @@ def call_in_words(name: str, arguments: str) -> str:
 
 
 def to_a_guest(plain: str, reference: str) -> str:
-    """What went wrong inside, for somebody who does not run this: the log has the rest, under the reference."""
+    """Return an error message for a guest, with the reference under which the operator finds details in the log."""
     return f"{plain} Whoever runs this finds more in the log, under {reference}."
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return the number with the noun in singular or plural."""
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
 def local_time(at: float) -> str:
+    """Format an instant in the local time zone, as `2026-11-23 08:00`."""
     from datetime import UTC, datetime  # noqa: PLC0415 - only some answers need it
 
     return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M")

@@ -1,4 +1,4 @@
-"""Wall clocks: which instant it is when a zone's clock shows a time, also where it jumps over it or shows it twice.
+"""Convert between wall-clock times of a zone and instants, including times that are skipped or occur twice.
 
 An instant is a float: seconds since the epoch, UTC.
 """
@@ -14,14 +14,14 @@ _ONE_DAY = timedelta(days=1)
 
 
 def zone_named(name: str) -> tzinfo:
-    """The time zone of that name. Raises `BadPolicy` if there is none."""
+    """Return the time zone with this IANA name. Raises `BadPolicy` if it is unknown."""
     if name == "UTC":
         return UTC
     from zoneinfo import ZoneInfo, available_timezones  # noqa: PLC0415 - it costs a start more than most have use for
 
     try:
         return ZoneInfo(name)
-    # A name that is a directory of the zone database ("Europe") is an OSError, a malformed one a ValueError.
+    # ZoneInfo raises OSError for a directory of the zone database ("Europe"), and ValueError for a malformed name.
     except (KeyError, ValueError, OSError) as error:
         if not available_timezones():
             raise BadPolicy(
@@ -33,17 +33,17 @@ def zone_named(name: str) -> tzinfo:
 
 
 def first_reading(day: date, at: time, zone: tzinfo) -> float | None:
-    """The first instant at which the zone's clock shows that time of that day, or has jumped over it.
+    """Return the first instant at which the zone's clock shows that time of that day, or has skipped it.
 
-    None if it has jumped over the whole day.
+    Returns None if the clock skips the whole day.
     """
     reading = datetime.combine(day, at)
     first = reading.replace(tzinfo=zone).timestamp()
     second = reading.replace(tzinfo=zone, fold=1).timestamp()
     if first <= second:
         return first
-    # The reading is in a gap. Both answers are then wrong, by design of `fold`: the second is before the jump,
-    # the first is at or after it. The jump is where the clock comes to show more than the reading it left out.
+    # The reading is in a gap. Both instants are then wrong, by design of `fold`: `second` is before the jump, `first`
+    # at or after it. The jump is the first instant between them at which the clock shows at least the reading.
     candidates = range(int(second) + 1, int(first) + 1)
     jump = candidates[bisect_left(candidates, reading, key=lambda instant: wall(instant, zone))]
     gap_end = wall(jump, zone)
@@ -55,5 +55,5 @@ def first_reading(day: date, at: time, zone: tzinfo) -> float | None:
 
 
 def wall(instant: float, zone: tzinfo) -> datetime:
-    """What the zone's clock shows then."""
+    """Return the naive local time of the zone at an instant."""
     return datetime.fromtimestamp(instant, zone).replace(tzinfo=None)
