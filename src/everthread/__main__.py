@@ -1,4 +1,4 @@
-"""The `everthread` command: hands the command line what it may not reach for itself."""
+"""Entry point of the `everthread` command. Passes `bootstrap` functions to `cli`, which may not import them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
+    """Run the command line and exit with its code."""
     collecting.start()
     from everthread.cli.main import run  # noqa: PLC0415 - what it imports is there to stay, and not to be searched
 
@@ -26,6 +27,7 @@ def main() -> None:
 
 
 def open_runtime(settings: Settings) -> Runtime:
+    """Open the runtime of a terminal command, for the project in the working folder."""
     from everthread.bootstrap.runtime import Runtime  # noqa: PLC0415 - a help text need not wait for the store
     from everthread.config.environment import working_folder  # noqa: PLC0415 - as above
 
@@ -33,13 +35,14 @@ def open_runtime(settings: Settings) -> Runtime:
 
 
 def open_serving(settings: Settings) -> Runtime:
-    """For a gateway: it knows the rules of expiry, and belongs to no project."""
+    """Open the runtime of a gateway, with reset policies and without a project."""
     from everthread.bootstrap.runtime import Runtime  # noqa: PLC0415 - as above
 
     return Runtime(settings, policies=settings.reset)
 
 
 def glance(path: Path, limit: int) -> Sequence[tuple[Session, int]] | None:
+    """List the newest sessions without opening a runtime; None if only a runtime can read the file."""
     from everthread.fast_list import newest_sessions  # noqa: PLC0415 - as above
 
     return newest_sessions(path, limit)

@@ -1,10 +1,8 @@
-"""Running somebody else's plain function so that it can hold nothing up, not even the end of the process.
+"""Helpers for asyncio: daemon threads, uninterruptible waits, and long work in slices.
 
-Waiting for what must not be left half done, and letting go of what may fail unheard.
-
-Long work on the event loop in slices, with room between two for whoever else waits.
-
-Threads would not do: they share the interpreter, and each of several that are busy makes the loop wait for its share.
+`in_daemon_thread` calls a blocking function, so that it delays neither the event loop nor the exit of the process.
+`until_done` waits for work that must not be abandoned halfway. `in_slices` yields to other tasks between slices of CPU
+work. Threads would not help there: they share the interpreter lock, and each busy thread delays the event loop.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from everthread.domain.model import Turn
 
 
 def in_daemon_thread(function: Callable[[], Any], name: str) -> asyncio.Future[Any]:
-    """Call it in a daemon thread of its own: in a shared pool, one that never returns would starve the others."""
+    """Call the function in its own daemon thread. In a shared pool, a call that never returns would starve others."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 
@@ -37,7 +35,7 @@ def in_daemon_thread(function: Callable[[], Any], name: str) -> asyncio.Future[A
             result = function()
         except BaseException as caught:  # noqa: BLE001 - handed to whoever awaits the future
             error = as_exception(caught)
-        # Nobody is left to be told once the loop is closed.
+        # The loop may be closed by now; then no task waits for the result.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, result, error)
 
@@ -46,8 +44,11 @@ def in_daemon_thread(function: Callable[[], Any], name: str) -> asyncio.Future[A
 
 
 def as_exception(error: BaseException) -> Exception:
-    """What may be raised in an event loop: an exit would end it, and a cancellation be taken for that of the waiter."""
-    # A future refuses this one.
+    """Return an error that is safe to raise in an event loop.
+
+    `SystemExit` would end the loop, and `CancelledError` would look like a cancellation of the waiting task.
+    """
+    # A future does not accept StopIteration.
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     wrapped = RuntimeError(repr(error))
@@ -59,7 +60,7 @@ T = TypeVar("T")
 
 
 async def until_done(task: asyncio.Future[T]) -> asyncio.CancelledError | None:
-    """Wait for the task's end, however often somebody wants to stop waiting; that, if they did."""
+    """Wait until the task is done, despite cancellation. Return the last cancellation, for the caller to raise."""
     stopped: asyncio.CancelledError | None = None
     while not task.done():
         try:
@@ -70,18 +71,21 @@ async def until_done(task: asyncio.Future[T]) -> asyncio.CancelledError | None:
 
 
 def unheard(task: asyncio.Task[Any]) -> None:
-    """As a callback: nobody may be left to hear how the task ends. asyncio would report that to the terminal."""
+    """Mark the task's exception as retrieved. Done callback for tasks that may have no waiter.
+
+    asyncio would otherwise report the exception on the terminal.
+    """
     if not task.cancelled():
         task.exception()
 
 
 MESSAGES_MAX = 100
 CHARS_MAX = 200_000
-"""Of a slice: about a millisecond, by whichever of the two is reached first."""
+"""The limits of a slice, about a millisecond of work. The first limit that is reached ends the slice."""
 
 
 async def in_slices(work: Callable[[Turn], T], turns: Sequence[Turn]) -> list[T]:
-    """What comes of each turn, in their order. Nobody is waited for where there is little."""
+    """Apply `work` to each turn, and yield to the event loop after each full slice. Return the results in order."""
     done: list[T] = []
     messages = chars = 0
     for turn in turns:

@@ -1,8 +1,8 @@
-"""The log file of a home: what happened, one JSON object a line, without secrets. `everthread logs` reads it.
+"""Log file of a home folder: one JSON object per line, without secrets. `everthread logs` reads it.
 
-Several processes append to one file; a line is one write. What is only worth knowing is written a moment later, by a
-thread, so that no turn waits for it; from a warning on, at once. Whatever goes wrong here is nobody's problem but the
-log's.
+Several processes append to one file, with one write per line. A background thread writes INFO records after a short
+delay, so that no turn waits for the disk. Records from WARNING are written synchronously. Errors of the log file never
+reach the caller.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from everthread.config.settings import Settings
 
 BYTES_MAX = 5_000_000
 KEPT = 3
-"""Older files, called everthread.log.1 and so on."""
+"""The number of rotated files: everthread.log.1 and so on."""
 TEXT_CHARS_MAX = 4_000
 TRACE_CHARS_MAX = 12_000
 HIDDEN = "[hidden]"
@@ -38,13 +38,14 @@ _BEARER = r"(?<=Bearer )[\w.~+/=-]{8,}"
 
 
 def path_in(home: Path) -> Path:
+    """Return the path of the log file of a home folder."""
     return home / "logs" / "everthread.log"
 
 
 def log_to_file(settings: Settings) -> LogFile | None:
-    """Have what the program logs written down, from what is worth knowing on. None if that can't be done."""
+    """Write log records from INFO to the log file. Returns None if the file can't be written."""
     try:
-        # A folder that is made on the way to another would be open to everybody.
+        # `mkdir(parents=True)` of the log folder would create this one with the default mode.
         settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         handler = LogFile(path_in(settings.home), hidden=secrets_of(settings))
     except OSError:
@@ -52,13 +53,13 @@ def log_to_file(settings: Settings) -> LogFile | None:
     logger = logging.getLogger("everthread")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
-    # None of this is written down, and a line costs less without it.
+    # The log file has none of these fields, and records are cheaper without them.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     return handler
 
 
 def empty(home: Path) -> None:
-    """Let go of all that was logged: an error may quote what somebody wants forgotten. Whoever writes can go on."""
+    """Erase the log files, because an error message may quote forgotten text. Other processes can go on writing."""
     file = path_in(home)
     for number in range(KEPT, 0, -1):
         file.with_name(f"{file.name}.{number}").unlink(missing_ok=True)
@@ -67,7 +68,7 @@ def empty(home: Path) -> None:
 
 
 def secrets_of(settings: Settings) -> frozenset[str]:
-    """Every value that must not be written down: all of `.env`, and of the environment what is named like a secret."""
+    """Return the values to hide: all values of `.env`, and environment variables with the name of a secret."""
     variables = settings.variables
     keys = {provider.api_key_env for provider in settings.providers.values()}
     named = {value for name, value in variables.environ.items() if name in keys or is_secret_name(name)}
@@ -75,12 +76,14 @@ def secrets_of(settings: Settings) -> frozenset[str]:
 
 
 class LogFile(logging.Handler):
+    """Logging handler that appends JSON lines, hides secrets and rotates the file."""
+
     def __init__(self, path: Path, *, hidden: Iterable[str] = (), bytes_max: int = BYTES_MAX) -> None:
         super().__init__(logging.INFO)
         self._path = path
         self._bytes_max = bytes_max
         self._pid = os.getpid()
-        # The longest first: one may begin like another.
+        # The longest first, because one secret may be a prefix of another.
         known = [re.escape(value) for value in sorted(hidden, key=len, reverse=True)]
         self._secret = re.compile("|".join([*known, SECRET_VALUE, _BEARER]))
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -106,7 +109,7 @@ class LogFile(logging.Handler):
         pause = threading.Event()
         while not self._closed:
             self._wanted.wait()
-            # What comes meanwhile goes with it.
+            # Collect the records of this interval into one flush.
             pause.wait(LATER_S)
             self._wanted.clear()
             self.flush()
@@ -124,7 +127,7 @@ class LogFile(logging.Handler):
             return
         records, self._waiting = self._waiting, []
         for record in records:
-            # A log that can't be written must not stop, or even disturb, what it is about.
+            # An error of the log file must not affect the code that logs.
             with suppress(OSError, ValueError, TypeError, KeyError):
                 line = msgspec.json.encode(self._entry(record)) + b"\n"
                 os.write(self._file, line)
@@ -134,12 +137,12 @@ class LogFile(logging.Handler):
                     self._turn_over()
 
     def leave(self) -> None:
-        """Write no more."""
+        """Remove the handler from the logger, and close it."""
         logging.getLogger("everthread").removeHandler(self)
         self.close()
 
     def close(self) -> None:
-        # The thread is not waited for: it may be waiting for the lock, and finds nothing to do afterwards.
+        # The thread is not joined: it may be waiting for this lock, and ends once `_closed` is set.
         with self._held():
             if not self._closed:
                 self._write()
@@ -169,7 +172,7 @@ class LogFile(logging.Handler):
         return entry
 
     def _clean(self, text: str, chars_max: int) -> str:
-        # Hidden first: half a secret is not known as one.
+        # Hide secrets before the cut, because a part of a secret would not match.
         cleaned = self._secret.sub(HIDDEN, text[: 4 * chars_max])[:chars_max]
         return cleaned if cleaned.isascii() else cleaned.encode(errors="replace").decode()
 
@@ -177,7 +180,7 @@ class LogFile(logging.Handler):
         return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def _turn_over(self) -> None:
-        """Begin a new file if this one is full; follow another process that has done so."""
+        """Rotate the file if it is full, or reopen it if another process has rotated it."""
         if os.fstat(self._file).st_size < self._bytes_max and self._is_current():
             return
         lock = os.open(self._path.parent / ".lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)

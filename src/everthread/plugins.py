@@ -1,8 +1,8 @@
-"""Plugin hooks: the list of them, loading from entry points, and calling what boundaries have written down.
+"""Plugin hooks: their specification, loading plugins from entry points, and running queued hook calls.
 
-The session hooks are rows that `lifecycle` writes with the boundary. They are called after the commit, in order per
-key, at least once, each within a bound, by a process that has them. One that raises or hangs is reported and changes
-nothing else; a plugin with too many calls that hang is not called until one of them comes back.
+`lifecycle` queues session hooks as rows, in the transaction of the boundary. A process that implements a hook calls it
+after the commit, in order per key, at least once, with a timeout. A hook that raises or hangs is reported, and has no
+other effect. A plugin with too many hanging calls is not called until one of them returns.
 """
 
 from __future__ import annotations
@@ -45,51 +45,51 @@ hookimpl = pluggy.HookimplMarker("everthread")
 
 
 class Hooks:
-    """What a plugin may implement. Take only the arguments you need."""
+    """The hooks that a plugin may implement. An implementation declares only the arguments it needs."""
 
     @hookspec
     def on_session_start(self, session: Session) -> None:
-        """A session was opened that was not there before."""
+        """Called after a session was created."""
 
     @hookspec
     def on_session_finalize(self, session_id: str, platform: str) -> None:
-        """A session was left: by a command, by expiry, or because this process stops."""
+        """Called after a key left a session: by a command, by expiry, or because this process stops."""
 
     @hookspec
     def on_session_reset(self, session_id: str, platform: str) -> None:
-        """A fresh session has taken the place of the one finalized before."""
+        """Called after an empty session replaced the finalized one."""
 
     @hookspec
     def on_boundary(self, boundary: BoundaryRow) -> None:
-        """Any boundary, as the audit trail keeps it."""
+        """Called after each boundary, with its row of the audit trail."""
 
     @hookspec
     def on_turn_end(self, turn: Turn) -> None:
-        """A turn was committed."""
+        """Called after a turn was committed."""
 
     @hookspec
     def pre_model_call(self, ref: Any, model: str) -> None:
-        """The model is about to be called for a turn."""
+        """Called before each model call of a turn."""
 
     @hookspec
     def post_model_call(self, ref: Any, model: str, usage: Any) -> None:
-        """The model has answered."""
+        """Called after the model has answered."""
 
     @hookspec
     def pre_tool_call(self, ref: Any, name: str, arguments: str) -> None:
-        """A tool is about to run."""
+        """Called before a tool runs."""
 
     @hookspec
     def post_tool_call(self, ref: Any, name: str, result: str) -> None:
-        """A tool has run."""
+        """Called after a tool has run."""
 
     @hookspec(firstresult=True)
     def context_engine(self) -> ContextEngine | None:
-        """What summarises long conversations in place of the usual; asked once, when the agent is made."""
+        """Return the context engine that replaces the built-in one. Called once, when the agent is created."""
 
 
 def loaded(plugins: Iterable[object] = (), *, entry_points: bool = True) -> pluggy.PluginManager:
-    """The plugins given, and those of installed packages. One that can't be loaded is reported and left out."""
+    """Load the given plugins and those of installed packages. A plugin that fails to load is logged and left out."""
     manager = pluggy.PluginManager("everthread")
     manager.add_hookspecs(Hooks)
     for plugin in plugins:
@@ -112,7 +112,7 @@ def _load_entry_points(manager: pluggy.PluginManager) -> None:
 
 
 def installed() -> tuple[str, ...]:
-    """The names under which installed packages offer plugins. Nothing of them is loaded."""
+    """Return the names of the plugins of installed packages, without loading them."""
     if not declared(sys.path):
         return ()
     from importlib.metadata import entry_points  # noqa: PLC0415 - as above
@@ -121,10 +121,10 @@ def installed() -> tuple[str, ...]:
 
 
 def declared(folders: Iterable[str]) -> bool:
-    """Whether a package in these folders may have plugins. Looking is cheap; asking what all packages have is not."""
+    """Return True if a package in these folders may have plugins. Much cheaper than reading all entry points."""
     for folder in folders:
         if os.path.isfile(folder):
-            # An archive: only Python itself knows what is in it.
+            # A zip archive, which only importlib can read.
             return True
         with suppress(OSError):
             for name in os.listdir(folder or os.curdir):
@@ -142,13 +142,13 @@ def _declares(package: str) -> bool:
 
 
 def wanted(manager: pluggy.PluginManager) -> frozenset[str]:
-    """The hooks that some plugin implements: only these are written down."""
+    """Return the hooks that at least one plugin implements. Only these are queued."""
     told = (name for name in vars(manager.hook) if name != "context_engine")
     return frozenset(name for name in told if getattr(manager.hook, name).get_hookimpls())
 
 
 def brought_engine(manager: pluggy.PluginManager) -> ContextEngine | None:
-    """The context engine of the first plugin that brings one. One that fails to is reported and left out."""
+    """Return the context engine of the first plugin that has one. An error is logged, and gives None."""
     try:
         return manager.hook.context_engine()
     except Exception as error:  # noqa: BLE001 - as with a plugin that can't be loaded
@@ -157,7 +157,7 @@ def brought_engine(manager: pluggy.PluginManager) -> ContextEngine | None:
 
 
 def arguments(uow: UnitOfWork, call: HookCall) -> dict[str, Any]:
-    """The keyword arguments of a hook, from the rows it was written down about."""
+    """Read the keyword arguments of a queued hook from the stored rows."""
     match call.hook:
         case "on_session_start":
             return {"session": uow.sessions.get(call.session_id)}
@@ -170,12 +170,12 @@ def arguments(uow: UnitOfWork, call: HookCall) -> dict[str, Any]:
 
 
 def lane_name(names: Iterable[str]) -> str:
-    """Processes that have the same hooks take turns; those that have others must not keep one another waiting."""
+    """Return the lane of a set of hooks. Processes with the same hooks share a lane; others do not block each other."""
     return "hooks:" + hashlib.sha256(" ".join(sorted(names)).encode()).hexdigest()[:12]
 
 
 class HookRunner:
-    """Calls the hooks that wait and that some plugin here implements, as the drain of one lane."""
+    """Drain the lane of queued hooks that the plugins of this process implement."""
 
     def __init__(
         self,
@@ -196,8 +196,11 @@ class HookRunner:
         self._plugins: defaultdict[str, _Plugin] = defaultdict(lambda: _Plugin(hook_s_max))
 
     async def drain(self, lease: Lease) -> float | None:
-        """Set every key going whose hooks wait. Never waits for a plugin."""
-        # Known before the rows are read: a task that ends meanwhile has called some of what is read.
+        """Start a task for each key with queued hooks. Never waits for a plugin.
+
+        Returns the time of the next drain if more hooks may be queued, else None.
+        """
+        # Read before the rows: a task that ends in between has already called some of the hooks read.
         going = tuple(self._running)
         if len(going) >= AT_ONCE:
             return None
@@ -211,13 +214,13 @@ class HookRunner:
         return self._clock.now() if len(waiting) == AT_ONCE else None
 
     async def tell(self, hook: str, **given: Any) -> None:
-        """Call a hook about something that happens now, within its bound; what goes wrong is reported and no more."""
+        """Call a hook immediately, without queueing it, with the same timeout. Errors are only logged."""
         if hook in self.names:
             for problem in await self._call_all(hook, given):
                 log.warning("%s: %s", hook, problem)
 
     async def stop(self) -> None:
-        """Leave the hooks that are on their way; they will be called again by whoever comes next."""
+        """Cancel the running hook calls. The next process calls them again."""
         tasks = set(self._running.values())
         for task in tasks:
             task.cancel()
@@ -244,7 +247,7 @@ class HookRunner:
     async def _run(self, hooks: Sequence[QueuedHook], lease: Lease) -> None:
         for hook in hooks:
             if not await self._write(lease, lambda uow, hook=hook: uow.leases.hook_tried(hook.id)):
-                continue  # called meanwhile by a process that has this hook among others
+                continue  # a process with another set of hooks has called it in the meantime
             problems = ["given up: it has taken the process down before"]
             if hook.attempts < ATTEMPTS_MAX:
                 problems = await self._call(hook.call)
@@ -254,7 +257,7 @@ class HookRunner:
         return await self._call_all(call.hook, await self._store.read(lambda uow: arguments(uow, call)))
 
     async def _call_all(self, hook: str, given: dict[str, Any]) -> list[str]:
-        """Call every plugin's implementation, whatever the others do; what went wrong."""
+        """Call the implementation of every plugin, also after one fails. Return the problems."""
         problems: list[str] = []
         for implementation in getattr(self._manager.hook, hook).get_hookimpls():
             named = {name: given[name] for name in implementation.argnames}
@@ -281,15 +284,15 @@ class HookRunner:
 
 
 class _Plugin:
-    """The calls of one plugin: a few at a time, each waited for within a bound."""
+    """The calls of one plugin: a few at a time, each with a timeout."""
 
     def __init__(self, hook_s_max: float) -> None:
         self._hook_s_max = hook_s_max
         self._calls: dict[asyncio.Future[None], float] = {}
-        """Those that have not come back, with the loop time at which each is overdue."""
+        """The calls that have not returned, with the loop time at which each is overdue."""
 
     async def call(self, function: Callable[[], Any], name: str) -> str | None:
-        """Call it, unless too many calls hang; what went wrong."""
+        """Call the function, unless too many calls hang. Return the problem, or None."""
         if not await self._has_room():
             return f"{STUCK_MAX} calls have not come back"
         call = asyncio.ensure_future(_called(function, name))
@@ -298,7 +301,7 @@ class _Plugin:
         try:
             await asyncio.wait({call}, timeout=self._hook_s_max)
         finally:
-            # A thread can't be stopped: it counts until it comes back, and so does a task that won't be cancelled.
+            # A thread can't be stopped. It counts until it returns, as does a task that ignores its cancellation.
             if inspect.iscoroutinefunction(function):
                 call.cancel()
         if not call.done():
@@ -308,7 +311,7 @@ class _Plugin:
         return repr(call.exception()) if call.exception() else None
 
     async def _has_room(self) -> bool:
-        """Wait for a call to come back as long as one of them is still within its time."""
+        """Wait for a free call. Return False once all running calls are overdue."""
         while len(self._calls) >= STUCK_MAX:
             left_s = max(self._calls.values()) - asyncio.get_running_loop().time()
             if left_s <= 0:

@@ -1,4 +1,4 @@
-"""The file that sessions are exported to: one JSON object a line, and what must hold among them.
+"""The export file of sessions: one JSON object per line, and the validation of the lines.
 
     header, then for each session (parents first): session, its turns, rewinds and delegations in the order of its log;
     then notes; then end.
@@ -28,33 +28,37 @@ NOTE_CHARS_MAX = 20_000
 SUMMARY_CHARS_MAX = 1_000_000
 _NUMBER_MAX = 2**31 - 1
 
-# Ids are shown as they are, and some with a colon are the program's own.
+# Ids are displayed unescaped. Colons are excluded, because the program's own ids use them.
 Id = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*\Z", max_length=ID_CHARS_MAX)]
 Text = Annotated[str, Meta(max_length=TEXT_CHARS_MAX)]
 Number = Annotated[int, Meta(ge=0, le=_NUMBER_MAX)]
 TurnNumber = Annotated[int, Meta(ge=1, le=_NUMBER_MAX)]
 Time = Annotated[float, Meta(ge=0, le=253_402_300_799)]
-"""Seconds since 1970, UTC; up to the year 9999."""
+"""Seconds since the epoch, UTC, up to the year 9999."""
 
 
 class Line(Struct, frozen=True, omit_defaults=True, tag_field="type"):
-    """Each kind of line says which it is; names that are not known are passed over."""
+    """Base class of all lines. `type` names the kind of a line; unknown fields are ignored."""
 
 
 class Header(Line, frozen=True, tag="everthread-export"):
+    """The first line."""
+
     version: int
     exported_at: Time = 0.0
     program: str = ""
 
 
 class Base(Struct, frozen=True, omit_defaults=True):
-    """What a session sees of its parent: turns up to `turn`, as they were after so many `rewinds`."""
+    """The part of its parent that a session shows: turns up to `turn`, as of the first `rewinds` rewinds."""
 
     turn: Number = 0
     rewinds: Number = 0
 
 
 class SessionLine(Line, frozen=True, tag="session"):
+    """A session. Its turns, rewinds and delegations follow."""
+
     id: Id
     owner: Annotated[str, Meta(min_length=1, max_length=OWNER_CHARS_MAX)]
     key: Annotated[str, Meta(max_length=512)]
@@ -71,16 +75,20 @@ class SessionLine(Line, frozen=True, tag="session"):
     floor: Number = 0
     summary: Annotated[str, Meta(max_length=SUMMARY_CHARS_MAX)] | None = None
     summary_of: Id | None = None
-    """The session whose summary this one starts with, if it is not its own."""
+    """The session whose summary this one starts with, if it has none of its own."""
 
 
 class CallLine(Struct, frozen=True, omit_defaults=True):
+    """A tool call within a message."""
+
     id: Annotated[str, Meta(max_length=TEXT_CHARS_MAX)]
     name: Text
     arguments: Text
 
 
 class MessageLine(Struct, frozen=True, omit_defaults=True):
+    """A message within a turn."""
+
     role: Role
     content: Text = ""
     tool_calls: tuple[CallLine, ...] = ()
@@ -90,6 +98,8 @@ class MessageLine(Struct, frozen=True, omit_defaults=True):
 
 
 class TurnLine(Line, frozen=True, tag="turn"):
+    """A turn of the session above."""
+
     session: Id
     number: TurnNumber
     id: Id
@@ -97,16 +107,20 @@ class TurnLine(Line, frozen=True, tag="turn"):
     messages: Annotated[tuple[MessageLine, ...], Meta(max_length=MESSAGES_MAX)] = ()
     status: TurnStatus = TurnStatus.DONE
     hidden: bool = False
-    """For readers: the session does not show it any more. The rewinds say so too."""
+    """Informative: a rewind has hidden the turn. An import uses the rewind lines."""
 
 
 class RewindLine(Line, frozen=True, tag="rewind"):
+    """A rewind that hid turns of the session above."""
+
     session: Id
     at: Time
     turns: tuple[TurnNumber, ...]
 
 
 class DelegationLine(Line, frozen=True, tag="delegation"):
+    """Work that the session above delegated, and its result."""
+
     session: Id
     at: Time
     task: Text = ""
@@ -115,6 +129,8 @@ class DelegationLine(Line, frozen=True, tag="delegation"):
 
 
 class NoteLine(Line, frozen=True, tag="note"):
+    """A note."""
+
     id: Id
     owner: Annotated[str, Meta(min_length=1, max_length=OWNER_CHARS_MAX)]
     target: NoteTarget
@@ -123,7 +139,7 @@ class NoteLine(Line, frozen=True, tag="note"):
 
 
 class EndLine(Line, frozen=True, tag="end"):
-    """The last line: a file without it was cut off."""
+    """The last line, with the totals of the file. A file without it is truncated."""
 
     sessions: Number
     turns: Number
@@ -136,12 +152,12 @@ _DECODER: msgspec.json.Decoder[AnyLine] = msgspec.json.Decoder(AnyLine)
 
 
 def written(line: AnyLine) -> bytes:
-    """The line as it stands in a file, its end included."""
+    """Encode a line, including the line break."""
     return msgspec.json.encode(line) + b"\n"
 
 
 class _Seen(Struct):
-    """What is remembered of a session for checking those that come after it."""
+    """The data of a session that the validation of later lines needs."""
 
     session: SessionLine
     last_turn: int
@@ -150,9 +166,9 @@ class _Seen(Struct):
 
 
 class Reader:
-    """Reads the lines of a file and checks each: against its own shape, and against those before it.
+    """Decode the lines of a file, and validate each by itself and against the lines before it.
 
-    Raises `BadExport` with the number of the line. What it keeps grows with the number of sessions, not of turns.
+    Raises `BadExport` with the line number. Memory use grows with the number of sessions, not of turns.
     """
 
     def __init__(self, name: str) -> None:
@@ -165,6 +181,7 @@ class Reader:
         self._ended = False
 
     def lines(self, raw: Iterable[bytes]) -> Iterator[AnyLine]:
+        """Yield the validated lines."""
         for text in raw:
             self._at += 1
             if len(text) > LINE_BYTES_MAX:

@@ -1,7 +1,7 @@
-"""Words as people write them: the terms of a query, the telling words of a question, and what a hit shows.
+"""Full-text search rules: the terms of a query, the keywords of a question, and the excerpt of a hit.
 
-The stores index by these rules and everybody who shows a hit cuts it out by them, so that what was found is what is
-seen. Everything here accepts any `str`.
+The index and the display of hits use the same rules, so that an excerpt shows the text that matched. All functions
+accept any `str`.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import unicodedata
 from collections.abc import Callable
 from functools import cache, lru_cache
 
-# Each word or pair costs about 0.1 ms of search, so this bounds what one query can cost.
+# Each word or pair costs about 0.1 ms of search, so these limits bound the cost of a query.
 MAX_QUERY_CHARS = 400
 MAX_QUERY_TERMS = 32
 # A shorter prefix ("s*") would merge the postings of a large part of the vocabulary (30 to 140 ms for 100,000
 # messages), so its star is ignored.
 MIN_PREFIX_CHARS = 3
-# A question is looked up word by word, each for up to a millisecond.
+# Each keyword of a question is searched separately, for up to a millisecond.
 MAX_TELLING = 6
-# A pair of characters says less than a word, and costs a quarter.
+# A pair of characters is less specific than a word, and costs a quarter.
 MAX_TELLING_PAIRS = 20
-# Shorter words would be the beginning of too many others.
+# A shorter stem would be a prefix of too many words.
 MIN_STEM_CHARS = 4
-# How far into a text a hit is looked for.
+# Hits are searched in this many characters of a text.
 MAX_LOOKED_AT = 50_000
 
 _RUN = (
@@ -34,13 +34,13 @@ _RUN = (
     "\U0001b000-\U0001b16f\U00020000-\U000323af]+"  # rare kana and Han
 )
 # Optional or invisible: accents left over by NFKC, Hebrew and Arabic vowel points, soft hyphens, zero-width
-# characters, variation selectors. Left in, they would make equal words differ.
+# characters, variation selectors. They would make equal words differ.
 _IGNORED = (
     "[\u00ad\u0300-\u036f\u0591-\u05bd\u05bf-\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670"
     "\u06d6-\u06ed\u200b-\u200f\u2060\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]+"
 )
-# One cheap look that tells accented Latin, typographic quotes and emoji from text that needs more; it covers _RUN,
-# _IGNORED and the lone surrogates.
+# A cheap test for text that needs more than NFKC, unlike accented Latin, typographic quotes and emoji. It covers _RUN,
+# _IGNORED and lone surrogates.
 _SPECIAL = (
     "[\u00ad\u0300-\u036f\u0591-\u1fff\u200b-\u200f\u2060\u3005-\ufaff\ufe00-\ufeff"
     "\U0001b000-\U0001b16f\U00020000-\U000e01ef]"
@@ -51,9 +51,8 @@ _LONG_ENOUGH = re.compile(rf"[^\W_]{{{MIN_PREFIX_CHARS}}}$")
 _QUOTES = str.maketrans("“”„«»\0", '""""" ')
 _PLURAL = re.compile(r"[^\W\d_siu]s\Z")
 _HIRAGANA = re.compile("[\u3041-\u309f]+")
-# Words that hold sentences together and tell nothing of what they are about, without accents, in the languages that
-# are asked most. In the others such words are told by how often they occur, which takes some hundred messages.
-# One list a language: what is grammar in one may be the very thing in another (hat, war, die).
+# Stop words without accents, one list per language: a stop word of one language may be a keyword in another (hat, war,
+# die). In other languages, stop words are recognized by their frequency, which takes some hundred messages.
 _COMMON = tuple(
     frozenset(words.split())
     for words in """
@@ -96,7 +95,7 @@ _COMMON = tuple(
 
 
 class _Folding(dict[int, str]):
-    """Maps a character to one lower-case character without accent, so that offsets stay true."""
+    """Map a character to exactly one lower-case character without accent, so that offsets do not change."""
 
     def __missing__(self, code: int) -> str:
         base = [c for c in unicodedata.normalize("NFKD", chr(code)) if not unicodedata.combining(c)]
@@ -110,7 +109,7 @@ _SPACE = re.compile(r"\s")
 _FOLDED = _Folding()
 
 
-# These classes take longer to compile than the rest of the program's patterns together, and English needs none of them.
+# Compiled on first use: these patterns take longer than all others of the program, and English text needs none.
 @cache
 def _runs() -> re.Pattern[str]:
     return re.compile(_RUN)
@@ -127,17 +126,17 @@ def _ignored() -> re.Pattern[str]:
 
 
 def begins_with_run(text: str) -> bool:
-    """Whether its first character is of a script that is written without spaces."""
+    """Return True if the first character is of a script that is indexed by pairs of characters, such as Han or Thai."""
     return not text[:1].isascii() and _runs().match(text) is not None
 
 
 def runs_replaced(replacement: str | Callable[[re.Match[str]], str], text: str) -> str:
-    """The text with each run of such scripts replaced."""
+    """Return the text with each run of such a script replaced."""
     return text if text.isascii() else _runs().sub(replacement, text)
 
 
 def normalised(text: str) -> str:
-    """The text with characters that look or mean the same made one, and without those that nobody sees."""
+    """Return the text in NFKC, without optional and invisible characters."""
     if text.isascii():
         return text
     text = unicodedata.normalize("NFKC", text)
@@ -148,7 +147,7 @@ def normalised(text: str) -> str:
 
 
 def terms(query: str) -> list[tuple[str, bool]]:
-    """Each searchable term of the query, cut after its last word, and whether it is a prefix."""
+    """Return each searchable term of the query without trailing punctuation, and True if it is a prefix."""
     found: dict[tuple[str, bool], None] = {}
     for match in _TERM.finditer(normalised(_cut(query)).translate(_QUOTES)):
         raw = match["quoted"] or match["word"] or ""
@@ -161,13 +160,13 @@ def terms(query: str) -> list[tuple[str, bool]]:
     return list(found)[:MAX_QUERY_TERMS]
 
 
-# Whoever asks needs them twice: to find what was said, and to show where.
+# Cached, because a recall needs the keywords twice: to search, and to cut the excerpts.
 @lru_cache(maxsize=64)
 def telling(question: str) -> list[tuple[str, bool]]:
-    """The words of a question that tell what it is about, each with whether words that begin like it count as well.
+    """Return the keywords of a question, each with True if it also matches as a prefix.
 
-    A question of common words only has none: what they would find has nothing to do with it. A run of a script without
-    spaces becomes its pairs of characters, as in the index. Of many words the longest are taken, mostly the rarest.
+    A question of stop words only has none. A run of a script without spaces is split into pairs of characters, as in
+    the index. Of many words the longest are used, which are mostly the rarest.
     """
     words = _folded_words(normalised(_cut(question)).lower())
     spoken = frozenset(words.values())
@@ -175,7 +174,7 @@ def telling(question: str) -> list[tuple[str, bool]]:
     chosen = [word for word, folded in words.items() if folded not in common and not _is_letter(word)]
     pairs: list[str] = []
     if not question.isascii():
-        # A pair of hiragana is mostly grammar, unless somebody writes in nothing else.
+        # A pair of hiragana is mostly grammar, unless the question has only hiragana.
         chosen = [word for word in chosen if not _HIRAGANA.fullmatch(word)] or chosen
         pairs = [word for word in chosen if begins_with_run(word)]
         chosen = [word for word in chosen if not begins_with_run(word)]
@@ -184,7 +183,7 @@ def telling(question: str) -> list[tuple[str, bool]]:
 
 
 def _folded_words(text: str) -> dict[str, str]:
-    """Each word and pair of the text, with how it is spelt without accents."""
+    """Return each word or pair of the text with its form without accents."""
     if text.isascii():
         return {word: word for word in _NO_WORD.sub(" ", text).split()}
     text = runs_replaced(r" \g<0> ", text)
@@ -193,26 +192,28 @@ def _folded_words(text: str) -> dict[str, str]:
 
 
 def matched(text: str, sought: list[tuple[str, bool]]) -> int:
-    """How many of the terms the text holds."""
+    """Return the number of terms that the text contains."""
     folded = _folded(_readable(text))
     return sum(_found_at(folded, term, prefix) is not None for term, prefix in sought)
 
 
 def snippet(content: str, query: str, width: int = 160) -> str:
-    """`excerpt` around the terms of a query."""
+    """Return the `excerpt` around the terms of a query."""
     return excerpt(content, terms(query), width)
 
 
 def excerpt(content: str, sought: list[tuple[str, bool]], width: int) -> str:
-    """At most width characters of the content around the first hit of any of the terms, on one
-    line, with an ellipsis where text was cut; the content's beginning when no hit is seen."""
+    """Return at most `width` characters of the content around the first hit of a term, on one line.
+
+    An ellipsis marks each cut. Without a hit, the excerpt is the beginning of the content.
+    """
     text = _readable(content)
     folded = _folded(text)
     found = [at for term, prefix in sought if (at := _found_at(folded, term, prefix)) is not None]
     start = 0
     if found:
         hit = min(found)
-        # A third of the room goes before the hit: what follows usually says more.
+        # A third of the width precedes the hit, because the text after it is usually more informative.
         start = max(0, min(hit - width // 3, len(text) - width + 1))
         if start and (space := _SPACE.search(text, start, hit)):
             start = space.end()
@@ -226,12 +227,12 @@ def _folded(text: str) -> str:
 
 
 def _found_at(folded: str, term: str, prefix: bool) -> int | None:
-    """Where the first hit of the term begins in folded text."""
+    """Return the offset of the term's first hit in folded text."""
     word = _folded(term)
     if not (word.isascii() and word.isalnum()):
         hit = _seen_as(term, prefix).search(folded)
         return hit.start() if hit else None
-    # By hand for a plain word, which most are: a pattern would be compiled for each question, and used a dozen times.
+    # Most terms are plain words. A search by hand avoids compiling a pattern that is used only a dozen times.
     at = folded.find(word)
     while at >= 0:
         end = at + len(word)
@@ -249,7 +250,7 @@ def _readable(content: str) -> str:
 def _cut(query: str) -> str:
     if len(query) <= MAX_QUERY_CHARS:
         return query
-    # A word cut in two would find nothing: it is left out whole.
+    # The last word may be cut in two, and would find nothing.
     return query[:MAX_QUERY_CHARS].rpartition(" ")[0] or query[:MAX_QUERY_CHARS]
 
 
@@ -258,24 +259,24 @@ def _parts(word: str) -> list[str]:
 
 
 def _is_letter(word: str) -> bool:
-    """What is left of "it's"."""
+    """Return True for a single letter, such as the "s" of "it's"."""
     return len(word) == 1 and not word.isdigit() and not begins_with_run(word)
 
 
 def _with_endings(word: str) -> tuple[str, bool]:
-    """What was asked in the plural may have been said in the singular, and the other way round."""
+    """Return the stem of a word, and True if it matches as a prefix, so that singular and plural find each other."""
     if not word.isalpha() or begins_with_run(word):
         return word, False
     stem = word[:-1] if len(word) > MIN_STEM_CHARS and _PLURAL.search(word) else word
     return stem, len(stem) >= MIN_STEM_CHARS
 
 
-# Asked for again with each message that is looked at.
+# Cached, because each message of a search needs the same patterns.
 @lru_cache(maxsize=256)
 def _seen_as(term: str, prefix: bool) -> re.Pattern[str]:
-    """The pattern that finds the term in folded text: its words, whatever is between them."""
+    """Return the pattern of a term in folded text: its words, with any separators between them."""
     first, *others = re.findall(r"[^\W_]+", term.translate(_FOLDED)) or ["(?!)"]
-    # What must not stand before the word is looked at behind it: a pattern that begins with a letter is found faster.
+    # The look-behind follows the first word, because a pattern that begins with a literal is faster.
     alone = "" if begins_with_run(term[0]) else rf"(?<![^\W_]{first})"
     after = "" if prefix or begins_with_run(term[-1]) else r"(?![^\W_])"
     return re.compile(r"[\W_]+".join((first + alone, *others)) + after)
