@@ -10,7 +10,7 @@ Rules of sessions:
 - `titles`: validate and number session titles
 - `timezones`: convert between wall-clock times and instants
 - `reset_policy`: expire sessions after idle time or daily
-- `boundary`: plan what a boundary changes
+- `boundary`: plan the changes that a boundary makes
 - `search_terms`: parse queries, match them, and cut excerpts
 - `export_format`: lines of an export file, and their validation
 

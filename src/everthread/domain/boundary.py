@@ -1,4 +1,4 @@
-"""Boundaries as values, and the pure function `plan` that decides what each of them changes.
+"""Boundaries as values, and the pure function `plan` that decides the changes of each.
 
 A boundary changes the session that a key is on, or the turns that a session shows. `lifecycle.boundary_state` reads a
 `BoundaryState`, `plan` returns a `BoundaryPlan`, and `Lifecycle.cross` carries it out in the same transaction. To
@@ -95,7 +95,7 @@ class Suspend(Struct, frozen=True):
 
 
 class Forget(Struct, frozen=True):
-    """End a forgotten session and move every key off it. Its memory is not closed: providers receive no more of it."""
+    """End a forgotten session and move every key off it. Its pending entries are not delivered, so it is not closed."""
 
     session_id: str
 
@@ -144,7 +144,7 @@ class BoundaryState(Struct, frozen=True):
     parent: Session | None = None
     """New: the session that delegates work. It belongs to the owner."""
     burials: int = 0
-    """Compress: the owner's number of tombstones. Each forget request adds some."""
+    """Compress: the owner's number of tombstones. It grows with each forget request."""
 
 
 class Opening(Struct, frozen=True):
@@ -194,7 +194,7 @@ class BoundaryPlan(Struct, frozen=True):
 
 
 def plan(place: BoundaryState, boundary: Boundary, *, new_id: str, now: float) -> BoundaryPlan:
-    """Decide what `boundary` changes, given the stored state `place`.
+    """Decide the changes of `boundary`, given the stored state `place`.
 
     `new_id` becomes the id of the session, if the boundary creates one. Raises `BadBoundary`, `BadTitle` or
     `TitleTaken` if the boundary itself is invalid.

@@ -73,7 +73,7 @@ class BadRecurrence(BadInput):
 
 
 class BadSchedule(BadInput):
-    """The scheduled task has an invalid name, prompt or target."""
+    """The scheduled task is invalid, for example its name, prompt or target."""
 
 
 class BadBoundary(BadInput):

@@ -59,7 +59,7 @@ class Review(Struct, frozen=True):
 def due(reviewed_to: int, shown: Sequence[int], every: int) -> Window | None:
     """Return the next window if it is full: all of the last `every` visible turns are not reviewed yet.
 
-    `shown` has the numbers of these turns. 0 for `every` turns reviews off.
+    `shown` has the numbers of these turns. 0 for `every` disables reviews.
     """
     if not every or len(shown) < every or min(shown) <= reviewed_to:
         return None
