@@ -120,7 +120,7 @@ async def test_an_embedder_of_another_size_is_said_to_be_one(core: Mem0Library) 
     async with ready(core) as provider:
         await say(provider, 1, "I keep bees")
         core.model._dimensions = 128  # noqa: SLF001
-        with pytest.raises(Unavailable, match="384 numbers each, and the embedder now gives 128"):
+        with pytest.raises(Unavailable, match="384 dimensions, and those of the embedder 128"):
             await say(provider, 2, "I sell honey")
 
 
