@@ -136,7 +136,7 @@ def test_without_a_name_a_new_file_is_made_here_and_none_is_overwritten(home: Pa
     refused(everthread(home, "backup", str(made)), 1, "already")
     assert made.read_bytes() == before
     refused(everthread(home, "backup", str(tmp_path / "no" / "such" / "folder.tar.gz")), 78, "folder")
-    refused(everthread(tmp_path / "empty", "backup", str(tmp_path / "x.tar.gz")), 1, "nothing is kept")
+    refused(everthread(tmp_path / "empty", "backup", str(tmp_path / "x.tar.gz")), 1, "empty yet")
     assert [path.name for path in tmp_path.iterdir() if "part" in path.name or path.name == "x.tar.gz"] == []
 
 
@@ -288,7 +288,7 @@ def test_a_store_of_a_newer_program_is_refused(home: Path, tmp_path: Path) -> No
         return [(name, stray.read_bytes() if name == "everthread.db" else data)]
 
     bad = rewritten(file, tmp_path / "newer.tar.gz", newer)
-    refused(everthread(tmp_path / "new", "restore", str(bad)), 78, "9999", "upgrade")
+    refused(everthread(tmp_path / "new", "restore", str(bad)), 78, "9999", "Upgrade")
     assert not (tmp_path / "new").exists()
 
 

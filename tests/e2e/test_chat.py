@@ -748,7 +748,7 @@ def test_a_line_beyond_the_limit_is_refused_and_the_next_one_taken(home: Home) -
 def test_bytes_that_are_no_text_are_replaced_and_told_of(home: Home) -> None:
     done = home.run(typed=b"caf\xff\xfe \x00 \x80\r\nnext\n")
     assert done.returncode == 0
-    assert "no text" in done.stderr
+    assert "not valid UTF-8" in done.stderr
     assert done.stdout.startswith("echo caf\ufffd\ufffd \x00 \ufffd (0 before")
     assert "echo next" in done.stdout
 
@@ -924,11 +924,11 @@ def test_an_endpoint_without_a_key_and_one_that_is_not_there_are_one_line(
     ("arguments", "words"),
     [
         (["what is this"], 'everthread -p "..."'),
-        (["sesions"], "did you mean sessions?"),
+        (["sesions"], "Did you mean sessions?"),
         (["-c", "-r", "x"], "-c and -r"),
         (["--json"], "-p PROMPT"),
         (["-r", ""], "-r is empty"),
-        (["-p", "x", "sessions", "list"], "for conversations"),
+        (["-p", "x", "sessions", "list"], "apply to conversations only"),
         (["-p"], "requires an argument"),
         (["--frobnicate"], "--frobnicate"),
     ],

@@ -551,7 +551,7 @@ def test_a_database_of_a_newer_program_is_refused_and_left_alone(lived: Lived) -
     connection.close()
     before = path.read_bytes()
     for command in EVERY_COMMAND:
-        assert_one_line(everthread(*command.split(), home=lived.home), 78, "9999", "upgrade")
+        assert_one_line(everthread(*command.split(), home=lived.home), 78, "9999", "Upgrade")
     assert path.read_bytes() == before
 
 
@@ -618,7 +618,7 @@ def test_a_command_that_must_write_gives_way_to_another_writer(command: str, liv
     begun = time.monotonic()
     with write_lock(lived.home):
         done = everthread(*command.split(), home=lived.home)
-    assert_one_line(done, 75, "try again")
+    assert_one_line(done, 75, "Try again")
     assert time.monotonic() - begun < BUSY_S_MAX + 3
     assert len(titles_in(lived.home)) == 3
     assert everthread(*command.split(), home=lived.home).returncode == 0, "and the next try goes through"
@@ -688,7 +688,7 @@ def test_an_interrupted_command_says_nothing_and_changes_nothing(lived: Lived) -
     )
     assert process.stdout is not None
     said = b""
-    while b"for good?" not in said:
+    while b"permanently?" not in said:
         said += process.stdout.read(1)
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=18)

@@ -169,7 +169,7 @@ async def test_a_handoff_leads_only_to_accounts_that_are_there_and_may_write(tmp
                 for guest in guests:
                     await there.runtime.store.write(lambda uow, guest=guest: uow.access.let_in(guest))
                 (said,) = await there.hear("/handoff nowhere")
-                assert ("go on at other" in said) == is_offered, said
+                assert ("Your platforms: other" in said) == is_offered, said
                 (said,) = await there.hear("/handoff other")
                 assert ("continues on other" in said or "already" in said) == is_offered, said
                 for guest in guests:

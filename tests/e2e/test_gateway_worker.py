@@ -126,7 +126,7 @@ async def test_what_a_handoff_sets_aside_elsewhere_is_named(tmp_path: Path) -> N
         await until(lambda: len(other.taken) == 2)
         (said,) = await there.hear("/handoff other")
         await there.rest()
-        assert "Going on here" in other.texts("7")[-1]
+        assert "Continuing" in other.texts("7")[-1]
         assert "a second thing" in said
         assert "long story" in said
 

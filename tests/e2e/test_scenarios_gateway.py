@@ -185,7 +185,7 @@ async def test_s22_handoff_goes_on_at_another_platform(tmp_path: Path) -> None:
         assert "tower" in (await there.hear("/handoff nowhere"))[0]
         (answer,) = await there.hear("/handoff tower")
         assert "continues on tower" in answer
-        await until(lambda: "Going on here" in tower.texts("7")[-1], "a word on the other platform")
+        await until(lambda: "Continuing" in tower.texts("7")[-1], "a word on the other platform")
         tower.say("which colour?", chat="7")
         await until(lambda: tower.texts("7")[-1] == "You said: which colour?")
         assert (await there.session(SessionKey.parse("agent:main:tower:dm:7"))).id == mine

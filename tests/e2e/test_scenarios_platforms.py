@@ -127,7 +127,7 @@ async def test_s22_resume_finds_the_newest_of_a_title_and_lists_without_one(tmp_
         assert "Resumed" in back
         assert (await session_of(there)).id == mine
         assert "already" in (await there.hear("/resume My Project"))[0]
-        assert "did you mean" in (await there.hear("/resume My Projekt"))[0]
+        assert "Did you mean" in (await there.hear("/resume My Projekt"))[0]
         assert "no session" in (await there.hear("/resume zzzz"))[0]
 
 

@@ -123,7 +123,7 @@ def test_a_file_is_sent_as_text_where_no_files_can_be_sent(core: GatewayHouse, t
     refused(
         everthread(core.home, "send", "post:7", "--file", str(tmp_path / "picture.png"), "--wait", "15"), 1, "doctor"
     )
-    assert "picture.png is no text" in everthread(core.home, "doctor", "--offline").stdout
+    assert "picture.png is not text" in everthread(core.home, "doctor", "--offline").stdout
 
 
 def test_an_address_that_leads_nowhere_is_refused(core: GatewayHouse) -> None:
@@ -171,5 +171,5 @@ def test_what_can_not_be_kept_is_refused_in_a_line(tmp_path: Path) -> None:
         refused(add("--owner", owner), 2, "--owner")
     refused(add("--to", "https://me:geheim@h.example/x", "--secret-env", "S"), 2, "password")
     (tmp_path / "files").mkdir()
-    refused(add("--to", "file:" + "x" * 300), 2, "no path")
+    refused(add("--to", "file:" + "x" * 300), 2, "is not a path")
     assert printed(tmp_path, "cron", "list") == []

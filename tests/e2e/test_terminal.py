@@ -455,7 +455,7 @@ def test_an_export_that_can_not_be_written_is_one_line(home: Home, opened: Open,
         seen.type(f"/export {tmp_path}/kept.md" + ENTER)
         seen.expect("Written to")
         seen.type(f"/export {tmp_path}/kept.md" + ENTER)
-        seen.expect(r"is there\s+already")
+        seen.expect(r"already\s+exists")
         seen.type(CTRL_D)
         assert seen.ended() == 0
     assert "hello" in (tmp_path / "kept.md").read_text()

@@ -112,7 +112,7 @@ async def killed_under_load(
             shown = [text for chat in scene.people.chats() for text in scene.people.texts(chat) if text not in wholes]
             outcome.counts["beginnings left behind"] = len(shown)
             if platform != "loop":
-                outcome.counts["beginnings found"] = scene.logged("the beginning of an answer was found")
+                outcome.counts["beginnings found"] = scene.logged("found the beginning of an answer")
                 outcome.expect(not shown, f"{len(shown)} beginnings are left: {shown[:3]}")
         # A turn that has been begun many times is taken for what kills the process, and its writer is told.
         given_up = [one for one in scene.people.seen if GIVEN_UP in one.text]

@@ -61,9 +61,9 @@ class Outcome(Struct):
     def _looked_for(self, scene: Scene, missing: Sequence[str]) -> None:
         """Where it can be asked what became of a send, nobody is left without an answer."""
         self.expect(not missing, f"{len(missing)} are not there, marked or not: {missing[:5]}")
-        self.counts["found to be out"] = scene.logged("a reply was found to be out")
-        self.counts["not out, and sent again"] = scene.logged("a reply was not out, and is sent again")
-        self.counts["there after all, and the second taken back"] = scene.logged("the second was taken back")
+        self.counts["found to be out"] = scene.logged("a reply was found to be delivered")
+        self.counts["not out, and sent again"] = scene.logged("a reply was not delivered; sending it again")
+        self.counts["there after all, and the second taken back"] = scene.logged("removed the second copy")
         in_doubt = [text for chat in scene.people.chats() for text in scene.people.texts(chat) if _in_doubt(text)]
         self.counts["said to be there twice, perhaps"] = len(in_doubt)
         incidents = scene.rows("SELECT COUNT(*) FROM incidents WHERE source = 'delivery'")[0][0]

@@ -21,7 +21,7 @@ from everthread.agent.compression import attempt as passes
 from everthread.store.reviews import Reviews
 
 SEEDS = 60
-SEEDS_PER_TEST = 20
+SEEDS_PER_TEST = 30
 # Schedules that once ended in a violation.
 REGRESSIONS = (169,)
 

@@ -42,7 +42,7 @@ NOT_YOU = (
     "may (gateway.approvals)"
 )
 NO_ANSWER = "this call needs approval, and nobody answered within {time}; do not try it again unasked"
-NOTHING_ASKED = "Nothing is asked here now; if it is still wanted, I ask again."
+NOTHING_ASKED = "No tool call waits for approval here. If one is still needed, I ask again."
 NO_LONGER = "That is no longer asked, so nothing was done because of it."
 NOT_YOURS = "Only whoever I do this for can answer that."
 
