@@ -98,6 +98,8 @@ async def test_a_task_that_goes_on_has_one_conversation(tmp_path: Path) -> None:
         for count in (1, 2, 3):
             await there.later(HOUR)
             await over(there, count)
+        # A run is over when its reply is stored; the outbox sends it after that.
+        await there.rest()
         assert there.platform.texts() == [f"You said Say good morning ({n})" for n in (1, 2, 3)]
         assert len({time.session_id for time in await times(there)}) == 1
 
