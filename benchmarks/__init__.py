@@ -1,1 +1,1 @@
-"""What the core costs, measured. `python -m benchmarks.core` prints every figure beside its target."""
+"""Benchmarks. `python -m benchmarks.core` prints every figure beside its target."""

@@ -1,7 +1,7 @@
 """Measure compression and reviews: `python -m benchmarks.compression [--json] [--only NAME ...]`.
 
-Processor time for what is decided and crossed; time on the clock for how long the event loop is held. The model is a
-stub in a process of its own. docs/reference/benchmarks.md says what each figure means.
+Decisions and boundaries are measured in CPU time, stalls of the event loop in wall-clock time. The model is a stub in
+its own process. docs/reference/benchmarks.md explains each figure.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from functools import partial
 from itertools import cycle, repeat
 from pathlib import Path
 
-from benchmarks.answering import Office, model_server
+from benchmarks.agent_turns import BenchmarkAgent, model_server
 from benchmarks.boundaries import LONG_SESSION_MESSAGES, LONG_TURN_MESSAGES
-from benchmarks.measuring import Calls, Figure, cpu_ms, run
-from benchmarks.stage import OWNER, keys, staged
+from benchmarks.measurement import Calls, Figure, cpu_ms, run
+from benchmarks.store_fixture import OWNER, keys, store_fixture
 from everthread.agent.compression.policy import Fill
 from everthread.agent.compression.service import Compressor
 from everthread.agent.compression.summarizer import SECTIONS
@@ -40,8 +40,8 @@ NOTE = 'memory:{"action": "add", "target": "user", "content": "Sails a boat call
 SUMMARY = "\n\n".join(f"## {name}\n- {'of boats and masts and sails ' * 10}" for name in SECTIONS)
 
 
-async def decided(folder: Path) -> dict[str, Figure]:
-    """What a turn pays to know that nothing is to be done, in a process that knows a thousand sessions."""
+async def decide_compression(folder: Path) -> dict[str, Figure]:
+    """Measure the decision not to compress, in a process with many known sessions."""
     async with model_server() as url, Runtime(_settings(folder, url)) as runtime:
         await runtime.ready()
         compressor = _compressor(runtime)
@@ -60,48 +60,48 @@ async def decided(folder: Path) -> dict[str, Figure]:
         return {"decide_ms": await cpu_ms(batches())}
 
 
-async def crossed(folder: Path) -> dict[str, Figure]:
-    """Crossing into a continuation, in a lineage of 100,000 messages that grows by a session each time."""
+async def cross_boundaries(folder: Path) -> dict[str, Figure]:
+    """Measure a compression boundary in a lineage of 100,000 messages that grows by a session each time."""
     (key,) = keys(1)
-    async with staged(folder) as stage:
+    async with store_fixture(folder) as fixture:
         texts = repeat("A message of a very long session.", LONG_SESSION_MESSAGES)
-        await stage.fill(lambda number: key, texts, per_turn=LONG_TURN_MESSAGES)
+        await fixture.fill(lambda number: key, texts, per_turn=LONG_TURN_MESSAGES)
 
         async def batches() -> AsyncIterator[Calls]:
             for _ in range(CROSSINGS):
-                await stage.talked([key], ["one", "two", "three", "four"])
-                ref = await stage.lifecycle.current(key)
+                await fixture.run_turns([key], ["one", "two", "three", "four"])
+                ref = await fixture.lifecycle.current(key)
                 assert ref is not None
-                session = await stage.store.read(lambda uow, ref=ref: uow.sessions.get(ref.session_id))
+                session = await fixture.store.read(lambda uow, ref=ref: uow.sessions.get(ref.session_id))
                 assert session is not None
                 boundary = Compress(session.id, session.generation, SUMMARY, session.last_turn - 1)
-                yield [partial(stage.lifecycle.cross, key, boundary, owner=OWNER)]
+                yield [partial(fixture.lifecycle.cross, key, boundary, owner=OWNER)]
 
         return {"cross_100k_ms": await cpu_ms(batches())}
 
 
-async def held_up(folder: Path) -> dict[str, Figure]:
-    """The longest that anybody waited for the event loop while twenty conversations were compressed and reviewed."""
+async def measure_loop_stall(folder: Path) -> dict[str, Figure]:
+    """Measure the longest stall of the event loop while twenty conversations are compressed and reviewed."""
     async with (
         model_server("--tool", NOTE) as url,
         model_server("--say", SUMMARY) as reader,
         Runtime(_settings(folder, url, reader)) as runtime,
     ):
         await runtime.ready()
-        office = Office(runtime, url)
+        benchmark_agent = BenchmarkAgent(runtime, url)
         texts = cycle(["of boats and masts and sails, " * (TURN_CHARS // 60)])
-        # What the first answer of a process imports is no part of this.
-        await office.turn(SessionKey("main", "bench", ChatType.DM, "0"), "hello")
-        # As every process does that serves.
+        # Exclude the imports of the first answer.
+        await benchmark_agent.turn(SessionKey("main", "bench", ChatType.DM, "0"), "hello")
+        # Tune the garbage collector as a server process does.
         settle()
-        idle = [(await _longest(partial(asyncio.sleep, 0.5))).waited_ms for _ in range(ROUNDS)]
-        busy: list[Longest] = []
+        idle = [(await _measure_stall(partial(asyncio.sleep, 0.5))).waited_ms for _ in range(ROUNDS)]
+        busy: list[LoopStall] = []
         for number in range(ROUNDS):
-            places = [SessionKey("main", "bench", ChatType.DM, f"{number}-{place}") for place in range(SESSIONS)]
-            for place in places:
-                await office._fill(place, TURNS, texts)  # noqa: SLF001 - the same conversations as the other benchmark
-            busy.append(await _longest(partial(_do_all, runtime, places)))
-    # Of the longest of each round, the median: now and then the machine itself stands still, also when nothing is done.
+            session_keys = [SessionKey("main", "bench", ChatType.DM, f"{number}-{chat}") for chat in range(SESSIONS)]
+            for key in session_keys:
+                await benchmark_agent._fill(key, TURNS, texts)  # noqa: SLF001 - fill sessions exactly as benchmarks.turn does
+            busy.append(await _measure_stall(partial(_compress_and_review_all, runtime, session_keys)))
+    # The median of the longest stall of each round: the machine itself pauses now and then, even when idle.
     figures = {
         "loop_stall_ms_max": [one.waited_ms for one in busy],
         "loop_stall_ms_idle": idle,
@@ -111,48 +111,48 @@ async def held_up(folder: Path) -> dict[str, Figure]:
     return {name: Figure.of(values) for name, values in figures.items()}
 
 
-async def _do_all(runtime: Runtime, places: list[SessionKey]) -> None:
-    """As after a turn of each: in the background. A review reads the whole conversation, and writes a note."""
+async def _compress_and_review_all(runtime: Runtime, session_keys: list[SessionKey]) -> None:
+    """Compress and review every session in the background. A review reads the whole conversation and writes a note."""
     compressor, choice = _compressor(runtime), runtime.choices()[0]
-    heard: list[object] = []
-    written: list[Reviewed] = []
-    runtime.agent.attend_to_reviews(written.append)
+    events: list[object] = []
+    reviews: list[Reviewed] = []
+    runtime.agent.attend_to_reviews(reviews.append)
     fill = Fill(12_000, TURNS * TURN_CHARS, 240_000, context_tokens=70_000)
-    for key in places:
+    for key in session_keys:
         ref = await runtime.lifecycle.current(key)
         assert ref is not None
-        compressor.consider(ref, fill, choice, heard.append)
-    while compressor.busy or len(written) < len(places):  # noqa: ASYNC110 - nobody else needs to be told
+        compressor.consider(ref, fill, choice, events.append)
+    while compressor.busy or len(reviews) < len(session_keys):  # noqa: ASYNC110 - no event announces the last review
         await asyncio.sleep(0.01)
-    assert all(isinstance(event, Compressed) for event in heard), heard
-    assert len(heard) == len(written) == len(places)
+    assert all(isinstance(event, Compressed) for event in events), events
+    assert len(events) == len(reviews) == len(session_keys)
 
 
 @dataclass
-class Longest:
-    """How long a task which only wants to tick had to wait beyond its time, at most."""
+class LoopStall:
+    """The longest delay of a task that only ticks."""
 
     waited_ms: float = 0.0
     cpu_ms: float = 0.0
-    """Of one wait, what all our threads worked meanwhile, if that is less: no more of it can be our doing."""
+    """The smaller of the delay and the CPU time of all threads during it: an upper bound of our own share."""
     held_ms: float = 0.0
-    """What the loop's own thread worked from one tick to the next, whatever else the machine did meanwhile."""
+    """CPU time of the event loop's thread between two ticks."""
 
-    def saw(self, waited_s: float, cpu_s: float, held_s: float) -> None:
+    def record(self, waited_s: float, cpu_s: float, held_s: float) -> None:
         self.waited_ms = max(self.waited_ms, waited_s * 1000)
         self.cpu_ms = max(self.cpu_ms, min(waited_s, cpu_s) * 1000)
         self.held_ms = max(self.held_ms, held_s * 1000)
 
 
-async def _longest(work: Callable[[], Awaitable[object]]) -> Longest:
+async def _measure_stall(work: Callable[[], Awaitable[object]]) -> LoopStall:
     task = asyncio.ensure_future(work())
-    longest = Longest()
+    stall = LoopStall()
     while not task.done():
-        begun, worked, held = time.perf_counter(), time.process_time(), time.thread_time()
+        start, worked, held = time.perf_counter(), time.process_time(), time.thread_time()
         await asyncio.sleep(TICK_S)
-        longest.saw(time.perf_counter() - begun - TICK_S, time.process_time() - worked, time.thread_time() - held)
+        stall.record(time.perf_counter() - start - TICK_S, time.process_time() - worked, time.thread_time() - held)
     await task
-    return longest
+    return stall
 
 
 def _settings(folder: Path, url: str, reader: str = "") -> Settings:
@@ -167,15 +167,15 @@ def _settings(folder: Path, url: str, reader: str = "") -> Settings:
 
 
 def _compressor(runtime: Runtime) -> Compressor:
-    compressor = runtime.agent._compressor  # noqa: SLF001 - nobody else needs to reach it
+    compressor = runtime.agent._compressor  # noqa: SLF001 - only this benchmark needs it
     assert compressor is not None
     return compressor
 
 
 STEPS: dict[str, Callable[[Path], Awaitable[dict[str, Figure]]]] = {
-    "decide": decided,
-    "cross": crossed,
-    "stall": held_up,
+    "decide": decide_compression,
+    "cross": cross_boundaries,
+    "stall": measure_loop_stall,
 }
 
 TARGETS: dict[str, float] = {

@@ -1,7 +1,7 @@
 """Run the benchmarks: `python -m benchmarks.core [--json] [--dir FOLDER] [--only NAME ...]`.
 
-Figures are medians of processor time, so that other programs on the machine disturb them little.
-docs/reference/benchmarks.md says what each of them means.
+Figures are medians of CPU time, so that other programs on the machine disturb them little.
+docs/reference/benchmarks.md explains each figure.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from typing import Any
 
 import apsw
 
-from benchmarks import boundaries, command, corpus, storage, turns
-from benchmarks.measuring import Figure
+from benchmarks import boundaries, command, corpus, storage, store_turns
+from benchmarks.measurement import Figure
 
 STEPS: dict[str, Callable[[Path], Awaitable[dict[str, Figure]]]] = {
-    "turns": turns.one_by_one,
-    "writers": turns.together,
-    "boundaries": boundaries.crossed,
-    "branch": boundaries.branched,
-    "bindings": boundaries.looked_up,
-    "storage": storage.stored,
-    "help": command.helped,
-    "deliveries": turns.delivered,
+    "turns": store_turns.single_writer,
+    "writers": store_turns.concurrent_writers,
+    "boundaries": boundaries.cross_boundaries,
+    "branch": boundaries.branch_long_session,
+    "bindings": boundaries.look_up_bindings,
+    "storage": storage.store_corpus,
+    "help": command.show_help,
+    "deliveries": store_turns.deliver_backlog,
 }
 
-# The most that each may be. What is not listed is there to read the others by.
+# Upper limits. Figures without a limit are for context.
 TARGETS: dict[str, float] = {
     "commit_turn_cpu_ms": 0.6,
     "fsyncs_per_turn_100_writers": 0.2,
@@ -49,18 +49,18 @@ TARGETS: dict[str, float] = {
 BINDING_GROWTH_MAX = 1.5
 
 
-async def measured(folder: Path, names: list[str], *, silent: bool) -> dict[str, Figure]:
+async def measure(folder: Path, names: list[str], *, silent: bool) -> dict[str, Figure]:
     figures: dict[str, Figure] = {}
     for number, name in enumerate(names, 1):
-        begun = time.monotonic()
+        start = time.monotonic()
         figures |= await STEPS[name](folder)
         if not silent:
-            print(f"[{number}/{len(names)}] {name}: {time.monotonic() - begun:.0f} s", file=sys.stderr)
+            print(f"[{number}/{len(names)}] {name}: {time.monotonic() - start:.0f} s", file=sys.stderr)
     return figures
 
 
 def as_json(figures: dict[str, Figure]) -> dict[str, Any]:
-    """The figures by name, dotted names as objects, with their spread and what they were measured on."""
+    """Return the figures by name (dotted names as objects) with their spread and the versions used."""
     result: dict[str, Any] = {name: None for name in TARGETS}
     for name, figure in figures.items():
         whole, _, part = name.partition(".")
@@ -100,12 +100,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.core", description="Measure the core.")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.add_argument(
-        "--dir", type=Path, default=Path(tempfile.gettempdir()), help="where stores are made: a real disk"
+        "--dir",
+        type=Path,
+        default=Path(tempfile.gettempdir()),
+        help="folder for the stores; use a real disk, not a RAM disk",
     )
-    parser.add_argument("--only", nargs="+", choices=list(STEPS), default=list(STEPS), help="some of the measurements")
-    given = parser.parse_args()
-    figures = asyncio.run(measured(given.dir, given.only, silent=given.json))
-    print(json.dumps(as_json(figures), indent=2) if given.json else as_table(figures, given.only))
+    parser.add_argument(
+        "--only", nargs="+", choices=list(STEPS), default=list(STEPS), help="run only these measurements"
+    )
+    options = parser.parse_args()
+    figures = asyncio.run(measure(options.dir, options.only, silent=options.json))
+    print(json.dumps(as_json(figures), indent=2) if options.json else as_table(figures, options.only))
 
 
 if __name__ == "__main__":

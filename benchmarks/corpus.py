@@ -1,6 +1,6 @@
-"""The corpus `chat-zipf-1`: made-up chat, the same for every run.
+"""The corpus `chat-zipf-1`: generated chat messages, the same for every run.
 
-Words come from a vocabulary of 30,000, used as often as Zipf says (the n-th most common one in proportion to
+Words come from a vocabulary of 30,000 with a Zipf distribution (the n-th most common word in proportion to
 1 / (n + 2.7)); common words are shorter. Lengths are log-normal with a mean of about 410 characters (430 bytes), as in
 chats: many short messages, few very long ones. One message in twenty is Chinese. One in five holds the word `MARKER`.
 """
@@ -28,7 +28,7 @@ _CHARS_MAX = 8_000
 
 
 def messages(count: int, *, seed: int = _SEED) -> Iterator[str]:
-    """The first `count` texts. Each is a stretch of one long stream of words, so that they cost little to make."""
+    """Yield the first `count` texts. Each is a slice of one long stream of words, which is cheap to make."""
     rng = random.Random(seed)
     words = rng.choices(_vocabulary(rng), cum_weights=_zipf(_VOCABULARY), k=_STREAM)
     chars_per_word = sum(map(len, words)) / _STREAM + 1
@@ -37,7 +37,7 @@ def messages(count: int, *, seed: int = _SEED) -> Iterator[str]:
         chars = min(max(rng.lognormvariate(_LENGTH_MU, _LENGTH_SIGMA), _CHARS_MIN), _CHARS_MAX)
         marker = [MARKER] if index % MARKER_EVERY == 0 else []
         if index % CJK_EVERY == 1:
-            # A Chinese text says as much in a third of the characters.
+            # A Chinese text needs a third of the characters.
             start, length = rng.randrange(_HAN_STREAM - _CHARS_MAX), int(chars / 3) + 1
             yield "，".join(han[at : at + 12] for at in range(start, start + length, 12)) + "。"
         else:
@@ -46,7 +46,7 @@ def messages(count: int, *, seed: int = _SEED) -> Iterator[str]:
 
 
 def questions(count: int, *, seed: int = _SEED) -> Iterator[str]:
-    """Four words each, used as often as in the corpus but for the 200 most common ones, which say little."""
+    """Yield questions of four words with the frequencies of the corpus, without its 200 most common words."""
     words = _vocabulary(random.Random(seed))[200:]
     weights = [1 / (rank + 2.7) for rank in range(201, _VOCABULARY + 1)]
     rng = random.Random(seed + 1)

@@ -1,7 +1,7 @@
 """Measure the gateway: `python -m benchmarks.gateway [--json] [--only NAME ...]`.
 
-Three processes beside this one: the gateway, a model that answers at once, and a platform on loopback. Only the
-gateway's own processor time counts. docs/reference/benchmarks.md says what each figure means.
+Starts three processes: the gateway, a model stub that answers immediately, and a platform on loopback. Only the
+gateway's own CPU time counts. docs/reference/benchmarks.md explains each figure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import aiohttp
 
-from benchmarks.measuring import Figure, run
+from benchmarks.measurement import Figure, run
 from everthread.domain.api_key import made_of
 from everthread.testing.loopback.users import People
 
@@ -32,67 +32,69 @@ AT_ONCE = 40
 QUIET_CPU_S = 0.02
 
 
-class Crowd(Protocol):
-    """The people on a platform, whichever it is."""
+class PlatformUsers(Protocol):
+    """The users of a platform."""
 
-    async def say_all(self, said: Sequence[tuple[str, str]]) -> object:
-        """Chats, and what is said there."""
+    async def say_all(self, messages: Sequence[tuple[str, str]]) -> object:
+        """Send messages, given as pairs of chat and text."""
         ...
 
     async def answered(self, count: int) -> None:
-        """Until so many answers are there, all chats together."""
+        """Wait until the platform has `count` answers in all chats together."""
         ...
 
 
-class LoopbackCrowd:
+class LoopbackUsers:
     def __init__(self, people: People) -> None:
         self._people = people
         self._said = 0
 
-    async def say_all(self, said: Sequence[tuple[str, str]]) -> None:
-        self._said += len(said)
-        await self._people.say_all(said)
+    async def say_all(self, messages: Sequence[tuple[str, str]]) -> None:
+        self._said += len(messages)
+        await self._people.say_all(messages)
 
     async def answered(self, count: int) -> None:
-        # The platform keeps every line of both sides.
+        # The platform records messages of both sides.
         await self._people.until(lambda: len(self._people.seen) >= self._said + count, "answers", 120)
 
 
-class Measured:
-    """A gateway under way."""
+class MeasuredGateway:
+    """A running gateway and its users."""
 
-    def __init__(self, process: asyncio.subprocess.Process, crowd: Crowd) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, users: PlatformUsers) -> None:
         self.process = process
-        self._crowd = crowd
+        self._users = users
         self.sessions = 0
-        self.said = 0
+        self.messages_sent = 0
         self._chat = 0
 
     async def grow(self, sessions: int) -> float:
-        """Let so many take turns: every new one says something, then all go round from the first.
+        """Raise the number of sessions: every new one sends a message, then all take turns from the first.
 
-        What each new one cost, in milliseconds.
+        Return the CPU milliseconds of each new session.
         """
         new = sessions - self.sessions
         self._chat, self.sessions = self.sessions, sessions
-        begun = await self.report()
+        start = await self.report()
         await self.say(new)
-        await self.rest()
-        return ((await self.report())["cpu_s"] - begun["cpu_s"]) * 1000 / new
+        await self.wait_until_idle()
+        return ((await self.report())["cpu_s"] - start["cpu_s"]) * 1000 / new
 
     async def say(self, count: int) -> None:
-        """So many messages, from one session after another, never more than some at once."""
+        """Send `count` messages, one session after another, at most `AT_ONCE` at a time."""
         for _ in range(0, count, AT_ONCE):
             size = min(AT_ONCE, count)
             count -= size
             chats = [str((self._chat + n) % self.sessions) for n in range(size)]
             self._chat = (self._chat + size) % self.sessions
-            await self._crowd.say_all([(chat, f"message {self.said + n} about things") for n, chat in enumerate(chats)])
-            self.said += size
-            await self._crowd.answered(self.said)
+            await self._users.say_all(
+                [(chat, f"message {self.messages_sent + n} about things") for n, chat in enumerate(chats)]
+            )
+            self.messages_sent += size
+            await self._users.answered(self.messages_sent)
 
-    async def rest(self) -> None:
-        """Until it has nothing left to do: a new conversation is given a title after its first answer."""
+    async def wait_until_idle(self) -> None:
+        """Wait until the gateway is idle: a new conversation gets its title after its first answer."""
         before = (await self.report())["cpu_s"]
         while True:
             await asyncio.sleep(0.5)
@@ -115,19 +117,22 @@ class Measured:
 
 
 @asynccontextmanager
-async def gateway(folder: Path, tokens: Sequence[str] = ()) -> AsyncIterator[Measured]:
-    with Server("everthread.testing.loopback.server") as there:
-        async with People(there.url) as people, serving(folder, LoopbackCrowd(people), there.url, tokens) as measured:
+async def gateway(folder: Path, tokens: Sequence[str] = ()) -> AsyncIterator[MeasuredGateway]:
+    with ChildServer("everthread.testing.loopback.server") as server:
+        async with (
+            People(server.url) as people,
+            start_gateway(folder, LoopbackUsers(people), server.url, tokens) as measured,
+        ):
             yield measured
 
 
 @asynccontextmanager
-async def serving(
-    folder: Path, crowd: Crowd, platform_url: str, tokens: Sequence[str] = (), *, kind: str = "loop"
-) -> AsyncIterator[Measured]:
-    """The gateway in its process, and its model, for a platform that is there."""
-    with Server("everthread.testing.model_server.server") as model:
-        given = {
+async def start_gateway(
+    folder: Path, users: PlatformUsers, platform_url: str, tokens: Sequence[str] = (), *, kind: str = "loop"
+) -> AsyncIterator[MeasuredGateway]:
+    """Run the gateway and its model stub for a running platform."""
+    with ChildServer("everthread.testing.model_server.server") as model:
+        options = {
             "home": str(folder),
             "model": f"http://127.0.0.1:{model.port}/v1",
             "platform": platform_url,
@@ -135,25 +140,25 @@ async def serving(
             "tokens": tokens,
         }
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "benchmarks.gateway_process", json.dumps(given)),
+            *(sys.executable, "-m", "benchmarks.gateway_process", json.dumps(options)),
             stdout=subprocess.PIPE,
-            # Which bots are served is kept there: nothing of it stays.
+            # The gateway keeps its bot locks there.
             env={**os.environ, "XDG_STATE_HOME": str(folder)},
         )
         try:
-            yield Measured(process, crowd)
+            yield MeasuredGateway(process, users)
         finally:
             process.terminate()
             await process.wait()
 
 
-class Server:
-    """A process beside that says first on which port it is."""
+class ChildServer:
+    """A child process that prints its port first."""
 
     def __init__(self, module: str, *options: str) -> None:
         self._command = (sys.executable, "-m", module, "--port", "0", *options)
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> ChildServer:
         self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE)
         assert self._process.stdout is not None
         first = json.loads(self._process.stdout.readline())
@@ -167,7 +172,7 @@ class Server:
 
 
 async def messages(folder: Path) -> dict[str, Figure]:
-    """What a message costs, however many conversations take turns."""
+    """Measure the cost of a message with different numbers of sessions."""
     figures: dict[str, Figure] = {}
     stalls: list[float] = []
     async with gateway(folder) as measured:
@@ -177,10 +182,10 @@ async def messages(folder: Path) -> dict[str, Figure]:
             figures["first_message_cpu_ms"] = Figure.exact(await measured.grow(sessions))
             samples: list[float] = []
             for _ in range(BATCHES):
-                begun = await measured.report()
+                start = await measured.report()
                 await measured.say(BATCH)
                 ended = await measured.report()
-                samples.append((ended["cpu_s"] - begun["cpu_s"]) * 1000 / BATCH)
+                samples.append((ended["cpu_s"] - start["cpu_s"]) * 1000 / BATCH)
                 stalls.append(ended["stall_ms"])
             figures[f"cpu_ms_per_message_{sessions}"] = Figure.of(samples)
         figures["rss_mb_10k"] = Figure.exact(measured.rss_mb())
@@ -191,7 +196,7 @@ async def messages(folder: Path) -> dict[str, Figure]:
 
 
 async def throughput(folder: Path) -> dict[str, Figure]:
-    """How many messages a second one core answers; everybody else has the other cores."""
+    """Measure messages per second with the gateway pinned to one core; the other processes use the other cores."""
     async with gateway(folder) as measured:
         await measured.line()
         cores = sorted(os.sched_getaffinity(0))
@@ -200,14 +205,14 @@ async def throughput(folder: Path) -> dict[str, Figure]:
         await measured.say(200)
         samples: list[float] = []
         for _ in range(BATCHES):
-            begun = time.monotonic()
+            start = time.monotonic()
             await measured.say(BATCH)
-            samples.append(BATCH / (time.monotonic() - begun))
+            samples.append(BATCH / (time.monotonic() - start))
     return {"messages_per_s": Figure.of(samples)}
 
 
 async def http(folder: Path) -> dict[str, Figure]:
-    """What a message costs that comes by HTTP; every conversation is another person's."""
+    """Measure the cost of a message over HTTP; every conversation has its own owner."""
     tokens = [made_of(f"{number:043}") for number in range(SESSIONS[0])]
     async with gateway(folder, tokens) as measured, aiohttp.ClientSession() as client:
         url = f"http://127.0.0.1:{(await measured.line())['port']}"
@@ -217,25 +222,25 @@ async def http(folder: Path) -> dict[str, Figure]:
                 assert response.status == 200
 
         async def say(token: str, *, stream: bool = False) -> None:
-            asked = {
+            request = {
                 "model": "everthread",
                 "stream": stream,
                 "messages": [{"role": "user", "content": "a message about things"}],
             }
             headers = {"Authorization": f"Bearer {token}", "X-Session-Key": "bench"}
-            async with client.post(f"{url}/v1/chat/completions", json=asked, headers=headers) as response:
+            async with client.post(f"{url}/v1/chat/completions", json=request, headers=headers) as response:
                 assert response.status == 200
                 assert await response.read()
 
         async def cpu_ms(act: Callable[[str], Awaitable[None]]) -> Figure:
             samples: list[float] = []
             for _ in range(BATCHES + 1):
-                begun = await measured.report()
+                before = await measured.report()
                 for start in range(0, BATCH, len(tokens)):
                     await asyncio.gather(*(act(token) for token in tokens[: BATCH - start]))
-                samples.append(((await measured.report())["cpu_s"] - begun["cpu_s"]) * 1000 / BATCH)
-                await measured.rest()
-            # In the first one, conversations begin.
+                samples.append(((await measured.report())["cpu_s"] - before["cpu_s"]) * 1000 / BATCH)
+                await measured.wait_until_idle()
+            # The first batch starts the conversations.
             return Figure.of(samples[1:])
 
         return {

@@ -1,4 +1,4 @@
-"""The gateway that is measured, in a process of its own: `python -m benchmarks.gateway_process JSON`."""
+"""The measured gateway in its own process: `python -m benchmarks.gateway_process JSON`."""
 
 from __future__ import annotations
 
@@ -19,28 +19,30 @@ from everthread.testing.loopback.platform import LoopbackPlatform
 TOKEN = "42:a-token-for-measurements"
 
 
-def tell(**figures: float) -> None:
+def print_report(**figures: float) -> None:
     print(json.dumps(figures), flush=True)
 
 
 async def main() -> None:
-    given = json.loads(sys.argv[1])
+    options = json.loads(sys.argv[1])
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, ended.set)
     settings = Settings(
-        Path(given["home"]),
+        Path(options["home"]),
         model="stub/one",
-        providers={"stub": Provider("openai_compat", given["model"])},
+        providers={"stub": Provider("openai_compat", options["model"])},
         platforms={
-            given["kind"]: PlatformAccount(given["kind"], allow_all=True, stream=False, base_url=given["platform"])
+            options["kind"]: PlatformAccount(
+                options["kind"], allow_all=True, stream=False, base_url=options["platform"]
+            )
         },
         gateway=Gateway(messages_per_minute=100_000, http=Http(port=0)),
         review=Review(every_turns=0),
         variables=Variables({"TELEGRAM_BOT_TOKEN": TOKEN}),
     )
-    # The others are wired up from the settings, as in `gateway run`.
-    loop_platform = (LoopbackPlatform("loop", given["platform"]),) if given["kind"] == "loop" else ()
+    # Other platforms are built from the settings, as in `gateway run`.
+    loop_platform = (LoopbackPlatform("loop", options["platform"]),) if options["kind"] == "loop" else ()
     runtime = Runtime(settings, platforms=loop_platform)
     async with runtime:
         await runtime.ready()
@@ -48,13 +50,13 @@ async def main() -> None:
         await gateway.start()
         web = runtime.web(gateway)
         await web.start()
-        for token in given["tokens"]:
+        for token in options["tokens"]:
             row = ApiKey(hashed(token), f"owner of {token}", "bench", runtime.clock.now())
             await runtime.store.write(lambda uow, row=row: uow.api_keys.add(row))
         settle()
 
         def report() -> None:
-            tell(cpu_s=time.process_time(), stall_ms=gateway.loop_lag.longest_s * 1000, port=web.port)
+            print_report(cpu_s=time.process_time(), stall_ms=gateway.loop_lag.longest_s * 1000, port=web.port)
             gateway.loop_lag.longest_s = 0.0
 
         loop.add_signal_handler(signal.SIGUSR1, report)

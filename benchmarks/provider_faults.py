@@ -1,4 +1,4 @@
-"""Days full of faults for memory providers, each with a seed of its own: what was lost, doubled, or in the wrong place.
+"""Run memory providers through seeded days of faults; count turns lost, duplicated or misrouted.
 
 python -m benchmarks.provider_faults [--json] [--only NAME ...] [--seeds N] [--first SEED]
 """
@@ -25,24 +25,24 @@ from tests.provider_faults import LIMITS, PATIENT, Day, lived
 from everthread.memory.delivery import Limits
 
 MakeBackEnd = Callable[[], AbstractContextManager[ProviderBackend]]
-"""An empty back end for one day."""
+"""Makes an empty back end for one day."""
 
 
 @contextmanager
 def _hindsight() -> Iterator[MakeBackEnd]:
-    """The real server, with its model on; each day has banks of its own."""
+    """Use the real server with its model enabled; each day has its own banks."""
     from tests.servers.hindsight_server import hindsight
     from tests.servers.hindsight_session import KEEPS, back_end_of
     from tests.servers.proxy import Door
 
-    with hindsight(extracting=True) as house, Door(house.address, KEEPS) as door:
+    with hindsight(extracting=True) as server, Door(server.address, KEEPS) as proxy:
 
         @contextmanager
-        def made() -> Iterator[ProviderBackend]:
+        def make() -> Iterator[ProviderBackend]:
             prefix = f"t{uuid.uuid4().hex[:12]}"
-            yield back_end_of(house, door, {"address": house.address, "bank": prefix, "profile": "main"}, prefix)
+            yield back_end_of(server, proxy, {"address": server.address, "bank": prefix, "profile": "main"}, prefix)
 
-        yield made
+        yield make
 
 
 @contextmanager
@@ -52,23 +52,23 @@ def _honcho() -> Iterator[MakeBackEnd]:
 
 @contextmanager
 def _openviking() -> Iterator[MakeBackEnd]:
-    """The real server; each day has an account of its own."""
+    """Use the real server; each day has its own account."""
     from tests.servers.openviking_server import KEEPS, KEY, back_end_of, openviking
     from tests.servers.proxy import Door
 
-    with openviking() as house, Door(house.address, KEEPS) as door:
+    with openviking() as server, Door(server.address, KEEPS) as proxy:
 
         @contextmanager
-        def made() -> Iterator[ProviderBackend]:
+        def make() -> Iterator[ProviderBackend]:
             account = f"t{uuid.uuid4().hex[:12]}"
-            yield back_end_of(house, door, {"url": house.address, "api_key": KEY, "account": account}, account)
+            yield back_end_of(server, proxy, {"url": server.address, "api_key": KEY, "account": account}, account)
 
-        yield made
+        yield make
 
 
 @contextmanager
 def _mem0() -> Iterator[MakeBackEnd]:
-    """The real library, which waits a second for its model, and a folder for each day. Facts are drawn."""
+    """Use the real library with a model timeout of one second and a folder for each day; facts are random."""
     from tests.servers.mem0_library import mem0
 
     from everthread.adapters.memory.mem0 import local_client as library
@@ -76,11 +76,11 @@ def _mem0() -> Iterator[MakeBackEnd]:
     library.REQUEST_S_MAX = 1.0
 
     @contextmanager
-    def made() -> Iterator[ProviderBackend]:
-        with tempfile.TemporaryDirectory() as folder, mem0(Path(folder)) as house:
-            yield house.back_end()
+    def make() -> Iterator[ProviderBackend]:
+        with tempfile.TemporaryDirectory() as folder, mem0(Path(folder)) as server:
+            yield server.back_end()
 
-    yield made
+    yield make
 
 
 @contextmanager
@@ -95,15 +95,15 @@ def _supermemory() -> Iterator[MakeBackEnd]:
 
 @contextmanager
 def _hermes() -> Iterator[MakeBackEnd]:
-    """The real Hermes Agent's plugin `holographic`, and a home for each day; see tests/faulty_python.py."""
+    """Use the plugin `holographic` of the real Hermes Agent and a home for each day; see tests/faulty_python.py."""
     from tests.servers.hermes_memories import Facts
 
     @contextmanager
-    def made() -> Iterator[ProviderBackend]:
+    def make() -> Iterator[ProviderBackend]:
         with tempfile.TemporaryDirectory() as folder:
             yield Facts(Path(folder) / "bridge").back_end()
 
-    yield made
+    yield make
 
 
 async def _hermes_day(folder: Path, back_end: ProviderBackend, seed: int) -> Day:
@@ -116,7 +116,7 @@ async def _hermes_day(folder: Path, back_end: ProviderBackend, seed: int) -> Day
 
 
 Live = Callable[[Path, ProviderBackend, int], Awaitable[Day]]
-"""One day with a seed."""
+"""Runs one day with a seed."""
 
 
 def _within(limits: Limits) -> Live:
@@ -136,16 +136,16 @@ BACK_ENDS: dict[str, tuple[Callable[[], AbstractContextManager[MakeBackEnd]], Li
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.provider_faults", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--only", nargs="+", choices=list(BACK_ENDS), default=list(BACK_ENDS), metavar="NAME")
-    parser.add_argument("--seeds", type=int, default=20, help="how many days")
-    parser.add_argument("--first", type=int, default=0, help="the seed of the first")
-    given = parser.parse_args()
-    # Each failed delivery would be told of.
+    parser.add_argument("--seeds", type=int, default=20, help="number of days")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first day")
+    options = parser.parse_args()
+    # Every failed delivery would log a warning.
     logging.disable(logging.WARNING)
-    found = {name: _days(name, range(given.first, given.first + given.seeds)) for name in given.only}
-    counted = {name: _counted(days) for name, days in found.items()}
-    print(json.dumps(counted, indent=2) if given.json else _table(counted))
+    found = {name: _days(name, range(options.first, options.first + options.seeds)) for name in options.only}
+    summary = {name: _summarize(days) for name, days in found.items()}
+    print(json.dumps(summary, indent=2) if options.json else _table(summary))
     problems = [f"{name}, seed {day.seed}: {each}" for name, of in found.items() for day in of for each in day.problems]
     for problem in problems:
         print(problem, file=sys.stderr)
@@ -155,20 +155,20 @@ def main() -> int:
 def _days(name: str, seeds: range) -> list[Day]:
     make, live = BACK_ENDS[name]
     days: list[Day] = []
-    with make() as made:
+    with make() as make:
         for seed in seeds:
-            begun = time.monotonic()
-            with tempfile.TemporaryDirectory() as folder, made() as back_end:
-                days.append(asyncio.run(_awaited(live(Path(folder), back_end, seed))))
-            print(f"{name}, seed {seed}: {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+            start = time.monotonic()
+            with tempfile.TemporaryDirectory() as folder, make() as back_end:
+                days.append(asyncio.run(_await(live(Path(folder), back_end, seed))))
+            print(f"{name}, seed {seed}: {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
     return days
 
 
-async def _awaited(day: Awaitable[Day]) -> Day:
+async def _await(day: Awaitable[Day]) -> Day:
     return await day
 
 
-def _counted(days: list[Day]) -> dict[str, object]:
+def _summarize(days: list[Day]) -> dict[str, object]:
     return {
         "days": len(days),
         "boundaries": sum(day.boundaries for day in days),
@@ -183,9 +183,9 @@ def _counted(days: list[Day]) -> dict[str, object]:
     }
 
 
-def _table(counted: dict[str, dict[str, object]]) -> str:
+def _table(summary: dict[str, dict[str, object]]) -> str:
     lines: list[str] = []
-    for name, counts in counted.items():
+    for name, counts in summary.items():
         lines.append(name)
         lines += [
             f"    {what:<12}{count if not isinstance(count, dict) else json.dumps(count)}"

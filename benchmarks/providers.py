@@ -1,22 +1,22 @@
-"""What memory providers and imports cost.
+"""Measure memory providers and imports.
 
-`reply_ratio_dead_provider` is the processor time of a turn with a provider whose server is gone, over that of the same
-turn without: the median of rounds in which homes answer alternately. `reply_ratio_no_provider` is that of two homes
-which both have none: how far the other can be trusted.
-`deliveries_per_s` is how many turns a second arrive at a stub server in another process, one request each, by the wall.
-`drain_100k_rss_growth_mb` is how much a process of its own grows while it delivers 100,000 entries that have waited.
-`import_hermes_100k_cpu_s` is the whole command, from a Hermes home of 100,000 messages to our store, in seconds of
-processor time.
+`reply_ratio_dead_provider` is the CPU time of a turn with a provider whose server refuses connections, divided by that
+of the same turn without it: the median of interleaved rounds. `reply_ratio_no_provider` is the control: two homes
+without a provider.
+`deliveries_per_s` is the number of turns per second of wall-clock time that a stub server in another process receives,
+one request each.
+`drain_100k_rss_growth_mb` is the memory growth of a separate process that delivers a backlog of 100,000 entries.
+`import_hermes_100k_cpu_s` is the CPU time of the whole command that imports a Hermes home of 100,000 messages.
 """
 
 from __future__ import annotations
 
-from benchmarks.measuring import Steps, run
-from benchmarks.providers_dead import dead_provider
+from benchmarks.measurement import Steps, run
 from benchmarks.providers_delivery import deliveries, long_backlog
 from benchmarks.providers_import import import_hermes
+from benchmarks.providers_unavailable import dead_provider
 
-# Deliveries come first: what the others leave in this process would make them slower.
+# Deliveries come first: memory left by the others would slow them down.
 STEPS: Steps = {
     "deliveries": deliveries,
     "dead_provider": dead_provider,

@@ -1,4 +1,4 @@
-"""What an import costs: the whole command, from a Hermes home of 100,000 messages to our store."""
+"""Measure the import of a Hermes home of 100,000 messages as a whole command."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.hermes_home import START, HermesHome
 
 from benchmarks import corpus
-from benchmarks.measuring import Figure
+from benchmarks.measurement import Figure
 
 MESSAGES = 100_000
 MESSAGES_PER_SESSION = 100
@@ -20,30 +20,30 @@ TOOL_EVERY = 10
 
 
 async def import_hermes(folder: Path) -> dict[str, Figure]:
-    """A home as people have one: sessions of 50 questions, a tenth of them answered with the help of a tool."""
-    house = folder / "hermes"
-    _fill(house)
-    said, cpu_s = _import(folder / "everthread", house)
-    assert said["messages"] == MESSAGES, said
-    again, again_s = _import(folder / "everthread", house)
+    """Import a typical home: sessions of 50 questions, a tenth of them answered with a tool."""
+    home = folder / "hermes"
+    _fill(home)
+    report, cpu_s = _import(folder / "everthread", home)
+    assert report["messages"] == MESSAGES, report
+    again, again_s = _import(folder / "everthread", home)
     assert again["messages"] == 0, again
     return {"import_hermes_100k_cpu_s": Figure.exact(cpu_s), "import_hermes_again_cpu_s": Figure.exact(again_s)}
 
 
 def _fill(path: Path) -> None:
     texts = corpus.messages(MESSAGES)
-    with HermesHome(path) as house:
-        house.database.execute("BEGIN")
+    with HermesHome(path) as home:
+        home.database.execute("BEGIN")
         for number in range(MESSAGES // MESSAGES_PER_SESSION):
             at = START + number * 1000
-            name = house.session(f"20250101_{number:06d}_abcdef", at=at, title=f"Talk {number}")
+            name = home.session(f"20250101_{number:06d}_abcdef", at=at, title=f"Talk {number}")
             for n, (role, content, more) in enumerate(_messages(texts)):
-                house.say(name, role, content, at=at + n, **more)
-        house.database.execute("COMMIT")
+                home.say(name, role, content, at=at + n, **more)
+        home.database.execute("COMMIT")
 
 
 def _messages(texts: Iterator[str]) -> Iterator[tuple[str, str, dict[str, str]]]:
-    """Of one session."""
+    """Yield the messages of one session."""
     for n in range(MESSAGES_PER_SESSION // 2):
         if n % TOOL_EVERY == TOOL_EVERY - 1:
             call = {"id": f"call_{n}", "type": "function", "function": {"name": "terminal", "arguments": '{"a": "ls"}'}}
@@ -54,10 +54,10 @@ def _messages(texts: Iterator[str]) -> Iterator[tuple[str, str, dict[str, str]]]
             yield "assistant", next(texts), {}
 
 
-def _import(home: Path, house: Path) -> tuple[dict[str, int], float]:
-    """What the command says, and what it cost."""
+def _import(home: Path, hermes_home: Path) -> tuple[dict[str, int], float]:
+    """Run the command; return its report and its CPU seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, "-m", "everthread", "--home", str(home), "import", "hermes", str(house), "--json"]
+    command = [sys.executable, "-m", "everthread", "--home", str(home), "import", "hermes", str(hermes_home), "--json"]
     answer = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return answer, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

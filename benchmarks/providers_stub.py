@@ -1,4 +1,4 @@
-"""A server for the measurements of deliveries: takes whatever it is sent, and answers at once."""
+"""A stub server that accepts every request immediately."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import contextlib
 from everthread.testing.model_server.http import HttpServer, read_request, respond
 
 
-class Sink(HttpServer):
+class AcceptingServer(HttpServer):
     async def serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         await read_request(reader)
         return await respond(writer, 200, b"{}")
@@ -16,4 +16,4 @@ class Sink(HttpServer):
 
 if __name__ == "__main__":
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(Sink().run_as_process(0))
+        asyncio.run(AcceptingServer().run_as_process(0))

@@ -1,4 +1,4 @@
-"""The corpus, stored: how long a search takes in it and how much of the disk it needs."""
+"""Measure searches in the stored corpus and its size on disk."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from benchmarks import corpus
-from benchmarks.measuring import Calls, Figure, cpu_ms
-from benchmarks.stage import MESSAGES_PER_TURN, OWNER, Stage, keys, staged
+from benchmarks.measurement import Calls, Figure, cpu_ms
+from benchmarks.store_fixture import MESSAGES_PER_TURN, OWNER, StoreFixture, keys, store_fixture
 from everthread.adapters.memory.builtin import BuiltinMemory
 from everthread.domain.model import SessionRef
 from everthread.store.unit_of_work import UnitOfWork
@@ -17,11 +17,11 @@ TURNS_PER_SESSION = 50
 HITS = 20
 SEARCHES = 15
 
-# Besides the conversation, the file keeps what came in and what went out, so that neither is lost or repeated.
+# Inbox and outbox rows, which the file keeps besides the conversation.
 _COPIES = "'inbox', 'inbox_update', 'inbox_open', 'replies', 'replies_open'"
 
 
-async def stored(folder: Path) -> dict[str, Figure]:
+async def store_corpus(folder: Path) -> dict[str, Figure]:
     text_bytes = 0
 
     def texts() -> Iterator[str]:
@@ -30,15 +30,15 @@ async def stored(folder: Path) -> dict[str, Figure]:
             text_bytes += len(text.encode())
             yield text
 
-    async with staged(folder) as stage:
-        places = keys(MESSAGES // MESSAGES_PER_TURN // TURNS_PER_SESSION)
-        await stage.fill(lambda number: places[number % len(places)], texts())
-        newest = await cpu_ms(_searches(stage, ranked=False))
-        ranked = await cpu_ms(_searches(stage, ranked=True))
-        recalled = await cpu_ms(_recalls(stage))
-        stage.checkpoint()
-        whole = stage.path.stat().st_size
-        copies = stage.number(f"SELECT SUM(pgsize) FROM dbstat WHERE name IN ({_COPIES})")
+    async with store_fixture(folder) as fixture:
+        session_keys = keys(MESSAGES // MESSAGES_PER_TURN // TURNS_PER_SESSION)
+        await fixture.fill(lambda number: session_keys[number % len(session_keys)], texts())
+        newest = await cpu_ms(_search_calls(fixture, ranked=False))
+        ranked = await cpu_ms(_search_calls(fixture, ranked=True))
+        recalled = await cpu_ms(_recall_calls(fixture))
+        fixture.checkpoint()
+        whole = fixture.path.stat().st_size
+        copies = fixture.number(f"SELECT SUM(pgsize) FROM dbstat WHERE name IN ({_COPIES})")
     return {
         "search_newest_ms": newest,
         "search_ranked_ms": ranked,
@@ -48,21 +48,21 @@ async def stored(folder: Path) -> dict[str, Figure]:
     }
 
 
-async def _searches(stage: Stage, *, ranked: bool) -> AsyncIterator[Calls]:
+async def _search_calls(fixture: StoreFixture, *, ranked: bool) -> AsyncIterator[Calls]:
     def hits(uow: UnitOfWork) -> int:
         return len(uow.search.search(OWNER, corpus.MARKER, limit=HITS, ranked=ranked))
 
     async def search() -> None:
-        await stage.store.index()
-        assert await stage.store.read(hits) == HITS
+        await fixture.store.index()
+        assert await fixture.store.read(hits) == HITS
 
     for _ in range(SEARCHES):
         yield [search]
 
 
-async def _recalls(stage: Stage) -> AsyncIterator[Calls]:
-    """Questions of four telling words each, asked from a session with nothing in it."""
-    memory = BuiltinMemory(stage.store, stage.clock)
+async def _recall_calls(fixture: StoreFixture) -> AsyncIterator[Calls]:
+    """Yield recalls of questions of four rare words, asked from an empty session."""
+    memory = BuiltinMemory(fixture.store, fixture.clock)
     ref = SessionRef("new", 0, keys(1)[0], 1, OWNER)
     for question in corpus.questions(SEARCHES):
 

@@ -1,8 +1,7 @@
 """Measure Telegram: `python -m benchmarks.telegram [--json] [--only NAME ...]`.
 
-Three processes beside this one: the gateway, a model that answers at once, and the emulated Bot API. Only the gateway's
-own processor time counts. Answers are not shown while they are written. docs/reference/benchmarks.md says what each
-figure means.
+Starts three processes: the gateway, a model stub that answers immediately, and the emulated Bot API. Only the gateway's
+own CPU time counts. Live replies are off. docs/reference/benchmarks.md explains each figure.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from benchmarks.gateway import BATCH, BATCHES, Measured, Server, serving
+from benchmarks.gateway import BATCH, BATCHES, ChildServer, MeasuredGateway, start_gateway
 from benchmarks.gateway_process import TOKEN
-from benchmarks.measuring import Figure, run
+from benchmarks.measurement import Figure, run
 from everthread.testing.telegram import protocol as wire
 from everthread.testing.telegram.users import People
 
@@ -27,53 +26,53 @@ FIRST_PERSON = 1000
 IMPORTS = 7
 ADAPTER = "everthread.adapters.platforms.telegram"
 GATEWAY = "everthread.bootstrap.runtime, everthread.gateway.server, everthread.web.server, aiohttp"
-"""What a gateway has imported, whichever its platforms are."""
+"""Modules that every gateway has imported."""
 
 
-class TelegramCrowd:
+class TelegramUsers:
     def __init__(self, people: People) -> None:
         self._people = people
-        self._counted = self._answers = 0
+        self._summarize = self._answers = 0
 
-    async def say_all(self, said: Sequence[tuple[str, str]]) -> None:
-        await self._people.say_all([wire.Said(FIRST_PERSON + int(chat), text) for chat, text in said])
+    async def say_all(self, messages: Sequence[tuple[str, str]]) -> None:
+        await self._people.say_all([wire.Said(FIRST_PERSON + int(chat), text) for chat, text in messages])
 
     async def answered(self, count: int) -> None:
         await self._people.until(lambda: self._count() >= count, "answers", 120)
 
     def _count(self) -> int:
         seen = self._people.seen
-        self._answers += sum(one.what == "sent" for one in seen[self._counted :])
-        self._counted = len(seen)
+        self._answers += sum(one.what == "sent" for one in seen[self._summarize :])
+        self._summarize = len(seen)
         return self._answers
 
 
 @asynccontextmanager
-async def gateway(folder: Path) -> AsyncIterator[Measured]:
-    with Server("everthread.testing.telegram", "--token", TOKEN, "--no-limits") as there:
-        async with People(there.url) as people:
-            async with serving(folder, TelegramCrowd(people), there.url, kind="telegram") as measured:
+async def gateway(folder: Path) -> AsyncIterator[MeasuredGateway]:
+    with ChildServer("everthread.testing.telegram", "--token", TOKEN, "--no-limits") as emulator:
+        async with People(emulator.url) as people:
+            async with start_gateway(folder, TelegramUsers(people), emulator.url, kind="telegram") as measured:
                 yield measured
 
 
 async def messages(folder: Path) -> dict[str, Figure]:
-    """What a message and its answer cost."""
+    """Measure the cost of a message and its answer."""
     samples: list[float] = []
     async with gateway(folder) as measured:
         ready = await measured.line()
         await measured.grow(CHATS)
         await measured.say(BATCH)
         for _ in range(BATCHES):
-            begun = await measured.report()
+            start = await measured.report()
             await measured.say(BATCH)
-            samples.append(((await measured.report())["cpu_s"] - begun["cpu_s"]) * 1000 / BATCH)
+            samples.append(((await measured.report())["cpu_s"] - start["cpu_s"]) * 1000 / BATCH)
     return {"cpu_ms_per_message": Figure.of(samples), "ready_cpu_ms": Figure.exact(ready["cpu_s"] * 1000)}
 
 
 async def throughput(folder: Path) -> dict[str, Figure]:
-    """How many updates a second one core answers; everybody else has the other cores.
+    """Measure updates per second with the gateway pinned to one core; the other processes use the other cores.
 
-    By the clock, which others on the same core slow down, and by the processor time that it took.
+    Report the rate per second of wall-clock time, which other load slows down, and per second of CPU time.
     """
     samples: list[float] = []
     by_cpu: list[float] = []
@@ -83,15 +82,15 @@ async def throughput(folder: Path) -> dict[str, Figure]:
         await measured.grow(CHATS)
         await measured.say(BATCH)
         for _ in range(BATCHES):
-            begun, report = time.monotonic(), await measured.report()
+            start, report = time.monotonic(), await measured.report()
             await measured.say(BATCH)
-            samples.append(BATCH / (time.monotonic() - begun))
+            samples.append(BATCH / (time.monotonic() - start))
             by_cpu.append(BATCH / ((await measured.report())["cpu_s"] - report["cpu_s"]))
     return {"updates_per_s": Figure.of(samples), "updates_per_cpu_s": Figure.of(by_cpu)}
 
 
-async def importing(folder: Path) -> dict[str, Figure]:
-    """What the adapter takes to be imported: by itself, and where a gateway is already."""
+async def measure_import(folder: Path) -> dict[str, Figure]:
+    """Measure the import of the adapter, alone and in a process that has imported the gateway."""
     return {
         "import_cpu_ms": await _import_cpu_ms("time"),
         "import_cpu_ms_in_a_gateway": await _import_cpu_ms(GATEWAY),
@@ -113,7 +112,7 @@ async def _import_cpu_ms(before: str) -> Figure:
 STEPS: dict[str, Callable[[Path], Awaitable[dict[str, Figure]]]] = {
     "messages": messages,
     "throughput": throughput,
-    "import": importing,
+    "import": measure_import,
 }
 
 TARGETS: dict[str, float] = {"cpu_ms_per_message": 9.0, "updates_per_s": 100.0}

@@ -1,8 +1,8 @@
-"""What a client of Telegram's Bot API costs, by whose it is: `python -m benchmarks.telegram_libraries [--json]`.
+"""Compare clients of Telegram's Bot API: `python -m benchmarks.telegram_libraries [--json]`.
 
-Each candidate has a process of its own and the same trivial server beside it: it polls for updates, reads of each what
-an adapter needs, and sends half as many messages. A library that is not installed is left out. Needs aiohttp and
-msgspec besides, which everthread has: `python -m venv V && V/bin/pip install aiogram python-telegram-bot msgspec`.
+Each candidate runs in its own process against the same minimal server: it polls for updates, reads the fields that an
+adapter needs, and sends half as many messages. A library that is not installed is skipped. Also needs aiohttp and
+msgspec, which everthread installs: `python -m venv V && V/bin/pip install aiogram python-telegram-bot msgspec`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ TOKEN = "42:" + "A" * 35
 UPDATES, BATCH, ROUNDS = 1000, 100, 3
 
 
-def an_update(number: int) -> dict[str, Any]:
-    """A message in a group, in answer to another, with an entity: as a busy group has them."""
+def make_update(number: int) -> dict[str, Any]:
+    """Make an update of a busy group: a reply to another message, with an entity."""
     chat = {"id": -1001234567890, "title": "A group", "type": "supergroup", "is_forum": True}
     person = {"id": 4242, "is_bot": False, "first_name": "Anna", "username": "anna", "language_code": "en"}
-    before = {"message_id": number, "from": person, "chat": chat, "date": 1790000000, "text": "what was said before"}
+    before = {"message_id": number, "from": person, "chat": chat, "date": 1790000000, "text": "an earlier message"}
     text = f"@everthread_bot what is the weather like in the mountains, number {number}?"
     message = {
         **before,
@@ -47,7 +47,7 @@ def an_update(number: int) -> dict[str, Any]:
 
 
 async def serve() -> None:
-    """Answers whatever is asked, without looking closely: getUpdates with a batch, all else with a message."""
+    """Answer getUpdates with a batch of updates and every other method with a message."""
     sent = {
         "message_id": 1,
         "date": 1790000000,
@@ -55,11 +55,11 @@ async def serve() -> None:
         "text": "x",
         "from": {"id": 42, "is_bot": True, "first_name": "bot"},
     }
-    batches = [json.dumps([an_update(n + i) for i in range(BATCH)]).encode() for n in range(0, UPDATES, BATCH)]
-    asked = 0
+    batches = [json.dumps([make_update(n + i) for i in range(BATCH)]).encode() for n in range(0, UPDATES, BATCH)]
+    polls = 0
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal asked
+        nonlocal polls
         while True:
             try:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
@@ -75,8 +75,8 @@ async def serve() -> None:
                     pass
                 await reader.readuntil(b"\r\n")
             if "getUpdates" in head.split("\r\n", 1)[0]:
-                result = batches[asked % len(batches)]
-                asked += 1
+                result = batches[polls % len(batches)]
+                polls += 1
             elif "getMe" in head.split("\r\n", 1)[0]:
                 result = b'{"id":42,"is_bot":true,"first_name":"bot","username":"everthread_bot"}'
             else:
@@ -91,10 +91,10 @@ async def serve() -> None:
     await server.serve_forever()
 
 
-# --- The candidates --------------------------------------------------------------------------------------------------
+# --- Candidates ------------------------------------------------------------------------------------------------------
 
 
-class Aiogram:
+class AiogramClient:
     def __init__(self, base_url: str) -> None:
         from aiogram import Bot
         from aiogram.client.session.aiohttp import AiohttpSession
@@ -116,7 +116,7 @@ class Aiogram:
         await self._bot.session.close()
 
 
-class PythonTelegramBot:
+class PythonTelegramBotClient:
     def __init__(self, base_url: str) -> None:
         from telegram import Bot
 
@@ -136,8 +136,8 @@ class PythonTelegramBot:
         await self._bot.shutdown()
 
 
-class OverAiohttp(PythonTelegramBot):
-    """The same with a transport of our own in the place of httpx: the library has a class to be subclassed for it."""
+class PythonTelegramBotOverAiohttp(PythonTelegramBotClient):
+    """python-telegram-bot with a transport over aiohttp instead of httpx."""
 
     def __init__(self, base_url: str) -> None:
         import aiohttp
@@ -146,7 +146,7 @@ class OverAiohttp(PythonTelegramBot):
         from telegram.request import BaseRequest
 
         class Transport(BaseRequest):
-            """Everything over one session."""
+            """Send every request over one session."""
 
             http: aiohttp.ClientSession | None = None
 
@@ -180,8 +180,8 @@ class OverAiohttp(PythonTelegramBot):
         await self._transport.shutdown()
 
 
-class Own:
-    """aiohttp and msgspec alone, with the few fields that an adapter reads."""
+class OwnClient:
+    """A client with aiohttp and msgspec alone that decodes only the fields an adapter reads."""
 
     def __init__(self, base_url: str) -> None:
         import aiohttp
@@ -207,7 +207,7 @@ class Own:
         self._http = aiohttp.ClientSession()
 
     async def poll(self, offset: int) -> list[tuple[Any, ...]]:
-        found = self._updates.decode(await self._call("getUpdates", {"offset": offset, "timeout": 10})).result
+        updates = self._updates.decode(await self._call("getUpdates", {"offset": offset, "timeout": 10})).result
         return [
             (
                 one.update_id,
@@ -216,48 +216,48 @@ class Own:
                 one.message.text,
                 one.message.reply_to_message.text,
             )
-            for one in found
+            for one in updates
         ]
 
     async def send(self, text: str) -> int:
-        given = {"chat_id": 1, "text": text, "parse_mode": "MarkdownV2"}
-        return self._sent.decode(await self._call("sendMessage", given)).result.message_id
+        arguments = {"chat_id": 1, "text": text, "parse_mode": "MarkdownV2"}
+        return self._sent.decode(await self._call("sendMessage", arguments)).result.message_id
 
-    async def _call(self, name: str, given: dict[str, Any]) -> bytes:
+    async def _call(self, name: str, arguments: dict[str, Any]) -> bytes:
         headers = {"Content-Type": "application/json"}
-        async with self._http.post(f"{self._url}/{name}", data=self._encode(given), headers=headers) as response:
+        async with self._http.post(f"{self._url}/{name}", data=self._encode(arguments), headers=headers) as response:
             return await response.read()
 
     async def aclose(self) -> None:
         await self._http.close()
 
 
-MADE = {
-    "aiogram": Aiogram,
-    "python-telegram-bot": PythonTelegramBot,
-    "python-telegram-bot over aiohttp": OverAiohttp,
-    "own": Own,
+CLIENTS = {
+    "aiogram": AiogramClient,
+    "python-telegram-bot": PythonTelegramBotClient,
+    "python-telegram-bot over aiohttp": PythonTelegramBotOverAiohttp,
+    "own": OwnClient,
 }
 
 
 async def measure(candidate: str, base_url: str) -> dict[str, float]:
-    """Processor time of this process, and its memory. A gateway has aiohttp anyway: that is not counted."""
+    """Measure CPU time and memory of this process, without aiohttp, which a gateway imports anyway."""
     import aiohttp  # noqa: F401
 
     before_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     import_ms = time.process_time()
-    client = MADE[candidate](base_url)
+    client = CLIENTS[candidate](base_url)
     import_ms = (time.process_time() - import_ms) * 1000
     import_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before_mb
     polls, sends = list[float](), list[float]()
     for _ in range(ROUNDS + 1):
-        begun = time.process_time()
+        start = time.process_time()
         for offset in range(0, UPDATES, BATCH):
             assert len(await client.poll(offset)) == BATCH
         polled = time.process_time()
         for number in range(UPDATES // 2):
             assert await client.send(f"an answer, number {number}, of some length and with *words* in it") == 1
-        polls.append((polled - begun) * 1000 / UPDATES)
+        polls.append((polled - start) * 1000 / UPDATES)
         sends.append((time.process_time() - polled) * 1000 / (UPDATES // 2))
     await client.aclose()
     return {
@@ -269,16 +269,16 @@ async def measure(candidate: str, base_url: str) -> dict[str, float]:
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--json", action="store_true")
-    asked.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
-    asked.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
-    given = asked.parse_args()
-    if given.serve:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
         asyncio.run(serve())
         return
-    if given.measure:
-        print(json.dumps(asyncio.run(measure(*given.measure))))
+    if options.measure:
+        print(json.dumps(asyncio.run(measure(*options.measure))))
         return
     module = [sys.executable, "-m", "benchmarks.telegram_libraries"]
     figures: dict[str, dict[str, float]] = {}
@@ -294,7 +294,7 @@ def main() -> None:
             server.kill()
             server.wait()
         figures[candidate] = {name: round(statistics.median(run[name] for run in runs), 3) for name in runs[0]}
-    if given.json:
+    if options.json:
         print(json.dumps(figures))
         return
     for candidate, of_it in figures.items():

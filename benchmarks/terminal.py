@@ -1,7 +1,7 @@
 """Measure the terminal: `python -m benchmarks.terminal [--json] [--only NAME ...]`.
 
-Processor time of the whole program where nothing is waited for; time on the clock for keys. The model is a stub in a
-process of its own. docs/reference/benchmarks.md says what each figure means.
+Start-up is measured in CPU time of the whole program, keystrokes in wall-clock time. The model is a stub in its own
+process. docs/reference/benchmarks.md explains each figure.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from benchmarks import command, typing
-from benchmarks.measuring import Figure, run
+from benchmarks import command, terminal_latency
+from benchmarks.measurement import Figure, run
 
 STEPS: dict[str, Callable[[Path], Awaitable[dict[str, Figure]]]] = {
-    "help": command.helped,
-    "prompt": typing.first_prompt,
-    "keys": typing.keystrokes,
-    "list": command.listed,
+    "help": command.show_help,
+    "prompt": terminal_latency.first_prompt,
+    "keys": terminal_latency.keystrokes,
+    "list": command.list_sessions,
 }
 
 TARGETS: dict[str, float] = {

@@ -1,7 +1,7 @@
 """Measure the agent: `python -m benchmarks.turn [--json] [--only NAME ...]`.
 
-The model is a stub in a process of its own that answers at once, so that nothing but our own work is counted. Figures
-are medians of processor time. docs/reference/benchmarks.md says what each of them means.
+The model is a stub in its own process that answers immediately, so that only the agent is measured. Figures are medians
+of CPU time. docs/reference/benchmarks.md explains each figure.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from benchmarks import answering, installing, logged
-from benchmarks.measuring import Figure, run
+from benchmarks import agent_turns, install_size, log_cost
+from benchmarks.measurement import Figure, run
 
 STEPS: dict[str, Callable[[Path], Awaitable[dict[str, Figure]]]] = {
-    "turns": answering.turns,
-    "prepare": answering.prepared,
-    "growth": answering.growth,
-    "first": answering.first_answer,
-    "log": logged.logged,
-    "install": installing.installed,
+    "turns": agent_turns.turns,
+    "prepare": agent_turns.prepared,
+    "growth": agent_turns.growth,
+    "first": agent_turns.first_answer,
+    "log": log_cost.log_turns,
+    "install": install_size.measure_install,
 }
 
 TARGETS: dict[str, float] = {

@@ -1,4 +1,4 @@
-"""Figures and how they are taken: processor time, several batches, the median."""
+"""Take measurements: CPU time, several batches, the median."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import apsw
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A median, with the lowest and the highest batch: how far these lie apart says how busy the machine was."""
+    """A median with the lowest and highest batch; their spread shows how busy the machine was."""
 
     value: float
     low: float
@@ -40,18 +40,18 @@ Calls = Sequence[Callable[[], Awaitable[Any]]]
 
 
 async def cpu_ms(batches: AsyncIterator[Calls]) -> Figure:
-    """Milliseconds of processor time a call, all threads included; what builds a batch is not counted."""
+    """Measure CPU milliseconds per call of all threads, without the time that builds a batch."""
     samples = [await batch_cpu_ms(calls) async for calls in batches]
     # The first batch also pays for connections, statements and caches.
     return Figure.of(samples[1:])
 
 
 async def batch_cpu_ms(calls: Calls) -> float:
-    """The same for one batch; each call is awaited before the next."""
-    begun = time.process_time()
+    """Measure one batch; each call is awaited before the next."""
+    start = time.process_time()
     for call in calls:
         await call()
-    return (time.process_time() - begun) * 1000 / len(calls)
+    return (time.process_time() - start) * 1000 / len(calls)
 
 
 class _CountingVfs(apsw.VFS):
@@ -75,8 +75,8 @@ class _CountingFile(apsw.VFSFile):
 
 
 @contextmanager
-def counted_syncs() -> Iterator[Callable[[], int]]:
-    """How often SQLite has asked the disk to make something durable, for every file opened inside."""
+def count_syncs() -> Iterator[Callable[[], int]]:
+    """Count the fsyncs of SQLite for every file opened inside the context."""
     vfs = _CountingVfs(apsw.vfs_names()[0])
     try:
         yield lambda: vfs.syncs
@@ -84,29 +84,29 @@ def counted_syncs() -> Iterator[Callable[[], int]]:
         vfs.unregister()
 
 
-# --- A program of several measurements -------------------------------------------------------------------------------
+# --- Command line ------------------------------------------------------------------------------------------------
 
 Steps = Mapping[str, Callable[[Path], Awaitable[dict[str, Figure]]]]
 
 
 def run(program: str, description: str | None, steps: Steps, targets: Mapping[str, float]) -> None:
-    """The program that makes the measurements, each in a folder of its own, and prints a table or JSON."""
+    """Run the measurements, each in its own folder, and print a table or JSON."""
     parser = argparse.ArgumentParser(prog=f"python -m {program}", description=description)
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--only", nargs="+", choices=list(steps), default=list(steps), metavar="NAME")
-    given = parser.parse_args()
-    figures = asyncio.run(_measured(steps, given.only, silent=given.json))
-    print(json.dumps(_as_json(figures, targets), indent=2) if given.json else _as_table(figures, targets))
+    options = parser.parse_args()
+    figures = asyncio.run(_measure(steps, options.only, silent=options.json))
+    print(json.dumps(_as_json(figures, targets), indent=2) if options.json else _as_table(figures, targets))
 
 
-async def _measured(steps: Steps, names: Sequence[str], *, silent: bool) -> dict[str, Figure]:
+async def _measure(steps: Steps, names: Sequence[str], *, silent: bool) -> dict[str, Figure]:
     figures: dict[str, Figure] = {}
     for number, name in enumerate(names, 1):
-        begun = time.monotonic()
+        start = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="everthread-bench-") as folder:
             figures |= await steps[name](Path(folder))
         if not silent:
-            print(f"[{number}/{len(names)}] {name}: {time.monotonic() - begun:.0f} s", file=sys.stderr)
+            print(f"[{number}/{len(names)}] {name}: {time.monotonic() - start:.0f} s", file=sys.stderr)
     return figures
 
 

@@ -1,4 +1,4 @@
-"""The terminal: how soon the first prompt is there, and how soon a key is seen while an answer is being drawn."""
+"""Measure the time to the first prompt and the latency of keystrokes while an answer is drawn."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from benchmarks.answering import model_server
-from benchmarks.measuring import Figure
+from benchmarks.agent_turns import model_server
+from benchmarks.measurement import Figure
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
 
@@ -27,7 +27,7 @@ KEYS = 300
 KEY_S = 0.03
 TOKENS_PER_S = 200
 TOKENS = int((KEYS * KEY_S + 4) * TOKENS_PER_S)
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 PROMPT = b"\x1b[0;1m>"
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PARAGRAPH = (
@@ -36,21 +36,21 @@ _PARAGRAPH = (
 
 
 async def first_prompt(folder: Path) -> dict[str, Figure]:
-    """`everthread` on a terminal, from its start until the prompt is on the screen."""
+    """Measure `everthread` on a terminal from its start to the first prompt."""
     samples: list[float] = []
     async with model_server() as url:
         home = _home(folder, url)
         for _ in range(RUNS):
             samples.append(await asyncio.to_thread(_first_prompt_cpu_ms, home))
-    # The first run compiles what was not compiled yet, and makes the home.
+    # The first run compiles modules to bytecode and creates the home.
     return {"first_prompt_cpu_ms": Figure.of(samples[1:])}
 
 
 async def keystrokes(folder: Path) -> dict[str, Figure]:
-    """From a key to its letter on the screen, while an answer is drawn that comes at 200 words a second."""
+    """Measure the time from a keystroke to its echo while an answer of 200 words per second is drawn."""
     async with _streaming_server() as url:
         home = _home(folder, url)
-        waits = sorted(await asyncio.to_thread(_typed, home))
+        waits = sorted(await asyncio.to_thread(_type_keys, home))
     p99 = waits[min(int(len(waits) * 0.99), len(waits) - 1)]
     return {
         "keystroke_ms_p99": Figure(p99, waits[0], waits[-1]),
@@ -66,7 +66,7 @@ def _home(folder: Path, url: str) -> Path:
 @asynccontextmanager
 async def _streaming_server() -> AsyncIterator[str]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "benchmarks.typing", stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", "benchmarks.terminal_latency", stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
     try:
@@ -78,7 +78,7 @@ async def _streaming_server() -> AsyncIterator[str]:
 
 @contextmanager
 def _terminal(home: Path) -> Iterator[tuple[int, int]]:
-    """The process, and the other end of its terminal."""
+    """Run the command on a new terminal; yield its process id and the master descriptor."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     child, master = pty.fork()
     if child == 0:
@@ -95,33 +95,33 @@ def _terminal(home: Path) -> Iterator[tuple[int, int]]:
 
 def _first_prompt_cpu_ms(home: Path) -> float:
     with _terminal(home) as (child, master):
-        _read_until(master, PROMPT, PATIENCE_S)
+        _read_until(master, PROMPT, TIMEOUT_S)
         fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) * 1000 / _TICKS_PER_S
 
 
-def _typed(home: Path) -> list[float]:
+def _type_keys(home: Path) -> list[float]:
     with _terminal(home) as (_, master):
-        _read_until(master, PROMPT, PATIENCE_S)
+        _read_until(master, PROMPT, TIMEOUT_S)
         os.write(master, b"go\r")
-        _read_until(master, b"ordinary", PATIENCE_S)
+        _read_until(master, b"ordinary", TIMEOUT_S)
         waits: list[float] = []
         for number in range(KEYS):
-            # Letters that are in no answer, each another one than the last.
+            # Letters that occur in no answer; consecutive ones differ.
             letter = chr(0x0180 + number % 0x50).encode()
-            begun = time.perf_counter()
+            start = time.perf_counter()
             os.write(master, letter)
-            _read_until(master, letter, PATIENCE_S)
-            waits.append((time.perf_counter() - begun) * 1000)
+            _read_until(master, letter, TIMEOUT_S)
+            waits.append((time.perf_counter() - start) * 1000)
             if number % 40 == 39:
                 os.write(master, b"\x15")
             _read_for(master, KEY_S)
         return waits
 
 
-def _read_until(master: int, wanted: bytes, patience_s: float, *, optional: bool = False) -> None:
+def _read_until(master: int, wanted: bytes, timeout_s: float, *, optional: bool = False) -> None:
     seen = b""
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + timeout_s
     while wanted not in seen:
         ready, _, _ = select.select([master], [], [], max(deadline - time.monotonic(), 0.0))
         try:
@@ -129,7 +129,7 @@ def _read_until(master: int, wanted: bytes, patience_s: float, *, optional: bool
         except OSError:
             chunk = b""
         if not chunk:
-            assert optional, f"{wanted!r} was never seen: {seen[-300:]!r}"
+            assert optional, f"{wanted!r} did not appear: {seen[-300:]!r}"
             return
         seen = seen[-200:] + chunk
 

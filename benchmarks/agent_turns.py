@@ -1,4 +1,4 @@
-"""The agent with everything it has, against a model that answers at once."""
+"""Measure the whole agent against a model stub that answers immediately."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from benchmarks import corpus
 from benchmarks.command import child_cpu_ms
-from benchmarks.measuring import Calls, Figure, cpu_ms
+from benchmarks.measurement import Calls, Figure, cpu_ms
 from everthread.agent.model_call import ModelChoice
 from everthread.agent.prompt import PromptBuilder
 from everthread.agent.prompt_cache import Preparer
@@ -32,35 +32,37 @@ from everthread.ports.tools import Tool, ToolUse
 
 TOOLS = 31
 OWN_TOOLS = 3
-"""Those that the agent brings itself."""
-SAID_WORDS = 12
+"""Built-in tools of the agent, part of `TOOLS`."""
+QUESTION_WORDS = 12
 BATCH = 20
 BATCHES = 9
 RUNS = 9
 PREPARED = 40
 TURNS = 500
-EARLIER = 40
+EARLIER_MESSAGES = 40
 
 
 def tools(count: int) -> tuple[Tool, ...]:
-    """Tools with schemas of an ordinary size."""
+    """Make tools with schemas of typical size."""
 
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
         return "ok"
 
     properties = {
         "path": {"type": "string", "description": "The file or folder to work on, relative to the workspace."},
-        "limit": {"type": "integer", "description": "How many results at most.", "minimum": 1, "maximum": 100},
-        "recursive": {"type": "boolean", "description": "Whether folders below are looked at as well."},
+        "limit": {"type": "integer", "description": "Maximum number of results.", "minimum": 1, "maximum": 100},
+        "recursive": {"type": "boolean", "description": "Include subfolders."},
     }
     schema = {"type": "object", "properties": properties, "required": ["path"]}
-    described = "Looks at files and says what is there; use it before you change anything, and read the result closely."
+    described = (
+        "List the files of a folder with their sizes; use it before changing anything, and read the result closely."
+    )
     return tuple(Tool(ToolSchema(f"tool_{number:02}", described, schema), run) for number in range(count))
 
 
 @asynccontextmanager
 async def model_server(*options: str) -> AsyncIterator[str]:
-    """The base URL of a stub in another process."""
+    """Run a model stub in another process; yield its base URL."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "everthread.testing.model_server.server", "--port", "0", *options),
         stdout=asyncio.subprocess.PIPE,
@@ -75,8 +77,8 @@ async def model_server(*options: str) -> AsyncIterator[str]:
 
 
 @dataclass
-class Office:
-    """A runtime with conversations in it, each with a person of its own."""
+class BenchmarkAgent:
+    """A runtime with conversations, each with its own owner."""
 
     runtime: Runtime
     url: str
@@ -90,32 +92,32 @@ class Office:
         await asyncio.gather(*(self._fill(key, messages // 2, texts) for key in keys))
         return keys
 
-    async def earlier(self, keys: list[SessionKey], messages: int, texts: itertools.cycle[str]) -> None:
-        """Each of them has had another conversation before, which there is something to recall from."""
+    async def add_earlier_sessions(self, keys: list[SessionKey], messages: int, texts: itertools.cycle[str]) -> None:
+        """Give each owner an earlier session to recall from."""
         before = [replace(key, chat=f"{key.chat}-before") for key in keys]
         await asyncio.gather(
             *(self._fill(old, messages // 2, texts, owner=key.chat) for old, key in zip(before, keys, strict=True))
         )
 
-    async def reviewed(self) -> None:
-        """Whatever filling has made due in the background is done: a turn is charged with its own share of it only."""
+    async def finish_reviews(self) -> None:
+        """Wait for the reviews that filling made due, so that a measured turn pays only for its own."""
         self.runtime.agent.attend_to_reviews()
-        # Nobody is told when the last of them is done.
+        # No event announces the last review.
         while await self.runtime.store.read_inline(lambda uow: uow.reviews.is_due(self.runtime.clock.now())):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
 
     async def _fill(self, key: SessionKey, turns: int, texts: itertools.cycle[str], *, owner: str = "") -> None:
         lifecycle = self.runtime.lifecycle
         for _ in range(turns):
-            said, answered = next(texts), next(texts)
-            await lifecycle.accept(Inbound(key, owner or key.chat, said))
-            ticket = await lifecycle.begin_turn(key)
-            assert ticket is not None
-            messages = (Message(Role.USER, said), Message(Role.ASSISTANT, answered))
-            await lifecycle.commit_turn(ticket, messages, None)
+            question, answered = next(texts), next(texts)
+            await lifecycle.accept(Inbound(key, owner or key.chat, question))
+            claim = await lifecycle.begin_turn(key)
+            assert claim is not None
+            messages = (Message(Role.USER, question), Message(Role.ASSISTANT, answered))
+            await lifecycle.commit_turn(claim, messages, None)
 
     async def turn(self, key: SessionKey, text: str) -> None:
-        """What a front end does for one message."""
+        """Do what a front end does for one message."""
         await self.runtime.lifecycle.accept(Inbound(key, key.chat, text))
         ended = await self.runtime.agent.answer(key, TurnOptions(self.runtime.choices()))
         assert ended is not None
@@ -123,15 +125,15 @@ class Office:
 
 
 @asynccontextmanager
-async def office(folder: Path) -> AsyncIterator[Office]:
+async def benchmark_agent(folder: Path) -> AsyncIterator[BenchmarkAgent]:
     async with model_server() as url:
-        # What a thousand messages cost can only be seen where they stay a thousand; half of them would be summarised.
+        # Compression would summarise half of the thousand messages that are to be measured.
         whole = Compression(enabled=False)
         settings = Settings(folder, model="stub/one", providers={"stub": Provider(base_url=url)}, compression=whole)
         async with Runtime(settings, tools=tools(TOOLS - OWN_TOOLS)) as runtime:
             problems = await runtime.ready()
             assert not problems, problems
-            yield Office(runtime, url)
+            yield BenchmarkAgent(runtime, url)
 
 
 def texts() -> itertools.cycle[str]:
@@ -139,28 +141,30 @@ def texts() -> itertools.cycle[str]:
 
 
 async def turns(folder: Path) -> dict[str, Figure]:
-    """A whole turn: accepted, recalled, asked, streamed, committed. And the bare request with the same bytes."""
+    """Measure a whole turn (accept, recall, model call, streaming, commit) and the bare request with the same bytes."""
     words = texts()
     figures: dict[str, Figure] = {}
-    async with office(folder) as place:
+    async with benchmark_agent(folder) as place:
         for name, messages in (("turn_cpu_ms", 100), ("turn_cpu_ms_1000", 1000)):
             keys = await place.sessions(BATCH, messages, words)
-            await place.reviewed()
-            figures[name] = await cpu_ms(_turns(place, keys, words))
-            await place.earlier(keys, EARLIER, words)
-            await place.reviewed()
-            figures[name.replace("turn_", "recalling_turn_")] = await cpu_ms(_turns(place, keys, words))
+            await place.finish_reviews()
+            figures[name] = await cpu_ms(_turn_calls(place, keys, words))
+            await place.add_earlier_sessions(keys, EARLIER_MESSAGES, words)
+            await place.finish_reviews()
+            figures[name.replace("turn_", "recalling_turn_")] = await cpu_ms(_turn_calls(place, keys, words))
             bare = "bare_http_cpu_ms" if messages == 100 else f"bare_http_cpu_ms_{messages}"
-            figures[bare] = await _bare(place, keys[0])
+            figures[bare] = await _bare_request(place, keys[0])
     return figures
 
 
-async def _turns(place: Office, keys: list[SessionKey], words: itertools.cycle[str]) -> AsyncIterator[Calls]:
+async def _turn_calls(
+    place: BenchmarkAgent, keys: list[SessionKey], words: itertools.cycle[str]
+) -> AsyncIterator[Calls]:
     for _ in range(BATCHES):
-        yield [partial(place.turn, key, " ".join(next(words).split()[:SAID_WORDS])) for key in keys]
+        yield [partial(place.turn, key, " ".join(next(words).split()[:QUESTION_WORDS])) for key in keys]
 
 
-async def _bare(place: Office, key: SessionKey) -> Figure:
+async def _bare_request(place: BenchmarkAgent, key: SessionKey) -> Figure:
     import aiohttp
 
     ref = await _ref(place, key)
@@ -185,7 +189,7 @@ async def _bare(place: Office, key: SessionKey) -> Figure:
         return await cpu_ms(batches())
 
 
-async def _ref(place: Office, key: SessionKey) -> SessionRef:
+async def _ref(place: BenchmarkAgent, key: SessionKey) -> SessionRef:
     ref = await place.runtime.lifecycle.current(key)
     assert ref is not None
     return ref
@@ -197,9 +201,9 @@ def _preparer(runtime: Runtime) -> Preparer:
 
 
 async def prepared(folder: Path) -> dict[str, Figure]:
-    """An agent made ready from what is stored, nothing of it in the cache; and what keeping it takes."""
+    """Measure preparing a session from the store with an empty cache, and the memory that a cached session takes."""
     words = texts()
-    async with office(folder) as place:
+    async with benchmark_agent(folder) as place:
         keys = await place.sessions(PREPARED, 100, words)
         refs = [await _ref(place, key) for key in keys]
         toolbox = Toolbox(tools(TOOLS))
@@ -228,9 +232,9 @@ async def prepared(folder: Path) -> dict[str, Figure]:
 
 
 async def growth(folder: Path) -> dict[str, Figure]:
-    """What a process has grown by after many turns of one conversation."""
+    """Measure memory growth over many turns of one conversation."""
     words = texts()
-    async with office(folder) as place:
+    async with benchmark_agent(folder) as place:
         (key,) = await place.sessions(1, 20, words)
         for _ in range(20):
             await place.turn(key, next(words))
@@ -246,7 +250,7 @@ async def growth(folder: Path) -> dict[str, Figure]:
 
 
 async def first_answer(folder: Path) -> dict[str, Figure]:
-    """`everthread -p`, the whole process from its start to its end. Nothing if the command is not installed."""
+    """Measure `everthread -p` as a whole process. Return nothing if the command is not installed."""
     command = Path(sys.executable).parent / "everthread"
     if not command.exists():
         return {}

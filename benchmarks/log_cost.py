@@ -1,4 +1,4 @@
-"""What the log file costs a turn: one line, written a moment later by a thread."""
+"""Measure the cost of the log line of a turn, which a thread writes later."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import time
 from pathlib import Path
 
-from benchmarks.measuring import Figure
+from benchmarks.measurement import Figure
 from everthread.config.settings import Settings
 from everthread.domain.model import ChatType, SessionKey, SessionRef, TurnStatus
 from everthread.lifecycle import Committed
@@ -18,8 +18,8 @@ TURNS = 200
 _ID = "01M7HK6KTHNM0AVKF77WGKYVYF"
 
 
-async def logged(folder: Path) -> dict[str, Figure]:
-    """Processor time a turn of all threads; in batches that the thread can write in between, as between turns."""
+async def log_turns(folder: Path) -> dict[str, Figure]:
+    """Measure the CPU time per turn of all threads, in batches between which the log thread can write."""
     file = log_to_file(Settings(folder))
     assert file is not None
     samples: list[float] = []
@@ -27,12 +27,12 @@ async def logged(folder: Path) -> dict[str, Figure]:
     turns = [Committed(ref, number, TurnStatus.DONE, None) for number in range(TURNS)]
     try:
         for _ in range(BATCHES):
-            begun = time.process_time()
+            start = time.process_time()
             for turn in turns:
                 log_turn(turn, _ID)
                 await asyncio.sleep(0)
             file.flush()
-            samples.append((time.process_time() - begun) * 1000 / TURNS)
+            samples.append((time.process_time() - start) * 1000 / TURNS)
     finally:
         file.leave()
     return {"log_cpu_ms": Figure.of(samples[1:])}

@@ -1,4 +1,4 @@
-"""What the base install takes on a disk: in a fresh environment, compiled, without the installer itself."""
+"""Measure the disk size of the base install: fresh environment, compiled, without the installer."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.measuring import Figure
+from benchmarks.measurement import Figure
 
 ROOT = Path(__file__).parent.parent
 
 
-async def installed(folder: Path) -> dict[str, Figure]:
+async def measure_install(folder: Path) -> dict[str, Figure]:
     target = folder / "site"
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--compile"]
     await asyncio.to_thread(

@@ -1,4 +1,4 @@
-"""A store on disk with a lifecycle on it, and quick ways to fill it."""
+"""A store on disk with a lifecycle, and fast ways to fill it."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ class WallClock:
 
 
 def _new_ids() -> Callable[[], str]:
-    """Ids as long as real ones."""
+    """Return a generator of ids as long as real ones."""
     numbers = itertools.count(1)
     return lambda: f"01JZ{next(numbers):022d}"
 
 
 @dataclass
-class Stage:
+class StoreFixture:
     path: Path
     store: SqliteStore
     clock: WallClock = field(default_factory=WallClock)
@@ -65,23 +65,23 @@ class Stage:
     def __post_init__(self) -> None:
         self.lifecycle = Lifecycle(self.store, self.clock, self.new_id, holder=HOLDER, policies=POLICIES)
 
-    async def begun(self, keys: Sequence[SessionKey], text: str) -> list[TurnClaim]:
-        """A running turn for each key."""
+    async def begin_turns(self, keys: Sequence[SessionKey], text: str) -> list[TurnClaim]:
+        """Begin a turn for each key."""
         lifecycle = self.lifecycle
         await asyncio.gather(*(lifecycle.accept(Inbound(key, OWNER, text)) for key in keys))
-        tickets = await asyncio.gather(*(lifecycle.begin_turn(key) for key in keys))
-        return [ticket for ticket in tickets if ticket is not None]
+        claims = await asyncio.gather(*(lifecycle.begin_turn(key) for key in keys))
+        return [claim for claim in claims if claim is not None]
 
-    async def talked(self, keys: Sequence[SessionKey], texts: Sequence[str]) -> None:
-        """One committed turn for each key."""
-        tickets = await self.begun(keys, texts[0])
-        messages = turn_of(texts)
-        await asyncio.gather(*(self.lifecycle.commit_turn(ticket, messages, texts[-1]) for ticket in tickets))
+    async def run_turns(self, keys: Sequence[SessionKey], texts: Sequence[str]) -> None:
+        """Commit one turn for each key."""
+        claims = await self.begin_turns(keys, texts[0])
+        messages = make_turn(texts)
+        await asyncio.gather(*(self.lifecycle.commit_turn(claim, messages, texts[-1]) for claim in claims))
 
     async def fill(
         self, key_of_turn: Callable[[int], SessionKey], texts: Iterable[str], per_turn: int = MESSAGES_PER_TURN
     ) -> None:
-        """Whole turns, many in a transaction, through the same functions as turns that come one by one."""
+        """Write whole turns, many per transaction, through the functions that single turns use."""
         numbered = enumerate(_batched(texts, per_turn))
         while unit := list(itertools.islice(numbered, _UNIT_TURNS)):
 
@@ -92,7 +92,7 @@ class Stage:
             await self.store.write(work)
 
     async def bind(self, keys: Sequence[SessionKey]) -> None:
-        """A session for each key, and nothing in it."""
+        """Bind an empty session to each key."""
         now = self.clock.now()
         for start in range(0, len(keys), _UNIT_KEYS):
 
@@ -105,7 +105,7 @@ class Stage:
             await self.store.write(work)
 
     def number(self, sql: str) -> int:
-        """What a query over the file's own tables comes to."""
+        """Run a query with one integer result on the database file."""
         connection = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READONLY)
         try:
             return connection.execute(sql).get
@@ -113,27 +113,27 @@ class Stage:
             connection.close()
 
     def checkpoint(self) -> None:
-        """Move everything from the write-ahead log into the file, and cut the log."""
+        """Checkpoint and truncate the write-ahead log."""
         connection = apsw.Connection(str(self.path))
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         connection.close()
 
     def _write_turn(self, uow: UnitOfWork, key: SessionKey, texts: Sequence[str]) -> None:
-        setting = WriteContext(self.clock.now(), self.new_id, HOLDER, POLICIES, frozenset())
-        uow.inbox.accept(Inbound(key, OWNER, texts[0]), setting.now)
-        ticket = turn.begin(uow, key, self.new_id(), setting)
-        assert ticket is not None
-        turn.commit(uow, ticket, turn_of(texts), texts[-1], setting)
+        context = WriteContext(self.clock.now(), self.new_id, HOLDER, POLICIES, frozenset())
+        uow.inbox.accept(Inbound(key, OWNER, texts[0]), context.now)
+        claim = turn.begin(uow, key, self.new_id(), context)
+        assert claim is not None
+        turn.commit(uow, claim, make_turn(texts), texts[-1], context)
 
 
 @asynccontextmanager
-async def staged(folder: Path) -> AsyncIterator[Stage]:
-    """An empty store in a folder of its own, gone afterwards."""
+async def store_fixture(folder: Path) -> AsyncIterator[StoreFixture]:
+    """Open an empty store in a temporary folder."""
     with tempfile.TemporaryDirectory(dir=folder, prefix="everthread-bench-") as home:
         path = Path(home) / "everthread.db"
         store = await SqliteStore.open(path)
         try:
-            yield Stage(path, store)
+            yield StoreFixture(path, store)
         finally:
             await store.aclose()
 
@@ -142,8 +142,8 @@ def keys(count: int) -> list[SessionKey]:
     return [SessionKey("main", "telegram", ChatType.DM, str(100_000_000 + number)) for number in range(count)]
 
 
-def turn_of(texts: Sequence[str]) -> tuple[Message, ...]:
-    """A question, tool calls with their results, and the answer."""
+def make_turn(texts: Sequence[str]) -> tuple[Message, ...]:
+    """Make a turn: a question, tool calls with their results, and the answer."""
     question, *between, answer = texts
     call = ToolCall("call_1", "read_file", '{"path": "notes/today.md"}')
     steps = (

@@ -1,4 +1,4 @@
-"""A provider for the measurements, as plain as one can be that has a server."""
+"""A minimal memory provider with an HTTP server."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from everthread.domain.model import SessionRef
 from everthread.ports.memory import Capability, MemoryProvider, RecallItem
 
 
-class Remote(MemoryProvider):
-    """Posts every turn to a server, one request each, as an adapter does."""
+class HttpProvider(MemoryProvider):
+    """Posts every turn to a server, one request each."""
 
     def __init__(self, name: str, port: int) -> None:
         super().__init__()
@@ -25,8 +25,8 @@ class Remote(MemoryProvider):
         self._client: aiohttp.ClientSession | None = None
 
     async def sync_turn(self, user: str, assistant: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
-        told = {"id": delivery.key, "session": ref.session_id, "user": user, "assistant": assistant}
-        await self._post(msgspec.json.encode(told))
+        payload = {"id": delivery.key, "session": ref.session_id, "user": user, "assistant": assistant}
+        await self._post(msgspec.json.encode(payload))
 
     async def prefetch(self, query: str, *, ref: SessionRef, limit: int) -> Sequence[RecallItem]:
         await self._post(msgspec.json.encode({"query": query}))
