@@ -23,7 +23,7 @@ import aiohttp
 
 from benchmarks.measurement import Figure, run
 from everthread.domain.api_key import made_of
-from everthread.testing.loopback.users import People
+from everthread.testing.loopback.users import LoopbackUsers
 
 SESSIONS = (50, 200, 2_000, 10_000)
 BATCHES = 5
@@ -45,7 +45,7 @@ class PlatformUsers(Protocol):
 
 
 class LoopbackUsers:
-    def __init__(self, people: People) -> None:
+    def __init__(self, people: LoopbackUsers) -> None:
         self._people = people
         self._said = 0
 
@@ -120,7 +120,7 @@ class MeasuredGateway:
 async def gateway(folder: Path, tokens: Sequence[str] = ()) -> AsyncIterator[MeasuredGateway]:
     with ChildServer("everthread.testing.loopback.server") as server:
         async with (
-            People(server.url) as people,
+            LoopbackUsers(server.url) as people,
             start_gateway(folder, LoopbackUsers(people), server.url, tokens) as measured,
         ):
             yield measured

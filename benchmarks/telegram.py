@@ -19,7 +19,7 @@ from benchmarks.gateway import BATCH, BATCHES, ChildServer, MeasuredGateway, sta
 from benchmarks.gateway_process import TOKEN
 from benchmarks.measurement import Figure, run
 from everthread.testing.telegram import protocol as wire
-from everthread.testing.telegram.users import People
+from everthread.testing.telegram.users import TelegramUsers
 
 CHATS = 50
 FIRST_PERSON = 1000
@@ -30,12 +30,12 @@ GATEWAY = "everthread.bootstrap.runtime, everthread.gateway.server, everthread.w
 
 
 class TelegramUsers:
-    def __init__(self, people: People) -> None:
+    def __init__(self, people: TelegramUsers) -> None:
         self._people = people
         self._summarize = self._answers = 0
 
     async def say_all(self, messages: Sequence[tuple[str, str]]) -> None:
-        await self._people.say_all([wire.Said(FIRST_PERSON + int(chat), text) for chat, text in messages])
+        await self._people.say_all([wire.UserMessage(FIRST_PERSON + int(chat), text) for chat, text in messages])
 
     async def answered(self, count: int) -> None:
         await self._people.until(lambda: self._count() >= count, "answers", 120)
@@ -50,7 +50,7 @@ class TelegramUsers:
 @asynccontextmanager
 async def gateway(folder: Path) -> AsyncIterator[MeasuredGateway]:
     with ChildServer("everthread.testing.telegram", "--token", TOKEN, "--no-limits") as emulator:
-        async with People(emulator.url) as people:
+        async with TelegramUsers(emulator.url) as people:
             async with start_gateway(folder, TelegramUsers(people), emulator.url, kind="telegram") as measured:
                 yield measured
 

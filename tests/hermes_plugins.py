@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from everthread.testing.recording_provider import Effect
+from everthread.testing.recording_provider import StoredEntry
 
 PLUGINS = Path(__file__).parent / "fixtures" / "hermes_plugins"
 
@@ -63,8 +63,8 @@ class Diaries:
             (json.loads(line) for file in files for line in file.read_text().splitlines()), key=lambda line: line["at"]
         )
 
-    def effects(self) -> list[Effect]:
-        return [Effect(line["session"], line["kind"], line["text"]) for line in self.lines()]
+    def effects(self) -> list[StoredEntry]:
+        return [StoredEntry(line["session"], line["kind"], line["text"]) for line in self.lines()]
 
     def told(self, session: str, kind: str = "turn") -> list[str]:
         return [line["text"] for line in self.lines() if (line["session"], line["kind"]) == (session, kind)]

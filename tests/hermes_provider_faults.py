@@ -14,7 +14,7 @@ from typing import Any
 
 from everthread.adapters.memory.hermes_bridge import user_plugin
 from everthread.memory.delivery import Limits
-from everthread.testing.recording_provider import Effect
+from everthread.testing.recording_provider import StoredEntry
 from tests import faulty_python as spoiled_python
 from tests.provider_backend import ProviderBackend
 from tests.provider_faults import Day, Spoiling
@@ -58,10 +58,10 @@ class SpoiledPython:
         return file.read_text().splitlines() if file.exists() else []
 
 
-def _effect(session: str, kind: str, args: list[Any]) -> Effect:
+def _effect(session: str, kind: str, args: list[Any]) -> StoredEntry:
     if kind == "turn":
-        return Effect(session, kind, str(args[0]))
-    return Effect(session, kind, " ".join(message["content"] for message in args[0] if message["role"] == "user"))
+        return StoredEntry(session, kind, str(args[0]))
+    return StoredEntry(session, kind, " ".join(message["content"] for message in args[0] if message["role"] == "user"))
 
 
 class _Way:
@@ -91,14 +91,14 @@ async def spoiled(back_end: ProviderBackend, seed: int) -> AsyncIterator[Spoilin
         user_plugin.START_S_MAX = patience
 
 
-def minutes(settings: dict[str, Any]) -> list[Effect]:
+def minutes(settings: dict[str, Any]) -> list[StoredEntry]:
     """Turns and closes that the plugin's process completed, even if the answer was lost."""
     file = _folder(settings) / "minutes"
     told = map(json.loads, file.read_text().splitlines())
     return [_effect(session, _KINDS[hook], args) for session, hook, args in told if hook in _KINDS]
 
 
-def compare_facts(day: Day, there: dict[str, list[str]], told: list[Effect]) -> None:
+def compare_facts(day: Day, there: dict[str, list[str]], told: list[StoredEntry]) -> None:
     """Compare facts of a plugin without sessions: each person has their facts once, and each close has its session's
     facts.
     """

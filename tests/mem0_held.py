@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from everthread.adapters.memory.common.encoding import decode_id
-from everthread.testing.recording_provider import Effect
+from everthread.testing.recording_provider import StoredEntry
 
 
-def held(memories: Iterable[dict[str, Any]]) -> list[Effect]:
+def held(memories: Iterable[dict[str, Any]]) -> list[StoredEntry]:
     """Convert memories with `run_id`, `memory` and `metadata`, oldest first, to effects. All memories of an entry are
     one effect.
 
     The run identifies the session. A duplicate memory is a second effect.
     """
-    found: dict[Any, Effect] = {}
+    found: dict[Any, StoredEntry] = {}
     times: Counter[Any] = Counter()
     for one in memories:
         about, text = one["metadata"], one["memory"]
@@ -28,7 +28,7 @@ def held(memories: Iterable[dict[str, Any]]) -> list[Effect]:
         place = (*entry, times[*entry, text])
         before = found.get(place)
         words = f"{before.text}\n{text}" if before else text
-        found[place] = Effect(session, about["kind"], words, turn=about.get("turn"))
+        found[place] = StoredEntry(session, about["kind"], words, turn=about.get("turn"))
     return list(found.values())
 
 

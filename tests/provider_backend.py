@@ -9,7 +9,7 @@ from typing import Any
 
 from everthread.ports.memory import MemoryProvider
 from everthread.testing.contracts.memory_provider import Faults
-from everthread.testing.recording_provider import Effect
+from everthread.testing.recording_provider import StoredEntry
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class ProviderBackend:
     settings: dict[str, Any]
     """Arguments of `initialize`, serialisable as JSON."""
     faults: Faults
-    held: Callable[[], Sequence[Effect]]
+    held: Callable[[], Sequence[StoredEntry]]
     """Contents as effects, oldest first."""
     settles_s: float = 0.0
     """Seconds until recall finds a delivery."""

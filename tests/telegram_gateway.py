@@ -18,7 +18,7 @@ from everthread.domain.model import Session, SessionKey, Turn
 from everthread.gateway.server import Gateway
 from everthread.testing.model_server.server import ModelServer
 from everthread.testing.telegram.server import TelegramEmulator
-from everthread.testing.telegram.users import People
+from everthread.testing.telegram.users import TelegramUsers
 from tests.runtime import until
 
 TOKEN = "42:a-secret-that-must-never-be-seen"
@@ -44,7 +44,7 @@ class EmulatorProcess:
 
 async def introduce(base_url: str, *users: int) -> None:
     """Let users start the bot, which can't write to them before, and confirm the updates."""
-    async with People(base_url) as people, aiohttp.ClientSession() as http:
+    async with TelegramUsers(base_url) as people, aiohttp.ClientSession() as http:
         for user in users:
             met = await people.say(user, "/start")
             behind = {"offset": (met.update_id or 0) + 1}
@@ -55,7 +55,7 @@ async def introduce(base_url: str, *users: int) -> None:
 class TelegramGateway:
     """A gateway that serves Telegram, and its users."""
 
-    def __init__(self, emulator: TelegramEmulator, people: People, runtime: Runtime, gateway: Gateway) -> None:
+    def __init__(self, emulator: TelegramEmulator, people: TelegramUsers, runtime: Runtime, gateway: Gateway) -> None:
         self.emulator, self.people, self.runtime, self.gateway = emulator, people, runtime, gateway
 
     async def hear(self, text: str, user: int = ANN) -> list[str]:
@@ -102,7 +102,7 @@ async def telegram_gateway(
     async with AsyncExitStack() as stack:
         if emulator is None:
             emulator = await stack.enter_async_context(TelegramEmulator(TOKEN, limits=False))
-        people = await stack.enter_async_context(People(emulator.base_url))
+        people = await stack.enter_async_context(TelegramUsers(emulator.base_url))
         wired = {
             name: more.pop(name) for name in ("providers", "plugins", "policies", "clock", "tools") if name in more
         }

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from everthread.testing.telegram import protocol as wire
 
-VOICE = wire.Attached("voice", b"OggS some sounds", duration_s=3)
+VOICE = wire.AttachedFile("voice", b"OggS some sounds", duration_s=3)
 
 
 class TranscriptionServer:

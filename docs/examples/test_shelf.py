@@ -8,7 +8,7 @@ import pytest
 from shelf import Shelf
 
 from everthread.testing.contracts.memory_provider import ProviderContract
-from everthread.testing.recording_provider import Effect
+from everthread.testing.recording_provider import StoredEntry
 
 
 class Unacknowledged(sqlite3.Connection):
@@ -67,6 +67,6 @@ class TestShelf(ProviderContract):
         def held(provider):
             with closing(sqlite3.connect(provider.path)) as database:
                 rows = database.execute("SELECT session, kind, text FROM items ORDER BY rowid").fetchall()
-            return [Effect(*row) for row in rows]
+            return [StoredEntry(*row) for row in rows]
 
         return held

@@ -32,7 +32,7 @@ from everthread.ports.memory import RecallItem, is_told
 from everthread.store.unit_of_work import Store, UnitOfWork
 from everthread.testing.contracts.memory_provider import EffectsOf, ProviderContract
 from everthread.testing.contracts.store.fixtures import StillClock
-from everthread.testing.recording_provider import Effect
+from everthread.testing.recording_provider import StoredEntry
 
 
 class FedByHand(BuiltinMemory):
@@ -82,12 +82,12 @@ class TestBuiltinMemory(ProviderContract):
 
     @pytest.fixture
     def effects(self) -> EffectsOf:
-        def read(uow: UnitOfWork) -> list[Effect]:
+        def read(uow: UnitOfWork) -> list[StoredEntry]:
             sessions = uow.sessions.recent(owner=None, limit=100)
             turns = [(one.id, turn) for one in sessions for turn in uow.turns.view(replace(one, last_turn=99)).turns]
-            return [Effect(session_id, "turn", turn.user_text) for session_id, turn in turns]
+            return [StoredEntry(session_id, "turn", turn.user_text) for session_id, turn in turns]
 
-        async def effects(provider: FedByHand) -> Sequence[Effect]:
+        async def effects(provider: FedByHand) -> Sequence[StoredEntry]:
             return await provider.store.read(read)
 
         return effects

@@ -11,12 +11,12 @@ from tests.fakes.honcho import FakeHoncho
 from everthread.adapters.memory.honcho.codec import our_session_id
 from everthread.adapters.memory.honcho.provider import Honcho
 from everthread.testing.contracts.memory_provider import EffectsOf, Faults, ProviderContract
-from everthread.testing.recording_provider import Effect
+from everthread.testing.recording_provider import StoredEntry
 
 
-def held(fake: FakeHoncho) -> list[Effect]:
+def held(fake: FakeHoncho) -> list[StoredEntry]:
     """What the server holds: both sides of a turn as one, notes, and how far each session is closed."""
-    found: dict[Any, Effect] = {}
+    found: dict[Any, StoredEntry] = {}
     times: Counter[Any] = Counter()
     for one in fake.messages:
         about = one["metadata"]
@@ -28,14 +28,14 @@ def held(fake: FakeHoncho) -> list[Effect]:
         place = (session, about["seq"], times[session, about["seq"], about["part"]])
         before = found.get(place)
         text = f"{before.text}\n{one['content']}" if before else one["content"]
-        found[place] = Effect(session, about["kind"], text)
+        found[place] = StoredEntry(session, about["kind"], text)
     notes = [
-        Effect(our_session_id(one["session_id"]), "note", one["content"])
+        StoredEntry(our_session_id(one["session_id"]), "note", one["content"])
         for one in fake.conclusions
         if (one["session_id"] or "").startswith("n__")
     ]
     closes = [
-        Effect(our_session_id(one["id"]), "close", str(one["metadata"]["closed_through"]))
+        StoredEntry(our_session_id(one["id"]), "close", str(one["metadata"]["closed_through"]))
         for one in fake.sessions.values()
         if "closed_through" in one["metadata"]
     ]

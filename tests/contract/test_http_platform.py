@@ -17,7 +17,7 @@ from everthread.domain.errors import StoreBusy
 from everthread.domain.model import SessionKey
 from everthread.ports.platform import Platform
 from everthread.testing import in_loop
-from everthread.testing.contracts.platform import CHAT, PlatformContract, There, to_be_sent
+from everthread.testing.contracts.platform import CHAT, PlatformContract, RemoteSide, outbound
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
 
@@ -28,7 +28,7 @@ class TestHttp(PlatformContract):
         return Building(tmp_path)
 
     @pytest.fixture
-    def there(self, building: Building) -> There:
+    def there(self, building: Building) -> RemoteSide:
         return Callers(building)
 
     @pytest.fixture
@@ -37,11 +37,11 @@ class TestHttp(PlatformContract):
 
     @in_loop
     async def test_the_longest_text_goes_out_and_a_longer_one_is_refused(
-        self, platform: Platform, there: There
+        self, platform: Platform, there: RemoteSide
     ) -> None:
         """There is no longest answer, and none is cut; it is a question that can be too long."""
         long = "x" * 300_000
-        await platform.send(to_be_sent(long))
+        await platform.send(outbound(long))
         assert await there.shown(CHAT) == [long]
         await platform.aclose()
 

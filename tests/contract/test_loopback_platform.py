@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from everthread.ports.platform import Platform
-from everthread.testing.contracts.platform import PlatformContract, There
+from everthread.testing.contracts.platform import PlatformContract, RemoteSide
 from everthread.testing.loopback import protocol as wire
 from everthread.testing.loopback.platform import LoopbackPlatform
-from everthread.testing.loopback.users import People
+from everthread.testing.loopback.users import LoopbackUsers
 
 
 class Server:
@@ -31,21 +31,21 @@ class Server:
 
 
 class ThroughAdmin:
-    """`There`, by way of the server's own calls for tests."""
+    """`RemoteSide`, by way of the server's own calls for tests."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
 
     async def say(self, chat: str, text: str) -> None:
-        async with People(self._server.base_url) as people:
+        async with LoopbackUsers(self._server.base_url) as people:
             await people.say(chat, text)
 
     async def press(self, chat: str, label: str) -> None:
-        async with People(self._server.base_url) as people:
+        async with LoopbackUsers(self._server.base_url) as people:
             await people.press(chat, label)
 
     async def shown(self, chat: str) -> list[str]:
-        async with People(self._server.base_url) as people:
+        async with LoopbackUsers(self._server.base_url) as people:
             await people.look()
             return people.texts(chat)
 
@@ -65,7 +65,7 @@ class ThroughAdmin:
         self._server.end()
 
     async def _fault(self, fault: wire.Fault) -> None:
-        async with People(self._server.base_url) as people:
+        async with LoopbackUsers(self._server.base_url) as people:
             await people.fault(fault)
 
 
@@ -79,7 +79,7 @@ class TestLoopbackPlatform(PlatformContract):
         server.end()
 
     @pytest.fixture
-    def there(self, server: Server) -> There:
+    def there(self, server: Server) -> RemoteSide:
         return ThroughAdmin(server)
 
     @pytest.fixture

@@ -19,7 +19,7 @@ from everthread.domain.errors import ToolFailed
 from everthread.ports.tools import Tool
 from everthread.testing.contracts.lanes import RealClock
 from everthread.testing.contracts.store.fixtures import StillClock
-from everthread.testing.contracts.tools import USE, MakeOffer, Offer, ToolsContract
+from everthread.testing.contracts.tools import USE, MakeOffer, OfferedTools, ToolsContract
 
 FIXTURES = Path(__file__).parents[1] / "servers" / "mcp_fixtures"
 SECRET = "secret-token-123"
@@ -82,10 +82,10 @@ class TestMcpTools(ToolsContract):
     @pytest.fixture
     def offer(self) -> MakeOffer:
         @asynccontextmanager
-        async def offer() -> AsyncIterator[Offer]:
+        async def offer() -> AsyncIterator[OfferedTools]:
             async with running(a=misbehaving("well"), b=misbehaving("well")) as servers:
                 assert servers.problems() == {}
-                yield Offer(servers.tools(), echo="mcp__a__echo", fails="mcp__a__fails", hangs="mcp__b__hang")
+                yield OfferedTools(servers.tools(), echo="mcp__a__echo", fails="mcp__a__fails", hangs="mcp__b__hang")
 
         return offer
 

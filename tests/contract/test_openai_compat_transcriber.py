@@ -13,7 +13,7 @@ from everthread.adapters.transcription import OpenAICompatTranscriber
 from everthread.domain.errors import ModelUnavailable
 from everthread.ports.transcriber import Transcriber
 from everthread.testing import in_loop
-from everthread.testing.contracts.transcriber import Speech, TranscriberContract
+from everthread.testing.contracts.transcriber import TranscriberContract, TranscriptionEndpoint
 
 
 class Endpoint:
@@ -70,7 +70,7 @@ class Endpoint:
 
 class TestOpenAICompat(TranscriberContract):
     @pytest.fixture
-    def there(self) -> Iterator[Speech]:
+    def there(self) -> Iterator[TranscriptionEndpoint]:
         endpoint = Endpoint()
         yield endpoint
         endpoint.end()

@@ -10,7 +10,7 @@ from everthread.domain.model import ChatType, SessionKey, SessionRef
 from everthread.ports.memory import Capability, MemoryProvider, RecallItem, Scorecard
 from everthread.testing import in_loop
 from everthread.testing.contracts.memory_provider import EffectsOf, Faults, ProviderContract
-from everthread.testing.recording_provider import Effect, RecordingProvider
+from everthread.testing.recording_provider import RecordingProvider, StoredEntry
 
 REF = SessionRef("s1", 0, SessionKey("main", "cli", ChatType.DM, "1"), 1, "ann")
 
@@ -53,10 +53,10 @@ class NotesOnly(MemoryProvider):
         self.name = "notes-only"
         self.capabilities = Capability.DEDUPLICATES
         self.scorecard = Scorecard("done", "done", "it has no way to delete what it was given")
-        self.rows: dict[str, Effect] = {}
+        self.rows: dict[str, StoredEntry] = {}
 
     def sync_turn(self, user: str, assistant: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
-        self.rows.setdefault(delivery.key, Effect(ref.session_id, "turn", user))
+        self.rows.setdefault(delivery.key, StoredEntry(ref.session_id, "turn", user))
 
     def on_memory_write(
         self,
@@ -68,7 +68,7 @@ class NotesOnly(MemoryProvider):
         ref: SessionRef,
         delivery: Delivery,
     ) -> None:
-        self.rows.setdefault(delivery.key, Effect(ref.session_id, "note", content))
+        self.rows.setdefault(delivery.key, StoredEntry(ref.session_id, "note", content))
 
 
 class TestPlainProvider(ProviderContract):
@@ -78,7 +78,7 @@ class TestPlainProvider(ProviderContract):
 
     @pytest.fixture
     def effects(self) -> EffectsOf:
-        async def effects(provider: NotesOnly) -> Sequence[Effect]:
+        async def effects(provider: NotesOnly) -> Sequence[StoredEntry]:
             return list(provider.rows.values())
 
         return effects
@@ -92,10 +92,10 @@ class Older:
     scorecard = Scorecard("done", "done", "its back end can't delete anything")
 
     def __init__(self) -> None:
-        self.rows: dict[str, tuple[str, Effect]] = {}
+        self.rows: dict[str, tuple[str, StoredEntry]] = {}
 
     def sync_turn(self, user: str, assistant: str, *, ref: SessionRef, delivery: Delivery) -> None:
-        self.rows.setdefault(delivery.key, (ref.owner, Effect(ref.session_id, "turn", user)))
+        self.rows.setdefault(delivery.key, (ref.owner, StoredEntry(ref.session_id, "turn", user)))
 
     def prefetch(self, query: str, ref: SessionRef) -> list[RecallItem]:
         found = [one.text for owner, one in self.rows.values() if owner == ref.owner]

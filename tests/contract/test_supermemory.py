@@ -9,13 +9,13 @@ from tests.fakes.supermemory import FakeSupermemory
 
 from everthread.adapters.memory.supermemory.provider import Supermemory
 from everthread.testing.contracts.memory_provider import EffectsOf, Faults, ProviderContract
-from everthread.testing.recording_provider import Effect
+from everthread.testing.recording_provider import StoredEntry
 
 
-def held(fake: FakeSupermemory) -> list[Effect]:
+def held(fake: FakeSupermemory) -> list[StoredEntry]:
     """What the service was given and did not delete, taken in or not."""
     return [
-        Effect(one["metadata"]["session"], one["metadata"]["kind"], one["given"])
+        StoredEntry(one["metadata"]["session"], one["metadata"]["kind"], one["given"])
         for documents in fake.spaces.values()
         for one in sorted(documents.values(), key=lambda one: one["id"])
     ]

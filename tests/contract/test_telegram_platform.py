@@ -13,29 +13,29 @@ from tests.telegram_gateway import TOKEN, EmulatorProcess, introduce
 from everthread.adapters.platforms.telegram import TelegramPlatform, TokenLock
 from everthread.config.settings import PlatformAccount
 from everthread.ports.platform import Platform
-from everthread.testing.contracts.platform import CHAT, OTHER_CHAT, PlatformContract, There
+from everthread.testing.contracts.platform import CHAT, OTHER_CHAT, PlatformContract, RemoteSide
 from everthread.testing.telegram import protocol as wire
-from everthread.testing.telegram.users import People
+from everthread.testing.telegram.users import TelegramUsers
 
 
 class ThroughPeople:
-    """`There`, by way of the people in the emulator."""
+    """`RemoteSide`, by way of the people in the emulator."""
 
     def __init__(self, emulator: EmulatorProcess) -> None:
         self._emulator = emulator
 
     async def say(self, chat: str, text: str) -> None:
-        async with People(self._emulator.base_url) as people:
+        async with TelegramUsers(self._emulator.base_url) as people:
             await people.say(int(chat), text)
 
     async def press(self, chat: str, label: str) -> None:
-        async with People(self._emulator.base_url) as people:
+        async with TelegramUsers(self._emulator.base_url) as people:
             shown = [one for one in await people.messages(int(chat)) if one.buttons]
             with_it = [one for one in shown if any(label == button[0] for row in one.buttons for button in row)]
             await people.press(int(chat), int(chat), with_it[-1].message_id, label)
 
     async def shown(self, chat: str) -> list[str]:
-        async with People(self._emulator.base_url) as people:
+        async with TelegramUsers(self._emulator.base_url) as people:
             await people.look()
             return people.texts(int(chat))
 
@@ -55,7 +55,7 @@ class ThroughPeople:
         self._emulator.end()
 
     async def _fault(self, fault: wire.Fault) -> None:
-        async with People(self._emulator.base_url) as people:
+        async with TelegramUsers(self._emulator.base_url) as people:
             await people.fault(fault)
 
 
@@ -68,7 +68,7 @@ class TestTelegram(PlatformContract):
         emulator.end()
 
     @pytest.fixture
-    def there(self, emulator: EmulatorProcess) -> There:
+    def there(self, emulator: EmulatorProcess) -> RemoteSide:
         return ThroughPeople(emulator)
 
     @pytest.fixture

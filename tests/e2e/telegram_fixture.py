@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.telegram_libraries import Library
 
 from everthread.testing.telegram.server import TelegramEmulator
-from everthread.testing.telegram.users import People
+from everthread.testing.telegram.users import TelegramUsers
 
 ANN = 7
 
@@ -19,14 +19,14 @@ ANN = 7
 @dataclass
 class Scene:
     bot: Any
-    people: People
+    people: TelegramUsers
     emulator: TelegramEmulator
 
 
 @asynccontextmanager
 async def scene(library: Library, **options: Any) -> AsyncIterator[Scene]:
     """A bot, and Ann, who has written to it."""
-    async with TelegramEmulator(**options) as emulator, People(emulator.base_url) as people:
+    async with TelegramEmulator(**options) as emulator, TelegramUsers(emulator.base_url) as people:
         await people.introduce(ANN, "Ann", "ann_example")
         async with library.bot(emulator.base_url, emulator.token) as bot:
             await people.say(ANN, "/start")

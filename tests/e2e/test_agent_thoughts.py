@@ -18,7 +18,7 @@ from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import Provider, Settings
 from everthread.domain.model import ChatType, Inbound, Role, SessionKey, ToolCall, TurnStatus
-from everthread.testing.model_server.replies import End, Fail, Say, Thinks
+from everthread.testing.model_server.replies import End, Fail, ReasoningFormat, Say
 from everthread.testing.model_server.server import ModelServer
 
 KEY = SessionKey("main", "cli", ChatType.DM, "1")
@@ -26,8 +26,8 @@ LOOK = Say("", (ToolCall("c1", "look", '{"n": 1}'), ToolCall("c2", "look", '{"n"
 AGAIN = Say("", (ToolCall("c3", "look", '{"n": 3}'),), reasoning="One more.")
 
 
-def kind_of(form: Thinks) -> Any:
-    return "anthropic" if form is Thinks.BLOCKS else "openai_compat"
+def kind_of(form: ReasoningFormat) -> Any:
+    return "anthropic" if form is ReasoningFormat.BLOCKS else "openai_compat"
 
 
 def script(*lines: Any) -> Any:
@@ -62,8 +62,10 @@ async def agent(
         yield runtime
 
 
-@pytest.mark.parametrize("form", Thinks)
-async def test_a_model_gets_back_what_it_thought_within_a_turn_and_not_after_it(tmp_path: Path, form: Thinks) -> None:
+@pytest.mark.parametrize("form", ReasoningFormat)
+async def test_a_model_gets_back_what_it_thought_within_a_turn_and_not_after_it(
+    tmp_path: Path, form: ReasoningFormat
+) -> None:
     async with (
         ModelServer(script(LOOK, AGAIN, Say("done"), Say("fine")), thinks=form) as server,
         agent(tmp_path, (server, kind_of(form))) as runtime,
@@ -83,8 +85,8 @@ async def test_a_model_gets_back_what_it_thought_within_a_turn_and_not_after_it(
         assert all(message.thought is None for message in turn.messages)
 
 
-@pytest.mark.parametrize("form", Thinks)
-async def test_a_turn_that_was_cut_off_goes_on_with_what_was_thought(tmp_path: Path, form: Thinks) -> None:
+@pytest.mark.parametrize("form", ReasoningFormat)
+async def test_a_turn_that_was_cut_off_goes_on_with_what_was_thought(tmp_path: Path, form: ReasoningFormat) -> None:
     looked: list[str] = []
     lines = [LOOK, AGAIN, Say("cut", end=End.STALL), Say("done")]
     async with ModelServer(script(*lines), thinks=form) as server:
@@ -105,7 +107,7 @@ async def test_a_turn_that_was_cut_off_goes_on_with_what_was_thought(tmp_path: P
 
 async def test_what_one_model_thought_is_not_told_to_another(tmp_path: Path) -> None:
     async with (
-        ModelServer(script(LOOK), thinks=Thinks.DETAILS) as first,
+        ModelServer(script(LOOK), thinks=ReasoningFormat.DETAILS) as first,
         ModelServer(script(Say("from the second"))) as second,
         agent(tmp_path, (first, "openai_compat"), (second, "openai_compat")) as runtime,
     ):

@@ -15,16 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everthread.testing.backend_model.embedding import embedding
-from everthread.testing.backend_model.extraction import facts_in, least, program, reply_to
-from everthread.testing.backend_model.server import BackEndModel
+from everthread.testing.backend_model.embedding import embed
+from everthread.testing.backend_model.extraction import entity_program, facts_in, reply_to, smallest_value
+from everthread.testing.backend_model.server import BackendModel
 
 SAID = 'user: My dog\'s name is "Biscuit"\nassistant: What a name.\nuser: I live in Porto'
 FACTS = ['My dog\'s name is "Biscuit"', "I live in Porto"]
 
 
 def likeness(one: str, other: str) -> float:
-    return sum(a * b for a, b in zip(embedding(one), embedding(other), strict=True))
+    return sum(a * b for a, b in zip(embed(one), embed(other), strict=True))
 
 
 def test_texts_that_share_words_are_near_and_others_are_not() -> None:
@@ -35,8 +35,8 @@ def test_texts_that_share_words_are_near_and_others_are_not() -> None:
 
 @given(st.text(), st.integers(8, 64))
 def test_every_text_has_a_vector_of_length_one_which_is_always_the_same(text: str, dimensions: int) -> None:
-    vector = embedding(text, dimensions)
-    assert (len(vector), vector) == (dimensions, embedding(text, dimensions))
+    vector = embed(text, dimensions)
+    assert (len(vector), vector) == (dimensions, embed(text, dimensions))
     assert sum(value * value for value in vector) == pytest.approx(1.0)
 
 
@@ -83,7 +83,7 @@ def test_nothing_to_extract_is_an_empty_answer_in_the_same_form() -> None:
 
 @given(st.lists(st.text(min_size=1).filter(lambda text: len(text.splitlines()) == 1 and text.strip())))
 def test_a_program_says_the_facts_word_for_word_whatever_is_in_them(facts: list[str]) -> None:
-    body = ast.parse(program(facts)).body
+    body = ast.parse(entity_program(facts)).body
     calls = [node.value for node in body if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)]
     contents = [ast.literal_eval(word.value) for call in calls for word in call.keywords if word.arg == "content"]
     assert contents == facts
@@ -107,9 +107,9 @@ def test_an_answer_that_must_fit_a_schema_fits_it() -> None:
             "more": {"type": "string"},
         },
     }
-    assert least(schema) == {"kind": "a", "count": 2, "items": []}
+    assert smallest_value(schema) == {"kind": "a", "count": 2, "items": []}
     wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-    assert json.loads(reply_to(["hello"], wanted)) == least(schema)
+    assert json.loads(reply_to(["hello"], wanted)) == smallest_value(schema)
 
 
 async def post(url: str, body: dict[str, Any], timeout_s: float = 5.0) -> tuple[int, Any]:
@@ -121,21 +121,19 @@ async def post(url: str, body: dict[str, Any], timeout_s: float = 5.0) -> tuple[
 
 
 async def test_embeddings_come_as_numbers_or_packed_one_for_each_text() -> None:
-    async with BackEndModel(dimensions=16) as model:
+    async with BackendModel(dimensions=16) as model:
         url = f"{model.base_url}/embeddings"
         _, plain = await post(url, {"model": "m", "input": ["one", "two"]})
-        assert [one["embedding"] for one in plain["data"]] == [embedding("one", 16), embedding("two", 16)]
+        assert [one["embedding"] for one in plain["data"]] == [embed("one", 16), embed("two", 16)]
         _, packed = await post(url, {"model": "m", "input": "one", "encoding_format": "base64", "dimensions": 32})
         raw = base64.b64decode(packed["data"][0]["embedding"])
-        assert struct.unpack("<32f", raw) == pytest.approx(embedding("one", 32), abs=1e-6)
-        assert (await post(url, {"model": "m", "input": [[1, 2], [3]]}))[1]["data"][1]["embedding"] == embedding(
-            "3", 16
-        )
+        assert struct.unpack("<32f", raw) == pytest.approx(embed("one", 32), abs=1e-6)
+        assert (await post(url, {"model": "m", "input": [[1, 2], [3]]}))[1]["data"][1]["embedding"] == embed("3", 16)
         assert (await post(url, {"model": "m"}))[0] == 400
 
 
 async def test_chat_is_answered_whole_and_streamed_and_its_content_may_come_in_parts() -> None:
-    async with BackEndModel(lambda asked: f"heard {asked.texts[-1]}") as model:
+    async with BackendModel(lambda asked: f"heard {asked.texts[-1]}") as model:
         url = f"{model.base_url}/chat/completions"
         parts = [{"type": "text", "text": "hello"}]
         _, answer = await post(url, {"model": "m", "messages": [{"role": "user", "content": parts}]})
@@ -148,7 +146,7 @@ async def test_chat_is_answered_whole_and_streamed_and_its_content_may_come_in_p
 
 
 async def test_faults_are_ordered_and_end() -> None:
-    async with BackEndModel() as model:
+    async with BackendModel() as model:
         url, body = f"{model.base_url}/embeddings", {"input": "x"}
         model.fail_next(2, 503)
         assert [(await post(url, body))[0] for _ in range(3)] == [503, 503, 200]
@@ -168,7 +166,7 @@ async def test_faults_are_ordered_and_end() -> None:
 
 
 async def test_a_word_can_be_refused_and_everything_else_is_answered() -> None:
-    async with BackEndModel() as model:
+    async with BackendModel() as model:
         url = f"{model.base_url}/embeddings"
         model.refuse("hemlock")
         assert [(await post(url, {"input": text}))[0] for text in ("hemlock", "bees", "of hemlock")] == [500, 200, 500]

@@ -25,7 +25,7 @@ from everthread.lifecycle import ForgetOwner
 from everthread.lifecycle.pairing import Pairings
 from everthread.lifecycle.schedules import Scheduling, Wish
 from everthread.ports.model import Usage
-from everthread.testing.model_server.http import HttpServer, Received, read_request, respond
+from everthread.testing.model_server.http import HttpRequest, HttpServer, read_request, respond
 from everthread.testing.model_server.replies import Fail, Say
 from everthread.testing.model_server.server import ModelServer
 from everthread.testing.recording_provider import RecordingProvider
@@ -315,7 +315,7 @@ class Listener(HttpServer):
 
     def __init__(self, *statuses: int) -> None:
         super().__init__()
-        self.statuses, self.heard = list(statuses), list[Received]()
+        self.statuses, self.heard = list(statuses), list[HttpRequest]()
 
     async def serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         _, request = await read_request(reader)

@@ -28,7 +28,7 @@ from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
 from everthread.testing.telegram import protocol as wire
 from everthread.testing.telegram.server import TelegramEmulator
-from everthread.testing.telegram.users import People
+from everthread.testing.telegram.users import TelegramUsers
 
 GROUP = wire.Group(-1001, "The office")
 FORUM = wire.Group(-1002, "The forum", is_forum=True)
@@ -205,7 +205,7 @@ async def test_what_is_edited_or_stands_under_a_file_is_shown_as_written_too(
 ) -> None:
     from everthread.adapters.platforms.telegram import chats as module
 
-    async with TelegramEmulator(TOKEN, limits=False) as emulator, People(emulator.base_url) as people:
+    async with TelegramEmulator(TOKEN, limits=False) as emulator, TelegramUsers(emulator.base_url) as people:
         await introduce(emulator.base_url, ANN)
         platform, to = platform_at(emulator, tmp_path), Address(str(ANN))
         message_id = await platform.send(Outbound("t1.0", to, "first"))
@@ -232,10 +232,10 @@ async def test_a_long_answer_with_emoji_comes_in_parts_that_fit(tmp_path: Path) 
 
 async def test_a_photo_and_a_document_are_kept_for_the_owner_alone_and_shown_to_the_model(tmp_path: Path) -> None:
     async with model() as server, telegram_gateway(tmp_path, server) as there:
-        photo = wire.Attached("photo", PICTURE)
+        photo = wire.AttachedFile("photo", PICTURE)
         await there.people.say(ANN, "look", file=photo)
         await there.people.until(lambda: len(there.people.texts(ANN)) == 1, "an answer")
-        note = wire.Attached("document", b"milk and bread", "../shopping list.txt", "text/plain")
+        note = wire.AttachedFile("document", b"milk and bread", "../shopping list.txt", "text/plain")
         await there.people.say(ANN, "", file=note)
         await there.people.until(lambda: len(there.people.texts(ANN)) == 2, "an answer")
         picture, listed = there.people.texts(ANN)
@@ -251,7 +251,7 @@ async def test_a_photo_and_a_document_are_kept_for_the_owner_alone_and_shown_to_
 
 async def test_what_a_stranger_sends_is_not_fetched(tmp_path: Path) -> None:
     async with model() as server, telegram_gateway(tmp_path, server, account={"allow_all": False}) as there:
-        await there.people.say(ANN, "look", file=wire.Attached("photo", PICTURE))
+        await there.people.say(ANN, "look", file=wire.AttachedFile("photo", PICTURE))
         await there.people.until(lambda: there.people.texts(ANN), "a code")
         assert there.emulator.calls["getFile"] == 0
         assert not (tmp_path / "media").exists()
@@ -260,7 +260,7 @@ async def test_what_a_stranger_sends_is_not_fetched(tmp_path: Path) -> None:
 async def test_a_file_that_can_not_be_fetched_is_said_to_be_so(tmp_path: Path) -> None:
     async with model() as server, telegram_gateway(tmp_path, server) as there:
         await there.people.fault(wire.Fault("refuse", "getFile"))
-        await there.people.say(ANN, "look", file=wire.Attached("photo", PICTURE))
+        await there.people.say(ANN, "look", file=wire.AttachedFile("photo", PICTURE))
         await there.people.until(lambda: there.people.texts(ANN), "an answer")
         assert "(it could not be fetched)" in there.people.texts(ANN)[0]
 
@@ -275,8 +275,8 @@ async def test_what_is_too_large_is_not_fetched(tmp_path: Path) -> None:
 
 
 async def test_of_a_file_no_more_is_read_than_was_asked_for(tmp_path: Path) -> None:
-    async with TelegramEmulator(TOKEN, limits=False) as emulator, People(emulator.base_url) as people:
-        await people.say(ANN, "look", file=wire.Attached("document", b"x" * 5000, "list.txt", "text/plain"))
+    async with TelegramEmulator(TOKEN, limits=False) as emulator, TelegramUsers(emulator.base_url) as people:
+        await people.say(ANN, "look", file=wire.AttachedFile("document", b"x" * 5000, "list.txt", "text/plain"))
         (said,) = await people.messages(ANN)
         assert said.file is not None
         platform = platform_at(emulator, tmp_path)
@@ -288,7 +288,7 @@ async def test_of_a_file_no_more_is_read_than_was_asked_for(tmp_path: Path) -> N
 
 
 async def test_files_go_out_as_what_they_are(tmp_path: Path) -> None:
-    async with TelegramEmulator(TOKEN, limits=False) as emulator, People(emulator.base_url) as people:
+    async with TelegramEmulator(TOKEN, limits=False) as emulator, TelegramUsers(emulator.base_url) as people:
         await introduce(emulator.base_url, ANN)
         platform = platform_at(emulator, tmp_path)
         to = Address(str(ANN))
@@ -353,7 +353,7 @@ async def test_a_voice_that_is_not_heard_is_told_of(tmp_path: Path) -> None:
 
 async def test_what_waits_at_a_cold_start_is_answered(tmp_path: Path) -> None:
     async with TelegramEmulator(TOKEN, limits=False) as emulator, model() as server:
-        async with People(emulator.base_url) as people:
+        async with TelegramUsers(emulator.base_url) as people:
             for number in range(3):
                 await people.say(ANN, f"early {number}")
         async with telegram_gateway(tmp_path, server, emulator) as there:
@@ -363,7 +363,7 @@ async def test_what_waits_at_a_cold_start_is_answered(tmp_path: Path) -> None:
 
 
 async def test_an_update_is_acknowledged_only_after_it_is_stored(tmp_path: Path) -> None:
-    async with TelegramEmulator(TOKEN) as emulator, People(emulator.base_url) as people:
+    async with TelegramEmulator(TOKEN) as emulator, TelegramUsers(emulator.base_url) as people:
         platform = platform_at(emulator, tmp_path)
         taking, may_end = asyncio.Event(), asyncio.Event()
 
@@ -386,7 +386,7 @@ async def test_an_update_is_acknowledged_only_after_it_is_stored(tmp_path: Path)
 @pytest.mark.parametrize("kind", ["duplicate", "reorder"])
 async def test_what_comes_twice_or_in_another_order_is_answered_once_and_in_order(tmp_path: Path, kind: Any) -> None:
     async with TelegramEmulator(TOKEN, limits=False) as emulator, model() as server:
-        async with People(emulator.base_url) as people:
+        async with TelegramUsers(emulator.base_url) as people:
             await people.fault(wire.Fault(kind))
             said = [await people.say(ANN, f"word {number}") for number in range(3)]
         async with telegram_gateway(tmp_path, server, emulator) as there:
@@ -420,7 +420,7 @@ async def test_a_webhook_is_brought_everything_and_takes_nothing_from_others(tmp
     port = free_port()
     url = f"http://127.0.0.1:{port}/telegram"
     async with TelegramEmulator(TOKEN, limits=False) as emulator, model() as server:
-        async with People(emulator.base_url) as people:
+        async with TelegramUsers(emulator.base_url) as people:
             await people.say(ANN, "early")
         account = {"webhook_url": url, "webhook_port": port}
         async with telegram_gateway(tmp_path, server, emulator, account=account) as there:
@@ -481,7 +481,7 @@ async def test_a_token_that_is_not_accepted_is_said_without_it(
 
 
 async def test_a_button_that_carries_too_much_is_left_out(tmp_path: Path) -> None:
-    async with TelegramEmulator(TOKEN) as emulator, People(emulator.base_url) as people:
+    async with TelegramEmulator(TOKEN) as emulator, TelegramUsers(emulator.base_url) as people:
         await introduce(emulator.base_url, ANN)
         platform = platform_at(emulator, tmp_path)
         buttons = (Button("Long", "/x " + "y" * 100), Button("Short", "/ok"))
@@ -492,7 +492,7 @@ async def test_a_button_that_carries_too_much_is_left_out(tmp_path: Path) -> Non
 
 async def test_people_write_at_the_same_time(tmp_path: Path) -> None:
     async with model() as server, telegram_gateway(tmp_path, server) as there:
-        await there.people.say_all([wire.Said(user, "hi") for user in (ANN, BOB)])
+        await there.people.say_all([wire.UserMessage(user, "hi") for user in (ANN, BOB)])
         await there.people.until(
             lambda: there.people.texts(ANN) == there.people.texts(BOB) == ["You said: hi"], "two answers"
         )

@@ -22,7 +22,7 @@ from everthread.testing.model_server.server import ModelServer
 from everthread.testing.telegram import protocol as wire
 from everthread.testing.telegram.server import TelegramEmulator
 
-NOTE = wire.Attached("document", b"milk and bread", "list.txt", "text/plain")
+NOTE = wire.AttachedFile("document", b"milk and bread", "list.txt", "text/plain")
 
 
 @pytest.fixture(autouse=True)
@@ -139,7 +139,7 @@ async def test_what_is_left_before_it_was_fetched_is_kept_nowhere(tmp_path: Path
 async def test_the_files_of_a_forgotten_session_and_of_a_person_are_removed(tmp_path: Path) -> None:
     async with model() as server, telegram_gateway(tmp_path, server) as there:
         for number, user in enumerate((ANN, ANN, BOB)):
-            said = wire.Attached("document", f"list {number}".encode(), "list.txt", "text/plain")
+            said = wire.AttachedFile("document", f"list {number}".encode(), "list.txt", "text/plain")
             if number == 1:
                 await there.hear("/new")
             before = len(there.people.texts(user))

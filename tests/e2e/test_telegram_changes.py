@@ -18,7 +18,7 @@ from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
 from everthread.testing.telegram import protocol as wire
 from everthread.testing.telegram.server import TelegramEmulator
-from everthread.testing.telegram.users import People
+from everthread.testing.telegram.users import TelegramUsers
 
 OLD, NEW = -501, -100501
 GROUP = wire.Group(OLD, "The office", kind="group")
@@ -71,7 +71,7 @@ async def test_a_group_that_moved_while_nobody_looked_goes_on_in_the_new_place(t
             await there.people.group(GROUP)
             await there.people.say(ANN, "one", chat=OLD)
             await there.people.until(lambda: there.people.texts(OLD) == ["1: one"], "an answer")
-        async with People(emulator.base_url) as people:
+        async with TelegramUsers(emulator.base_url) as people:
             await people.say(ANN, "two", chat=OLD)
             await people.upgrade(ANN, OLD, NEW)
             await people.say(ANN, "three", chat=NEW)
@@ -81,7 +81,7 @@ async def test_a_group_that_moved_while_nobody_looked_goes_on_in_the_new_place(t
 
 
 async def test_whatever_is_sent_to_the_old_id_arrives_at_the_new_one(tmp_path: Path) -> None:
-    async with TelegramEmulator(TOKEN, limits=False) as emulator, People(emulator.base_url) as people:
+    async with TelegramEmulator(TOKEN, limits=False) as emulator, TelegramUsers(emulator.base_url) as people:
         await people.group(GROUP)
         account = PlatformAccount("telegram", base_url=emulator.base_url)
         platform = TelegramPlatform("telegram", account, TOKEN, TokenLock(tmp_path, TOKEN), commands={})
@@ -113,7 +113,7 @@ async def test_an_update_that_can_not_be_read_is_passed_over_and_told_of(
     tmp_path: Path, account: dict[str, Any]
 ) -> None:
     async with TelegramEmulator(TOKEN, limits=False) as emulator, model() as server:
-        async with People(emulator.base_url) as people:
+        async with TelegramUsers(emulator.base_url) as people:
             await people.say(ANN, "before")
             odd = await people.odd(ODD)
             await people.say(BOB, "after")

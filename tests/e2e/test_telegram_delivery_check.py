@@ -20,7 +20,7 @@ from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendU
 from everthread.ports.platform import Address, Button, File, Incoming, Outbound
 from everthread.testing.telegram import protocol as wire
 from everthread.testing.telegram.server import TelegramEmulator
-from everthread.testing.telegram.users import People
+from everthread.testing.telegram.users import TelegramUsers
 
 TO = Address(str(ANN))
 SUPERGROUP = -1_001_234_567_890
@@ -28,7 +28,7 @@ SUPERGROUP = -1_001_234_567_890
 
 class Place(NamedTuple):
     platform: TelegramPlatform
-    people: People
+    people: TelegramUsers
     emulator: TelegramEmulator
 
 
@@ -39,7 +39,7 @@ def platform_at(emulator: TelegramEmulator, folder: Path) -> TelegramPlatform:
 
 @asynccontextmanager
 async def place(folder: Path) -> AsyncIterator[Place]:
-    async with TelegramEmulator(TOKEN, limits=False) as emulator, People(emulator.base_url) as people:
+    async with TelegramEmulator(TOKEN, limits=False) as emulator, TelegramUsers(emulator.base_url) as people:
         await people.say(ANN, "/start")
         platform = platform_at(emulator, folder)
         yield Place(platform, people, emulator)

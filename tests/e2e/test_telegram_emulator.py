@@ -291,9 +291,9 @@ async def test_what_is_there_is_sent_again_by_its_id(library: Library) -> None:
 async def test_files_come_in(library: Library) -> None:
     async with scene(library) as s:
         picture = png(200, 100)
-        await s.people.say(ANN, "look at this", file=wire.Attached("photo", picture))
-        await s.people.say(ANN, file=wire.Attached("voice", b"OggS...", duration_s=4))
-        await s.people.say(ANN, file=wire.Attached("document", b"a,b\n1,2\n", "table.csv", "text/csv"))
+        await s.people.say(ANN, "look at this", file=wire.AttachedFile("photo", picture))
+        await s.people.say(ANN, file=wire.AttachedFile("voice", b"OggS...", duration_s=4))
+        await s.people.say(ANN, file=wire.AttachedFile("document", b"a,b\n1,2\n", "table.csv", "text/csv"))
         _, photo, voice, document = [one.message for one in await s.bot.get_updates()]
         assert photo.caption == "look at this"
         largest = photo.photo[-1]

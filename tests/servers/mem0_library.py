@@ -14,8 +14,8 @@ from tests.servers.environments import environment
 from tests.servers.proxy import Door
 
 from everthread.adapters.memory.mem0.provider import Mem0
-from everthread.testing.backend_model.server import BackEndModel
-from everthread.testing.recording_provider import Effect
+from everthread.testing.backend_model.server import BackendModel
+from everthread.testing.recording_provider import StoredEntry
 
 WANTED = ("mem0ai==2.2.1", "faiss-cpu==1.15.1")
 ASKS = r"POST /v1/(embeddings|chat/completions)"
@@ -26,7 +26,7 @@ class Mem0Library:
     """A door in front of the model that Mem0 uses, and a folder for its files."""
 
     python: str
-    model: BackEndModel
+    model: BackendModel
     door: Door
     folder: Path
 
@@ -35,7 +35,7 @@ class Mem0Library:
         endpoint = {"model": "stub", "embedder": "stub", "model_url": f"{address or self.door.address}/v1"}
         return {"folder": str(self.folder), "python": self.python, "infer": infer, "model_key": "k-1234", **endpoint}
 
-    def held(self) -> list[Effect]:
+    def held(self) -> list[StoredEntry]:
         return held(in_files(self.folder))
 
     def back_end(self, *, infer: bool = True) -> ProviderBackend:
@@ -59,5 +59,5 @@ def child_of(provider: Mem0) -> int:
 @contextmanager
 def mem0(folder: Path) -> Iterator[Mem0Library]:
     python = str(environment("mem0", WANTED) / "bin" / "python")
-    with BackEndModel().in_thread() as model, Door(f"http://127.0.0.1:{model.port}", ASKS) as door:
+    with BackendModel().in_thread() as model, Door(f"http://127.0.0.1:{model.port}", ASKS) as door:
         yield Mem0Library(python, model, door, folder)

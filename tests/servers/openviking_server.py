@@ -24,9 +24,9 @@ from everthread.adapters.memory.common.encoding import decode_id, encode_id
 from everthread.adapters.memory.openviking.codec import SessionMessage, parse_message, parse_origin, parse_tags
 from everthread.adapters.memory.openviking.provider import OpenViking
 from everthread.testing.backend_model.embedding import DIMENSIONS
-from everthread.testing.backend_model.server import BackEndModel
+from everthread.testing.backend_model.server import BackendModel
 from everthread.testing.contracts.memory_provider import Faults
-from everthread.testing.recording_provider import Effect
+from everthread.testing.recording_provider import StoredEntry
 
 WANTED = ("openviking==0.5.2",)
 KEY = "root-key-of-the-tests"
@@ -41,7 +41,7 @@ class OpenVikingServer:
     """A server that runs, and what it holds."""
 
     address: str
-    model: BackEndModel
+    model: BackendModel
     folder: Path
     server: "subprocess.Popen[bytes]"
 
@@ -87,9 +87,9 @@ class OpenVikingServer:
         uris = sorted(self.ask(account, user, "/fs/ls", uri=root, simple="true") or [])
         return {uri: self.ask(account, user, "/content/read", uri=f"{uri}/.done") is not None for uri in uris}
 
-    def held(self, account: str) -> list[Effect]:
+    def held(self, account: str) -> list[StoredEntry]:
         """What is there, oldest first in each session. Archives that came to nothing do not count."""
-        effects: list[Effect] = []
+        effects: list[StoredEntry] = []
         for user in self.users(account):
             for name in self.sessions(account, user):
                 effects += self._session(account, user, name)
@@ -102,36 +102,38 @@ class OpenVikingServer:
         files = [each for each in root.rglob("*") if each.is_file() and "tasks" not in each.relative_to(root).parts]
         return "\n".join(f"{each}\n{each.read_bytes().decode(errors='replace')}" for each in files)
 
-    def _session(self, account: str, user: str, name: str) -> list[Effect]:
+    def _session(self, account: str, user: str, name: str) -> list[StoredEntry]:
         session, archives = decode_id(name) or name, self.archives(account, user, name)
-        effects: list[Effect] = []
+        effects: list[StoredEntry] = []
         for uri in archives:
             # What came to nothing was said again.
             if archives[uri]:
                 effects += _effects(session, self.lines(account, user, uri))
         live = _effects(session, self.lines(account, user, f"viking://user/{user}/sessions/{name}"))
         if effects and not live:
-            effects.append(Effect(session, "close", "all that was said is committed"))
+            effects.append(StoredEntry(session, "close", "all that was said is committed"))
         return effects + live
 
-    def _notes(self, account: str, user: str) -> list[Effect]:
+    def _notes(self, account: str, user: str) -> list[StoredEntry]:
         root = f"viking://user/{user}/memories/notes"
-        found: list[Effect] = []
+        found: list[StoredEntry] = []
         for uri in sorted(self.ask(account, user, "/fs/ls", uri=root, simple="true") or []):
             attributes = self.ask(account, user, "/fs/attrs", uri=uri)
             text = self.ask(account, user, "/content/read", uri=uri)
             if attributes and text:
-                found.append(Effect(parse_origin(attributes["attrs"]["tags"])[0], "note", text))
+                found.append(StoredEntry(parse_origin(attributes["attrs"]["tags"])[0], "note", text))
         return found
 
 
-def _effects(session: str, lines: list[SessionMessage]) -> list[Effect]:
-    effects: list[Effect] = []
+def _effects(session: str, lines: list[SessionMessage]) -> list[StoredEntry]:
+    effects: list[StoredEntry] = []
     for first in lines:
         if first.mark is not None and first.mark.part == 0:
             said = [each for each in lines if each.mark and each.mark.seq == first.mark.seq]
             text = "\n".join(f"{each.role}: {each.text}" for each in said)
-            effects.append(Effect(session, KINDS.get(first.mark.kind) or first.mark.kind, text, turn=first.mark.turn))
+            effects.append(
+                StoredEntry(session, KINDS.get(first.mark.kind) or first.mark.kind, text, turn=first.mark.turn)
+            )
     return effects
 
 
@@ -160,7 +162,7 @@ def openviking() -> Iterator[OpenVikingServer]:
     place = environment("openviking", WANTED)
     folder = Path(tempfile.mkdtemp(prefix="everthread-openviking-"))
     try:
-        with BackEndModel().in_thread() as model:
+        with BackendModel().in_thread() as model:
             port = free_port()
             (folder / "ov.conf").write_text(json.dumps(_settings(port, folder, model)))
             with (folder / "server.log").open("wb") as log:
@@ -183,7 +185,7 @@ def openviking() -> Iterator[OpenVikingServer]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _settings(port: int, folder: Path, model: BackEndModel) -> dict[str, Any]:
+def _settings(port: int, folder: Path, model: BackendModel) -> dict[str, Any]:
     served = {"provider": "openai", "api_base": model.base_url, "api_key": "none", "model": "stub"}
     return {
         "server": {"host": "127.0.0.1", "port": port, "auth_mode": "trusted", "root_api_key": KEY},

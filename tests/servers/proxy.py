@@ -8,7 +8,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from everthread.testing.fault_proxy import NOT_PASSED_ON, whole_response
-from everthread.testing.model_server.http import HttpServer, Received, read_request, respond
+from everthread.testing.model_server.http import HttpRequest, HttpServer, read_request, respond
 
 START_S_MAX = 10.0
 
@@ -107,7 +107,7 @@ class Door(HttpServer):
         await writer.drain()
         return False
 
-    async def _asked(self, method: str, received: Received) -> bytes:
+    async def _asked(self, method: str, received: HttpRequest) -> bytes:
         assert self._there.hostname is not None
         reader, writer = await asyncio.open_connection(self._there.hostname, self._there.port)
         try:

@@ -33,7 +33,7 @@ from everthread.memory.delivery import Limits
 from everthread.memory.provider_calls import Caller
 from everthread.testing import in_loop
 from everthread.testing.contracts.memory_provider import EffectsOf, ProviderContract, Session
-from everthread.testing.recording_provider import Effect
+from everthread.testing.recording_provider import StoredEntry
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(1200)]
 ROOT = Path(__file__).parents[2]
@@ -63,7 +63,7 @@ class TestHolographic(ProviderContract):
 
     @pytest.fixture
     def effects(self, facts: Facts) -> EffectsOf:
-        return lambda provider: [Effect("", "fact", text) for text in facts.all()]
+        return lambda provider: [StoredEntry("", "fact", text) for text in facts.all()]
 
     @pytest.mark.skip(reason=NO_TURNS)
     def test_the_turns_of_a_session_are_kept_in_their_order(self) -> None: ...

@@ -21,7 +21,7 @@ from everthread.domain.errors import Rejected, Unavailable
 from everthread.domain.events import Delivery, ForgetScope
 from everthread.domain.model import ChatType, SessionKey, SessionRef
 from everthread.testing.backend_model.extraction import reply_to
-from everthread.testing.backend_model.server import Asked
+from everthread.testing.backend_model.server import ChatRequest
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
 
@@ -143,7 +143,7 @@ async def test_two_processes_on_one_home_do_not_undo_each_other(core: Mem0Librar
 async def test_a_fact_that_could_not_be_embedded_is_not_left_out(core: Mem0Library) -> None:
     """The library would warn in its log, and say that all is well."""
 
-    def answer(asked: Asked) -> str:
+    def answer(asked: ChatRequest) -> str:
         # From here on, the turn itself is known, and what was drawn from it is to be embedded.
         core.model.fail_next(10)
         return reply_to(asked.texts, asked.response_format)
@@ -299,7 +299,7 @@ async def test_the_nearest_of_one_session_are_found_among_many_of_others(core: M
         await say(provider, 1, text, session="s2")
         seen: list[str] = []
 
-        def answer(asked: Asked) -> str:
+        def answer(asked: ChatRequest) -> str:
             seen.append(asked.texts[-1])
             return '{"memory": []}'
 

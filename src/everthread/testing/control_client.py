@@ -9,15 +9,15 @@ from typing import Any, Generic, Self, TypeVar
 import aiohttp
 import msgspec
 
-Line = TypeVar("Line")
+LogEntryT = TypeVar("LogEntryT")
 
 
-class Bystander(Generic[Line]):
+class ControlClient(Generic[LogEntryT]):
     """Send JSON calls below one path of the platform and record its log. `line` is the type of a log entry."""
 
-    def __init__(self, base_url: str, path: str, line: type[Line]) -> None:
+    def __init__(self, base_url: str, path: str, line: type[LogEntryT]) -> None:
         self.base_url = base_url
-        self.seen: list[Line] = []
+        self.seen: list[LogEntryT] = []
         """Log entries up to the last `look`."""
         self._path = path
         self._lines = list[line]

@@ -20,7 +20,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from enum import StrEnum
 
-from everthread.testing.model_server.http import HttpServer, Received, read_chunks, read_request, respond
+from everthread.testing.model_server.http import HttpRequest, HttpServer, read_chunks, read_request, respond
 
 _HOST = "127.0.0.1"
 _LOOK_S = 0.02
@@ -139,7 +139,7 @@ class FaultProxy(HttpServer):
                 await writer.drain()
                 return False
 
-    async def _passed_on(self, method: str, received: Received) -> bytes:
+    async def _passed_on(self, method: str, received: HttpRequest) -> bytes:
         """Return the server's whole response, or a 502 if the server is unreachable."""
         kept = {name: value for name, value in received.headers.items() if name not in NOT_PASSED_ON}
         kept |= {"connection": "close", "content-length": str(len(received.body))}

@@ -14,7 +14,7 @@ from everthread.ports.memory import Capability, MemoryProvider, RecallItem, Scor
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class StoredEntry:
     """One entry of the back end: session, kind and text."""
 
     session_id: str
@@ -26,7 +26,7 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class RecordedCall:
     """One received call, whether or not it was stored."""
 
     hook: str
@@ -49,10 +49,10 @@ class RecordingProvider(MemoryProvider):
         self.name = name
         self.capabilities = Capability.RECALL | Capability.FORGET | Capability.HEALTH | Capability.DEDUPLICATES
         self.scorecard = Scorecard(redelivery="done", order="done", forget="done")
-        self.calls: list[Called] = []
+        self.calls: list[RecordedCall] = []
         self.initialized = 0
         self.shut_down = 0
-        self._effects: list[Effect] = []
+        self._effects: list[StoredEntry] = []
         self._seen: set[str] = set()
         self._sleep = sleep
         self._failing = 0
@@ -64,7 +64,7 @@ class RecordingProvider(MemoryProvider):
 
     # Contents of the back end -----------------------------------------------------------------------------------------
 
-    def effects(self, session_id: str | None = None) -> tuple[Effect, ...]:
+    def effects(self, session_id: str | None = None) -> tuple[StoredEntry, ...]:
         """List effects in order of arrival."""
         return tuple(one for one in self._effects if session_id in (None, one.session_id))
 
@@ -102,7 +102,7 @@ class RecordingProvider(MemoryProvider):
         self.initialized += 1
 
     async def prefetch(self, query: str, *, ref: SessionRef, limit: int) -> Sequence[RecallItem]:
-        self.calls.append(Called("prefetch", ref))
+        self.calls.append(RecordedCall("prefetch", ref))
         await self._reach()
         wanted = set(_words(query))
         scored = (
@@ -114,13 +114,13 @@ class RecordingProvider(MemoryProvider):
         )
 
     async def sync_turn(self, user: str, assistant: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
-        effect = Effect(ref.session_id, "turn", f"{user}\n{assistant}", ref.owner, more.get("turn"))
+        effect = StoredEntry(ref.session_id, "turn", f"{user}\n{assistant}", ref.owner, more.get("turn"))
         await self._take("sync_turn", ref, delivery, lambda: self._effects.append(effect))
 
     async def on_session_end(
         self, messages: Sequence[Message], *, ref: SessionRef, delivery: Delivery, **more: Any
     ) -> None:
-        effect = Effect(ref.session_id, "close", "\n".join(message.content for message in messages), ref.owner)
+        effect = StoredEntry(ref.session_id, "close", "\n".join(message.content for message in messages), ref.owner)
 
         def replace_last_close() -> None:
             # A later close delivers the whole transcript again and replaces the earlier one.
@@ -145,7 +145,7 @@ class RecordingProvider(MemoryProvider):
             if more.get("rewound"):
                 self._drop(lambda one: one.session_id == new_session_id and one.turn in turns)
             else:
-                self._effects.append(Effect(new_session_id, "opened", parent_session_id, ref.owner))
+                self._effects.append(StoredEntry(new_session_id, "opened", parent_session_id, ref.owner))
 
         await self._take("on_session_switch", ref, delivery, act)
 
@@ -164,18 +164,18 @@ class RecordingProvider(MemoryProvider):
         def act() -> None:
             self._drop(lambda one: one.kind == "note" and one.note_id == note_id)
             if action != "remove":
-                self._effects.append(Effect(ref.session_id, "note", content, ref.owner, note_id=note_id))
+                self._effects.append(StoredEntry(ref.session_id, "note", content, ref.owner, note_id=note_id))
 
         await self._take("on_memory_write", ref, delivery, act)
 
     async def on_delegation(self, task: str, result: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
-        effect = Effect(ref.session_id, "delegation", f"{task}\n{result}", ref.owner)
+        effect = StoredEntry(ref.session_id, "delegation", f"{task}\n{result}", ref.owner)
         await self._take("on_delegation", ref, delivery, lambda: self._effects.append(effect))
 
     async def forget(
         self, scope: ForgetScope, *, ref: SessionRef, delivery: Delivery, text: str = "", note_id: str = ""
     ) -> None:
-        def concerned(one: Effect) -> bool:
+        def concerned(one: StoredEntry) -> bool:
             match scope:
                 case ForgetScope.SESSION:
                     return one.session_id == ref.session_id
@@ -206,7 +206,7 @@ class RecordingProvider(MemoryProvider):
             raise Unavailable(self.name, "nobody there")
 
     async def _take(self, hook: str, ref: SessionRef, delivery: Delivery, act: Callable[[], None]) -> None:
-        self.calls.append(Called(hook, ref, delivery))
+        self.calls.append(RecordedCall(hook, ref, delivery))
         await self._reach()
         if self._rejecting:
             self._rejecting -= 1
@@ -218,7 +218,7 @@ class RecordingProvider(MemoryProvider):
             self._losing -= 1
             raise Unavailable(self.name, "the connection broke before the answer came")
 
-    def _drop(self, concerned: Callable[[Effect], bool]) -> None:
+    def _drop(self, concerned: Callable[[StoredEntry], bool]) -> None:
         self._effects = [one for one in self._effects if not concerned(one)]
 
 

@@ -15,7 +15,7 @@ _STEM_CHARS = 5
 _STEM_WEIGHT = 0.5
 
 
-def embedding(text: str, dimensions: int = DIMENSIONS) -> list[float]:
+def embed(text: str, dimensions: int = DIMENSIONS) -> list[float]:
     """Embed a text as a vector of length one."""
     vector = [0.0] * dimensions
     for word in _WORD.findall(text.lower()):
@@ -31,7 +31,7 @@ def embedding(text: str, dimensions: int = DIMENSIONS) -> list[float]:
     return [value / length for value in vector]
 
 
-def in_base64(vector: list[float]) -> str:
+def encode_base64(vector: list[float]) -> str:
     """Encode a vector as base64 of little-endian 32-bit floats, the compact form that clients may request."""
     return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
 

@@ -37,13 +37,13 @@ def reply_to(texts: Sequence[str], response_format: Schema | None = None) -> str
     if (new := _NEW_FACTS.search(texts[-1] if texts else "")) is not None:
         return json.dumps({"creates": [_observation(*each.groups()) for each in _NEW_FACT.finditer(new[1])]})
     if any("sdk.commit()" in text for text in texts):
-        return _program_of(found[1]) if found else program([])
+        return _program_of(found[1]) if found else entity_program([])
     if found is not None and found[0] == "hindsight":
         return json.dumps({"facts": [_hindsight_fact(fact) for fact in facts_in(found[1])]})
     if found is not None and found[0] == "mem0":
         return json.dumps({"memory": [{"id": str(n), "text": fact} for n, fact in enumerate(facts_in(found[1]))]})
     if response_format is not None and response_format.get("type") == "json_schema":
-        return json.dumps(least(response_format["json_schema"].get("schema", {})))
+        return json.dumps(smallest_value(response_format["json_schema"].get("schema", {})))
     if response_format is not None and response_format.get("type") == "json_object":
         return "{}"
     return "Noted: " + " ".join(" ".join(texts[-1:]).split()[:20])
@@ -58,7 +58,7 @@ def facts_in(piece: str) -> list[str]:
     return list(facts)
 
 
-def program(facts: Sequence[str]) -> str:
+def entity_program(facts: Sequence[str]) -> str:
     """Write the facts as calls in OpenViking's restricted Python."""
     calls = [
         f'sdk.create_entities(category="""facts""", name="""{_name_of(fact)}""", content="""{_in_quotes(fact)}""")'
@@ -67,7 +67,7 @@ def program(facts: Sequence[str]) -> str:
     return "\n".join([*calls, "sdk.commit()"])
 
 
-def chronicle(said: Sequence[tuple[str, int]]) -> str:
+def event_program(said: Sequence[tuple[str, int]]) -> str:
     """Write the facts as events, each with the number of its message. OpenViking stores events immediately; it buffers
     entities until there are eight of a kind, or for ten seconds.
     """
@@ -79,22 +79,24 @@ def chronicle(said: Sequence[tuple[str, int]]) -> str:
     return "\n".join([*calls, "sdk.commit()"])
 
 
-def least(schema: Schema, whole: Schema | None = None) -> Any:
+def smallest_value(schema: Schema, whole: Schema | None = None) -> Any:
     """Return the smallest value that fits a JSON schema."""
     whole = schema if whole is None else whole
     if "$ref" in schema:
         target: Any = whole
         for part in str(schema["$ref"]).removeprefix("#/").split("/"):
             target = target[part]
-        return least(target, whole)
+        return smallest_value(target, whole)
     for key in ("anyOf", "oneOf", "allOf"):
         if key in schema:
-            return least(schema[key][0], whole)
+            return smallest_value(schema[key][0], whole)
     if "enum" in schema or "const" in schema:
         return schema.get("const", schema.get("enum", [None])[0])
     if schema.get("type") == "object":
         properties = cast("Mapping[str, Schema]", schema.get("properties", {}))
-        return {name: least(properties[name], whole) for name in schema.get("required", ()) if name in properties}
+        return {
+            name: smallest_value(properties[name], whole) for name in schema.get("required", ()) if name in properties
+        }
     zero = schema.get("minimum", 0)
     plain: dict[str, Any] = {"array": [], "string": "", "integer": zero, "number": zero, "boolean": False}
     return plain.get(str(schema.get("type")))
@@ -111,14 +113,14 @@ def _piece(texts: Sequence[str]) -> tuple[str, str] | None:
 def _program_of(piece: str) -> str:
     """Write events if the messages are numbered, as in a conversation; otherwise entities."""
     if _NUMBERED.match(piece) is None:
-        return program(facts_in(piece))
+        return entity_program(facts_in(piece))
     starts = [*_NUMBERED.finditer(piece)]
     ends = [*(start.start() for start in starts[1:]), len(piece)]
     said: dict[str, int] = {}
     for start, end in zip(starts, ends, strict=True):
         for fact in facts_in(piece[start.start() : end]):
             said.setdefault(fact, int(start["number"]))
-    return chronicle(list(said.items()))
+    return event_program(list(said.items()))
 
 
 def _lines(piece: str) -> list[tuple[str, str]]:

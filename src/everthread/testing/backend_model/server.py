@@ -1,10 +1,10 @@
 """Stub endpoint for memory back ends: embeddings and chat of an OpenAI-compatible server, on loopback.
 
-In a test: `async with BackEndModel() as model` or `with BackEndModel().in_thread() as model`. Configure the back end
+In a test: `async with BackendModel() as model` or `with BackendModel().in_thread() as model`. Configure the back end
 with `model.base_url`. As a process: `python -m everthread.testing.backend_model.server --port 0` prints its port as one
 line.
 
-Embeddings are hashed bags of words (see `embedding`). Chat replies come from `extraction`, unless a script is given.
+Embeddings are hashed bags of words (see `embed`). Chat replies come from `extraction`, unless a script is given.
 `fail_next`, `refuse`, `delay` and `hang` inject faults; `heal` ends them. A process takes the same orders by POST to
 `/faults`: `{"fail_next": 3, "status": 500}`, `{"refuse": "a word"}`, `{"delay_s": 1}`, `{"hang": true}` or `{}`, which
 heals.
@@ -21,15 +21,15 @@ from typing import Any, cast
 
 import msgspec
 
-from everthread.testing.backend_model.embedding import DIMENSIONS, embedding, in_base64
+from everthread.testing.backend_model.embedding import DIMENSIONS, embed, encode_base64
 from everthread.testing.backend_model.extraction import reply_to
-from everthread.testing.model_server.http import HttpServer, Received, head_of, read_request, respond
+from everthread.testing.model_server.http import HttpRequest, HttpServer, head_of, read_request, respond
 from everthread.testing.model_server.replies import Protocol, Say, chat_completion, frames
 
 _LOOK_S = 0.02
 
 
-class Asked(msgspec.Struct):
+class ChatRequest(msgspec.Struct):
     """Fields of a chat request that the stub uses. Unknown fields are ignored, since clients differ."""
 
     model: str = "stub"
@@ -42,7 +42,7 @@ class Asked(msgspec.Struct):
         return [_text_of(message.get("content")) for message in self.messages]
 
 
-class ToEmbed(msgspec.Struct):
+class EmbeddingRequest(msgspec.Struct):
     input: str | list[str | int | list[int]]
     model: str = "stub"
     encoding_format: str = "float"
@@ -59,10 +59,10 @@ class ToEmbed(msgspec.Struct):
         return [" ".join(str(token) for token in one) if isinstance(one, list) else str(one) for one in given]
 
 
-Script = Callable[[Asked], str]
+Script = Callable[[ChatRequest], str]
 
 
-class Orders(msgspec.Struct):
+class ActiveFaults(msgspec.Struct):
     """Active faults."""
 
     fail_next: int = 0
@@ -73,12 +73,12 @@ class Orders(msgspec.Struct):
     """Fail only the requests that contain this word."""
 
 
-class BackEndModel(HttpServer):
+class BackendModel(HttpServer):
     def __init__(self, script: Script | None = None, *, dimensions: int = DIMENSIONS) -> None:
         super().__init__()
         self._script: Script = script or _extracted
         self._dimensions = dimensions
-        self._orders = Orders()
+        self._orders = ActiveFaults()
         self.asked: Counter[str] = Counter()
         """Number of requests by path, including failed ones."""
         self.failed = 0
@@ -88,21 +88,21 @@ class BackEndModel(HttpServer):
         return f"http://127.0.0.1:{self.port}/v1"
 
     def fail_next(self, times: int, status: int = 500) -> None:
-        self._orders = Orders(fail_next=times, status=status)
+        self._orders = ActiveFaults(fail_next=times, status=status)
 
     def refuse(self, word: str) -> None:
         """Fail every request that contains this word until `heal`."""
-        self._orders = Orders(refuse=word)
+        self._orders = ActiveFaults(refuse=word)
 
     def delay(self, seconds: float) -> None:
-        self._orders = Orders(delay_s=seconds)
+        self._orders = ActiveFaults(delay_s=seconds)
 
     def hang(self) -> None:
         """Answer no request until `heal`."""
-        self._orders = Orders(hang=True)
+        self._orders = ActiveFaults(hang=True)
 
     def heal(self) -> None:
-        self._orders = Orders()
+        self._orders = ActiveFaults()
 
     async def serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         method, received = await read_request(reader)
@@ -123,9 +123,9 @@ class BackEndModel(HttpServer):
             case _:
                 return await respond(writer, 404, b'{"error":{"message":"no such path"}}')
 
-    async def _ordered(self, writer: asyncio.StreamWriter, received: Received) -> bool:
+    async def _ordered(self, writer: asyncio.StreamWriter, received: HttpRequest) -> bool:
         try:
-            self._orders = msgspec.json.decode(received.body or b"{}", type=Orders)
+            self._orders = msgspec.json.decode(received.body or b"{}", type=ActiveFaults)
         except msgspec.DecodeError as error:
             return await respond(writer, 400, msgspec.json.encode({"error": {"message": str(error)}}))
         return await respond(writer, 200, msgspec.json.encode({"asked": dict(self.asked), "failed": self.failed}))
@@ -147,15 +147,15 @@ class BackEndModel(HttpServer):
         self.failed += 1
         return True
 
-    async def _embed(self, writer: asyncio.StreamWriter, received: Received) -> bool:
+    async def _embed(self, writer: asyncio.StreamWriter, received: HttpRequest) -> bool:
         try:
-            wanted = msgspec.json.decode(received.body, type=ToEmbed)
+            wanted = msgspec.json.decode(received.body, type=EmbeddingRequest)
         except msgspec.DecodeError as error:
             return await respond(writer, 400, msgspec.json.encode({"error": {"message": str(error)}}))
-        vectors = [embedding(text, wanted.dimensions or self._dimensions) for text in wanted.texts]
+        vectors = [embed(text, wanted.dimensions or self._dimensions) for text in wanted.texts]
         packed = wanted.encoding_format == "base64"
         found = [
-            {"object": "embedding", "index": place, "embedding": in_base64(vector) if packed else vector}
+            {"object": "embedding", "index": place, "embedding": encode_base64(vector) if packed else vector}
             for place, vector in enumerate(vectors)
         ]
         tokens = sum(len(text.split()) for text in wanted.texts)
@@ -163,9 +163,9 @@ class BackEndModel(HttpServer):
         answer = {"object": "list", "data": found, "model": wanted.model, "usage": usage}
         return await respond(writer, 200, msgspec.json.encode(answer))
 
-    async def _chat(self, writer: asyncio.StreamWriter, received: Received) -> bool:
+    async def _chat(self, writer: asyncio.StreamWriter, received: HttpRequest) -> bool:
         try:
-            asked = msgspec.json.decode(received.body, type=Asked)
+            asked = msgspec.json.decode(received.body, type=ChatRequest)
         except msgspec.DecodeError as error:
             return await respond(writer, 400, msgspec.json.encode({"error": {"message": str(error)}}))
         say = Say(self._script(asked))
@@ -178,7 +178,7 @@ class BackEndModel(HttpServer):
         return True
 
 
-def _extracted(asked: Asked) -> str:
+def _extracted(asked: ChatRequest) -> str:
     return reply_to(asked.texts, asked.response_format)
 
 
@@ -200,7 +200,7 @@ def main() -> None:
     parser.add_argument("--dimensions", type=int, default=DIMENSIONS, help="how long embeddings are")
     options = parser.parse_args()
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(BackEndModel(dimensions=options.dimensions).run_as_process(options.port))
+        asyncio.run(BackendModel(dimensions=options.dimensions).run_as_process(options.port))
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ class RealClock:
         self._going.set()
 
 
-class MoodyStore:
+class BusyStore:
     """Store that reports busy on demand and counts writes."""
 
     def __init__(self, store: Store) -> None:
@@ -358,7 +358,7 @@ class LanesContract:
         self, open_store: OpenStore, make_lanes: MakeLanes
     ) -> None:
         async with aclosing(await open_store()) as store_a, aclosing(await open_store()) as store_b:
-            clock, counted, b = RealClock(), MoodyStore(store_b), Worker("b")
+            clock, counted, b = RealClock(), BusyStore(store_b), Worker("b")
             await store_a.write(lambda uow: uow.leases.acquire(LANE, "a", clock.now(), LONG_S))
             lanes = make_lanes(counted, clock, "b", lease_s=LONG_S)
             lanes.serve(LANE, b.drain)
@@ -396,7 +396,7 @@ class LanesContract:
         self, open_store: OpenStore, make_lanes: MakeLanes
     ) -> None:
         async with aclosing(await open_store()) as store:
-            moody, worker = MoodyStore(store), Worker()
+            moody, worker = BusyStore(store), Worker()
             lanes = make_lanes(moody, RealClock(), "here", lease_s=SHORT_S)
             lanes.serve(LANE, worker.drain)
             async with running(lanes) as runs:
@@ -461,7 +461,7 @@ class LanesContract:
         self, open_store: OpenStore, make_lanes: MakeLanes
     ) -> None:
         async with aclosing(await open_store()) as store:
-            moody, worker, broken = MoodyStore(store), Worker(), True
+            moody, worker, broken = BusyStore(store), Worker(), True
 
             async def drain(lease: Lease) -> float | None:
                 if broken:

@@ -10,7 +10,7 @@
             return lambda provider: [Effect(doc.session, "turn", doc.text) for doc in server.documents]
 
 `provider` is a fresh provider on an empty back end. `effects` returns the contents of the back end, oldest first, as a
-list of `Effect` or an awaitable of one. Its kinds are `turn`, `note`, `delegation`, `close` and `opened`; omit the
+list of `StoredEntry` or an awaitable of one. Its kinds are `turn`, `note`, `delegation`, `close` and `opened`; omit the
 kinds that your back end does not store. Query the back end itself, or the server that stands in for it, not the
 provider.
 
@@ -61,9 +61,9 @@ from everthread.memory.provider_calls import Caller
 from everthread.memory.recall import gather
 from everthread.ports.memory import Capability, MemoryProvider, RecallItem
 from everthread.testing import in_loop
-from everthread.testing.recording_provider import Effect
+from everthread.testing.recording_provider import StoredEntry
 
-EffectsOf = Callable[[Any], Sequence[Effect] | Awaitable[Sequence[Effect]]]
+EffectsOf = Callable[[Any], Sequence[StoredEntry] | Awaitable[Sequence[StoredEntry]]]
 
 CALL_S_MAX = 10.0
 
@@ -216,7 +216,7 @@ class ProviderContract:
         _needs_promise(caller.provider, "redelivery")
         await caller.ready()
         session = Session(caller, "s1", "ann")
-        once: list[Effect] = []
+        once: list[StoredEntry] = []
         for event in session.everything():
             await session.deliver(event)
             once = await _effects(effects, caller.provider)
@@ -460,7 +460,7 @@ def _needs_faults(faults: Faults | None) -> Faults:
     return faults
 
 
-async def _effects(effects: EffectsOf, provider: MemoryProvider) -> list[Effect]:
+async def _effects(effects: EffectsOf, provider: MemoryProvider) -> list[StoredEntry]:
     found = effects(provider)
     return list(await found if inspect.isawaitable(found) else found)
 

@@ -36,7 +36,7 @@ from everthread.domain.errors import (
 from everthread.domain.model import Message, Role, Thought, ToolCall
 from everthread.ports.model import Answer, Delta, Finish, ModelClient, Prompt, Request, ToolSchema, Usage
 from everthread.testing import in_loop
-from everthread.testing.model_server.replies import End, Fail, Protocol, Raw, Reply, Say, Thinks, frames
+from everthread.testing.model_server.replies import End, Fail, Protocol, Raw, ReasoningFormat, Reply, Say, frames
 from everthread.testing.model_server.server import ModelServer, Script
 
 KEY = "sk-contract-0123456789"
@@ -71,13 +71,13 @@ class ModelContract:
         raise NotImplementedError
 
     @pytest.fixture
-    def talk(self, make_client: MakeClient) -> Talk:
-        return Talk(make_client)
+    def talk(self, make_client: MakeClient) -> ModelChat:
+        return ModelChat(make_client)
 
     # --- Answers ---------------------------------------------------------------------------------------------------
 
     @in_loop
-    async def test_an_answer_comes_in_pieces_and_then_as_a_whole(self, talk: Talk) -> None:
+    async def test_an_answer_comes_in_pieces_and_then_as_a_whole(self, talk: ModelChat) -> None:
         text = "Grüße aus Köln, 你好 😀. " * 20
         # Chunks that arrive together may be passed on together.
         async with talk.with_server([Say(text, reasoning="Let me see.", chunks=9, delay_s=0.02)]):
@@ -91,14 +91,14 @@ class ModelContract:
         assert answer.finish is Finish.STOP
 
     @in_loop
-    async def test_tool_calls_are_put_together(self, talk: Talk) -> None:
+    async def test_tool_calls_are_put_together(self, talk: ModelChat) -> None:
         calls = (ToolCall("c1", "look", '{"where": "über dem Tor 🏰"}'), ToolCall("c2", "rest", "{}"))
         async with talk.with_server([Say("I look.", calls, chunks=5)]):
             answer = await talk.ask("where?")
         assert (answer.message.content, answer.message.tool_calls, answer.finish) == ("I look.", calls, Finish.TOOLS)
 
     @in_loop
-    async def test_bytes_may_be_split_anywhere(self, talk: Talk) -> None:
+    async def test_bytes_may_be_split_anywhere(self, talk: ModelChat) -> None:
         say = Say("Grüße 你好 😀\r\n\u2028", (ToolCall("c1", "look", '{"where": "äöü 😀"}'),), chunks=3)
         stream = b"".join(frames(self.protocol, say, "stub"))
         one_by_one = Raw(tuple(stream[at : at + 1] for at in range(len(stream))))
@@ -106,7 +106,7 @@ class ModelContract:
             assert await talk.ask("hello") == await talk.ask("hello")
 
     @in_loop
-    async def test_characters_may_come_in_halves(self, talk: Talk) -> None:
+    async def test_characters_may_come_in_halves(self, talk: ModelChat) -> None:
         call = ToolCall("c1", "look", '{"where": "äöü 😀"}')
         say = Say("one 😀 two 😀", (call,), reasoning="😀😀")
         # Placeholder characters, replaced below by the two halves of a surrogate pair.
@@ -123,26 +123,26 @@ class ModelContract:
         assert "".join(delta.text for delta in deltas if isinstance(delta, Delta)) == say.text
 
     @in_loop
-    async def test_ten_megabytes_of_arguments_are_taken(self, talk: Talk) -> None:
+    async def test_ten_megabytes_of_arguments_are_taken(self, talk: ModelChat) -> None:
         call = ToolCall("c1", "look", '{"where": "' + "ä" * 5_000_000 + '"}')
         async with talk.with_server([Say(calls=(call,), chunks=40), Say(calls=(call,))]):
             assert (await talk.ask("in pieces")).message.tool_calls == (call,)
             assert (await talk.ask("at once")).message.tool_calls == (call,)
 
     @in_loop
-    async def test_megabytes_can_be_sent(self, talk: Talk) -> None:
+    async def test_megabytes_can_be_sent(self, talk: ModelChat) -> None:
         async with talk.with_server([Say("Long."), Say("Long.")]) as server:
             turn = talk.client.encode((user("x" * 3_000_000), assistant("y")))
             assert (await talk.ask("and now?", history=turn)).message.content == "Long."
             assert turn in server.requests[0]
 
     @in_loop
-    async def test_usage_counts_cached_tokens_too(self, talk: Talk) -> None:
+    async def test_usage_counts_cached_tokens_too(self, talk: ModelChat) -> None:
         async with talk.with_server([Say("Yes.", usage=Usage(120, 7, 100))]):
             assert (await talk.ask("hello")).usage == Usage(120, 7, 100)
 
     @in_loop
-    async def test_a_call_that_was_cut_off_is_none(self, talk: Talk) -> None:
+    async def test_a_call_that_was_cut_off_is_none(self, talk: ModelChat) -> None:
         whole, cut = ToolCall("c1", "rest", "{}"), ToolCall("c2", "look", '{"where": "ov')
         async with talk.with_server(
             [Say("I", (cut,), finish=Finish.LENGTH), Say("I", (whole, cut), finish=Finish.LENGTH)]
@@ -152,13 +152,13 @@ class ModelContract:
         assert (second.message, second.finish) == (assistant("I", whole), Finish.TOOLS)
 
     @in_loop
-    async def test_a_refusal_is_told_from_an_answer(self, talk: Talk) -> None:
+    async def test_a_refusal_is_told_from_an_answer(self, talk: ModelChat) -> None:
         async with talk.with_server([Say("I would rather not.", finish=Finish.REFUSED)]):
             answer = await talk.ask("hello")
         assert (answer.message.content, answer.finish) == ("I would rather not.", Finish.REFUSED)
 
     @in_loop
-    async def test_ids_of_calls_are_unique_in_a_turn(self, talk: Talk) -> None:
+    async def test_ids_of_calls_are_unique_in_a_turn(self, talk: ModelChat) -> None:
         call = ToolCall("call_0", "rest", "{}")
         asked = (user("rest"), assistant("", call), result("call_0", "rested"))
         async with talk.with_server([Say(calls=(call, ToolCall("", "rest", "{}"), call))]):
@@ -169,12 +169,14 @@ class ModelContract:
     # --- Reasoning -------------------------------------------------------------------------------------------------
 
     @property
-    def forms(self) -> list[Thinks]:
+    def forms(self) -> list[ReasoningFormat]:
         """Reasoning formats of the protocol."""
-        return [form for form in Thinks if (form is Thinks.BLOCKS) is (self.protocol is Protocol.MESSAGES)]
+        return [
+            form for form in ReasoningFormat if (form is ReasoningFormat.BLOCKS) is (self.protocol is Protocol.MESSAGES)
+        ]
 
     @in_loop
-    async def test_what_was_thought_before_a_call_is_sent_back_within_the_turn(self, talk: Talk) -> None:
+    async def test_what_was_thought_before_a_call_is_sent_back_within_the_turn(self, talk: ModelChat) -> None:
         for form in self.forms:
             calls = (ToolCall("c1", "look", '{"where": "up"}'), ToolCall("c2", "rest", "{}"))
             thinking = Say("I look.", calls, reasoning="Hm 😀, let me see. " * 9, chunks=7)
@@ -191,7 +193,7 @@ class ModelContract:
                     await talk.ask_with(without)
 
     @in_loop
-    async def test_thoughts_of_earlier_turns_are_not_sent(self, talk: Talk) -> None:
+    async def test_thoughts_of_earlier_turns_are_not_sent(self, talk: ModelChat) -> None:
         for form in self.forms:
             call = ToolCall("c1", "rest", "{}")
             async with talk.with_server([Say("", (call,), reasoning="Deep."), Say("Done.")], thinks=form) as server:
@@ -202,7 +204,7 @@ class ModelContract:
                 assert b"sig-" not in server.requests[1]
 
     @in_loop
-    async def test_a_thought_that_can_not_be_read_is_left_out(self, talk: Talk) -> None:
+    async def test_a_thought_that_can_not_be_read_is_left_out(self, talk: ModelChat) -> None:
         for content in ("", "{}", "[]", "nonsense", "[1]", '{"calls": 1}', "null"):
             said = replace(assistant("", ToolCall("c1", "rest", "{}")), thought=Thought(content))
             async with talk.with_server([Say("Fine.")]):
@@ -210,7 +212,7 @@ class ModelContract:
                 assert (await talk.ask_with(tail)).message.content == "Fine."
 
     @in_loop
-    async def test_a_connection_is_used_again(self, talk: Talk) -> None:
+    async def test_a_connection_is_used_again(self, talk: ModelChat) -> None:
         async with talk.with_server([Say("One.", chunks=3), Fail(429, "slow down"), Say("Two.", chunks=3)]) as server:
             await talk.ask("1")
             with pytest.raises(ModelUnavailable):
@@ -219,7 +221,7 @@ class ModelContract:
             assert server.connections == 1
 
     @in_loop
-    async def test_an_end_that_comes_late_is_waited_for_a_little(self, talk: Talk) -> None:
+    async def test_an_end_that_comes_late_is_waited_for_a_little(self, talk: ModelChat) -> None:
         pieces = (*frames(self.protocol, Say("One."), "stub"), b": bye\n\n", b": bye\n\n")
         async with talk.with_server([Raw(pieces, delay_s=0.01), Say("Two.")]) as server:
             await talk.ask("1")
@@ -229,7 +231,7 @@ class ModelContract:
     # --- Requests --------------------------------------------------------------------------------------------------
 
     @in_loop
-    async def test_requests_are_the_same_bytes_up_to_their_tails(self, talk: Talk) -> None:
+    async def test_requests_are_the_same_bytes_up_to_their_tails(self, talk: ModelChat) -> None:
         call = ToolCall("c1", "look", '{"where":"up"}')
         turns = [
             (user("first"), assistant("Hello.")),
@@ -246,7 +248,7 @@ class ModelContract:
             assert talk.client.head(PROMPT) == head
 
     @in_loop
-    async def test_recall_stands_right_behind_the_users_message_and_nowhere_else(self, talk: Talk) -> None:
+    async def test_recall_stands_right_behind_the_users_message_and_nowhere_else(self, talk: ModelChat) -> None:
         call = ToolCall("c1", "rest", "{}")
         asked = (user("the question"), assistant("", call), result("c1", "the result"))
         async with talk.with_server([Say("Yes.")]) as server:
@@ -256,7 +258,7 @@ class ModelContract:
         assert body.index(b"the question") < body.index(b"what I recall") < body.index(b"the result")
 
     @in_loop
-    async def test_what_a_strict_endpoint_would_refuse_is_put_right(self, talk: Talk) -> None:
+    async def test_what_a_strict_endpoint_would_refuse_is_put_right(self, talk: ModelChat) -> None:
         odd = ToolCall("functions.look:0", "look at, \n ü", '{"where": ')
         listed = ToolCall("c2", "rest", "[1]")
         turns = [
@@ -272,7 +274,7 @@ class ModelContract:
             assert b"half ?" in server.requests[0]
 
     @in_loop
-    async def test_a_prompt_needs_neither_tools_nor_a_system_text(self, talk: Talk) -> None:
+    async def test_a_prompt_needs_neither_tools_nor_a_system_text(self, talk: ModelChat) -> None:
         async with talk.with_server([Say("Yes.")]):
             assert (await talk.ask("hello", prompt=Prompt("stub", ""))).message.content == "Yes."
 
@@ -299,14 +301,14 @@ class ModelContract:
         ids=lambda value: f"{value.status} {value.message}" if isinstance(value, Fail) else "",
     )
     @in_loop
-    async def test_each_refusal_is_an_error_of_ours(self, talk: Talk, fail: Fail, error: type[ModelError]) -> None:
+    async def test_each_refusal_is_an_error_of_ours(self, talk: ModelChat, fail: Fail, error: type[ModelError]) -> None:
         async with talk.with_server([fail]):
             raised = await talk.fails("hello")
         assert type(raised) is error
         assert "127.0.0.1" in str(raised)
 
     @in_loop
-    async def test_an_error_is_one_short_line_without_the_key(self, talk: Talk) -> None:
+    async def test_an_error_is_one_short_line_without_the_key(self, talk: ModelChat) -> None:
         fails = [Fail(status, f"first {KEY}\nsecond\t" + "long " * 1000) for status in (400, 401, 403, 404, 429, 500)]
         async with talk.with_server(fails):
             for _ in fails:
@@ -317,7 +319,7 @@ class ModelContract:
 
     @pytest.mark.parametrize("key", ["sk-wrong-0123456789", ""])
     @in_loop
-    async def test_a_wrong_or_missing_key_is_told_by_its_name(self, talk: Talk, key: str) -> None:
+    async def test_a_wrong_or_missing_key_is_told_by_its_name(self, talk: ModelChat, key: str) -> None:
         async with talk.with_server([], key=KEY, sent_key=key):
             error = await talk.fails("hello")
         assert isinstance(error, ModelUnauthorized)
@@ -325,7 +327,7 @@ class ModelContract:
         assert "0123456789" not in str(error)
 
     @in_loop
-    async def test_a_model_that_is_not_there_is_told(self, talk: Talk) -> None:
+    async def test_a_model_that_is_not_there_is_told(self, talk: ModelChat) -> None:
         async with talk.with_server([], models=("other",)):
             assert isinstance(await talk.fails("hello"), ModelUnknown)
 
@@ -352,7 +354,9 @@ class ModelContract:
         ids=str,
     )
     @in_loop
-    async def test_how_long_to_wait_is_passed_on(self, talk: Talk, headers: dict[str, str], wait: float | None) -> None:
+    async def test_how_long_to_wait_is_passed_on(
+        self, talk: ModelChat, headers: dict[str, str], wait: float | None
+    ) -> None:
         async with talk.with_server([Fail(429, "slow down", headers=headers)]):
             error = await talk.fails("hello")
         assert isinstance(error, ModelUnavailable)
@@ -386,19 +390,19 @@ class ModelContract:
         ],
     )
     @in_loop
-    async def test_an_answer_without_its_end_is_none(self, talk: Talk, reply: Reply) -> None:
+    async def test_an_answer_without_its_end_is_none(self, talk: ModelChat, reply: Reply) -> None:
         async with talk.with_server([reply, Say("Yes.")]):
             assert type(await talk.fails("hello")) is ModelUnavailable
             assert (await talk.ask("again")).message.content == "Yes."
 
     @in_loop
-    async def test_a_stream_that_ends_in_the_middle_of_an_answer_is_none_either(self, talk: Talk) -> None:
+    async def test_a_stream_that_ends_in_the_middle_of_an_answer_is_none_either(self, talk: ModelChat) -> None:
         pieces = tuple(frames(self.protocol, Say("x" * 100, chunks=10), "stub"))
         async with talk.with_server([Raw(pieces[: len(pieces) // 2])]):
             assert type(await talk.fails("hello")) is ModelUnavailable
 
     @in_loop
-    async def test_silence_ends_in_time(self, talk: Talk) -> None:
+    async def test_silence_ends_in_time(self, talk: ModelChat) -> None:
         async with talk.with_server([Say("x" * 100, chunks=10, end=End.STALL)], idle_s=0.2) as server:
             begun = time.monotonic()
             assert type(await talk.fails("hello")) is ModelUnavailable
@@ -406,7 +410,7 @@ class ModelContract:
             await asyncio.wait_for(server.left_early.wait(), 5.0)
 
     @in_loop
-    async def test_a_slow_answer_is_not_silence(self, talk: Talk) -> None:
+    async def test_a_slow_answer_is_not_silence(self, talk: ModelChat) -> None:
         async with talk.with_server([Say("x" * 20, chunks=10, delay_s=0.1)], idle_s=0.5):
             assert (await talk.ask("hello")).message.content == "x" * 20
 
@@ -418,7 +422,7 @@ class ModelContract:
             for waiting in (first, second):
                 waiting.setblocking(False)
                 waiting.connect_ex(full.getsockname())
-            talk = Talk(make_client)
+            talk = ModelChat(make_client)
             talk.connect_to(f"http://127.0.0.1:{full.getsockname()[1]}/v1", connect_s=0.3)
             begun = time.monotonic()
             assert type(await talk.fails("hello")) is ModelUnavailable
@@ -429,7 +433,7 @@ class ModelContract:
     async def test_an_endpoint_that_is_not_there_is_told(self, make_client: MakeClient) -> None:
         with socket.socket() as unused:
             unused.bind(("127.0.0.1", 0))
-            talk = Talk(make_client)
+            talk = ModelChat(make_client)
             talk.connect_to(f"http://127.0.0.1:{unused.getsockname()[1]}/v1")
             assert type(await talk.fails("hello")) is ModelUnavailable
             await talk.client.aclose()
@@ -437,7 +441,7 @@ class ModelContract:
     # --- Cancellation ----------------------------------------------------------------------------------------------
 
     @in_loop
-    async def test_closing_the_stream_closes_the_connection(self, talk: Talk) -> None:
+    async def test_closing_the_stream_closes_the_connection(self, talk: ModelChat) -> None:
         async with talk.with_server([Say("x" * 100, chunks=100, delay_s=0.05), Say("Yes.")]) as server:
             async with aclosing(talk.stream((user("hello"),))) as stream:
                 async for _ in stream:
@@ -447,7 +451,7 @@ class ModelContract:
 
     @pytest.mark.parametrize("end", [End.WHOLE, End.STALL])
     @in_loop
-    async def test_cancelling_closes_the_connection(self, talk: Talk, end: End) -> None:
+    async def test_cancelling_closes_the_connection(self, talk: ModelChat, end: End) -> None:
         async with talk.with_server([Say("x" * 100, chunks=100, delay_s=0.05, end=end)]) as server:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.3):
@@ -455,7 +459,7 @@ class ModelContract:
             await asyncio.wait_for(server.left_early.wait(), 2.0)
 
 
-class Talk:
+class ModelChat:
     """A client connected to a stub server."""
 
     def __init__(self, make_client: MakeClient) -> None:
@@ -472,7 +476,7 @@ class Talk:
         models: Sequence[str] = (),
         sent_key: str = KEY,
         idle_s: float = FOREVER_S,
-        thinks: Thinks | None = None,
+        thinks: ReasoningFormat | None = None,
     ) -> _Joined:
         return _Joined(self, ModelServer(script, key=key, models=models, thinks=thinks), sent_key, idle_s)
 
@@ -499,7 +503,7 @@ class Talk:
 
 
 class _Joined:
-    def __init__(self, talk: Talk, server: ModelServer, key: str, idle_s: float) -> None:
+    def __init__(self, talk: ModelChat, server: ModelServer, key: str, idle_s: float) -> None:
         self._talk, self._server, self._key, self._idle_s = talk, server, key, idle_s
 
     async def __aenter__(self) -> ModelServer:

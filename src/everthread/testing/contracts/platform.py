@@ -10,9 +10,9 @@
             return MyServerAsTheTestsSeeIt(server)
 
 `platform` is a fresh adapter that is not running yet, with no updates pending upstream. `there` controls the remote
-side, the users and the network, as defined by `There`: a server that stands in for the platform, in the test's process
-or its own. Tests of a capability that the platform does not declare are skipped. To skip the tests of a fault that the
-remote side can't inject, raise `NotImplementedError`.
+side, the users and the network, as defined by `RemoteSide`: a server that stands in for the platform, in the test's
+process or its own. Tests of a capability that the platform does not declare are skipped. To skip the tests of a fault
+that the remote side can't inject, raise `NotImplementedError`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ QUIET_S = 0.3
 CHAT, OTHER_CHAT = "7001", "7002"
 
 
-class There(Protocol):
+class RemoteSide(Protocol):
     """The remote side. Each fault applies once, to the adapter's next call that sends."""
 
     async def say(self, chat: str, text: str) -> None:
@@ -81,7 +81,7 @@ def _where_it_can_be(test: Callable[..., Awaitable[None]]) -> Callable[..., None
     return in_loop(run)
 
 
-class Taking:
+class UpdateReceiver:
     """Receiver of the adapter's updates."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class _NotStored(Exception):
 
 
 @asynccontextmanager
-async def _running(platform: Platform, taking: Taking) -> AsyncGenerator[asyncio.Task[None]]:
+async def _running(platform: Platform, taking: UpdateReceiver) -> AsyncGenerator[asyncio.Task[None]]:
     async def run() -> None:
         await platform.run(taking.take)
 
@@ -130,7 +130,7 @@ async def _running(platform: Platform, taking: Taking) -> AsyncGenerator[asyncio
         await asyncio.wait({task})
 
 
-def to_be_sent(text: str, number: int = 0, chat: str = CHAT) -> Outbound:
+def outbound(text: str, number: int = 0, chat: str = CHAT) -> Outbound:
     return Outbound(f"turn-{number}.0", Address(chat), text)
 
 
@@ -138,8 +138,8 @@ class PlatformContract:
     # Receiving --------------------------------------------------------------------------------------------------------
 
     @_where_it_can_be
-    async def test_what_is_said_in_a_chat_comes_in_order(self, platform: Platform, there: There) -> None:
-        taking = Taking()
+    async def test_what_is_said_in_a_chat_comes_in_order(self, platform: Platform, there: RemoteSide) -> None:
+        taking = UpdateReceiver()
 
         async def say(*numbers: int) -> None:
             for number in numbers:
@@ -158,8 +158,8 @@ class PlatformContract:
         await platform.aclose()
 
     @_where_it_can_be
-    async def test_what_was_said_while_nobody_listened_comes_in(self, platform: Platform, there: There) -> None:
-        taking = Taking()
+    async def test_what_was_said_while_nobody_listened_comes_in(self, platform: Platform, there: RemoteSide) -> None:
+        taking = UpdateReceiver()
         await there.say(CHAT, "anybody there?")
         async with _running(platform, taking):
             await taking.until(1)
@@ -167,8 +167,10 @@ class PlatformContract:
         await platform.aclose()
 
     @_where_it_can_be
-    async def test_what_was_not_taken_comes_again_under_the_same_id(self, platform: Platform, there: There) -> None:
-        taking = Taking()
+    async def test_what_was_not_taken_comes_again_under_the_same_id(
+        self, platform: Platform, there: RemoteSide
+    ) -> None:
+        taking = UpdateReceiver()
         taking.refusing = 1
         await there.say(CHAT, "one")
         await there.say(CHAT, "two")
@@ -181,8 +183,8 @@ class PlatformContract:
         await platform.aclose()
 
     @_where_it_can_be
-    async def test_what_was_taken_and_acknowledged_stays_so(self, platform: Platform, there: There) -> None:
-        taking = Taking()
+    async def test_what_was_taken_and_acknowledged_stays_so(self, platform: Platform, there: RemoteSide) -> None:
+        taking = UpdateReceiver()
         async with _running(platform, taking):
             await there.say(CHAT, "one")
             await taking.until(1)
@@ -196,8 +198,8 @@ class PlatformContract:
         await platform.aclose()
 
     @_where_it_can_be
-    async def test_listening_ends_when_it_is_cancelled(self, platform: Platform, there: There) -> None:
-        taking = Taking()
+    async def test_listening_ends_when_it_is_cancelled(self, platform: Platform, there: RemoteSide) -> None:
+        taking = UpdateReceiver()
         async with _running(platform, taking) as task:
             await there.say(CHAT, "one")
             await taking.until(1)
@@ -208,23 +210,25 @@ class PlatformContract:
         await platform.aclose()
 
     @_where_it_can_be
-    async def test_nobody_to_be_reached_is_said_in_our_words(self, platform: Platform, there: There) -> None:
-        taking = Taking()
+    async def test_nobody_to_be_reached_is_said_in_our_words(self, platform: Platform, there: RemoteSide) -> None:
+        taking = UpdateReceiver()
         await there.leave()
         async with _running(platform, taking) as task:
             await asyncio.wait({task}, timeout=PATIENCE_S)
             assert task.done()
             assert isinstance(task.exception(), PlatformUnavailable)
         with pytest.raises(PlatformUnavailable):
-            await platform.send(to_be_sent("hello"))
+            await platform.send(outbound("hello"))
         await platform.aclose()
 
     @_where_it_can_be
-    async def test_a_button_that_is_pressed_comes_in_as_its_command(self, platform: Platform, there: There) -> None:
+    async def test_a_button_that_is_pressed_comes_in_as_its_command(
+        self, platform: Platform, there: RemoteSide
+    ) -> None:
         if not platform.capabilities.buttons:
             pytest.skip("there is nothing to press there")
         longest = "/approve ".ljust(BUTTON_COMMAND_BYTES_MAX, "x")
-        taking = Taking()
+        taking = UpdateReceiver()
         async with _running(platform, taking):
             await there.say(CHAT, "do it")
             await taking.until(1)
@@ -248,65 +252,65 @@ class PlatformContract:
     # Sending ----------------------------------------------------------------------------------------------------------
 
     @_where_it_can_be
-    async def test_what_is_sent_is_shown_where_it_belongs(self, platform: Platform, there: There) -> None:
-        first = await platform.send(to_be_sent("hello", 1))
-        second = await platform.send(to_be_sent("and you", 2, OTHER_CHAT))
-        third = await platform.send(to_be_sent("are you well?", 3))
+    async def test_what_is_sent_is_shown_where_it_belongs(self, platform: Platform, there: RemoteSide) -> None:
+        first = await platform.send(outbound("hello", 1))
+        second = await platform.send(outbound("and you", 2, OTHER_CHAT))
+        third = await platform.send(outbound("are you well?", 3))
         assert len({first, second, third}) == 3
         assert await there.shown(CHAT) == ["hello", "are you well?"]
         assert await there.shown(OTHER_CHAT) == ["and you"]
         await platform.aclose()
 
     @_where_it_can_be
-    async def test_what_is_sent_twice_under_one_id_is_shown_once(self, platform: Platform, there: There) -> None:
+    async def test_what_is_sent_twice_under_one_id_is_shown_once(self, platform: Platform, there: RemoteSide) -> None:
         if not platform.capabilities.idempotent_send:
             pytest.skip("it does not promise that")
-        first = await platform.send(to_be_sent("hello"))
-        assert await platform.send(to_be_sent("hello")) == first
+        first = await platform.send(outbound("hello"))
+        assert await platform.send(outbound("hello")) == first
         await there.lose()
         with pytest.raises((SendUncertain, PlatformUnavailable)):
-            await platform.send(to_be_sent("bye", 2))
-        await platform.send(to_be_sent("bye", 2))
+            await platform.send(outbound("bye", 2))
+        await platform.send(outbound("bye", 2))
         assert await there.shown(CHAT) == ["hello", "bye"]
         await platform.aclose()
 
     @_where_it_can_be
     async def test_the_longest_text_goes_out_and_a_longer_one_is_refused(
-        self, platform: Platform, there: There
+        self, platform: Platform, there: RemoteSide
     ) -> None:
         room = platform.capabilities.text_chars_max
-        await platform.send(to_be_sent("x" * room))
+        await platform.send(outbound("x" * room))
         assert await there.shown(CHAT) == ["x" * room]
         with pytest.raises(PlatformRefused):
-            await platform.send(to_be_sent("x" * (room + 1), 2))
+            await platform.send(outbound("x" * (room + 1), 2))
         assert len(await there.shown(CHAT)) == 1
         await platform.aclose()
 
     @_where_it_can_be
-    async def test_being_told_to_wait_is_passed_on(self, platform: Platform, there: There) -> None:
+    async def test_being_told_to_wait_is_passed_on(self, platform: Platform, there: RemoteSide) -> None:
         await there.busy(7.0)
         with pytest.raises(PlatformUnavailable) as failure:
-            await platform.send(to_be_sent("hello"))
+            await platform.send(outbound("hello"))
         assert failure.value.retry_after == 7.0
         assert await there.shown(CHAT) == []
-        await platform.send(to_be_sent("hello"))
+        await platform.send(outbound("hello"))
         assert await there.shown(CHAT) == ["hello"]
         await platform.aclose()
 
     @_where_it_can_be
-    async def test_a_send_of_which_nothing_is_heard_is_uncertain(self, platform: Platform, there: There) -> None:
+    async def test_a_send_of_which_nothing_is_heard_is_uncertain(self, platform: Platform, there: RemoteSide) -> None:
         await there.lose()
         with pytest.raises(SendUncertain):
-            await platform.send(to_be_sent("hello"))
+            await platform.send(outbound("hello"))
         assert await there.shown(CHAT) == ["hello"]
         await platform.aclose()
 
     @_where_it_can_be
-    async def test_what_is_out_and_was_not_heard_of_is_found(self, platform: Platform, there: There) -> None:
+    async def test_what_is_out_and_was_not_heard_of_is_found(self, platform: Platform, there: RemoteSide) -> None:
         if (finder := platform.finder) is None:
             pytest.skip("what was sent can't be looked for there")
-        await platform.send(to_be_sent("hello"))
-        mark, lost = finder.newest(Address(CHAT)), to_be_sent("bye", 2)
+        await platform.send(outbound("hello"))
+        mark, lost = finder.newest(Address(CHAT)), outbound("bye", 2)
         assert mark, "what was sent is known to be there"
         await there.lose()
         with pytest.raises(SendUncertain):
@@ -325,17 +329,17 @@ class PlatformContract:
         await platform.aclose()
 
     @_where_it_can_be
-    async def test_what_is_not_out_is_not_found(self, platform: Platform, there: There) -> None:
+    async def test_what_is_not_out_is_not_found(self, platform: Platform, there: RemoteSide) -> None:
         if (finder := platform.finder) is None:
             pytest.skip("what was sent can't be looked for there")
-        first = await platform.send(to_be_sent("hello"))
-        mark, lost = finder.newest(Address(CHAT)), to_be_sent("bye", 2)
+        first = await platform.send(outbound("hello"))
+        mark, lost = finder.newest(Address(CHAT)), outbound("bye", 2)
         # Messages by users and in other chats must not be found.
         await there.say(CHAT, "are you there?")
-        await platform.send(to_be_sent("bye", 3, OTHER_CHAT))
+        await platform.send(outbound("bye", 3, OTHER_CHAT))
         await there.say(OTHER_CHAT, "yes")
         assert await finder.find(lost, mark) is None
-        await platform.send(to_be_sent("something else", 4))
+        await platform.send(outbound("something else", 4))
         assert await finder.find(lost, mark) is None, "of what was sent since, it is known under which id"
         # A restarted adapter is given the newest known message id.
         finder.know(Address(CHAT), first)
@@ -343,32 +347,32 @@ class PlatformContract:
         await platform.aclose()
 
     @_where_it_can_be
-    async def test_what_will_never_be_taken_is_refused(self, platform: Platform, there: There) -> None:
+    async def test_what_will_never_be_taken_is_refused(self, platform: Platform, there: RemoteSide) -> None:
         await there.refuse()
         with pytest.raises(PlatformRefused):
-            await platform.send(to_be_sent("hello"))
+            await platform.send(outbound("hello"))
         assert await there.shown(CHAT) == []
         await platform.aclose()
 
     @_where_it_can_be
-    async def test_a_send_can_be_cancelled(self, platform: Platform, there: There) -> None:
+    async def test_a_send_can_be_cancelled(self, platform: Platform, there: RemoteSide) -> None:
         await there.stall()
-        sending = asyncio.ensure_future(platform.send(to_be_sent("hello")))
+        sending = asyncio.ensure_future(platform.send(outbound("hello")))
         await asyncio.sleep(0.1)
         assert not sending.done()
         sending.cancel()
         done, _ = await asyncio.wait({sending}, timeout=2.0)
         assert done
         assert sending.cancelled()
-        await platform.send(to_be_sent("still there", 2, OTHER_CHAT))
+        await platform.send(outbound("still there", 2, OTHER_CHAT))
         assert await there.shown(OTHER_CHAT) == ["still there"]
         await platform.aclose()
 
     @_where_it_can_be
-    async def test_a_message_can_be_given_another_text(self, platform: Platform, there: There) -> None:
+    async def test_a_message_can_be_given_another_text(self, platform: Platform, there: RemoteSide) -> None:
         if not platform.capabilities.edits:
             pytest.skip("nothing can be edited there")
-        message_id = await platform.send(to_be_sent("hel"))
+        message_id = await platform.send(outbound("hel"))
         for text in ("hello", "hello", "hello you"):
             await platform.edit(Address(CHAT), message_id, text)
         # A repeated edit without changes is not an error.
@@ -379,7 +383,7 @@ class PlatformContract:
         await platform.aclose()
 
     @_where_it_can_be
-    async def test_buttons_and_typing_do_no_harm(self, platform: Platform, there: There) -> None:
+    async def test_buttons_and_typing_do_no_harm(self, platform: Platform, there: RemoteSide) -> None:
         if platform.capabilities.typing:
             await platform.show_typing(Address(CHAT))
         if platform.capabilities.buttons:
@@ -389,9 +393,9 @@ class PlatformContract:
         await platform.aclose()
 
     @_where_it_can_be
-    async def test_closing_is_safe_at_any_time(self, platform: Platform, there: There) -> None:
+    async def test_closing_is_safe_at_any_time(self, platform: Platform, there: RemoteSide) -> None:
         await platform.aclose()
-        await platform.send(to_be_sent("hello"))
+        await platform.send(outbound("hello"))
         await platform.aclose()
         await platform.aclose()
         assert await there.shown(CHAT) == ["hello"]

@@ -32,7 +32,7 @@ USE = ToolUse(SessionRef("s1", 0, SessionKey("main", "cli", ChatType.DM, "1"), 0
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class OfferedTools:
     """Tools, and the names of those used by the tests."""
 
     tools: tuple[Tool, ...]
@@ -47,7 +47,7 @@ class Offer:
         return found
 
 
-MakeOffer = Callable[[], AbstractAsyncContextManager[Offer]]
+MakeOffer = Callable[[], AbstractAsyncContextManager[OfferedTools]]
 
 
 class ToolsContract:

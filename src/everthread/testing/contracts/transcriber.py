@@ -1,6 +1,6 @@
 """Contract of transcribers. Subclass `TranscriberContract` and define two fixtures:
 
-`transcriber` is a fresh transcriber; `there` controls its endpoint, as defined by `Speech`.
+`transcriber` is a fresh transcriber; `there` controls its endpoint, as defined by `TranscriptionEndpoint`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from everthread.ports.transcriber import Transcriber
 from everthread.testing import in_loop
 
 
-class Speech(Protocol):
+class TranscriptionEndpoint(Protocol):
     """Control of the endpoint. Each method applies to the next call."""
 
     def says(self, text: str) -> None: ...
@@ -25,7 +25,7 @@ class Speech(Protocol):
 
 class TranscriberContract:
     @in_loop
-    async def test_what_is_said_is_what_is_heard(self, transcriber: Transcriber, there: Speech) -> None:
+    async def test_what_is_said_is_what_is_heard(self, transcriber: Transcriber, there: TranscriptionEndpoint) -> None:
         there.says("  buy milk\n")
         assert await transcriber.transcribe(b"OggS", "voice.ogg", "audio/ogg") == "buy milk"
         there.says("")
@@ -34,7 +34,7 @@ class TranscriberContract:
 
     @in_loop
     async def test_what_may_go_well_later_is_unavailable_and_the_rest_is_refused(
-        self, transcriber: Transcriber, there: Speech
+        self, transcriber: Transcriber, there: TranscriptionEndpoint
     ) -> None:
         for status in (500, 503, 429):
             there.fails(status)
@@ -48,7 +48,9 @@ class TranscriberContract:
         await transcriber.aclose()
 
     @in_loop
-    async def test_it_can_be_cancelled_and_closed_at_any_time(self, transcriber: Transcriber, there: Speech) -> None:
+    async def test_it_can_be_cancelled_and_closed_at_any_time(
+        self, transcriber: Transcriber, there: TranscriptionEndpoint
+    ) -> None:
         await transcriber.aclose()
         there.stalls()
         hearing = asyncio.ensure_future(transcriber.transcribe(b"OggS", "voice.ogg", "audio/ogg"))

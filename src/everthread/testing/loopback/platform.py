@@ -55,7 +55,7 @@ class LoopbackPlatform:
         offset = 0
         while True:
             poll = wire.Poll(offset, POLL_S)
-            posted = await self._call("poll", poll, list[wire.Posted], timeout_s=POLL_S + self._call_s)
+            posted = await self._call("poll", poll, list[wire.PostedUpdate], timeout_s=POLL_S + self._call_s)
             await self._hand_over(posted, take)
             offset = max((one.number + 1 for one in posted), default=offset)
 
@@ -84,7 +84,7 @@ class LoopbackPlatform:
         if session is not None:
             await session.close()
 
-    async def _hand_over(self, posted: Sequence[wire.Posted], take: Take) -> None:
+    async def _hand_over(self, posted: Sequence[wire.PostedUpdate], take: Take) -> None:
         """Deliver each chat's updates in order and the chats concurrently. A chat that waits delays no other chat."""
         chats: defaultdict[str, list[Update]] = defaultdict(list)
         for one in posted:
@@ -102,7 +102,7 @@ class LoopbackPlatform:
             # An update that could not be stored is not acknowledged, so the server delivers it again.
             raise group.exceptions[0] from None
 
-    def _update(self, posted: wire.Posted) -> Update:
+    def _update(self, posted: wire.PostedUpdate) -> Update:
         said, kind = posted.said, ChatType(posted.said.chat_type)
         return Update(
             self._name, "bot", posted.update_id, said.chat, kind, said.user, said.text, said.thread, said.user_name

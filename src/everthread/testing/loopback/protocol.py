@@ -6,13 +6,13 @@ from typing import Literal
 
 from msgspec import Struct
 
-Kind = Literal["busy", "error", "unavailable", "refuse", "drop_before", "drop_after", "delay"]
+FaultKind = Literal["busy", "error", "unavailable", "refuse", "drop_before", "drop_after", "delay"]
 """Kinds of faults: 429, 500, 503, 403, connection broken before or after the effect, delayed answer."""
 
 Call = Literal["poll", "send", "edit", "typing"]
 
 
-class Said(Struct, frozen=True):
+class UserMessage(Struct, frozen=True):
     """A user sends a message."""
 
     chat: str
@@ -23,12 +23,12 @@ class Said(Struct, frozen=True):
     user_name: str = ""
 
 
-class Posted(Struct, frozen=True):
+class PostedUpdate(Struct, frozen=True):
     """Queued update. A redelivery has a new number and the same id."""
 
     number: int
     update_id: str
-    said: Said
+    said: UserMessage
 
 
 class Poll(Struct, frozen=True):
@@ -62,7 +62,7 @@ class Typing(Struct, frozen=True):
 class Fault(Struct, frozen=True):
     """Let the next calls of one kind, or of any, fail; in one chat, or in all."""
 
-    kind: Kind
+    kind: FaultKind
     call: Call | None = None
     times: int = 1
     seconds: float = 0.0
@@ -70,7 +70,7 @@ class Fault(Struct, frozen=True):
     chat: str | None = None
 
 
-class Seen(Struct, frozen=True):
+class ChatEvent(Struct, frozen=True):
     """One entry of the message log of all chats: `said` by a user, `sent` or `edited` by the agent."""
 
     number: int
@@ -86,15 +86,15 @@ class Seen(Struct, frozen=True):
     buttons: tuple[tuple[str, str], ...] = ()
 
 
-class Watch(Struct, frozen=True):
+class LogRequest(Struct, frozen=True):
     """Request the log from that entry on. Waits if there is none yet."""
 
     after: int = 0
     timeout_s: float = 0.0
 
 
-class Dump(Struct, frozen=True):
-    seen: tuple[Seen, ...]
+class ServerState(Struct, frozen=True):
+    seen: tuple[ChatEvent, ...]
     acknowledged: int
     """Updates below this number are acknowledged."""
     waiting: int

@@ -31,36 +31,36 @@ T = TypeVar("T")
 _ANSWERS = {"busy": 429, "error": 500, "unavailable": 503, "refuse": 403}
 
 
-class Refused(Exception):
+class InvalidCall(Exception):
     """Invalid call."""
 
 
-class Ledger:
+class PlatformState:
     """State of the platform. Each change is a record; replaying the records restores the state."""
 
     def __init__(self, file: BinaryIO | None = None, repeats: bool = False) -> None:
-        self.queue: dict[int, wire.Posted] = {}
-        self.seen: list[wire.Seen] = []
+        self.queue: dict[int, wire.PostedUpdate] = {}
+        self.seen: list[wire.ChatEvent] = []
         self.acknowledged = 0
         self.repeats = repeats
         self._file = file
         self._posted = 0
         self._messages: dict[str, str] = {}
         self._sent_as: dict[str, str] = {}
-        self._known: dict[str, wire.Said] = {}
+        self._known: dict[str, wire.UserMessage] = {}
 
     def read(self, lines: Iterable[bytes]) -> None:
         for line in lines:
             self._change(msgspec.json.decode(line, type=_Record))
 
-    def say(self, said: wire.Said, update_id: str = "") -> wire.Posted:
+    def say(self, said: wire.UserMessage, update_id: str = "") -> wire.PostedUpdate:
         """Queue a message. With a known update id, only deliver that update again."""
         self._write(_Record(time.time(), said=said, id=update_id or str(self._posted)))
         return self.queue[self._posted - 1]
 
-    def again(self, update_id: str) -> wire.Posted:
+    def again(self, update_id: str) -> wire.PostedUpdate:
         if update_id not in self._known:
-            raise Refused("no such update")
+            raise InvalidCall("no such update")
         return self.say(self._known[update_id], update_id)
 
     def acknowledge(self, offset: int) -> None:
@@ -69,7 +69,7 @@ class Ledger:
 
     def send(self, send: wire.Send) -> str:
         if not send.text.strip() or len(send.text) > TEXT_CHARS_MAX:
-            raise Refused("the text is empty or too long")
+            raise InvalidCall("the text is empty or too long")
         if not self.repeats and send.id in self._sent_as:
             return self._sent_as[send.id]
         self._write(_Record(time.time(), send=send))
@@ -77,9 +77,9 @@ class Ledger:
 
     def edit(self, edit: wire.Edit) -> None:
         if not edit.text.strip() or len(edit.text) > TEXT_CHARS_MAX:
-            raise Refused("the text is empty or too long")
+            raise InvalidCall("the text is empty or too long")
         if self._messages.get(edit.message_id) != edit.chat:
-            raise Refused("no such message there")
+            raise InvalidCall("no such message there")
         self._write(_Record(time.time(), edit=edit))
 
     def _write(self, record: _Record) -> None:
@@ -92,20 +92,22 @@ class Ledger:
         number, at = len(self.seen), record.at
         if record.said is not None:
             said = record.said
-            self.queue[self._posted] = wire.Posted(self._posted, record.id, said)
+            self.queue[self._posted] = wire.PostedUpdate(self._posted, record.id, said)
             self._posted += 1
             if record.id not in self._known:
                 self._known[record.id] = said
-                self.seen.append(wire.Seen(number, at, "said", said.chat, said.text, record.id, "", said.thread))
+                self.seen.append(wire.ChatEvent(number, at, "said", said.chat, said.text, record.id, "", said.thread))
         elif record.send is not None:
             send, message_id = record.send, f"msg-{len(self._messages)}"
             self._messages[message_id] = send.chat
             self._sent_as[send.id] = message_id
-            line = wire.Seen(number, at, "sent", send.chat, send.text, message_id, send.id, send.thread, send.buttons)
+            line = wire.ChatEvent(
+                number, at, "sent", send.chat, send.text, message_id, send.id, send.thread, send.buttons
+            )
             self.seen.append(line)
         elif record.edit is not None:
             edit = record.edit
-            line = wire.Seen(number, at, "edited", edit.chat, edit.text, edit.message_id, buttons=edit.buttons)
+            line = wire.ChatEvent(number, at, "edited", edit.chat, edit.text, edit.message_id, buttons=edit.buttons)
             self.seen.append(line)
         elif record.offset is not None:
             for done in range(self.acknowledged, record.offset):
@@ -116,14 +118,14 @@ class Ledger:
 class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
     at: float
     id: str = ""
-    said: wire.Said | None = None
+    said: wire.UserMessage | None = None
     send: wire.Send | None = None
     edit: wire.Edit | None = None
     offset: int | None = None
 
 
 class LoopbackServer(HttpServer):
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: PlatformState) -> None:
         super().__init__()
         self.ledger = ledger
         self.typing = 0
@@ -136,11 +138,13 @@ class LoopbackServer(HttpServer):
             "/send": _reading(wire.Send, self._send),
             "/edit": _reading(wire.Edit, lambda edit: self._changed(lambda: ledger.edit(edit))),
             "/typing": _reading(wire.Typing, self._show_typing),
-            "/admin/say": _reading(list[wire.Said], lambda all_: self._changed(lambda: [*map(ledger.say, all_)])),
+            "/admin/say": _reading(
+                list[wire.UserMessage], lambda all_: self._changed(lambda: [*map(ledger.say, all_)])
+            ),
             "/admin/redeliver": _reading(str, lambda update: self._changed(lambda: ledger.again(update))),
             "/admin/fault": _reading(wire.Fault, self._break),
             "/admin/heal": _reading(None, self._heal),
-            "/admin/watch": _reading(wire.Watch, self._watch),
+            "/admin/watch": _reading(wire.LogRequest, self._watch),
             "/admin/dump": _reading(None, self._dump),
         }
 
@@ -154,7 +158,7 @@ class LoopbackServer(HttpServer):
         act = self._acts.get(received.path)
         try:
             if method != "POST" or act is None:
-                raise Refused("no such path")
+                raise InvalidCall("no such path")
             fault = self._next_fault(received.path, received.body)
             if fault is not None and fault.kind in _ANSWERS:
                 status = _ANSWERS[fault.kind]
@@ -167,7 +171,7 @@ class LoopbackServer(HttpServer):
             answer = await act(received.body)
             if fault is not None and fault.kind == "drop_after":
                 return False
-        except (Refused, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (InvalidCall, msgspec.MsgspecError, UnicodeDecodeError) as error:
             return await respond(writer, 400, msgspec.json.encode({"error": str(error)}))
         return await respond(writer, 200, msgspec.json.encode(answer))
 
@@ -183,9 +187,11 @@ class LoopbackServer(HttpServer):
     async def _heal(self, _: None) -> None:
         self._faults.clear()
 
-    async def _dump(self, _: None) -> wire.Dump:
+    async def _dump(self, _: None) -> wire.ServerState:
         ledger = self.ledger
-        return wire.Dump(tuple(ledger.seen), ledger.acknowledged, len(ledger.queue), self.typing, dict(self.calls))
+        return wire.ServerState(
+            tuple(ledger.seen), ledger.acknowledged, len(ledger.queue), self.typing, dict(self.calls)
+        )
 
     def _next_fault(self, path: str, body: bytes) -> wire.Fault | None:
         call = path.removeprefix("/")
@@ -198,15 +204,15 @@ class LoopbackServer(HttpServer):
                 return fault
         return None
 
-    async def _poll(self, poll: wire.Poll) -> list[wire.Posted]:
+    async def _poll(self, poll: wire.Poll) -> list[wire.PostedUpdate]:
         self.ledger.acknowledge(poll.offset)
 
-        def there() -> list[wire.Posted]:
+        def there() -> list[wire.PostedUpdate]:
             return [one for one in list(self.ledger.queue.values())[: poll.limit] if one.number >= poll.offset]
 
         return await self._waited(there, poll.timeout_s)
 
-    async def _watch(self, watch: wire.Watch) -> list[wire.Seen]:
+    async def _watch(self, watch: wire.LogRequest) -> list[wire.ChatEvent]:
         return await self._waited(lambda: self.ledger.seen[watch.after :], watch.timeout_s)
 
     async def _waited(self, there: Callable[[], list[T]], timeout_s: float) -> list[T]:
@@ -242,7 +248,7 @@ def main() -> None:
     options = parser.parse_args()
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as files:
         file = files.enter_context(Path(options.state).open("a+b")) if options.state else None
-        ledger = Ledger(file, options.repeats)
+        ledger = PlatformState(file, options.repeats)
         if file is not None:
             file.seek(0)
             ledger.read(file.readlines())

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from everthread.testing.control_client import Bystander
+from everthread.testing.control_client import ControlClient
 from everthread.testing.loopback import protocol as wire
 
 
-class People(Bystander[wire.Seen]):
+class LoopbackUsers(ControlClient[wire.ChatEvent]):
     """Send messages as users and read the message log."""
 
     def __init__(self, base_url: str) -> None:
-        super().__init__(base_url, "admin", wire.Seen)
+        super().__init__(base_url, "admin", wire.ChatEvent)
 
     async def say(self, chat: str, text: str) -> str:
         """Send a message in a direct chat. Return the update's id."""
@@ -20,8 +20,8 @@ class People(Bystander[wire.Seen]):
 
     async def say_all(self, said: Sequence[tuple[str, str]]) -> list[str]:
         """Send many messages in one call, given as pairs of chat and text."""
-        all_said = [wire.Said(chat, f"user-{chat}", text) for chat, text in said]
-        return [posted.update_id for posted in await self._call("say", all_said, list[wire.Posted])]
+        all_said = [wire.UserMessage(chat, f"user-{chat}", text) for chat, text in said]
+        return [posted.update_id for posted in await self._call("say", all_said, list[wire.PostedUpdate])]
 
     async def press(self, chat: str, label: str, user: str = "") -> str:
         """Press the button with this label under the newest message that has one. Return the update's id."""
@@ -29,11 +29,11 @@ class People(Bystander[wire.Seen]):
         commands = [command for one in self._as_they_are(chat) for shown, command in one.buttons if shown == label]
         if not commands:
             raise AssertionError(f"there is no button {label!r} in chat {chat}; seen last: {self.seen[-5:]}")
-        pressed = [wire.Said(chat, user or f"user-{chat}", commands[-1])]
-        return (await self._call("say", pressed, list[wire.Posted]))[0].update_id
+        pressed = [wire.UserMessage(chat, user or f"user-{chat}", commands[-1])]
+        return (await self._call("say", pressed, list[wire.PostedUpdate]))[0].update_id
 
     async def redeliver(self, update_id: str) -> None:
-        await self._call("redeliver", update_id, wire.Posted)
+        await self._call("redeliver", update_id, wire.PostedUpdate)
 
     async def fault(self, fault: wire.Fault) -> None:
         await self._call("fault", fault, None)
@@ -41,13 +41,13 @@ class People(Bystander[wire.Seen]):
     async def heal(self) -> None:
         await self._call("heal", None, None)
 
-    async def dump(self) -> wire.Dump:
-        return await self._call("dump", None, wire.Dump)
+    async def dump(self) -> wire.ServerState:
+        return await self._call("dump", None, wire.ServerState)
 
     def chats(self) -> list[str]:
         return list(dict.fromkeys(one.chat for one in self.seen))
 
-    def answers(self, chat: str) -> list[wire.Seen]:
+    def answers(self, chat: str) -> list[wire.ChatEvent]:
         """Messages of the agent in a chat, in their original wording."""
         return [one for one in self.seen if one.what == "sent" and one.chat == chat]
 
@@ -55,6 +55,6 @@ class People(Bystander[wire.Seen]):
         """Texts of the agent in a chat, with edits applied."""
         return [one.text for one in self._as_they_are(chat)]
 
-    def _as_they_are(self, chat: str) -> list[wire.Seen]:
+    def _as_they_are(self, chat: str) -> list[wire.ChatEvent]:
         now = {one.message_id: one for one in self.seen if one.chat == chat and one.what != "said"}
         return list(now.values())

@@ -14,7 +14,7 @@ _HEAD_BYTES_MAX = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class HttpRequest:
     path: str
     headers: Mapping[str, str]
     """Names are in lower case."""
@@ -100,15 +100,15 @@ class HttpServer:
             writer.close()
 
 
-async def read_request(reader: asyncio.StreamReader) -> tuple[str, Received]:
+async def read_request(reader: asyncio.StreamReader) -> tuple[str, HttpRequest]:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     first, *lines = head.rstrip("\r\n").split("\r\n")
     method, path, _ = first.split(" ", 2)
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     if headers.get("transfer-encoding", "").lower() == "chunked":
-        return method, Received(path, headers, await read_chunks(reader))
+        return method, HttpRequest(path, headers, await read_chunks(reader))
     length = min(int(headers.get("content-length", "0")), BODY_BYTES_MAX)
-    return method, Received(path, headers, await reader.readexactly(length))
+    return method, HttpRequest(path, headers, await reader.readexactly(length))
 
 
 async def read_chunks(reader: asyncio.StreamReader) -> bytes:

@@ -63,7 +63,7 @@ class Protocol(StrEnum):
     MESSAGES = "/v1/messages"
 
 
-class Thinks(StrEnum):
+class ReasoningFormat(StrEnum):
     """Format in which a model returns its reasoning before a tool call and expects it back."""
 
     CONTENT = "reasoning_content"
@@ -76,11 +76,11 @@ class Thinks(StrEnum):
     """Anthropic; the only format of the Messages protocol."""
 
 
-def signature_of(thought: str) -> str:
+def sign(thought: str) -> str:
     return "sig-" + hashlib.sha256(thought.encode()).hexdigest()[:16]
 
 
-def frames(protocol: Protocol, say: Say, model: str, thinks: Thinks | None = None) -> Iterator[bytes]:
+def frames(protocol: Protocol, say: Say, model: str, thinks: ReasoningFormat | None = None) -> Iterator[bytes]:
     """Encode an answer as stream events."""
     return _chat_frames(say, model, thinks) if protocol is Protocol.CHAT else _message_frames(say, model, thinks)
 
@@ -105,20 +105,20 @@ def chat_completion(say: Say, model: str) -> bytes:
     )
 
 
-def refusal(protocol: Protocol, fail: Fail) -> bytes:
+def encode_failure(protocol: Protocol, fail: Fail) -> bytes:
     error: dict[str, object] = {"message": fail.message, "type": fail.kind or "error"}
     if protocol is Protocol.MESSAGES:
         return msgspec.json.encode({"type": "error", "error": error})
     return msgspec.json.encode({"error": error | {"param": None, "code": fail.kind or None}})
 
 
-def in_chunks(text: str, count: int) -> list[str]:
+def split_chunks(text: str, count: int) -> list[str]:
     """Split the text into at most `count` pieces of similar length."""
     size = max(-(-len(text) // max(count, 1)), 1)
     return [text[start : start + size] for start in range(0, len(text), size)]
 
 
-def _chat_frames(say: Say, model: str, thinks: Thinks | None) -> Iterator[bytes]:
+def _chat_frames(say: Say, model: str, thinks: ReasoningFormat | None) -> Iterator[bytes]:
     def frame(delta: dict[str, object], reason: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "finish_reason": reason}
         return _data({"id": "stub", "object": "chat.completion.chunk", "model": model, "choices": [choice]})
@@ -126,32 +126,32 @@ def _chat_frames(say: Say, model: str, thinks: Thinks | None) -> Iterator[bytes]
     yield frame({"role": "assistant", "content": ""})
     for delta in _thoughts(say, thinks):
         yield frame(delta)
-    for piece in in_chunks(say.text, say.chunks):
+    for piece in split_chunks(say.text, say.chunks):
         yield frame({"content": piece})
     for index, call in enumerate(say.calls):
         function = {"name": call.name, "arguments": ""}
         start: dict[str, object] = {"index": index, "id": call.id, "type": "function", "function": function}
-        if thinks is Thinks.SIGNATURE and index == 0:
-            start["extra_content"] = {"google": {"thought_signature": signature_of(call.id)}}
+        if thinks is ReasoningFormat.SIGNATURE and index == 0:
+            start["extra_content"] = {"google": {"thought_signature": sign(call.id)}}
         yield frame({"tool_calls": [start]})
-        for piece in in_chunks(call.arguments, say.chunks):
+        for piece in split_chunks(call.arguments, say.chunks):
             yield frame({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
     yield frame({}, _chat_reason(say))
     yield _data({"id": "stub", "object": "chat.completion.chunk", "choices": [], "usage": _chat_usage(say.usage)})
     yield b"data: [DONE]\n\n"
 
 
-def _thoughts(say: Say, thinks: Thinks | None) -> Iterator[dict[str, object]]:
-    pieces = in_chunks(say.reasoning, say.chunks)
-    if thinks is not Thinks.DETAILS:
+def _thoughts(say: Say, thinks: ReasoningFormat | None) -> Iterator[dict[str, object]]:
+    pieces = split_chunks(say.reasoning, say.chunks)
+    if thinks is not ReasoningFormat.DETAILS:
         for piece in pieces:
             yield {"reasoning_content": piece}
         return
     start = {"type": "reasoning.text", "index": 0, "format": "stub"}
     for piece in pieces:
         yield {"reasoning": piece, "reasoning_details": [start | {"text": piece, "signature": None}]}
-    yield {"reasoning_details": [{"type": "reasoning.text", "index": 0, "signature": signature_of(say.reasoning)}]}
-    sealed = {"type": "reasoning.encrypted", "index": 1, "data": signature_of(say.reasoning + say.reasoning)}
+    yield {"reasoning_details": [{"type": "reasoning.text", "index": 0, "signature": sign(say.reasoning)}]}
+    sealed = {"type": "reasoning.encrypted", "index": 1, "data": sign(say.reasoning + say.reasoning)}
     yield {"reasoning_details": [sealed]}
 
 
@@ -171,7 +171,7 @@ def _chat_usage(usage: Usage) -> dict[str, object]:
     return said if usage.cost is None else said | {"cost": usage.cost}
 
 
-def _message_frames(say: Say, model: str, thinks: Thinks | None) -> Iterator[bytes]:
+def _message_frames(say: Say, model: str, thinks: ReasoningFormat | None) -> Iterator[bytes]:
     usage = {
         "input_tokens": say.usage.input_tokens - say.usage.cached_tokens,
         "cache_read_input_tokens": say.usage.cached_tokens,
@@ -184,10 +184,10 @@ def _message_frames(say: Say, model: str, thinks: Thinks | None) -> Iterator[byt
     index = 0
     for start, kind, name, text in _blocks(say, thinks):
         yield _event("content_block_start", index=index, content_block=start)
-        for piece in in_chunks(text, say.chunks):
+        for piece in split_chunks(text, say.chunks):
             yield _event("content_block_delta", index=index, delta={"type": kind, name: piece})
         if thinks and kind == "thinking_delta":
-            signature = signature_of(say.reasoning)
+            signature = sign(say.reasoning)
             yield _event("content_block_delta", index=index, delta={"type": "signature_delta", "signature": signature})
         yield _event("content_block_stop", index=index)
         index += 1
@@ -203,12 +203,12 @@ def _message_frames(say: Say, model: str, thinks: Thinks | None) -> Iterator[byt
     yield _event("message_stop")
 
 
-def _blocks(say: Say, thinks: Thinks | None) -> Iterator[tuple[dict[str, object], str, str, str]]:
+def _blocks(say: Say, thinks: ReasoningFormat | None) -> Iterator[tuple[dict[str, object], str, str, str]]:
     """Yield each block's start, and the type, field and text of its deltas."""
     if say.reasoning:
         yield {"type": "thinking", "thinking": "", "signature": ""}, "thinking_delta", "thinking", say.reasoning
     if say.reasoning and thinks:
-        yield {"type": "redacted_thinking", "data": signature_of(say.reasoning + say.reasoning)}, "", "", ""
+        yield {"type": "redacted_thinking", "data": sign(say.reasoning + say.reasoning)}, "", "", ""
     if say.text:
         yield {"type": "text", "text": ""}, "text_delta", "text", say.text
     for call in say.calls:

@@ -24,20 +24,20 @@ from typing import BinaryIO
 import msgspec
 
 from everthread.domain.model import ToolCall
-from everthread.testing.model_server.http import HttpServer, Received, head_of, read_request, respond
+from everthread.testing.model_server.http import HttpRequest, HttpServer, head_of, read_request, respond
 from everthread.testing.model_server.replies import (
     End,
     Fail,
     Protocol,
     Raw,
+    ReasoningFormat,
     Reply,
     Say,
-    Thinks,
     chat_completion,
+    encode_failure,
     frames,
-    refusal,
 )
-from everthread.testing.model_server.validation import Chat, Messages, parsed
+from everthread.testing.model_server.validation import Chat, Messages, parse_request
 
 Script = Callable[[Chat | Messages], Reply]
 
@@ -54,15 +54,15 @@ class ModelServer(HttpServer):
         *,
         key: str | None = None,
         models: Sequence[str] = (),
-        thinks: Thinks | None = None,
-        on_request: Callable[[Received], None] | None = None,
+        thinks: ReasoningFormat | None = None,
+        on_request: Callable[[HttpRequest], None] | None = None,
     ) -> None:
         super().__init__()
         self._thinks = thinks
         self._script: Script = script if callable(script) else _one_after_the_other(iter(script))
         self._key = key
         self._models = models
-        self.received: list[Received] = []
+        self.received: list[HttpRequest] = []
         self._on_request = on_request or self.received.append
         self.left_early = asyncio.Event()
         """Set when a client disconnects in the middle of an answer."""
@@ -89,7 +89,7 @@ class ModelServer(HttpServer):
         protocol = Protocol(path)
         match self._reply(protocol, received):
             case Fail() as fail, _:
-                return await respond(writer, fail.status, refusal(protocol, fail), fail.headers)
+                return await respond(writer, fail.status, encode_failure(protocol, fail), fail.headers)
             case Say() as say, Chat(stream=False) as chat:
                 return await respond(writer, 200, chat_completion(say, chat.model))
             case Say() as say, request:
@@ -97,10 +97,10 @@ class ModelServer(HttpServer):
             case Raw() as raw, _:
                 return await self._stream(reader, writer, raw, raw.pieces)
 
-    def _reply(self, protocol: Protocol, received: Received) -> tuple[Fail, None] | tuple[Reply, Chat | Messages]:
+    def _reply(self, protocol: Protocol, received: HttpRequest) -> tuple[Fail, None] | tuple[Reply, Chat | Messages]:
         if fail := self._refused(protocol, received.headers):
             return fail, None
-        request = parsed(protocol, received.body, self._thinks)
+        request = parse_request(protocol, received.body, self._thinks)
         if isinstance(request, Fail):
             return request, None
         if self._models and request.model not in self._models:
@@ -160,7 +160,7 @@ def _one_after_the_other(replies: Iterator[Reply]) -> Script:
 WORDS = " ".join(["The stub says these ten plain words in every answer."] * 6)
 
 
-def scripted(tool: ToolCall | None = None, delay_s: float = 0.0, words: str = WORDS) -> Script:
+def fixed_script(tool: ToolCall | None = None, delay_s: float = 0.0, words: str = WORDS) -> Script:
     """Reply the words in 20 chunks. With a tool, call the tool first."""
 
     def script(request: Chat | Messages) -> Reply:
@@ -171,7 +171,7 @@ def scripted(tool: ToolCall | None = None, delay_s: float = 0.0, words: str = WO
     return script
 
 
-def quoting(delay_s: float = 0.0, chunks: int = 1) -> Script:
+def echo_script(delay_s: float = 0.0, chunks: int = 1) -> Script:
     """Quote the first line of the last user message, without the recalled memory that follows it."""
 
     def script(request: Chat | Messages) -> Reply:
@@ -181,10 +181,10 @@ def quoting(delay_s: float = 0.0, chunks: int = 1) -> Script:
     return script
 
 
-def log_to(file: BinaryIO | None) -> Callable[[Received], None]:
+def request_logger(file: BinaryIO | None) -> Callable[[HttpRequest], None]:
     """Append each request to a file as a line of JSON. A body that is no JSON is stored as base64."""
 
-    def write(received: Received) -> None:
+    def write(received: HttpRequest) -> None:
         if file is None:
             return
         try:
@@ -216,8 +216,8 @@ def main() -> None:
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as files:
         log = files.enter_context(Path(options.log).open("ab")) if options.log else None
         delay_s = options.delay_ms / 1000
-        script = quoting(delay_s, options.chunks) if options.echo else scripted(tool, delay_s, options.say)
-        server = ModelServer(script, key=options.key, on_request=log_to(log))
+        script = echo_script(delay_s, options.chunks) if options.echo else fixed_script(tool, delay_s, options.say)
+        server = ModelServer(script, key=options.key, on_request=request_logger(log))
         asyncio.run(server.run_as_process(options.port))
 
 

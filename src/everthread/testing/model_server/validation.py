@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from everthread.testing.model_server.replies import Fail, Protocol, Thinks, signature_of
+from everthread.testing.model_server.replies import Fail, Protocol, ReasoningFormat, sign
 
 _ID = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -108,7 +108,7 @@ class Messages(msgspec.Struct):
         return next((text for text in said if text), "")
 
 
-def parsed(protocol: Protocol, body: bytes, thinks: Thinks | None = None) -> Chat | Messages | Fail:
+def parse_request(protocol: Protocol, body: bytes, thinks: ReasoningFormat | None = None) -> Chat | Messages | Fail:
     """Parse and validate a request. Return the refusal if it is invalid, or if it omits the reasoning of a thinking
     model.
     """
@@ -187,7 +187,7 @@ def _broken_in_blocks(blocks: Sequence[Block], open_calls: set[str]) -> str | No
 # Reasoning is required for the current turn only. Earlier turns may omit it.
 
 
-def _forgotten_in_chat(chat: Chat, thinks: Thinks | None) -> str | None:
+def _forgotten_in_chat(chat: Chat, thinks: ReasoningFormat | None) -> str | None:
     begin = max(number for number, message in enumerate(chat.messages) if message.role == "user")
     for number, message in enumerate(chat.messages[begin:], begin):
         if message.tool_calls and thinks is not None and not _remembers(message, thinks):
@@ -195,15 +195,15 @@ def _forgotten_in_chat(chat: Chat, thinks: Thinks | None) -> str | None:
     return None
 
 
-def _remembers(message: ChatMessage, thinks: Thinks) -> bool:
+def _remembers(message: ChatMessage, thinks: ReasoningFormat) -> bool:
     first = message.tool_calls[0]
     match thinks:
-        case Thinks.SIGNATURE:
-            return first.extra_content.google.thought_signature == signature_of(first.id)
-        case Thinks.DETAILS:
+        case ReasoningFormat.SIGNATURE:
+            return first.extra_content.google.thought_signature == sign(first.id)
+        case ReasoningFormat.DETAILS:
             text, *sealed = message.reasoning_details or [Detail("reasoning.text", 0)]
-            data = signature_of(text.text + text.text)
-            return text.signature == signature_of(text.text) and [detail.data for detail in sealed] == [data]
+            data = sign(text.text + text.text)
+            return text.signature == sign(text.text) and [detail.data for detail in sealed] == [data]
         case _:
             return bool(message.reasoning_content)
 
@@ -217,6 +217,6 @@ def _forgotten_in_messages(request: Messages) -> str | None:
                 return f"messages.{number}: expected a thinking block before tool_use"
             thought, *others = (block for block in message.content if block.type in ("thinking", "redacted_thinking"))
             sealed = [block.data for block in others]
-            if thought.signature != signature_of(thought.thinking) or sealed != [signature_of(thought.thinking * 2)]:
+            if thought.signature != sign(thought.thinking) or sealed != [sign(thought.thinking * 2)]:
                 return f"messages.{number}: thinking blocks must stay as they were in the answer"
     return None

@@ -2,7 +2,7 @@
 
 In a test:
 
-    async with TelegramEmulator() as telegram, People(telegram.base_url) as people:
+    async with TelegramEmulator() as telegram, TelegramUsers(telegram.base_url) as people:
         ...  # a bot that talks to telegram.base_url with telegram.token
         await people.say(ANN, "hello")
         await people.until(lambda: people.texts(ANN) == ["Hi Ann!"], "an answer")
@@ -12,8 +12,8 @@ its address as a line of JSON.
 
 | module | contents |
 |---|---|
-| `users.People` | control client for tests: users, faults, message log |
-| `protocol` | messages between `People` and the server |
+| `users.TelegramUsers` | control client for tests: users, faults, message log |
+| `protocol` | messages between `TelegramUsers` and the server |
 | `server.TelegramEmulator` | the server: Bot API, files, control calls |
 | `control` | handlers of the control calls |
 | `user_actions`, `state` | actions of users; users, chats and messages |

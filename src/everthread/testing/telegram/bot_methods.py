@@ -6,11 +6,11 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from everthread.testing.telegram.errors import bad, conflict
+from everthread.testing.telegram.errors import bad_request, conflict
 from everthread.testing.telegram.objects import BotCommand, Chat, User
 from everthread.testing.telegram.params import Params
-from everthread.testing.telegram.state import World
-from everthread.testing.telegram.updates import Batch
+from everthread.testing.telegram.state import TelegramState
+from everthread.testing.telegram.updates import UpdateBatch
 from everthread.testing.telegram.webhook import Webhook
 
 POLL_S_MAX = 50
@@ -18,8 +18,8 @@ DEFAULT_SCOPE = ""
 _COMMAND = re.compile(r"[a-z0-9_]{1,32}")
 
 
-class Bot:
-    def __init__(self, world: World, webhook: Webhook) -> None:
+class BotMethods:
+    def __init__(self, world: TelegramState, webhook: Webhook) -> None:
         self._world = world
         self._webhook = webhook
         self._poll = 0
@@ -42,7 +42,7 @@ class Bot:
 
     # --- Updates -----------------------------------------------------------------------------------------------------
 
-    async def get_updates(self, params: Params) -> Batch:
+    async def get_updates(self, params: Params) -> UpdateBatch:
         """Long-poll for updates. A later call ends an earlier one that is still waiting."""
         world, updates = self._world, self._world.updates
         if self._webhook.url:
@@ -72,14 +72,14 @@ class Bot:
     def set_commands(self, params: Params) -> bool:
         commands = params.read("commands", list[BotCommand], "commands")
         if commands is None:
-            raise bad('parameter "commands" is required')
+            raise bad_request('parameter "commands" is required')
         if len(commands) > 100:
-            raise bad("BOT_COMMANDS_TOO_MUCH")
+            raise bad_request("BOT_COMMANDS_TOO_MUCH")
         for one in commands:
             if not _COMMAND.fullmatch(one.command.removeprefix("/")):
-                raise bad("BOT_COMMAND_INVALID")
+                raise bad_request("BOT_COMMAND_INVALID")
             if not 1 <= len(one.description.strip()) <= 256:
-                raise bad("BOT_COMMAND_DESCRIPTION_INVALID")
+                raise bad_request("BOT_COMMAND_DESCRIPTION_INVALID")
         self._world.commands[_scope(params)] = tuple(
             BotCommand(one.command.removeprefix("/"), one.description.strip()) for one in commands
         )

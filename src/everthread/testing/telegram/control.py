@@ -9,23 +9,23 @@ from typing import Any
 
 import msgspec
 
-from everthread.testing.model_server.http import Received, respond
+from everthread.testing.model_server.http import HttpRequest, respond
 from everthread.testing.telegram import protocol as wire
 from everthread.testing.telegram import screen
 from everthread.testing.telegram.bot_methods import DEFAULT_SCOPE
-from everthread.testing.telegram.errors import Refusal, bad
+from everthread.testing.telegram.errors import ApiError, bad_request
 from everthread.testing.telegram.faults import Faults
 from everthread.testing.telegram.limits import Limits
 from everthread.testing.telegram.objects import Message
-from everthread.testing.telegram.state import World
-from everthread.testing.telegram.user_actions import PeopleSide
+from everthread.testing.telegram.state import TelegramState
+from everthread.testing.telegram.user_actions import UserActions
 from everthread.testing.telegram.webhook import Webhook
 
 
 class Control:
     def __init__(
         self,
-        world: World,
+        world: TelegramState,
         limits: Limits,
         faults: Faults,
         webhook: Webhook,
@@ -38,64 +38,64 @@ class Control:
         self._webhook = webhook
         self._calls = calls
         self._refused = refused
-        people = PeopleSide(world)
+        people = UserActions(world)
         self._acts: dict[str, tuple[Any, Callable[[Any], object]]] = {
-            "introduce": (wire.Person, people.introduce),
+            "introduce": (wire.UserProfile, people.introduce),
             "group": (wire.Group, people.found),
-            "upgrade": (wire.Upgraded, people.upgrade),
-            "odd": (wire.Odd, people.be_odd),
+            "upgrade": (wire.GroupUpgrade, people.upgrade),
+            "odd": (wire.RawMessage, people.be_odd),
             "topic": (wire.Topic, people.open_topic),
-            "say": (list[wire.Said], lambda all_said: [*map(people.say, all_said)]),
-            "correct": (wire.Corrected, people.correct),
-            "press": (wire.Pressed, people.press),
-            "block": (wire.Blocked, people.block),
+            "say": (list[wire.UserMessage], lambda all_said: [*map(people.say, all_said)]),
+            "correct": (wire.UserEdit, people.correct),
+            "press": (wire.ButtonPress, people.press),
+            "block": (wire.BotBlock, people.block),
             "redeliver": (int, self._redeliver),
             "fault": (wire.Fault, faults.order),
             "cut": (float, cut),
             "heal": (None, lambda _: faults.heal()),
             "limits": (bool, self._limit),
-            "watch": (wire.Watch, self._watch),
-            "messages": (wire.Place, lambda place: [*map(screen.shown, self._there(place))]),
-            "screen": (wire.Place, self._screen),
+            "watch": (wire.LogRequest, self._watch),
+            "messages": (wire.ChatTopic, lambda place: [*map(screen.shown_message, self._there(place))]),
+            "screen": (wire.ChatTopic, self._screen),
             "file": (str, world.files.content),
             "dump": (None, self._dump),
         }
 
-    async def serve(self, name: str, received: Received, writer: asyncio.StreamWriter) -> bool:
+    async def serve(self, name: str, received: HttpRequest, writer: asyncio.StreamWriter) -> bool:
         try:
             if name not in self._acts:
-                raise bad(f"there is no such call; there are {', '.join(self._acts)}")
+                raise bad_request(f"there is no such call; there are {', '.join(self._acts)}")
             kind, act = self._acts[name]
             answer = act(msgspec.json.decode(received.body, type=kind))
             if inspect.isawaitable(answer):
                 answer = await answer
-        except (Refusal, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (ApiError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             return await respond(writer, 400, msgspec.json.encode({"error": str(error)}))
         return await respond(writer, 200, msgspec.json.encode(answer))
 
     def _redeliver(self, update_id: int) -> None:
         if not self._world.updates.repeat(update_id):
-            raise bad(f"there is no update {update_id}")
+            raise bad_request(f"there is no update {update_id}")
 
     def _limit(self, is_on: bool) -> None:
         self._limits.is_on = is_on
         self._limits.forget()
 
-    async def _watch(self, watch: wire.Watch) -> Sequence[wire.Seen]:
+    async def _watch(self, watch: wire.LogRequest) -> Sequence[wire.ChatEvent]:
         seen = self._world.seen
         await self._world.changes.until(lambda: len(seen) > watch.after, watch.timeout_s)
         return seen[watch.after :]
 
-    def _there(self, place: wire.Place) -> list[Message]:
+    def _there(self, place: wire.ChatTopic) -> list[Message]:
         messages = self._world.messages[self._world.chat(place.chat).id].values()
         return [one for one in messages if place.thread in (None, one.message_thread_id)]
 
-    def _screen(self, place: wire.Place) -> str:
-        return screen.drawn(self._world.chat(place.chat), self._there(place))
+    def _screen(self, place: wire.ChatTopic) -> str:
+        return screen.draw_chat(self._world.chat(place.chat), self._there(place))
 
-    def _dump(self, _: None) -> wire.Dump:
+    def _dump(self, _: None) -> wire.ServerState:
         commands = self._world.commands.get(DEFAULT_SCOPE, ())
-        return wire.Dump(
+        return wire.ServerState(
             tuple(self._world.updates.pending),
             dict(self._calls),
             dict(self._refused),

@@ -21,7 +21,7 @@ def byte_offset(text: str, index: int) -> int:
 
 
 @dataclass(slots=True)
-class Growing:
+class TextBuilder:
     """Text parsed so far, without its markup."""
 
     pieces: list[str] = field(default_factory=list[str])

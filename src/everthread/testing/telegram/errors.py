@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 
-class Refusal(Exception):
+class ApiError(Exception):
     """`{"ok": false, ...}`, sent with its code as HTTP status."""
 
     def __init__(
@@ -26,22 +26,22 @@ class Refusal(Exception):
         return body
 
 
-def bad(description: str) -> Refusal:
-    return Refusal(400, f"Bad Request: {description}")
+def bad_request(description: str) -> ApiError:
+    return ApiError(400, f"Bad Request: {description}")
 
 
-def moved(to: int) -> Refusal:
-    return Refusal(400, "Bad Request: group chat was upgraded to a supergroup chat", moved_to=to)
+def chat_moved(to: int) -> ApiError:
+    return ApiError(400, "Bad Request: group chat was upgraded to a supergroup chat", moved_to=to)
 
 
-def forbidden(description: str) -> Refusal:
-    return Refusal(403, f"Forbidden: {description}")
+def forbidden(description: str) -> ApiError:
+    return ApiError(403, f"Forbidden: {description}")
 
 
-def conflict(description: str) -> Refusal:
-    return Refusal(409, f"Conflict: {description}")
+def conflict(description: str) -> ApiError:
+    return ApiError(409, f"Conflict: {description}")
 
 
-def too_many(wait_s: float) -> Refusal:
+def rate_limited(wait_s: float) -> ApiError:
     retry_after = max(1, math.ceil(wait_s))
-    return Refusal(429, f"Too Many Requests: retry after {retry_after}", retry_after)
+    return ApiError(429, f"Too Many Requests: retry after {retry_after}", retry_after)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from everthread.testing.telegram.errors import Refusal, forbidden, too_many
+from everthread.testing.telegram.errors import ApiError, forbidden, rate_limited
 from everthread.testing.telegram.objects import Update
 from everthread.testing.telegram.protocol import Fault
 
@@ -57,15 +57,15 @@ class Faults:
         return None
 
 
-def refusal_of(fault: Fault) -> Refusal | None:
+def fault_response(fault: Fault) -> ApiError | None:
     """Error response of a fault; None for faults without one."""
     match fault.kind:
         case "busy":
-            return too_many(fault.seconds)
+            return rate_limited(fault.seconds)
         case "error":
-            return Refusal(500, "Internal Server Error")
+            return ApiError(500, "Internal Server Error")
         case "unavailable":
-            return Refusal(502, "Bad Gateway")
+            return ApiError(502, "Bad Gateway")
         case "refuse":
             return forbidden("the test refuses this call")
         case _:

@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from everthread.testing.telegram.errors import bad
+from everthread.testing.telegram.errors import bad_request
 from everthread.testing.telegram.files import DOWNLOAD_BYTES_MAX
-from everthread.testing.telegram.message_methods import Messages
+from everthread.testing.telegram.message_methods import MessageMethods
 from everthread.testing.telegram.objects import Document, Message, PhotoSize, StoredFile, Voice
 from everthread.testing.telegram.params import Params, Upload
-from everthread.testing.telegram.state import World
+from everthread.testing.telegram.state import TelegramState
 
 
 class FileMethods:
-    def __init__(self, world: World, messages: Messages) -> None:
+    def __init__(self, world: TelegramState, messages: MessageMethods) -> None:
         self._files = world.files
         self._messages = messages
         self.methods: Mapping[str, Callable[[Params], object]] = {
@@ -32,7 +32,7 @@ class FileMethods:
         elif isinstance(given, PhotoSize):
             photo = (given,)
         else:
-            raise bad("can't use file of type Document as Photo")
+            raise bad_request("can't use file of type Document as Photo")
         return self._send(params, lambda message: replace(message, photo=photo))
 
     def send_document(self, params: Params) -> Message:
@@ -40,7 +40,7 @@ class FileMethods:
         if isinstance(given, Upload):
             given = self._files.document(given.content, given.name, given.mime)
         if not isinstance(given, Document):
-            raise bad("can't use file of type Photo as Document")
+            raise bad_request("can't use file of type Photo as Document")
         return self._send(params, lambda message: replace(message, document=given))
 
     def send_voice(self, params: Params) -> Message:
@@ -48,13 +48,13 @@ class FileMethods:
         if isinstance(given, Upload):
             given = self._files.voice(given.content, params.integer("duration"), given.mime)
         if not isinstance(given, Voice):
-            raise bad("can't use file of type Document as VoiceNote")
+            raise bad_request("can't use file of type Document as VoiceNote")
         return self._send(params, lambda message: replace(message, voice=given))
 
     def get_file(self, params: Params) -> StoredFile:
         stored = self._files.stored(params.text("file_id"))
         if stored.file_size > DOWNLOAD_BYTES_MAX:
-            raise bad("file is too big")
+            raise bad_request("file is too big")
         return stored
 
     def _send(self, params: Params, filled: Callable[[Message], Message]) -> Message:
@@ -70,8 +70,8 @@ class FileMethods:
         if upload is not None:
             return upload
         if not wanted:
-            raise bad(f"there is no {name} in the request")
+            raise bad_request(f"there is no {name} in the request")
         if wanted.startswith(("http://", "https://")):
             # The emulator downloads nothing.
-            raise bad("failed to get HTTP URL content")
+            raise bad_request("failed to get HTTP URL content")
         return self._files.described(wanted)

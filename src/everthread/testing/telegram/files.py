@@ -6,7 +6,7 @@ import hashlib
 import mimetypes
 import struct
 
-from everthread.testing.telegram.errors import bad
+from everthread.testing.telegram.errors import bad_request
 from everthread.testing.telegram.objects import Document, PhotoSize, StoredFile, Voice
 
 UPLOAD_BYTES_MAX = 50_000_000
@@ -26,13 +26,13 @@ class Files:
     def photo(self, content: bytes) -> tuple[PhotoSize, ...]:
         """Store a photo in its original size and a smaller one. Telegram keeps several sizes, the largest last."""
         if len(content) > PHOTO_BYTES_MAX:
-            raise bad(f"file is too big, maximum size is {PHOTO_BYTES_MAX} bytes")
+            raise bad_request(f"file is too big, maximum size is {PHOTO_BYTES_MAX} bytes")
         size = image_size(content)
         if size is None:
-            raise bad("IMAGE_PROCESS_FAILED")
+            raise bad_request("IMAGE_PROCESS_FAILED")
         width, height = size
         if width + height > 10_000 or width > 20 * height or height > 20 * width:
-            raise bad("PHOTO_INVALID_DIMENSIONS")
+            raise bad_request("PHOTO_INVALID_DIMENSIONS")
         whole = self._keep("photo", content, ".jpg")
         thumb = self._keep("photo", content, ".jpg")
         scale = min(1.0, 90 / max(width, height))
@@ -67,12 +67,12 @@ class Files:
     def described(self, file_id: str) -> PhotoSize | Document | Voice:
         """Look up a file by its id."""
         if file_id not in self._described:
-            raise bad("wrong file identifier/HTTP URL specified")
+            raise bad_request("wrong file identifier/HTTP URL specified")
         return self._described[file_id]
 
     def stored(self, file_id: str) -> StoredFile:
         if file_id not in self._stored:
-            raise bad("invalid file_id" if file_id else "file_id not specified")
+            raise bad_request("invalid file_id" if file_id else "file_id not specified")
         return self._stored[file_id]
 
     def content(self, file_id: str) -> bytes:
@@ -83,9 +83,9 @@ class Files:
 
     def _keep(self, kind: str, content: bytes, suffix: str) -> StoredFile:
         if not content:
-            raise bad("file must be non-empty")
+            raise bad_request("file must be non-empty")
         if len(content) > UPLOAD_BYTES_MAX:
-            raise bad("file is too big")
+            raise bad_request("file is too big")
         number = len(self._stored)
         path = f"{_FOLDERS[kind]}/file_{number}{suffix}"
         unique = hashlib.sha256(content).hexdigest()[:15]

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from everthread.testing.telegram import html_markup, markdown_legacy, markdown_v2
 from everthread.testing.telegram.entities import CannotParse, utf16_len
-from everthread.testing.telegram.errors import bad
+from everthread.testing.telegram.errors import bad_request
 from everthread.testing.telegram.objects import MessageEntity
 
 Formatted = tuple[str, tuple[MessageEntity, ...]]
@@ -31,17 +31,17 @@ _FOUND = (
 )
 
 
-def formatted(text: str, parse_mode: str | None = None, entities: Sequence[MessageEntity] = ()) -> Formatted:
+def format_text(text: str, parse_mode: str | None = None, entities: Sequence[MessageEntity] = ()) -> Formatted:
     """Parse the markup and strip surrounding whitespace. Raises a refusal if the markup is invalid."""
     given = list(entities)
     if parse_mode:
         parse = _PARSERS.get(parse_mode.lower())
         if parse is None:
-            raise bad("unsupported parse_mode")
+            raise bad_request("unsupported parse_mode")
         try:
             text, given = parse(text)
         except CannotParse as error:
-            raise bad(f"can't parse entities: {error}") from error
+            raise bad_request(f"can't parse entities: {error}") from error
     elif not given:
         text = text.replace("\r", "")
     text, given = _trimmed(text, given)

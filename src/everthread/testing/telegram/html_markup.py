@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from everthread.testing.telegram.entities import CannotParse, Growing, byte_offset, link_target
+from everthread.testing.telegram.entities import CannotParse, TextBuilder, byte_offset, link_target
 from everthread.testing.telegram.objects import MessageEntity
 
 _KINDS = {
@@ -51,7 +51,7 @@ class _Html:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at: int = 0
-        self._out = Growing()
+        self._out = TextBuilder()
         self._open: list[_Open] = []
 
     def parsed(self) -> tuple[str, list[MessageEntity]]:

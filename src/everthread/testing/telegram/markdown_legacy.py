@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everthread.testing.telegram.entities import CannotParse, Growing, byte_offset, link_target
+from everthread.testing.telegram.entities import CannotParse, TextBuilder, byte_offset, link_target
 from everthread.testing.telegram.objects import MessageEntity
 
 _KINDS = {"*": "bold", "_": "italic", "`": "code", "```": "pre", "[": "text_link"}
@@ -10,7 +10,7 @@ _KINDS = {"*": "bold", "_": "italic", "`": "code", "```": "pre", "[": "text_link
 
 def parse(text: str) -> tuple[str, list[MessageEntity]]:
     """Parse the text. Raises `CannotParse`."""
-    out, at = Growing(), 0
+    out, at = TextBuilder(), 0
     while at < len(text):
         char = text[at]
         if char == "\\" and text[at + 1 : at + 2] in ("_", "*", "`", "["):
@@ -24,7 +24,7 @@ def parse(text: str) -> tuple[str, list[MessageEntity]]:
     return out.text, out.entities
 
 
-def _entity(text: str, begin: int, out: Growing) -> int:
+def _entity(text: str, begin: int, out: TextBuilder) -> int:
     """Parse one entity. Return the index behind its closing mark."""
     mark = "```" if text.startswith("```", begin) else text[begin]
     end_mark = "]" if mark == "[" else mark

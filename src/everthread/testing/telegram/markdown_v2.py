@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from everthread.testing.telegram.entities import CannotParse, Growing, byte_offset, link_target
+from everthread.testing.telegram.entities import CannotParse, TextBuilder, byte_offset, link_target
 from everthread.testing.telegram.objects import MessageEntity
 
 _RESERVED = frozenset("_*[]()~`>#+-=|{}.!\n")
@@ -67,7 +67,7 @@ class _MarkdownV2:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
-        self._out = Growing()
+        self._out = TextBuilder()
         self._open: list[_Open] = []
         self._is_line_start = True
 

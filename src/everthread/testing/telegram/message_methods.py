@@ -11,8 +11,8 @@ import msgspec
 from msgspec.structs import replace
 
 from everthread.testing.telegram.entities import utf16_len
-from everthread.testing.telegram.errors import bad, too_many
-from everthread.testing.telegram.formatting import Formatted, formatted
+from everthread.testing.telegram.errors import bad_request, rate_limited
+from everthread.testing.telegram.formatting import Formatted, format_text
 from everthread.testing.telegram.limits import Limits
 from everthread.testing.telegram.objects import (
     Chat,
@@ -24,7 +24,7 @@ from everthread.testing.telegram.objects import (
     User,
 )
 from everthread.testing.telegram.params import Params
-from everthread.testing.telegram.state import World
+from everthread.testing.telegram.state import TelegramState
 
 TEXT_UNITS_MAX = 4096
 CAPTION_UNITS_MAX = 1024
@@ -42,8 +42,8 @@ _ACTIONS = frozenset(
 )
 
 
-class Messages:
-    def __init__(self, world: World, limits: Limits) -> None:
+class MessageMethods:
+    def __init__(self, world: TelegramState, limits: Limits) -> None:
         self._world = world
         self._limits = limits
         self.methods: Mapping[str, Callable[[Params], object]] = {
@@ -62,22 +62,22 @@ class Messages:
     def text_of(self, params: Params) -> Formatted:
         text, entities = self._words(params, "text", "entities")
         if not text:
-            raise bad("message text is empty")
+            raise bad_request("message text is empty")
         if utf16_len(text) > TEXT_UNITS_MAX:
-            raise bad("message is too long")
+            raise bad_request("message is too long")
         return text, entities
 
     def caption_of(self, params: Params) -> tuple[str | None, tuple[MessageEntity, ...]]:
         text, entities = self._words(params, "caption", "caption_entities")
         if utf16_len(text) > CAPTION_UNITS_MAX:
-            raise bad("message caption is too long")
+            raise bad_request("message caption is too long")
         return text or None, entities
 
     def _words(self, params: Params, name: str, entities_name: str) -> Formatted:
         given = params.read(entities_name, list[MessageEntity], "entities") or ()
         # With a parse mode, the entities are ignored.
         parse_mode = params.text("parse_mode")
-        text, entities = formatted(params.text(name), parse_mode, () if parse_mode else given)
+        text, entities = format_text(params.text(name), parse_mode, () if parse_mode else given)
         return text, tuple(one for entity in entities if (one := self._with_person(entity)))
 
     def _with_person(self, entity: MessageEntity) -> MessageEntity | None:
@@ -113,15 +113,15 @@ class Messages:
             return reply_to
         if wanted.get("allow_sending_without_reply") or params.flag("allow_sending_without_reply"):
             return None
-        raise bad("message to be replied not found")
+        raise bad_request("message to be replied not found")
 
     def create_topic(self, params: Params) -> ForumTopic:
         world, chat = self._world, self._world.writable_chat(params.text("chat_id"))
         name = params.text("name").strip()
         if not chat.is_forum:
-            raise bad("the chat is not a forum")
+            raise bad_request("the chat is not a forum")
         if not name or len(name) > 128:
-            raise bad("TOPIC_TITLE_EMPTY" if not name else "TOPIC_TITLE_INVALID")
+            raise bad_request("TOPIC_TITLE_EMPTY" if not name else "TOPIC_TITLE_INVALID")
         topic = opened_topic(world, chat, name)
         world.keep(replace(topic, from_=_plain(world)))
         return ForumTopic(topic.message_id, name, TOPIC_COLOR)
@@ -133,7 +133,7 @@ class Messages:
 
         def edited(message: Message) -> Message:
             if message.text is None:
-                raise bad("there is no text in the message to edit")
+                raise bad_request("there is no text in the message to edit")
             return replace(message, text=text, entities=entities)
 
         return self._edit(params, edited)
@@ -143,7 +143,7 @@ class Messages:
 
         def edited(message: Message) -> Message:
             if message.text is not None:
-                raise bad("there is no caption in the message to edit")
+                raise bad_request("there is no caption in the message to edit")
             return replace(message, caption=caption, caption_entities=entities)
 
         return self._edit(params, edited)
@@ -154,17 +154,17 @@ class Messages:
     def _edit(self, params: Params, change: Callable[[Message], Message]) -> Message:
         world, chat = self._world, self._world.writable_chat(params.text("chat_id"))
         if not params.has("message_id"):
-            raise bad("message identifier is not specified")
+            raise bad_request("message identifier is not specified")
         before = world.messages[chat.id].get(params.integer("message_id"))
         if before is None:
-            raise bad("message to edit not found")
+            raise bad_request("message to edit not found")
         is_own = before.from_ is not None and before.from_.id == world.bot.id
         if not is_own or before.forum_topic_created is not None:
-            raise bad("message can't be edited")
+            raise bad_request("message can't be edited")
         # An edit without a keyboard removes the buttons.
         after = replace(change(before), reply_markup=keyboard_of(params))
         if after == before:
-            raise bad(_NOT_MODIFIED)
+            raise bad_request(_NOT_MODIFIED)
         self._count(chat)
         after = world.keep(replace(after, edit_date=int(time.time())))
         world.show("edited", after)
@@ -174,7 +174,7 @@ class Messages:
         world, chat = self._world, self._world.writable_chat(params.text("chat_id"))
         message = world.messages[chat.id].pop(params.integer("message_id"), None)
         if message is None:
-            raise bad("message to delete not found")
+            raise bad_request("message to delete not found")
         world.show("deleted", message)
         return True
 
@@ -184,7 +184,7 @@ class Messages:
         world, chat = self._world, self._world.writable_chat(params.text("chat_id"))
         action = params.text("action").lower()
         if action not in _ACTIONS:
-            raise bad("wrong parameter action in request")
+            raise bad_request("wrong parameter action in request")
         placed = world.placed(chat, params.integer("message_thread_id") or None, None)
         world.show("typing", placed, action, world.bot)
         return True
@@ -192,19 +192,19 @@ class Messages:
     def answer_query(self, params: Params) -> bool:
         query = self._world.queries.pop(params.text("callback_query_id"), None)
         if query is None or query.message is None:
-            raise bad("query is too old and response timeout expired or query ID is invalid")
+            raise bad_request("query is too old and response timeout expired or query ID is invalid")
         if utf16_len(text := params.text("text")) > 200:
-            raise bad("MESSAGE_TOO_LONG")
+            raise bad_request("MESSAGE_TOO_LONG")
         self._world.show("toast", query.message, text, query.from_)
         return True
 
     def _count(self, chat: Chat) -> None:
         wait_s = self._limits.wait_s(chat.id, time.monotonic())
         if wait_s:
-            raise too_many(wait_s)
+            raise rate_limited(wait_s)
 
 
-def opened_topic(world: World, chat: Chat, name: str) -> Message:
+def opened_topic(world: TelegramState, chat: Chat, name: str) -> Message:
     """Create the message that opens a topic. Its id is the topic's id."""
     number = world.new_message_id(chat)
     return Message(
@@ -225,19 +225,19 @@ def keyboard_of(params: Params) -> InlineKeyboardMarkup | None:
     try:
         markup = msgspec.convert(raw, InlineKeyboardMarkup)
     except msgspec.ValidationError as error:
-        raise bad(f"can't parse inline keyboard button: {error}") from error
+        raise bad_request(f"can't parse inline keyboard button: {error}") from error
     buttons = [button for row in markup.inline_keyboard for button in row]
     for button in buttons:
         if not button.text:
-            raise bad('can\'t parse inline keyboard button: Field "text" must be non-empty')
+            raise bad_request('can\'t parse inline keyboard button: Field "text" must be non-empty')
         if len((button.callback_data or "").encode()) > CALLBACK_BYTES_MAX:
-            raise bad("BUTTON_DATA_INVALID")
+            raise bad_request("BUTTON_DATA_INVALID")
         if button.callback_data is None and button.url is None and button.switch_inline_query is None:
-            raise bad("can't parse inline keyboard button: Text buttons are unallowed in the inline keyboard")
+            raise bad_request("can't parse inline keyboard button: Text buttons are unallowed in the inline keyboard")
     return markup if buttons else None
 
 
-def _plain(world: World) -> User:
+def _plain(world: TelegramState) -> User:
     """The bot as the sender of messages, without the fields that only `getMe` returns."""
     bot = world.bot
     return replace(bot, can_join_groups=None, can_read_all_group_messages=None, supports_inline_queries=None)

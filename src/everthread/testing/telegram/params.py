@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from everthread.testing.telegram.errors import bad
+from everthread.testing.telegram.errors import bad_request
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class Params:
                 return msgspec.json.decode(value, type=kind)
             return msgspec.convert(value, kind)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise bad(f"can't parse {what}: {error}") from error
+            raise bad_request(f"can't parse {what}: {error}") from error
 
 
 def read_params(query: str, content_type: str, body: bytes) -> Params:
@@ -74,7 +74,7 @@ def read_params(query: str, content_type: str, body: bytes) -> Params:
         elif kind.startswith("multipart/"):
             return _multipart(values, content_type, body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise bad("can't parse the request's body") from error
+        raise bad_request("can't parse the request's body") from error
     return Params(values)
 
 

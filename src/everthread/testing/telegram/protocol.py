@@ -10,7 +10,7 @@ from everthread.testing.telegram.objects import MessageEntity
 
 FileKind = Literal["photo", "document", "voice"]
 
-Kind = Literal[
+FaultKind = Literal[
     "busy",
     "error",
     "unavailable",
@@ -27,7 +27,7 @@ answer delayed after the effect. Of updates: each delivered twice, or delivered 
 """
 
 
-class Person(Struct, frozen=True):
+class UserProfile(Struct, frozen=True):
     """A user with a name. Without one, a user is named after their id."""
 
     id: int
@@ -46,7 +46,7 @@ class Group(Struct, frozen=True):
     kind: Literal["group", "supergroup"] = "supergroup"
 
 
-class Upgraded(Struct, frozen=True):
+class GroupUpgrade(Struct, frozen=True):
     """A group is upgraded to a supergroup with another id."""
 
     chat: int
@@ -60,7 +60,7 @@ class Topic(Struct, frozen=True):
     name: str
 
 
-class Attached(Struct, frozen=True):
+class AttachedFile(Struct, frozen=True):
     kind: FileKind
     content: bytes
     name: str = ""
@@ -68,7 +68,7 @@ class Attached(Struct, frozen=True):
     duration_s: int = 0
 
 
-class Said(Struct, frozen=True):
+class UserMessage(Struct, frozen=True):
     """A user sends a message to the bot or in a group. With a file, the text is its caption."""
 
     user: int
@@ -77,16 +77,16 @@ class Said(Struct, frozen=True):
     thread: int | None = None
     reply_to: int | None = None
     parse_mode: str | None = None
-    file: Attached | None = None
+    file: AttachedFile | None = None
 
 
-class Odd(Struct, frozen=True):
+class RawMessage(Struct, frozen=True):
     """A message that no library can parse. Its JSON is delivered unchanged."""
 
     message: Raw
 
 
-class Corrected(Struct, frozen=True):
+class UserEdit(Struct, frozen=True):
     """A user edits their message."""
 
     user: int
@@ -95,7 +95,7 @@ class Corrected(Struct, frozen=True):
     text: str
 
 
-class Pressed(Struct, frozen=True):
+class ButtonPress(Struct, frozen=True):
     """A user presses a button, identified by its label or its data."""
 
     user: int
@@ -104,14 +104,14 @@ class Pressed(Struct, frozen=True):
     button: str
 
 
-class Blocked(Struct, frozen=True):
+class BotBlock(Struct, frozen=True):
     """A user blocks the bot or a group removes it; or the reverse."""
 
     chat: int
     is_blocked: bool = True
 
 
-class Posted(Struct, frozen=True):
+class PostedUpdate(Struct, frozen=True):
     message_id: int
     update_id: int | None
     """None if the bot does not receive the update."""
@@ -122,7 +122,7 @@ class Posted(Struct, frozen=True):
 class Fault(Struct, frozen=True):
     """Let the next calls of one method, or of any, fail; in one chat, or in all."""
 
-    kind: Kind
+    kind: FaultKind
     call: str | None = None
     times: int = 1
     seconds: float = 0.0
@@ -130,24 +130,24 @@ class Fault(Struct, frozen=True):
     chat: int | None = None
 
 
-class Watch(Struct, frozen=True):
+class LogRequest(Struct, frozen=True):
     """Request the log from that entry on. Waits if there is none yet."""
 
     after: int = 0
     timeout_s: float = 0.0
 
 
-Sight = Literal["said", "corrected", "pressed", "sent", "edited", "deleted", "typing", "toast"]
+ChatEventKind = Literal["said", "corrected", "pressed", "sent", "edited", "deleted", "typing", "toast"]
 
 
-class Seen(Struct, frozen=True):
+class ChatEvent(Struct, frozen=True):
     """One entry of the message log of all chats: `said`, `corrected` and `pressed` are actions of users, the rest are
     the bot's. A `toast` is the answer to a pressed button.
     """
 
     number: int
     at: float
-    what: Sight
+    what: ChatEventKind
     chat: int
     message_id: int = 0
     text: str = ""
@@ -163,7 +163,7 @@ class ShownFile(Struct, frozen=True):
     mime: str = ""
 
 
-class Shown(Struct, frozen=True):
+class ShownMessage(Struct, frozen=True):
     """Current state of a message in a chat."""
 
     chat: int
@@ -183,14 +183,14 @@ class Shown(Struct, frozen=True):
     file: ShownFile | None = None
 
 
-class Place(Struct, frozen=True):
+class ChatTopic(Struct, frozen=True):
     """A chat, or one of its topics."""
 
     chat: int
     thread: int | None = None
 
 
-class Dump(Struct, frozen=True):
+class ServerState(Struct, frozen=True):
     """State of the server about its bot."""
 
     pending: tuple[int, ...]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from everthread.testing.telegram.formatting import utf16_slice
 from everthread.testing.telegram.objects import Chat, InlineKeyboardMarkup, Message, MessageEntity
-from everthread.testing.telegram.protocol import Shown, ShownFile
+from everthread.testing.telegram.protocol import ShownFile, ShownMessage
 
 WIDTH = 72
 _BUBBLE = 56
@@ -22,17 +22,17 @@ _MARKS = {
 }
 
 
-def shown(message: Message) -> Shown:
+def shown_message(message: Message) -> ShownMessage:
     who = message.from_
     answered = message.reply_to_message
-    return Shown(
+    return ShownMessage(
         message.chat.id,
         message.message_id,
         who.id if who else 0,
         who.first_name if who else "",
         message.is_by_bot,
         message.words,
-        marked(message.words, message.marks),
+        mark_text(message.words, message.marks),
         message.marks,
         message.message_thread_id if message.is_topic_message else None,
         answered.message_id if answered and answered.forum_topic_created is None else None,
@@ -42,7 +42,7 @@ def shown(message: Message) -> Shown:
     )
 
 
-def marked(text: str, entities: Sequence[MessageEntity]) -> str:
+def mark_text(text: str, entities: Sequence[MessageEntity]) -> str:
     """Mark the formatted parts of a text."""
     begins: dict[int, list[str]] = {}
     ends: dict[int, list[str]] = {}
@@ -74,7 +74,7 @@ def _marks(entity: MessageEntity, is_line_over: bool) -> tuple[str, str]:
             return _MARKS.get(kind, ("", ""))
 
 
-def drawn(chat: Chat, messages: Iterable[Message]) -> str:
+def draw_chat(chat: Chat, messages: Iterable[Message]) -> str:
     """Draw messages of users on the right and the bot's on the left."""
     title = chat.title or chat.first_name or str(chat.id)
     lines = [f"── {title} ".ljust(WIDTH, "─")]
@@ -88,13 +88,13 @@ def _bubble(message: Message, chat: Chat) -> list[str]:
         return [f"· topic “{message.forum_topic_created.name}” was created ·".center(WIDTH).rstrip()]
     inside = _inside(message)
     rows = _keyboard(message.reply_markup)
-    width = max(columns(line) for line in [*inside, *rows])
+    width = max(text_width(line) for line in [*inside, *rows])
     box = [f"╭{'─' * (width + 2)}╮", *(f"│ {_padded(line, width)} │" for line in inside), f"╰{'─' * (width + 2)}╯"]
     box += [f"  {row}" for row in rows]
     if message.is_by_bot or chat.type != "private":
         box.insert(0, message.from_.first_name if message.from_ else "")
     if not message.is_by_bot:
-        widest = max(columns(line) for line in box)
+        widest = max(text_width(line) for line in box)
         box = [" " * (WIDTH - widest) + line for line in box]
     return [line.rstrip() for line in box]
 
@@ -109,7 +109,7 @@ def _inside(message: Message) -> list[str]:
     file = _file(message)
     if file is not None:
         lines.append(f"[{file.kind}{f' {file.name}' if file.name else ''}, {file.size} bytes]")
-    for line in marked(message.words, message.marks).split("\n") if message.words else ():
+    for line in mark_text(message.words, message.marks).split("\n") if message.words else ():
         lines += _wrapped(line)
     if message.edit_date is not None:
         lines.append("(edited)")
@@ -142,20 +142,20 @@ def _wrapped(line: str) -> list[str]:
     for number, word in enumerate(line.split(" ")):
         # Leading spaces are kept: the line may be code.
         longer = f"{lines[-1]} {word}" if lines[-1] or (number and len(lines) == 1) else word
-        if columns(longer) <= _BUBBLE:
+        if text_width(longer) <= _BUBBLE:
             lines[-1] = longer
             continue
         if lines[-1]:
             lines.append("")
-        while columns(word) > _BUBBLE:
-            cut = next(n for n in range(len(word), 0, -1) if columns(word[:n]) <= _BUBBLE)
+        while text_width(word) > _BUBBLE:
+            cut = next(n for n in range(len(word), 0, -1) if text_width(word[:n]) <= _BUBBLE)
             lines[-1], word = word[:cut], word[cut:]
             lines.append("")
         lines[-1] = word
     return lines
 
 
-def columns(text: str) -> int:
+def text_width(text: str) -> int:
     """Width of a text in columns, with wide characters counted as two."""
     return sum(
         0 if unicodedata.combining(char) or unicodedata.category(char) in ("Cf", "Mn") else 2 if _is_wide(char) else 1
@@ -168,4 +168,4 @@ def _is_wide(char: str) -> bool:
 
 
 def _padded(text: str, width: int) -> str:
-    return text + " " * (width - columns(text))
+    return text + " " * (width - text_width(text))

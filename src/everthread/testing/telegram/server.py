@@ -12,20 +12,20 @@ from urllib.parse import unquote
 
 import msgspec
 
-from everthread.testing.model_server.http import HttpServer, Received, read_request, respond
-from everthread.testing.telegram.bot_methods import Bot
+from everthread.testing.model_server.http import HttpRequest, HttpServer, read_request, respond
+from everthread.testing.telegram.bot_methods import BotMethods
 from everthread.testing.telegram.control import Control
-from everthread.testing.telegram.errors import Refusal
-from everthread.testing.telegram.faults import Faults, refusal_of
+from everthread.testing.telegram.errors import ApiError
+from everthread.testing.telegram.faults import Faults, fault_response
 from everthread.testing.telegram.file_methods import FileMethods
 from everthread.testing.telegram.limits import Limits
-from everthread.testing.telegram.message_methods import Messages
+from everthread.testing.telegram.message_methods import MessageMethods
 from everthread.testing.telegram.objects import Update, User
 from everthread.testing.telegram.params import Params, read_params
 from everthread.testing.telegram.protocol import Fault
-from everthread.testing.telegram.state import World
-from everthread.testing.telegram.updates import Batch
-from everthread.testing.telegram.webhook import Told, Webhook
+from everthread.testing.telegram.state import TelegramState
+from everthread.testing.telegram.updates import UpdateBatch
+from everthread.testing.telegram.webhook import DescribedResult, Webhook
 
 TOKEN = "42:TEST"
 
@@ -46,14 +46,14 @@ class TelegramEmulator(HttpServer):
             raise ValueError(f"a token is a number, a colon and a secret, as in {TOKEN}: not {token!r}")
         self.token = token
         bot = User(int(number), True, "Test Bot", username, None, True, not privacy, False)
-        self.world = World(bot)
+        self.world = TelegramState(bot)
         self.limits = Limits(limits)
         self.faults = Faults()
         self.webhook = Webhook(self.world, self.faults)
         self.calls: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
-        self._bot = Bot(self.world, self.webhook)
-        messages = Messages(self.world, self.limits)
+        self._bot = BotMethods(self.world, self.webhook)
+        messages = MessageMethods(self.world, self.limits)
         files = FileMethods(self.world, messages)
         self._methods: dict[str, Callable[[Params], object]] = {
             **self._bot.methods,
@@ -114,11 +114,11 @@ class TelegramEmulator(HttpServer):
         token, _, file_path = path.partition("/")
         content = self.world.files.at(file_path) if token == self.token else None
         if content is None:
-            return await self._refuse(writer, Refusal(404, "Not Found"))
+            return await self._refuse(writer, ApiError(404, "Not Found"))
         return await respond(writer, 200, content, {"Content-Type": "application/octet-stream"})
 
     async def _serve_call(
-        self, path: str, query: str, received: Received, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, path: str, query: str, received: HttpRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
         try:
             call = self._named(path)
@@ -131,30 +131,30 @@ class TelegramEmulator(HttpServer):
                 return False
             if fault is not None and fault.kind == "delay":
                 await asyncio.sleep(fault.seconds)
-            if isinstance(result, Batch):
+            if isinstance(result, UpdateBatch):
                 # A client that disconnected while waiting must not consume updates.
                 if reader.at_eof():
                     return False
                 result = self._outgoing(result)
-        except Refusal as refusal:
+        except ApiError as refusal:
             return await self._refuse(writer, refusal)
         body: dict[str, object] = {"ok": True, "result": result}
-        if isinstance(result, Told):
+        if isinstance(result, DescribedResult):
             body = {"ok": True, "result": result.result, "description": result.description}
         return await respond(writer, 200, msgspec.json.encode(body))
 
     def _named(self, path: str) -> str:
         token, _, call = path.removeprefix("/bot").partition("/")
         if not path.startswith("/bot") or ":" not in token:
-            raise Refusal(404, "Not Found")
+            raise ApiError(404, "Not Found")
         if token != self.token:
-            raise Refusal(401, "Unauthorized")
+            raise ApiError(401, "Unauthorized")
         self.calls[call] += 1
         return call.lower()
 
     async def _disturb(self, fault: Fault, writer: asyncio.StreamWriter) -> bool | None:
         """Apply a fault instead of the call. Return None if the call is still to be carried out."""
-        if refusal := refusal_of(fault):
+        if refusal := fault_response(fault):
             raise refusal
         if fault.kind == "gibberish":
             return await respond(writer, 502, _PAGE, {"Content-Type": "text/html"})
@@ -163,7 +163,7 @@ class TelegramEmulator(HttpServer):
     async def _act(self, call: str, params: Params) -> object:
         act = self._methods.get(call)
         if act is None:
-            raise Refusal(404, "Not Found")
+            raise ApiError(404, "Not Found")
         result = act(params)
         return await result if inspect.isawaitable(result) else result
 
@@ -176,10 +176,10 @@ class TelegramEmulator(HttpServer):
         self.calls[call] += 1
         try:
             await self._act(call.lower(), params)
-        except Refusal as refusal:
+        except ApiError as refusal:
             self.refused[str(refusal.code)] += 1
 
-    async def _refuse(self, writer: asyncio.StreamWriter, refusal: Refusal) -> bool:
+    async def _refuse(self, writer: asyncio.StreamWriter, refusal: ApiError) -> bool:
         self.refused[str(refusal.code)] += 1
         headers = {"Retry-After": str(refusal.retry_after)} if refusal.retry_after is not None else {}
         return await respond(writer, refusal.code, msgspec.json.encode(refusal.body()), headers)

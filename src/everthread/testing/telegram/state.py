@@ -8,20 +8,20 @@ from collections import defaultdict
 
 from msgspec.structs import replace
 
-from everthread.testing.telegram.errors import bad, forbidden, moved
+from everthread.testing.telegram.errors import bad_request, chat_moved, forbidden
 from everthread.testing.telegram.files import Files
 from everthread.testing.telegram.objects import BotCommand, CallbackQuery, Chat, Message, User
-from everthread.testing.telegram.protocol import Seen, Sight
+from everthread.testing.telegram.protocol import ChatEvent, ChatEventKind
 from everthread.testing.telegram.updates import Updates
-from everthread.testing.telegram.wait import Changes
+from everthread.testing.telegram.wait import ChangeSignal
 
 _NUMBER = re.compile(r"-?\d{1,18}")
 
 
-class World:
+class TelegramState:
     def __init__(self, bot: User) -> None:
         self.bot = bot
-        self.changes = Changes()
+        self.changes = ChangeSignal()
         self.updates = Updates(self.changes)
         self.files = Files()
         self.users: dict[int, User] = {}
@@ -35,7 +35,7 @@ class World:
         self.queries: dict[str, CallbackQuery] = {}
         """Callback queries that are not answered yet."""
         self.commands: dict[str, tuple[BotCommand, ...]] = {}
-        self.seen: list[Seen] = []
+        self.seen: list[ChatEvent] = []
         self._last_id: dict[int, int] = defaultdict(int)
         self._pressed = 0
 
@@ -56,14 +56,14 @@ class World:
         """Look up a chat by its id or public name."""
         name = str(chat_id)
         if not name:
-            raise bad("chat_id is empty")
+            raise bad_request("chat_id is empty")
         if name.startswith("@"):
             named = (chat for chat in self.chats.values() if chat.id < 0 and f"@{chat.username}" == name)
             found = next(named, None)
         else:
             found = self.chats.get(int(name)) if _NUMBER.fullmatch(name) else None
         if found is None:
-            raise bad("chat not found")
+            raise bad_request("chat not found")
         return found
 
     def writable_chat(self, chat_id: str | int) -> Chat:
@@ -71,7 +71,7 @@ class World:
             raise forbidden("bot can't initiate conversation with a user")
         chat = self.chat(chat_id)
         if chat.id in self.moved:
-            raise moved(self.moved[chat.id])
+            raise chat_moved(self.moved[chat.id])
         if chat.id in self.blocked:
             where = f"kicked from the {chat.type} chat" if chat.id < 0 else "blocked by the user"
             raise forbidden(f"bot was {where}")
@@ -103,11 +103,11 @@ class World:
                 thread = answered.message_thread_id
                 topic = there.get(thread or 0)
             if thread and (topic is None or topic.forum_topic_created is None):
-                raise bad("message thread not found")
+                raise bad_request("message thread not found")
             # A message in a topic that replies to nothing replies to the message that opened the topic.
             answered = answered or topic
         elif thread and (topic is None or chat.type != "supergroup"):
-            raise bad("message thread not found")
+            raise bad_request("message thread not found")
         elif answered is not None and chat.type == "supergroup":
             # Replies in a supergroup form threads, which are not topics.
             thread = answered.message_thread_id or answered.message_id
@@ -126,20 +126,20 @@ class World:
 
     # --- Message log -------------------------------------------------------------------------------------------------
 
-    def show(self, what: Sight, message: Message, text: str | None = None, user: User | None = None) -> None:
+    def show(self, what: ChatEventKind, message: Message, text: str | None = None, user: User | None = None) -> None:
         who = user or message.from_
         thread = message.message_thread_id if message.is_topic_message else None
         self.show_line(what, message.chat, message.message_id, message.words if text is None else text, thread, who)
 
     def show_line(
         self,
-        what: Sight,
+        what: ChatEventKind,
         chat: Chat,
         message_id: int = 0,
         text: str = "",
         thread: int | None = None,
         user: User | None = None,
     ) -> None:
-        line = Seen(len(self.seen), time.time(), what, chat.id, message_id, text, thread, user.id if user else 0)
+        line = ChatEvent(len(self.seen), time.time(), what, chat.id, message_id, text, thread, user.id if user else 0)
         self.seen.append(line)
         self.changes.tell()

@@ -8,19 +8,19 @@ from itertools import islice
 from msgspec import Raw
 
 from everthread.testing.telegram.objects import CallbackQuery, ChatMemberUpdated, Message, Update
-from everthread.testing.telegram.wait import Changes
+from everthread.testing.telegram.wait import ChangeSignal
 
 _FIRST = 1000
 _KEPT = 10_000
 """Number of updates that can be redelivered."""
 
 
-class Batch(list[Update]):
+class UpdateBatch(list[Update]):
     """Updates about to be sent to the bot."""
 
 
 class Updates:
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: ChangeSignal) -> None:
         self.pending: dict[int, Update] = {}
         self.allowed: frozenset[str] = frozenset()
         """Allowed kinds; empty allows all."""
@@ -79,8 +79,8 @@ class Updates:
         for number in done:
             del self.pending[number]
 
-    def batch(self, limit: int) -> Batch:
-        return Batch([*self._again, *islice(self.pending.values(), limit)][:limit])
+    def batch(self, limit: int) -> UpdateBatch:
+        return UpdateBatch([*self._again, *islice(self.pending.values(), limit)][:limit])
 
     def given(self, batch: Sequence[Update]) -> None:
         """Record that a batch was sent, which ends its redeliveries."""

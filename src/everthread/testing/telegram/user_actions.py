@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from everthread.testing.telegram import protocol as wire
 from everthread.testing.telegram.entities import utf16_len
-from everthread.testing.telegram.errors import bad
-from everthread.testing.telegram.formatting import formatted, utf16_slice
+from everthread.testing.telegram.errors import bad_request
+from everthread.testing.telegram.formatting import format_text, utf16_slice
 from everthread.testing.telegram.message_methods import opened_topic
 from everthread.testing.telegram.objects import (
     CallbackQuery,
@@ -20,16 +20,16 @@ from everthread.testing.telegram.objects import (
     Message,
     User,
 )
-from everthread.testing.telegram.state import World
+from everthread.testing.telegram.state import TelegramState
 
 
-class PeopleSide:
+class UserActions:
     """Carry out actions of users. Raises a refusal if an action is impossible."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: TelegramState) -> None:
         self._world = world
 
-    def introduce(self, person: wire.Person) -> None:
+    def introduce(self, person: wire.UserProfile) -> None:
         user = User(person.id, False, person.first_name, person.username, person.language_code)
         self._world.users[person.id] = user
         if self._world.chats.pop(person.id, None) is not None:
@@ -37,14 +37,14 @@ class PeopleSide:
 
     def found(self, group: wire.Group) -> None:
         if group.id >= 0:
-            raise bad("a group has a negative id")
+            raise bad_request("a group has a negative id")
         is_forum = True if group.is_forum else None
         self._world.chats[group.id] = Chat(group.id, group.kind, group.title, group.username, is_forum=is_forum)
 
-    def upgrade(self, upgraded: wire.Upgraded) -> None:
+    def upgrade(self, upgraded: wire.GroupUpgrade) -> None:
         world, old = self._world, self._world.chat(upgraded.chat)
         if old.type != "group" or upgraded.to >= 0 or upgraded.to in world.chats:
-            raise bad("a group becomes a supergroup once, under a negative id that is free")
+            raise bad_request("a group becomes a supergroup once, under a negative id that is free")
         new = replace(old, id=upgraded.to, type="supergroup")
         world.chats[new.id], world.moved[old.id] = new, new.id
         user = world.user(upgraded.user)
@@ -55,23 +55,23 @@ class PeopleSide:
             world.keep(message := replace(message, message_id=world.new_message_id(message.chat)))
             world.updates.post(message=message)
 
-    def be_odd(self, odd: wire.Odd) -> int | None:
+    def be_odd(self, odd: wire.RawMessage) -> int | None:
         return self._world.updates.post(message=odd.message)
 
-    def open_topic(self, topic: wire.Topic) -> wire.Posted:
+    def open_topic(self, topic: wire.Topic) -> wire.PostedUpdate:
         chat = self._world.chat(topic.chat)
         if not chat.is_forum:
-            raise bad("the group has no topics: make it with is_forum")
+            raise bad_request("the group has no topics: make it with is_forum")
         message = replace(opened_topic(self._world, chat, topic.name), from_=self._world.user(topic.user))
         self._world.keep(message)
-        return wire.Posted(message.message_id, self._world.updates.post(message=message))
+        return wire.PostedUpdate(message.message_id, self._world.updates.post(message=message))
 
-    def say(self, said: wire.Said) -> wire.Posted:
+    def say(self, said: wire.UserMessage) -> wire.PostedUpdate:
         world = self._world
         user = world.user(said.user)
         chat = world.private_chat(said.user) if said.chat in (None, said.user) else world.chat(said.chat)
         if chat.id in world.moved:
-            raise bad(f"the group is a supergroup now: write in {world.moved[chat.id]}")
+            raise bad_request(f"the group is a supergroup now: write in {world.moved[chat.id]}")
         message = replace(world.placed(chat, said.thread, said.reply_to), from_=user)
         message = self._filled(message, said)
         message = world.keep(replace(message, message_id=world.new_message_id(chat)))
@@ -80,13 +80,13 @@ class PeopleSide:
             world.blocked.discard(chat.id)
         world.show("said", message)
         is_heard = chat.id not in world.blocked and self._is_heard(message)
-        return wire.Posted(message.message_id, world.updates.post(message=message) if is_heard else None)
+        return wire.PostedUpdate(message.message_id, world.updates.post(message=message) if is_heard else None)
 
-    def correct(self, corrected: wire.Corrected) -> wire.Posted:
+    def correct(self, corrected: wire.UserEdit) -> wire.PostedUpdate:
         before = self._message(corrected.chat, corrected.message_id)
         if before.from_ is None or before.from_.id != corrected.user:
-            raise bad("people edit their own messages only")
-        text, entities = formatted(corrected.text)
+            raise bad_request("people edit their own messages only")
+        text, entities = format_text(corrected.text)
         after = replace(before, edit_date=int(time.time()))
         if before.text is None:
             after = replace(after, caption=text, caption_entities=entities)
@@ -95,9 +95,9 @@ class PeopleSide:
         self._world.keep(after)
         self._world.show("corrected", after)
         is_heard = self._is_heard(after)
-        return wire.Posted(after.message_id, self._world.updates.post(edited_message=after) if is_heard else None)
+        return wire.PostedUpdate(after.message_id, self._world.updates.post(edited_message=after) if is_heard else None)
 
-    def press(self, pressed: wire.Pressed) -> wire.Posted:
+    def press(self, pressed: wire.ButtonPress) -> wire.PostedUpdate:
         world, message = self._world, self._message(pressed.chat, pressed.message_id)
         button = _button(message, pressed.button)
         user = world.user(pressed.user)
@@ -106,9 +106,9 @@ class PeopleSide:
         )
         world.queries[query.id] = query
         world.show("pressed", message, button.text, user)
-        return wire.Posted(message.message_id, world.updates.post(callback_query=query), query.id)
+        return wire.PostedUpdate(message.message_id, world.updates.post(callback_query=query), query.id)
 
-    def block(self, blocked: wire.Blocked) -> None:
+    def block(self, blocked: wire.BotBlock) -> None:
         world, chat = self._world, self._world.chat(blocked.chat)
         was = chat.id in world.blocked
         if was == blocked.is_blocked:
@@ -125,14 +125,14 @@ class PeopleSide:
     def _message(self, chat: int, message_id: int) -> Message:
         message = self._world.messages[chat].get(message_id)
         if message is None:
-            raise bad(f"there is no message {message_id} in chat {chat}")
+            raise bad_request(f"there is no message {message_id} in chat {chat}")
         return message
 
-    def _filled(self, message: Message, said: wire.Said) -> Message:
-        text, entities = formatted(said.text, said.parse_mode)
+    def _filled(self, message: Message, said: wire.UserMessage) -> Message:
+        text, entities = format_text(said.text, said.parse_mode)
         if said.file is None:
             if not text or utf16_len(text) > 4096:
-                raise bad("people write between 1 and 4096 characters at once")
+                raise bad_request("people write between 1 and 4096 characters at once")
             return replace(message, text=text, entities=entities)
         message = replace(message, caption=text or None, caption_entities=entities)
         files, file = self._world.files, said.file
@@ -168,4 +168,4 @@ def _button(message: Message, wanted: str) -> InlineKeyboardButton:
     for button in buttons:
         if wanted in (button.text, button.callback_data):
             return button
-    raise bad(f"there is no button {wanted!r} to press: {[button.text for button in buttons]}")
+    raise bad_request(f"there is no button {wanted!r} to press: {[button.text for button in buttons]}")

@@ -6,23 +6,23 @@ from collections.abc import Sequence
 
 from msgspec import Raw
 
-from everthread.testing.control_client import Bystander
+from everthread.testing.control_client import ControlClient
 from everthread.testing.telegram import protocol as wire
 
 
-class People(Bystander[wire.Seen]):
+class TelegramUsers(ControlClient[wire.ChatEvent]):
     """Act as users and read the message log. Chats and users are identified by their ids: the direct chat with the bot
     has the user's id, and ids of groups are negative.
     """
 
     def __init__(self, base_url: str) -> None:
-        super().__init__(base_url, "control", wire.Seen)
+        super().__init__(base_url, "control", wire.ChatEvent)
 
     # --- Actions of users --------------------------------------------------------------------------------------------
 
     async def introduce(self, user: int, first_name: str, username: str | None = None) -> None:
         """Name a user. Without this, a user is named after their id."""
-        await self._call("introduce", wire.Person(user, first_name, username, "en"), None)
+        await self._call("introduce", wire.UserProfile(user, first_name, username, "en"), None)
 
     async def group(self, group: wire.Group) -> int:
         await self._call("group", group, None)
@@ -30,11 +30,11 @@ class People(Bystander[wire.Seen]):
 
     async def upgrade(self, user: int, chat: int, to: int) -> None:
         """Upgrade a group to a supergroup with another id."""
-        await self._call("upgrade", wire.Upgraded(chat, to, user), None)
+        await self._call("upgrade", wire.GroupUpgrade(chat, to, user), None)
 
     async def open_topic(self, user: int, chat: int, name: str) -> int:
         """Open a topic. Return its id."""
-        return (await self._call("topic", wire.Topic(chat, user, name), wire.Posted)).message_id
+        return (await self._call("topic", wire.Topic(chat, user, name), wire.PostedUpdate)).message_id
 
     async def say(
         self,
@@ -44,24 +44,24 @@ class People(Bystander[wire.Seen]):
         chat: int | None = None,
         thread: int | None = None,
         reply_to: int | None = None,
-        file: wire.Attached | None = None,
-    ) -> wire.Posted:
+        file: wire.AttachedFile | None = None,
+    ) -> wire.PostedUpdate:
         """Send a message to the bot or in a group. With a file, the text is its caption."""
-        said = wire.Said(user, text, chat, thread, reply_to, None, file)
+        said = wire.UserMessage(user, text, chat, thread, reply_to, None, file)
         return (await self.say_all([said]))[0]
 
-    async def say_all(self, said: Sequence[wire.Said]) -> list[wire.Posted]:
-        return await self._call("say", said, list[wire.Posted])
+    async def say_all(self, said: Sequence[wire.UserMessage]) -> list[wire.PostedUpdate]:
+        return await self._call("say", said, list[wire.PostedUpdate])
 
-    async def correct(self, user: int, chat: int, message_id: int, text: str) -> wire.Posted:
-        return await self._call("correct", wire.Corrected(user, chat, message_id, text), wire.Posted)
+    async def correct(self, user: int, chat: int, message_id: int, text: str) -> wire.PostedUpdate:
+        return await self._call("correct", wire.UserEdit(user, chat, message_id, text), wire.PostedUpdate)
 
-    async def press(self, user: int, chat: int, message_id: int, button: str) -> wire.Posted:
+    async def press(self, user: int, chat: int, message_id: int, button: str) -> wire.PostedUpdate:
         """Press a button, identified by its label or its data."""
-        return await self._call("press", wire.Pressed(user, chat, message_id, button), wire.Posted)
+        return await self._call("press", wire.ButtonPress(user, chat, message_id, button), wire.PostedUpdate)
 
     async def block(self, chat: int, is_blocked: bool = True) -> None:
-        await self._call("block", wire.Blocked(chat, is_blocked), None)
+        await self._call("block", wire.BotBlock(chat, is_blocked), None)
 
     # --- Faults ------------------------------------------------------------------------------------------------------
 
@@ -71,7 +71,7 @@ class People(Bystander[wire.Seen]):
 
     async def odd(self, message: bytes) -> int | None:
         """Deliver a message that no library can parse, as this raw JSON. Return the update's id."""
-        return await self._call("odd", wire.Odd(Raw(message)), int | None)
+        return await self._call("odd", wire.RawMessage(Raw(message)), int | None)
 
     async def fault(self, fault: wire.Fault) -> None:
         await self._call("fault", fault, None)
@@ -100,21 +100,21 @@ class People(Bystander[wire.Seen]):
                     now.pop(one.message_id, None)
         return list(now.values())
 
-    def sent(self, chat: int) -> list[wire.Seen]:
+    def sent(self, chat: int) -> list[wire.ChatEvent]:
         """Messages of the bot in a chat, in their original wording."""
         return [one for one in self.seen if one.what == "sent" and one.chat == chat]
 
-    async def messages(self, chat: int, thread: int | None = None) -> list[wire.Shown]:
+    async def messages(self, chat: int, thread: int | None = None) -> list[wire.ShownMessage]:
         """Current messages of a chat, by users and by the bot."""
-        return await self._call("messages", wire.Place(chat, thread), list[wire.Shown])
+        return await self._call("messages", wire.ChatTopic(chat, thread), list[wire.ShownMessage])
 
     async def screen(self, chat: int, thread: int | None = None) -> str:
         """Render the chat as deterministic text, fit for snapshots."""
-        return await self._call("screen", wire.Place(chat, thread), str)
+        return await self._call("screen", wire.ChatTopic(chat, thread), str)
 
     async def file(self, file_id: str) -> bytes:
         """Contents of a sent file."""
         return await self._call("file", file_id, bytes)
 
-    async def dump(self) -> wire.Dump:
-        return await self._call("dump", None, wire.Dump)
+    async def dump(self) -> wire.ServerState:
+        return await self._call("dump", None, wire.ServerState)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 WAIT_S_MAX = 60.0
 
 
-class Changes:
+class ChangeSignal:
     def __init__(self) -> None:
         self._next = asyncio.Event()
 

@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
-from everthread.testing.telegram.errors import bad
+from everthread.testing.telegram.errors import bad_request
 from everthread.testing.telegram.faults import Faults
 from everthread.testing.telegram.objects import Update, WebhookInfo
 from everthread.testing.telegram.params import Params, read_params
-from everthread.testing.telegram.state import World
+from everthread.testing.telegram.state import TelegramState
 
 _SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
 _RETRY_S = (0.1, 0.2, 0.5, 1.0, 2.0)
@@ -27,7 +27,7 @@ Answered = Callable[[str, Params], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class DescribedResult:
     """A result with a description."""
 
     result: bool
@@ -35,7 +35,7 @@ class Told:
 
 
 class Webhook:
-    def __init__(self, world: World, faults: Faults) -> None:
+    def __init__(self, world: TelegramState, faults: Faults) -> None:
         self.url = ""
         self._world = world
         self._faults = faults
@@ -50,28 +50,28 @@ class Webhook:
 
     # --- Methods -----------------------------------------------------------------------------------------------------
 
-    def set(self, params: Params) -> Told:
+    def set(self, params: Params) -> DescribedResult:
         url = params.text("url")
         if not url:
             return self.delete(params)
         if urlsplit(url).scheme != "https" and urlsplit(url).hostname not in ("127.0.0.1", "localhost", "::1"):
-            raise bad("bad webhook: An HTTPS URL must be provided for webhook")
+            raise bad_request("bad webhook: An HTTPS URL must be provided for webhook")
         secret = params.text("secret_token")
         if secret and not _SECRET.fullmatch(secret):
-            raise bad("secret token contains unallowed characters")
+            raise bad_request("secret token contains unallowed characters")
         self._drop_pending(params)
         self._world.updates.allow(params.read("allowed_updates", list[str], "allowed_updates"))
         is_same = url == self.url
         self.url, self._secret, self._error = url, secret, None
         self._connections = params.integer("max_connections", 40)
         self._world.changes.tell()
-        return Told(True, "Webhook is already set" if is_same else "Webhook was set")
+        return DescribedResult(True, "Webhook is already set" if is_same else "Webhook was set")
 
-    def delete(self, params: Params) -> Told:
+    def delete(self, params: Params) -> DescribedResult:
         self._drop_pending(params)
         was, self.url = self.url, ""
         self._world.changes.tell()
-        return Told(True, "Webhook was deleted" if was else "Webhook is already deleted")
+        return DescribedResult(True, "Webhook was deleted" if was else "Webhook is already deleted")
 
     def info(self, _: Params) -> WebhookInfo:
         pending, allowed = len(self._world.updates.pending), tuple(sorted(self._world.updates.allowed))

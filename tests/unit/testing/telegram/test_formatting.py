@@ -5,16 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everthread.testing.telegram.entities import link_target, utf16_len
-from everthread.testing.telegram.errors import Refusal
-from everthread.testing.telegram.formatting import formatted, utf16_slice
-from everthread.testing.telegram.screen import marked
+from everthread.testing.telegram.errors import ApiError
+from everthread.testing.telegram.formatting import format_text, utf16_slice
+from everthread.testing.telegram.screen import mark_text
 
 RESERVED = r"_*[]()~`>#+-=|{}.!"
 
 
 def read(text: str, mode: str | None) -> tuple[str, list[tuple[str, str]]]:
     """The text, and of each entity its kind and the words it is about."""
-    shown, entities = formatted(text, mode)
+    shown, entities = format_text(text, mode)
     return shown, [(one.type, utf16_slice(shown, one.offset, one.length)) for one in entities]
 
 
@@ -113,8 +113,8 @@ def test_the_first_markdown(text: str, shown: str | None, entities: str) -> None
 
 def check(text: str, mode: str, shown: str | None, entities: str) -> None:
     if shown is None:
-        with pytest.raises(Refusal) as caught:
-            formatted(text, mode)
+        with pytest.raises(ApiError) as caught:
+            format_text(text, mode)
         assert caught.value.description == f"Bad Request: can't parse entities: {entities}"
         return
     separator = "|" if "|" in entities or "\n" in entities else " "
@@ -140,24 +140,24 @@ def test_what_anybody_finds_in_a_text() -> None:
 
 
 def test_an_unknown_way_to_parse_is_refused() -> None:
-    with pytest.raises(Refusal, match="unsupported parse_mode"):
-        formatted("x", "BBCode")
+    with pytest.raises(ApiError, match="unsupported parse_mode"):
+        format_text("x", "BBCode")
 
 
 @given(st.text())
 def test_whatever_is_escaped_is_shown_as_it_is(text: str) -> None:
     escaped = "".join(f"\\{char}" if char in RESERVED or char == "\\" else char for char in text)
-    assert formatted(escaped, "MarkdownV2")[0] == text.replace("\r", "").strip()
+    assert format_text(escaped, "MarkdownV2")[0] == text.replace("\r", "").strip()
 
 
 @given(st.text(alphabet=RESERVED + "\\ab \n😀é", max_size=30), st.sampled_from(["MarkdownV2", "HTML", "Markdown"]))
 def test_any_text_is_either_read_or_refused_and_entities_stay_within_it(text: str, mode: str) -> None:
     try:
-        shown, entities = formatted(text, mode)
-    except Refusal:
+        shown, entities = format_text(text, mode)
+    except ApiError:
         return
     assert all(0 <= one.offset < one.end <= utf16_len(shown) for one in entities)
-    marked(shown, entities)
+    mark_text(shown, entities)
 
 
 def test_links_are_kept_in_one_form() -> None:
