@@ -159,10 +159,12 @@ class CliContext:
         """Run `work` as `write` does; return `default` if there is no store yet."""
         return self.write(work)[0] if self._has_store() else default
 
-    def no_store(self) -> Exception:
+    def no_store(self, wanted: str = "") -> Exception:
+        """Return the error of a command that needs a store, or something in it, where there is none yet."""
         from everthread.domain.errors import NotFound
 
-        return NotFound(f"no data in {self.settings.home} yet; choose another home with --home")
+        missing = f"no {wanted[:100]!r}: " if wanted else ""
+        return NotFound(f"{missing}no data in {self.settings.home} yet; choose another home with --home")
 
     def open_home(self, work: Callable[[CliRuntime], Awaitable[T]]) -> T:
         """Run `work` with the log file open. Creates the home if it does not exist."""
@@ -230,26 +232,14 @@ def _set_home(context: click.Context, _: click.Parameter, home: str | None) -> N
         context.ensure_object(CliContext).home = home
 
 
-def home_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option("--home", metavar="PATH", expose_value=False, callback=_set_home, help="Home folder to use.")(
-        command
-    )
-
-
-def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
-
-
-def owner_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option("--owner", metavar="O", default="", help="Owner of it. Default: you.")(command)
-
-
-def limit_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "--limit",
-        metavar="N",
-        type=click.IntRange(min=1),
-        default=20,
-        show_default=True,
-        help="Show at most N, newest first.",
-    )(command)
+home_option = click.option("--home", metavar="PATH", expose_value=False, callback=_set_home, help="Home folder to use.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+owner_option = click.option("--owner", metavar="O", default="", help="Owner of it. Default: you.")
+limit_option = click.option(
+    "--limit",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Show at most N, newest first.",
+)

@@ -28,21 +28,21 @@ def report(error: BaseException) -> int:
     from everthread.domain.errors import EverthreadError
 
     if isinstance(error, EverthreadError):
-        complain(str(error))
-        return code_of(error)
+        print_error(str(error))
+        return exit_code(error)
     if isinstance(error, BrokenPipeError):
         _discard_output()
         return REFUSED
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         _discard_output()
-        complain("no space left on the device of the output; free some space and try again")
+        print_error("no space left on the device of the output; free some space and try again")
         return RETRY
     if isinstance(error, OSError) and error.errno in _UNUSABLE and error.filename is not None:
-        complain(f"{error.filename}: {error.strerror}; fix its permissions, or choose another home with --home")
+        print_error(f"{error.filename}: {error.strerror}; fix its permissions, or choose another home with --home")
         return CONFIGURATION
     if debugging():
         raise error
-    complain(f"unexpected {type(error).__name__}: {error}; run with EVERTHREAD_DEBUG=1 to see the traceback")
+    print_error(f"unexpected {type(error).__name__}: {error}; run with EVERTHREAD_DEBUG=1 to see the traceback")
     return REFUSED
 
 
@@ -52,7 +52,7 @@ def _discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def code_of(error: Exception) -> int:
+def exit_code(error: Exception) -> int:
     from everthread.domain import errors
 
     match error:
@@ -74,7 +74,7 @@ def _aborted(error: BaseException) -> int:
     """Tell Ctrl-C from the end of input at a question, which counts as no."""
     if isinstance(error, KeyboardInterrupt) or isinstance(error.__context__, KeyboardInterrupt):
         return INTERRUPTED
-    complain("no answer; nothing was changed. Use --yes to skip the question")
+    print_error("no answer; nothing was changed. Use --yes to skip the question")
     return REFUSED
 
 
@@ -83,11 +83,11 @@ def _misused(error: click.UsageError) -> int:
         error.show()
         return USAGE
     path = error.ctx.command_path if error.ctx else "everthread"
-    complain(f"{error.format_message().rstrip('.')} (see {path} --help)")
+    print_error(f"{error.format_message().rstrip('.')} (see {path} --help)")
     return USAGE
 
 
-def complain(text: str) -> None:
+def print_error(text: str) -> None:
     from everthread.domain.text_format import one_line
 
     click.echo(f"everthread: {one_line(text)}", err=True)

@@ -50,7 +50,7 @@ def new_file(name: str | Path) -> Generator[BinaryIO]:
     except FileExistsError:
         raise AlreadyThere(f"{path}: already exists; choose another name, or move it") from None
     except OSError as error:
-        raise unwritable(path, error) from error
+        raise translate_os_error(path, error) from error
 
 
 def _private(name: str, flags: int) -> int:
@@ -75,12 +75,12 @@ def temporary_folder(home: Path, name: str, now: float) -> Generator[Path]:
     """
     import tempfile
 
-    sweep(home, rf"\.{name}-([0-9]+)-.*", now)
+    remove_stale(home, rf"\.{name}-([0-9]+)-.*", now)
     with _sigterm_as_sigint(), tempfile.TemporaryDirectory(dir=home, prefix=f".{name}-{os.getpid()}-") as folder:
         yield Path(folder)
 
 
-def sweep(folder: Path, pattern: str, now: float) -> None:
+def remove_stale(folder: Path, pattern: str, now: float) -> None:
     """Remove files left by dead processes: names that match the pattern, whose first group is the process id."""
     import re
     import shutil
@@ -131,7 +131,7 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def unwritable(path: Path, error: OSError) -> Exception:
+def translate_os_error(path: Path, error: OSError) -> Exception:
     """Translate an OSError of a file into an error of ours."""
     from everthread.domain.errors import DiskFull, StoreUnwritable
 

@@ -49,7 +49,7 @@ def print_json(value: object) -> None:
     click.echo(to_json(value))
 
 
-def shown(text: str) -> str:
+def strip_control_chars(text: str) -> str:
     """Remove control characters, except tab and newline."""
     return text.translate(_CONTROL_CHARS)
 

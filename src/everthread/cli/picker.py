@@ -65,7 +65,7 @@ class PickerState(Struct, frozen=True):
         return range(start, min(start + height, len(self.fitting)))
 
 
-def at_a_terminal() -> bool:
+def is_interactive() -> bool:
     """Return true if stdin and stdout are terminals, so that a user can be asked."""
     streams = (sys.stdin, sys.stdout)
     return all(stream is not None and stream.isatty() for stream in streams)
@@ -73,17 +73,17 @@ def at_a_terminal() -> bool:
 
 def _terminal() -> Output | None:
     """Return the terminal as output. `None`, without a terminal, selects prompt_toolkit's default output."""
-    if not at_a_terminal():
+    if not is_interactive():
         return None
-    from everthread.cli.prompt_output import drawn_on
+    from everthread.cli.prompt_output import terminal_output
 
-    return drawn_on(None, colour=False)
+    return terminal_output(None, colour=False)
 
 
 async def pick(title: str, rows: Sequence[str]) -> int | None:
     """Let the user choose a row. Return its index; `None` if the user cancels or there are no rows.
 
-    Runs inside an event loop. Needs a terminal: check `at_a_terminal` first.
+    Runs inside an event loop. Needs a terminal: check `is_interactive` first.
     """
     if not rows:
         return None

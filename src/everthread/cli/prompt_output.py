@@ -10,7 +10,7 @@ from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 
-def drawn_on(term: str | None, *, colour: bool) -> Vt100_Output:
+def terminal_output(term: str | None, *, colour: bool) -> Vt100_Output:
     return Vt100_Output(
         sys.stdout,
         _size,

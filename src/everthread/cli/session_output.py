@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from everthread.store.unit_of_work import UnitOfWork
 
 
-def newest(cli: CliContext, limit: int) -> Sequence[tuple[Session, int]]:
+def newest_sessions(cli: CliContext, limit: int) -> Sequence[tuple[Session, int]]:
     """Return sessions of every owner, most recently active first, with their numbers of turns."""
 
     def read(uow: UnitOfWork) -> Sequence[tuple[Session, int]]:
@@ -24,7 +24,7 @@ def newest(cli: CliContext, limit: int) -> Sequence[tuple[Session, int]]:
     return cli.read(lambda runtime: runtime.store.read(read), default=[]) if found is None else found
 
 
-def state(session: Session) -> str:
+def session_state(session: Session) -> str:
     return "open" if session.ended_at is None else f"ended ({session.end_reason})"
 
 
@@ -45,12 +45,6 @@ def session_as_json(session: Session, turns: int) -> dict[str, Any]:
     }
 
 
-def named(session: Session) -> str:
+def session_name(session: Session) -> str:
     """Return the title and id of a session, for use in a sentence."""
     return f'"{one_line(session.title)}" ({session.id})' if session.title else session.id
-
-
-def no_such(text: str, cli: CliContext) -> Exception:
-    from everthread.domain.errors import NotFound
-
-    return NotFound(f"no {text[:100]!r}: no data in {cli.settings.home} yet; choose another home with --home")

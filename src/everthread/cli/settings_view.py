@@ -19,7 +19,7 @@ def rows(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Return one row for each value; empty values in tables are left out."""
     for keys, value in leaves(values):
         if len(keys) == 1 or value not in (None, "", [], (), {}):
-            yield ".".join(keys), cell(value)
+            yield ".".join(keys), format_value(value)
 
 
 def leaves(values: Mapping[str, Any], above: Keys = ()) -> Iterator[tuple[Keys, Any]]:
@@ -45,7 +45,7 @@ def find_setting(settings: Mapping[str, Any], keys: Keys) -> Any:
     return value
 
 
-def cell(value: Any) -> str:
+def format_value(value: Any) -> str:
     match value:
         case None | "" | [] | {}:
             return "-"

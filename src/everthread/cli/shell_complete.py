@@ -34,9 +34,9 @@ def _sessions(cli: CliContext, incomplete: str) -> list[CompletionItem]:
     """Complete ids, with titles as help; and titles of one word, which need no quotes."""
     from click.shell_completion import CompletionItem
 
-    from everthread.cli.session_output import newest
+    from everthread.cli.session_output import newest_sessions
 
-    found = [(session.id, session.title or "") for session, _ in newest(cli, _ITEMS_MAX)]
+    found = [(session.id, session.title or "") for session, _ in newest_sessions(cli, _ITEMS_MAX)]
     ids = [CompletionItem(key, help=title or None) for key, title in found if key.startswith(incomplete.upper())]
     words = [title for _, title in found if title.isidentifier() and title.lower().startswith(incomplete.lower())]
     return [*(CompletionItem(word) for word in words if incomplete), *ids]

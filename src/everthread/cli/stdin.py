@@ -11,17 +11,17 @@ from everthread.lifecycle import TEXT_CHARS_MAX
 
 LINE_BYTES_MAX = 4 * TEXT_CHARS_MAX + 4
 """More than a message may have in any encoding: a line cut off here is rejected as too long later."""
-SPOILED = "Some of the input was not valid UTF-8 and is replaced by \ufffd."
+INVALID_UTF8 = "Some of the input was not valid UTF-8 and is replaced by \ufffd."
 _READ_BYTES = 1 << 20
 
 
-class Typed(Struct, frozen=True):
+class InputText(Struct, frozen=True):
     text: str
     spoiled: bool = False
     """True if invalid bytes were replaced."""
 
 
-class Lines:
+class LineReader:
     """Read from a file descriptor in daemon threads, because a blocking read can't be cancelled."""
 
     def __init__(self, descriptor: int = 0) -> None:
@@ -29,7 +29,7 @@ class Lines:
         self._rest = b""
         self._ended = False
 
-    async def message(self) -> Typed | None:
+    async def message(self) -> InputText | None:
         """Return the next line, joined with the following ones while they end in a backslash; `None` at the end."""
         first = await self._line()
         if first is None:
@@ -46,16 +46,16 @@ class Lines:
                 chars += len(more.text)
             elif not more.text.endswith("\\"):
                 break
-        return Typed("\n".join(parts), spoiled)
+        return InputText("\n".join(parts), spoiled)
 
-    async def rest(self) -> Typed:
+    async def rest(self) -> InputText:
         """Return the remaining input as one text."""
         whole = bytearray()
         while chunk := await self._read():
             whole += chunk[: LINE_BYTES_MAX - len(whole)]
         return _decoded(whole)
 
-    async def _line(self) -> Typed | None:
+    async def _line(self) -> InputText | None:
         line = bytearray()
         while True:
             piece, newline, rest = self._rest.partition(b"\n")
@@ -79,10 +79,10 @@ class Lines:
         return chunk
 
 
-def _decoded(line: bytearray) -> Typed:
+def _decoded(line: bytearray) -> InputText:
     if line.endswith(b"\r"):
         del line[-1:]
     try:
-        return Typed(line.decode())
+        return InputText(line.decode())
     except UnicodeDecodeError:
-        return Typed(line.decode(errors="replace"), spoiled=True)
+        return InputText(line.decode(errors="replace"), spoiled=True)

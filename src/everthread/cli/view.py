@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from everthread.agent.events import TurnEvent
     from everthread.cli.status_line import Status
-    from everthread.cli.stdin import Typed
+    from everthread.cli.stdin import InputText
     from everthread.commands.completion import Candidate
     from everthread.commands.recap import Recap
 
@@ -29,7 +29,7 @@ class ChatView(Protocol):
         """Read input until the end of the block. Output works afterwards too."""
         ...
 
-    async def read_message(self) -> Typed | None:
+    async def read_message(self) -> InputText | None:
         """Return the next message; `None` at the end of input."""
         ...
 
@@ -79,6 +79,6 @@ class ChatViewHost(Protocol):
         """Return completions for the text."""
         ...
 
-    async def asked_before(self) -> Sequence[str]:
+    async def history(self) -> Sequence[str]:
         """Return earlier messages, newest first."""
         ...

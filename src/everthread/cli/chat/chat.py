@@ -12,12 +12,12 @@ from everthread.agent.events import Reviewed, TurnEnded
 from everthread.cli.chat.approvals import ApprovalPrompt
 from everthread.cli.chat.recovery import Recovery
 from everthread.cli.chat.session import ChatOptions, enter_session, leave_session, prepare_runtime, question_of
-from everthread.cli.chat.status import asked_before, look_around
+from everthread.cli.chat.status import read_history, read_status
 from everthread.cli.chat.turns import ChatTurns
 from everthread.cli.context import CliRuntime
 from everthread.cli.exit_codes import INTERRUPTED, REFUSED
 from everthread.cli.files import new_file
-from everthread.cli.stdin import SPOILED, Typed
+from everthread.cli.stdin import INVALID_UTF8, InputText
 from everthread.cli.view import ChatView
 from everthread.config.schema import Background
 from everthread.config.terminal import display
@@ -160,7 +160,7 @@ class Chat:
         await self._jobs.join()
         self._leave()
 
-    async def _take(self, typed: Typed) -> None:
+    async def _take(self, typed: InputText) -> None:
         from everthread.commands.registry import ParsedCommand, UnknownCommand, parse
 
         text = typed.text
@@ -170,7 +170,7 @@ class Chat:
         if not text.strip():
             return
         if typed.spoiled:
-            self._view.show_notice(SPOILED)
+            self._view.show_notice(INVALID_UTF8)
         match found:
             case UnknownCommand():
                 self._fail(found.answer)
@@ -282,8 +282,8 @@ class Chat:
         await self._ready.wait()
         return await candidates(self._command_context(), text)
 
-    async def asked_before(self) -> Sequence[str]:
-        return await asked_before(self._runtime.store, self._owner)
+    async def history(self) -> Sequence[str]:
+        return await read_history(self._runtime.store, self._owner)
 
     # --- Answering ---------------------------------------------------------------------------------------------------
 
@@ -366,7 +366,7 @@ class Chat:
         """Refresh the status line after each change here, and every `STATUS_S` seconds."""
         while True:
             self._look.clear()
-            status = await look_around(self._runtime, self._key, self._model, self._answering.context)
+            status = await read_status(self._runtime, self._key, self._model, self._answering.context)
             self._view.show_status(status)
             if not self._answering.running:
                 await self._show_others()

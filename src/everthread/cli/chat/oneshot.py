@@ -20,9 +20,9 @@ from everthread.cli.chat.session import (
     prepare_runtime,
 )
 from everthread.cli.context import CliRuntime
-from everthread.cli.exit_codes import INTERRUPTED, REFUSED, code_of
+from everthread.cli.exit_codes import INTERRUPTED, REFUSED, exit_code
 from everthread.cli.output import to_json
-from everthread.cli.stdin import SPOILED, Lines, Typed
+from everthread.cli.stdin import INVALID_UTF8, InputText, LineReader
 from everthread.domain.errors import BadInput, Busy
 from everthread.domain.model import Inbound, SessionRef, ToolCall
 from everthread.domain.text_format import call_in_words
@@ -77,13 +77,13 @@ async def ask_once(runtime: CliRuntime, wish: ChatOptions, prompt: str, *, as_js
 
 async def _read_prompt(prompt: str, output: PlainOutput) -> str:
     """Join the prompt and the piped input."""
-    stdin = await Lines().rest() if prompt == STDIN or not _is_terminal() else Typed("")
+    stdin = await LineReader().rest() if prompt == STDIN or not _is_terminal() else InputText("")
     piped = stdin.text.strip("\r\n")
     text = piped if prompt == STDIN else "\n\n".join(part for part in (prompt, piped) if part.strip())
     if not text.strip():
         raise BadInput("there is no prompt; give one with -p, or on stdin")
     if stdin.spoiled:
-        output.show_notice(SPOILED)
+        output.show_notice(INVALID_UTF8)
     return text
 
 
@@ -100,7 +100,7 @@ def _exit_code(ended: TurnEnded, *, stopped: bool, gone: bool) -> int:
         return INTERRUPTED
     if not ended.problem:
         return REFUSED if gone else 0
-    return code_of(ended.error) if ended.error is not None else REFUSED
+    return exit_code(ended.error) if ended.error is not None else REFUSED
 
 
 def _as_json(ended: TurnEnded) -> dict[str, object]:

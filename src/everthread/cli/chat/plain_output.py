@@ -24,7 +24,7 @@ from everthread.agent.events import (
     TurnEvent,
 )
 from everthread.cli.event_text import recalled_in_lines, retrying_in_words
-from everthread.cli.output import shown
+from everthread.cli.output import strip_control_chars
 from everthread.config.terminal import display
 from everthread.domain.model import TurnStatus
 from everthread.domain.text_format import shortened
@@ -46,7 +46,7 @@ class PlainOutput:
         """Print a piece of an answer."""
         if text:
             self._leave_prompt()
-            self._put(shown(text) if self.streams else text)
+            self._put(strip_control_chars(text) if self.streams else text)
             self._mid_line = not text.endswith("\n")
 
     def end_line(self) -> None:
@@ -58,7 +58,7 @@ class PlainOutput:
         """Print a complete text on its own lines."""
         self._leave_prompt()
         self.end_line()
-        self._put((shown(text) if self.streams else text) + "\n")
+        self._put((strip_control_chars(text) if self.streams else text) + "\n")
 
     def show_notice(self, text: str) -> None:
         """Print a notice on stderr."""
@@ -71,7 +71,7 @@ class PlainOutput:
     def show_question(self, question: str) -> None:
         self._leave_prompt()
         self.end_line()
-        self._put(shown(question))
+        self._put(strip_control_chars(question))
         self._mid_line = True
 
     def show_prompt(self) -> None:
@@ -94,8 +94,9 @@ class PlainOutput:
         self._leave_prompt()
         if self.streams:
             self.end_line()
+        text = strip_control_chars(text)
         with contextlib.suppress(OSError, ValueError):
-            click.echo(click.style(shown(text), dim=True) if dim and self._styled else shown(text), err=True)
+            click.echo(click.style(text, dim=True) if dim and self._styled else text, err=True)
         if was_at_prompt:
             self.show_prompt()
 

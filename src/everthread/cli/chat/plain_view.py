@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from everthread.agent.events import TurnEvent
 from everthread.cli.chat.plain_output import PlainOutput, TurnPrinter
-from everthread.cli.stdin import Lines, Typed
+from everthread.cli.stdin import InputText, LineReader
 from everthread.cli.view import ChatViewHost
 from everthread.domain.text_format import excerpt
 
@@ -27,7 +27,7 @@ class PlainView:
     def __init__(self, *, interactive: bool, verbose: bool) -> None:
         self.interactive = interactive
         self._output = PlainOutput(prompts=interactive)
-        self._lines = Lines()
+        self._lines = LineReader()
         self._printer = TurnPrinter(self._output, verbose=verbose)
 
     @property
@@ -44,7 +44,7 @@ class PlainView:
             loop.remove_signal_handler(signal.SIGINT)
             self._output.stop_prompting()
 
-    async def read_message(self) -> Typed | None:
+    async def read_message(self) -> InputText | None:
         typed = await self._lines.message()
         if typed is not None:
             self._output.entered()

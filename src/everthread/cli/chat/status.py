@@ -17,7 +17,7 @@ ASKED_MAX = 200
 _SESSIONS_MAX = 20
 
 
-async def look_around(runtime: CliRuntime, key: SessionKey, model: str, context: Mapping[str, int]) -> Status:
+async def read_status(runtime: CliRuntime, key: SessionKey, model: str, context: Mapping[str, int]) -> Status:
     try:
         choice = runtime.choices(model)[0]
         name, room = choice.name, choice.traits.context_tokens
@@ -57,7 +57,7 @@ async def _memory(runtime: CliRuntime) -> str:
     return f"memory: {waiting} to deliver" if waiting else "memory ok"
 
 
-async def asked_before(store: Store, owner: str) -> Sequence[str]:
+async def read_history(store: Store, owner: str) -> Sequence[str]:
     """Return the owner's recent messages from all sessions, newest first, without duplicates."""
 
     def look(uow: UnitOfWork) -> list[str]:

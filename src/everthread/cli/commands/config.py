@@ -93,7 +93,7 @@ def get(cli: CliContext, key: str, as_json: bool) -> None:
       everthread config get limits.turn_s --json | jq .value
     """
     from everthread.cli.settings_view import as_json as shown
-    from everthread.cli.settings_view import cell, find_setting, leaves
+    from everthread.cli.settings_view import find_setting, format_value, leaves
     from everthread.config.edit import keys_of
     from everthread.config.origins import origin
 
@@ -104,7 +104,7 @@ def get(cli: CliContext, key: str, as_json: bool) -> None:
         print_json({"key": key, "value": value, "from": origin(settings, keys)})
         return
     all_of_it = leaves({keys[-1]: value}, keys[:-1])
-    lines = [(".".join(way), cell(one), origin(settings, way)) for way, one in all_of_it]
+    lines = [(".".join(way), format_value(one), origin(settings, way)) for way, one in all_of_it]
     click.echo(table(("SETTING", "VALUE", "FROM"), lines))
 
 

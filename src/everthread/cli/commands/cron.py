@@ -238,7 +238,7 @@ def run_task(cli: CliContext, name: str, owner: str, as_json: bool) -> None:
       everthread cron run say-good-morning --json
     """
     from everthread.cli.commands.gateway.lock import read_lock
-    from everthread.cli.exit_codes import REFUSED, complain
+    from everthread.cli.exit_codes import REFUSED, print_error
 
     by_gateway = read_lock(cli.settings.home).running
     if not by_gateway and sys.stderr.isatty():
@@ -275,7 +275,7 @@ def run_task(cli: CliContext, name: str, owner: str, as_json: bool) -> None:
 
     render(Result(data, text), as_json)
     if ended is not None and ended.problem:
-        complain(ended.problem)
+        print_error(ended.problem)
         raise click.exceptions.Exit(REFUSED)
 
 

@@ -10,7 +10,7 @@ import click
 from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_cli
 from everthread.cli.exit_codes import REFUSED
 from everthread.cli.output import Result, render
-from everthread.cli.session_output import named, no_such
+from everthread.cli.session_output import session_name
 from everthread.cli.shell_complete import complete_sessions
 from everthread.domain.text_format import counted, local_time, one_line, shortened
 
@@ -82,7 +82,7 @@ def forget_it(
 
     plan = cli.read(make_plan, default=None)
     if plan is None:
-        raise no_such(session or owner or note or "", cli)
+        raise cli.no_store(session or owner or note or "")
     # With --json, stdout is for the result only.
     click.echo(plan.words, err=as_json)
     if not yes and not click.confirm("Forget this permanently?", err=as_json):
@@ -165,7 +165,7 @@ def _describe_session(uow: UnitOfWork, text: str) -> tuple[Forgettable, str, str
 
     session = find_session_of_any_owner(uow, text, exactly=True)
     words = (
-        f"Session {named(session)} of {one_line(session.owner)}: "
+        f"Session {session_name(session)} of {one_line(session.owner)}: "
         f"{counted(uow.turns.count(session), 'turn')}, last active {local_time(session.active_at)}."
     )
     children = [child for child in uow.sessions.descendants(session.id) if child.forgotten_seq is None]

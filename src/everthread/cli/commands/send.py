@@ -50,7 +50,7 @@ def send(cli: CliContext, address: str, text: str | None, file: str, wait_s: flo
     Exit codes: 0 stored (with --wait: sent), 1 refused or delivery unknown, 75 still waiting.
     """
     from everthread.cli.commands.gateway.lock import read_lock
-    from everthread.cli.exit_codes import REFUSED, RETRY, complain
+    from everthread.cli.exit_codes import REFUSED, RETRY, print_error
     from everthread.domain.model import ReplyState
     from everthread.domain.schedule import chat_at
 
@@ -78,7 +78,7 @@ def send(cli: CliContext, address: str, text: str | None, file: str, wait_s: flo
     data = {"id": reply.turn_id, "to": address, "state": reply.state.value, "gateway": running}
     render(Result(data, text), as_json)
     if reply.state in (ReplyState.FAILED, ReplyState.AMBIGUOUS, ReplyState.WITHHELD):
-        complain(f"delivery failed or is unknown ({reply.state.value}); see everthread doctor")
+        print_error(f"delivery failed or is unknown ({reply.state.value}); see everthread doctor")
         raise click.exceptions.Exit(REFUSED)
     if wait_s and reply.state is not ReplyState.SENT:
         raise click.exceptions.Exit(RETRY)

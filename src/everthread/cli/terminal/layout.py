@@ -25,7 +25,7 @@ from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
 from everthread.cli.picker import ClearOnResize, Picker
-from everthread.cli.prompt_output import drawn_on
+from everthread.cli.prompt_output import terminal_output
 from everthread.cli.terminal.pastes import Pastes
 from everthread.cli.terminal.resize import RewrappedRenderer
 from everthread.cli.terminal.styles import TextStyle
@@ -81,7 +81,7 @@ class InputArea:
         self._bound = self._keys()
         self._picker: Picker | None = None
         """The open menu, shown instead of everything else."""
-        self.output = drawn_on(display.term, colour=ink.colour)
+        self.output = terminal_output(display.term, colour=ink.colour)
         self.app: Application[None] = self._application(display.resized)
 
     def _application(self, resized: Resized) -> Application[None]:
@@ -299,7 +299,7 @@ class _StoredHistory(History):
     async def load(self) -> AsyncGenerator[str, None]:
         for text in reversed(self._here):
             yield text
-        for text in await self._helper.asked_before():
+        for text in await self._helper.history():
             yield text
 
     def load_history_strings(self) -> Iterable[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 
-from everthread.cli.output import shown
+from everthread.cli.output import strip_control_chars
 from everthread.cli.terminal.highlight import highlighted
 from everthread.cli.terminal.styles import TextStyle
 from everthread.cli.terminal.tables import Cell, table_lines
@@ -133,7 +133,7 @@ class MarkdownRenderer:
                     spans += self._inline(part, (*looks, more) if more else looks)
                 case _:
                     # Filter again: an entity such as `&#13;` is a control character now.
-                    spans.append(Span(shown(part.content).expandtabs(_TAB), looks))
+                    spans.append(Span(strip_control_chars(part.content).expandtabs(_TAB), looks))
         return spans
 
 

@@ -25,7 +25,7 @@ from everthread.agent.events import (
     TurnEvent,
 )
 from everthread.cli.event_text import recalled_in_lines, retrying_in_words
-from everthread.cli.output import shown
+from everthread.cli.output import strip_control_chars
 from everthread.cli.terminal.markdown_stream import MarkdownStream
 from everthread.cli.terminal.styles import TextStyle
 from everthread.cli.terminal.text import wrapped
@@ -83,7 +83,7 @@ class TurnView:
                 self._tools.clear()
             case TextWritten():
                 self._doing, self._written = "", True
-                return self._finished(self._blocks.feed(shown(event.text)), columns)
+                return self._finished(self._blocks.feed(strip_control_chars(event.text)), columns)
             case ReasoningWritten():
                 self._doing = "thinking"
             case TurnEnded():
@@ -153,12 +153,12 @@ class TurnView:
         return f"{self._ink.accent(self._spin())} {called}{self._ink.faint(since)}"
 
     def _note(self, text: str, columns: int) -> str:
-        return self._ink.faint(wrapped(shown(text), columns)) + "\n"
+        return self._ink.faint(wrapped(strip_control_chars(text), columns)) + "\n"
 
     def drawn(self, text: str, columns: int) -> str:
         """Render a complete answer."""
         blocks = MarkdownStream()
-        return self._finished([*blocks.feed(shown(text)), *blocks.end()], columns)
+        return self._finished([*blocks.feed(strip_control_chars(text)), *blocks.end()], columns)
 
     def _finished(self, blocks: list[str], columns: int) -> str:
         drawn = "".join(_trimmed(self._draw().markdown(block, columns)) + "\n\n" for block in blocks)

@@ -14,9 +14,9 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from everthread.agent.events import TurnBegan, TurnEvent
-from everthread.cli.output import shown
+from everthread.cli.output import strip_control_chars
 from everthread.cli.status_line import Status, status_line
-from everthread.cli.stdin import Typed
+from everthread.cli.stdin import InputText
 from everthread.cli.terminal.layout import InputArea
 from everthread.cli.terminal.styles import TextStyle
 from everthread.cli.terminal.text import wrapped
@@ -53,7 +53,7 @@ class TerminalView:
         self._live = TurnView(self._ink, self._drawing, time.monotonic, verbose=verbose)
         self._drawer: MarkdownRenderer | None = None
         self._input: InputArea | None = None
-        self._typed: asyncio.Queue[Typed | None] = asyncio.Queue()
+        self._typed: asyncio.Queue[InputText | None] = asyncio.Queue()
         self._early: list[str | None] | None = []
         """Input before the welcome, to be shown below it; `None` is the end of input, as in `_typed`."""
         self._status = Status()
@@ -102,7 +102,7 @@ class TerminalView:
             # The terminal was closed.
             self.closed = True
 
-    async def read_message(self) -> Typed | None:
+    async def read_message(self) -> InputText | None:
         return await self._typed.get()
 
     async def pick(self, title: str, rows: Sequence[str]) -> int | None:
@@ -171,18 +171,18 @@ class TerminalView:
             self._input.prefix = _PROMPT
         if text.strip():
             self._print(self._echo(text))
-        self._typed.put_nowait(Typed(text))
+        self._typed.put_nowait(InputText(text))
 
     def _echo(self, text: str) -> str:
         """Format submitted input for printing above the input area."""
         some = text if len(text) <= _ECHO_CHARS_MAX else f"{text[:_ECHO_CHARS_MAX]} [{len(text)} characters in all]"
-        first, *more = wrapped(shown(some), self._columns - len(_PROMPT)).split("\n")
+        first, *more = wrapped(strip_control_chars(some), self._columns - len(_PROMPT)).split("\n")
         lines = [self._ink.bold(_PROMPT + first), *(self._ink.bold(" " * len(_PROMPT) + line) for line in more)]
         return ("" if self._gap else "\n") + "\n".join(lines) + "\n\n"
 
     def _wrapped(self, text: str) -> str:
         """Wrap text at word boundaries, keeping indents."""
-        return wrapped(shown(text), self._columns)
+        return wrapped(strip_control_chars(text), self._columns)
 
     def _leave_a_gap(self) -> None:
         """Print an empty line unless the last one is empty."""

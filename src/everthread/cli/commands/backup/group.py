@@ -64,20 +64,20 @@ def backup(cli: CliContext, file: str | None, as_json: bool) -> None:
 async def _back_up(cli: CliContext, runtime: CliRuntime, path: Path | None) -> tuple[Path, Manifest, tuple[str, ...]]:
     import re
 
-    from everthread.cli.files import new_file, sweep, temporary_folder, unwritable
+    from everthread.cli.files import new_file, remove_stale, temporary_folder, translate_os_error
 
     now = runtime.clock.now()
     target = path or Path(f"everthread-{stamp(now)}.tar.gz")
     try:
         if target.parent.is_dir():
             named = rf"\.(?:{re.escape(target.name)}|everthread-[0-9-]+\.tar\.gz)\.([0-9]+)\.part"
-            sweep(target.parent, named, now)
+            remove_stale(target.parent, named, now)
         with temporary_folder(runtime.settings.home, "backup", now) as folder, new_file(target) as archive:
             manifest, skipped = await _pack(cli, runtime, folder, archive, now)
             archive.flush()
             _check(cli, Path(archive.name), folder / "again", manifest)
     except OSError as error:
-        raise unwritable(target, error) from error
+        raise translate_os_error(target, error) from error
     return target, manifest, skipped
 
 

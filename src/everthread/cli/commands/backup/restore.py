@@ -82,7 +82,7 @@ def _list(things: tuple[tuple[str, str], ...]) -> str:
 
 def _restore(cli: CliContext, file: Path, force: bool) -> Restored:
     from everthread.cli.commands.backup import archive as backup_file
-    from everthread.cli.files import sync_folder, temporary_folder, unwritable
+    from everthread.cli.files import sync_folder, temporary_folder, translate_os_error
     from everthread.cli.output import progress_bar
     from everthread.domain.errors import NotFound
 
@@ -112,7 +112,7 @@ def _restore(cli: CliContext, file: Path, force: bool) -> Restored:
             with contextlib.suppress(OSError):
                 settings.home.rmdir()
         if isinstance(error, OSError):
-            raise unwritable(settings.home, error) from error
+            raise translate_os_error(settings.home, error) from error
         raise
     return Restored(manifest, aside if moved else None, back)
 

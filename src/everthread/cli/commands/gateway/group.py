@@ -196,12 +196,12 @@ def status(cli: CliContext, as_json: bool) -> None:
 
 def _start(cli: CliContext) -> LockHolder:
     from everthread.cli.commands.gateway import control
-    from everthread.cli.exit_codes import complain
+    from everthread.cli.exit_codes import print_error
 
     try:
         return control.start(cli.settings, cli.home)
     except control.GatewayNotStarted as error:
-        complain(str(error))
+        print_error(str(error))
         raise click.exceptions.Exit(error.code) from error
 
 

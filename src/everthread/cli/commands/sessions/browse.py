@@ -8,7 +8,7 @@ import click
 
 from everthread.cli.context import CliContext, home_option, json_option, pass_cli
 from everthread.cli.output import print_json
-from everthread.cli.session_output import newest, session_as_json
+from everthread.cli.session_output import newest_sessions, session_as_json
 from everthread.domain.text_format import counted, local_time
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ def browse_sessions(cli: CliContext, as_json: bool) -> None:
     import asyncio
 
     from everthread.cli.commands.sessions.show import show_session
-    from everthread.cli.picker import at_a_terminal, pick
+    from everthread.cli.picker import is_interactive, pick
 
-    if not at_a_terminal():
+    if not is_interactive():
         raise click.UsageError("browse needs a terminal. Use `everthread sessions list` instead")
-    found = newest(cli, _LISTED_MAX)
+    found = newest_sessions(cli, _LISTED_MAX)
     if not found:
         click.echo(f"No sessions yet in {cli.settings.home}.", err=as_json)
         return

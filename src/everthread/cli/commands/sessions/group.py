@@ -9,7 +9,7 @@ import click
 from everthread.cli.context import CliContext, home_option, json_option, limit_option, pass_cli
 from everthread.cli.lazy_group import LazyGroup
 from everthread.cli.output import Result, render, table
-from everthread.cli.session_output import newest, session_as_json, state
+from everthread.cli.session_output import newest_sessions, session_as_json, session_state
 from everthread.domain.text_format import local_time, shortened
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def list_sessions(cli: CliContext, as_json: bool, limit: int) -> None:
       everthread sessions list
       everthread sessions list --limit 5 --json | jq -r '.[].title'
     """
-    found = newest(cli, limit)
+    found = newest_sessions(cli, limit)
     render(
         Result(
             lambda: [session_as_json(session, turns) for session, turns in found],
@@ -73,7 +73,7 @@ def _row(session: Session, turns: int) -> tuple[str, ...]:
     return (
         session.id,
         shortened(session.title or "-"),
-        state(session),
+        session_state(session),
         str(turns),
         local_time(session.active_at),
         str(session.key),

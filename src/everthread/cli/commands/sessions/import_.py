@@ -231,7 +231,7 @@ def _spooled(source: BinaryIO) -> Generator[BinaryIO]:
     """Copy a pipe to an unnamed private file, so that it can be read twice."""
     import tempfile
 
-    from everthread.cli.files import unwritable
+    from everthread.cli.files import translate_os_error
     from everthread.domain.errors import TooLarge
 
     if source.isatty():
@@ -244,7 +244,7 @@ def _spooled(source: BinaryIO) -> Generator[BinaryIO]:
                 spool.write(some)
             spool.seek(0)
         except OSError as error:
-            raise unwritable(Path(tempfile.gettempdir()), error) from error
+            raise translate_os_error(Path(tempfile.gettempdir()), error) from error
         yield spool
 
 

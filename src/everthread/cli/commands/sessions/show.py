@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everthread.cli.context import CliContext, home_option, json_option, pass_cli
-from everthread.cli.output import Result, iso_time, render, shown
-from everthread.cli.session_output import named, no_such, session_as_json, state
+from everthread.cli.output import Result, iso_time, render, strip_control_chars
+from everthread.cli.session_output import session_as_json, session_name, session_state
 from everthread.cli.shell_complete import complete_sessions
 from everthread.domain.text_format import counted, local_time, one_line, shortened
 
@@ -51,19 +51,19 @@ def show_session(cli: CliContext, text: str, *, full: bool = False, as_json: boo
 
     found = cli.read(lambda runtime: runtime.store.read(read), default=None)
     if found is None:
-        raise no_such(text, cli)
+        raise cli.no_store(text)
     session, view = found
     render(Result(lambda: _as_json(session, view), lambda: transcript(session, view, full=full)), as_json)
 
 
 def transcript(session: Session, view: View, *, full: bool = False) -> Iterator[str]:
     """Yield the lines of a transcript, without control characters."""
-    yield named(session)
+    yield session_name(session)
     aside = len(_set_aside(view))
     turns = counted(len(view.turns) - aside, "turn")
     turns += f" and {counted(aside, 'message')} set aside" if aside else ""
     yield (
-        f"{state(session)}, {turns}, opened {local_time(session.opened_at)}, "
+        f"{session_state(session)}, {turns}, opened {local_time(session.opened_at)}, "
         f"last active {local_time(session.active_at)}, {one_line(session.owner)} at {session.key}"
     )
     if view.summary is not None:
@@ -110,7 +110,7 @@ def _tool_lines(message: Message, results: dict[str, list[str]], full: bool) -> 
 
 
 def _indented(text: str) -> Sequence[str]:
-    return ["  " + line for line in shown(text).splitlines()] or ["  "]
+    return ["  " + line for line in strip_control_chars(text).splitlines()] or ["  "]
 
 
 def _set_aside(view: View) -> list[Turn]:

@@ -10,7 +10,7 @@ import click
 
 from everthread.cli.context import CliContext, home_option, json_option, limit_option, pass_cli
 from everthread.cli.output import Result, iso_time, render
-from everthread.cli.session_output import no_such, session_as_json, state
+from everthread.cli.session_output import session_as_json, session_state
 from everthread.cli.shell_complete import complete_sessions
 from everthread.domain.text_format import counted, local_time, shortened
 
@@ -52,7 +52,7 @@ def tree_sessions(cli: CliContext, session: str | None, as_json: bool, limit: in
     """
     found = cli.read(lambda runtime: runtime.store.read(lambda uow: _read_trees(uow, session, limit)), default=None)
     if found is None and session is not None:
-        raise no_such(session, cli)
+        raise cli.no_store(session)
 
     def text() -> Iterator[str]:
         width = shutil.get_terminal_size().columns
@@ -86,7 +86,7 @@ def draw(root: Node, width: int) -> Iterator[str]:
 def _line(node: Node, mark: str, width: int, *, root: bool) -> str:
     session = node.session
     cause = "" if root else f"{_CAUSES.get(session.cause.value, session.cause.value)}: "
-    rest = f" ({counted(node.turns, 'turn')}, {state(session)}) {session.id}"
+    rest = f" ({counted(node.turns, 'turn')}, {session_state(session)}) {session.id}"
     room = max(width - len(mark) - len(cause) - len(rest), _TITLE_CHARS_MIN)
     return f"{mark}{cause}{shortened(session.title or '-', room)}{rest}"
 
