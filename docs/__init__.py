@@ -1,1 +1,1 @@
-"""The documentation, and what makes parts of it: `make docs` writes them anew from the program as it is."""
+"""The documentation and the scripts that generate parts of it (`make docs`)."""

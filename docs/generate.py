@@ -21,15 +21,15 @@ from everthread.config.declaration import Declaration, declarations
 from everthread.config.schema import BASE_URLS, built_in_providers
 
 REFERENCE = Path(__file__).parent / "reference"
-BEGIN = "<!-- Made from the program by `make docs`: change it there. -->"
-END = "<!-- As far as here. -->"
+BEGIN = "<!-- Generated from the program by `make docs`. -->"
+END = "<!-- End of the generated part. -->"
 _SHELL_WORDS = re.compile(r"(?<![\w`/.-])(--[a-z][a-z-]*|-[a-z]\b|\$[A-Z_]+[\w/]*)")
 
 _SETTINGS = re.compile(r"(<!-- `make docs` writes the settings of (\w+): -->\n).*?(\n<!-- End. -->)", re.DOTALL)
 
 
 def pages() -> dict[Path, str]:
-    """Every page that is made, whole or in part, with all of its text."""
+    """Return the text of every page that is generated, wholly or in part."""
     commands, settings = REFERENCE / "slash-commands.md", REFERENCE / "configuration.md"
     return {
         REFERENCE / "cli.md": verbs(),
@@ -42,9 +42,9 @@ def pages() -> dict[Path, str]:
 
 
 def verbs() -> str:
-    walked = list(verbs_of(everthread))
+    contexts = list(verbs_of(everthread))
     contents = [
-        f"{_indent(c)}- [`{_name(c)}`](#{_anchor(c)}): {_as_code(first_sentence(c.command))}" for c in walked[1:]
+        f"{_indent(c)}- [`{_name(c)}`](#{_anchor(c)}): {_as_code(first_sentence(c.command))}" for c in contexts[1:]
     ]
     opening = [
         "# CLI commands",
@@ -54,27 +54,26 @@ def verbs() -> str:
         "(print JSON) and `--help`.",
         "\n".join(contents),
     ]
-    return "\n\n".join([*opening, *(part for context in walked for part in _verb(context))]) + "\n"
+    return "\n\n".join([*opening, *(part for context in contexts for part in _verb(context))]) + "\n"
 
 
 def verbs_of(program: click.Command) -> Iterator[click.Context]:
-    """The program, and every verb of it, groups before what is in them."""
-    return _walked(_context(program, None, "everthread"))
+    """Return the contexts of the program and all its commands, groups before their members."""
+    return _walk(_context(program, None, "everthread"))
 
 
 def first_sentence(command: click.Command) -> str:
-    said = _paragraphs(command)[0]
-    return re.split(r"(?<=\.)\s", said, maxsplit=1)[0]
+    return re.split(r"(?<=\.)\s", _paragraphs(command)[0], maxsplit=1)[0]
 
 
-def _walked(context: click.Context) -> Iterator[click.Context]:
+def _walk(context: click.Context) -> Iterator[click.Context]:
     yield context
     if isinstance(context.command, click.Group):
         for name in context.command.list_commands(context):
             command = context.command.get_command(context, name)
             assert command is not None, name
             if not command.hidden:
-                yield from _walked(_context(command, context, name))
+                yield from _walk(_context(command, context, name))
 
 
 def _context(command: click.Command, parent: click.Context | None, name: str) -> click.Context:
@@ -112,12 +111,12 @@ def _verb(context: click.Context) -> Iterator[str]:
 
 
 def _paragraphs(command: click.Command) -> list[str]:
-    """Its help; what click is told not to wrap (`\\b`) keeps its lines."""
-    found: list[str] = []
+    """Return the paragraphs of the help text; paragraphs marked `\\b` keep their lines."""
+    paragraphs: list[str] = []
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
-        kept, lines = paragraph.startswith("\b\n"), paragraph.removeprefix("\b\n").splitlines()
-        found.append("\n".join(lines) if kept else " ".join(line.strip() for line in lines))
-    return found
+        preformatted, lines = paragraph.startswith("\b\n"), paragraph.removeprefix("\b\n").splitlines()
+        paragraphs.append("\n".join(lines) if preformatted else " ".join(line.strip() for line in lines))
+    return paragraphs
 
 
 def _options(context: click.Context) -> str:
@@ -128,7 +127,7 @@ def _options(context: click.Context) -> str:
 
 
 def _shared(option: click.Option) -> bool:
-    """Whether every verb has it, so that it is told of once."""
+    """Return True for options of every command, which the page describes once."""
     return option.opts == ["--home"] or (option.opts == ["--json"] and option.help == "Print JSON.")
 
 
@@ -152,12 +151,12 @@ def slash_table() -> str:
     return "\n".join(rows)
 
 
-def _between(page: str, made: str) -> str:
+def _between(page: str, table: str) -> str:
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
         raise SystemExit("slash-commands.md lacks the markers of its generated part")
-    return f"{before}{BEGIN}\n\n{made}\n\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{table}\n\n{END}{after}"
 
 
 # --- Settings --------------------------------------------------------------------------------------------------------

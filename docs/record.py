@@ -1,4 +1,4 @@
-"""Records `terminal.svg`: the real program on a real pseudo-terminal. Only the model is a stub, with answers from here.
+"""Record `terminal.svg` from the real program on a pseudo-terminal. Only the model is a stub, scripted below.
 
 `python -m docs.record` writes the picture.
 """
@@ -15,7 +15,7 @@ import pyte.graphics
 from tests.e2e.model_endpoint import model_endpoint
 from tests.terminal_screen import ENTER, TerminalScreen
 
-from docs.drawn import svg
+from docs.terminal_svg import svg
 from everthread.agent.titles import INSTRUCTION
 from everthread.domain.model import ToolCall
 from everthread.ports.model import Usage
@@ -56,7 +56,7 @@ output = 8
 
 
 def script(request: Chat | Messages) -> Reply:
-    """Calls the tool, then answers. What was said elsewhere is known only if the program sends it along."""
+    """Call the tool, then answer. The model stub knows earlier sessions only from the memory in the request."""
     assert isinstance(request, Chat)
     sent = [message.content or "" for message in request.messages]
     used = Usage(1_850, 120)
@@ -71,24 +71,24 @@ def script(request: Chat | Messages) -> Reply:
 
 
 def record(home: Path) -> str:
-    # This terminal knows no faint text. Nothing blinks here, so that what would can stand for it.
+    # pyte does not know faint text; record it as blinking, which this program never uses.
     pyte.graphics.TEXT[2] = "+blink"
     env = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLORFGBG")}
     with model_endpoint(script=script) as server:
         (home / "config.toml").write_text(CONFIG.format(url=server.base_url))
         with TerminalScreen(
             [sys.executable, "-m", "everthread", "--home", str(home)], env, columns=COLUMNS, rows=ROWS
-        ) as seen:
-            seen.expect("new session · ")
-            seen.type(FIRST + ENTER)
-            seen.expect("Bruno · demo")
-            seen.type("/new" + ENTER)
-            seen.expect("new session · |untitled · ")
-            seen.type(SECOND + ENTER)
-            seen.expect("A quiet New Year's Eve · .* memory ok")
-            seen.settle()
-            rows = len(seen.rows())
-            return svg(seen.cells()[:rows], title="everthread", cursor=seen.cursor())
+        ) as screen:
+            screen.expect("new session · ")
+            screen.type(FIRST + ENTER)
+            screen.expect("Bruno · demo")
+            screen.type("/new" + ENTER)
+            screen.expect("new session · |untitled · ")
+            screen.type(SECOND + ENTER)
+            screen.expect("A quiet New Year's Eve · .* memory ok")
+            screen.settle()
+            rows = len(screen.rows())
+            return svg(screen.cells()[:rows], title="everthread", cursor=screen.cursor())
 
 
 def main() -> None:

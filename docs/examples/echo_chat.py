@@ -16,7 +16,7 @@ OWNER = "me"
 
 
 class Diary(MemoryProvider):
-    """Writes one line per entry to `diary.txt`. It is out of order while a file `closed` exists."""
+    """Writes one line per entry to `diary.txt`. It is unavailable while a file `closed` exists."""
 
     name = "diary"
 
@@ -34,7 +34,7 @@ class Diary(MemoryProvider):
             raise Unavailable(self.name, "the diary is closed")
         with Path("diary.txt").open("a+") as diary:
             diary.seek(0)
-            if delivery.key not in diary.read().split():  # the same entry may come twice: it is written once
+            if delivery.key not in diary.read().split():  # a repeated entry is written once
                 diary.write(f"{delivery.key}  {text}\n")
 
 
@@ -44,21 +44,21 @@ async def echo(text):
     return f"{text}, {text}"
 
 
-async def answer(lifecycle, ticket):
-    text = ticket.message.inbound.text
+async def answer(lifecycle, claim):
+    text = claim.message.inbound.text
     reply = await echo(text)
-    done = await lifecycle.commit_turn(ticket, [Message(Role.USER, text), Message(Role.ASSISTANT, reply)], reply)
+    done = await lifecycle.commit_turn(claim, [Message(Role.USER, text), Message(Role.ASSISTANT, reply)], reply)
     print(f"{done.number}> {reply}", flush=True)
 
 
 async def catch_up(lifecycle):
-    """Answer what waits: first the turns that a killed process had begun, then the messages in their order."""
+    """Answer pending messages: first the unfinished turns of a killed process, then the inbox in order."""
     try:
         for turn_id in await lifecycle.recover():
-            if ticket := await lifecycle.resume_turn(turn_id):
-                await answer(lifecycle, ticket)
-        while ticket := await lifecycle.begin_turn(HERE):
-            await answer(lifecycle, ticket)
+            if claim := await lifecycle.resume_turn(turn_id):
+                await answer(lifecycle, claim)
+        while claim := await lifecycle.begin_turn(HERE):
+            await answer(lifecycle, claim)
     except Busy as error:
         print(f"kept for later: {error}", flush=True)
 

@@ -9,27 +9,27 @@ from everthread.domain.model import Inbound, Message, Role, SessionKey
 from everthread.ports.memory import MemoryProvider
 
 HERE = SessionKey.parse("agent:main:cli:dm:1")  # where the conversation takes place
-told = []
+events = []
 
 
 class Diary(MemoryProvider):
     name = "diary"
 
     async def on_session_switch(self, new_session_id, *, reason, **_):
-        told.append((new_session_id, f"opened: {reason}"))
+        events.append((new_session_id, f"opened: {reason}"))
 
     async def sync_turn(self, user, assistant, *, ref, **_):
-        told.append((ref.session_id, f"turn: {user} / {assistant}"))
+        events.append((ref.session_id, f"turn: {user} / {assistant}"))
 
     async def on_session_end(self, messages, *, ref, **_):
-        told.append((ref.session_id, f"closed with {len(messages)} messages"))
+        events.append((ref.session_id, f"closed with {len(messages)} messages"))
 
 
 async def say(lifecycle, text):
     await lifecycle.accept(Inbound(HERE, "me", text))  # from here on, the message is safe
-    ticket = await lifecycle.begin_turn(HERE)
+    claim = await lifecycle.begin_turn(HERE)
     answer = f"You said: {text}"  # a model would go here
-    await lifecycle.commit_turn(ticket, [Message(Role.USER, text), Message(Role.ASSISTANT, answer)], answer)
+    await lifecycle.commit_turn(claim, [Message(Role.USER, text), Message(Role.ASSISTANT, answer)], answer)
 
 
 async def main(home):
@@ -39,8 +39,8 @@ async def main(home):
         await say(runtime.lifecycle, "Three hives.")
         await runtime.lifecycle.cross(HERE, New(title="Holidays"), owner="me")
         await runtime.drain()
-    for session_id, what in sorted(told, key=lambda pair: pair[0]):
-        print(session_id[-4:], what)
+    for session_id, event in sorted(events, key=lambda pair: pair[0]):
+        print(session_id[-4:], event)
 
 
 with tempfile.TemporaryDirectory() as home:

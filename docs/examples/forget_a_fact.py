@@ -1,4 +1,4 @@
-"""A fact is written down as a note, said in a conversation, and forgotten in both places."""
+"""Store a fact as a note, mention it in a conversation, and forget it in both places."""
 
 import asyncio
 import tempfile
@@ -19,17 +19,17 @@ async def main(home):
         await runtime.start()
         lifecycle = runtime.lifecycle
         await lifecycle.accept(Inbound(HERE, "me", "Remember: the gate code is 4711."))
-        ticket = await lifecycle.begin_turn(HERE)
+        claim = await lifecycle.begin_turn(HERE)
         change = NoteChange(NoteAction.ADD, NoteTarget.USER, "the gate code is 4711")
-        note = await lifecycle.write_note(change, owner="me", ref=ticket.ref)
-        messages = [Message(Role.USER, ticket.message.inbound.text), Message(Role.ASSISTANT, "Noted.")]
-        await lifecycle.commit_turn(ticket, messages, "Noted.")
+        note = await lifecycle.write_note(change, owner="me", ref=claim.ref)
+        messages = [Message(Role.USER, claim.message.inbound.text), Message(Role.ASSISTANT, "Noted.")]
+        await lifecycle.commit_turn(claim, messages, "Noted.")
         await runtime.drain()
-        await show(runtime, ticket.ref)
+        await show(runtime, claim.ref)
 
         await lifecycle.forget(ForgetFact(note.note_id), owner="me")
         await runtime.drain()
-        await show(runtime, ticket.ref)
+        await show(runtime, claim.ref)
     print("in the store's files:", any(b"4711" in file.read_bytes() for file in home.glob("everthread.db*")))
 
 

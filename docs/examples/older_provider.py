@@ -1,4 +1,4 @@
-"""A class that knows nothing of Everthread is a provider too: each hook gets the arguments that it can take."""
+"""Use a class without an Everthread base class as a provider: each hook gets the arguments that it accepts."""
 
 import asyncio
 import tempfile
@@ -25,8 +25,8 @@ async def main(home):
     async with Runtime(Settings(Path(home)), providers=[Scrapbook()]) as runtime:
         await runtime.start()
         await runtime.lifecycle.accept(Inbound(HERE, "me", "hello"))
-        ticket = await runtime.lifecycle.begin_turn(HERE)
-        await runtime.lifecycle.commit_turn(ticket, [Message(Role.USER, "hello"), Message(Role.ASSISTANT, "hi")], "hi")
+        claim = await runtime.lifecycle.begin_turn(HERE)
+        await runtime.lifecycle.commit_turn(claim, [Message(Role.USER, "hello"), Message(Role.ASSISTANT, "hi")], "hi")
         await runtime.drain()
 
 

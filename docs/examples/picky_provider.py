@@ -1,4 +1,4 @@
-"""A provider that takes no pictures, until it is told to: run this, repair the journal, run it again."""
+"""A provider that rejects pictures until a file allows them. Run this, repair the journal, run it again."""
 
 import asyncio
 from pathlib import Path
@@ -27,8 +27,8 @@ class Album(MemoryProvider):
 
 async def say(lifecycle, text):
     await lifecycle.accept(Inbound(HERE, "me", text))
-    ticket = await lifecycle.begin_turn(HERE)
-    await lifecycle.commit_turn(ticket, [Message(Role.USER, text), Message(Role.ASSISTANT, "nice")], "nice")
+    claim = await lifecycle.begin_turn(HERE)
+    await lifecycle.commit_turn(claim, [Message(Role.USER, text), Message(Role.ASSISTANT, "nice")], "nice")
 
 
 async def main():

@@ -1,4 +1,4 @@
-"""A plugin that follows what happens to sessions, and one that fails."""
+"""A plugin that prints session events, and one that fails."""
 
 import asyncio
 import tempfile
@@ -36,7 +36,7 @@ class Follower:
 
 
 class Clumsy:
-    __name__ = "clumsy"  # what it is called where its failures are shown
+    __name__ = "clumsy"  # its name in incident reports
 
     @hookimpl
     def on_session_reset(self):
@@ -48,8 +48,8 @@ async def main(home):
         await runtime.start()
         lifecycle = runtime.lifecycle
         await lifecycle.accept(Inbound(HERE, "me", "hello"))
-        ticket = await lifecycle.begin_turn(HERE)
-        await lifecycle.commit_turn(ticket, [Message(Role.USER, "hello"), Message(Role.ASSISTANT, "hi")], "hi")
+        claim = await lifecycle.begin_turn(HERE)
+        await lifecycle.commit_turn(claim, [Message(Role.USER, "hello"), Message(Role.ASSISTANT, "hi")], "hi")
         await lifecycle.cross(HERE, Rewind(), owner="me")
         await lifecycle.cross(HERE, New(), owner="me")
         await runtime.drain()

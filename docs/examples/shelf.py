@@ -1,4 +1,4 @@
-"""A memory provider on a SQLite file of its own. One instance serves every session."""
+"""A memory provider with its own SQLite file. One instance serves every session."""
 
 import sqlite3
 from contextlib import closing, contextmanager
@@ -42,47 +42,49 @@ class Shelf(MemoryProvider):
         self._once(delivery, *statements)
 
     def on_session_switch(self, new_session_id, *, parent_session_id="", reset=False, ref, delivery, **more):
-        # The same hook tells of a session that was opened; there is nothing to keep of that.
+        # The hook also announces opened sessions, which need no row.
         hidden = [(new_session_id, turn) for turn in more.get("turns", ())]
-        self._once(delivery, *(("DELETE FROM items WHERE session = ? AND turn = ?", which) for which in hidden))
+        self._once(delivery, *(("DELETE FROM items WHERE session = ? AND turn = ?", row) for row in hidden))
 
     def prefetch(self, query, *, ref, limit):
-        wanted = set(query.casefold().split())
+        query_words = set(query.casefold().split())
         rows = self._read("SELECT text, session, turn FROM items WHERE owner = ? ORDER BY rowid DESC", ref.owner)
-        scored = [(len(wanted & set(text.casefold().split())), text, session, turn) for text, session, turn in rows]
+        scored = [
+            (len(query_words & set(text.casefold().split())), text, session, turn) for text, session, turn in rows
+        ]
         best = sorted((row for row in scored if row[0]), key=lambda row: -row[0])[:limit]
         return [RecallItem(text, float(score), session_id=session, turn=turn) for score, text, session, turn in best]
 
     def forget(self, scope, *, ref, delivery, text="", note_id=""):
         match scope:
             case ForgetScope.SESSION:
-                what = ("DELETE FROM items WHERE session = ?", (ref.session_id,))
+                statement = ("DELETE FROM items WHERE session = ?", (ref.session_id,))
             case ForgetScope.OWNER:
-                what = ("DELETE FROM items WHERE owner = ?", (ref.owner,))
+                statement = ("DELETE FROM items WHERE owner = ?", (ref.owner,))
             case ForgetScope.FACT:
                 sql = "DELETE FROM items WHERE owner = ? AND (note = ? OR (? <> '' AND instr(text, ?) > 0))"
-                what = (sql, (ref.owner, note_id, text, text))
-        self._once(delivery, what)
+                statement = (sql, (ref.owner, note_id, text, text))
+        self._once(delivery, statement)
 
     def connect(self):
         return sqlite3.connect(self.path)
 
     def _once(self, delivery, *statements):
-        """Write under the delivery's key: an entry that was here before changes nothing."""
+        """Write once per delivery key; a repeated entry changes nothing."""
         if any(isinstance(value, str) and len(value) > TEXT_CHARS_MAX for _, row in statements for value in row):
             raise Rejected(self.name, f"an entry has more than {TEXT_CHARS_MAX} characters")
-        with self._translated(), closing(self.connect()) as database, database:
+        with self._translate_errors(), closing(self.connect()) as database, database:
             if database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (delivery.key,)).rowcount:
                 for sql, values in statements:
                     database.execute(sql, values)
 
     def _read(self, sql, *values):
-        with self._translated(), closing(self.connect()) as database:
+        with self._translate_errors(), closing(self.connect()) as database:
             return database.execute(sql, values).fetchall()
 
     @contextmanager
-    def _translated(self):
-        """SQLite's errors in Everthread's words: what may pass, and what will not."""
+    def _translate_errors(self):
+        """Translate SQLite's errors: `Unavailable` is retried, `Rejected` is not."""
         try:
             yield
         except sqlite3.OperationalError as error:

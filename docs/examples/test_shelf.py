@@ -12,7 +12,7 @@ from everthread.testing.recording_provider import StoredEntry
 
 
 class Unacknowledged(sqlite3.Connection):
-    """Keeps what it is given, and breaks before it says so."""
+    """Commits, then fails before it acknowledges."""
 
     def close(self):
         super().close()
@@ -20,7 +20,7 @@ class Unacknowledged(sqlite3.Connection):
 
 
 class BrokenDatabase:
-    """Stands where the database is opened, and breaks it on demand."""
+    """Replaces `Shelf.connect` and fails on demand."""
 
     def __init__(self, shelf):
         self.path = shelf.path
@@ -64,9 +64,9 @@ class TestShelf(ProviderContract):
 
     @pytest.fixture
     def effects(self):
-        def held(provider):
+        def stored_effects(provider):
             with closing(sqlite3.connect(provider.path)) as database:
                 rows = database.execute("SELECT session, kind, text FROM items ORDER BY rowid").fetchall()
             return [StoredEntry(*row) for row in rows]
 
-        return held
+        return stored_effects

@@ -18,9 +18,9 @@ async def main(home):
     async with Runtime(Settings(home), providers=[Shelf(home / "shelf.db")]) as runtime:
         await runtime.start()
         await runtime.lifecycle.accept(Inbound(HERE, "me", "I keep bees in Aarhus"))
-        ticket = await runtime.lifecycle.begin_turn(HERE)
+        claim = await runtime.lifecycle.begin_turn(HERE)
         messages = [Message(Role.USER, "I keep bees in Aarhus"), Message(Role.ASSISTANT, "How many hives?")]
-        await runtime.lifecycle.commit_turn(ticket, messages, "How many hives?")
+        await runtime.lifecycle.commit_turn(claim, messages, "How many hives?")
         crossing = await runtime.lifecycle.cross(HERE, New(), owner="me")
         await runtime.drain()
 

@@ -1,4 +1,4 @@
-"""A terminal's screen as an SVG picture, which needs no fonts of its own and looks the same on light and dark pages."""
+"""Draw a terminal screen as an SVG picture that embeds no fonts and styles the same on light and dark pages."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', mono
 
 
 def svg(rows: Sequence[Sequence[Char]], *, title: str, cursor: tuple[int, int] | None = None) -> str:
-    """The rows of a screen, in a window of that title. Faint text is what blinks: no other screen has that."""
+    """Draw the rows of a screen in a window with a title. Blinking cells are drawn as faint text."""
     width = round(max(map(len, rows)) * CELL_WIDTH + 2 * MARGIN)
     height = len(rows) * CELL_HEIGHT + TOP + MARGIN
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         f'role="img" aria-label="{escape(title)}">',
         f'<rect x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="9" fill="{PAPER}" stroke="{BORDER}"/>',
-        *(f'<circle cx="{20 + 18 * place}" cy="20" r="5.5" fill="{BORDER}"/>' for place in range(3)),
+        *(f'<circle cx="{20 + 18 * button}" cy="20" r="5.5" fill="{BORDER}"/>' for button in range(3)),
         f'<g font-family="{FONTS}" font-size="{FONT_SIZE}" xml:space="preserve">',
         f'<text x="{width / 2:g}" y="25" text-anchor="middle" fill="{FAINT}">{escape(title)}</text>',
         *(run for number, row in enumerate(rows) for run in _row(number, row)),
@@ -49,23 +49,23 @@ def svg(rows: Sequence[Sequence[Char]], *, title: str, cursor: tuple[int, int] |
 
 def _row(number: int, row: Sequence[Char]) -> Iterator[str]:
     column = 0
-    for look, cells in itertools.groupby(row, key=_look):
+    for style, cells in itertools.groupby(row, key=_style):
         text = "".join(cell.data for cell in cells)
-        columns, before = len(text), len(text) - len(text.lstrip())
+        columns, indent = len(text), len(text) - len(text.lstrip())
         if text.strip():
-            # The length is given, so that columns stand below each other whatever font there is.
+            # A fixed length keeps columns aligned with any font.
             length = f'textLength="{len(text.strip()) * CELL_WIDTH:g}" lengthAdjust="spacingAndGlyphs"'
-            yield f'<text x="{_x(column + before)}" y="{_y(number)}" {length} {look}>{escape(text.strip())}</text>'
+            yield f'<text x="{_x(column + indent)}" y="{_y(number)}" {length} {style}>{escape(text.strip())}</text>'
         column += columns
 
 
-def _look(cell: Char) -> str:
+def _style(cell: Char) -> str:
     colour = FAINT if cell.blink and cell.fg == "default" else COLOURS.get(cell.fg.removeprefix("bright"), TEXT)
-    looks = [f'fill="{colour}"']
-    looks += ['font-weight="bold"'] if cell.bold else []
-    looks += ['font-style="italic"'] if cell.italics else []
-    looks += ['text-decoration="underline"'] if cell.underscore and cell.data.strip() else []
-    return " ".join(looks)
+    styles = [f'fill="{colour}"']
+    styles += ['font-weight="bold"'] if cell.bold else []
+    styles += ['font-style="italic"'] if cell.italics else []
+    styles += ['text-decoration="underline"'] if cell.underscore and cell.data.strip() else []
+    return " ".join(styles)
 
 
 def _x(column: int) -> str:
