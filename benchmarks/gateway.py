@@ -44,7 +44,7 @@ class PlatformUsers(Protocol):
         ...
 
 
-class LoopbackUsers:
+class LoopbackLoad:
     def __init__(self, people: LoopbackUsers) -> None:
         self._people = people
         self._said = 0
@@ -121,7 +121,7 @@ async def gateway(folder: Path, tokens: Sequence[str] = ()) -> AsyncIterator[Mea
     with ChildServer("everthread.testing.loopback.server") as server:
         async with (
             LoopbackUsers(server.url) as people,
-            start_gateway(folder, LoopbackUsers(people), server.url, tokens) as measured,
+            start_gateway(folder, LoopbackLoad(people), server.url, tokens) as measured,
         ):
             yield measured
 

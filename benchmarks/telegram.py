@@ -29,10 +29,10 @@ GATEWAY = "everthread.bootstrap.runtime, everthread.gateway.server, everthread.w
 """Modules that every gateway has imported."""
 
 
-class TelegramUsers:
+class TelegramLoad:
     def __init__(self, people: TelegramUsers) -> None:
         self._people = people
-        self._summarize = self._answers = 0
+        self._counted = self._answers = 0
 
     async def say_all(self, messages: Sequence[tuple[str, str]]) -> None:
         await self._people.say_all([wire.UserMessage(FIRST_PERSON + int(chat), text) for chat, text in messages])
@@ -42,8 +42,8 @@ class TelegramUsers:
 
     def _count(self) -> int:
         seen = self._people.seen
-        self._answers += sum(one.what == "sent" for one in seen[self._summarize :])
-        self._summarize = len(seen)
+        self._answers += sum(one.what == "sent" for one in seen[self._counted :])
+        self._counted = len(seen)
         return self._answers
 
 
@@ -51,7 +51,7 @@ class TelegramUsers:
 async def gateway(folder: Path) -> AsyncIterator[MeasuredGateway]:
     with ChildServer("everthread.testing.telegram", "--token", TOKEN, "--no-limits") as emulator:
         async with TelegramUsers(emulator.url) as people:
-            async with start_gateway(folder, TelegramUsers(people), emulator.url, kind="telegram") as measured:
+            async with start_gateway(folder, TelegramLoad(people), emulator.url, kind="telegram") as measured:
                 yield measured
 
 
