@@ -5,7 +5,7 @@ ARGS ?=
 
 BIN := .venv/bin
 READY := .venv/.ready
-# A stub server of models that we did not write: a second opinion on ours.
+# A model stub from another project, to check our own stub against.
 AIMOCK := @copilotkit/aimock@1.43.0
 NODE := .cache/node
 NODE_READY := $(NODE)/.ready
@@ -20,11 +20,11 @@ help: ## Show this list
 
 venv: $(READY) ## Build .venv with the package and all development tools
 
-run: $(READY) ## Run everthread (make run ARGS="..."); alone, with the local model if there is no key for another
+run: $(READY) ## Run everthread (make run ARGS="..."); without ARGS and without an API key, with the local model
 	@$(if $(ARGS),,$(BIN)/everthread setup local --if-needed)
 	@$(BIN)/everthread $(ARGS)
 
-# They start thousands of processes; where bytecode may not be kept, each compiles what it imports anew.
+# The tests start thousands of processes; without cached bytecode each one compiles its imports again.
 test test-servers: export PYTHONDONTWRITEBYTECODE :=
 
 test: check ## Run the checks, then every test that needs no server
@@ -43,10 +43,10 @@ sim: $(READY) ## Run the simulation (make sim SEEDS=2000 AGENT_SEEDS=200)
 	$(BIN)/python -m tests.simulator --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulator --agents --seeds $(AGENT_SEEDS)
 
-mutants: $(READY) ## Break the code on purpose and see that tests fail
+mutants: $(READY) ## Apply each mutant and check that a test fails
 	$(BIN)/python -m tests.mutants.run
 
-faults: $(READY) ## Let every fault happen many times, on real processes
+faults: $(READY) ## Inject every fault many times into real processes
 	$(BIN)/python -m benchmarks.faults
 
 bench: $(READY) ## Measure the core and the agent
@@ -54,7 +54,7 @@ bench: $(READY) ## Measure the core and the agent
 	$(BIN)/python -m benchmarks.turn
 	$(BIN)/python -m benchmarks.terminal
 
-docs: $(READY) ## Write the parts of docs that are made from the program
+docs: $(READY) ## Generate the reference pages and the picture of the terminal
 	$(BIN)/python -m docs.generate
 	$(BIN)/python -m docs.record
 
@@ -66,10 +66,10 @@ clean: ## Remove .venv, caches and build output
 	rm -rf .venv .cache build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
-# uv is much faster, but does not read pip's settings (mirrors, certificates): if it fails, pip does the same job.
+# uv is faster but ignores pip's settings (mirrors, certificates); if it fails, fall back to pip.
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 ..."; exit 1; }
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "This Python cannot make virtual environments: install them (on Debian and Ubuntu: apt install python3-venv)."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "This Python cannot create virtual environments. Install the venv module (on Debian and Ubuntu: apt install python3-venv)."; exit 1; }
 	@echo "Setting up .venv ..."
 	@$(PYTHON) -m venv .venv
 	@{ $(BIN)/python -m pip install -qq uv && $(BIN)/uv pip install -q --compile-bytecode --python $(BIN)/python -e '.[dev]'; } \

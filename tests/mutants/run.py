@@ -6,7 +6,7 @@
 
 A mutant is a patch in a TOML file: the file to change, the text to replace, its replacement, and the checks that must
 fail (`sim`, `sim agents`, or pytest arguments). Each mutant is a bug that a system of this kind has had. The run fails
-if a mutant survives.
+if a mutant survives, or if a check fails without a mutant.
 """
 
 from __future__ import annotations
@@ -50,20 +50,22 @@ class Mutant:
 
     @classmethod
     def read(cls, path: Path) -> Mutant:
-        given = tomllib.loads(path.read_text())
+        fields = tomllib.loads(path.read_text())
         name = path.relative_to(HERE).with_suffix("").as_posix()
-        return cls(name, given["bug"], given["file"], given["old"], given["new"], tuple(given["noticed_by"]))
+        return cls(name, fields["bug"], fields["file"], fields["old"], fields["new"], tuple(fields["noticed_by"]))
 
 
-def apply_mutant(mutant: Mutant, into: Path) -> None:
-    """Copy the project and apply the mutant to the copy."""
+def copy_project(into: Path) -> None:
     for part in ("src", "tests", "pyproject.toml"):
         source = ROOT / part
         if source.is_dir():
             shutil.copytree(source, into / part, ignore=shutil.ignore_patterns("__pycache__", "mutants"))
         else:
             shutil.copy(source, into / part)
-    file = into / mutant.file
+
+
+def apply_mutant(mutant: Mutant, copy: Path) -> None:
+    file = copy / mutant.file
     text = file.read_text()
     count = text.count(mutant.old)
     if count != 1:
@@ -71,30 +73,43 @@ def apply_mutant(mutant: Mutant, into: Path) -> None:
     file.write_text(text.replace(mutant.old, mutant.new))
 
 
+def run_check(copy: Path, check: str) -> subprocess.CompletedProcess[str]:
+    if check in SEEDS:
+        command = [sys.executable, "-c", _SIMULATE, str(SEEDS[check]), check]
+    else:
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *check.split()]
+    environment = os.environ | {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(
+        command, cwd=copy, env=environment, capture_output=True, text=True, timeout=WAIT_S_MAX, check=False
+    )
+
+
 def find_failure(mutant: Mutant) -> str | None:
     """Return the check that failed with its message, or None if the mutant survived."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         copy = Path(folder)
+        copy_project(copy)
         apply_mutant(mutant, copy)
-        environment = os.environ | {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-        for who in mutant.noticed_by:
-            if who in SEEDS:
-                command = [sys.executable, "-c", _SIMULATE, str(SEEDS[who]), who]
-            else:
-                command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *who.split()]
+        for check in mutant.noticed_by:
             try:
-                done = subprocess.run(
-                    command, cwd=copy, env=environment, capture_output=True, text=True, timeout=WAIT_S_MAX, check=False
-                )
+                result = run_check(copy, check)
             except subprocess.TimeoutExpired:
                 # A timeout does not count as a failure: no check reported the bug.
                 continue
-            if done.returncode == 1:
-                said = [line for line in done.stdout.splitlines() if line.startswith(("seed ", "FAILED ", "E   "))]
-                return f"{who.split('/')[-1]}: {said[-1][:110] if said else 'failed'}"
-            if done.returncode != 0:
-                raise SystemExit(f"{mutant.name}: {who} did not run:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+            if result.returncode == 1:
+                lines = [line for line in result.stdout.splitlines() if line.startswith(("seed ", "FAILED ", "E   "))]
+                return f"{check.split('/')[-1]}: {lines[-1][:110] if lines else 'failed'}"
+            if result.returncode != 0:
+                raise SystemExit(f"{mutant.name}: {check} did not run:\n{result.stdout[-2000:]}{result.stderr[-2000:]}")
     return None
+
+
+def find_failure_without_mutant(check: str) -> str | None:
+    """Return the output of a check that fails on the unchanged code and would kill every mutant."""
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        copy_project(Path(folder))
+        result = run_check(Path(folder), check)
+    return f"{check}:\n{result.stdout[-2000:]}{result.stderr[-2000:]}" if result.returncode else None
 
 
 def main() -> int:
@@ -103,7 +118,10 @@ def main() -> int:
     mutants = [mutant for mutant in mutants if mutant.name.startswith(chosen)]
     started = time.monotonic()
     survivors: list[str] = []
+    checks = sorted({check for mutant in mutants for check in mutant.noticed_by if check not in SEEDS})
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        if failures := [failure for failure in pool.map(find_failure_without_mutant, checks) if failure]:
+            raise SystemExit("These checks fail without a mutant:\n" + "\n".join(failures))
         for mutant, by in zip(mutants, pool.map(find_failure, mutants), strict=True):
             print(f"{'killed  ' if by else 'SURVIVED'}  {mutant.name:45} {by or mutant.bug}", flush=True)
             if by is None:
