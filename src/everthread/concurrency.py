@@ -1,8 +1,9 @@
-"""Helpers for asyncio: daemon threads, uninterruptible waits, and long work in slices.
+"""Helpers for asyncio: daemon threads, uninterruptible waits, the end of tasks, and long work in slices.
 
 `in_daemon_thread` calls a blocking function, so that it delays neither the event loop nor the exit of the process.
-`until_done` waits for work that must not be abandoned halfway. `in_slices` yields to other tasks between slices of CPU
-work. Threads would not help there: they share the interpreter lock, and each busy thread delays the event loop.
+`until_done` waits for work that must not be abandoned halfway. `finish_tasks` and `cancel_tasks` end tasks. `in_slices`
+yields to other tasks between slices of CPU work. Threads would not help there: they share the interpreter lock, and
+each busy thread delays the event loop.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from everthread.domain.model import Turn
@@ -68,6 +69,23 @@ async def until_done(task: asyncio.Future[T]) -> asyncio.CancelledError | None:
         except asyncio.CancelledError as error:
             stopped = error
     return stopped
+
+
+async def cancel_tasks(tasks: Iterable[asyncio.Future[Any]], timeout_s: float | None = None) -> None:
+    """Cancel the tasks, and wait until they have ended, or for `timeout_s`."""
+    if cancelled := set(tasks):
+        for task in cancelled:
+            task.cancel()
+        await asyncio.wait(cancelled, timeout=timeout_s)
+
+
+async def finish_tasks(
+    running: Callable[[], Iterable[asyncio.Future[Any]]], deadline: float, cancel_s: float | None = None
+) -> None:
+    """Wait until nothing is `running`, or until `deadline` by the loop's clock; then cancel the rest."""
+    while (tasks := set(running())) and (left_s := deadline - asyncio.get_running_loop().time()) > 0:
+        await asyncio.wait(tasks, timeout=left_s)
+    await cancel_tasks(running(), cancel_s)
 
 
 def unheard(task: asyncio.Task[Any]) -> None:

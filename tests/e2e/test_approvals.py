@@ -134,7 +134,7 @@ async def test_only_what_is_named_is_allowed(tmp_path: Path) -> None:
         platform.say("/approve")
         platform.say(f"/approve {old}")
         await until(lambda: any("no longer asked" in text for text in platform.texts()))
-        assert any(text.startswith(f"Say which: /approve {new}") for text in platform.texts())
+        assert any(text.startswith(f"Add the code: /approve {new}") for text in platform.texts())
         assert not wipe.wiped
         platform.say(f"/approve {new.upper()}")
         await until(lambda: wipe.wiped == ["wipe the tape"])
@@ -150,7 +150,7 @@ async def test_only_whoever_it_is_done_for_may_answer(tmp_path: Path) -> None:
         platform.say("wipe the disk", chat="g", user="anna", chat_type=ChatType.GROUP)
         code = await asked(there, "g")
         platform.press("Allow", chat="g", user="bert", chat_type=ChatType.GROUP)
-        await until(lambda: any("Only whoever" in text for text in platform.texts("g")))
+        await until(lambda: any("Only the user" in text for text in platform.texts("g")))
         platform.say(f"/approve {code}", chat="7", user="anna")
         await until(lambda: any("no longer asked" in text for text in platform.texts("7")), "in its own chat only")
         assert not wipe.wiped
@@ -182,7 +182,7 @@ async def test_who_may_allow_is_for_the_settings_to_say(tmp_path: Path, approval
             platform.press("Allow", chat=user, user=user)
             await until(lambda: len(wipe.wiped) == 1)
         else:
-            assert "whoever asked for it may not give it" in platform.texts(user)[0]
+            assert "this user may not approve it" in platform.texts(user)[0]
             platform.say("/approve abcd", chat=user, user=user)
             await until(lambda: len(platform.texts(user)) == 2)
             assert not wipe.wiped
@@ -377,7 +377,7 @@ async def test_over_http_nobody_can_be_asked_and_that_is_said(tmp_path: Path) ->
     ):
         answer = await there.say("wipe the disk", X_Session_Key="mine")
         assert answer.status == 200
-        assert "nobody can be asked here" in answer.text
+        assert "there is nobody to ask here" in answer.text
         assert "tools.allow" in answer.text
         assert "No tool call waits for approval here" in (await there.say("/approve", X_Session_Key="mine")).text
         assert not wipe.wiped

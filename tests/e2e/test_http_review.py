@@ -424,7 +424,7 @@ async def test_whoever_does_not_read_is_dropped_and_the_turn_goes_on(
 
 
 async def test_what_nobody_reads_is_not_kept_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversing, "HEARD_MAX", 5)
+    monkeypatch.setattr(conversing, "QUEUED_MAX", 5)
     # More than the connection itself can hold.
     async with (
         ModelServer(lambda _: Say("y" * 16_000_000, chunks=800)) as model,

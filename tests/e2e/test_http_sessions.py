@@ -88,7 +88,7 @@ async def test_whose_a_session_is_is_decided_in_one_place(
 def test_every_route_about_a_session_is_tried() -> None:
     assert len(ABOUT_SESSIONS) == 7
     assert all(one.body is None or (one.method, one.path) in BODIES for one in ABOUT_SESSIONS)
-    assert all(one.door == "token" for one in OPERATIONS if one.path.startswith(("/api", "/v1")))
+    assert all(one.auth == "token" for one in OPERATIONS if one.path.startswith(("/api", "/v1")))
 
 
 async def test_the_list_and_the_events_show_ones_own_only(tmp_path: Path) -> None:

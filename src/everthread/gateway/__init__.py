@@ -3,8 +3,7 @@
 An update is stored before it is acknowledged, and a reply before it is sent, so a dead process leaves all work to the
 next one. The modules, in the order of data flow:
 
-- `server`: starts and stops everything below; listens on the platforms.
-- `runtime`: the part of the runtime that the gateway uses.
+- `server`: starts and stops everything below, listens on the platforms, and measures the lag of the event loop.
 - `inbound`: handles an update; `access` admits its sender, `rate_limit` limits them, `routing` finds the session key.
 - `pairing`: offers pairing codes to strangers.
 - `attachments`: fetches files and voice messages.
@@ -13,5 +12,4 @@ next one. The modules, in the order of data flow:
 - `outbox`: sends replies; `outbox_rows` has their states, `message_split` splits them, `delivery_check` finds lost
   parts.
 - `scheduler`: runs scheduled tasks; `schedule_output` delivers their results to files and webhooks.
-- `loop_lag`: measures how long the event loop was blocked.
 """

@@ -17,15 +17,17 @@ from msgspec.structs import replace
 
 from everthread.agent.events import Approve
 from everthread.commands.registry import CommandResult
+from everthread.concurrency import cancel_tasks
 from everthread.domain.errors import EverthreadError, NotApproved, PlatformError
 from everthread.domain.model import Reply, ReplyState, SessionKey, SessionRef, ToolCall
 from everthread.domain.text_format import call_in_words, counted
+from everthread.gateway.access import Access
+from everthread.gateway.command_runner import GatewayRuntime
 from everthread.gateway.message_split import split_for
 from everthread.gateway.outbox import QUESTION, Outbox
 from everthread.log_context import log_fields
-from everthread.ports.clock import Clock
 from everthread.ports.platform import Address, Button, Platform
-from everthread.store.unit_of_work import Store, UnitOfWork
+from everthread.store.unit_of_work import UnitOfWork
 
 log = logging.getLogger("everthread.gateway")
 
@@ -34,24 +36,23 @@ _ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
 CLOSE_S_MAX = 10.0
 
 NOT_HERE = (
-    "this call needs approval, and nobody can be asked here; tell the user that whoever runs you can allow the tool in "
+    "this call needs approval, and there is nobody to ask here; tell the user that the operator can allow the tool in "
     "the settings (tools.allow)"
 )
 NOT_YOU = (
-    "this call needs approval, and whoever asked for it may not give it; tell them that whoever runs you decides who "
-    "may (gateway.approvals)"
+    "this call needs approval, and this user may not approve it; tell them that the operator decides who may "
+    "(gateway.approvals)"
 )
 NO_ANSWER = "this call needs approval, and nobody answered within {time}; do not try it again unasked"
 NOTHING_ASKED = "No tool call waits for approval here. If one is still needed, I ask again."
-NO_LONGER = "That is no longer asked, so nothing was done because of it."
-NOT_YOURS = "Only whoever I do this for can answer that."
+NO_LONGER = "That is no longer asked, so nothing was done."
+NOT_YOURS = "Only the user whose message I am answering can decide this."
 
 
 class _Question(Struct):
     code: str
     user: str
-    wanted: str
-    text: str
+    call: str
     answer: asyncio.Future[bool]
 
 
@@ -60,23 +61,19 @@ class Approvals:
 
     def __init__(
         self,
-        store: Store,
-        clock: Clock,
+        runtime: GatewayRuntime,
         outbox: Outbox,
         platforms: Mapping[str, Platform],
-        may_approve: Callable[[str, str, str], bool],
+        access: Access,
         choice: Callable[[str], str],
-        *,
-        wait_s: float,
     ) -> None:
-        """`may_approve` takes a platform, a user of it and the owner of the session."""
-        self._store = store
-        self._clock = clock
+        """`choice` picks a character with a cryptographic generator."""
+        self._store, self._clock = runtime.store, runtime.clock
+        self._wait_s = runtime.settings.gateway.approval_s
         self._outbox = outbox
         self._platforms = platforms
-        self._may_approve = may_approve
+        self._access = access
         self._choice = choice
-        self._wait_s = wait_s
         self._open: dict[SessionKey, _Question] = {}
         self._closing: set[asyncio.Future[None]] = set()
 
@@ -98,7 +95,7 @@ class Approvals:
         if question.user != user:
             return CommandResult(NOT_YOURS, ok=False)
         if yes and not code:
-            return CommandResult(f"Say which: /approve {question.code} allows {question.wanted}", ok=False)
+            return CommandResult(f"Add the code: /approve {question.code} allows {question.call}", ok=False)
         if code and code.lower() != question.code:
             return CommandResult(NO_LONGER, ok=False)
         question.answer.set_result(yes)
@@ -106,28 +103,24 @@ class Approvals:
         if code and platform is not None and platform.capabilities.edits:
             # The question itself is edited to show the result.
             return CommandResult("")
-        return CommandResult(f"{'Allowed' if yes else 'Denied'}: {question.wanted}")
+        return CommandResult(f"{'Allowed' if yes else 'Denied'}: {question.call}")
 
     async def finish(self) -> None:
         """Stop editing answered questions."""
-        closing = list(self._closing)
-        for task in closing:
-            task.cancel()
-        if closing:
-            await asyncio.wait(closing)
+        await cancel_tasks(self._closing)
 
     async def _ask(self, call: ToolCall, ref: SessionRef, user: str) -> bool:
         key = ref.key
         platform = self._platforms.get(key.platform)
         if platform is None or not user:
             raise NotApproved(NOT_HERE)
-        if not self._may_approve(key.platform, user, ref.owner):
+        if not self._access.may_approve(key.platform, user, ref.owner):
             raise NotApproved(NOT_YOU)
         code, time = "".join(self._choice(_ALPHABET) for _ in range(CODE_CHARS)), _time(self._wait_s)
-        wanted = call_in_words(call.name, call.arguments)
-        asked = f"May I do this?\n{_fenced(wanted)}"
+        described = call_in_words(call.name, call.arguments)
+        asked = f"May I do this?\n{_fenced(described)}"
         text = f"{asked}\n/approve {code} allows it, /deny {code} does not. I wait {time}."
-        question = _Question(code, user, wanted, text, asyncio.get_running_loop().create_future())
+        question = _Question(code, user, described, asyncio.get_running_loop().create_future())
         name = f"{QUESTION}{ref.session_id}-{code}-{self._clock.now():.3f}"
         outcome = "No longer asked."
         self._open[key] = question

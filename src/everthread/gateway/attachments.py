@@ -19,6 +19,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from everthread.concurrency import cancel_tasks
 from everthread.domain.errors import ModelError, PlatformError, PlatformUnavailable, StoreError
 from everthread.domain.media import Media
 from everthread.domain.model import InboxRow, Reply, ReplyState, SessionKey, whole
@@ -228,11 +229,7 @@ class AttachmentQueue:
 
     async def finish(self) -> None:
         """Stop fetching. Another process fetches the rest."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await cancel_tasks(self._tasks.values())
 
     async def _fetch(self, row: InboxRow, before: asyncio.Future[None] | None) -> None:
         if before is not None:
@@ -253,12 +250,10 @@ class AttachmentQueue:
             await self._clock.sleep(STORE_PAUSE_S)
 
     async def _save(self, row: InboxRow, text: str, attachments: Attachments) -> None:
-        inbound, reply_id = row.inbound, f"unheard-{row.id}"
+        inbound, now = row.inbound, self._clock.now()
         # Only kind and path are stored: the words are part of the text.
         kept = tuple(Media(media.kind, path=media.path) for media in attachments.media if media.path)
-        notice = Reply(
-            reply_id, inbound.key, "", inbound.owner, attachments.notice, ReplyState.READY, self._clock.now()
-        )
+        notice = Reply(f"unheard-{row.id}", inbound.key, "", inbound.owner, attachments.notice, ReplyState.READY, now)
 
         def save(uow: UnitOfWork) -> tuple[bool, Reply | None]:
             is_waiting = uow.inbox.unpack(row.id, text, kept)

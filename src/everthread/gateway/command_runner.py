@@ -4,23 +4,41 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
 
+from everthread.commands.context import CommandContext, CommandRuntime
 from everthread.commands.registry import CommandResult, ParsedCommand, parse, run_command
 from everthread.domain.errors import DoneBefore, StoreError
-from everthread.domain.model import ChatType, InboxRow, InboxState
+from everthread.domain.model import ChatType, InboxRow, InboxState, Reply
 from everthread.gateway.outbox import Outbox
 from everthread.gateway.routing import is_shared
-from everthread.gateway.runtime import BuildContext, GatewayRuntime
 from everthread.gateway.turn_events import CommandAnswered, MessageSetAside, Subscriber
 from everthread.log_context import log_fields
+from everthread.ports.clock import Clock
 from everthread.ports.platform import Button, File
+
+if TYPE_CHECKING:
+    from everthread.gateway.scheduler import Scheduler
 
 log = logging.getLogger("everthread.gateway")
 
-BEGUN_BEFORE = "This was begun before a restart; /status shows where you are now."
+BEGUN_BEFORE = "This command had begun before a restart. /status shows the current state."
 NOT_HERE = "Ask me that in a private chat: here others would read it."
-WENT_WRONG = "Something went wrong inside; it is in the log."
+WENT_WRONG = "The command failed because of an internal error. The log has the details."
 NO_LEAVING = "There is nothing to leave here: the conversation is kept, just come back."
+
+
+class GatewayRuntime(CommandRuntime, Protocol):
+    """The part of the runtime that the gateway uses."""
+
+    clock: Clock
+    new_id: Callable[[], str]
+
+    def scheduler(self, put: Callable[[Reply], None]) -> Scheduler: ...
+
+
+BuildContext = Callable[[InboxRow, str], CommandContext]
+"""Builds the context of a command in the inbox, for the model that its key has chosen."""
 
 
 class CommandRunner:
@@ -28,14 +46,11 @@ class CommandRunner:
         self,
         runtime: GatewayRuntime,
         outbox: Outbox,
-        uses_outbox: Callable[[str], bool],
         subscribers: Mapping[int, Subscriber],
         build_context: BuildContext,
     ) -> None:
-        """`uses_outbox` tells whether replies on a platform go through the outbox."""
         self._runtime = runtime
         self._outbox = outbox
-        self._uses_outbox = uses_outbox
         self._subscribers = subscribers
         self._build_context = build_context
 
@@ -48,7 +63,7 @@ class CommandRunner:
         if now is None or now.state is InboxState.DONE:
             return False
         result = await self._result(now, model)
-        text = (result.text or None) if self._uses_outbox(now.inbound.key.platform) else None
+        text = (result.text or None) if self._outbox.serves(now.inbound.key.platform) else None
         reply = await self._runtime.lifecycle.answer_order(now, text)
         if result.model is not None:
             await self._runtime.lifecycle.choose_model(now.inbound.key, result.model, owner=now.inbound.owner)

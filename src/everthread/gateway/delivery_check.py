@@ -23,7 +23,6 @@ from everthread.domain.model import Reply, ReplyState
 from everthread.gateway import outbox_rows as rows
 from everthread.gateway.message_split import split_for
 from everthread.gateway.outbox_rows import ReplyWriter
-from everthread.log_context import log_fields
 from everthread.ports.clock import Clock
 from everthread.ports.platform import Address, Finder, Outbound, Platform
 from everthread.store.unit_of_work import Store
@@ -103,7 +102,7 @@ class DeliveryCheck:
         while True:
             # Read before the search: a message that arrives during the search may be missed by it.
             passed_s, newest = asyncio.get_running_loop().time() - ended_at, finder.newest(message.to)
-            status = await self._search(platform, finder, message, reply)
+            status = await self.search(platform, finder, message, reply)
             if isinstance(status, DeliveryUnknown):
                 # Counted from the first search: while the connection was down, nothing could become known.
                 passed_s = min(passed_s, asyncio.get_running_loop().time() - began_at)
@@ -112,26 +111,19 @@ class DeliveryCheck:
             if isinstance(status, NotDelivered) and newest != reply.sent_after:
                 # If it still arrives, it arrives after this message: narrow the next search.
                 reply = replace(reply, sent_after=newest)
-                await self._store.write(
-                    lambda uow, reply=reply: rows.narrow_search(uow, reply.turn_id, reply.sent_after)
-                )
+                await self._store.write(lambda uow, reply=reply: rows.narrow_search(uow, reply))
             await self._clock.sleep(POLL_S)
 
-    async def find_duplicate(
-        self, platform: Platform, finder: Finder, message: Outbound, reply: Reply, message_id: str
+    async def search(
+        self, platform: Platform, finder: Finder, message: Outbound, reply: Reply, before_id: str = ""
     ) -> DeliveryStatus:
-        """Search for an earlier copy of a message that was sent again as `message_id`. Raise `PlatformUnavailable`."""
-        return await self._search(platform, finder, message, reply, message_id)
-
-    async def _search(
-        self, platform: Platform, finder: Finder, message: Outbound, reply: Reply, until: str = ""
-    ) -> DeliveryStatus:
+        """Search once for a message, or for an earlier copy than `before_id`. Raise `PlatformUnavailable`."""
         # One search at a time in a chat: two would claim the same message.
         lock = self._locks.setdefault((platform.name, message.to.chat), asyncio.Lock())
         others: set[str] = set()
         try:
             async with lock:
-                while (found := await finder.find(message, reply.sent_after, until, others)) is not None:
+                while (found := await finder.find(message, reply.sent_after, before_id, others)) is not None:
                     is_other = await self._belongs_to_other(found, reply)
                     delivered = None if is_other else await _edit_to_final(platform, message, found)
                     if delivered is not None:
@@ -213,13 +205,12 @@ class UncertainReplies:
         status = await self._find(platform, reply, message)
         if not isinstance(status, Delivered) and not await self._writer.is_unchanged(reply):
             return True
-        fields = log_fields(reply.key, reply.session_id, reply.turn_id)
+        fields = rows.reply_fields(reply)
         match status:
             case Delivered(message_id, is_without_files):
                 await self._writer.save(rows.with_part_sent(reply, message_id, is_last))
                 if is_without_files:
-                    chat = f"{reply.key.platform} chat {reply.key.chat}"
-                    await self._writer.report(reply, f"a file of a reply may not have reached {chat}")
+                    await self._writer.report(reply, f"a file of a reply may not have reached {rows.chat_of(reply)}")
                 log.info("%s: a reply was found to be delivered", platform.name, extra=fields)
                 return is_last
             case NotDelivered():
@@ -242,18 +233,17 @@ class UncertainReplies:
     ) -> str:
         """Remove the copy that was sent again if an earlier one exists; return the id of the copy that stays."""
         try:
-            status = await self._retry(lambda: self._check.find_duplicate(platform, finder, message, reply, sent_id))
+            status = await self._retry(lambda: self._check.search(platform, finder, message, reply, sent_id))
             if isinstance(status, Delivered):
                 await self._retry(lambda: finder.take_back(message.to, sent_id))
-                fields = log_fields(reply.key, reply.session_id, reply.turn_id)
+                fields = rows.reply_fields(reply)
                 log.info("%s: a reply was delivered before; removed the second copy", platform.name, extra=fields)
                 return status.message_id
             why = status.why if isinstance(status, DeliveryUnknown) else ""
         except PlatformError as error:
             why = str(error)
         if why:
-            chat = f"{reply.key.platform} chat {reply.key.chat}"
-            await self._writer.report(reply, f"a reply may be twice in {chat}: {why}")
+            await self._writer.report(reply, f"a reply may be twice in {rows.chat_of(reply)}: {why}")
         return sent_id
 
     async def _send_in_doubt(
@@ -269,7 +259,7 @@ class UncertainReplies:
                     return True
                 message_id = sent_id
         except PlatformError as error:
-            fields = log_fields(reply.key, reply.session_id, reply.turn_id)
+            fields = rows.reply_fields(reply)
             log.warning("%s: a reply in doubt was not sent again: %s", platform.name, error, extra=fields)
             return True
         await self._writer.save(rows.with_part_sent(reply, message_id, is_last))

@@ -11,16 +11,17 @@ from msgspec.structs import replace
 
 from everthread.commands.context import CommandContext
 from everthread.commands.registry import ParsedCommand, UnknownCommand, hidden_commands, parse, run_command
+from everthread.config.settings import PlatformAccount
 from everthread.domain.errors import BadInput, EverthreadError
 from everthread.domain.model import Inbound, InboxState, Reply, ReplyState, SessionKey, whole
 from everthread.domain.pairing import account_of
 from everthread.gateway.access import Access, RejectedSender, Sender
 from everthread.gateway.attachments import AttachmentFetcher, Attachments
+from everthread.gateway.command_runner import GatewayRuntime
 from everthread.gateway.outbox import Outbox
 from everthread.gateway.pairing import PairingOffers
 from everthread.gateway.rate_limit import RateLimiter
-from everthread.gateway.routing import SharingPolicy, key_of, message_text, owner_of
-from everthread.gateway.runtime import GatewayRuntime
+from everthread.gateway.routing import key_of, message_text, owner_of
 from everthread.gateway.worker import Worker
 from everthread.lifecycle.pairing import Pairings
 from everthread.ports.platform import Incoming, MovedChat, Unreadable, Update
@@ -107,7 +108,7 @@ class InboundHandler:
     async def _handle_update(self, update: Update) -> None:
         try:
             _check_ids(update)
-            key = key_of(update, self._settings.profile, self._sharing_policy(update.platform))
+            key = key_of(update, self._settings.profile, self._account(update.platform))
             sender = await self._access.admit(update)
             if isinstance(sender, RejectedSender):
                 self.rejected += 1
@@ -128,7 +129,9 @@ class InboundHandler:
         owner = owner_of(key, sender.owner)
         found = parse(update.text)
         if (refusal := self._refusal(found, sender)) is not None:
-            await self._reject(update, key, sender, refusal)
+            self.rejected += 1
+            if refusal:
+                await self._reply(_reply_id("door", update), key, sender.owner, refusal)
             return
         if isinstance(found, ParsedCommand) and found.command.unstored:
             await self._run_unstored(update, key, owner, sender, found)
@@ -146,19 +149,9 @@ class InboundHandler:
             await self._reply(_reply_id("unheard", update), key, owner, attachments.notice)
         if not text:
             return
-        row, is_new = await self._lifecycle.accept(
-            Inbound(
-                key,
-                owner,
-                text,
-                update.account,
-                update.update_id,
-                is_command,
-                update.user,
-                attachments.to_fetch,
-                message_id=update.message_id,
-            )
-        )
+        inbound = Inbound(key, owner, text, update.account, update.update_id, is_command, update.user)
+        inbound = replace(inbound, media=attachments.to_fetch, message_id=update.message_id)
+        row, is_new = await self._lifecycle.accept(inbound)
         self.accepted += is_new
         if not is_new:
             # A platform that repeats an update does not use up the sender's limit.
@@ -174,9 +167,9 @@ class InboundHandler:
             if refusal is not None:
                 return refusal
         leaves = isinstance(found, ParsedCommand) and found.command.terminal_only
-        return FOR_ADMINS if name in self._withheld_from(sender) and not leaves else None
+        return FOR_ADMINS if name in self._hidden_from(sender) and not leaves else None
 
-    def _withheld_from(self, sender: Sender) -> frozenset[str]:
+    def _hidden_from(self, sender: Sender) -> frozenset[str]:
         return hidden_commands(self._settings.gateway.admin_commands, admin=sender.admin)
 
     def _context(self, update: Update, key: SessionKey, owner: str) -> CommandContext:
@@ -191,18 +184,13 @@ class InboundHandler:
             return
         context = replace(
             self._context(update, key, owner),
-            hidden_commands=self._withheld_from(sender),
+            hidden_commands=self._hidden_from(sender),
             pair=partial(self._pairings.approve, scope=account_of(update.platform, update.user)),
         )
         result = await run_command(context, command)
         await self._reply(reply_id, key, owner, result.text)
         if result.wrote_outbox:
             await self._outbox.sweep()
-
-    async def _reject(self, update: Update, key: SessionKey, sender: Sender, text: str) -> None:
-        self.rejected += 1
-        if text:
-            await self._reply(_reply_id("door", update), key, sender.owner, text)
 
     async def _reply(self, reply_id: str, key: SessionKey, owner: str, text: str) -> None:
         """Send a reply once, however often the update is delivered."""
@@ -214,12 +202,10 @@ class InboundHandler:
             self._outbox.put(stored)
 
     def busy_mode(self, platform: str) -> str:
-        account = self._settings.platforms.get(platform)
-        return (account.busy if account is not None else None) or self._settings.gateway.busy
+        return self._account(platform).busy or self._settings.gateway.busy
 
-    def _sharing_policy(self, platform: str) -> SharingPolicy:
-        account = self._settings.platforms.get(platform)
-        return SharingPolicy(account.groups, account.threads) if account is not None else SharingPolicy()
+    def _account(self, platform: str) -> PlatformAccount:
+        return self._settings.platforms.get(platform) or PlatformAccount(platform)
 
 
 def _check_ids(update: Update) -> None:

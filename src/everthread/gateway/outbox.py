@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 from msgspec.structs import replace
 
+from everthread.concurrency import finish_tasks
 from everthread.domain.backoff import Backoff
 from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendUncertain, StoreError
 from everthread.domain.model import Reply, ReplyState
@@ -20,7 +21,6 @@ from everthread.gateway import outbox_rows as rows
 from everthread.gateway.delivery_check import DeliveryCheck, UncertainReplies
 from everthread.gateway.message_split import split_for
 from everthread.gateway.outbox_rows import ReplyWriter
-from everthread.log_context import log_fields
 from everthread.ports.clock import Clock
 from everthread.ports.platform import Address, Button, File, Outbound, Platform
 from everthread.store.unit_of_work import Store
@@ -68,6 +68,9 @@ class Outbox:
     @property
     def waiting(self) -> int:
         return sum(len(queue) for queue in self._lanes.values())
+
+    def serves(self, platform: str) -> bool:
+        return platform in self._platforms
 
     def put(self, reply: Reply, buttons: tuple[Button, ...] = (), files: tuple[File, ...] = ()) -> None:
         """Send a stored reply. Buttons and files are kept in memory only: after a crash it is sent without them."""
@@ -142,13 +145,7 @@ class Outbox:
 
     async def finish(self, deadline: float) -> None:
         """Send queued replies until `deadline`, by the loop's clock. The next process sends the rest."""
-        while self._tasks and (left := deadline - asyncio.get_running_loop().time()) > 0:
-            await asyncio.wait(self._tasks.values(), timeout=left)
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await finish_tasks(self._tasks.values, deadline)
 
     async def _drain(self, lane: Lane) -> None:
         queue = self._lanes[lane]
@@ -165,7 +162,7 @@ class Outbox:
 
     async def _deliver(self, platform: Platform, turn_id: str) -> None:
         """Send one reply, with retries until it is done."""
-        tries = 0
+        tries, fields = 0, {"platform": platform.name, "turn_id": turn_id}
         while True:
             try:
                 if await self._try(platform, turn_id):
@@ -174,15 +171,10 @@ class Outbox:
             except PlatformUnavailable as error:
                 tries += 1
                 pause_s = max(error.retry_after, BACKOFF.jittered_s(tries, self._random()))
-                fields = {"platform": platform.name, "turn_id": turn_id}
                 log.info("%s: %s; retrying in %.1f s", platform.name, error, pause_s, extra=fields)
                 await self._clock.sleep(pause_s)
             except StoreError as error:
-                log.warning(
-                    "could not read or store a reply; retrying: %s",
-                    error,
-                    extra={"platform": platform.name, "turn_id": turn_id},
-                )
+                log.warning("could not read or store a reply; retrying: %s", error, extra=fields)
                 await self._clock.sleep(STORE_RETRY_S)
 
     async def _try(self, platform: Platform, turn_id: str) -> bool:
@@ -222,10 +214,9 @@ class Outbox:
             raise
         except Exception:
             # Otherwise nothing would send it before the next start.
-            log.exception("could not check a reply", extra=log_fields(reply.key, reply.session_id, turn_id))
-            await self._writer.give_up(
-                reply, ReplyState.AMBIGUOUS, "an error occurred while the chat was searched for it"
-            )
+            log.exception("could not check a reply", extra=rows.reply_fields(reply))
+            why = "an error occurred while the chat was searched for it"
+            await self._writer.give_up(reply, ReplyState.AMBIGUOUS, why)
             is_done = True
         self._uncertain.discard(turn_id)
         return await self._send_part(platform, reply, again=True) if is_done is None else is_done
@@ -235,9 +226,8 @@ class Outbox:
         safe = platform.capabilities.idempotent_send
         next_part = await self._next_part(platform, reply)
         if next_part is None:
-            await self._writer.give_up(
-                reply, ReplyState.FAILED, f"no files can be sent there, and {reply.file} is not text, or too long"
-            )
+            why = f"no files can be sent there, and {reply.file} is not text, or too long"
+            await self._writer.give_up(reply, ReplyState.FAILED, why)
             return True
         message, last = next_part
         sent = asyncio.ensure_future(self._send(platform, reply, message))
@@ -258,9 +248,7 @@ class Outbox:
         except Exception:
             if safe:
                 raise
-            log.exception(
-                "a reply may not have been sent", extra=log_fields(reply.key, reply.session_id, reply.turn_id)
-            )
+            log.exception("a reply may not have been sent", extra=rows.reply_fields(reply))
             await self._writer.give_up(reply, ReplyState.AMBIGUOUS, "an error occurred while it was being sent")
             return True
         message_id = await self._remove_duplicate(platform, reply, message, message_id, again)
@@ -310,12 +298,7 @@ class Outbox:
                 raise PlatformUnavailable(str(error)) from error
             except PlatformRefused as error:
                 # The message was deleted, or is too old to edit: send the answer as a new one.
-                log.info(
-                    "%s: %s; sending a new message",
-                    platform.name,
-                    error,
-                    extra=log_fields(reply.key, reply.session_id, reply.turn_id),
-                )
+                log.info("%s: %s; sending a new message", platform.name, error, extra=rows.reply_fields(reply))
                 return await platform.send(replace(message, id=f"{message.id}.anew"))
         message_id = await platform.send(message)
         if reply.parts == 0 and reply.platform_message_id is not None and platform.capabilities.idempotent_send:
@@ -353,7 +336,6 @@ class Outbox:
             return await self._uncertain.remove_duplicate(platform, platform.finder, reply, message, message_id)
         if rows.may_have_begun(reply) and not platform.capabilities.idempotent_send:
             # The id of the beginning is unknown, so it cannot be removed.
-            await self._writer.report(
-                reply, f"the beginning of a reply may stand beside it in {reply.key.platform} chat {reply.key.chat}"
-            )
+            text = f"the beginning of a reply may be a message of its own in {rows.chat_of(reply)}"
+            await self._writer.report(reply, text)
         return message_id

@@ -31,6 +31,15 @@ def with_part_sent(reply: Reply, message_id: str, is_last: bool) -> Reply:
     return replace(reply, state=state, parts=reply.parts + 1, platform_message_id=message_id)
 
 
+def reply_fields(reply: Reply) -> dict[str, str]:
+    """Return the log fields of a reply."""
+    return log_fields(reply.key, reply.session_id, reply.turn_id)
+
+
+def chat_of(reply: Reply) -> str:
+    return f"{reply.key.platform} chat {reply.key.chat}"
+
+
 def is_edit(reply: Reply) -> bool:
     """Return true if the next part is a new text for a message that is already sent."""
     return reply.parts == 0 and bool(reply.platform_message_id)
@@ -57,11 +66,11 @@ def claim(uow: UnitOfWork, turn_id: str, finder: Finder | None) -> Reply | None:
     return uow.outbox.put_reply(replace(reply, state=ReplyState.SENDING, sent_after=sent_after))
 
 
-def narrow_search(uow: UnitOfWork, turn_id: str, sent_after: str) -> None:
-    """Note that the reply, if it was sent, comes after that message."""
-    reply = uow.outbox.reply(turn_id)
-    if reply is not None and (reply.state is ReplyState.SENDING or may_have_begun(reply)):
-        uow.outbox.put_reply(replace(reply, sent_after=sent_after))
+def narrow_search(uow: UnitOfWork, reply: Reply) -> None:
+    """Note that the reply, if it was sent, comes after `reply.sent_after`."""
+    known = uow.outbox.reply(reply.turn_id)
+    if known is not None and (known.state is ReplyState.SENDING or may_have_begun(known)):
+        uow.outbox.put_reply(replace(known, sent_after=reply.sent_after))
 
 
 def save(uow: UnitOfWork, reply: Reply) -> None:
@@ -96,18 +105,17 @@ class ReplyWriter:
         def give_up(uow: UnitOfWork) -> None:
             save(uow, replace(reply, state=state))
             outcome = "may not have reached" if state is ReplyState.AMBIGUOUS else "did not reach"
-            text = f"a reply {outcome} {reply.key.platform} chat {reply.key.chat}: {excerpt(why, 200)}"
+            text = f"a reply {outcome} {chat_of(reply)}: {excerpt(why, 200)}"
             uow.leases.add_incident(Incident(self._clock.now(), "delivery", reply.session_id or None, text))
 
         await self._write(give_up)
-        fields = log_fields(reply.key, reply.session_id, reply.turn_id)
-        log.warning("%s: a reply is %s: %s", reply.key.platform, state.value, why, extra=fields)
+        log.warning("%s: a reply is %s: %s", reply.key.platform, state.value, why, extra=reply_fields(reply))
 
     async def report(self, reply: Reply, text: str) -> None:
         """Record an incident."""
         incident = Incident(self._clock.now(), "delivery", reply.session_id or None, text)
         await self._write(lambda uow: uow.leases.add_incident(incident))
-        log.warning("%s", text, extra=log_fields(reply.key, reply.session_id, reply.turn_id))
+        log.warning("%s", text, extra=reply_fields(reply))
 
     async def is_unchanged(self, reply: Reply) -> bool:
         """Return false if the reply was forgotten since it was read."""

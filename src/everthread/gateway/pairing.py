@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
+from everthread.concurrency import cancel_tasks
 from everthread.domain.errors import EverthreadError, SendUncertain
 from everthread.domain.model import SessionKey, whole
 from everthread.domain.pairing import Pairing, account_of, new_code
@@ -19,7 +20,7 @@ from everthread.ports.platform import Address, Outbound, Platform, Update
 
 log = logging.getLogger("everthread.gateway")
 
-SHOWN = "I don't know you yet. Whoever runs me can let you in with this code, within an hour: {code}"
+OFFER = "I don't know you yet. My operator can let you in with this code, within an hour: {code}"
 
 
 class PairingOffers:
@@ -43,11 +44,7 @@ class PairingOffers:
 
     async def finish(self) -> None:
         """Stop sending. A code in transit is valid for a moment only."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await cancel_tasks(self._tasks.values())
 
     async def _create_and_send(self, platform: Platform, update: Update, key: SessionKey) -> None:
         try:
@@ -55,7 +52,7 @@ class PairingOffers:
             code = new_code(self._choice)
             pairing = await self._pairings.offer(update.platform, update.user, name, code)
             if pairing is not None:
-                await self._send(platform, pairing, key, SHOWN.format(code=code))
+                await self._send(platform, pairing, key, OFFER.format(code=code))
         except Exception as error:  # noqa: BLE001 - its text may contain the code
             log.warning("%s: could not send a pairing code: %s", platform.name, type(error).__name__)
 

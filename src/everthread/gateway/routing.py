@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from msgspec import Struct
-
+from everthread.config.settings import PlatformAccount
 from everthread.domain.model import ChatType, SessionKey, whole
 from everthread.domain.text_format import excerpt
 from everthread.ports.platform import Media, Update
@@ -13,23 +10,12 @@ from everthread.ports.platform import Media, Update
 NAME_CHARS_MAX = 80
 _QUOTED_CHARS_MAX = 300
 
-Sharing = Literal["per_user", "shared"]
 
-
-class SharingPolicy(Struct, frozen=True):
-    """Tells whether the members of a group share one session or have one each."""
-
-    groups: Sharing = "per_user"
-    threads: Sharing = "shared"
-
-
-def key_of(update: Update, profile: str, policy: SharingPolicy) -> SessionKey:
-    """Derive the session key of an update."""
-    shared = policy.threads if update.chat_type is ChatType.THREAD else policy.groups
-    alone = update.chat_type is ChatType.DM or shared == "shared"
-    return SessionKey(
-        profile, update.platform, update.chat_type, update.chat, update.thread or None, None if alone else update.user
-    )
+def key_of(update: Update, profile: str, account: PlatformAccount) -> SessionKey:
+    """Derive the session key of an update. The account decides whether the members of a group share one session."""
+    sharing = account.threads if update.chat_type is ChatType.THREAD else account.groups
+    user = None if update.chat_type is ChatType.DM or sharing == "shared" else update.user
+    return SessionKey(profile, update.platform, update.chat_type, update.chat, update.thread or None, user)
 
 
 def is_shared(key: SessionKey) -> bool:
@@ -73,20 +59,13 @@ def _quote(update: Update) -> str:
 
 
 def _describe(media: Media) -> str:
-    about = ", ".join(
-        part
-        for part in (
-            whole(media.name)[:NAME_CHARS_MAX],
-            whole(media.mime)[:NAME_CHARS_MAX],
-            _size(media.size) if media.size else "",
-        )
-        if part
-    )
-    if media.path and not media.handle:
-        about = f"{about}; kept as {media.path}" if about else f"kept as {media.path}"
     if media.kind == "voice" and media.words:
         return f"[spoken] {whole(media.words)}"
-    named = f"[{media.kind}{f': {about}' if about else ''}]"
+    size = _size(media.size) if media.size else ""
+    about = ", ".join(filter(None, (whole(media.name)[:NAME_CHARS_MAX], whole(media.mime)[:NAME_CHARS_MAX], size)))
+    kept = f"kept as {media.path}" if media.path and not media.handle else ""
+    details = "; ".join(filter(None, (about, kept)))
+    named = f"[{media.kind}{f': {details}' if details else ''}]"
     return f"{named}\n{whole(media.words)}" if media.words else named
 
 

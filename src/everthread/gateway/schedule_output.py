@@ -54,7 +54,8 @@ async def deliver(settings: Settings, schedule: Schedule, time: Occurrence, outc
     """Deliver the result of an occurrence to its file or webhook. Raise `OutputFailed`."""
     target = schedule.target
     if target.kind is TargetKind.WEBHOOK:
-        await _post(settings, target, _encode(schedule, time, outcome), f"{schedule.id}:{time.due_at:.0f}", now)
+        body = _encode(schedule.name, time, outcome)
+        await _post(settings, target, body, f"{schedule.id}:{time.due_at:.0f}", now)
         return
     try:
         file = file_at(settings, target.to)
@@ -99,20 +100,10 @@ def _append(file: Path, content: bytes, again: bool) -> None:
         os.close(opened)
 
 
-class _WebhookBody(msgspec.Struct):
-    """The JSON that a webhook receives."""
-
-    schedule: str
-    due_at: float
-    session: str
-    ok: bool
-    text: str
-    problem: str
-
-
-def _encode(schedule: Schedule, time: Occurrence, outcome: Outcome) -> bytes:
-    body = _WebhookBody(schedule.name, time.due_at, outcome.session_id, not time.problem, outcome.text, time.problem)
-    return msgspec.json.encode(body)
+def _encode(name: str, time: Occurrence, outcome: Outcome) -> bytes:
+    """Encode the JSON that a webhook receives."""
+    result = {"schedule": name, "due_at": time.due_at, "session": outcome.session_id}
+    return msgspec.json.encode(result | {"ok": not time.problem, "text": outcome.text, "problem": time.problem})
 
 
 def signature(secret: str, timestamp: str, body: bytes) -> str:
@@ -154,9 +145,7 @@ def parse_target(text: str, secret_env: str, settings: Settings, chat: Callable[
         whole = len(text) <= ADDRESS_CHARS_MAX and text.isprintable() and " " not in text
         # Not quoted: it may contain a password.
         if not whole or check_url(text.partition("?")[0]):
-            raise BadSchedule(
-                "that is not the URL of a webhook, or contains a password; write one like https://example.com/told"
-            )
+            raise BadSchedule("not a webhook URL, or it contains a password; write one like https://example.com/hook")
         if not secret_env:
             raise BadSchedule("a webhook is signed: say with --secret-env which variable of .env has the secret")
         if problem := check_variable(secret_env):

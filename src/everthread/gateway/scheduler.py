@@ -15,11 +15,12 @@ from everthread.agent.events import TurnEnded
 from everthread.agent.model_call import ModelChoice
 from everthread.agent.turn import Agent
 from everthread.agent.turn_options import TurnOptions
+from everthread.concurrency import finish_tasks
 from everthread.config.settings import Settings
 from everthread.domain.backoff import Backoff
 from everthread.domain.boundary import Expire
 from everthread.domain.errors import BadConfig, Busy, StoreError
-from everthread.domain.model import InboxState, Reply, SessionKey
+from everthread.domain.model import InboxState, Reply, SessionKey, Slot
 from everthread.domain.reset_policy import ResetPolicy
 from everthread.domain.schedule import Occurrence, OccurrenceState, Schedule, key_of
 from everthread.domain.text_format import REFERENCE_CHARS, to_a_guest
@@ -125,13 +126,7 @@ class Scheduler:
 
     async def finish(self, deadline: float) -> None:
         """Wait for running tasks until `deadline`, by the loop's clock; release the rest for another process."""
-        while self._tasks and (left := deadline - asyncio.get_running_loop().time()) > 0:
-            await asyncio.wait(self._tasks.values(), timeout=left)
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await finish_tasks(self._tasks.values, deadline)
 
     async def _run(self, time: Occurrence) -> None:
         try:
@@ -173,9 +168,8 @@ class Scheduler:
         except BadConfig as error:
             # No turn was begun, so the reply gets an id of its own.
             name = f"undone-{schedule.id}-{time.due_at:.0f}"
-            log.warning(
-                "%s: no model can be called: %s", _reference(schedule.id), error, extra={"schedule": schedule.id}
-            )
+            reference, fields = _reference(schedule.id), {"schedule": schedule.id}
+            log.warning("%s: no model can be called: %s", reference, error, extra=fields)
             return Outcome("", str(error), turn_id=name, told=self._guest_text(schedule, schedule.id))
         asked = await self._lifecycle.begin_scheduled(schedule.id, time.due_at, self._settings.profile)
         if asked is None:
@@ -187,7 +181,8 @@ class Scheduler:
             options = TurnOptions(choices, lasting=schedule.continues, tools=tools, spend=schedule.spend)
             ended = await self._answer(key, options)
             if ended is not None:
-                turn_id = await self._turn_of(row.id)
+                answered = await self._store.read_inline(lambda uow: uow.inbox.get(row.id))
+                turn_id = (answered and answered.turn_id) or ""
                 session_id, text = ended.committed.ref.session_id, self._guest_text(schedule, turn_id)
                 return Outcome(ended.text, ended.problem, session_id, turn_id, text)
         known = await self._store.read_inline(lambda uow: uow.schedules.time(time.schedule_id, time.due_at))
@@ -201,18 +196,11 @@ class Scheduler:
             ended = await self._agent.answer(key, options)
             if ended is not None:
                 return ended
-            _, session = await self._store.read_inline(lambda uow: uow.sessions.at(key))
-            running = (
-                await self._store.read_inline(lambda uow: uow.slots.live(session.id)) if session is not None else None
-            )
+            running = await self._store.read_inline(lambda uow: _live_slot(uow, key))
             return await self._agent.resume(running.turn_id, options) if running is not None else None
         except Busy:
             # Another turn runs in its session; try at the next poll.
             return None
-
-    async def _turn_of(self, inbox_id: int) -> str:
-        row = await self._store.read_inline(lambda uow: uow.inbox.get(inbox_id))
-        return row.turn_id or "" if row is not None else ""
 
     def _is_abandoned(self, uow: UnitOfWork, time: Occurrence) -> bool:
         """Return true if no live process runs it: not begun, ended without a result, or begun by a dead process."""
@@ -247,6 +235,11 @@ class Scheduler:
             await self._scheduling.not_handed_over(time, str(error), None if last else now + pause_s)
         else:
             await self._scheduling.handed_over(time)
+
+
+def _live_slot(uow: UnitOfWork, key: SessionKey) -> Slot | None:
+    _, session = uow.sessions.at(key)
+    return uow.slots.live(session.id) if session is not None else None
 
 
 def _reference(name: str) -> str:

@@ -15,22 +15,23 @@ from msgspec.structs import replace
 from everthread.agent.events import Reviewed
 from everthread.commands.context import CommandContext
 from everthread.commands.registry import hidden_commands
+from everthread.concurrency import cancel_tasks
 from everthread.domain.backoff import Backoff
-from everthread.domain.errors import EverthreadError, PlatformError, PlatformUnavailable
+from everthread.domain.errors import EverthreadError, PlatformUnavailable
 from everthread.domain.model import ChatType, InboxRow, Reply, ReplyState, SessionKey
 from everthread.gateway.access import Access
 from everthread.gateway.approvals import Approvals
 from everthread.gateway.attachments import AttachmentFetcher, AttachmentQueue
+from everthread.gateway.command_runner import GatewayRuntime
 from everthread.gateway.inbound import InboundHandler
-from everthread.gateway.loop_lag import LoopLagMonitor
 from everthread.gateway.outbox import Outbox
 from everthread.gateway.pairing import PairingOffers
 from everthread.gateway.rate_limit import RateLimiter
 from everthread.gateway.routing import is_shared
-from everthread.gateway.runtime import GatewayRuntime
 from everthread.gateway.streaming import LiveReply
 from everthread.gateway.worker import Worker
 from everthread.lifecycle.pairing import Pairings
+from everthread.ports.clock import Clock
 from everthread.ports.platform import Platform
 from everthread.ports.transcriber import Transcriber
 from everthread.store.unit_of_work import UnitOfWork
@@ -42,6 +43,8 @@ RESTART = Backoff(first_s=1.0, max_s=15.0)
 CLOSE_S = 0.3
 """The time a platform gets to stop, or to close; a slower one is abandoned."""
 HTTP = "http"
+LAG_INTERVAL_S = 0.1
+LAG_LOGGED_S = 0.5
 
 
 class PlatformState(Struct):
@@ -49,6 +52,24 @@ class PlatformState(Struct):
 
     up: bool = False
     problem: str = ""
+
+
+class LoopLagMonitor:
+    """Measures how long the event loop was blocked: sleeps for an interval and records how late it wakes up."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.longest_s = 0.0
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + LAG_INTERVAL_S
+            await self._clock.sleep(LAG_INTERVAL_S)
+            late_s = loop.time() - due
+            self.longest_s = max(self.longest_s, late_s)
+            if late_s > LAG_LOGGED_S:
+                log.warning("the event loop was blocked for %.1f s", late_s)
 
 
 class Gateway:
@@ -67,22 +88,13 @@ class Gateway:
         self.states = {name: PlatformState() for name in self.platforms}
         self.outbox = Outbox(self.store, self.clock, self.platforms, random.random)
         self.access = Access(self.store, self.settings.gateway, self.settings.platforms, self.settings.owner)
-        self.approvals = Approvals(
-            self.store,
-            self.clock,
-            self.outbox,
-            self.platforms,
-            self.access.may_approve,
-            secrets.choice,
-            wait_s=self.settings.gateway.approval_s,
-        )
+        self.approvals = Approvals(runtime, self.outbox, self.platforms, self.access, secrets.choice)
         attachments = AttachmentFetcher(self.platforms, self.settings.media_path, transcriber, self.clock)
         self.worker = Worker(
             runtime,
             self.outbox,
             AttachmentQueue(self.store, self.clock, attachments, self.outbox),
             self.approvals,
-            uses_outbox=lambda platform: platform in self.platforms,
             live_reply=self._live_reply,
             build_context=self._inbox_context,
         )
@@ -110,9 +122,9 @@ class Gateway:
 
     def command_context(self, key: SessionKey, owner: str, model: str = "") -> CommandContext:
         """Build the context of a command that `owner` gives at `key`."""
-        withheld_here = hidden_commands(self.settings.gateway.admin_commands, admin=False)
+        hidden = hidden_commands(self.settings.gateway.admin_commands, admin=False)
         reaches = self.access.reaches
-        return CommandContext.build(self._runtime, key, owner, reaches, model=model, hidden_commands=withheld_here)
+        return CommandContext.build(self._runtime, key, owner, reaches, model=model, hidden_commands=hidden)
 
     def _inbox_context(self, row: InboxRow, model: str) -> CommandContext:
         key, user = row.inbound.key, row.inbound.user
@@ -152,10 +164,7 @@ class Gateway:
         self.draining = True
         # By the loop's clock: the wall clock may be adjusted meanwhile.
         deadline = asyncio.get_running_loop().time() + (self.settings.gateway.drain_s if drain_s is None else drain_s)
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=CLOSE_S)
+        await cancel_tasks(self._tasks, CLOSE_S)
         await self.pairing_offers.finish()
         await asyncio.gather(self.worker.finish(deadline), self.scheduler.finish(deadline))
         await self.approvals.finish()
@@ -184,10 +193,8 @@ class Gateway:
                 await platform.run(self.inbound.handle)
             except PlatformUnavailable as error:
                 state.problem, retry_after_s = str(error), error.retry_after
-            except PlatformError as error:
-                state.problem = str(error)
             except EverthreadError as error:
-                # The update could not be stored. It was not acknowledged, so the platform delivers it again.
+                # An update that could not be stored was not acknowledged, so the platform delivers it again.
                 state.problem = str(error)
             except Exception as error:
                 log.exception("%s failed", platform.name, extra={"platform": platform.name})

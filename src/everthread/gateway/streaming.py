@@ -7,7 +7,7 @@ import logging
 from contextlib import suppress
 
 from everthread.agent.events import Retrying, TextWritten, ToolBegan, TurnEvent
-from everthread.concurrency import until_done
+from everthread.concurrency import cancel_tasks, until_done
 from everthread.domain.errors import EverthreadError, PlatformError, PlatformUnavailable
 from everthread.domain.model import ChatType
 from everthread.gateway.delivery_check import Delivered, DeliveryCheck
@@ -49,7 +49,7 @@ class LiveReply:
         self._lifecycle = lifecycle
         self._clock = clock
         self._edits = edits and platform.capabilities.edits
-        self._ticket: TurnClaim | None = None
+        self._claim: TurnClaim | None = None
         self._tasks: list[asyncio.Future[None]] = []
         self._is_writing = False
         self._text = ""
@@ -57,18 +57,18 @@ class LiveReply:
         self._message_id: str | None = None
         self._is_checked = False
 
-    def begin(self, ticket: TurnClaim) -> None:
-        self._ticket = ticket
+    def begin(self, claim: TurnClaim) -> None:
+        self._claim = claim
         if self._platform.capabilities.typing:
-            self._tasks.append(asyncio.ensure_future(self._show_typing(Address.of(ticket.ref.key))))
+            self._tasks.append(asyncio.ensure_future(self._show_typing(Address.of(claim.ref.key))))
 
-    def hear(self, event: TurnEvent) -> None:
+    def handle(self, event: TurnEvent) -> None:
         match event:
             case TextWritten():
                 self._text += event.text
-                if self._edits and self._ticket is not None and not self._is_writing:
+                if self._edits and self._claim is not None and not self._is_writing:
                     self._is_writing = True
-                    self._tasks.append(asyncio.ensure_future(self._show_text(self._ticket)))
+                    self._tasks.append(asyncio.ensure_future(self._show_text(self._claim)))
             case ToolBegan() if self._text:
                 self._text += "\n\n"
             case Retrying():
@@ -78,15 +78,12 @@ class LiveReply:
 
     async def end(self, *, withheld: bool) -> None:
         """Stop showing the turn. A beginning that will never be finished is marked as stopped."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=END_S_MAX)
-            # The tasks and this object reference each other: without this, only the cycle collector would free them.
-            self._tasks.clear()
-        if withheld and self._message_id is not None and self._ticket is not None:
+        await cancel_tasks(self._tasks, END_S_MAX)
+        # The tasks and this object reference each other: without this, only the cycle collector would free them.
+        self._tasks.clear()
+        if withheld and self._message_id is not None and self._claim is not None:
             with suppress(PlatformError):
-                to = Address.of(self._ticket.ref.key)
+                to = Address.of(self._claim.ref.key)
                 await self._platform.edit(to, self._message_id, f"{self._shown.removesuffix(CONTINUES)}\n(stopped)")
 
     async def _show_typing(self, to: Address) -> None:
@@ -96,8 +93,8 @@ class LiveReply:
                 await self._platform.show_typing(to)
             await self._clock.sleep(TYPING_S)
 
-    async def _show_text(self, ticket: TurnClaim) -> None:
-        to, every_s = Address.of(ticket.ref.key), self._interval_s(ticket.ref.key.chat_type)
+    async def _show_text(self, claim: TurnClaim) -> None:
+        to, every_s = Address.of(claim.ref.key), self._interval_s(claim.ref.key.chat_type)
         pause_s = FIRST_S
         try:
             while True:
@@ -106,7 +103,7 @@ class LiveReply:
                 if text == self._shown or not text.strip():
                     continue
                 # Not to be cancelled midway: the id of a sent message must be stored.
-                showing = asyncio.ensure_future(self._show_once(ticket, to, text))
+                showing = asyncio.ensure_future(self._show_once(claim, to, text))
                 stopped = await until_done(showing)
                 try:
                     showing.result()
@@ -116,20 +113,20 @@ class LiveReply:
                 if stopped is not None:
                     raise stopped
         except EverthreadError as error:
-            fields = log_fields(ticket.ref.key, ticket.ref.session_id, ticket.turn_id)
+            fields = log_fields(claim.ref.key, claim.ref.session_id, claim.turn_id)
             log.info("the live reply stopped: %s", error, extra=fields)
 
-    async def _show_once(self, ticket: TurnClaim, to: Address, text: str) -> None:
+    async def _show_once(self, claim: TurnClaim, to: Address, text: str) -> None:
         if self._message_id is None:
-            self._message_id = await self._find_beginning(ticket, to, text)
+            self._message_id = await self._find_beginning(claim, to, text)
         if self._message_id is None:
-            self._message_id = await self._platform.send(Outbound(f"{ticket.turn_id}.0", to, text))
-            await self._lifecycle.draft_reply(ticket, text, self._message_id)
+            self._message_id = await self._platform.send(Outbound(f"{claim.turn_id}.0", to, text))
+            await self._lifecycle.draft_reply(claim, text, self._message_id)
         else:
             await self._platform.edit(to, self._message_id, text)
         self._shown = text
 
-    async def _find_beginning(self, ticket: TurnClaim, to: Address, text: str) -> str | None:
+    async def _find_beginning(self, claim: TurnClaim, to: Address, text: str) -> str | None:
         """Find the beginning that a dead process may have sent.
 
         The draft is stored before anything is sent: the process that finishes the answer must know that a beginning
@@ -137,20 +134,20 @@ class LiveReply:
         """
         finder = self._platform.finder
         if finder is None:
-            return (await self._lifecycle.draft_reply(ticket, text, "")).platform_message_id or None
-        begun = await self._lifecycle.drafted(ticket.turn_id)
-        draft = await self._lifecycle.draft_reply(ticket, text, "", finder.newest(to))
+            return (await self._lifecycle.draft_reply(claim, text, "")).platform_message_id or None
+        begun = await self._lifecycle.drafted(claim.turn_id)
+        draft = await self._lifecycle.draft_reply(claim, text, "", finder.newest(to))
         # After one check, a failed attempt is known not to be delivered.
         if self._is_checked or begun is None or begun.platform_message_id != "":
             self._is_checked = True
             return draft.platform_message_id or None
-        message = Outbound(f"{ticket.turn_id}.0", to, text)
+        message = Outbound(f"{claim.turn_id}.0", to, text)
         status = await self._delivery_check.find(self._platform, message, draft, self._since)
         self._is_checked = True
         if not isinstance(status, Delivered):
             return None
-        await self._lifecycle.draft_reply(ticket, text, status.message_id)
-        fields = log_fields(ticket.ref.key, ticket.ref.session_id, ticket.turn_id)
+        await self._lifecycle.draft_reply(claim, text, status.message_id)
+        fields = log_fields(claim.ref.key, claim.ref.session_id, claim.turn_id)
         log.info("found the beginning of an answer; continuing it", extra=fields)
         return status.message_id
 

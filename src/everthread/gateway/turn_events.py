@@ -50,7 +50,7 @@ class TurnEventRelay:
         self._active: list[Subscriber] = []
         self.ended: TurnEnded | None = None
 
-    def hear(self, event: TurnEvent) -> None:
+    def handle(self, event: TurnEvent) -> None:
         match event:
             case TurnBegan():
                 self._began(event.ticket)
@@ -68,7 +68,7 @@ class TurnEventRelay:
             case _:
                 pass
         if self._live_reply is not None:
-            self._live_reply.hear(event)
+            self._live_reply.handle(event)
         for subscriber in self._active:
             subscriber(event)
 

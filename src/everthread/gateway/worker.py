@@ -15,14 +15,13 @@ from everthread.agent.events import TurnEnded
 from everthread.agent.inbox_worker import InboxWorker
 from everthread.agent.turn_options import TurnOptions
 from everthread.commands.registry import ParsedCommand, parse
-from everthread.concurrency import until_done
+from everthread.concurrency import finish_tasks, until_done
 from everthread.domain.errors import BadConfig, Busy, StoreError
 from everthread.domain.model import InboxRow, SessionKey, SessionRef, TurnStatus
 from everthread.gateway.approvals import Approvals
 from everthread.gateway.attachments import AttachmentQueue
-from everthread.gateway.command_runner import CommandRunner, skips_queue
+from everthread.gateway.command_runner import BuildContext, CommandRunner, GatewayRuntime, skips_queue
 from everthread.gateway.outbox import Outbox
-from everthread.gateway.runtime import BuildContext, GatewayRuntime
 from everthread.gateway.streaming import LiveReply
 from everthread.gateway.turn_events import Subscriber, TurnEventRelay
 from everthread.lifecycle import TurnClaim
@@ -80,24 +79,20 @@ class Worker:
         attachments: AttachmentQueue,
         approvals: Approvals,
         *,
-        uses_outbox: Callable[[str], bool],
         live_reply: Callable[[str], LiveReply | None],
         build_context: BuildContext,
     ) -> None:
-        """`uses_outbox` tells whether replies on a platform go through the outbox. `live_reply` makes the reply that
-        is edited while it is written; `None` where nothing is sent.
-        """
+        """`live_reply` makes the reply that is edited while it is written; `None` where nothing is sent."""
         self._runtime = runtime
         self._store, self._agent = runtime.store, runtime.agent
         self._outbox = outbox
         self._attachments = attachments
         self._approvals = approvals
-        self._uses_outbox = uses_outbox
         self._live_reply = live_reply
         self._inbox = InboxWorker(runtime.store, runtime.lifecycle, runtime.clock)
         self._lanes: dict[SessionKey, _Lane] = {}
         self._subscribers: dict[int, Subscriber] = {}
-        self._commands = CommandRunner(runtime, outbox, uses_outbox, self._subscribers, build_context)
+        self._commands = CommandRunner(runtime, outbox, self._subscribers, build_context)
         self._stopping = False
         self.answered = 0
 
@@ -174,14 +169,8 @@ class Worker:
         """
         self._stopping = True
         await self._attachments.finish()
-        while (tasks := self._tasks()) and (left_s := deadline - asyncio.get_running_loop().time()) > 0:
-            await asyncio.wait(tasks, timeout=left_s)
-        tasks = self._tasks()
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            # Turns are released first. A task that takes longer waits for a platform to show the end of its reply.
-            await asyncio.wait(tasks, timeout=CANCEL_S)
+        # Turns are released first. A task that takes longer waits for a platform to show the end of its reply.
+        await finish_tasks(self._tasks, deadline, CANCEL_S)
 
     def _tasks(self) -> list[asyncio.Future[None]]:
         both = [task for lane in self._lanes.values() for task in (lane.task, lane.command_task)]
@@ -253,10 +242,10 @@ class Worker:
         relay = TurnEventRelay(partial(self._begun, lane), live_reply, self._subscribers, self._outbox.hold)
         options = TurnOptions(
             choices,
-            relay.hear,
+            relay.handle,
             self._approvals.of_turn(lambda: lane.user),
-            outbox=self._uses_outbox(platform),
-            is_guest=self._is_guest,
+            outbox=self._outbox.serves(platform),
+            is_guest=lambda owner: owner != self._runtime.settings.owner,
         )
         lane.is_beginning = True
         try:
@@ -296,9 +285,6 @@ class Worker:
         if lane.begin(claim):
             self._agent.stop(claim.ref.session_id, STOPPED_FIRST)
 
-    def _is_guest(self, owner: str) -> bool:
-        return owner != self._runtime.settings.owner
-
     async def stop_next(self, key: SessionKey, command_id: int) -> bool:
         """Stop the turn that is about to begin for a message before that command; return false if there is none."""
         lane = self._lane(key)
@@ -312,7 +298,7 @@ class Worker:
 
     async def _keep_unanswered(self, lane: _Lane, turn_id: str, error: BadConfig) -> bool:
         """Commit the message without an answer, and tell its sender: no model can be called."""
-        reply = NO_MODEL if self._uses_outbox(lane.key.platform) else None
+        reply = NO_MODEL if self._outbox.serves(lane.key.platform) else None
         try:
             kept = await self._inbox.keep_unanswered(lane.key, reply, turn_id=turn_id)
         except Busy:

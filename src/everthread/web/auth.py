@@ -21,24 +21,23 @@ _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "
 
 async def authenticate(call: ApiCall) -> ApiCaller:
     """Return the caller, or raise `HttpError`."""
-    given = (call.header("authorization") or "").strip()
-    scheme, _, token = given.partition(" ")
+    scheme, _, token = (call.header("authorization") or "").strip().partition(" ")
     token = token.strip() if scheme.lower() == "bearer" else ""
-    wanted = hashed(token) if is_token(token) else ""
+    token_hash = hashed(token) if is_token(token) else ""
 
-    def look(uow: UnitOfWork) -> tuple[ApiKey | None, bool]:
-        found = uow.api_keys.get(wanted) if wanted else None
+    def read(uow: UnitOfWork) -> tuple[ApiKey | None, bool]:
+        found = uow.api_keys.get(token_hash) if token_hash else None
         return found, found is not None or uow.api_keys.are_any()
 
-    found, are_any = await call.gateway.store.read_inline(look)
+    found, are_any = await call.gateway.store.read_inline(read)
     if found is not None:
         await _note_use(call, found)
         return ApiCaller(found.owner, found.name, found.token_hash)
     # OpenAI clients require a key: while there are no tokens, any other text is accepted.
-    if are_any or wanted or not call.site.only_here:
+    if are_any or token_hash or not call.state.is_local:
         raise HttpError(
             401,
-            "a token is needed: Authorization: Bearer et_...; `everthread tokens new NAME` makes one",
+            "Send a token: Authorization: Bearer et_... Create one with `everthread tokens new NAME`.",
             "invalid_api_key",
             {"WWW-Authenticate": "Bearer"},
         )
@@ -61,12 +60,12 @@ def _check_local(call: ApiCall) -> None:
     """Refuse web pages, also with a DNS name for this machine, and proxied requests."""
     client = call.request.client
     if client is None or not is_loopback(client.host) or any(call.header(name) for name in _FORWARDED):
-        raise _not_local("requests from elsewhere need a token")
+        raise _not_local("Requests from other machines and proxies need a token")
     if not is_loopback(_host(f"//{call.header('host') or ''}")):
-        raise _not_local("it asks for another host")
+        raise _not_local("The Host header names another machine")
     origin = call.header("origin")
     if (origin is not None and not is_loopback(_host(origin))) or call.header("sec-fetch-site") == "cross-site":
-        raise _not_local("it comes from a page of another site")
+        raise _not_local("The request comes from a page of another site")
 
 
 @lru_cache(256)
@@ -78,7 +77,7 @@ def _host(address: str) -> str:
 
 
 def _not_local(why: str) -> HttpError:
-    return HttpError(403, f"{why}; `everthread tokens new NAME` makes a token", "not_from_here")
+    return HttpError(403, f"{why}. Create a token with `everthread tokens new NAME`.", "not_from_here")
 
 
 async def _note_use(call: ApiCall, token: ApiKey) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 
-import msgspec
 from msgspec import Struct
 from starlette.responses import Response
 
@@ -18,91 +17,87 @@ from everthread.domain.errors import BadConfig, ModelUnavailable, ModelWithoutTo
 from everthread.domain.model import ChatType, Role, SessionKey, SessionRef
 from everthread.gateway.server import HTTP
 from everthread.ports.model import Answer, Prompt, Request
-from everthread.web import admission as limits
-from everthread.web import schemas as shapes
+from everthread.web import schemas
 from everthread.web.conversation import converse
-from everthread.web.errors import HttpError, to_http_error
+from everthread.web.errors import HttpError, stopping, to_http_error
 from everthread.web.ownership import conversation_of
 from everthread.web.request import ApiCall, ServerStopping
-from everthread.web.schemas import ChatRequest
-from everthread.web.sse import DONE, EventStream, event
+from everthread.web.responses import EventStream, encode_event, json_response
+from everthread.web.schemas import FINISH, ChatRequest, ChunkDelta, CompletionWriter
 
 
-class Model(Struct):
+class ModelInfo(Struct):
     id: str
     created: int
     object: str = "model"
     owned_by: str = "everthread"
 
 
-class Models(Struct):
-    data: list[Model]
+class ModelList(Struct):
+    data: list[ModelInfo]
     object: str = "list"
 
 
 async def list_models(call: ApiCall) -> Response:
+    """List the models."""
     gateway = call.gateway
-    names = dict.fromkeys((*shapes.OUR_MODELS, *gateway.known_models()))
-    found = Models([Model(name, int(gateway.started_at)) for name in names])
-    return Response(msgspec.json.encode(found), media_type="application/json")
+    names = dict.fromkeys((*schemas.OUR_MODELS, *gateway.known_models()))
+    return json_response(ModelList([ModelInfo(name, int(gateway.started_at)) for name in names]))
 
 
 async def chat(call: ApiCall) -> Response:
-    """Continue a conversation if a header names one; otherwise complete the messages of the request."""
-    asked = await call.read(ChatRequest)
-    shapes.check(asked)
-    if (place := await conversation_of(call)) is not None:
-        return await converse(call, asked, place)
-    limits.check(call)
-    return await complete(call, asked)
+    """Call a model; if a header names a conversation, send a message to it."""
+    request = await call.read(ChatRequest)
+    schemas.check_supported(request)
+    if (conversation := await conversation_of(call)) is not None:
+        return await converse(call, request, conversation)
+    call.check_limits()
+    return await _complete(call, request)
 
 
-async def complete(call: ApiCall, asked: ChatRequest) -> Response:
-    asking = _ModelRequest(call, asked)
-    if not asked.stream:
-        try:
-            return Response(msgspec.json.encode(await asking.whole()), media_type="application/json")
-        finally:
-            await asking.leave()
+async def _complete(call: ApiCall, request: ChatRequest) -> Response:
+    model_request = _ModelRequest(call, request)
     try:
-        first = await asking.first()
+        if request.stream:
+            # An error before the first event gets an HTTP status of its own.
+            first = await model_request.next()
+            return EventStream(model_request.chunks(first), ended=model_request.close)
+        response = json_response(await model_request.whole())
     except BaseException:
-        await asking.leave()
+        await model_request.close()
         raise
-    return EventStream(asking.chunks(first), ended=asking.leave)
+    await model_request.close()
+    return response
 
 
 class _ModelRequest:
-    """One model call in a task of its own, so that its words can be streamed."""
+    """One model call in a task of its own, so that its words can be streamed. `close` must always be called."""
 
-    def __init__(self, call: ApiCall, asked: ChatRequest) -> None:
-        self._call, self._asked = call, asked
+    def __init__(self, call: ApiCall, request: ChatRequest) -> None:
+        self._call, self._request = call, request
         self._gateway = call.gateway
-        self._system, self._messages = shapes.to_messages(asked)
-        self._tools = shapes.tools_of(asked)
-        self._choices = self._chosen()
-        limit = self._gateway.settings.limits
-        self._tokens = min(asked.max_completion_tokens or asked.max_tokens or limit.output_tokens, limit.output_tokens)
-        self._id = f"chatcmpl-{self._gateway.new_id()}"
-        self._created = int(self._gateway.clock.now())
+        self._system, self._messages = schemas.to_messages(request)
+        self._tools = schemas.tools_of(request)
+        self._choices = self._choose()
+        limit = self._gateway.settings.limits.output_tokens
+        self._tokens = min(request.max_completion_tokens or request.max_tokens or limit, limit)
+        self._writer = CompletionWriter(self._gateway.new_id(), self._gateway.clock.now(), request)
         self._progress = Progress()
-        self._heard = call.site.wait()
-        self._sent = False
-        self._work = asyncio.ensure_future(self._ask())
-        self._work.add_done_callback(lambda work: self._heard.put_nowait(work))
+        self._events = call.state.add_queue(call.state.waiting)
+        self._is_streamed = False
+        self._task = asyncio.ensure_future(self._ask())
+        self._task.add_done_callback(self._events.put_nowait)
 
-    def _chosen(self) -> list[ModelChoice]:
-        name = "" if self._asked.model in shapes.OUR_MODELS else self._asked.model
+    def _choose(self) -> list[ModelChoice]:
+        name = "" if self._request.model in schemas.OUR_MODELS else self._request.model
         try:
             return list(self._gateway.choices(name))
         except BadConfig as error:
             if not name:
                 raise
-            raise HttpError(
-                404, f"there is no model {name!r} here; GET /v1/models lists some", "model_not_found"
-            ) from error
+            raise HttpError(404, f"Unknown model {name!r}. GET /v1/models lists some.", "model_not_found") from error
 
-    def _nowhere(self) -> SessionRef:
+    def _ref(self) -> SessionRef:
         """Return a ref without a session, for the spend of the owner."""
         key = SessionKey(self._gateway.settings.profile, HTTP, ChatType.DM, "stateless")
         return SessionRef("", 0, key, 0, self._call.caller.owner)
@@ -114,8 +109,8 @@ class _ModelRequest:
                 return await self._gateway.agent.model.ask(
                     self._choices,
                     self._request_to,
-                    ref=self._nowhere(),
-                    turn_id=self._id,
+                    ref=self._ref(),
+                    turn_id=self._writer.id,
                     progress=self._progress,
                     listen=self._listen,
                 )
@@ -124,89 +119,73 @@ class _ModelRequest:
 
     async def _request_to(self, choice: ModelChoice) -> Request:
         if self._tools and not choice.traits.tools:
-            raise ModelWithoutTools(f"{choice.name} can't be given tools")
+            raise ModelWithoutTools(f"{choice.name} does not support tools")
         # Keep tool calls and results together with the user message they belong to.
         start = max(number for number, message in enumerate(self._messages) if message.role is Role.USER)
         head = choice.client.head(Prompt(choice.model, self._system, self._tools))
         history = choice.client.encode(self._messages[:start])
         return Request(head, history, tuple(self._messages[start:]), output_tokens_max=self._tokens)
 
-    def _listen(self, heard: TurnEvent) -> None:
-        if isinstance(heard, Retrying) and self._sent:
+    def _listen(self, event: TurnEvent) -> None:
+        if isinstance(event, Retrying) and self._is_streamed:
             # Streamed words cannot be taken back: report the error, and let the client retry.
-            raise ModelUnavailable(f"the answer was cut off: {heard.why}")
-        if isinstance(heard, TextWritten) and self._asked.stream:
-            self._sent = True
-            self._heard.put_nowait(heard)
+            raise ModelUnavailable(f"the answer was cut off: {event.why}")
+        if isinstance(event, TextWritten) and self._request.stream:
+            self._is_streamed = True
+            self._events.put_nowait(event)
 
-    async def whole(self) -> shapes.Completion:
-        answer = await self._next()
-        while not isinstance(answer, Answer):
-            answer = await self._next()
-        message = answer.message
-        calls = shapes.encode_tool_calls(message.tool_calls)
-        said = shapes.MessageSaid(message.content or (None if calls else ""), tool_calls=calls or msgspec.UNSET)
-        choice = shapes.ChoiceSaid(said, shapes.FINISH[answer.finish])
-        usage = shapes.encode_usage(answer.usage)
-        return shapes.Completion(self._id, self._created, self._progress.model, [choice], usage)
+    async def whole(self) -> schemas.Completion:
+        while not isinstance(answer := await self.next(), Answer):
+            pass
+        message, finish = answer.message, FINISH[answer.finish]
+        return self._writer.whole(self._progress.model, message.content, finish, answer.usage, message.tool_calls)
 
-    async def first(self) -> TextWritten | Answer:
-        """Wait for the first event: an error before it gets an HTTP status of its own."""
-        return await self._next()
-
-    async def chunks(self, first: TextWritten | Answer) -> AsyncGenerator[bytes, None]:
+    async def chunks(self, event: TextWritten | Answer) -> AsyncGenerator[bytes, None]:
         try:
-            yield event(self._chunk(shapes.Delta("assistant")))
-            heard, written = first, False
-            while isinstance(heard, TextWritten):
-                written = True
-                yield event(self._chunk(shapes.Delta(content=heard.text)))
-                heard = await self._next()
-            message = heard.message
-            if message.content and not written:
-                yield event(self._chunk(shapes.Delta(content=message.content)))
+            yield self._chunk(ChunkDelta("assistant"))
+            is_written = False
+            while isinstance(event, TextWritten):
+                is_written = True
+                yield self._chunk(ChunkDelta(content=event.text))
+                event = await self.next()
+            message = event.message
+            if message.content and not is_written:
+                yield self._chunk(ChunkDelta(content=message.content))
             if message.tool_calls:
-                yield event(
-                    self._chunk(shapes.Delta(tool_calls=shapes.encode_tool_calls(message.tool_calls, numbered=True)))
-                )
-            yield event(self._chunk(shapes.Delta(), shapes.FINISH[heard.finish]))
-            await self.leave()
-            if self._asked.wants_usage:
-                usage = shapes.encode_usage(heard.usage)
-                yield event(shapes.Chunk(self._id, self._created, self._model, [], usage))
-            yield DONE
+                calls = schemas.encode_tool_calls(message.tool_calls, numbered=True)
+                yield self._chunk(ChunkDelta(tool_calls=calls))
+            await self.close()
+            yield self._writer.end(self._model, FINISH[event.finish], event.usage)
         except Exception as error:  # noqa: BLE001 - the status is sent: report it in the stream
-            yield event(to_http_error(error, guest=self._call.guest).body)
+            yield encode_event(to_http_error(error, is_guest=self._call.is_guest).body)
         finally:
-            await self.leave()
+            await self.close()
 
     @property
     def _model(self) -> str:
         return self._progress.model or self._choices[0].name
 
-    def _chunk(self, delta: shapes.Delta, finish: str | None = None) -> shapes.Chunk:
-        return shapes.Chunk(self._id, self._created, self._model, [shapes.ChoiceDelta(delta, finish)])
+    def _chunk(self, delta: ChunkDelta) -> bytes:
+        return self._writer.chunk(self._model, delta)
 
-    async def _next(self) -> TextWritten | Answer:
-        heard = await self._heard.get()
-        if isinstance(heard, asyncio.Task):
-            return self._work.result()
-        if isinstance(heard, ServerStopping):
-            raise HttpError(503, "this is being stopped; ask again in a moment", "stopping", {"Retry-After": "5"})
-        assert isinstance(heard, TextWritten)
-        return heard
+    async def next(self) -> TextWritten | Answer:
+        """Wait for the next words, or the whole answer."""
+        event = await self._events.get()
+        if isinstance(event, ServerStopping):
+            raise stopping()
+        return self._task.result() if event is self._task else event
 
-    async def leave(self) -> None:
-        """Stop the call and store its cost. Call it in any case."""
-        self._call.site.waits.discard(self._heard)
+    async def close(self) -> None:
+        """Stop the call and store its cost."""
+        self._call.state.waiting.discard(self._events)
         await asyncio.shield(self._settle())
 
     async def _settle(self) -> None:
-        self._work.cancel()
-        await asyncio.wait({self._work})
-        if not self._work.cancelled():
+        self._task.cancel()
+        await asyncio.wait({self._task})
+        if not self._task.cancelled():
             # Mark the exception as retrieved.
-            self._work.exception()
+            self._task.exception()
         spent, self._progress.spent = self._progress.spent, []
         if spent:
-            await self._gateway.lifecycle.settle_spend(self._nowhere(), self._id, spent)
+            await self._gateway.lifecycle.settle_spend(self._ref(), self._writer.id, spent)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 from starlette.responses import Response
@@ -22,24 +21,22 @@ from everthread.gateway.server import HTTP
 from everthread.gateway.turn_events import CommandAnswered, MessageSetAside
 from everthread.ports.model import Usage
 from everthread.store.unit_of_work import UnitOfWork
-from everthread.web import admission as limits
-from everthread.web import errors as refusals
-from everthread.web import schemas as shapes
-from everthread.web.errors import HttpError, to_http_error
+from everthread.web.errors import HttpError, no_such_session, stopping, to_http_error
 from everthread.web.ownership import Conversation, conversation_headers, move_to_session
 from everthread.web.request import ApiCall, ServerStopping
-from everthread.web.schemas import ChatRequest
-from everthread.web.sse import DONE, EventStream, event
+from everthread.web.responses import EventStream, encode_event, json_response
+from everthread.web.schemas import OUR_MODELS, ChatRequest, ChunkDelta, CompletionWriter, last_user_text
 
-LOOK_S = 5.0
+POLL_S = 5.0
 """Poll the store while waiting: another process may answer."""
-LOOK_AGAIN_S = 0.25
+REPEATED_POLL_S = 0.25
 IDEMPOTENCY_HEADER = "Idempotency-Key"
 UPDATE_CHARS_MAX = 255
-HEARD_MAX = 10_000
+QUEUED_MAX = 10_000
 """Pieces of an answer that are kept for a slow client."""
-DONE_BEFORE = "This was carried out before."
+DONE_BEFORE = "This command ran before."
 BEGINS_AGAIN = "\n\n[The model was cut off here, and begins again.]\n\n"
+_MODEL = OUR_MODELS[0]
 
 
 class TurnStarted(Struct, frozen=True):
@@ -63,319 +60,283 @@ class TurnResult(Struct, frozen=True):
 
 
 _ENDS = TurnBegan | TurnEnded | CommandAnswered | MessageSetAside
-Heard = TurnStarted | TextWritten | ToolBegan | Retrying | TurnResult
+_STREAMED = TextWritten | ToolBegan | Retrying | _ENDS
+ReplyEvent = TurnStarted | TextWritten | ToolBegan | Retrying | TurnResult
 
 
-async def converse(call: ApiCall, asked: ChatRequest, place: Conversation) -> Response:
-    await _check_model(call, asked, place)
-    if asked.tools:
-        raise HttpError(400, "in a conversation the agent has its own tools; leave tools out", "unsupported_parameter")
-    text, update_id = shapes.last_user_text(asked), _update_id(call)
-    following = await _accept(call, place, text, update_id, every_word=bool(asked.stream))
-    said = _CompletionWriter(call, place, asked)
-    if isinstance(following, TurnResult):
-        return said.at_once(following)
+async def converse(call: ApiCall, request: ChatRequest, conversation: Conversation) -> Response:
+    await _check_model(call, request, conversation)
+    if request.tools:
+        raise HttpError(400, "In a conversation the agent has its own tools; omit tools.", "unsupported_parameter")
+    text, update_id = last_user_text(request), _update_id(call)
+    follower = await _accept(call, conversation, text, update_id, streams=bool(request.stream))
+    writer = _ReplyWriter(call, conversation, request)
+    if isinstance(follower, TurnResult):
+        return writer.whole(follower)
     try:
-        heard = await following.next()
+        event = await follower.next()
         # Status and ids precede the first word: they are known once the turn has begun.
-        while not isinstance(heard, TurnResult) and not (asked.stream and isinstance(heard, TurnStarted)):
-            heard = await following.next()
+        while not isinstance(event, TurnResult) and not (request.stream and isinstance(event, TurnStarted)):
+            event = await follower.next()
     except BaseException as error:
-        await following.leave()
+        await follower.close()
         if update_id is not None or not isinstance(error, Exception):
             raise
-        raise _not_again(to_http_error(error, guest=call.guest)) from error
-    if isinstance(heard, TurnStarted):
-        return EventStream(
-            said.chunks(following), conversation_headers(place, heard.session_id, heard.turn_id), ended=following.leave
-        )
-    await following.leave()
-    return said.at_once(heard)
+        problem = to_http_error(error, is_guest=call.is_guest)
+        # The message is stored: a retry without an idempotency key would store it twice.
+        problem.headers["X-Should-Retry"] = "false"
+        raise problem from error
+    if isinstance(event, TurnStarted):
+        headers = conversation_headers(conversation, event.session_id, event.turn_id)
+        return EventStream(writer.chunks(follower), headers, ended=follower.close)
+    await follower.close()
+    return writer.whole(event)
 
 
-def _not_again(problem: HttpError) -> HttpError:
-    """Tell clients not to retry: the message is stored, and a retry without a key would store it twice."""
-    problem.headers["X-Should-Retry"] = "false"
-    return problem
-
-
-async def _check_model(call: ApiCall, asked: ChatRequest, place: Conversation) -> None:
-    if asked.model in shapes.OUR_MODELS:
+async def _check_model(call: ApiCall, request: ChatRequest, conversation: Conversation) -> None:
+    if request.model in OUR_MODELS:
         return
-    gateway = call.gateway
-    chosen = await gateway.store.read_inline(lambda uow: uow.sessions.chosen_model(place.key))
-    if asked.model != gateway.choices(chosen)[0].name:
-        raise HttpError(
-            400, f"a conversation is answered by its own model; ask for {shapes.OUR_MODELS[0]!r}", "model_not_chosen"
-        )
+    chosen = await call.gateway.store.read_inline(lambda uow: uow.sessions.chosen_model(conversation.key))
+    if request.model != call.gateway.choices(chosen)[0].name:
+        raise HttpError(400, f"A conversation has its own model; ask for {_MODEL!r}.", "model_not_chosen")
 
 
 def _update_id(call: ApiCall) -> str | None:
     text = call.header(IDEMPOTENCY_HEADER)
     if text is not None and not 1 <= len(text) <= UPDATE_CHARS_MAX:
-        raise HttpError(400, f"{IDEMPOTENCY_HEADER} must have 1 to {UPDATE_CHARS_MAX} characters", "bad_request")
+        raise HttpError(400, f"{IDEMPOTENCY_HEADER} must have 1 to {UPDATE_CHARS_MAX} characters.", "bad_request")
     return text
 
 
 async def _accept(
-    call: ApiCall, place: Conversation, text: str, update_id: str | None, *, every_word: bool
+    call: ApiCall, conversation: Conversation, text: str, update_id: str | None, *, streams: bool
 ) -> _TurnFollower | TurnResult:
     gateway, caller = call.gateway, call.caller
     found = parse(text)
-    limits.check(call, found)
+    call.check_limits(found)
     # Two owners may use the same token name, and idempotency keys are per owner.
     account = f"{caller.owner}/{caller.name}"
-    inbound = Inbound(place.key, caller.owner, text, account, update_id, command=found is not None)
-    if place.session is not None and not await _was_taken(call, inbound):
-        await move_to_session(call, place, place.session)
+    inbound = Inbound(conversation.key, caller.owner, text, account, update_id, command=found is not None)
+    if conversation.session is not None and not await _is_repeated(call, inbound):
+        await move_to_session(call, conversation, conversation.session)
     stops = isinstance(found, ParsedCommand) and found.command.name in UNLIMITED_COMMANDS
-    only_into = place.session.id if place.session is not None and not stops else ""
+    only_into = conversation.session.id if conversation.session is not None and not stops else ""
     if isinstance(found, ParsedCommand):
         command, settings = found.command, gateway.settings
         hidden = hidden_commands(settings.gateway.admin_commands, admin=caller.owner == settings.owner)
         if command.name in hidden and not command.terminal_only:
-            return TurnResult(FOR_ADMINS, await _where(call, place))
+            return TurnResult(FOR_ADMINS, await _current_session_id(call, conversation))
         if command.unstored or (command.takes_message and found.argument):
             # The command is not stored, or it stores its message itself.
-            desk = gateway.command_context(place.key, caller.owner)
-            desk = replace(desk, account=account, update_id=update_id, only_into=only_into, hidden_commands=hidden)
-            said = await run_command(desk, found)
-            gateway.worker.wake(place.key)
-            return TurnResult(said.text, await _where(call, place))
-    row, new = await gateway.lifecycle.accept(inbound, only_into=only_into)
-    gateway.inbound.accepted += new
-    if not new:
+            context = gateway.command_context(conversation.key, caller.owner)
+            context = replace(
+                context, account=account, update_id=update_id, only_into=only_into, hidden_commands=hidden
+            )
+            result = await run_command(context, found)
+            gateway.worker.wake(conversation.key)
+            return TurnResult(result.text, await _current_session_id(call, conversation))
+    row, is_new = await gateway.lifecycle.accept(inbound, only_into=only_into)
+    gateway.inbound.accepted += is_new
+    if not is_new:
         gateway.rate_limiter.refund(caller.owner)
-    if (row.inbound.key, row.inbound.owner) != (place.key, caller.owner) or row.inbound.text not in ("", text):
-        raise _used_before()
-    return _TurnFollower(call, place, text, row, new, every_word=every_word)
+    if (row.inbound.key, row.inbound.owner) != (conversation.key, caller.owner) or row.inbound.text not in ("", text):
+        raise _key_reused()
+    return _TurnFollower(call, conversation, text, row, is_new, streams=streams)
 
 
-async def _was_taken(call: ApiCall, inbound: Inbound) -> bool:
+async def _is_repeated(call: ApiCall, inbound: Inbound) -> bool:
     """Return true for a repeated message, which must not even move the conversation."""
     if inbound.update_id is None:
         return False
     return await call.gateway.store.read_inline(lambda uow: uow.inbox.known(inbound)) is not None
 
 
-def _used_before() -> HttpError:
-    return HttpError(409, f"this {IDEMPOTENCY_HEADER} was used for another message", "idempotency_key_used")
+def _key_reused() -> HttpError:
+    return HttpError(409, f"This {IDEMPOTENCY_HEADER} was used for another message.", "idempotency_key_used")
 
 
-async def _where(call: ApiCall, place: Conversation) -> str:
-    here = await call.gateway.lifecycle.current(place.key)
-    return here.session_id if here is not None and here.owner == call.caller.owner else ""
+async def _current_session_id(call: ApiCall, conversation: Conversation) -> str:
+    current = await call.gateway.lifecycle.current(conversation.key)
+    return current.session_id if current is not None and current.owner == call.caller.owner else ""
 
 
 class _TurnFollower:
-    """Follows one message until it is answered. `leave` must always be called."""
+    """Follows one message until it is answered. `close` must always be called."""
 
     def __init__(
-        self, call: ApiCall, place: Conversation, text: str, row: InboxRow, new: bool, *, every_word: bool
+        self, call: ApiCall, conversation: Conversation, text: str, row: InboxRow, is_new: bool, *, streams: bool
     ) -> None:
-        self._call, self._place, self._text, self._row, self._new = call, place, text, row, new
-        self._heard = call.site.wait()
+        self._call, self._conversation, self._text = call, conversation, text
+        self._row, self._is_new = row, is_new
+        self._events = call.state.add_queue(call.state.waiting)
+        # Without a stream, only the beginning and the end of the turn matter.
+        self._wanted = _STREAMED if streams else _ENDS
         self._turn_id = ""
         worker = call.gateway.worker
-        if new:
-            worker.subscribe(row.id, self._hear_every_word if every_word else self._hear_the_ends)
+        if is_new:
+            worker.subscribe(row.id, self._enqueue)
             worker.submit(row, call.gateway.inbound.busy_mode(HTTP))
         elif row.state is InboxState.WAITING:
             worker.wake(row.inbound.key)
 
-    def _hear_every_word(self, heard: object) -> None:
-        """Queue every event; unsubscribe a client that does not read."""
-        if not isinstance(heard, TextWritten | ToolBegan | Retrying | _ENDS):
-            # Other events are not sent, and would delay the batch of words.
+    def _enqueue(self, event: object) -> None:
+        """Queue what the client is sent; unsubscribe a client that does not read."""
+        if not isinstance(event, self._wanted):
+            # Other events would delay the batch of words.
             return
-        if self._heard.qsize() >= HEARD_MAX:
+        queued = self._events.qsize()
+        if queued >= QUEUED_MAX:
             self._call.gateway.worker.unsubscribe(self._row.id)
-        if self._heard.qsize() <= HEARD_MAX:
-            self._heard.put_nowait(heard if self._heard.qsize() < HEARD_MAX else ReaderTooSlow())
-
-    def _hear_the_ends(self, heard: object) -> None:
-        """Queue only the beginning and the end: the client wants the whole answer."""
-        if isinstance(heard, _ENDS):
-            self._heard.put_nowait(heard)
+        if queued <= QUEUED_MAX:
+            self._events.put_nowait(event if queued < QUEUED_MAX else ReaderTooSlow())
 
     @property
-    def is_more_there(self) -> bool:
+    def has_next(self) -> bool:
         """Return true if `next` would not wait."""
-        return not self._heard.empty()
+        return not self._events.empty()
 
-    async def leave(self) -> None:
-        self._call.site.waits.discard(self._heard)
-        if self._new:
+    async def close(self) -> None:
+        self._call.state.waiting.discard(self._events)
+        if self._is_new:
             self._call.gateway.worker.unsubscribe(self._row.id)
 
-    async def next(self) -> Heard:
+    async def next(self) -> ReplyEvent:
         """Return the next event. Raise `HttpError` if there will be no answer."""
         while True:
-            try:
-                heard = await self._soon()
-            except TimeoutError:
-                if (stored := await self._stored()) is not None:
-                    return stored
-                continue
-            match heard:
-                case TurnBegan():
-                    self._turn_id = heard.ticket.turn_id
-                    return TurnStarted(heard.ref.session_id, heard.ticket.turn_id)
-                case TextWritten() | ToolBegan() | Retrying():
-                    return heard
-                case TurnEnded():
-                    return self._ended(heard)
-                case CommandAnswered():
-                    return TurnResult(_in_words(heard.result), await _where(self._call, self._place))
-                case MessageSetAside() | ReaderTooSlow() | ServerStopping():
-                    raise self._no_answer(heard)
+            match await self._next_event():
+                case TurnBegan() as event:
+                    self._turn_id = event.ticket.turn_id
+                    return TurnStarted(event.ref.session_id, event.ticket.turn_id)
+                case TextWritten() | ToolBegan() | Retrying() | TurnResult() as event:
+                    return event
+                case TurnEnded() as event:
+                    return self._result(event)
+                case CommandAnswered() as event:
+                    session_id = await _current_session_id(self._call, self._conversation)
+                    return TurnResult(_text_of(event.result), session_id)
+                case MessageSetAside() as event:
+                    raise self._set_aside(event.session_id)
+                case ReaderTooSlow():
+                    raise HttpError(408, "The stream was read too slowly; the session has the answer.", "too_slow")
+                case ServerStopping():
+                    raise stopping(conversation_headers(self._conversation))
                 case _:
                     pass
 
-    async def _soon(self) -> object:
-        if self.is_more_there:
+    async def _next_event(self) -> object:
+        """Return the next event, or the stored result, or `None` if there is neither yet."""
+        if self.has_next:
             # Words arrive in batches: a timer for each would cost more CPU than the words.
-            return self._heard.get_nowait()
-        async with asyncio.timeout(LOOK_S if self._new else LOOK_AGAIN_S):
-            return await self._heard.get()
+            return self._events.get_nowait()
+        try:
+            async with asyncio.timeout(POLL_S if self._is_new else REPEATED_POLL_S):
+                return await self._events.get()
+        except TimeoutError:
+            return await self._stored_result()
 
-    def _ended(self, heard: TurnEnded) -> TurnResult:
-        committed = heard.committed
-        session_id = committed.ref.session_id
-        if committed.status in (TurnStatus.LATE, TurnStatus.HIDDEN):
-            raise self._left(session_id)
-        if not heard.text:
-            problem = _unanswered(heard, guest=self._call.guest)
-            problem.headers |= conversation_headers(self._place, session_id, self._turn_id)
+    def _result(self, ended: TurnEnded) -> TurnResult:
+        session_id = ended.committed.ref.session_id
+        if ended.committed.status in (TurnStatus.LATE, TurnStatus.HIDDEN):
+            raise self._set_aside(session_id)
+        if not ended.text:
+            problem = _no_answer(ended, is_guest=self._call.is_guest)
+            problem.headers |= conversation_headers(self._conversation, session_id, self._turn_id)
             raise problem
-        finish = "length" if heard.problem else "stop"
-        return TurnResult(heard.text, session_id, self._turn_id, heard.model, heard.usage, finish)
+        finish = "length" if ended.problem else "stop"
+        return TurnResult(ended.text, session_id, self._turn_id, ended.model, ended.usage, finish)
 
-    async def _stored(self) -> TurnResult | None:
+    async def _stored_result(self) -> TurnResult | None:
         """Read the answer from the store; `None` if there is none yet."""
-        row, turn = await self._call.gateway.store.read(self._look)
+        row, turn = await self._call.gateway.store.read(self._read)
         if row is None:
-            raise refusals.no_such_session()
+            raise no_such_session()
         if row.state is InboxState.SET_ASIDE or (turn is not None and turn.status is TurnStatus.SET_ASIDE):
-            raise self._left(row.session_id or "")
+            raise self._set_aside(row.session_id or "")
         if row.state is not InboxState.DONE:
             return None
         if row.inbound.command:
-            return TurnResult(DONE_BEFORE, await _where(self._call, self._place))
+            return TurnResult(DONE_BEFORE, await _current_session_id(self._call, self._conversation))
         if turn is None or turn.status in (TurnStatus.LATE, TurnStatus.HIDDEN):
-            raise self._left(row.session_id or "")
+            raise self._set_aside(row.session_id or "")
         if self._text not in [m.content for m in turn.messages if m.role is Role.USER]:
-            raise _used_before()
-        said = [m.content for m in turn.messages if m.role is Role.ASSISTANT and m.content and not m.tool_calls]
-        if not said:
-            raise HttpError(502, "there was no answer", "no_answer", conversation_headers(self._place, turn.session_id))
-        return TurnResult(said[-1], turn.session_id, turn.turn_id)
+            raise _key_reused()
+        texts = [m.content for m in turn.messages if m.role is Role.ASSISTANT and m.content and not m.tool_calls]
+        if not texts:
+            headers = conversation_headers(self._conversation, turn.session_id)
+            raise HttpError(502, "There was no answer.", "no_answer", headers)
+        return TurnResult(texts[-1], turn.session_id, turn.turn_id)
 
-    def _look(self, uow: UnitOfWork) -> tuple[InboxRow | None, Turn | None]:
+    def _read(self, uow: UnitOfWork) -> tuple[InboxRow | None, Turn | None]:
         row = uow.inbox.get(self._row.id)
         if row is None or row.session_id is None or row.turn_id is None:
             return row, None
         number = uow.turns.number(row.session_id, row.turn_id)
         return row, uow.turns.get(row.session_id, number) if number is not None else None
 
-    def _headers(self, session_id: str = "") -> dict[str, str]:
-        return conversation_headers(self._place, session_id)
-
-    def _no_answer(self, heard: MessageSetAside | ReaderTooSlow | ServerStopping) -> HttpError:
-        match heard:
-            case MessageSetAside():
-                return self._left(heard.session_id)
-            case ReaderTooSlow():
-                return HttpError(408, "this was read too slowly; the answer stands in the session", "too_slow")
-            case ServerStopping():
-                return limits.stopping(self._headers())
-
-    def _left(self, session_id: str) -> HttpError:
-        return HttpError(
-            409,
-            "the conversation was left before this was answered; the message is kept in the session it was in",
-            "set_aside",
-            self._headers(session_id),
-        )
+    def _set_aside(self, session_id: str) -> HttpError:
+        text = "The conversation moved to another session before the answer. The message is kept in its session."
+        return HttpError(409, text, "set_aside", conversation_headers(self._conversation, session_id))
 
 
-def _unanswered(heard: TurnEnded, *, guest: bool) -> HttpError:
-    if heard.error is not None:
-        return to_http_error(heard.error, guest=guest)
-    if heard.committed.status is TurnStatus.INTERRUPTED:
-        return HttpError(409, f"{_told(heard)}; the message is kept in its session", "stopped")
-    return HttpError(502, _told(heard), "no_answer")
-
-
-def _told(heard: TurnEnded) -> str:
+def _no_answer(ended: TurnEnded, *, is_guest: bool) -> HttpError:
+    if ended.error is not None:
+        return to_http_error(ended.error, is_guest=is_guest)
     # The text of a bug may contain anything.
-    return INTERNAL_ERROR if heard.problem.startswith(INTERNAL_ERROR) else heard.problem or "there was no answer"
+    problem = INTERNAL_ERROR if ended.problem.startswith(INTERNAL_ERROR) else ended.problem or "There was no answer."
+    if ended.committed.status is TurnStatus.INTERRUPTED:
+        return HttpError(409, f"{problem}; the message is kept in its session", "stopped")
+    return HttpError(502, problem, "no_answer")
 
 
-def _in_words(said: CommandResult) -> str:
-    return f"{said.text}\n\n{said.document.text}" if said.document is not None else said.text
+def _text_of(result: CommandResult) -> str:
+    return f"{result.text}\n\n{result.document.text}" if result.document is not None else result.text
 
 
-class _CompletionWriter:
-    """Writes an answer in the format of the OpenAI API."""
+class _ReplyWriter:
+    """Writes the answer of a turn as a response."""
 
-    def __init__(self, call: ApiCall, place: Conversation, asked: ChatRequest) -> None:
-        self._place, self._asked, self._guest = place, asked, call.guest
-        self._created = int(call.gateway.clock.now())
-        self._id = f"chatcmpl-{call.gateway.new_id()}"
+    def __init__(self, call: ApiCall, conversation: Conversation, request: ChatRequest) -> None:
+        self._conversation, self._request, self._is_guest = conversation, request, call.is_guest
+        self._writer = CompletionWriter(call.gateway.new_id(), call.gateway.clock.now(), request)
 
-    def at_once(self, ended: TurnResult) -> Response:
-        headers = conversation_headers(self._place, ended.session_id, ended.turn_id)
-        if self._asked.stream:
-            return EventStream(self._few(ended), headers)
-        choice = shapes.ChoiceSaid(shapes.MessageSaid(ended.text), ended.finish)
-        said = shapes.Completion(
-            self._id, self._created, ended.model or shapes.OUR_MODELS[0], [choice], shapes.encode_usage(ended.usage)
-        )
-        return Response(msgspec.json.encode(said), 200, headers, "application/json")
+    def whole(self, result: TurnResult) -> Response:
+        headers = conversation_headers(self._conversation, result.session_id, result.turn_id)
+        if self._request.stream:
+            return EventStream(self._short_stream(result), headers)
+        model = result.model or _MODEL
+        return json_response(self._writer.whole(model, result.text, result.finish, result.usage), headers=headers)
 
-    async def _few(self, ended: TurnResult) -> AsyncGenerator[bytes, None]:
-        yield self._piece(shapes.Delta("assistant", ended.text))
-        for piece in self._last(ended):
-            yield piece
+    async def _short_stream(self, result: TurnResult) -> AsyncGenerator[bytes, None]:
+        yield self._writer.chunk(_MODEL, ChunkDelta("assistant", result.text)) + self._end(result)
 
-    async def chunks(self, following: _TurnFollower) -> AsyncGenerator[bytes, None]:
+    async def chunks(self, follower: _TurnFollower) -> AsyncGenerator[bytes, None]:
         """Stream the words, batched as they arrive, and the end once the turn is stored."""
-        written, unsent = "", [self._piece(shapes.Delta("assistant"))]
+        written, unsent = "", [self._writer.chunk(_MODEL, ChunkDelta("assistant"))]
         try:
             while True:
-                if unsent and not following.is_more_there:
+                if unsent and not follower.has_next:
                     yield b"".join(unsent)
                     unsent.clear()
-                heard = await following.next()
-                if isinstance(heard, TurnResult):
+                event = await follower.next()
+                if isinstance(event, TurnResult):
                     break
-                if isinstance(heard, TextWritten):
-                    written += heard.text
-                    unsent.append(self._piece(shapes.Delta(content=heard.text)))
-                elif written and isinstance(heard, ToolBegan | Retrying):
+                if isinstance(event, TextWritten):
+                    written += event.text
+                    unsent.append(self._words(event.text))
+                elif written and isinstance(event, ToolBegan | Retrying):
                     written = ""
-                    again = BEGINS_AGAIN if isinstance(heard, Retrying) else "\n\n"
-                    unsent.append(self._piece(shapes.Delta(content=again)))
-            if rest := _rest(heard.text, written):
-                unsent.append(self._piece(shapes.Delta(content=rest)))
-            unsent += self._last(heard)
+                    unsent.append(self._words(BEGINS_AGAIN if isinstance(event, Retrying) else "\n\n"))
+            # The part of the stored answer that was not streamed.
+            rest = event.text.removeprefix(written) if event.text.startswith(written) else f"\n\n{event.text}"
+            if rest:
+                unsent.append(self._words(rest))
+            unsent.append(self._end(event))
         except Exception as error:  # noqa: BLE001 - the status is sent: report it in the stream
-            unsent.append(event(to_http_error(error, guest=self._guest).body))
+            unsent.append(encode_event(to_http_error(error, is_guest=self._is_guest).body))
         yield b"".join(unsent)
 
-    def _last(self, ended: TurnResult) -> list[bytes]:
-        pieces = [self._piece(shapes.Delta(), ended.finish)]
-        if self._asked.wants_usage:
-            usage = shapes.encode_usage(ended.usage)
-            pieces.append(event(shapes.Chunk(self._id, self._created, shapes.OUR_MODELS[0], [], usage)))
-        return [*pieces, DONE]
+    def _words(self, text: str) -> bytes:
+        return self._writer.chunk(_MODEL, ChunkDelta(content=text))
 
-    def _piece(self, delta: shapes.Delta, finish: str | None = None) -> bytes:
-        choices = [shapes.ChoiceDelta(delta, finish)]
-        return event(shapes.Chunk(self._id, self._created, shapes.OUR_MODELS[0], choices))
-
-
-def _rest(text: str, written: str) -> str:
-    """Return the part of the stored answer that was not streamed."""
-    return text.removeprefix(written) if text.startswith(written) else f"\n\n{text}"
+    def _end(self, result: TurnResult) -> bytes:
+        return self._writer.end(_MODEL, result.finish, result.usage)

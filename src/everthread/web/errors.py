@@ -6,27 +6,35 @@ import logging
 from collections.abc import Mapping
 from secrets import token_hex
 
-import msgspec
 from msgspec import Struct
 from starlette.responses import Response
 
 from everthread.domain import errors
 from everthread.domain.text_format import REFERENCE_CHARS, to_a_guest
+from everthread.web.responses import json_response
 
 log = logging.getLogger("everthread.web")
 
-WENT_WRONG = "something went wrong inside; it is in the log"
+WENT_WRONG = "Internal error. The log of the gateway has the details."
 
 
-class Problem(Struct):
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
+
+
+class ErrorDetail(Struct):
     message: str
     type: str
     code: str | None = None
     param: str | None = None
 
 
-class ProblemBody(Struct):
-    error: Problem
+class ErrorBody(Struct):
+    error: ErrorDetail
 
 
 class HttpError(Exception):
@@ -42,34 +50,39 @@ class HttpError(Exception):
         self.headers = dict(headers or {})
 
     @property
-    def body(self) -> ProblemBody:
-        return ProblemBody(Problem(self.message, _type(self.status), self.code))
+    def body(self) -> ErrorBody:
+        kind = _TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
+        return ErrorBody(ErrorDetail(self.message, kind, self.code))
 
     def response(self) -> Response:
-        return Response(msgspec.json.encode(self.body), self.status, self.headers, "application/json")
+        return json_response(self.body, self.status, self.headers)
 
 
 def no_such_session() -> HttpError:
     """The same error for an unknown session, a forgotten one and another owner's."""
-    return HttpError(404, "there is no such session; GET /api/sessions lists the ones there are", "session_not_found")
+    return HttpError(404, "There is no such session. GET /api/sessions lists yours.", "session_not_found")
 
 
-def to_http_error(error: Exception, *, guest: bool = True) -> HttpError:
+def stopping(headers: Mapping[str, str] | None = None) -> HttpError:
+    text = "The gateway is stopping. Stored messages are answered after its restart; send others again."
+    return HttpError(503, text, "stopping", {"Retry-After": "5", **(headers or {})})
+
+
+def to_http_error(error: Exception, *, is_guest: bool = True) -> HttpError:
     """Translate an error for the client. Details for the operator go to the log."""
     if isinstance(error, HttpError):
         return error
-    told = str(error)
-    if guest and isinstance(error, errors.ModelError):
+    message = str(error)
+    if is_guest and isinstance(error, errors.ModelError):
         reference = token_hex(REFERENCE_CHARS // 2)
         log.warning("%s: a request was not answered: %s", reference, error)
-        told = to_a_guest(error.plain, reference)
+        message = to_a_guest(error.plain, reference)
     for kind, status, code in _KNOWN:
         if isinstance(error, kind):
-            return HttpError(status, told, code, _retry_after(error))
-    for kind, status, message, code in _UNSAID:
-        if isinstance(error, kind):
+            if code not in _CONFIDENTIAL:
+                return HttpError(status, message, code, _retry_after(error))
             log.warning("a request could not be answered: %s", error)
-            return HttpError(status, message, code, _retry_after(error) or {"Retry-After": "5"})
+            return HttpError(status, _CONFIDENTIAL[code], code, {"Retry-After": "5"})
     log.error("a request failed", exc_info=error)
     return HttpError(500, WENT_WRONG, "internal_error")
 
@@ -89,30 +102,19 @@ _KNOWN: tuple[tuple[type[Exception], int, str], ...] = (
     (errors.ModelWithoutTools, 400, "tools_not_supported"),
     (errors.ModelRefused, 400, "refused_by_model"),
     (errors.ModelUnavailable, 503, "model_unavailable"),
+    (errors.ModelUnauthorized, 502, "model_unauthorized"),
+    (errors.StoreError, 503, "store_unavailable"),
+    (errors.BadConfig, 503, "not_configured"),
 )
 
-_UNSAID: tuple[tuple[type[Exception], int, str, str], ...] = (
-    # These name files, variables and addresses.
-    (errors.StoreError, 503, "nothing can be stored now; try again later", "store_unavailable"),
-    (errors.ModelUnauthorized, 502, "the model's endpoint does not take our key", "model_unauthorized"),
-    (errors.BadConfig, 503, "no model is set up here", "not_configured"),
-)
+_CONFIDENTIAL = {
+    # Their texts name files, variables and addresses.
+    "store_unavailable": "The store is unavailable. Try again later.",
+    "model_unauthorized": "The model endpoint rejects the gateway's key.",
+    "not_configured": "No model is configured here.",
+}
 
 
 def _retry_after(error: Exception) -> dict[str, str]:
     wait_s = error.retry_after_s if isinstance(error, errors.ModelUnavailable) else None
     return {"Retry-After": str(int(wait_s + 1))} if wait_s is not None else {}
-
-
-def _type(status: int) -> str:
-    match status:
-        case 401:
-            return "authentication_error"
-        case 403:
-            return "permission_error"
-        case 404:
-            return "not_found_error"
-        case 429:
-            return "rate_limit_error"
-        case _:
-            return "invalid_request_error" if status < 500 else "server_error"

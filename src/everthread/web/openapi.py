@@ -1,4 +1,4 @@
-"""The OpenAPI description, generated from the table of routes and their types."""
+"""The OpenAPI description, generated from the table of routes, the docstrings of the handlers and their types."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from importlib.metadata import version
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 from starlette.responses import Response
 
-from everthread.web.errors import ProblemBody
+from everthread.web.errors import ErrorBody
 from everthread.web.request import ApiCall
 
 _JSON = "application/json"
@@ -26,11 +26,14 @@ class AuthMode(StrEnum):
     SIGNED = "signed"
 
 
-class Parameter(Struct, frozen=True):
+class Parameter(Struct, frozen=True, rename={"location": "in"}):
+    """A parameter of a route, as OpenAPI writes it."""
+
     name: str
-    place: Literal["query", "header", "path"]
-    help: str
-    schema: dict[str, Any]
+    location: Literal["query", "header", "path"]
+    description: str = ""
+    schema: dict[str, Any] = field(default_factory=lambda: {"type": "string"})
+    required: bool = False
 
 
 class Operation(Struct, frozen=True):
@@ -38,32 +41,34 @@ class Operation(Struct, frozen=True):
 
     method: str
     path: str
-    act: Callable[[ApiCall], Awaitable[Response]]
-    summary: str
-    answers: Mapping[int, Any]
+    handler: Callable[[ApiCall], Awaitable[Response]]
+    """The first line of its docstring is the summary."""
+    responses: Mapping[int, Any]
     """By status: a type, or a media type if there is none."""
     body: Any = None
     """A type; an empty dict is any JSON."""
     parameters: tuple[Parameter, ...] = ()
-    door: AuthMode = AuthMode.TOKEN
-    also: str = ""
+    auth: AuthMode = AuthMode.TOKEN
+    stream_type: str = ""
     """A second media type of the response."""
-    refusals: tuple[int, ...] = ()
+    errors: tuple[int, ...] = ()
+    """Statuses of errors besides those that all routes of its kind have."""
 
 
 async def show_description(call: ApiCall) -> Response:
+    """Get this description."""
     return Response(call.request.app.state.description, media_type=_JSON)
 
 
 def describe(operations: Iterable[Operation]) -> bytes:
     operations = tuple(operations)
-    shapes = [shape for one in operations for shape in (*one.answers.values(), one.body) if isinstance(shape, type)]
+    types = [kind for one in operations for kind in (*one.responses.values(), one.body) if isinstance(kind, type)]
     _, components = msgspec.json.schema_components(
-        [*dict.fromkeys(shapes), ProblemBody], ref_template="#/components/schemas/{name}"
+        [*dict.fromkeys(types), ErrorBody], ref_template="#/components/schemas/{name}"
     )
     paths: dict[str, dict[str, Any]] = {}
     for one in operations:
-        paths.setdefault(one.path, {})[one.method.lower()] = _described(one)
+        paths.setdefault(one.path, {})[one.method.lower()] = _describe(one)
     return msgspec.json.encode(
         {
             "openapi": "3.1.0",
@@ -74,47 +79,37 @@ def describe(operations: Iterable[Operation]) -> bytes:
     )
 
 
-def _described(one: Operation) -> dict[str, Any]:
-    named = [Parameter(name, "path", "", {"type": "string"}) for name in re.findall(r"\{(\w+)\}", one.path)]
-    described: dict[str, Any] = {
-        "summary": one.summary,
+def _describe(one: Operation) -> dict[str, Any]:
+    in_path = [Parameter(name, "path", required=True) for name in re.findall(r"\{(\w+)\}", one.path)]
+    description: dict[str, Any] = {
+        "summary": (one.handler.__doc__ or "").partition("\n")[0],
         "operationId": (one.method.lower() + re.sub(r"\W+", "_", one.path)).rstrip("_"),
-        "parameters": [_parameter(parameter) for parameter in (*named, *one.parameters)],
-        "security": [{"token": []}] if one.door is AuthMode.TOKEN else [],
-        "responses": {str(status): _answer(shape, one.also) for status, shape in one.answers.items()},
+        "parameters": [*in_path, *one.parameters],
+        "security": [{"token": []}] if one.auth is AuthMode.TOKEN else [],
+        "responses": {str(status): _response(kind, one.stream_type) for status, kind in one.responses.items()},
     }
     if one.body is not None:
-        described["requestBody"] = {"required": bool(one.body), "content": {_JSON: {"schema": _schema(one.body)}}}
-    for status in sorted(_refusals(one)):
-        described["responses"].setdefault(str(status), _answer(ProblemBody))
-    return described
+        description["requestBody"] = {"required": bool(one.body), "content": {_JSON: {"schema": _schema(one.body)}}}
+    for status in sorted(_errors(one)):
+        description["responses"].setdefault(str(status), _response(ErrorBody))
+    return description
 
 
-def _refusals(one: Operation) -> set[int]:
-    always = {500, 503}
+def _errors(one: Operation) -> set[int]:
+    statuses = {500, 503, *one.errors}
     if one.body is not None or one.parameters:
-        always |= {400, 408}
-    if one.door is AuthMode.TOKEN:
-        always |= {401, 403}
+        statuses |= {400, 408}
+    if one.auth is AuthMode.TOKEN:
+        statuses |= {401, 403}
     if "{session_id}" in one.path:
-        always |= {404}
-    return always | set(one.refusals)
+        statuses |= {404}
+    return statuses
 
 
-def _parameter(parameter: Parameter) -> dict[str, Any]:
-    return {
-        "name": parameter.name,
-        "in": parameter.place,
-        "required": parameter.place == "path",
-        "description": parameter.help,
-        "schema": parameter.schema,
-    }
+def _response(kind: Any, stream_type: str = "") -> dict[str, Any]:
+    media: dict[str, Any] = {kind: {}} if isinstance(kind, str) else {_JSON: {"schema": _schema(kind)}}
+    return {"description": "", "content": media | ({stream_type: {}} if stream_type else {})}
 
 
-def _answer(shape: Any, also: str = "") -> dict[str, Any]:
-    media: dict[str, Any] = {shape: {}} if isinstance(shape, str) else {_JSON: {"schema": _schema(shape)}}
-    return {"description": "", "content": media | ({also: {}} if also else {})}
-
-
-def _schema(shape: Any) -> dict[str, Any]:
-    return {"$ref": f"#/components/schemas/{shape.__name__}"} if isinstance(shape, type) else shape
+def _schema(kind: Any) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{kind.__name__}"} if isinstance(kind, type) else kind

@@ -49,7 +49,7 @@ def conversation_named(gateway: Gateway, owner: str, name: str) -> Conversation:
     """Derive the key of a named conversation. It contains the owner, unless it is the owner of this installation."""
     if not _NAME.fullmatch(name):
         raise HttpError(
-            400, f"{KEY_HEADER} must be 1 to {NAME_CHARS_MAX} plain characters without spaces around them", "bad_key"
+            400, f"{KEY_HEADER} must be 1 to {NAME_CHARS_MAX} ASCII characters, without spaces at the ends.", "bad_key"
         )
     settings = gateway.settings
     user = None if owner == settings.owner else owner
@@ -62,32 +62,31 @@ async def conversation_of(call: ApiCall) -> Conversation | None:
     if session_id is None:
         return None if name is None else conversation_named(call.gateway, call.caller.owner, name)
     session = await find_owned_session(call.gateway, session_id, call.caller.owner)
-    place = conversation_named(call.gateway, call.caller.owner, f"id-{session.id}" if name is None else name)
-    return replace(place, session=session)
+    name = f"id-{session.id}" if name is None else name
+    return replace(conversation_named(call.gateway, call.caller.owner, name), session=session)
 
 
-async def move_to_session(call: ApiCall, place: Conversation, session: Session) -> SessionRef:
+async def move_to_session(call: ApiCall, conversation: Conversation, session: Session) -> SessionRef:
     """Bind the conversation to the tip of that session."""
     gateway, owner = call.gateway, call.caller.owner
 
-    def look(uow: UnitOfWork) -> tuple[SessionRef | None, Session | None]:
-        return uow.sessions.ref(place.key), uow.sessions.tip(session.id)
-
-    here, tip = await gateway.store.read_inline(look)
+    here, tip = await gateway.store.read_inline(
+        lambda uow: (uow.sessions.ref(conversation.key), uow.sessions.tip(session.id))
+    )
     if here is not None and tip is not None and (here.session_id, here.owner) == (tip.id, owner):
         return here
     try:
-        crossed = await gateway.lifecycle.cross(place.key, Resume(session.id), owner=owner)
+        crossed = await gateway.lifecycle.cross(conversation.key, Resume(session.id), owner=owner)
     except (NotFound, Gone):
         raise no_such_session() from None
     if crossed.ref is None or crossed.refusal not in (None, Refusal.ALREADY_THERE):
-        raise HttpError(409, "there is nothing to go back to in that session", "nothing_there")
+        raise HttpError(409, "That session has no turn to continue from.", "nothing_there")
     if crossed.left is not None and crossed.cancelled:
         gateway.agent.stop(crossed.left)
     return crossed.ref
 
 
-def conversation_headers(place: Conversation, session_id: str = "", turn_id: str = "") -> dict[str, str]:
+def conversation_headers(conversation: Conversation, session_id: str = "", turn_id: str = "") -> dict[str, str]:
     """Build the response headers that identify conversation, session and turn."""
-    said = {KEY_HEADER: place.name, ID_HEADER: session_id, TURN_HEADER: turn_id}
-    return {name: value for name, value in said.items() if value}
+    headers = {KEY_HEADER: conversation.name, ID_HEADER: session_id, TURN_HEADER: turn_id}
+    return {name: value for name, value in headers.items() if value}

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 from starlette.requests import ClientDisconnect, Request
 
+from everthread.commands.registry import ParsedCommand, UnknownCommand
 from everthread.domain.model import Session
+from everthread.gateway.inbound import UNLIMITED_COMMANDS
 from everthread.gateway.server import Gateway
 from everthread.store.unit_of_work import UnitOfWork
-from everthread.web.errors import HttpError
+from everthread.web.errors import HttpError, stopping
 
 T = TypeVar("T")
 
@@ -42,80 +44,88 @@ class ServerStopping(Struct, frozen=True):
 
 
 class WebState:
-    def __init__(self, gateway: Gateway, *, only_here: bool) -> None:
-        """`only_here`: the server listens on a loopback address."""
+    """The state that all requests share."""
+
+    def __init__(self, gateway: Gateway, *, is_local: bool) -> None:
+        """`is_local`: the server listens on a loopback address."""
         self.gateway = gateway
-        self.only_here = only_here
-        self.waits: set[asyncio.Queue[object]] = set()
+        self.is_local = is_local
+        self.waiting: set[asyncio.Queue[Any]] = set()
         """Queues of requests that wait for an answer."""
-        self.followers: set[asyncio.Queue[object]] = set()
+        self.followers: set[asyncio.Queue[Any]] = set()
         """Queues of the listeners of `/api/events`."""
-        self.stopping = False
+        self.is_stopping = False
         self.listeners: dict[str, int] = {}
         """The number of event listeners by owner."""
         self.requests: dict[int, int] = {}
         """The number of answered requests by status."""
 
-    def wait(self) -> asyncio.Queue[object]:
-        return self._queue(self.waits)
-
-    def follow(self) -> asyncio.Queue[object]:
-        return self._queue(self.followers)
-
-    def _queue(self, among: set[asyncio.Queue[object]]) -> asyncio.Queue[object]:
-        queue: asyncio.Queue[object] = asyncio.Queue()
-        among.add(queue)
-        if self.stopping:
+    def add_queue(self, queues: set[asyncio.Queue[Any]]) -> asyncio.Queue[Any]:
+        """Add a queue to `waiting` or `followers`. The request removes it."""
+        queue: asyncio.Queue[Any] = asyncio.Queue()
+        queues.add(queue)
+        if self.is_stopping:
             queue.put_nowait(ServerStopping())
         return queue
 
-    def dismiss(self) -> None:
-        """End the event streams."""
+    def end_event_streams(self) -> None:
         for queue in self.followers:
             queue.put_nowait(ServerStopping())
 
     def stop(self) -> None:
-        self.stopping = True
-        for queue in (*self.followers, *self.waits):
+        self.is_stopping = True
+        for queue in (*self.followers, *self.waiting):
             queue.put_nowait(ServerStopping())
 
 
 class ApiCall(Struct, frozen=True):
     """One request of an authorized caller."""
 
-    site: WebState
+    state: WebState
     request: Request
-    who: ApiCaller | None = None
-    session: Session | None = None
+    authenticated: ApiCaller | None = None
+    path_session: Session | None = None
     """The session in the path; it belongs to the caller."""
 
     @property
     def gateway(self) -> Gateway:
-        return self.site.gateway
+        return self.state.gateway
 
     @property
     def caller(self) -> ApiCaller:
-        assert self.who is not None
-        return self.who
+        assert self.authenticated is not None
+        return self.authenticated
 
     @property
-    def guest(self) -> bool:
+    def is_guest(self) -> bool:
         """Return true if the caller is not the owner of this installation."""
-        return self.who is None or self.who.owner != self.gateway.settings.owner
+        return self.authenticated is None or self.authenticated.owner != self.gateway.settings.owner
 
     @property
-    def its_session(self) -> Session:
-        assert self.session is not None
-        return self.session
+    def session(self) -> Session:
+        assert self.path_session is not None
+        return self.path_session
 
     def header(self, name: str) -> str | None:
         return self.request.headers.get(name)
 
+    def check_limits(self, found: ParsedCommand | UnknownCommand | None = None) -> None:
+        """Count one message of the caller, on all platforms together. `found` is its command, if it is one."""
+        gateway, owner = self.gateway, self.caller.owner
+        if gateway.draining:
+            raise stopping()
+        if isinstance(found, ParsedCommand) and found.command.name in UNLIMITED_COMMANDS:
+            return
+        if (refusal := gateway.rate_limiter.refusal(owner, gateway.clock.now())) is not None:
+            gateway.inbound.rejected += 1
+            wait = {"Retry-After": str(gateway.rate_limiter.wait_s(owner))}
+            raise HttpError(429, refusal or "Too many messages; this one was not stored.", "too_many", wait)
+
     async def body(self, bytes_max: int = BODY_BYTES_MAX) -> bytes:
         """Read the body within the limits of size and time."""
-        said = self.header("content-length") or ""
+        announced = self.header("content-length") or ""
         parts: list[bytes] = []
-        size = length if said.isdigit() and (length := int(said[:18])) > bytes_max else 0
+        size = length if announced.isdigit() and (length := int(announced[:18])) > bytes_max else 0
         try:
             async with asyncio.timeout(BODY_S_MAX):
                 async for part in self.request.stream():
@@ -126,11 +136,11 @@ class ApiCall(Struct, frozen=True):
             if size > bytes_max:
                 await self._discard_rest()
         except TimeoutError:
-            raise HttpError(408, "the body did not come in time", "timeout", _CLOSING) from None
+            raise HttpError(408, "The body did not arrive in time.", "timeout", _CLOSING) from None
         except ClientDisconnect:
-            raise HttpError(400, "the body was cut off", "cut_off", _CLOSING) from None
+            raise HttpError(400, "The body was cut off.", "cut_off", _CLOSING) from None
         if size > bytes_max:
-            raise HttpError(413, f"a body has at most {bytes_max:,} bytes", "too_large", _CLOSING)
+            raise HttpError(413, f"A body has at most {bytes_max:,} bytes.", "too_large", _CLOSING)
         return b"".join(parts)
 
     async def _discard_rest(self) -> None:
@@ -148,22 +158,21 @@ class ApiCall(Struct, frozen=True):
 
     async def read(self, kind: type[T]) -> T:
         """Decode the body as JSON of that type."""
-        return decode_body(await self.body(), kind)
+        return decode_body(await self.body() or b"{}", kind)
 
-    def number(self, name: str, usual: int, most: int) -> int:
+    def query_number(self, name: str, default: int, number_max: int) -> int:
         """Read a number from the query string."""
-        text = self.request.query_params.get(name)
-        if text is None:
-            return usual
-        if not (text.isascii() and text.isdigit() and len(text) < 8 and 1 <= int(text) <= most):
-            raise HttpError(400, f"{name} must be a number from 1 to {most}", "bad_request")
+        text = self.request.query_params.get(name, str(default))
+        if not (text.isascii() and text.isdigit() and len(text) < 8 and 1 <= int(text) <= number_max):
+            raise HttpError(400, f"{name} must be a number from 1 to {number_max}.", "bad_request")
         return int(text)
 
 
-def decode_body(body: bytes, kind: type[T]) -> T:
+def decode_body(body: bytes, kind: Any = Any) -> Any:
+    """Decode JSON of that type. Raise `HttpError`."""
     try:
-        return msgspec.json.decode(body or b"{}", type=kind)
+        return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        raise HttpError(400, f"the body is not as it must be: {error}", "bad_request") from None
+        raise HttpError(400, f"Invalid body: {error}", "bad_request") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise HttpError(400, "the body is no JSON", "bad_json") from None
+        raise HttpError(400, "The body is not JSON.", "bad_json") from None

@@ -27,21 +27,17 @@ class Web:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._http = gateway.settings.gateway.http
-        self._state = WebState(gateway, only_here=is_loopback(self._http.host))
+        self._state = WebState(gateway, is_local=is_loopback(self._http.host))
         self._server: _Server | None = None
         self._serving: asyncio.Future[None] | None = None
-        self._port = 0
-
-    @property
-    def port(self) -> int:
+        self.port = 0
         """The port it listens on, after `start`."""
-        return self._port
 
     async def start(self) -> None:
         """Listen. Raise `BadConfig` if the address is unavailable or open to strangers."""
         await self._check()
-        listening = self._listening()
-        self._port = listening.getsockname()[1]
+        listener = self._bind()
+        self.port = listener.getsockname()[1]
         self._server = _Server(
             uvicorn.Config(
                 make_app(self._state),
@@ -57,7 +53,7 @@ class Web:
                 timeout_keep_alive=KEEP_ALIVE_S,
             )
         )
-        self._serving = asyncio.ensure_future(self._server.serve([listening]))
+        self._serving = asyncio.ensure_future(self._server.serve([listener]))
         up = asyncio.ensure_future(self._server.up.wait())
         await asyncio.wait({self._serving, up}, return_when=asyncio.FIRST_COMPLETED)
         up.cancel()
@@ -74,7 +70,7 @@ class Web:
             return
         self._server = self._serving = None
         server.should_exit = True
-        self._state.dismiss()
+        self._state.end_event_streams()
         if not self._gateway.draining:
             await asyncio.wait({serving}, timeout=self._gateway.settings.gateway.drain_s)
         self._state.stop()
@@ -87,10 +83,10 @@ class Web:
 
     async def _check(self) -> None:
         host, settings = self._http.host, self._gateway.settings
-        if not self._state.only_here and not await self._gateway.store.read_inline(lambda uow: uow.api_keys.are_any()):
+        if not self._state.is_local and not await self._gateway.store.read_inline(lambda uow: uow.api_keys.are_any()):
             raise BadConfig(
-                f"gateway.http.host is {host!r}, which others can reach, and there is no token that they need; "
-                "make one with `everthread tokens new NAME`, or listen on 127.0.0.1"
+                f"gateway.http.host is {host!r}, which other machines can reach, and there is no token; "
+                "create one with `everthread tokens new NAME`, or listen on 127.0.0.1"
             )
         for name, hook in settings.gateway.webhooks.items():
             if not settings.secret(hook.secret_env):
@@ -99,7 +95,7 @@ class Web:
                     "the environment"
                 )
 
-    def _listening(self) -> socket.socket:
+    def _bind(self) -> socket.socket:
         host, port = self._http.host, self._http.port
         try:
             family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

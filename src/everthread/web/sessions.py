@@ -23,7 +23,6 @@ from everthread.lifecycle import ForgetSession, export
 from everthread.lifecycle.export import write_out
 from everthread.log_file import empty
 from everthread.store.unit_of_work import UnitOfWork
-from everthread.web import schemas as shapes
 from everthread.web.errors import HttpError
 from everthread.web.ownership import (
     NAME_CHARS_MAX,
@@ -33,18 +32,19 @@ from everthread.web.ownership import (
     move_to_session,
 )
 from everthread.web.request import ApiCall
-from everthread.web.sse import EventStream
+from everthread.web.responses import EventStream, json_response
+from everthread.web.schemas import encode_tool_calls
 
 log = logging.getLogger("everthread.web")
 
-SESSIONS_USUAL, SESSIONS_MAX = 20, 200
-TURNS_USUAL, TURNS_MAX = 50, 500
+SESSIONS_DEFAULT, SESSIONS_MAX = 20, 200
+TURNS_DEFAULT, TURNS_MAX = 50, 500
 PAGE_CHARS_MAX = 4_000_000
-_AT_ONCE = 20
-_LAST = 2**53
+_TURNS_PER_READ = 20
+_NUMBER_MAX = 2**53
 
 
-class SessionSaid(Struct):
+class SessionView(Struct):
     id: str
     title: str | None
     state: str
@@ -56,11 +56,11 @@ class SessionSaid(Struct):
     cause: str
     parent: str | None
     platform: str
-    """Where it was begun."""
+    """The platform of its first message."""
 
 
 class SessionPage(Struct):
-    data: list[SessionSaid]
+    data: list[SessionView]
     next_cursor: str | None
 
 
@@ -80,104 +80,107 @@ class MessagePage(Struct):
     data: list[StoredMessage]
     next_cursor: str | None
     summary: str | None = None
-    """What stands for the turns before the first one, if there is such a thing."""
+    """The summary of the turns before the first one, if there is one."""
 
 
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX)]
 
 
-class Fork(Struct):
+class ForkRequest(Struct):
     title: Annotated[str, Meta(max_length=titles.TITLE_CHARS_MAX)] | None = None
     key: Name | None = None
     as_it_was: bool = False
 
 
-class Go(Struct):
+class ResumeRequest(Struct):
     key: Name
 
 
-class Rename(Struct):
+class RenameRequest(Struct):
     title: Annotated[str, Meta(min_length=1, max_length=titles.TITLE_CHARS_MAX)]
 
 
-class Continued(Struct):
+class SessionContinued(Struct):
     """A session, and the name under which its conversation goes on (`X-Session-Key`)."""
 
-    session: SessionSaid
+    session: SessionView
     key: str
 
 
-class Deleted(Struct):
+class SessionDeleted(Struct):
     id: str
     deleted: bool = True
 
 
 async def list_sessions(call: ApiCall) -> Response:
-    limit = call.number("limit", SESSIONS_USUAL, SESSIONS_MAX)
-    before, owner = _cursor_of(call), call.caller.owner
+    """List your conversations, most recently active first."""
+    limit = call.query_number("limit", SESSIONS_DEFAULT, SESSIONS_MAX)
+    before, owner = _parse_cursor(call), call.caller.owner
 
-    def look(uow: UnitOfWork) -> tuple[tuple[Session, ...], list[SessionSaid]]:
-        found = uow.sessions.page(owner, limit, before)
-        return found, [_said(uow, session) for session in found]
+    def read(uow: UnitOfWork) -> SessionPage:
+        page = uow.sessions.page(owner, limit, before)
+        return SessionPage([_view(uow, one) for one in page], _cursor(page[-1]) if len(page) == limit else None)
 
-    some, said = await call.gateway.store.read(look)
-    last = some[-1] if len(some) == limit else None
-    return _json(SessionPage(said, _cursor(last) if last is not None else None))
+    return json_response(await call.gateway.store.read(read))
 
 
 async def show_session(call: ApiCall) -> Response:
-    return _json(await call.gateway.store.read(lambda uow: _said(uow, call.its_session)))
+    """Get one conversation."""
+    return json_response(await call.gateway.store.read(lambda uow: _view(uow, call.session)))
 
 
 async def list_messages(call: ApiCall) -> Response:
-    limit = call.number("limit", TURNS_USUAL, TURNS_MAX)
-    after = _number_of(call)
-    session, first = call.its_session, after == 0
+    """List the messages of a conversation; `limit` counts turns."""
+    limit = call.query_number("limit", TURNS_DEFAULT, TURNS_MAX)
+    after = _parse_turn_number(call)
+    session, first = call.session, after == 0
     if first:
         after = session.floor
-    summary, said, chars, seen = None, list[StoredMessage](), 0, 0
+    summary, messages, chars, seen = None, list[StoredMessage](), 0, 0
     while after < session.last_turn and seen < limit and chars < PAGE_CHARS_MAX:
-        up_to = min(after + _AT_ONCE, after + limit - seen, session.last_turn)
+        up_to = min(after + _TURNS_PER_READ, after + limit - seen, session.last_turn)
         view = await call.gateway.store.read(
             lambda uow, after=after, up_to=up_to: uow.turns.view_for_people(session, up_to=up_to, after=after)
         )
         summary = view.summary if first and summary is None else summary
-        said += [_message(turn, message) for turn in view.turns for message in turn.messages]
+        messages += [_stored_message(turn, message) for turn in view.turns for message in turn.messages]
         chars += sum(len(message.content) for turn in view.turns for message in turn.messages)
         seen, after = seen + len(view.turns), up_to
-    return _json(MessagePage(said, str(after) if after < session.last_turn else None, summary))
+    return json_response(MessagePage(messages, str(after) if after < session.last_turn else None, summary))
 
 
 async def fork_session(call: ApiCall) -> Response:
-    asked, gateway, session = await call.read(Fork), call.gateway, call.its_session
-    if asked.title:
-        titles.clean(asked.title)
-    place = conversation_named(gateway, call.caller.owner, asked.key or f"fork-{gateway.new_id()}")
-    branch = Branch(asked.title or "", parent=session.id, as_it_was=asked.as_it_was)
-    crossed = await gateway.lifecycle.cross(place.key, branch, owner=call.caller.owner)
+    """Branch into a copy. The original does not change."""
+    fork, gateway, session = await call.read(ForkRequest), call.gateway, call.session
+    if fork.title:
+        titles.clean(fork.title)
+    conversation = conversation_named(gateway, call.caller.owner, fork.key or f"fork-{gateway.new_id()}")
+    branch = Branch(fork.title or "", parent=session.id, as_it_was=fork.as_it_was)
+    crossed = await gateway.lifecycle.cross(conversation.key, branch, owner=call.caller.owner)
     if crossed.cancelled and crossed.left:
         gateway.agent.stop(crossed.left, "stopped by a fork")
     if crossed.refusal is not None or crossed.ref is None:
-        raise HttpError(409, "there is nothing to fork in that session", "nothing_there")
-    return await _gone(call, place, crossed.ref.session_id, 201)
+        raise HttpError(409, "That session has no turn to fork from.", "nothing_there")
+    return await _continued(call, conversation, crossed.ref.session_id, 201)
 
 
 async def resume_session(call: ApiCall) -> Response:
-    place = conversation_named(call.gateway, call.caller.owner, (await call.read(Go)).key)
-    ref = await move_to_session(call, place, call.its_session)
-    return await _gone(call, place, ref.session_id, 200)
+    """Bind a name of your choice to a conversation."""
+    conversation = conversation_named(call.gateway, call.caller.owner, (await call.read(ResumeRequest)).key)
+    ref = await move_to_session(call, conversation, call.session)
+    return await _continued(call, conversation, ref.session_id, 200)
 
 
 async def rename_session(call: ApiCall) -> Response:
-    asked, session = await call.read(Rename), call.its_session
-    await call.gateway.lifecycle.rename(session.id, asked.title, owner=call.caller.owner)
-    now = await find_owned_session(call.gateway, session.id, call.caller.owner)
-    return _json(await call.gateway.store.read(lambda uow: _said(uow, now)))
+    """Rename a conversation."""
+    rename, session = await call.read(RenameRequest), call.session
+    await call.gateway.lifecycle.rename(session.id, rename.title, owner=call.caller.owner)
+    return json_response(await _read_view(call, session.id))
 
 
 async def delete_session(call: ApiCall) -> Response:
-    """Forget it, as `everthread forget` does."""
-    gateway, session, owner = call.gateway, call.its_session, call.caller.owner
+    """Forget a conversation, as `everthread forget` does."""
+    gateway, session, owner = call.gateway, call.session, call.caller.owner
     gateway.agent.stop(session.id, "stopped because its session is forgotten")
     await gateway.lifecycle.forget(ForgetSession(session.id), owner=owner)
     try:
@@ -186,12 +189,12 @@ async def delete_session(call: ApiCall) -> Response:
         await asyncio.to_thread(empty, gateway.settings.home)
     except OSError as error:
         log.warning("forgotten, but note files or the log were not updated: %s", error)
-    return _json(Deleted(session.id))
+    return json_response(SessionDeleted(session.id))
 
 
 async def export_session(call: ApiCall) -> Response:
-    """The lines that `everthread sessions export` writes."""
-    gateway, session = call.gateway, call.its_session
+    """Export a conversation as `everthread sessions export` does."""
+    gateway, session = call.gateway, call.session
     chosen = await gateway.store.read(lambda uow: export.chosen(uow, [session.id]))
     # The export includes its ancestors, which have the same owner.
     mine = [one for one in chosen if one.owner == call.caller.owner]
@@ -204,8 +207,8 @@ async def export_session(call: ApiCall) -> Response:
     return EventStream(lines(), name, media_type="application/x-ndjson")
 
 
-def _said(uow: UnitOfWork, session: Session) -> SessionSaid:
-    return SessionSaid(
+def _view(uow: UnitOfWork, session: Session) -> SessionView:
+    return SessionView(
         session.id,
         session.title,
         "open" if session.ended_at is None else "ended",
@@ -220,7 +223,7 @@ def _said(uow: UnitOfWork, session: Session) -> SessionSaid:
     )
 
 
-def _message(turn: Turn, message: Message) -> StoredMessage:
+def _stored_message(turn: Turn, message: Message) -> StoredMessage:
     return StoredMessage(
         turn.number,
         turn.turn_id,
@@ -228,20 +231,19 @@ def _message(turn: Turn, message: Message) -> StoredMessage:
         turn.status.value,
         message.role.value,
         message.content,
-        shapes.encode_tool_calls(message.tool_calls),
+        encode_tool_calls(message.tool_calls),
         message.tool_call_id or "",
         turn.inherited,
     )
 
 
-async def _gone(call: ApiCall, place: Conversation, session_id: str, status: int) -> Response:
+async def _continued(call: ApiCall, conversation: Conversation, session_id: str, status: int) -> Response:
+    return json_response(SessionContinued(await _read_view(call, session_id), conversation.name), status)
+
+
+async def _read_view(call: ApiCall, session_id: str) -> SessionView:
     session = await find_owned_session(call.gateway, session_id, call.caller.owner)
-    said = await call.gateway.store.read(lambda uow: _said(uow, session))
-    return _json(Continued(said, place.name), status)
-
-
-def _json(value: Struct, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status, media_type="application/json")
+    return await call.gateway.store.read(lambda uow: _view(uow, session))
 
 
 def _time(at: float) -> str:
@@ -255,22 +257,22 @@ def _cursor(session: Session) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode((session.active_at, session.id))).decode()
 
 
-def _cursor_of(call: ApiCall) -> tuple[float, str] | None:
+def _parse_cursor(call: ApiCall) -> tuple[float, str] | None:
     text = call.request.query_params.get("cursor")
     if text is None:
         return None
     try:
         return msgspec.json.decode(base64.urlsafe_b64decode(text[:500].encode()), type=tuple[float, str])
     except (binascii.Error, msgspec.MsgspecError, ValueError):
-        raise _no_cursor() from None
+        raise _bad_cursor() from None
 
 
-def _number_of(call: ApiCall) -> int:
+def _parse_turn_number(call: ApiCall) -> int:
     text = call.request.query_params.get("cursor", "0")
     if not (text.isascii() and text.isdigit() and len(text) < 16):
-        raise _no_cursor()
-    return min(int(text), _LAST)
+        raise _bad_cursor()
+    return min(int(text), _NUMBER_MAX)
 
 
-def _no_cursor() -> HttpError:
-    return HttpError(400, "cursor must be the next_cursor of an answer before", "bad_cursor")
+def _bad_cursor() -> HttpError:
+    return HttpError(400, "cursor must be the next_cursor of the page before.", "bad_cursor")

@@ -14,8 +14,9 @@ from starlette.responses import Response
 
 from everthread.config.settings import Webhook
 from everthread.domain.model import ChatType, Inbound, InboxState, SessionKey, whole
-from everthread.web.errors import HttpError
-from everthread.web.request import ApiCall
+from everthread.web.errors import HttpError, stopping
+from everthread.web.request import ApiCall, decode_body
+from everthread.web.responses import json_response
 
 HOOKS = "hooks"
 _RANDOM_SECRET = token_bytes(32)
@@ -27,14 +28,15 @@ _FIELD = re.compile(r"\{([A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*)\}")
 _TIMESTAMP = re.compile(r"\d{1,12}")
 
 
-class Taken(Struct):
+class WebhookAccepted(Struct):
     id: int
-    """Its number among all that came in."""
+    """The id of the message in the inbox."""
     new: bool
-    """False if it came before."""
+    """False for a repeated delivery."""
 
 
 async def receive(call: ApiCall) -> Response:
+    """Send a signed message to the agent."""
     gateway, name = call.gateway, call.request.path_params["name"]
     hook = gateway.settings.gateway.webhooks.get(name)
     secret = gateway.settings.secret(hook.secret_env) if hook is not None else None
@@ -42,17 +44,17 @@ async def receive(call: ApiCall) -> Response:
     # Verify with a random secret for unknown names, so that neither answer nor timing reveals which names exist.
     signature = verify_signature(call, secret.encode() if secret else _RANDOM_SECRET, body, gateway.clock.now())
     if hook is None or not secret:
-        raise _unsigned("the signature does not fit")
+        raise _unsigned("Wrong signature.")
     text = f"(From the webhook {name})\n{render_text(hook, body)}"
     if gateway.draining:
-        raise HttpError(503, "this is being stopped; send it again", "stopping", {"Retry-After": "5"})
+        raise stopping()
     key = SessionKey(gateway.settings.profile, HOOKS, ChatType.DM, name)
     owner = hook.owner or gateway.settings.owner
     row, new = await gateway.lifecycle.accept(Inbound(key, owner, text, name, signature))
     gateway.inbound.accepted += new
     if new or row.state is InboxState.WAITING:
         gateway.worker.submit(row, gateway.inbound.busy_mode(HOOKS))
-    return Response(msgspec.json.encode(Taken(row.id, new)), 202, media_type="application/json")
+    return json_response(WebhookAccepted(row.id, new), 202)
 
 
 def verify_signature(call: ApiCall, secret: bytes, body: bytes, now: float) -> str:
@@ -60,17 +62,17 @@ def verify_signature(call: ApiCall, secret: bytes, body: bytes, now: float) -> s
 
     An id in a header would not do: an attacker could replay a delivery under another id.
     """
-    if (given := call.header("x-hub-signature-256")) is not None and call.header("x-signature") is None:
+    if (signature := call.header("x-hub-signature-256")) is not None and call.header("x-signature") is None:
         content = body
     else:
-        given, timestamp = call.header("x-signature") or "", call.header("x-timestamp") or ""
+        signature, timestamp = call.header("x-signature") or "", call.header("x-timestamp") or ""
         if not _TIMESTAMP.fullmatch(timestamp) or abs(now - int(timestamp)) > AGE_S_MAX:
-            raise _unsigned("X-Timestamp must be the time now, in seconds since 1970")
+            raise _unsigned("X-Timestamp must be the current time in seconds since 1970.")
         content = timestamp.encode() + b"." + body
-    right = hmac.new(secret, content, hashlib.sha256).hexdigest()
-    if not hmac.compare_digest(given.strip().lower().encode(), f"sha256={right}".encode()):
-        raise _unsigned("the signature does not fit")
-    return right
+    expected = hmac.new(secret, content, hashlib.sha256).hexdigest()
+    if not hmac.compare_digest(signature.strip().lower().encode(), f"sha256={expected}".encode()):
+        raise _unsigned("Wrong signature.")
+    return expected
 
 
 def _unsigned(why: str) -> HttpError:
@@ -82,26 +84,23 @@ def render_text(hook: Webhook, body: bytes) -> str:
     if not hook.template:
         text = whole(body.decode("utf-8", "replace"))
     else:
-        try:
-            sent = msgspec.json.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise HttpError(400, "the body is no JSON", "bad_json") from None
-        text = _FIELD.sub(lambda found: _field(sent, found[1].split(".")[:DEPTH_MAX]), hook.template)
+        fields = decode_body(body)
+        text = _FIELD.sub(lambda found: _field(fields, found[1].split(".")[:DEPTH_MAX]), hook.template)
     text = whole(text.replace("\0", ""))[:TEXT_CHARS_MAX]
     if not text.strip():
-        raise HttpError(400, "what was sent says nothing", "bad_request")
+        raise HttpError(400, "The message is empty.", "bad_request")
     return text
 
 
-def _field(sent: Any, path: list[str]) -> str:
+def _field(value: Any, path: list[str]) -> str:
     """Return the field at a path as text; empty if it is missing."""
     for name in path:
-        if isinstance(sent, dict):
-            sent = sent.get(name)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        elif isinstance(sent, list) and name.isascii() and name.isdigit() and int(name[:6]) < len(sent):  # pyright: ignore[reportUnknownArgumentType]
-            sent = sent[int(name[:6])]  # pyright: ignore[reportUnknownVariableType]
+        if isinstance(value, dict):
+            value = value.get(name)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        elif isinstance(value, list) and name.isascii() and name.isdigit() and int(name[:6]) < len(value):  # pyright: ignore[reportUnknownArgumentType]
+            value = value[int(name[:6])]  # pyright: ignore[reportUnknownVariableType]
         else:
             return ""
-    if sent is None:
+    if value is None:
         return ""
-    return (sent if isinstance(sent, str) else msgspec.json.encode(sent).decode())[:FIELD_CHARS_MAX]
+    return (value if isinstance(value, str) else msgspec.json.encode(value).decode())[:FIELD_CHARS_MAX]

@@ -1,4 +1,4 @@
-"""Server-sent events."""
+"""JSON responses and streams of server-sent events."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ from starlette.types import Receive, Scope, Send
 DONE = b"data: [DONE]\n\n"
 
 
-def event(value: object) -> bytes:
+def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(value), status, headers, "application/json")
+
+
+def encode_event(value: object) -> bytes:
     return b"data: " + msgspec.json.encode(value) + b"\n\n"
 
 
-def named_event(name: str, event_id: str, value: object) -> bytes:
+def encode_named_event(name: str, event_id: str, value: object) -> bytes:
     return f"event: {name}\nid: {event_id}\ndata: ".encode() + msgspec.json.encode(value) + b"\n\n"
 
 
@@ -34,7 +38,7 @@ class EventStream(StreamingResponse):
         self._content = content
         self._ended = ended
 
-    async def heads_only(self) -> Response:
+    async def without_body(self) -> Response:
         """Return the response to a HEAD request."""
         await self._end()
         response = Response(None, self.status_code, media_type=self.media_type)
