@@ -20,7 +20,7 @@ from everthread.domain.errors import PlatformRefused, SendUncertain
 from everthread.ports.platform import Address, Outbound
 
 NOT_MODIFIED = "message is not modified"
-NOT_FOUND = ("message to edit not found", "numberinvalid")
+NOT_FOUND = ("message to edit not found", "message_id_invalid")
 NOT_OURS = "message can't be edited"
 NO_CAPTION = "there is no caption in the message to edit"
 
