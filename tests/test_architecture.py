@@ -210,3 +210,19 @@ def test_every_mutant_still_applies() -> None:
     for path in sorted((root / "tests" / "mutants").rglob("*.toml")):
         mutant = tomllib.loads(path.read_text())
         assert (root / mutant["file"]).read_text().count(mutant["old"]) == 1, path.name
+
+
+def test_loggers_keep_their_names() -> None:
+    """Users filter the log by these names, whatever the modules are called."""
+    names = {
+        call.args[0].value
+        for tree in PRODUCT.values()
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "getLogger"
+        if call.args and isinstance(call.args[0], ast.Constant) and str(call.args[0].value).startswith("everthread")
+    }
+    assert names == {
+        "everthread",
+        *(f"everthread.{name}" for name in ("agent", "commands", "gateway", "journal", "lanes", "lifecycle")),
+        *(f"everthread.{name}" for name in ("memory", "plugins", "tools.mcp", "web")),
+    }

@@ -20,7 +20,7 @@ from everthread.domain.model import Inbound, InboxRow, InboxState, Slot
 from everthread.domain.text_format import counted, excerpt
 from everthread.store.unit_of_work import UnitOfWork
 
-log = logging.getLogger("everthread.commands.registry")
+log = logging.getLogger("everthread.commands")
 
 FOCUS_CHARS_MAX = 2_000
 _LISTED_MAX = 20
