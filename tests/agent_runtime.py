@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from everthread.agent.compression.service import Compressor
-from everthread.agent.compression.summarizer import Summariser
+from everthread.agent.compression.summarizer import Summarizer
 from everthread.agent.events import Approve, TurnEnded, TurnEvent, nobody_approves
 from everthread.agent.model_call import ModelCaller, ModelChoice
-from everthread.agent.note_compaction import Room, Wrote
+from everthread.agent.note_compaction import NoteSpace, Wrote
 from everthread.agent.prompt import PromptBuilder
 from everthread.agent.prompt_cache import Preparer
 from everthread.agent.review import Reviewer, review_tools
@@ -86,13 +86,13 @@ class AgentFixture(CoreFixture):
         await super().__aenter__()
         prompts = PromptBuilder(self.folder, self.memory, self.clock, skills=self._skills)
         self.preparer = Preparer(self.store, self.lifecycle, prompts, self.clock, output_tokens_max=1000)
-        asker = ModelCaller(self.lifecycle, _Hasty(self), lambda: 0.5, self.hooks, lambda _: self._spend_per_day)
-        self.titler = Titler(self.store, self.lifecycle, asker, self._names or (lambda: None))
+        model_caller = ModelCaller(self.lifecycle, _Hasty(self), lambda: 0.5, self.hooks, lambda _: self._spend_per_day)
+        self.titler = Titler(self.store, self.lifecycle, model_caller, self._names or (lambda: None))
         self.compressor = Compressor(
             self.store,
             self.lifecycle,
             self.memory,
-            self._engine or Summariser(self.lifecycle, asker, self._auxiliary, self._named),
+            self._engine or Summarizer(self.lifecycle, model_caller, self._auxiliary, self._named),
             self.clock,
             self._compression or Compression(enabled=False),
             holder=self.holder,
@@ -125,7 +125,7 @@ class AgentFixture(CoreFixture):
             self.lifecycle,
             self.memory,
             self.preparer,
-            asker,
+            model_caller,
             ToolRunner(self.lifecycle, self.hooks, self._allowed),
             self._tools,
             self.clock,
@@ -145,7 +145,7 @@ class AgentFixture(CoreFixture):
     def _named_first(self, name: str) -> list[ModelChoice]:
         return [self._named(name)] if name else self.choices
 
-    def _tools_of_a_review(self, review: domain_review.Review, wrote: Wrote, room: Room) -> Toolbox:
+    def _tools_of_a_review(self, review: domain_review.Review, wrote: Wrote, room: NoteSpace) -> Toolbox:
         made = review_tools(
             review,
             wrote,
@@ -174,11 +174,11 @@ class AgentFixture(CoreFixture):
     async def ask(self, text: str, key: SessionKey = CLI, *, owner: str = ME) -> TurnEnded:
         """Send a message and run its turn."""
         await self.say(text, key, owner=owner)
-        ended = await self.agent.answer(key, self.manner())
+        ended = await self.agent.answer(key, self.options())
         assert ended is not None
         return ended
 
-    def manner(self) -> TurnOptions:
+    def options(self) -> TurnOptions:
         return TurnOptions(self.choices, self.heard.append, self.approve)
 
     async def turns(self, session_id: str) -> tuple[Turn, ...]:

@@ -8,8 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from everthread.domain.model import Role, SessionKey
-from everthread.hermes_import.convert import Arriving, Place, Translator
-from everthread.hermes_import.lineage import family
+from everthread.hermes_import.convert import ConvertedSession, Converter, Destination
+from everthread.hermes_import.lineage import order_by_parent
 from everthread.hermes_import.rows import MessageRow, SessionRow
 
 START = 1_700_000_000.0
@@ -49,17 +49,17 @@ def compacted(rows: Iterable[MessageRow]) -> list[MessageRow]:
 
 def translated(
     *given: tuple[SessionRow, list[MessageRow]], now: float = LATER
-) -> tuple[dict[str, Arriving], Translator]:
+) -> tuple[dict[str, ConvertedSession], Converter]:
     rows = {row.id: messages for row, messages in given}
-    members = family(row for row, _ in given)
+    members = order_by_parent(row for row, _ in given)
     waiting = {member.parent: 0 for member in members if member.parent}
     for member in members:
         if member.parent:
             waiting[member.parent] += 1
-    translator = Translator(lambda _: Place(KEY, "me"), now, waiting)
+    translator = Converter(lambda _: Destination(KEY, "me"), now, waiting)
     found = [arriving for member in members for arriving in translator.session(member, rows[member.row.id])]
     return {arriving.line.id: arriving for arriving in found}, translator
 
 
-def words(arriving: Arriving) -> list[str]:
+def words(arriving: ConvertedSession) -> list[str]:
     return [message.content for turn in arriving.turns for message in turn.messages if message.role is Role.USER]

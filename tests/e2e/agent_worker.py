@@ -75,17 +75,17 @@ async def work(home: Path, url: str, life: int, message: str) -> None:
     )
     async with Runtime(settings, tools=(tool,), clock=FastClock(life * LIFE_S)) as runtime:
         await runtime.ready()
-        manner = TurnOptions(runtime.choices(), heard)
+        options = TurnOptions(runtime.choices(), heard)
         for turn_id in await runtime.lifecycle.recover():
-            await runtime.agent.resume(turn_id, manner)
+            await runtime.agent.resume(turn_id, options)
             say("recovered", turn_id)
-        while await runtime.agent.answer(KEY, manner):
+        while await runtime.agent.answer(KEY, options):
             say("caught up")
         say("ready")
         if message:
             await runtime.lifecycle.accept(Inbound(KEY, OWNER, message, update_id=message))
             say("accepted", message)
-            await runtime.agent.answer(KEY, manner)
+            await runtime.agent.answer(KEY, options)
     say("bye")
 
 

@@ -45,13 +45,13 @@ async def work(home: Path, url: str, life: int, message: str, *, compresses: boo
     clock = FastClock(life * LIFE_S)
     async with Runtime(settings(home, url, compresses=compresses), clock=clock) as runtime:
         await runtime.ready()
-        manner = TurnOptions(runtime.choices())
+        options = TurnOptions(runtime.choices())
         if message:
             await runtime.lifecycle.accept(Inbound(KEY, OWNER, message, update_id=message))
         runtime.agent.attend_to_reviews()
         for turn_id in await runtime.lifecycle.recover():
-            await runtime.agent.resume(turn_id, manner)
-        while await runtime.agent.answer(KEY, manner):
+            await runtime.agent.resume(turn_id, options)
+        while await runtime.agent.answer(KEY, options):
             pass
         here = await runtime.lifecycle.current(KEY)
         assert here is not None

@@ -25,7 +25,7 @@ from tests.e2e.commands import everthread, printed, problems, refused
 
 from everthread.adapters.sqlite.connection import connect
 from everthread.agent.skills.folders import SkillFolders
-from everthread.agent.skills.format import Written
+from everthread.agent.skills.format import SkillText
 from everthread.bootstrap.runtime import Runtime
 from everthread.cli.commands.backup.archive import install, unpack
 from everthread.config.settings import Settings
@@ -102,8 +102,8 @@ def test_a_backup_and_its_restoration_are_the_same_home_without_secrets(home: Pa
 
 def test_skills_and_standing_rules_are_in_a_backup_and_come_back(home: Path, tmp_path: Path) -> None:
     folders = SkillFolders(home / "skills")
-    folders.write(Written("knots", "How to tie knots.", "Over."))
-    folders.write(Written("knots", "How to tie knots.", "Over, under."))
+    folders.write(SkillText("knots", "How to tie knots.", "Over."))
+    folders.write(SkillText("knots", "How to tie knots.", "Over, under."))
     (home / "skills/knots/scripts").mkdir()
     (home / "skills/knots/scripts/tie.sh").write_text("tie\n")
     (home / "skills/linked").symlink_to(tmp_path)
@@ -122,7 +122,7 @@ def test_skills_and_standing_rules_are_in_a_backup_and_come_back(home: Path, tmp
 
 def test_a_backup_without_skills_leaves_those_there_are(home: Path, tmp_path: Path) -> None:
     printed(home, "backup", str(tmp_path / "b.tar.gz"))
-    SkillFolders(home / "skills").write(Written("knots", "How to tie knots.", "Over."))
+    SkillFolders(home / "skills").write(SkillText("knots", "How to tie knots.", "Over."))
     printed(home, "restore", "--force", str(tmp_path / "b.tar.gz"))
     assert SkillFolders(home / "skills").get("knots")
 

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from everthread.agent.skills.folders import SkillFolders
-from everthread.agent.skills.format import Written
+from everthread.agent.skills.format import SkillText
 from everthread.agent.skills.history import Origin
 from everthread.bootstrap.runtime import Runtime
 from everthread.cli import main as cli
@@ -464,8 +464,8 @@ def test_forget_as_json_keeps_stdout_for_programs(lived: Lived) -> None:
 
 def test_skills_that_were_drawn_from_what_is_forgotten_are_named(lived: Lived) -> None:
     folders = SkillFolders(lived.home / "skills")
-    folders.write(Written("rail", "How we book trains.", "Ask Ann."), origin=Origin(lived.chat, "review-1-2"))
-    folders.write(Written("tea", "How to make tea.", "Boil water."), origin=Origin("elsewhere", "review-1-2"))
+    folders.write(SkillText("rail", "How we book trains.", "Ask Ann."), origin=Origin(lived.chat, "review-1-2"))
+    folders.write(SkillText("tea", "How to make tea.", "Boil water."), origin=Origin("elsewhere", "review-1-2"))
     done = everthread("forget", lived.chat, "--yes", "--json", home=lived.home)
     assert json.loads(done.stdout)["skills"] == ["rail"]
     assert "These skills were derived from it and are kept: rail." in done.stderr

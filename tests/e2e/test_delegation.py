@@ -329,7 +329,7 @@ async def test_a_process_that_goes_leaves_both_and_the_next_one_goes_on_with_bot
 
     model, worker = FakeModel(["it is 42"]), FakeModel([DONE])
     async with DelegatingHouse(tmp_path, model, worker) as core:
-        ended = await core.agent.resume(turn_id, core.manner())
+        ended = await core.agent.resume(turn_id, core.options())
         assert ended is not None
         assert (ended.text, len(worker.requests)) == ("it is 42", 1)
         assert DONE in model.sent()
@@ -357,7 +357,7 @@ async def test_work_that_was_done_before_a_crash_is_not_done_again(tmp_path: Pat
     model, worker = FakeModel(["it is 42"]), FakeModel(["something else"])
     async with DelegatingHouse(tmp_path, model, worker, diary) as core:
         assert (await core.child()).ended_at is not None
-        ended = await core.agent.resume(turn_id, core.manner())
+        ended = await core.agent.resume(turn_id, core.options())
         assert ended is not None
         assert worker.requests == []
         assert DONE in model.sent()
@@ -376,7 +376,7 @@ async def test_a_result_that_was_written_down_is_used_again(tmp_path: Path) -> N
 
     model, worker = FakeModel(["it is 42"]), FakeModel(["something else"])
     async with DelegatingHouse(tmp_path, model, worker) as core:
-        ended = await core.agent.resume(turn_id, core.manner())
+        ended = await core.agent.resume(turn_id, core.options())
         assert ended is not None
         assert (ended.text, worker.requests) == ("it is 42", [])
         assert DONE in model.sent()
@@ -481,6 +481,6 @@ async def test_work_that_is_forgotten_before_it_is_begun_is_not_begun(
 
         monkeypatch.setattr(core.lifecycle, "cross", forgotten_right_after)
         await core.say("what is the answer?")
-        await core.agent.answer(CLI, core.manner())
+        await core.agent.answer(CLI, core.options())
         assert core.worker.requests == []
         assert await core.store.read(lambda uow: uow.inbox.keys_waiting()) == ()

@@ -16,7 +16,7 @@ from tests.runtime import CLI, ME
 
 from everthread.agent.events import ToolEnded
 from everthread.agent.skills.folders import SkillFolders
-from everthread.agent.skills.format import Written, parse
+from everthread.agent.skills.format import SkillText, parse
 from everthread.agent.tools.skills import skill_tools
 from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
@@ -49,7 +49,7 @@ async def yes(call: ToolCall, ref: SessionRef) -> bool:
 
 async def test_the_prompt_names_what_there_is_and_the_text_is_read_on_demand(tmp_path: Path) -> None:
     folders = SkillFolders(tmp_path / "skills")
-    folders.write(Written("tea", "How to make tea.", "Boil water."))
+    folders.write(SkillText("tea", "How to make tea.", "Boil water."))
     (tmp_path / "skills/tea/references").mkdir()
     (tmp_path / "skills/tea/references/kinds.md").write_text("Oolong.")
     lines: list[object] = [
@@ -77,7 +77,7 @@ async def test_a_skill_that_comes_later_is_in_the_next_conversations_prompt_and_
 ) -> None:
     async with SkilledHouse(tmp_path, FakeModel(["fine", "fine", call("skill_list"), "fine"])) as core:
         await core.ask("hello")
-        core.skills.write(Written("tea", "How to make tea.", "Boil water."))
+        core.skills.write(SkillText("tea", "How to make tea.", "Boil water."))
         await core.ask("again")
         assert core.model.requests[0].head == core.model.requests[1].head
         await core.ask("what can you do?")
@@ -89,7 +89,7 @@ async def test_a_skill_that_comes_later_is_in_the_next_conversations_prompt_and_
 
 
 async def test_a_projects_skill_is_shown_as_one(tmp_path: Path) -> None:
-    SkillFolders(tmp_path / "work/.everthread/skills").write(Written("build", "How to build.", "Run make."))
+    SkillFolders(tmp_path / "work/.everthread/skills").write(SkillText("build", "How to build.", "Run make."))
     async with SkilledHouse(tmp_path, FakeModel([call("skill_view", name="build"), "done"])) as core:
         await core.ask("build it")
         assert "- build (project): How to build." in core.model.sent(0)
@@ -139,8 +139,8 @@ async def test_a_skill_that_is_none_is_refused_in_words(tmp_path: Path, argument
 
 
 async def test_the_whole_agent_has_skills_and_hands_work_over(tmp_path: Path) -> None:
-    SkillFolders(tmp_path / "home/skills").write(Written("tea", "How to make tea.", "Boil water."))
-    SkillFolders(tmp_path / "work/.everthread/skills").write(Written("build", "How to build.", "Run make."))
+    SkillFolders(tmp_path / "home/skills").write(SkillText("tea", "How to make tea.", "Boil water."))
+    SkillFolders(tmp_path / "work/.everthread/skills").write(SkillText("build", "How to build.", "Run make."))
     (tmp_path / "home/skills/broken").mkdir()
 
     def script(request: Any) -> Say:
@@ -199,7 +199,7 @@ def test_a_skill_is_begun_listed_shown_and_checked(everthread: Command) -> None:
     begun = everthread("new", "tea", "-d", "How to make tea.")
     assert (begun.returncode, begun.stderr) == (0, "")
     assert f"Created {everthread.home}/skills/tea/SKILL.md" in begun.stdout
-    SkillFolders(everthread.work / ".everthread/skills").write(Written("build", "How to build.", "Run make."))
+    SkillFolders(everthread.work / ".everthread/skills").write(SkillText("build", "How to build.", "Run make."))
     listed = json.loads(everthread("list", "--json").stdout)
     assert [(skill["name"], skill["from"]) for skill in listed["skills"]] == [("tea", "home"), ("build", "project")]
     lines = everthread("list").stdout.splitlines()
@@ -241,7 +241,7 @@ def test_what_is_wrong_is_told_with_its_place_and_the_exit_code(everthread: Comm
 def test_what_can_not_be_done_is_said_in_one_line(
     everthread: Command, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
-    SkillFolders(everthread.home / "skills").write(Written("tea", "How to make tea.", "Boil water."))
+    SkillFolders(everthread.home / "skills").write(SkillText("tea", "How to make tea.", "Boil water."))
     done = everthread(*arguments)
     assert (done.returncode, done.stdout) == (code, "")
     assert said in done.stderr

@@ -18,7 +18,7 @@ from everthread.agent.compression.policy import EXTRACT_NAME, READS_TOKENS_MIN, 
 from everthread.agent.compression.summarizer import INSTRUCTION, SECTIONS
 from everthread.agent.events import Compressed
 from everthread.agent.model_call import ModelChoice
-from everthread.agent.prompt import read_back
+from everthread.agent.prompt import decode_prompt
 from everthread.agent.turn_options import TurnLimits, TurnOptions
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import Compression, Provider, Review, Settings
@@ -117,7 +117,7 @@ async def _nothing_is_lost(core: AgentFixture, compressed: Compressed, parent_id
     assert [turn.user_text for turn in await core.turns(parent_id)] == SAID, "the old transcript is whole"
     prefix = await core.store.read(lambda uow: uow.turns.prefix(here.session_id))
     assert prefix is not None
-    system = read_back(prefix.content).prompt.system
+    system = decode_prompt(prefix.content).prompt.system
     if compressed.instead_because:
         assert EXTRACT_NAME in system
         assert all(text[:25] in system for text in SAID[: compressed.turns])

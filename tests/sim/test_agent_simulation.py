@@ -78,13 +78,13 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def _a_summary_stands_for_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    made_of = passes.made
+    made_of = passes.check_summary
 
     def too_much(source: Any, *given: Any) -> Any:
         made = made_of(source, *given)
         last = (*source.parts.covered, *source.parts.kept)[-1].number
         boundary = replace(made.boundary, covers_to=last)
-        return passes.Made(made.ref, boundary, made.turns, made.gain, made.instead_because)
+        return passes.FinishedSummary(made.ref, boundary, made.turns, made.gain, made.instead_because)
 
     monkeypatch.setattr(passes, "made", too_much)
 

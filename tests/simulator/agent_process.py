@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 from everthread import plugins
 from everthread.agent.compression.service import Compressor
-from everthread.agent.compression.summarizer import Summariser
+from everthread.agent.compression.summarizer import Summarizer
 from everthread.agent.delegation import Delegation, tools_of_children
 from everthread.agent.events import TurnEvent
 from everthread.agent.model_call import ModelCaller, ModelChoice
-from everthread.agent.note_compaction import Room, Wrote
+from everthread.agent.note_compaction import NoteSpace, Wrote
 from everthread.agent.prompt import PromptBuilder
 from everthread.agent.prompt_cache import Preparer
 from everthread.agent.review import Reviewer, review_tools
@@ -66,7 +66,7 @@ class AgentSurroundings(Surroundings, Protocol):
     def rolled_over(self, rollover: Rollover) -> None: ...
 
 
-class WatchedSummariser(Summariser):
+class WatchedSummariser(Summarizer):
     """The real summariser; reports the source of each summary."""
 
     def __init__(self, *given: Any, server: AgentServer, fixture: AgentSurroundings) -> None:
@@ -101,9 +101,11 @@ class AgentServer(Server):
         self._choice = ModelChoice(MODEL, "one", SimModel(fixture.mind, self))
         self._toolbox = Toolbox()
         preparer = self._preparer()
-        asker = ModelCaller(self.lifecycle, fixture.clock, self.random.random, self._hooks)
-        self.titler = Titler(self.store, self.lifecycle, asker, lambda: None)
-        engine = WatchedSummariser(self.lifecycle, asker, lambda: None, self._named, server=self, fixture=fixture)
+        model_caller = ModelCaller(self.lifecycle, fixture.clock, self.random.random, self._hooks)
+        self.titler = Titler(self.store, self.lifecycle, model_caller, lambda: None)
+        engine = WatchedSummariser(
+            self.lifecycle, model_caller, lambda: None, self._named, server=self, fixture=fixture
+        )
         self.compressor = Compressor(
             self.store,
             self.lifecycle,
@@ -118,7 +120,7 @@ class AgentServer(Server):
             self.store,
             self.lifecycle,
             preparer,
-            asker,
+            model_caller,
             ToolRunner(self.lifecycle, self._hooks),
             self._tools,
             self._tools_of_a_review,
@@ -133,7 +135,7 @@ class AgentServer(Server):
             self.lifecycle,
             self.memory,
             preparer,
-            asker,
+            model_caller,
             ToolRunner(self.lifecycle, self._hooks),
             self._tools,
             fixture.clock,
@@ -142,7 +144,7 @@ class AgentServer(Server):
             reviewer=self.reviewer,
             limits=TurnLimits(turn_s=TURN_S_MAX, output_tokens=OUTPUT_TOKENS, recall_s=0.0),
         )
-        self._toolbox = Toolbox((self._look(), self._memory_tool(), self._delegation(asker).tool()))
+        self._toolbox = Toolbox((self._look(), self._memory_tool(), self._delegation(model_caller).tool()))
 
     @property
     def busy(self) -> bool:
@@ -175,12 +177,12 @@ class AgentServer(Server):
         prompts = PromptBuilder(NOWHERE, self.memory, self._house.clock)
         return Preparer(self.store, self.lifecycle, prompts, self._house.clock, output_tokens_max=OUTPUT_TOKENS)
 
-    def _delegation(self, asker: ModelCaller) -> Delegation:
+    def _delegation(self, model_caller: ModelCaller) -> Delegation:
         children = Agent(
             self.lifecycle,
             self.memory,
             self._preparer(),
-            asker,
+            model_caller,
             ToolRunner(self.lifecycle, self._hooks),
             self._tools_of_children,
             self._clock,
@@ -212,7 +214,7 @@ class AgentServer(Server):
     async def _tools_of_children(self) -> Toolbox:
         return tools_of_children(self._toolbox, ())
 
-    def _tools_of_a_review(self, review: Review, wrote: Wrote, room: Room) -> Toolbox:
+    def _tools_of_a_review(self, review: Review, wrote: Wrote, room: NoteSpace) -> Toolbox:
         # Skills are files, which the simulation does not have.
         tools = review_tools(
             review,

@@ -11,7 +11,7 @@ from typing import cast
 
 from everthread.agent.compression.policy import size_of
 from everthread.agent.events import Compressed, CompressionFailed, TurnEnded, TurnEvent
-from everthread.agent.prompt import read_back
+from everthread.agent.prompt import decode_prompt
 from everthread.domain.errors import EverthreadError
 from everthread.domain.model import HANDED_OVER, Kind, SessionKey, Turn
 from everthread.lifecycle import Committed, ForgetSession
@@ -258,7 +258,7 @@ class AgentTown(Town):
 
     def _stored_heads(self) -> set[bytes]:
         rows = self.database.execute("SELECT content FROM prefixes")
-        return {head_of(read_back(content).prompt) for (content,) in rows}
+        return {head_of(decode_prompt(content).prompt) for (content,) in rows}
 
     def _sees_all(self, request: Request, history: list[Row]) -> None:
         """Check that a turn's prompt contains the turns of its session that fit, and the summary of the rest."""

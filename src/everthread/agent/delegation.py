@@ -17,8 +17,8 @@ import msgspec
 from msgspec import Struct
 
 from everthread.agent.model_call import ModelChoice
-from everthread.agent.prompt import read_back
-from everthread.agent.tools.arguments import parsed
+from everthread.agent.prompt import decode_prompt
+from everthread.agent.tools.arguments import parse_arguments
 from everthread.agent.tools.runner import Toolbox
 from everthread.agent.turn import Agent
 from everthread.agent.turn_options import TurnOptions
@@ -84,10 +84,10 @@ class Outcome(Struct, frozen=True):
 
 def tools_of_children(toolbox: Toolbox, allowed: Collection[str]) -> Toolbox:
     """Select the tools of a child: none that delegates, writes memory or needs approval."""
-    return toolbox.only(lambda tool: tool.name != _DELEGATE.name and is_usable_alone(tool, allowed))
+    return toolbox.only(lambda tool: tool.name != _DELEGATE.name and is_usable_unattended(tool, allowed))
 
 
-def is_usable_alone(tool: Tool, allowed: Collection[str]) -> bool:
+def is_usable_unattended(tool: Tool, allowed: Collection[str]) -> bool:
     """Return true if an unattended turn may use the tool: it writes no memory and needs no approval."""
     return not tool.remembers and (not tool.dangerous or tool.name in allowed)
 
@@ -128,7 +128,7 @@ class Delegation:
         return Tool(_DELEGATE, self._run, parallel=True, goes_on=True, timeout_s=TOOL_S_MAX)
 
     async def _run(self, arguments: Mapping[str, Any], use: ToolUse) -> str:
-        task = parsed(_DELEGATE, arguments, _Arguments).task.strip()
+        task = parse_arguments(_DELEGATE, arguments, _Arguments).task.strip()
         if not task:
             raise ToolFailed("delegate: `task` is empty; say what is to be done")
         async with self._room(use.turn_id):
@@ -174,7 +174,7 @@ class Delegation:
     async def _work(self, task: str, use: ToolUse) -> tuple[str, Outcome]:
         """Start or resume the subtask; return its session and outcome."""
         key, owner = key_of(use), use.ref.owner
-        manner = TurnOptions(self._choices(await self._store.read_inline(lambda uow: _model_of(uow, use.ref))))
+        options = TurnOptions(self._choices(await self._store.read_inline(lambda uow: _model_of(uow, use.ref))))
         child = await self._store.read_inline(lambda uow: _opened_before(uow, use.ref.session_id, key))
         if child is None:
             boundary = New(kind=Kind.SUBAGENT, parent=use.ref.session_id)
@@ -187,13 +187,13 @@ class Delegation:
             return child, await self._store.read(lambda uow: _stored(uow, child))
         # The inbox drops duplicates of this update id, so a repeated call adds no message.
         await self._lifecycle.accept(Inbound(key, owner, task, update_id=key.chat))
-        return child, await self._outcome(key, child, manner)
+        return child, await self._outcome(key, child, options)
 
-    async def _outcome(self, key: SessionKey, child: str, manner: TurnOptions) -> Outcome:
-        ended = await self._agent.answer(key, manner)
+    async def _outcome(self, key: SessionKey, child: str, options: TurnOptions) -> Outcome:
+        ended = await self._agent.answer(key, options)
         if ended is None:
             cut_off = await self._store.read_inline(lambda uow: uow.slots.live(child))
-            ended = await self._agent.resume(cut_off.turn_id, manner) if cut_off is not None else None
+            ended = await self._agent.resume(cut_off.turn_id, options) if cut_off is not None else None
         if ended is not None:
             return Outcome(ended.text, ended.problem)
         return await self._store.read(lambda uow: _stored(uow, child))
@@ -217,16 +217,16 @@ class Delegation:
     async def _store_what_was_given_back(self, child: str) -> None:
         """Commit a child turn that was stopped while it began and was released, so that no process resumes it."""
         left = await self._store.read_inline(lambda uow: uow.slots.live(child))
-        ticket = await self._lifecycle.resume_turn(left.turn_id) if left is not None else None
-        if ticket is not None:
-            said = [Message(Role.USER, text) for text in ticket.texts]
-            await self._lifecycle.commit_turn(ticket, said, None, interrupted=True)
+        claim = await self._lifecycle.resume_turn(left.turn_id) if left is not None else None
+        if claim is not None:
+            said = [Message(Role.USER, text) for text in claim.texts]
+            await self._lifecycle.commit_turn(claim, said, None, interrupted=True)
 
 
 def _model_of(uow: UnitOfWork, ref: SessionRef) -> str:
     """Return the model name in the session's stored prompt; empty if there is no prompt yet."""
     prefix = uow.turns.prefix(ref.session_id)
-    return read_back(prefix.content).name if prefix is not None else ""
+    return decode_prompt(prefix.content).name if prefix is not None else ""
 
 
 def _opened_before(uow: UnitOfWork, parent: str, key: SessionKey) -> str | None:

@@ -14,16 +14,16 @@ from everthread.ports.model import Usage
 
 
 class TurnBegan(Struct, frozen=True):
-    ticket: TurnClaim
+    claim: TurnClaim
     recovered: bool
 
     @property
     def ref(self) -> SessionRef:
-        return self.ticket.ref
+        return self.claim.ref
 
     @property
     def text(self) -> str:
-        return self.ticket.message.inbound.text
+        return self.claim.message.inbound.text
 
 
 class Recalled(Struct, frozen=True):

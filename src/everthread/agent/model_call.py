@@ -9,7 +9,7 @@ from contextlib import aclosing
 from msgspec import Struct, field
 
 from everthread.agent.events import Listen, ReasoningWritten, Retrying, TextWritten
-from everthread.agent.transcript import taken_in
+from everthread.agent.transcript import adopt_answer
 from everthread.concurrency import until_done
 from everthread.domain.backoff import Backoff
 from everthread.domain.errors import (
@@ -63,7 +63,7 @@ class Progress(Struct):
 
     def append(self, answer: Message) -> Message:
         """Add a complete answer; return it with call ids that are unique within the turn."""
-        message = taken_in(answer, self.messages, self.model)
+        message = adopt_answer(answer, self.messages, self.model)
         self.messages.append(message)
         self.writing.clear()
         return message
@@ -97,7 +97,7 @@ class ModelCaller(Struct, frozen=True):
     async def ask(
         self,
         choices: Sequence[ModelChoice],
-        request_to: Callable[[ModelChoice], Awaitable[Request]],
+        request_for: Callable[[ModelChoice], Awaitable[Request]],
         *,
         ref: SessionRef,
         turn_id: str,
@@ -108,7 +108,7 @@ class ModelCaller(Struct, frozen=True):
         problem: ModelError | None = None
         for choice, following in zip(choices, [*choices[1:], None], strict=True):
             try:
-                request = await request_to(choice)
+                request = await request_for(choice)
                 return await self._patiently(choice, request, ref, turn_id, progress, listen)
             except (ModelUnavailable, ModelUnauthorized, ModelUnknown, ModelWithoutTools) as error:
                 problem = error

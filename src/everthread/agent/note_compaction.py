@@ -60,7 +60,7 @@ def _on_one_line(note: NoteVersion) -> str:
     return " ".join(note.content.split())
 
 
-def rewritten(answer: str, notes: Sequence[NoteVersion], chars_max: int) -> tuple[NoteChange, ...]:
+def parse_changes(answer: str, notes: Sequence[NoteVersion], chars_max: int) -> tuple[NoteChange, ...]:
     """Derive the changes from the answer. Raises `NotCondensed` if it is incomplete or too long."""
     groups = [(numbers, match["text"].strip()) for match, numbers in map(_read, answer.splitlines()) if match]
     if not groups:
@@ -91,10 +91,10 @@ def _read(line: str) -> tuple[re.Match[str] | None, list[int]]:
 class Condenser:
     """Condense notes with the auxiliary model, or with the conversation's own model if there is none."""
 
-    def __init__(self, store: Store, lifecycle: Lifecycle, asker: ModelCaller, auxiliary: Auxiliary) -> None:
+    def __init__(self, store: Store, lifecycle: Lifecycle, model_caller: ModelCaller, auxiliary: Auxiliary) -> None:
         self._store = store
         self._lifecycle = lifecycle
-        self._asker = asker
+        self._model_caller = model_caller
         self._auxiliary = auxiliary
 
     async def condense(
@@ -125,7 +125,7 @@ class Condenser:
         for _ in range(ATTEMPTS_MAX):
             answer = await self._asked(request_text(notes, wished, refused), limit, review, ref, choice)
             try:
-                return rewritten(answer, notes, chars_max)
+                return parse_changes(answer, notes, chars_max)
             except NotCondensed as error:
                 refused = str(error)
         raise NotCondensed(f"{choice.name} was asked for shorter ones: {refused}")
@@ -137,13 +137,13 @@ class Condenser:
         output_tokens = min(2 * limit // BYTES_PER_TOKEN + 1_000, choice.traits.context_tokens // 4)
         request = Request(head, b"", (Message(Role.USER, text),), output_tokens_max=output_tokens)
 
-        async def request_to(_: ModelChoice) -> Request:
+        async def request_for(_: ModelChoice) -> Request:
             return request
 
         progress, mark = Progress(), review.window.mark
         try:
-            answer = await self._asker.ask(
-                [choice], request_to, ref=ref, turn_id=mark, progress=progress, listen=lambda event: None
+            answer = await self._model_caller.ask(
+                [choice], request_for, ref=ref, turn_id=mark, progress=progress, listen=lambda event: None
             )
         finally:
             await asyncio.shield(self._lifecycle.settle_spend(ref, mark, tuple(progress.spent)))
@@ -152,7 +152,7 @@ class Condenser:
         return answer.message.content
 
 
-class Room:
+class NoteSpace:
     """Make room for the notes of one review, and collect the notes that did not fit."""
 
     def __init__(self, condenser: Condenser, review: Review, choice: ModelChoice, wrote: Wrote) -> None:

@@ -50,22 +50,22 @@ _FRESH_BECAUSE = {
 }
 
 
-class Frozen(Struct, frozen=True):
+class StoredPrompt(Struct, frozen=True):
     """Content of a stored prefix: the prompt, and the name of the model it was built for."""
 
     name: str
     prompt: Prompt
 
 
-def stored(frozen: Frozen) -> bytes:
+def encode_prompt(frozen: StoredPrompt) -> bytes:
     return msgspec.json.encode(frozen)
 
 
-def read_back(content: bytes) -> Frozen:
-    return msgspec.json.decode(content, type=Frozen)
+def decode_prompt(content: bytes) -> StoredPrompt:
+    return msgspec.json.decode(content, type=StoredPrompt)
 
 
-class Materials(Struct, frozen=True):
+class PromptParts(Struct, frozen=True):
     """The parts of a system prompt."""
 
     soul: str = ""
@@ -79,7 +79,7 @@ class Materials(Struct, frozen=True):
     """The skill index: one line for each skill."""
 
 
-def system_prompt(given: Materials, tools: Sequence[ToolSchema], *, small: bool) -> str:
+def system_prompt(given: PromptParts, tools: Sequence[ToolSchema], *, small: bool) -> str:
     """Join the parts, ordered from the least to the most often changed."""
     if small:
         return "\n\n".join(part for part in (given.soul or SMALL_IDENTITY, given.summary) if part)
@@ -132,7 +132,7 @@ class PromptBuilder:
         )
         blocks = await self._memory.system_prompt_blocks(ref=ref)
         began = datetime.datetime.fromtimestamp(self._clock.now()).astimezone()
-        materials = Materials(
+        materials = PromptParts(
             soul,
             rules,
             snapshot(notes, self._note_limits),

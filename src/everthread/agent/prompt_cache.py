@@ -13,9 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from everthread.agent.model_call import ModelChoice
-from everthread.agent.prompt import Frozen, PromptBuilder, read_back, stored
+from everthread.agent.prompt import PromptBuilder, StoredPrompt, decode_prompt, encode_prompt
 from everthread.agent.tools.runner import Toolbox
-from everthread.agent.transcript import as_sent
+from everthread.agent.transcript import to_request
 from everthread.concurrency import in_slices
 from everthread.domain.errors import NotFound
 from everthread.domain.events import View
@@ -54,7 +54,7 @@ class Prepared(Struct, frozen=True):
         return len(self.head) + len(self.history)
 
 
-def fitting(pieces: Sequence[bytes], room_bytes: int) -> Sequence[bytes]:
+def newest_that_fit(pieces: Sequence[bytes], room_bytes: int) -> Sequence[bytes]:
     """Return the newest pieces that fit, without those that are too large by themselves.
 
     Pieces are dropped from the front in steps of half the room, so the start stays the same until another half is full.
@@ -115,7 +115,7 @@ class Preparer:
         session, prefix, view, _, burials = await self._store.read(lambda uow: _everything(uow, ref))
         if prefix is None:
             raise NotFound(f"session {ref.session_id!r} has no prefix to borrow")
-        prompt = read_back(prefix.content).prompt
+        prompt = decode_prompt(prefix.content).prompt
         prompt = replace(prompt, model=choice.model, tools=prompt.tools if choice.traits.tools else ())
         return await self._start(session, prefix.number, (choice.name, ""), burials, choice, prompt, view)
 
@@ -132,7 +132,7 @@ class Preparer:
         session, prefix, view, _, burials = await self._store.read(lambda uow: _everything(uow, ref))
         if prefix is None:
             return None
-        prompt = read_back(prefix.content).prompt
+        prompt = decode_prompt(prefix.content).prompt
         return await self._start(session, prefix.number, (choice.name, ""), burials, choice, prompt, view)
 
     def committed(self, prepared: Prepared, turn: Turn, choice: ModelChoice) -> None:
@@ -144,7 +144,7 @@ class Preparer:
 
     def _grown(self, kept: Prepared, turns: Sequence[Turn], choice: ModelChoice, last_turn: int) -> Prepared | None:
         """Return the entry extended by the turns; `None` if they do not fit."""
-        pieces = [choice.client.encode(as_sent(turn)) for turn in turns]
+        pieces = [choice.client.encode(to_request(turn)) for turn in turns]
         history = b",".join(piece for piece in (kept.history, *pieces) if piece)
         if len(history) > self.room(choice, kept.head):
             return None
@@ -158,7 +158,7 @@ class Preparer:
     async def _make(self, ref: SessionRef, choice: ModelChoice, toolbox: Toolbox, signature: Signature) -> Prepared:
         schemas = toolbox.schemas if choice.traits.tools else ()
         session, prefix, view, notes, burials = await self._store.read(lambda uow: _everything(uow, ref))
-        frozen = read_back(prefix.content) if prefix else None
+        frozen = decode_prompt(prefix.content) if prefix else None
         if prefix is None or frozen is None or not _fits(frozen, choice, schemas):
             prompt = await self._prompts.build(
                 ref,
@@ -169,8 +169,8 @@ class Preparer:
                 tools=schemas,
                 small=choice.traits.small,
             )
-            frozen = Frozen(choice.name, prompt)
-            prefix = await self._lifecycle.put_prefix(ref, stored(frozen))
+            frozen = StoredPrompt(choice.name, prompt)
+            prefix = await self._lifecycle.put_prefix(ref, encode_prompt(frozen))
         return await self._start(session, prefix.number, signature, burials, choice, frozen.prompt, view)
 
     async def _start(
@@ -185,9 +185,9 @@ class Preparer:
     ) -> Prepared:
         head = choice.client.head(prompt)
         # In slices: encoding a long conversation in one step would block the event loop.
-        pieces = await in_slices(lambda turn: choice.client.encode(as_sent(turn)), view.turns)
+        pieces = await in_slices(lambda turn: choice.client.encode(to_request(turn)), view.turns)
         pieces = [piece for piece in pieces if piece]
-        kept = fitting(pieces, self.room(choice, head))
+        kept = newest_that_fit(pieces, self.room(choice, head))
         history, left_out = b",".join(kept), len(kept) < len(pieces)
         last = session.last_turn
         return Prepared(session.id, session.generation, number, signature, burials, last, head, history, left_out)
@@ -215,7 +215,7 @@ class Preparer:
         return too_old or len(self._kept) > self._count_max or self._bytes > BYTES_MAX
 
 
-def _fits(frozen: Frozen, choice: ModelChoice, schemas: tuple[ToolSchema, ...]) -> bool:
+def _fits(frozen: StoredPrompt, choice: ModelChoice, schemas: tuple[ToolSchema, ...]) -> bool:
     """Return true if the stored prompt is usable: it has the same model and the same tools."""
     return frozen.name == choice.name and frozen.prompt.model == choice.model and frozen.prompt.tools == schemas
 

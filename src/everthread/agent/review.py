@@ -15,15 +15,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from everthread.agent.events import NO_ROOM, Reviewed
 from everthread.agent.model_call import ModelCaller, ModelChoice, Progress
-from everthread.agent.note_compaction import Condenser, Room, Wrote
-from everthread.agent.prompt import read_back
+from everthread.agent.note_compaction import Condenser, NoteSpace, Wrote
+from everthread.agent.prompt import decode_prompt
 from everthread.agent.prompt_cache import Prepared, Preparer
 from everthread.agent.skills.folders import SkillFolders
 from everthread.agent.skills.history import SkillChange
 from everthread.agent.tools.memory import Written, memory_tool
 from everthread.agent.tools.runner import CALLS_MAX, Toolbox, ToolRunner
 from everthread.agent.tools.skills import skill_tools
-from everthread.agent.transcript import result, shown_to, taken_in
+from everthread.agent.transcript import adopt_answer, drop_other_thoughts, result
 from everthread.config.settings import Review as Settings
 from everthread.domain.errors import EverthreadError, Fenced, NotesFull, StoreError
 from everthread.domain.model import Message, NoteAction, NoteTarget, NoteVersion, Role, SessionRef, ToolCall
@@ -74,7 +74,7 @@ def refusal(call: ToolCall) -> str:
 def review_tools(
     review: Review,
     wrote: Wrote,
-    room: Room,
+    room: NoteSpace,
     *,
     lifecycle: Lifecycle,
     store: Store,
@@ -133,10 +133,10 @@ class Reviewer:
         store: Store,
         lifecycle: Lifecycle,
         preparer: Preparer,
-        asker: ModelCaller,
+        model_caller: ModelCaller,
         runner: ToolRunner,
         live_tools: Callable[[], Awaitable[Toolbox]],
-        own_tools: Callable[[Review, Wrote, Room], Toolbox],
+        own_tools: Callable[[Review, Wrote, NoteSpace], Toolbox],
         choices: Callable[[str], Sequence[ModelChoice]],
         clock: Clock,
         settings: Settings,
@@ -149,7 +149,7 @@ class Reviewer:
         self._store = store
         self._lifecycle = lifecycle
         self._preparer = preparer
-        self._asker = asker
+        self._model_caller = model_caller
         self._runner = runner
         self._live_tools = live_tools
         self._own_tools = own_tools
@@ -158,7 +158,7 @@ class Reviewer:
         self._settings = settings
         self._note_limits = note_limits
         self._output_tokens = output_tokens
-        self._condenser = Condenser(store, lifecycle, asker, auxiliary)
+        self._condenser = Condenser(store, lifecycle, model_caller, auxiliary)
         self._wanted = asyncio.Event()
         self._at_work = False
         self._serving: asyncio.Task[None] | None = None
@@ -277,19 +277,21 @@ class Reviewer:
             # A model without tools cannot write notes.
             return ()
         start = await self._start(ref, choice)
-        room = Room(self._condenser, review, choice, wrote)
+        room = NoteSpace(self._condenser, review, choice, wrote)
         toolbox, progress = self._own_tools(review, wrote, room), Progress([Message(Role.USER, asked)])
 
-        async def request_to(choice: ModelChoice) -> Request:
-            return Request(start.head, start.history, shown_to(choice.name, progress.messages), "", self._output_tokens)
+        async def request_for(choice: ModelChoice) -> Request:
+            return Request(
+                start.head, start.history, drop_other_thoughts(choice.name, progress.messages), "", self._output_tokens
+            )
 
         turn_id = review.window.mark
         try:
             for _ in range(self._settings.iterations):
-                answer = await self._asker.ask(
-                    [choice], request_to, ref=ref, turn_id=turn_id, progress=progress, listen=lambda event: None
+                answer = await self._model_caller.ask(
+                    [choice], request_for, ref=ref, turn_id=turn_id, progress=progress, listen=lambda event: None
                 )
-                message = taken_in(answer.message, progress.messages, progress.model)
+                message = adopt_answer(answer.message, progress.messages, progress.model)
                 progress.messages.append(message)
                 progress.writing.clear()
                 if not message.tool_calls:
@@ -328,4 +330,4 @@ class Reviewer:
         newer = sum(number > window.to_turn for number in shown)
         notes = {target: uow.notes.current(ref.owner, target) for target in NoteTarget}
         asked = instruction(turns, newer, snapshot(notes, self._note_limits)) if turns else ""
-        return read_back(prefix.content).name if prefix is not None else "", asked
+        return decode_prompt(prefix.content).name if prefix is not None else "", asked

@@ -44,11 +44,11 @@ class Titler:
     """Title sessions in the background, with one attempt per turn."""
 
     def __init__(
-        self, store: Store, lifecycle: Lifecycle, asker: ModelCaller, auxiliary: Callable[[], ModelChoice | None]
+        self, store: Store, lifecycle: Lifecycle, model_caller: ModelCaller, auxiliary: Callable[[], ModelChoice | None]
     ) -> None:
         self._store = store
         self._lifecycle = lifecycle
-        self._asker = asker
+        self._model_caller = model_caller
         self._auxiliary = auxiliary
         self._going: set[asyncio.Task[None]] = set()
 
@@ -102,13 +102,13 @@ class Titler:
         head = choice.client.head(Prompt(choice.model, INSTRUCTION))
         request = Request(head, b"", (Message(Role.USER, talk),), output_tokens_max=OUTPUT_TOKENS_MAX)
 
-        async def request_to(_: ModelChoice) -> Request:
+        async def request_for(_: ModelChoice) -> Request:
             return request
 
         progress = Progress()
         try:
-            answer = await self._asker.ask(
-                [choice], request_to, ref=ref, turn_id="title", progress=progress, listen=lambda event: None
+            answer = await self._model_caller.ask(
+                [choice], request_for, ref=ref, turn_id="title", progress=progress, listen=lambda event: None
             )
         finally:
             await self._lifecycle.settle_spend(ref, "title", tuple(progress.spent))

@@ -17,9 +17,9 @@ OUTCOME_UNKNOWN = (
 STOPPED = "[stopped by the user; it may or may not have taken effect]"
 
 
-def as_sent(turn: Turn) -> tuple[Message, ...]:
+def to_request(turn: Turn) -> tuple[Message, ...]:
     """Convert a stored turn for a request: a result for every call, interruptions marked, an answer at the end."""
-    messages = answered(_called(turn.messages), STOPPED)
+    messages = add_missing_results(_called(turn.messages), STOPPED)
     if turn.status is not TurnStatus.INTERRUPTED:
         return messages
     last = messages[-1] if messages else None
@@ -36,7 +36,7 @@ def _called(messages: Collection[Message]) -> Collection[Message]:
     return [m for m in messages if m.role is not Role.TOOL or m.tool_call_id in calls]
 
 
-def answered(messages: Collection[Message], missing: str) -> tuple[Message, ...]:
+def add_missing_results(messages: Collection[Message], missing: str) -> tuple[Message, ...]:
     """Add the result `missing` to every call that has none: endpoints reject a call without a result."""
     done = {m.tool_call_id for m in messages if m.role is Role.TOOL}
     if all(call.id in done for m in messages for call in m.tool_calls):
@@ -56,7 +56,7 @@ def result(call: ToolCall, text: str) -> Message:
     return Message(Role.TOOL, text, tool_call_id=call.id, name=call.name)
 
 
-def recovered(rows: Collection[ToolRow]) -> tuple[Message, ...]:
+def rebuild_tool_messages(rows: Collection[ToolRow]) -> tuple[Message, ...]:
     """Rebuild the tool messages of a turn after a crash: finished calls keep their results, others are unknown.
 
     Calls that share a thought stay in one message.
@@ -75,23 +75,23 @@ def recovered(rows: Collection[ToolRow]) -> tuple[Message, ...]:
     return tuple(out)
 
 
-def shown_to(model: str, messages: Collection[Message]) -> tuple[Message, ...]:
+def drop_other_thoughts(model: str, messages: Collection[Message]) -> tuple[Message, ...]:
     """Remove the thoughts of other models: each is signed by its model, and other models reject it."""
     return tuple(m if m.thought is None or m.thought.model == model else replace(m, thought=None) for m in messages)
 
 
-def as_stored(messages: Collection[Message]) -> tuple[Message, ...]:
+def drop_thoughts(messages: Collection[Message]) -> tuple[Message, ...]:
     """Remove all thoughts from a finished turn: models need them back only while the turn runs."""
     return tuple(m if m.thought is None else replace(m, thought=None) for m in messages)
 
 
-def taken_in(message: Message, before: Collection[Message], model: str) -> Message:
+def adopt_answer(message: Message, before: Collection[Message], model: str) -> Message:
     """Prepare an answer for the running turn: make its call ids unique and attribute its thought to `model`."""
-    message = with_own_ids(message, [call.id for earlier in before for call in earlier.tool_calls])
+    message = make_call_ids_unique(message, [call.id for earlier in before for call in earlier.tool_calls])
     return message if message.thought is None else replace(message, thought=replace(message.thought, model=model))
 
 
-def with_own_ids(message: Message, taken: Collection[str]) -> Message:
+def make_call_ids_unique(message: Message, taken: Collection[str]) -> Message:
     """Give each call an id that is unique within the turn.
 
     Clients assign unique ids already, because their thoughts may refer to them.

@@ -25,7 +25,7 @@ from everthread.agent.prompt_cache import Preparer
 from everthread.agent.review import NoteReview, Reviewer
 from everthread.agent.titles import Titler
 from everthread.agent.tools.runner import Toolbox, ToolRunner
-from everthread.agent.transcript import shown_to
+from everthread.agent.transcript import drop_other_thoughts
 from everthread.agent.turn_commit import TurnCommitter
 from everthread.agent.turn_options import TurnLimits, TurnOptions
 from everthread.agent.turn_outcome import claim_fields, outcome_of
@@ -173,7 +173,7 @@ class Agent:
 
         async def request_for(choice: ModelChoice) -> Request:
             start = prepared if choice is first else await self._preparer.borrow(ref, choice)
-            tail = shown_to(choice.name, turn.progress.messages)
+            tail = drop_other_thoughts(choice.name, turn.progress.messages)
             return Request(start.head, start.history, tail, recall, self._limits.output_tokens)
 
         return request_for

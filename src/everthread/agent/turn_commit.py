@@ -12,7 +12,7 @@ from everthread.agent.events import TurnEnded
 from everthread.agent.prompt_cache import Preparer
 from everthread.agent.review import Reviewer
 from everthread.agent.titles import Titler
-from everthread.agent.transcript import STOPPED, answered, as_stored
+from everthread.agent.transcript import STOPPED, add_missing_results, drop_thoughts
 from everthread.agent.turn_options import TurnOptions
 from everthread.agent.turn_outcome import TurnOutcome, claim_fields
 from everthread.agent.turn_release import retry_while_busy
@@ -53,7 +53,7 @@ class TurnCommitter:
         progress = turn.progress
         if turn.taking_up is not None:
             await asyncio.wait({turn.taking_up})
-        messages = list(answered(as_stored(progress.messages), STOPPED))
+        messages = list(add_missing_results(drop_thoughts(progress.messages), STOPPED))
         if not outcome.complete and outcome.text:
             messages.append(Message(Role.ASSISTANT, outcome.text))
         reply = (outcome.text or outcome.reply or outcome.problem) if options.outbox else None

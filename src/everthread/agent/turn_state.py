@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from everthread.agent.events import Listen, Steered
 from everthread.agent.model_call import ModelChoice, Progress
 from everthread.agent.prompt_cache import Prepared
-from everthread.agent.transcript import recovered
+from everthread.agent.transcript import rebuild_tool_messages
 from everthread.agent.turn_options import TurnLimits
 from everthread.concurrency import until_done
 from everthread.domain.errors import TurnTooLong
@@ -44,7 +44,7 @@ class RunningTurn(Struct):
     def start(cls, claim: TurnClaim) -> RunningTurn:
         """Begin with the user's messages and, after a crash, the results of the tools that have run."""
         first, *steered = (Message(Role.USER, text) for text in claim.texts)
-        return cls(claim, Progress([first, *recovered(claim.tools), *steered]))
+        return cls(claim, Progress([first, *rebuild_tool_messages(claim.tools), *steered]))
 
     @property
     def query(self) -> str:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec.structs import replace
 
 from everthread.agent.compression.service import Compressor
-from everthread.agent.compression.summarizer import Summariser
-from everthread.agent.delegation import Delegation, is_usable_alone, tools_of_children
+from everthread.agent.compression.summarizer import Summarizer
+from everthread.agent.delegation import Delegation, is_usable_unattended, tools_of_children
 from everthread.agent.model_call import ModelCaller, ModelChoice
-from everthread.agent.note_compaction import Room, Wrote
+from everthread.agent.note_compaction import NoteSpace, Wrote
 from everthread.agent.prompt import PromptBuilder
 from everthread.agent.prompt_cache import COUNT_MAX, Preparer
 from everthread.agent.review import Reviewer, review_tools
@@ -222,7 +222,7 @@ class AgentParts:
         return tools_of_children(await self._tools_of_a_turn(), self._settings.tools.allow)
 
     async def _tools_of_schedules(self) -> Toolbox:
-        return (await self._tools_of_a_turn()).only(lambda tool: is_usable_alone(tool, self._settings.tools.allow))
+        return (await self._tools_of_a_turn()).only(lambda tool: is_usable_unattended(tool, self._settings.tools.allow))
 
     async def aclose(self) -> None:
         await self._titler.aclose()
@@ -237,11 +237,13 @@ class AgentParts:
 
     def _agent(self) -> Agent:
         runtime, limits = self._runtime, self._settings.limits
-        asker = ModelCaller(
+        model_caller = ModelCaller(
             runtime.lifecycle, runtime.clock, random.random, runtime.hooks, self._settings.spend_per_day_of
         )
-        self._titler = Titler(runtime.store, runtime.lifecycle, asker, self.models.auxiliary)
-        usual = Summariser(runtime.lifecycle, asker, self.models.auxiliary, lambda name: self.models.choices(name)[0])
+        self._titler = Titler(runtime.store, runtime.lifecycle, model_caller, self.models.auxiliary)
+        usual = Summarizer(
+            runtime.lifecycle, model_caller, self.models.auxiliary, lambda name: self.models.choices(name)[0]
+        )
         self._compressor = Compressor(
             runtime.store,
             runtime.lifecycle,
@@ -257,7 +259,7 @@ class AgentParts:
             runtime.lifecycle,
             runtime.memory,
             preparer,
-            asker,
+            model_caller,
             self._runner(),
             self._tools_of_a_turn,
             runtime.clock,
@@ -299,7 +301,7 @@ class AgentParts:
             auxiliary=self.models.auxiliary,
         )
 
-    def _tools_of_a_review(self, review: Review, wrote: Wrote, room: Room) -> Toolbox:
+    def _tools_of_a_review(self, review: Review, wrote: Wrote, room: NoteSpace) -> Toolbox:
         runtime = self._runtime
         return Toolbox(
             review_tools(
@@ -318,14 +320,14 @@ class AgentParts:
     def _delegating(self) -> Delegation:
         """Build delegation: an agent with its own tools, limits and prepared prompts, and without recall."""
         runtime, limits, own = self._runtime, self._settings.limits, self._settings.delegation
-        asker = ModelCaller(
+        model_caller = ModelCaller(
             runtime.lifecycle, runtime.clock, random.random, runtime.hooks, self._settings.spend_per_day_of, own.spend
         )
         worker = Agent(
             runtime.lifecycle,
             runtime.memory,
             self._preparer(count_max=CHILDREN_PREPARED_MAX),
-            asker,
+            model_caller,
             self._runner(),
             self._tools_of_children,
             runtime.clock,

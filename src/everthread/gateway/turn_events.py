@@ -53,14 +53,14 @@ class TurnEventRelay:
     def handle(self, event: TurnEvent) -> None:
         match event:
             case TurnBegan():
-                self._began(event.ticket)
-                self._activate(event.ticket.message.id)
-                for row in event.ticket.steered:
+                self._began(event.claim)
+                self._activate(event.claim.message.id)
+                for row in event.claim.steered:
                     self._activate(row.id)
                 if self._live_reply is not None:
-                    self.turn_id = event.ticket.turn_id
+                    self.turn_id = event.claim.turn_id
                     self._hold(self.turn_id)
-                    self._live_reply.begin(event.ticket)
+                    self._live_reply.begin(event.claim)
             case Steered():
                 self._activate(event.inbox_id)
             case TurnEnded():

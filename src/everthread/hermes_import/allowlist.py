@@ -26,7 +26,7 @@ class Account(Struct, frozen=True):
     at: float = 0.0
 
 
-class NotTaken(Struct, frozen=True):
+class Skipped(Struct, frozen=True):
     """Data that is not imported, and the reason."""
 
     what: str
@@ -41,10 +41,10 @@ def is_about_access(name: str) -> bool:
 
 def accounts_of(
     variables: Mapping[str, str], approved: Mapping[str, Mapping[str, object]]
-) -> tuple[list[Account], list[NotTaken]]:
+) -> tuple[list[Account], list[Skipped]]:
     """Return the accounts from `.env` and from pairing, without duplicates, and the entries that are not imported."""
     found: dict[tuple[str, str], Account] = {}
-    left: list[NotTaken] = []
+    left: list[Skipped] = []
     for platform, users in approved.items():
         for user, about in list(users.items())[:_USERS_MAX]:
             fields = cast("dict[str, Any]", about) if isinstance(about, dict) else {}
@@ -52,33 +52,33 @@ def accounts_of(
             found[platform, user] = Account(platform, user, name, time_of(fields.get("approved_at")))
     for name, value in variables.items():
         for each in _named(name, value):
-            if isinstance(each, NotTaken):
+            if isinstance(each, Skipped):
                 left.append(each)
             else:
                 found.setdefault((each.platform, each.user), each)
     sound = [each for each in found.values() if _is_sound(each)]
     if len(sound) < len(found):
-        left.append(NotTaken("accounts", "are no names of a platform and a user", len(found) - len(sound)))
+        left.append(Skipped("accounts", "are no names of a platform and a user", len(found) - len(sound)))
     return sound, left
 
 
-def _named(name: str, value: str) -> Iterator[Account | NotTaken]:
+def _named(name: str, value: str) -> Iterator[Account | Skipped]:
     if name.endswith(ALLOW_ALL):
         if value.strip().lower() in ("1", "true", "yes", "on"):
-            yield NotTaken(name, "lets everybody in; if you mean that, set allow_all of the platform in config.toml")
+            yield Skipped(name, "lets everybody in; if you mean that, set allow_all of the platform in config.toml")
         return
     place = name.removesuffix(ALLOWED)
     users = [user.strip() for user in value.split(",") if user.strip()][:_USERS_MAX]
     if place == _EVERY_PLATFORM and users:
-        yield NotTaken(name, "names no platform; add them to allow of each platform in config.toml", len(users))
+        yield Skipped(name, "names no platform; add them to allow of each platform in config.toml", len(users))
         return
     if place.endswith("_GROUP") and users:
-        yield NotTaken(name, "names groups, and here it is people who are let in", len(users))
+        yield Skipped(name, "names groups, and here it is people who are let in", len(users))
         return
     platform = place.lower()
     for user in users:
         if user == "*":
-            yield NotTaken(f"{name}=*", "lets everybody in; if you mean that, set allow_all of the platform")
+            yield Skipped(f"{name}=*", "lets everybody in; if you mean that, set allow_all of the platform")
         else:
             yield Account(_PLATFORMS.get(platform, platform), user)
 

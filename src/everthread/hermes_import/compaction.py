@@ -22,7 +22,7 @@ _HEAD_MAX = 50
 Key = int
 
 
-class Seen(Struct, frozen=True):
+class VisibleMessage(Struct, frozen=True):
     """A visible message of a session, and its turn."""
 
     key: Key
@@ -30,13 +30,13 @@ class Seen(Struct, frozen=True):
     at: float
 
 
-class Continued(Struct, frozen=True):
+class Continuation(Struct, frozen=True):
     """A summarised conversation: its summary, the floor of its visible turns, and its new rows."""
 
     summary: str | None
     floor: int
     rows: tuple[MessageRow, ...]
-    shown: tuple[Seen, ...]
+    shown: tuple[VisibleMessage, ...]
     """The copies: visible messages from before the summary."""
 
 
@@ -55,7 +55,7 @@ def summary_of(row: MessageRow) -> str | None:
     return text.partition(_END)[0].strip()[:SUMMARY_CHARS_MAX]
 
 
-def parts(rows: Sequence[MessageRow], *, continues: bool = False) -> list[list[MessageRow]]:
+def split_at_summaries(rows: Sequence[MessageRow], *, continues: bool = False) -> list[list[MessageRow]]:
     """Split the rows of a session at each summary that was made in place.
 
     A session that `continues` another begins with that session's summary, which is not a split.
@@ -72,7 +72,7 @@ def parts(rows: Sequence[MessageRow], *, continues: bool = False) -> list[list[M
     return [list(rows[start:end]) for start, end in zip(starts, [*starts[1:], len(rows)], strict=True)]
 
 
-def summarised_at(rows: Sequence[MessageRow]) -> float:
+def summary_time(rows: Sequence[MessageRow]) -> float:
     """Return the time of the summary, else of the first row. Copies around a summary may keep their original times."""
     return next((row.at for row in rows if summary_of(row) is not None), rows[0].at)
 
@@ -88,11 +88,13 @@ def _copied_from(rows: Sequence[MessageRow], at: int, after: int) -> int:
     return at if any(key_of(row) == behind for row in rows[after:at]) else 0
 
 
-def continued(before: Sequence[Seen], floor: int, last_turn: int, rows: Sequence[MessageRow]) -> Continued:
+def read_continuation(
+    before: Sequence[VisibleMessage], floor: int, last_turn: int, rows: Sequence[MessageRow]
+) -> Continuation:
     """Interpret rows that begin with a summary. `before` lists the messages visible until then."""
     at, summary = next(((at, found) for at, row in enumerate(rows) if (found := summary_of(row))), (-1, None))
     if summary is None:
-        return Continued(None, last_turn, tuple(rows), ())
+        return Continuation(None, last_turn, tuple(rows), ())
     head = [key_of(row) for row in rows[:at]] == [seen.key for seen in before[:at]]
     kept = () if head else tuple(rows[:at])
     rest = list(rows[at + 1 :])
@@ -101,15 +103,15 @@ def continued(before: Sequence[Seen], floor: int, last_turn: int, rows: Sequence
         rest, keys = [rows[at], *rest], [key_of(rows[at], words), *keys]
     tail = _tail(before, keys)
     pinned = tuple(before[:at]) if head else ()
-    marked = Seen(key_of(rows[at]), floor, rows[at].at)
+    marked = VisibleMessage(key_of(rows[at]), floor, rows[at].at)
     if tail is None:
         own = rest if words is None else rest[1:]
-        return Continued(summary, last_turn, (*kept, *own), (*pinned, marked))
+        return Continuation(summary, last_turn, (*kept, *own), (*pinned, marked))
     copies = before[tail:]
     shown = max(floor, copies[0].turn - 1)
     # As a branch copies it, the summary's row replaces the first copy if it contains its words, else precedes it.
     middle = (marked, *copies[1:]) if words is not None else (marked, *copies)
-    return Continued(summary, shown, (*kept, *rest[len(copies) :]), (*pinned, *middle))
+    return Continuation(summary, shown, (*kept, *rest[len(copies) :]), (*pinned, *middle))
 
 
 def _words_before(row: MessageRow) -> str | None:
@@ -120,7 +122,7 @@ def _words_before(row: MessageRow) -> str | None:
     return text.partition("\n")[2].partition(f"\n\n{_OLDER_WORDS_END}")[0]
 
 
-def _tail(before: Sequence[Seen], keys: Sequence[Key]) -> int | None:
+def _tail(before: Sequence[VisibleMessage], keys: Sequence[Key]) -> int | None:
     """Return the index in `before` whose messages, up to the last, open the new rows; None if there is none."""
     if not keys:
         return None

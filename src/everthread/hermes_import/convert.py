@@ -16,22 +16,29 @@ from everthread.domain import titles
 from everthread.domain.errors import BadTitle
 from everthread.domain.export_format import ID_CHARS_MAX, Base, Item, RewindLine, SessionLine, TurnLine
 from everthread.domain.model import Cause, Kind, SessionKey
-from everthread.hermes_import.compaction import Continued, Seen, continued, key_of, parts, summarised_at
-from everthread.hermes_import.lineage import Member, Tie
+from everthread.hermes_import.compaction import (
+    Continuation,
+    VisibleMessage,
+    key_of,
+    read_continuation,
+    split_at_summaries,
+    summary_time,
+)
+from everthread.hermes_import.lineage import LinkedSession, Relation
 from everthread.hermes_import.rows import MessageRow, SessionRow
-from everthread.hermes_import.turns import Asked, turns_of
+from everthread.hermes_import.turns import TurnRows, turns_of
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]*\Z")
 _ROOM = 40
 """Characters of an id reserved for a part number and the row ids of a turn."""
 
 
-class Place(Struct, frozen=True):
+class Destination(Struct, frozen=True):
     key: SessionKey
     owner: str
 
 
-class Arriving(Struct, frozen=True):
+class ConvertedSession(Struct, frozen=True):
     """A converted session."""
 
     line: SessionLine
@@ -54,18 +61,18 @@ class Arriving(Struct, frozen=True):
             yield RewindLine(self.line.id, self.line.active_at, tuple(new))
 
 
-class Trail(Struct, frozen=True):
+class VisibleHistory(Struct, frozen=True):
     """The visible messages of a session, to compare its children with."""
 
     session_id: str
-    shown: tuple[Seen, ...]
+    shown: tuple[VisibleMessage, ...]
     last_turn: int
     floor: int
     summary_of: str | None
     hidden: frozenset[int]
     since: float = 0.0
 
-    def up_to(self, at: float) -> Trail:
+    def up_to(self, at: float) -> VisibleHistory:
         """Return the state at that time."""
         shown = tuple(seen for seen in self.shown if seen.at <= at)
         last = max((seen.turn for seen in shown), default=self.floor)
@@ -82,30 +89,30 @@ class _Start(Struct, frozen=True):
     floor: int = 0
     summary: str | None = None
     summary_of: str | None = None
-    shown: tuple[Seen, ...] = ()
+    shown: tuple[VisibleMessage, ...] = ()
 
 
-class Translator(Struct):
+class Converter(Struct):
     """Converts all sessions, and keeps the trail of each while it has unconverted children."""
 
-    place_of: Callable[[Member], Place]
+    place_of: Callable[[LinkedSession], Destination]
     now: float
     waiting: dict[str, int]
     """The number of unconverted children, by session."""
-    trails: dict[str, list[Trail]] = field(default_factory=dict[str, list[Trail]])
+    trails: dict[str, list[VisibleHistory]] = field(default_factory=dict[str, list[VisibleHistory]])
     """For each session, one trail per part: in-place summaries divide it into parts."""
     unknown: dict[str, int] = field(default_factory=dict[str, int])
     """Number of messages by unknown role."""
     unfinished: int = 0
 
-    def session(self, member: Member, rows: Iterable[MessageRow]) -> list[Arriving]:
+    def session(self, member: LinkedSession, rows: Iterable[MessageRow]) -> list[ConvertedSession]:
         """Convert a session of Hermes: one session, plus one for each summary that was made in place."""
         known = list(self._known(rows))
         place = self.place_of(member)
         before = _seen_by(member, known, self._parent(member))
-        arriving: list[Arriving] = []
-        trails: list[Trail] = []
-        some = parts(known, continues=member.tie is Tie.COMPRESSION and before is not None)
+        arriving: list[ConvertedSession] = []
+        trails: list[VisibleHistory] = []
+        some = split_at_summaries(known, continues=member.tie is Relation.COMPRESSION and before is not None)
         for number, part in enumerate(some):
             session_id = our_id(member.row.id, number)
             start = _begun(member, before, part) if not number else _summarised(before, part, Cause.COMPRESSION)
@@ -113,8 +120,8 @@ class Translator(Struct):
             turns, own = self._turns(member.row, start, session_id, last=ends is None)
             opened_at = part[0].at if number else member.row.started_at
             line = _line(member, place, session_id, start, turns, ends, opened_at)
-            arriving.append(Arriving(line, turns))
-            before = _trail(session_id, start, own, summarised_at(part) if number else member.row.started_at)
+            arriving.append(ConvertedSession(line, turns))
+            before = _trail(session_id, start, own, summary_time(part) if number else member.row.started_at)
             trails.append(before)
         if member.row.id in self.waiting:
             self.trails[member.row.id] = trails
@@ -127,7 +134,7 @@ class Translator(Struct):
             else:
                 self.unknown[row.role] = self.unknown.get(row.role, 0) + 1
 
-    def _parent(self, member: Member) -> list[Trail]:
+    def _parent(self, member: LinkedSession) -> list[VisibleHistory]:
         if member.parent is None:
             return []
         trails = self.trails.get(member.parent, [])
@@ -138,7 +145,7 @@ class Translator(Struct):
 
     def _turns(
         self, row: SessionRow, start: _Start, session_id: str, *, last: bool
-    ) -> tuple[tuple[TurnLine, ...], list[Asked]]:
+    ) -> tuple[tuple[TurnLine, ...], list[TurnRows]]:
         own = list(turns_of(start.rows))
         if own and last and row.ended_at is None and own[-1].may_grow(self.now):
             own.pop()
@@ -153,17 +160,19 @@ def our_id(session_id: str, part: int = 0) -> str:
     return f"{session_id}.{part + 1}" if part else session_id
 
 
-def _seen_by(member: Member, rows: Sequence[MessageRow], trails: Sequence[Trail]) -> Trail | None:
+def _seen_by(
+    member: LinkedSession, rows: Sequence[MessageRow], trails: Sequence[VisibleHistory]
+) -> VisibleHistory | None:
     """Return the parent as it was at the start of the session, which never saw later changes."""
     at = member.row.started_at
     begun = [trail for trail in trails if trail.since <= at] or trails[:1]
-    if not begun or member.tie not in (Tie.BRANCH, Tie.OTHER):
+    if not begun or member.tie not in (Relation.BRANCH, Relation.OTHER):
         return begun[-1] if begun else None
     # Copied messages are better evidence than the clock.
     return max(trails, key=lambda trail: (_alike(trail, rows), trail is begun[-1]))
 
 
-def _alike(before: Trail, rows: Sequence[MessageRow]) -> int:
+def _alike(before: VisibleHistory, rows: Sequence[MessageRow]) -> int:
     """Return the number of leading rows that the parent shows too."""
     same = 0
     while same < min(len(before.shown), len(rows)) and before.shown[same].key == key_of(rows[same]):
@@ -171,19 +180,19 @@ def _alike(before: Trail, rows: Sequence[MessageRow]) -> int:
     return same
 
 
-def _begun(member: Member, before: Trail | None, rows: Sequence[MessageRow]) -> _Start:
+def _begun(member: LinkedSession, before: VisibleHistory | None, rows: Sequence[MessageRow]) -> _Start:
     match member.tie:
-        case Tie.COMPRESSION if before is not None:
+        case Relation.COMPRESSION if before is not None:
             return _summarised(before.up_to(member.row.started_at), rows, Cause.COMPRESSION)
-        case Tie.BRANCH | Tie.OTHER if before is not None:
+        case Relation.BRANCH | Relation.OTHER if before is not None:
             return _branched(member.tie, before, rows)
-        case Tie.DELEGATE:
+        case Relation.DELEGATE:
             return _Start(rows, Cause.DELEGATION, before.session_id if before is not None else None)
         case _:
             return _Start(rows)
 
 
-def _branched(tie: Tie, before: Trail, rows: Sequence[MessageRow]) -> _Start:
+def _branched(tie: Relation, before: VisibleHistory, rows: Sequence[MessageRow]) -> _Start:
     same = _alike(before, rows)
     if same < len(before.shown):
         # Only complete turns are shared.
@@ -193,7 +202,7 @@ def _branched(tie: Tie, before: Trail, rows: Sequence[MessageRow]) -> _Start:
     # Rewound turns may follow the last shared turn. Later turns of the parent have higher numbers.
     base = before.shown[same - 1].turn if same else 0
     if not same or base <= before.floor or any(before.floor < number <= base for number in before.hidden):
-        cause = Cause.BRANCH if tie is Tie.BRANCH else Cause.NEW
+        cause = Cause.BRANCH if tie is Relation.BRANCH else Cause.NEW
         return _Start(rows, cause, before.session_id)
     return _Start(
         rows[same:],
@@ -206,50 +215,50 @@ def _branched(tie: Tie, before: Trail, rows: Sequence[MessageRow]) -> _Start:
     )
 
 
-def _summarised(before: Trail | None, rows: Sequence[MessageRow], cause: Cause) -> _Start:
+def _summarised(before: VisibleHistory | None, rows: Sequence[MessageRow], cause: Cause) -> _Start:
     assert before is not None
-    found = continued(before.shown, before.floor, before.last_turn, rows)
+    found = read_continuation(before.shown, before.floor, before.last_turn, rows)
     if any(found.floor < number <= before.last_turn for number in before.hidden):
         found = _with_copies(found, before, rows)
     return _Start(found.rows, cause, before.session_id, before.last_turn, found.floor, found.summary, None, found.shown)
 
 
-def _with_copies(found: Continued, before: Trail, rows: Sequence[MessageRow]) -> Continued:
+def _with_copies(found: Continuation, before: VisibleHistory, rows: Sequence[MessageRow]) -> Continuation:
     """Keep the copies as own rows, because some of the turns that would be shared are hidden in the parent."""
-    return continued((), before.last_turn, before.last_turn, rows) if found.summary is not None else found
+    return read_continuation((), before.last_turn, before.last_turn, rows) if found.summary is not None else found
 
 
-def _trail(session_id: str, start: _Start, own: Sequence[Asked], since: float) -> Trail:
+def _trail(session_id: str, start: _Start, own: Sequence[TurnRows], since: float) -> VisibleHistory:
     shown = list(start.shown)
     hidden: set[int] = set()
     for number, asked in enumerate(own, start.base + 1):
         if asked.hidden:
             hidden.add(number)
         else:
-            shown += [Seen(key_of(row), number, row.at) for row in asked.rows]
+            shown += [VisibleMessage(key_of(row), number, row.at) for row in asked.rows]
     summary_of = session_id if start.summary is not None else start.summary_of
     last = start.base + len(own)
-    return Trail(session_id, tuple(shown), last, start.floor, summary_of, frozenset(hidden), since)
+    return VisibleHistory(session_id, tuple(shown), last, start.floor, summary_of, frozenset(hidden), since)
 
 
 def _line(
-    member: Member,
-    place: Place,
+    member: LinkedSession,
+    place: Destination,
     session_id: str,
     start: _Start,
     turns: Sequence[TurnLine],
-    summarised_at: float | None,
+    compressed_at: float | None,
     opened_at: float,
 ) -> SessionLine:
     row = member.row
-    ended_at, end_reason = (summarised_at, "compressed") if summarised_at is not None else _end(row)
+    ended_at, end_reason = (compressed_at, "compressed") if compressed_at is not None else _end(row)
     return SessionLine(
         session_id,
         place.owner,
         str(place.key),
         opened_at,
         max((turn.at for turn in turns), default=opened_at),
-        Kind.SUBAGENT if member.tie is Tie.DELEGATE else Kind.CRON if row.source == "cron" else Kind.CHAT,
+        Kind.SUBAGENT if member.tie is Relation.DELEGATE else Kind.CRON if row.source == "cron" else Kind.CHAT,
         start.cause,
         _title(row.title) if session_id == our_id(row.id) else None,
         ended_at=ended_at,

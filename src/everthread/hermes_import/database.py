@@ -12,7 +12,7 @@ import apsw
 
 from everthread.domain.errors import BadInput, StoreCorrupt
 from everthread.hermes_import.rows import MessageRow, SessionRow, time_of
-from everthread.hermes_import.snapshot import copied
+from everthread.hermes_import.snapshot import copy_snapshot
 
 SCHEMAS = range(16, 23)
 """Tested schema versions."""
@@ -95,9 +95,9 @@ class Database:
 
 
 @contextmanager
-def opened(path: Path) -> Generator[Database]:
+def open_database(path: Path) -> Generator[Database]:
     """Open a snapshot of the database; Hermes may be running. Nothing is written beside the original."""
-    with copied(path) as copy:
+    with copy_snapshot(path) as copy:
         try:
             connection = cast(Connection, apsw.Connection(str(copy), flags=apsw.SQLITE_OPEN_READWRITE))
             connection.execute("PRAGMA trusted_schema = OFF")

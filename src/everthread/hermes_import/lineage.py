@@ -13,7 +13,7 @@ MISSING = "its parent is not in the database any more; it stands alone"
 CIRCLE = "its parents lead back to itself; it stands alone"
 
 
-class Tie(StrEnum):
+class Relation(StrEnum):
     """The relation of a session to its parent."""
 
     NONE = "none"
@@ -23,19 +23,19 @@ class Tie(StrEnum):
     OTHER = "other"
 
 
-class Member(Struct, frozen=True):
+class LinkedSession(Struct, frozen=True):
     row: SessionRow
     parent: str | None
-    tie: Tie
+    tie: Relation
     remark: str = ""
 
 
-def family(rows: Iterable[SessionRow]) -> list[Member]:
+def order_by_parent(rows: Iterable[SessionRow]) -> list[LinkedSession]:
     """Return all sessions, parents before children, each with its effective parent."""
     known = {row.id: row for row in rows}
     parents = {row.id: row.parent if row.parent in known else None for row in known.values()}
     circled = _cut_circles(known, parents)
-    ordered: list[Member] = []
+    ordered: list[LinkedSession] = []
     placed: set[str] = set()
     for row in known.values():
         line: list[str] = []
@@ -67,23 +67,23 @@ def _cut_circles(known: Mapping[str, SessionRow], parents: dict[str, str | None]
     return cut
 
 
-def _member(row: SessionRow, known: Mapping[str, SessionRow], parent: str | None, circled: bool) -> Member:
+def _member(row: SessionRow, known: Mapping[str, SessionRow], parent: str | None, circled: bool) -> LinkedSession:
     if parent is not None:
-        return Member(row, parent, _tie(row, known[parent]))
-    handed_over = Tie.DELEGATE if _is_handed_over(row) else Tie.NONE
-    return Member(row, None, handed_over, CIRCLE if circled else MISSING if row.parent else "")
+        return LinkedSession(row, parent, _tie(row, known[parent]))
+    handed_over = Relation.DELEGATE if _is_handed_over(row) else Relation.NONE
+    return LinkedSession(row, None, handed_over, CIRCLE if circled else MISSING if row.parent else "")
 
 
-def _tie(row: SessionRow, parent: SessionRow) -> Tie:
+def _tie(row: SessionRow, parent: SessionRow) -> Relation:
     if row.marks.get("_branched_from"):
-        return Tie.BRANCH
+        return Relation.BRANCH
     if _is_handed_over(row):
-        return Tie.DELEGATE
+        return Relation.DELEGATE
     behind = parent.ended_at is not None and row.started_at >= parent.ended_at
     if parent.end_reason == "compression":
-        return Tie.COMPRESSION
+        return Relation.COMPRESSION
     # Older versions have no mark, so use the end reason of the parent.
-    return Tie.BRANCH if parent.end_reason == "branched" and behind else Tie.OTHER
+    return Relation.BRANCH if parent.end_reason == "branched" and behind else Relation.OTHER
 
 
 def _is_handed_over(row: SessionRow) -> bool:

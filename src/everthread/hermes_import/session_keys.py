@@ -10,7 +10,7 @@ from typing import Any, cast
 from msgspec import Struct
 
 from everthread.domain.model import HANDED_OVER, KEY_CHARS_MAX, ChatType, SessionKey, whole
-from everthread.hermes_import.lineage import Member, Tie
+from everthread.hermes_import.lineage import LinkedSession, Relation
 
 TERMINAL = "cli"
 HERE = "hermes"
@@ -112,10 +112,10 @@ def key_of_route(route: Route, profile: str) -> SessionKey:
     return _key(profile, route.platform, chat_type, route.chat, route.thread, route.user if alone else None)
 
 
-def key_of_member(member: Member, route: Route | None, profile: str) -> SessionKey:
+def key_of_member(member: LinkedSession, route: Route | None, profile: str) -> SessionKey:
     """Return the session key of a session, from its route or its row."""
     row = member.row
-    if member.tie is Tie.DELEGATE:
+    if member.tie is Relation.DELEGATE:
         return _key(profile, HANDED_OVER, ChatType.DM, f"{HERE}-{row.id}", None, None)
     if row.source == "cron":
         return _key(profile, "cron", ChatType.DM, HERE, None, None)

@@ -26,7 +26,7 @@ _Mark = tuple[object, ...]
 
 
 @contextmanager
-def copied(path: Path, advance: Callable[[int], None] = lambda _: None) -> Generator[Path]:
+def copy_snapshot(path: Path, advance: Callable[[int], None] = lambda _: None) -> Generator[Path]:
     """Yield a copy in a private temporary folder, which is removed at the end."""
     with tempfile.TemporaryDirectory(prefix="everthread-import-") as folder:
         copy = Path(folder) / "copy.db"

@@ -14,7 +14,7 @@ RUNNING_S = 3600.0
 """Seconds after which Hermes no longer answers a message."""
 
 
-class Asked(Struct, frozen=True):
+class TurnRows(Struct, frozen=True):
     """The rows of a turn."""
 
     rows: tuple[MessageRow, ...]
@@ -41,16 +41,16 @@ class Asked(Struct, frozen=True):
         return TurnLine(session_id, number, turn_id, self.rows[-1].at, messages, self.status, self.hidden)
 
 
-def turns_of(rows: Iterable[MessageRow]) -> Iterator[Asked]:
+def turns_of(rows: Iterable[MessageRow]) -> Iterator[TurnRows]:
     """Group rows into turns. A turn begins with a user message or after an answer, so an answered turn never grows."""
     some: list[MessageRow] = []
     for row in rows:
         if some and (_begins(row, some) or len(some) >= MESSAGES_MAX):
-            yield Asked(tuple(some))
+            yield TurnRows(tuple(some))
             some = []
         some.append(row)
     if some:
-        yield Asked(tuple(some))
+        yield TurnRows(tuple(some))
 
 
 def _begins(row: MessageRow, before: Sequence[MessageRow]) -> bool:

@@ -205,8 +205,8 @@ class _TurnFollower:
         while True:
             match await self._next_event():
                 case TurnBegan() as event:
-                    self._turn_id = event.ticket.turn_id
-                    return TurnStarted(event.ref.session_id, event.ticket.turn_id)
+                    self._turn_id = event.claim.turn_id
+                    return TurnStarted(event.ref.session_id, event.claim.turn_id)
                 case TextWritten() | ToolBegan() | Retrying() | TurnResult() as event:
                     return event
                 case TurnEnded() as event:

@@ -14,7 +14,7 @@ from tests.fake_model import FakeModel
 from tests.runtime import CLI, ME, until
 
 from everthread.agent.events import Reviewed
-from everthread.agent.note_compaction import request_text, rewritten
+from everthread.agent.note_compaction import parse_changes, request_text
 from everthread.config.settings import Review
 from everthread.domain.errors import ModelRefused, NotCondensed
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, Role, ToolCall
@@ -54,7 +54,7 @@ def test_the_request_says_how_much_there_may_be_and_holds_every_note() -> None:
     ],
 )
 def test_notes_about_one_thing_become_one_and_the_others_stay_as_they_are(answer: str) -> None:
-    replaced, removed = rewritten(answer, TEA, 40)
+    replaced, removed = parse_changes(answer, TEA, 40)
     assert (replaced.action, replaced.note_id, replaced.content) == (NoteAction.REPLACE, "n1", "likes tea")
     assert (removed.action, removed.note_id) == (NoteAction.REMOVE, "n2")
 
@@ -73,13 +73,13 @@ def test_notes_about_one_thing_become_one_and_the_others_stay_as_they_are(answer
 )
 def test_an_answer_that_loses_a_note_or_makes_no_room_is_not_taken(answer: str, why: str) -> None:
     with pytest.raises(NotCondensed, match=why):
-        rewritten(answer, TEA, 40)
+        parse_changes(answer, TEA, 40)
 
 
 @given(st.text(alphabet="123,:[]&+.)- \nab\u0661", max_size=80))
 def test_whatever_comes_back_no_note_is_lost_unsaid_and_there_is_room(answer: str) -> None:
     try:
-        changes = rewritten(answer, TEA, 40)
+        changes = parse_changes(answer, TEA, 40)
     except NotCondensed:
         return
     after = {note.note_id: note.content for note in TEA}

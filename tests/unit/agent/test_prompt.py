@@ -6,10 +6,10 @@ from everthread.agent.prompt import (
     HOW_TO_REMEMBER,
     IDENTITY,
     SMALL_IDENTITY,
-    Frozen,
-    Materials,
-    read_back,
-    stored,
+    PromptParts,
+    StoredPrompt,
+    decode_prompt,
+    encode_prompt,
     system_prompt,
 )
 from everthread.domain.model import Cause
@@ -19,7 +19,7 @@ MEMORY = ToolSchema("memory", "Keep a note.", {"type": "object", "properties": {
 
 
 def test_what_changes_least_comes_first() -> None:
-    given = Materials("I am Ada.", "Be kind.", "NOTES", ("BLOCK",), "SUMMARY", "Monday")
+    given = PromptParts("I am Ada.", "Be kind.", "NOTES", ("BLOCK",), "SUMMARY", "Monday")
     prompt = system_prompt(given, [MEMORY], small=False)
     places = [prompt.index(part) for part in ("I am Ada.", "Be kind.", "BLOCK", "NOTES", "Monday", "SUMMARY")]
     assert places == sorted(places)
@@ -27,26 +27,26 @@ def test_what_changes_least_comes_first() -> None:
 
 
 def test_without_a_soul_there_is_an_identity() -> None:
-    assert system_prompt(Materials(), (), small=False).startswith(IDENTITY)
+    assert system_prompt(PromptParts(), (), small=False).startswith(IDENTITY)
 
 
 def test_a_model_without_the_memory_tool_is_not_told_to_use_it() -> None:
-    assert HOW_TO_REMEMBER in system_prompt(Materials(), [MEMORY], small=False)
-    assert HOW_TO_REMEMBER not in system_prompt(Materials(), (), small=False)
+    assert HOW_TO_REMEMBER in system_prompt(PromptParts(), [MEMORY], small=False)
+    assert HOW_TO_REMEMBER not in system_prompt(PromptParts(), (), small=False)
 
 
 def test_a_session_that_follows_an_expiry_says_so() -> None:
-    assert "for a while" in system_prompt(Materials(cause=Cause.IDLE), (), small=False)
-    assert "with the day" in system_prompt(Materials(cause=Cause.DAILY), (), small=False)
-    assert "ended" not in system_prompt(Materials(cause=Cause.NEW), (), small=False)
+    assert "for a while" in system_prompt(PromptParts(cause=Cause.IDLE), (), small=False)
+    assert "with the day" in system_prompt(PromptParts(cause=Cause.DAILY), (), small=False)
+    assert "ended" not in system_prompt(PromptParts(cause=Cause.NEW), (), small=False)
 
 
 def test_a_small_model_gets_a_short_prompt() -> None:
-    prompt = system_prompt(Materials(rules="Many rules.", notes="NOTES"), (), small=True)
+    prompt = system_prompt(PromptParts(rules="Many rules.", notes="NOTES"), (), small=True)
     assert prompt == SMALL_IDENTITY
 
 
 def test_a_stored_prompt_comes_back_the_same() -> None:
-    frozen = Frozen("stub/one", Prompt("one", "Über alles: 漢字", (MEMORY,)))
-    assert read_back(stored(frozen)) == frozen
-    assert stored(read_back(stored(frozen))) == stored(frozen)
+    frozen = StoredPrompt("stub/one", Prompt("one", "Über alles: 漢字", (MEMORY,)))
+    assert decode_prompt(encode_prompt(frozen)) == frozen
+    assert encode_prompt(decode_prompt(encode_prompt(frozen))) == encode_prompt(frozen)

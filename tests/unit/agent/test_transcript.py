@@ -6,12 +6,12 @@ from everthread.agent.transcript import (
     INTERRUPTED,
     OUTCOME_UNKNOWN,
     STOPPED,
-    answered,
-    as_sent,
-    as_stored,
-    recovered,
-    shown_to,
-    with_own_ids,
+    add_missing_results,
+    drop_other_thoughts,
+    drop_thoughts,
+    make_call_ids_unique,
+    rebuild_tool_messages,
+    to_request,
 )
 from everthread.domain.model import Message, Role, Thought, ToolCall, ToolRow, ToolState, Turn, TurnStatus
 
@@ -27,28 +27,28 @@ def turn(*messages: Message, status: TurnStatus = TurnStatus.DONE) -> Turn:
 
 def test_a_finished_turn_is_sent_as_it_is_stored() -> None:
     messages = (HELLO, ASKS, SEES, Message(Role.ASSISTANT, "a tree"))
-    assert as_sent(turn(*messages)) == messages
+    assert to_request(turn(*messages)) == messages
 
 
 def test_an_interrupted_answer_is_marked() -> None:
-    sent = as_sent(turn(HELLO, Message(Role.ASSISTANT, "I was abo"), status=TurnStatus.INTERRUPTED))
+    sent = to_request(turn(HELLO, Message(Role.ASSISTANT, "I was abo"), status=TurnStatus.INTERRUPTED))
     assert sent[-1] == Message(Role.ASSISTANT, f"I was abo\n{INTERRUPTED}")
 
 
 def test_a_message_that_was_never_answered_gets_a_marked_answer() -> None:
-    sent = as_sent(turn(HELLO, status=TurnStatus.INTERRUPTED))
+    sent = to_request(turn(HELLO, status=TurnStatus.INTERRUPTED))
     assert sent == (HELLO, Message(Role.ASSISTANT, INTERRUPTED))
 
 
 def test_a_turn_interrupted_behind_a_tool_ends_with_an_answer() -> None:
-    sent = as_sent(turn(HELLO, ASKS, SEES, status=TurnStatus.INTERRUPTED))
+    sent = to_request(turn(HELLO, ASKS, SEES, status=TurnStatus.INTERRUPTED))
     assert sent == (HELLO, ASKS, SEES, Message(Role.ASSISTANT, INTERRUPTED))
 
 
 def test_every_call_has_a_result_before_anything_else_is_said() -> None:
     two = Message(Role.ASSISTANT, "", (CALL, ToolCall("c2", "look", "{}")))
     more = Message(Role.USER, "never mind")
-    assert answered([HELLO, two, SEES, more], STOPPED) == (
+    assert add_missing_results([HELLO, two, SEES, more], STOPPED) == (
         HELLO,
         two,
         SEES,
@@ -59,7 +59,7 @@ def test_every_call_has_a_result_before_anything_else_is_said() -> None:
 
 def test_of_a_forgotten_turn_no_result_is_sent_without_its_call() -> None:
     forgotten = [Message(role, "[forgotten]") for role in (Role.USER, Role.ASSISTANT, Role.TOOL, Role.ASSISTANT)]
-    assert [message.role for message in as_sent(turn(*forgotten))] == [Role.USER, Role.ASSISTANT, Role.ASSISTANT]
+    assert [message.role for message in to_request(turn(*forgotten))] == [Role.USER, Role.ASSISTANT, Role.ASSISTANT]
 
 
 def test_results_are_used_again_and_what_was_only_begun_is_unknown() -> None:
@@ -68,7 +68,7 @@ def test_results_are_used_again_and_what_was_only_begun_is_unknown() -> None:
         ToolRow("t", "c2", "fell", '{"what":"tree"}', ToolState.STARTED),
     ]
     fell = ToolCall("c2", "fell", '{"what":"tree"}')
-    assert recovered(rows) == (
+    assert rebuild_tool_messages(rows) == (
         ASKS,
         SEES,
         Message(Role.ASSISTANT, "", (fell,)),
@@ -82,19 +82,19 @@ def test_calls_that_were_thought_of_together_are_made_together_again() -> None:
         ToolRow("t", name, "look", "{}", ToolState.DONE, name, thought)
         for name, thought in (("c1", one), ("c2", one), ("c3", other), ("c4", None), ("c5", None))
     ]
-    asked = [message for message in recovered(rows) if message.tool_calls]
+    asked = [message for message in rebuild_tool_messages(rows) if message.tool_calls]
     assert [[call.id for call in message.tool_calls] for message in asked] == [["c1", "c2"], ["c3"], ["c4"], ["c5"]]
     assert [message.thought for message in asked] == [one, other, None, None]
-    assert [message.thought for message in shown_to("a/one", asked)] == [one, other, None, None]
-    assert all(message.thought is None for message in (*shown_to("b/two", asked), *as_stored(asked)))
+    assert [message.thought for message in drop_other_thoughts("a/one", asked)] == [one, other, None, None]
+    assert all(message.thought is None for message in (*drop_other_thoughts("b/two", asked), *drop_thoughts(asked)))
 
 
 def test_calls_that_share_an_id_are_told_apart() -> None:
     message = Message(Role.ASSISTANT, "", (CALL, CALL, ToolCall("", "look", "{}")))
-    ids = [call.id for call in with_own_ids(message, ["c1"]).tool_calls]
+    ids = [call.id for call in make_call_ids_unique(message, ["c1"]).tool_calls]
     assert len({*ids, "c1"}) == 4
     assert all(ids)
 
 
 def test_ids_that_nobody_has_are_kept() -> None:
-    assert with_own_ids(ASKS, ["c0"]) == ASKS
+    assert make_call_ids_unique(ASKS, ["c0"]) == ASKS

@@ -17,7 +17,7 @@ from tests.runtime import CLI, ME, TELEGRAM, AsyncDiary, Gate, opened, until
 
 from everthread.agent.events import Retrying, Steered, TextWritten, ToolBegan, TurnBegan, TurnEnded
 from everthread.agent.prompt import PromptBuilder
-from everthread.agent.prompt_cache import Preparer, fitting
+from everthread.agent.prompt_cache import Preparer, newest_that_fit
 from everthread.agent.tools.runner import Toolbox
 from everthread.agent.transcript import INTERRUPTED, OUTCOME_UNKNOWN, STOPPED
 from everthread.agent.turn_options import TurnLimits, TurnOptions
@@ -60,7 +60,7 @@ async def test_a_message_is_answered_streamed_and_stored(tmp_path: Path) -> None
 
 async def test_nothing_waits_nothing_runs(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path) as core:
-        assert await core.agent.answer(CLI, core.manner()) is None
+        assert await core.agent.answer(CLI, core.options()) is None
         assert core.model.requests == []
 
 
@@ -77,12 +77,12 @@ async def test_a_second_turn_of_a_session_waits_for_the_first(tmp_path: Path) ->
     async with AgentFixture(tmp_path, FakeModel(["a b c d"], pause_s=0.02)) as core:
         await core.say("one")
         await core.say("two")
-        first = asyncio.ensure_future(core.agent.answer(CLI, core.manner()))
+        first = asyncio.ensure_future(core.agent.answer(CLI, core.options()))
         await until(lambda: core.model.requests)
         with pytest.raises(Busy):
-            await core.agent.answer(CLI, core.manner())
+            await core.agent.answer(CLI, core.options())
         await first
-        assert await core.agent.answer(CLI, core.manner()) is not None
+        assert await core.agent.answer(CLI, core.options()) is not None
 
 
 # --- Tools -----------------------------------------------------------------------------------------------------------
@@ -349,7 +349,7 @@ async def test_a_call_that_was_cut_off_is_paid_for(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path, model) as core:
         core.choices = [model.choice(price=Price(3.0, 15.0))]
         await core.say("go")
-        turn = asyncio.ensure_future(core.agent.answer(CLI, core.manner()))
+        turn = asyncio.ensure_future(core.agent.answer(CLI, core.options()))
         await until(lambda: any(isinstance(event, TextWritten) for event in core.heard))
         core.agent.stop((await core.at(CLI)).session_id)
         await turn
@@ -364,7 +364,7 @@ async def test_s29_a_stopped_answer_is_kept_and_marked(tmp_path: Path) -> None:
     model = FakeModel(["one two three four five six"], pause_s=0.02)
     async with AgentFixture(tmp_path, model, diary) as core:
         await core.say("count")
-        turn = asyncio.ensure_future(core.agent.answer(CLI, core.manner()))
+        turn = asyncio.ensure_future(core.agent.answer(CLI, core.options()))
         await until(lambda: len([e for e in core.heard if isinstance(e, TextWritten)]) >= 2)
         session_id = (await core.at(CLI)).session_id
         assert core.agent.stop(session_id)
@@ -395,7 +395,7 @@ async def test_a_tool_that_was_stopped_has_an_unknown_outcome(tmp_path: Path) ->
     tools = (tool("quick", says_nothing), tool("long", long))
     async with AgentFixture(tmp_path, FakeModel([calls, "fine"]), tools=tools) as core:
         await core.say("go")
-        turn = asyncio.ensure_future(core.agent.answer(CLI, core.manner()))
+        turn = asyncio.ensure_future(core.agent.answer(CLI, core.options()))
         await started.wait()
         core.agent.stop((await core.at(CLI)).session_id)
         ended = await turn
@@ -415,7 +415,7 @@ async def test_a_message_can_steer_a_running_turn(tmp_path: Path) -> None:
 
     async with AgentFixture(tmp_path, FakeModel([LOOK, "left then"]), tools=(tool("look", look),)) as core:
         await core.say("which way?")
-        turn = asyncio.ensure_future(core.agent.answer(CLI, core.manner()))
+        turn = asyncio.ensure_future(core.agent.answer(CLI, core.options()))
         await going.wait()
         row = await core.say("rather left")
         assert core.agent.steer((await core.at(CLI)).session_id, row.id)
@@ -429,18 +429,18 @@ async def test_a_message_can_steer_a_running_turn(tmp_path: Path) -> None:
         after = await core.store.read(lambda uow: uow.inbox.get(row.id))
         assert after is not None
         assert after.state is InboxState.DONE
-        assert await core.agent.answer(CLI, core.manner()) is None
+        assert await core.agent.answer(CLI, core.options()) is None
 
 
 async def test_a_message_that_came_too_late_to_steer_is_the_next_one(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path, FakeModel(["a b c", "to the left"], pause_s=0.01)) as core:
         await core.say("which way?")
-        turn = asyncio.ensure_future(core.agent.answer(CLI, core.manner()))
+        turn = asyncio.ensure_future(core.agent.answer(CLI, core.options()))
         await until(lambda: core.model.requests)
         row = await core.say("rather left")
         core.agent.steer((await core.at(CLI)).session_id, row.id)
         await turn
-        ended = await core.agent.answer(CLI, core.manner())
+        ended = await core.agent.answer(CLI, core.options())
         assert ended is not None
         assert ended.text == "to the left"
 
@@ -456,7 +456,7 @@ async def test_a_message_that_would_be_taken_up_after_the_last_step_is_the_next_
         core.toolbox = Toolbox((tool("look", look),))
         ended = await core.ask("which way?")
         assert "1 steps" in ended.problem
-        ended = await core.agent.answer(CLI, core.manner())
+        ended = await core.agent.answer(CLI, core.options())
         assert ended is not None
         assert ended.text == "to the left"
         first, second = await core.turns(ended.committed.ref.session_id)
@@ -486,7 +486,7 @@ async def test_a_message_that_comes_as_the_turn_is_stored_is_the_next_one(
         monkeypatch.setattr(core.lifecycle, "commit_turn", steer_and_commit)
         assert (await core.ask("which way?")).text == "straight on"
         assert steered == [False], "nothing is running that could take it up"
-        ended = await core.agent.answer(CLI, core.manner())
+        ended = await core.agent.answer(CLI, core.options())
         assert ended is not None
         assert ended.text == "to the left"
         assert [turn.user_text for turn in await core.turns(ended.committed.ref.session_id)] == [
@@ -520,7 +520,7 @@ async def test_a_turn_that_is_stopped_as_it_takes_a_message_up_has_it_or_leaves_
         ended = await core.ask("which way?")
         assert ended.committed.status is TurnStatus.INTERRUPTED
         monkeypatch.undo()
-        following = await core.agent.answer(CLI, core.manner())
+        following = await core.agent.answer(CLI, core.options())
         turns = await core.turns(ended.committed.ref.session_id)
         said = [m.content for turn in turns for m in turn.messages if m.role is Role.USER]
         assert said == ["which way?", "rather left"]
@@ -553,7 +553,7 @@ async def test_a_message_that_is_taken_up_too_slowly_for_a_stop_is_not_lost(
         core.toolbox = Toolbox((tool("look", look),))
         ended = await core.ask("which way?")
         await asyncio.sleep(0.4)
-        await core.agent.answer(CLI, core.manner())
+        await core.agent.answer(CLI, core.options())
         turns = await core.turns(ended.committed.ref.session_id)
         said = [m.content for turn in turns for m in turn.messages if m.role is Role.USER]
         assert said == ["which way?", "rather left"]
@@ -562,7 +562,7 @@ async def test_a_message_that_is_taken_up_too_slowly_for_a_stop_is_not_lost(
 async def test_a_turn_that_was_left_behind_ends_in_its_own_session(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path, FakeModel(["one two three four"], pause_s=0.02)) as core:
         await core.say("count")
-        turn = asyncio.ensure_future(core.agent.answer(CLI, core.manner()))
+        turn = asyncio.ensure_future(core.agent.answer(CLI, core.options()))
         await until(lambda: any(isinstance(event, TextWritten) for event in core.heard))
         old = (await core.at(CLI)).session_id
         new = opened(await core.cross(CLI, New()))
@@ -579,7 +579,7 @@ async def test_a_turn_that_was_left_behind_ends_in_its_own_session(tmp_path: Pat
 async def test_a_rewound_turn_is_stored_hidden(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path, FakeModel(["one two three four"], pause_s=0.02)) as core:
         await core.say("count")
-        turn = asyncio.ensure_future(core.agent.answer(CLI, core.manner()))
+        turn = asyncio.ensure_future(core.agent.answer(CLI, core.options()))
         await until(lambda: core.model.requests)
         session_id = (await core.at(CLI)).session_id
         await core.cross(CLI, Rewind(1))
@@ -595,13 +595,13 @@ async def test_a_rewound_turn_is_stored_hidden(tmp_path: Path) -> None:
 async def test_a_task_that_is_cancelled_leaves_its_turn_to_be_recovered(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path, FakeModel(["one two three four", "fresh"], pause_s=0.02)) as core:
         await core.say("count")
-        turn = asyncio.ensure_future(core.agent.answer(CLI, core.manner()))
+        turn = asyncio.ensure_future(core.agent.answer(CLI, core.options()))
         await until(lambda: core.model.requests)
         turn.cancel()
         await asyncio.wait({turn})
         assert turn.cancelled()
         (turn_id,) = await core.lifecycle.recover()
-        ended = await core.agent.resume(turn_id, core.manner())
+        ended = await core.agent.resume(turn_id, core.options())
         assert ended is not None
         assert ended.text == "fresh"
 
@@ -622,7 +622,7 @@ async def test_however_often_it_is_cancelled_a_turn_that_was_begun_meanwhile_is_
 
         monkeypatch.setattr(core.lifecycle, "begin_turn", begin_slowly)
         await core.say("hello")
-        answering = asyncio.ensure_future(core.agent.answer(CLI, core.manner()))
+        answering = asyncio.ensure_future(core.agent.answer(CLI, core.options()))
         for _ in range(2):
             await asyncio.sleep(0.02)
             answering.cancel()
@@ -630,7 +630,7 @@ async def test_however_often_it_is_cancelled_a_turn_that_was_begun_meanwhile_is_
             await answering
         monkeypatch.undo()
         (turn_id,) = await core.lifecycle.recover()
-        ended = await core.agent.resume(turn_id, core.manner())
+        ended = await core.agent.resume(turn_id, core.options())
         assert ended is not None
         assert ended.text == "fine"
 
@@ -653,7 +653,7 @@ async def test_a_turn_whose_process_died_is_gone_on_with(tmp_path: Path) -> None
     async with AgentFixture(tmp_path, FakeModel(["a tree, I believe"]), tools=(tool("look", look),)) as core:
         await core.later(3600)
         (turn_id,) = await core.lifecycle.recover()
-        ended = await core.agent.resume(turn_id, core.manner())
+        ended = await core.agent.resume(turn_id, core.options())
         assert ended is not None
         assert ended.text == "a tree, I believe"
         assert ran == []
@@ -667,12 +667,12 @@ async def test_a_turn_whose_process_died_is_gone_on_with(tmp_path: Path) -> None
 async def test_a_turn_that_somebody_else_took_over_is_let_go(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path, FakeModel(["slow and late"], pause_s=0.05)) as stopped:
         await stopped.say("hello")
-        turn = asyncio.ensure_future(stopped.agent.answer(CLI, stopped.manner()))
+        turn = asyncio.ensure_future(stopped.agent.answer(CLI, stopped.options()))
         await until(lambda: stopped.model.requests)
         async with AgentFixture(tmp_path, FakeModel(["quick"])) as other:
             await other.later(3600)
             (turn_id,) = await other.lifecycle.recover()
-            ended = await other.agent.resume(turn_id, other.manner())
+            ended = await other.agent.resume(turn_id, other.options())
             assert ended is not None
             assert await turn is None
             assert len(await other.turns(ended.committed.ref.session_id)) == 1
@@ -895,7 +895,7 @@ async def test_ended_is_the_last_that_is_heard(tmp_path: Path) -> None:
 @pytest.mark.parametrize("sizes", [[100] * 20 + [600], [100] * 9 + [400, 400], [300], [2000, 100], [100, 2000]])
 def test_history_is_cut_to_its_room_and_never_to_nothing(sizes: list[int]) -> None:
     pieces = [b"x" * size for size in sizes]
-    kept = fitting(pieces, 1000)
+    kept = newest_that_fit(pieces, 1000)
     assert kept
     assert sum(len(piece) + 1 for piece in kept) <= 1000
     small = [piece for piece in pieces if len(piece) < 1000]
@@ -904,7 +904,7 @@ def test_history_is_cut_to_its_room_and_never_to_nothing(sizes: list[int]) -> No
 
 def test_the_start_of_a_cut_history_stays_the_same_whoever_cuts_it() -> None:
     pieces = [b"%03d" % number + b"x" * 96 for number in range(40)]
-    starts = [fitting(pieces[:count], 1000)[0][:3] for count in range(11, 40)]
+    starts = [newest_that_fit(pieces[:count], 1000)[0][:3] for count in range(11, 40)]
     assert len(set(starts)) <= 7
 
 
@@ -945,7 +945,7 @@ async def test_a_turn_that_can_not_be_written_is_there_to_be_recovered(
             with pytest.raises(DiskFull):
                 await core.ask("hello")
         (turn_id,) = await core.lifecycle.recover()
-        ended = await core.agent.resume(turn_id, core.manner())
+        ended = await core.agent.resume(turn_id, core.options())
         assert ended is not None
         assert ended.text == "found"
 
@@ -976,7 +976,7 @@ async def test_a_turn_that_never_comes_to_an_end_is_given_up(tmp_path: Path) -> 
             ticket = await core.lifecycle.resume_turn(turn_id)
         assert ticket is not None
         await core.lifecycle.abandon_turn(ticket)
-        ended = await core.agent.resume(ticket.turn_id, core.manner())
+        ended = await core.agent.resume(ticket.turn_id, core.options())
         assert ended is not None
         assert "given up" in ended.problem
         assert core.model.requests == []
@@ -1014,7 +1014,7 @@ async def test_a_tool_that_will_not_be_stopped_does_not_keep_the_turn_going(tmp_
     model = FakeModel([ToolCall("c", "stubborn", "{}"), "never said"])
     async with AgentFixture(tmp_path, model, tools=(tool("stubborn", stubborn),)) as core:
         await core.say("go")
-        turn = asyncio.ensure_future(core.agent.answer(CLI, core.manner()))
+        turn = asyncio.ensure_future(core.agent.answer(CLI, core.options()))
         await begun.wait()
         core.agent.stop((await core.at(CLI)).session_id)
         ended = await turn
@@ -1038,7 +1038,7 @@ async def test_a_tool_that_goes_on_for_ever_is_left_behind_soon_after_a_stop(
 
     async with AgentFixture(tmp_path, FakeModel([LOOK, "never said"]), tools=(tool("look", deaf),)) as core:
         await core.say("go")
-        turn = asyncio.ensure_future(core.agent.answer(CLI, core.manner()))
+        turn = asyncio.ensure_future(core.agent.answer(CLI, core.options()))
         await begun.wait()
         core.agent.stop((await core.at(CLI)).session_id)
         try:
@@ -1063,7 +1063,7 @@ async def test_s26_a_call_with_wrong_arguments_is_a_visible_error(tmp_path: Path
     wrong: Any = str(CLI)
     async with AgentFixture(tmp_path) as core:
         with pytest.raises(BadKey):
-            await core.agent.answer(wrong, core.manner())
+            await core.agent.answer(wrong, core.options())
         core.choices = []
         ended = await core.ask("hello")
         assert "internal error" in ended.problem
@@ -1175,7 +1175,7 @@ class _SlowHooks:
 
 async def _stopped(core: AgentFixture, when: Callable[[], object]) -> None:
     await core.say("go")
-    turn = asyncio.ensure_future(core.agent.answer(CLI, core.manner()))
+    turn = asyncio.ensure_future(core.agent.answer(CLI, core.options()))
     await until(when)
     core.agent.stop((await core.at(CLI)).session_id)
     await turn
@@ -1240,7 +1240,7 @@ async def test_what_a_turn_has_cost_is_settled_though_it_is_left_to_be_recovered
     async with AgentFixture(tmp_path, model) as core:
         core.choices = [model.choice(price=Price(3.0, 15.0))]
         await core.say("go")
-        turn = asyncio.ensure_future(core.agent.answer(CLI, core.manner()))
+        turn = asyncio.ensure_future(core.agent.answer(CLI, core.options()))
         await until(lambda: any(isinstance(event, TextWritten) for event in core.heard))
         assert await _spent(core) > 0.1, "the most that it can be"
         turn.cancel()
@@ -1251,11 +1251,11 @@ async def test_what_a_turn_has_cost_is_settled_though_it_is_left_to_be_recovered
 async def test_a_process_that_was_suspended_does_not_take_over_its_own_turn(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path, FakeModel(["slow and sure"], pause_s=0.05)) as core:
         await core.say("hello")
-        turn = asyncio.ensure_future(core.agent.answer(CLI, core.manner()))
+        turn = asyncio.ensure_future(core.agent.answer(CLI, core.options()))
         await until(lambda: core.model.requests)
         await core.later(3600)
         (turn_id,) = await core.lifecycle.recover()
-        assert await core.agent.resume(turn_id, core.manner()) is None
+        assert await core.agent.resume(turn_id, core.options()) is None
         ended = await turn
         assert ended is not None
         assert ended.text == "slow and sure"

@@ -39,7 +39,7 @@ async def test_a_turn_that_cannot_be_released_is_released_once_the_disk_has_room
         while not (named := await core.lifecycle.recover()):
             assert asyncio.get_running_loop().time() < deadline, "the process keeps a turn that it does not go on with"
             await asyncio.sleep(0.01)
-        ended = await core.agent.resume(named[0], core.manner())
+        ended = await core.agent.resume(named[0], core.options())
         assert ended is not None
         assert ended.text == "found"
         await core.agent.aclose()

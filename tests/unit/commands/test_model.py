@@ -31,25 +31,25 @@ async def test_retry_hides_the_last_turn_and_asks_the_same_again(tmp_path: Path)
         assert said.ok
         assert said.wakes_worker
         assert 'Asking again: "two lines". The previous answer is hidden' in said.text
-        ended = await console.agent.answer(CLI, console.manner())
+        ended = await console.agent.answer(CLI, console.options())
         assert ended is not None
         assert ended.text == "third"
         assert "second" not in console.model.sent()
         assert await console.shown(session) == ["one", "two\nlines"]
-        assert await console.agent.answer(CLI, console.manner()) is None
+        assert await console.agent.answer(CLI, console.options()) is None
 
 
 async def test_retry_stops_the_answer_that_is_being_written_and_asks_again(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path, FakeModel(["a long answer of many words", "short"], pause_s=0.05)) as console:
         await console.say("tell me")
-        answering = asyncio.ensure_future(console.agent.answer(CLI, console.manner()))
+        answering = asyncio.ensure_future(console.agent.answer(CLI, console.options()))
         await until(lambda: console.model.requests)
         said = await console.order("/retry")
         assert 'Asking again: "tell me". The unfinished answer is hidden' in said.text
         stopped = await answering
         assert stopped is not None
         assert (stopped.committed.status, stopped.problem) == (TurnStatus.HIDDEN, "stopped by /retry")
-        ended = await console.agent.answer(CLI, console.manner())
+        ended = await console.agent.answer(CLI, console.options())
         assert ended is not None
         assert ended.text == "short"
         assert await console.shown(ended.committed.ref.session_id) == ["tell me"]
@@ -65,7 +65,7 @@ async def test_retry_says_all_that_a_steered_turn_was_told(tmp_path: Path) -> No
     model = FakeModel([ToolCall("c1", "wait", "{}"), "fine"])
     async with CommandFixture(tmp_path, model, tools=(tool("wait", waits),)) as console:
         await console.say("go")
-        answering = asyncio.ensure_future(console.agent.answer(CLI, console.manner()))
+        answering = asyncio.ensure_future(console.agent.answer(CLI, console.options()))
         await until(lambda: any(type(event).__name__ == "ToolBegan" for event in console.heard))
         await console.order("/steer to the left")
         pause.set()
@@ -79,7 +79,7 @@ async def test_retry_comes_after_what_waits(tmp_path: Path) -> None:
         await console.say("two")
         assert 'It is queued after: "two".' in (await console.order("/retry")).text
         for _ in range(2):
-            ended = await console.agent.answer(CLI, console.manner())
+            ended = await console.agent.answer(CLI, console.options())
             assert ended is not None
         assert await console.shown(ended.committed.ref.session_id) == ["two", "one"]
 
@@ -97,7 +97,7 @@ async def test_a_branch_asks_again_what_was_said_before_it_and_its_parent_keeps_
         parent = (await console.ask("hello")).committed.ref.session_id
         await console.lifecycle.cross(CLI, Branch(), owner=ME)
         assert 'Asking again: "hello"' in (await console.order("/retry")).text
-        ended = await console.agent.answer(CLI, console.manner())
+        ended = await console.agent.answer(CLI, console.options())
         assert ended is not None
         assert ended.committed.ref.session_id != parent
         assert [turn.assistant_text for turn in await console.turns(ended.committed.ref.session_id)] == ["second"]
@@ -154,14 +154,14 @@ async def test_queue_adds_a_message_and_lists_what_waits(tmp_path: Path) -> None
         ]
         assert not (await console.order("/queue")).wakes_worker
         for _ in range(3):
-            await console.agent.answer(CLI, console.manner())
+            await console.agent.answer(CLI, console.options())
         assert await console.shown((await console.at(CLI)).session_id) == ["first\nthing", "second", "third"]
 
 
 async def test_queue_does_not_steer_the_answer_that_is_being_written(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path, FakeModel(["a few words"], pause_s=0.03)) as console:
         await console.say("one")
-        answering = asyncio.ensure_future(console.agent.answer(CLI, console.manner()))
+        answering = asyncio.ensure_future(console.agent.answer(CLI, console.options()))
         await until(lambda: console.model.requests)
         await console.order("/queue two")
         ended = await answering

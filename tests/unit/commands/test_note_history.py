@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.commands import CommandFixture
 from tests.runtime import ME
 
-from everthread.agent.skills.format import Written
+from everthread.agent.skills.format import SkillText
 from everthread.agent.skills.history import Origin
 
 
@@ -16,7 +16,7 @@ async def test_a_skill_that_a_review_wrote_is_in_the_log_with_its_turns_and_can_
         session = await console.titled("Boats")
         await console.order("/memory add sails")
         console.clock.ahead_s += 1
-        console.skills.write(Written("knots", "How to tie knots.", "Over."), origin=Origin(session, "review-1-10"))
+        console.skills.write(SkillText("knots", "How to tie knots.", "Over."), origin=Origin(session, "review-1-10"))
         first, second = (await console.order("/memory log")).text.splitlines()[:2]
         assert first.startswith("skill/knots:1  ")
         assert first.endswith('add      "How to tie knots.", by a review of turns 1 to 10 of "Boats"')
@@ -31,9 +31,9 @@ async def test_a_skill_that_a_review_wrote_is_in_the_log_with_its_turns_and_can_
 
 async def test_changes_of_notes_and_skills_are_taken_back_in_the_order_they_were_made(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
-        console.skills.write(Written("knots", "How to tie knots.", "Over."))
+        console.skills.write(SkillText("knots", "How to tie knots.", "Over."))
         console.clock.ahead_s += 1
-        console.skills.write(Written("knots", "How to tie good knots.", "Over, under."))
+        console.skills.write(SkillText("knots", "How to tie good knots.", "Over, under."))
         console.clock.ahead_s += 1
         await console.order("/memory add sails")
         console.clock.ahead_s += 1
@@ -55,7 +55,7 @@ async def test_changes_of_notes_and_skills_are_taken_back_in_the_order_they_were
 async def test_nobody_else_sees_or_takes_back_what_is_in_this_home(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         session = await console.titled("Boats")
-        console.skills.write(Written("knots", "How to tie knots.", "Over."), origin=Origin(session, "review-1-10"))
+        console.skills.write(SkillText("knots", "How to tie knots.", "Over."), origin=Origin(session, "review-1-10"))
         assert "no note was ever written" in (await console.order("/memory log", owner="bob")).text
         await console.refuses("/memory undo", "nothing to undo", owner="bob")
         await console.refuses("/memory undo skill/knots:1", "no change", owner="bob")

@@ -154,7 +154,7 @@ async def test_a_title_that_is_taken_or_too_long_is_refused_and_nothing_is_left(
 async def test_a_boundary_stops_the_answer_that_is_being_written_and_names_what_was_set_aside(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path, FakeModel(["a long answer of many words"], pause_s=0.05)) as console:
         await console.say("one")
-        answering = asyncio.ensure_future(console.agent.answer(CLI, console.manner()))
+        answering = asyncio.ensure_future(console.agent.answer(CLI, console.options()))
         await until(lambda: any(type(event).__name__ == "TextWritten" for event in console.heard))
         left = (await console.at(CLI)).session_id
         await console.say("two")
@@ -165,7 +165,7 @@ async def test_a_boundary_stops_the_answer_that_is_being_written_and_names_what_
         assert ended is not None
         assert (ended.committed.ref.session_id, ended.committed.status) == (left, TurnStatus.LATE)
         assert ended.problem == "stopped by /new"
-        assert await console.agent.answer(CLI, console.manner()) is None
+        assert await console.agent.answer(CLI, console.options()) is None
 
 
 async def test_a_boundary_leaves_alone_what_another_key_has_running_in_the_session(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ async def test_a_boundary_leaves_alone_what_another_key_has_running_in_the_sessi
         session = await console.titled("Shared")
         await console.order("/resume Shared", TELEGRAM)
         await console.say("from afar", TELEGRAM)
-        answering = asyncio.ensure_future(console.agent.answer(TELEGRAM, console.manner()))
+        answering = asyncio.ensure_future(console.agent.answer(TELEGRAM, console.options()))
         await until(lambda: console.model.requests[1:])
         said = await console.order("/new")
         assert "stopped" not in said.text
@@ -279,7 +279,7 @@ async def test_undo_takes_back_as_many_turns_as_asked_for(tmp_path: Path) -> Non
 async def test_undo_stops_the_answer_that_is_being_written(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path, FakeModel(["a long answer of many words"], pause_s=0.05)) as console:
         await console.say("oops")
-        answering = asyncio.ensure_future(console.agent.answer(CLI, console.manner()))
+        answering = asyncio.ensure_future(console.agent.answer(CLI, console.options()))
         await until(lambda: console.model.requests)
         said = await console.order("/undo")
         assert "Undid the unfinished answer." in said.text
@@ -321,7 +321,7 @@ async def test_stop_keeps_what_there_is_and_says_when_nothing_runs(tmp_path: Pat
     async with CommandFixture(tmp_path, FakeModel(["a long answer of many words"], pause_s=0.05)) as console:
         await console.refuses("/stop", "Nothing is running")
         await console.say("one")
-        answering = asyncio.ensure_future(console.agent.answer(CLI, console.manner()))
+        answering = asyncio.ensure_future(console.agent.answer(CLI, console.options()))
         await until(lambda: any(type(event).__name__ == "TextWritten" for event in console.heard))
         assert "kept" in (await console.order("/stop")).text
         ended = await answering
@@ -342,7 +342,7 @@ async def test_what_another_process_writes_is_to_be_stopped_there(tmp_path: Path
         await other.lifecycle.cross(TELEGRAM, New(), owner=ME)
         await console.order("/resume Shared", TELEGRAM)
         await other.say("hello", TELEGRAM)
-        answering = asyncio.ensure_future(other.agent.answer(TELEGRAM, other.manner()))
+        answering = asyncio.ensure_future(other.agent.answer(TELEGRAM, other.options()))
         await until(lambda: other.model.requests)
         await console.refuses("/stop", "Another process")
         await answering
@@ -352,14 +352,14 @@ async def test_steering_reaches_the_running_turn_or_is_the_next_message(tmp_path
     async with CommandFixture(tmp_path, FakeModel(["words and words"], pause_s=0.03)) as console:
         await console.refuses("/steer", "Usage")
         await console.say("one")
-        answering = asyncio.ensure_future(console.agent.answer(CLI, console.manner()))
+        answering = asyncio.ensure_future(console.agent.answer(CLI, console.options()))
         await until(lambda: console.model.requests)
         said = await console.order("/steer the other one")
         assert "next step" in said.text
         assert said.wakes_worker
         await answering
         # The turn had no further step, so the message is the next one.
-        ended = await console.agent.answer(CLI, console.manner())
+        ended = await console.agent.answer(CLI, console.options())
         assert ended is not None
         assert "the other one" in console.model.sent()
         said = await console.order("/steer and now this")
@@ -370,22 +370,22 @@ async def test_steering_reaches_the_running_turn_or_is_the_next_message(tmp_path
 async def test_a_steering_message_that_is_delivered_twice_is_taken_once(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path, FakeModel(["words and words"], pause_s=0.03)) as console:
         await console.say("one", TELEGRAM)
-        answering = asyncio.ensure_future(console.agent.answer(TELEGRAM, console.manner()))
+        answering = asyncio.ensure_future(console.agent.answer(TELEGRAM, console.options()))
         await until(lambda: console.model.requests)
         for _ in range(2):
             said = await console.order("/steer the other one", TELEGRAM, update_id="7", account="bot")
             assert "next step" in said.text
         await answering
-        ended = await console.agent.answer(TELEGRAM, console.manner())
+        ended = await console.agent.answer(TELEGRAM, console.options())
         assert ended is not None
         assert (await console.turns(ended.committed.ref.session_id))[-1].user_text == "the other one"
         said = await console.order("/steer the other one", TELEGRAM, update_id="7", account="bot")
         assert "already received" in said.text
-        assert await console.agent.answer(TELEGRAM, console.manner()) is None, "it has been answered"
+        assert await console.agent.answer(TELEGRAM, console.options()) is None, "it has been answered"
         # The same number from another account is another message.
         said = await console.order("/steer a third one", TELEGRAM, update_id="7", account="other bot")
         assert "next message" in said.text
-        assert await console.agent.answer(TELEGRAM, console.manner()) is not None
+        assert await console.agent.answer(TELEGRAM, console.options()) is not None
 
 
 async def test_status_says_where_one_is_and_what_goes_on(tmp_path: Path) -> None:
@@ -397,7 +397,7 @@ async def test_status_says_where_one_is_and_what_goes_on(tmp_path: Path) -> None
         assert "Nothing is running" in said
         assert "Memory diary:" in said
         await console.say("two")
-        answering = asyncio.ensure_future(console.agent.answer(CLI, console.manner()))
+        answering = asyncio.ensure_future(console.agent.answer(CLI, console.options()))
         await until(lambda: len(console.model.requests) == 2)
         await console.say("three\nwith more lines")
         said = (await console.order("/status")).text

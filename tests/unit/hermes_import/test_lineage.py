@@ -9,8 +9,8 @@ from tests.hermes_rows import START, Rows, compacted, session, translated, words
 
 from everthread.domain.export_format import RewindLine
 from everthread.domain.model import Cause, Kind
-from everthread.hermes_import.compaction import parts, summary_of
-from everthread.hermes_import.lineage import CIRCLE, MISSING, Tie, family
+from everthread.hermes_import.compaction import split_at_summaries, summary_of
+from everthread.hermes_import.lineage import CIRCLE, MISSING, Relation, order_by_parent
 from everthread.hermes_import.rows import MessageRow
 
 SUMMARY = "[CONTEXT COMPACTION — REFERENCE ONLY] Earlier turns were compacted: they like mangoes."
@@ -30,7 +30,7 @@ def test_parents_come_first_missing_ones_and_circles_are_told_of() -> None:
         session("a", "c", started_at=START + 1),
         session("own", "own"),
     ]
-    found = {member.row.id: member for member in family(rows)}
+    found = {member.row.id: member for member in order_by_parent(rows)}
     order = list(found)
     assert sorted(order) == sorted(row.id for row in rows)
     assert order.index("parent") < order.index("child")
@@ -44,17 +44,17 @@ def test_parents_come_first_missing_ones_and_circles_are_told_of() -> None:
 @pytest.mark.parametrize(
     ("child", "parent", "tie"),
     [
-        ({"marks": {"_branched_from": "p"}}, {"end_reason": "compression"}, Tie.BRANCH),
-        ({"marks": {"_delegate_from": "p"}}, {}, Tie.DELEGATE),
-        ({"source": "subagent"}, {}, Tie.DELEGATE),
-        ({}, {"end_reason": "compression", "ended_at": START}, Tie.COMPRESSION),
-        ({}, {"end_reason": "branched", "ended_at": START}, Tie.BRANCH),
-        ({"started_at": START - 9}, {"end_reason": "branched", "ended_at": START}, Tie.OTHER),
-        ({}, {}, Tie.OTHER),
+        ({"marks": {"_branched_from": "p"}}, {"end_reason": "compression"}, Relation.BRANCH),
+        ({"marks": {"_delegate_from": "p"}}, {}, Relation.DELEGATE),
+        ({"source": "subagent"}, {}, Relation.DELEGATE),
+        ({}, {"end_reason": "compression", "ended_at": START}, Relation.COMPRESSION),
+        ({}, {"end_reason": "branched", "ended_at": START}, Relation.BRANCH),
+        ({"started_at": START - 9}, {"end_reason": "branched", "ended_at": START}, Relation.OTHER),
+        ({}, {}, Relation.OTHER),
     ],
 )
-def test_how_a_session_hangs_on_its_parent(child: dict[str, Any], parent: dict[str, Any], tie: Tie) -> None:
-    found = {member.row.id: member for member in family([session("p", **parent), session("c", "p", **child)])}
+def test_how_a_session_hangs_on_its_parent(child: dict[str, Any], parent: dict[str, Any], tie: Relation) -> None:
+    found = {member.row.id: member for member in order_by_parent([session("p", **parent), session("c", "p", **child)])}
     assert found["c"].tie is tie
 
 
@@ -183,7 +183,7 @@ def test_a_branch_of_what_was_summarised_has_the_same_summary() -> None:
     assert (line.parent, line.base.turn, line.floor, line.summary_of) == ("s.2", 3, 1, "s.2")
     assert words(found["k"]) == ["x"]
     # When that branch is summarised too, the summary that it came with is no second one.
-    assert len(parts(compacted(copy))) == 1
+    assert len(split_at_summaries(compacted(copy))) == 1
 
 
 def test_whoever_quotes_a_summary_makes_none() -> None:

@@ -10,7 +10,7 @@ from tests.hermes_rows import START, Rows, session, translated, words
 from everthread.domain.model import Role, TurnStatus
 from everthread.hermes_import.allowlist import accounts_of
 from everthread.hermes_import.convert import our_id
-from everthread.hermes_import.lineage import Member, Tie
+from everthread.hermes_import.lineage import LinkedSession, Relation
 from everthread.hermes_import.rows import MessageRow, SessionRow, calls_of, line_of, text_of, time_of
 from everthread.hermes_import.session_keys import key_of_member, key_of_route, routes_of
 from everthread.hermes_import.turns import RUNNING_S, turns_of
@@ -147,14 +147,14 @@ def test_a_key_of_hermes_is_a_key_of_ours(key: str, origin: dict[str, str], ours
 
 
 def test_a_session_whose_place_is_not_known_has_one_all_the_same() -> None:
-    def place(row: SessionRow, tie: Tie = Tie.NONE) -> str:
-        return str(key_of_member(Member(row, None, tie), None, "main"))
+    def place(row: SessionRow, tie: Relation = Relation.NONE) -> str:
+        return str(key_of_member(LinkedSession(row, None, tie), None, "main"))
 
     assert place(session("s")) == "agent:main:cli:dm:hermes"
     assert place(session("s", source="telegram", user_id="42")) == "agent:main:telegram:dm:42"
     assert place(session("s", source="telegram")) == "agent:main:telegram:dm:hermes"
     assert place(session("s", source="cron")) == "agent:main:cron:dm:hermes"
-    assert place(session("s"), Tie.DELEGATE) == "agent:main:subagent:dm:hermes-s"
+    assert place(session("s"), Relation.DELEGATE) == "agent:main:subagent:dm:hermes-s"
     assert len(place(session("s", source="x" * 999, user_id=":" * 999))) <= 512
 
 

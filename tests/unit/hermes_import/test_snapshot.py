@@ -11,7 +11,7 @@ import pytest
 
 from everthread.domain.errors import StoreBusy
 from everthread.hermes_import import snapshot
-from everthread.hermes_import.snapshot import copied
+from everthread.hermes_import.snapshot import copy_snapshot
 
 ACCOUNTS = 2_000
 
@@ -50,7 +50,7 @@ def test_what_was_committed_is_in_the_copy_and_nothing_beside_the_file_is_touche
     database = made(path, mode)
     database.execute("UPDATE accounts SET holds = 7 WHERE id = 1")
     before = look(path)
-    with copied(path) as copy:
+    with copy_snapshot(path) as copy:
         assert money(copy) == ACCOUNTS * 100 - 93
         assert copy.parent.stat().st_mode & 0o077 == 0
     assert look(path) == before
@@ -81,7 +81,7 @@ def test_a_copy_made_while_it_is_written_to_is_of_one_moment(tmp_path: Path) -> 
     writing.start()
     try:
         for _ in range(25):
-            with copied(path) as copy:
+            with copy_snapshot(path) as copy:
                 assert money(copy) == ACCOUNTS * 100
     finally:
         done.set()
@@ -112,11 +112,11 @@ def test_a_copy_of_two_moments_is_made_again_but_not_for_ever(
     monkeypatch.setattr(snapshot, "_copy", meddle)
     monkeypatch.setattr(snapshot, "_PAUSE_S", 0.0)
     if again:
-        with copied(path) as copy:
+        with copy_snapshot(path) as copy:
             assert money(copy) == ACCOUNTS * 101
         assert tries == 2
     else:
-        with pytest.raises(StoreBusy, match="try again"), copied(path):
+        with pytest.raises(StoreBusy, match="try again"), copy_snapshot(path):
             pass
     database.close()
 
@@ -140,6 +140,6 @@ def test_what_is_moved_into_the_file_between_two_copies_makes_no_mixture(
 
     real = snapshot._copy  # noqa: SLF001 - to be there in the middle of it
     monkeypatch.setattr(snapshot, "_copy", meddle)
-    with copied(path) as copy:
+    with copy_snapshot(path) as copy:
         assert money(copy) in (ACCOUNTS * 100 + ACCOUNTS // 2, ACCOUNTS * 101 + ACCOUNTS // 2)
     database.close()

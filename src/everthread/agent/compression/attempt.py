@@ -1,6 +1,7 @@
 """One compression pass: read the conversation, have the context engine summarise it, check the result.
 
-`cross` continues the conversation in a new session if the summary is still valid. `tell` notifies the context engine.
+`cross` continues the conversation in a new session if the summary is still valid. `notify_engine` tells the context
+engine.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Changed(NotCompressed):
     """The session has changed since its compression was requested."""
 
 
-class Made(Struct, frozen=True):
+class FinishedSummary(Struct, frozen=True):
     """A finished summary, its source session and its gain."""
 
     ref: SessionRef
@@ -65,7 +66,7 @@ class Source(Struct, frozen=True):
     kept_bytes: int = 0
 
 
-class Passes:
+class SummaryMaker:
     """Make summaries and extracts, without applying them."""
 
     def __init__(self, store: Store, memory: MemoryManager, engine: ContextEngine, clock: Clock, holder: str) -> None:
@@ -83,7 +84,7 @@ class Passes:
         focus: str = "",
         asked_for: bool = False,
         patience_s: float = 0.0,
-    ) -> Made | None:
+    ) -> FinishedSummary | None:
         """Make a summary within `bound_s`. Return `None` if another process makes one. Raises `NotCompressed`.
 
         A lease keeps two processes from paying for the same summary. If the lease is lost, the crossing still detects
@@ -94,14 +95,14 @@ class Passes:
             return None
         try:
             source = await self._read(wanted, asked_for=asked_for)
-            return made(source, await self._summarised(source, bound_s, focus))
+            return check_summary(source, await self._summarised(source, bound_s, focus))
         finally:
             await asyncio.shield(self._store.write(lambda uow: uow.leases.release(lease)))
 
-    async def extract(self, wanted: Source, why: str) -> Made:
+    async def extract(self, wanted: Source, why: str) -> FinishedSummary:
         """Make an extract, which needs no context engine."""
         source = await self._read(wanted)
-        return made(source, extract(source.previous, source.parts.covered), why)
+        return check_summary(source, extract(source.previous, source.parts.covered), why)
 
     async def _leased(self, name: str, patience_s: float) -> Lease | None:
         until = self._clock.now() + patience_s
@@ -160,7 +161,7 @@ class Passes:
             raise NotCompressed("something went wrong inside; the log says what") from error
 
 
-def made(source: Source, summary: str, instead_because: str = "") -> Made:
+def check_summary(source: Source, summary: str, instead_because: str = "") -> FinishedSummary:
     """Check a summary and measure its gain. Raises `NotCompressed` if it is empty or too long."""
     covered, previous_bytes = source.parts.covered, bytes_of(source.previous)
     if not summary.strip() or len(summary) > SUMMARY_CHARS_MAX:
@@ -177,13 +178,13 @@ def made(source: Source, summary: str, instead_because: str = "") -> Made:
     boundary = Compress(source.ref.session_id, source.ref.generation, summary, covered[-1].number)
     # The crossing refuses the summary if the owner had something forgotten since: the summary may still contain it.
     boundary = replace(boundary, burials=source.burials)
-    return Made(source.ref, boundary, len(covered), gained, instead_because)
+    return FinishedSummary(source.ref, boundary, len(covered), gained, instead_because)
 
 
 TELL_S_MAX = 5.0
 
 
-async def cross(store: Store, lifecycle: Lifecycle, made: Made) -> SessionRef | Refusal:
+async def cross(store: Store, lifecycle: Lifecycle, made: FinishedSummary) -> SessionRef | Refusal:
     """Cross to the continuation. Return its session, or the refusal."""
     key = await store.read_inline(lambda uow: _key_on(uow, made.ref))
     crossing = await lifecycle.cross(key, made.boundary, owner=made.ref.owner, actor="compression")
@@ -196,7 +197,9 @@ def _key_on(uow: UnitOfWork, ref: SessionRef) -> SessionKey:
     return ref.key if ref.key in keys or not keys else keys[0]
 
 
-async def tell(engine: ContextEngine, store: Store, clock: Clock, made: Made, entered: SessionRef) -> None:
+async def notify_engine(
+    engine: ContextEngine, store: Store, clock: Clock, made: FinishedSummary, entered: SessionRef
+) -> None:
     """Notify the context engine, within `TELL_S_MAX`. Record a failure as an incident: the crossing stands."""
     boundary, mechanical = made.boundary, bool(made.instead_because)
     rollover = Rollover(made.ref, entered, boundary.summary, boundary.covers_to, made.turns, mechanical)

@@ -14,9 +14,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from everthread.agent.compression import attempt as rollover
-from everthread.agent.compression.attempt import PASS_S_MAX, Changed, NothingToCover, Passes, Source
+from everthread.agent.compression.attempt import PASS_S_MAX, Changed, NothingToCover, Source, SummaryMaker
 from everthread.agent.compression.policy import Bounds, Fill, Urgency, bounds, bytes_of, urgency
-from everthread.agent.compression.state import COOL_DOWN_S, Known, KnownSessions, minutes
+from everthread.agent.compression.state import COOL_DOWN_S, CompressionState, CompressionStates, minutes
 from everthread.agent.events import Compressed, Compressing, CompressionFailed, Listen
 from everthread.agent.model_call import ModelChoice
 from everthread.agent.prompt_cache import Prepared
@@ -59,12 +59,12 @@ class Compressor:
     ) -> None:
         self._store = store
         self._lifecycle = lifecycle
-        self._passes = Passes(store, memory, engine, clock, holder)
+        self._passes = SummaryMaker(store, memory, engine, clock, holder)
         self._engine = engine
         self._clock = clock
         self._settings = settings
         self._stop_s_max = stop_s_max
-        self._known = KnownSessions(store, clock)
+        self._known = CompressionStates(store, clock)
         self._refused: set[str] = set()
         self._going: set[asyncio.Task[object]] = set()
         self._background = asyncio.Semaphore(AT_ONCE_MAX)
@@ -101,7 +101,9 @@ class Compressor:
         elif known.making is None and lasting and self._due(known, fill, choice, listen) is not Urgency.NONE:
             self._start(known, self._in_background(ref, known, fill, choice, listen))
 
-    def _due(self, known: Known, fill: Fill, choice: ModelChoice, listen: Listen, *, coming_tokens: int = 0) -> Urgency:
+    def _due(
+        self, known: CompressionState, fill: Fill, choice: ModelChoice, listen: Listen, *, coming_tokens: int = 0
+    ) -> Urgency:
         if not self._settings.enabled:
             return Urgency.NONE
         within = self.bounds(choice)
@@ -120,7 +122,7 @@ class Compressor:
             listen(CompressionFailed(f"Long conversations lose their oldest turns from the model's sight: {refusal}"))
 
     async def _in_background(
-        self, ref: SessionRef, known: Known, fill: Fill, choice: ModelChoice, listen: Listen
+        self, ref: SessionRef, known: CompressionState, fill: Fill, choice: ModelChoice, listen: Listen
     ) -> None:
         await self._known.looked_up(ref.session_id, choice.name)
         if known.given_up or self._clock.now() < known.cool_until:
@@ -144,7 +146,7 @@ class Compressor:
     def _source(self, ref: SessionRef, fill: Fill, choice: ModelChoice) -> Source:
         return Source(ref, fill, self.bounds(choice), choice.name)
 
-    async def _saved_nothing(self, ref: SessionRef, known: Known, listen: Listen) -> None:
+    async def _saved_nothing(self, ref: SessionRef, known: CompressionState, listen: Listen) -> None:
         known.count(poor=True)
         await self._known.put(ref.session_id, known)
         if known.given_up:
@@ -177,7 +179,9 @@ class Compressor:
             # The turn reports its own errors, and can leave out the oldest turns.
             log.warning("session %s is not compressed: %s", ref.session_id, error)
 
-    async def _stop(self, ref: SessionRef, known: Known, fill: Fill, choice: ModelChoice, listen: Listen) -> None:
+    async def _stop(
+        self, ref: SessionRef, known: CompressionState, fill: Fill, choice: ModelChoice, listen: Listen
+    ) -> None:
         """Apply a summary if one is ready in time, otherwise an extract."""
         bound_s, source = self._stop_s_max, self._source(ref, fill, choice)
         why = known.problem
@@ -244,7 +248,7 @@ class Compressor:
 
     # --- Apply a summary ---------------------------------------------------------------------------------------------
 
-    async def _apply(self, known: Known, listen: Listen) -> bool:
+    async def _apply(self, known: CompressionState, listen: Listen) -> bool:
         """Cross with the finished summary, if no turn runs. Return true if done. A stale summary is dropped."""
         # A cancelled caller must not prevent the notification of the engine and the listener.
         applying = asyncio.ensure_future(self._applied(known, listen))
@@ -254,7 +258,7 @@ class Compressor:
             raise stopped
         return applying.result()
 
-    async def _applied(self, known: Known, listen: Listen) -> bool:
+    async def _applied(self, known: CompressionState, listen: Listen) -> bool:
         async with known.applying:
             made, known.ready = known.ready, None
             if made is None:
@@ -268,7 +272,7 @@ class Compressor:
                 known.problem, known.cool_until = "", 0.0
             known.count(poor=made.gain.poor)
             await self._known.went_on(known, made.ref.session_id, entered.session_id)
-        await rollover.tell(self._engine, self._store, self._clock, made, entered)
+        await rollover.notify_engine(self._engine, self._store, self._clock, made, entered)
         gained = made.gain
         listen(Compressed(entered, made.turns, gained.tokens_before, gained.tokens_after, made.instead_because))
         if known.given_up:
@@ -277,7 +281,7 @@ class Compressor:
 
     # --- Bookkeeping -------------------------------------------------------------------------------------------------
 
-    async def _failed(self, ref: SessionRef, known: Known, why: str, listen: Listen) -> None:
+    async def _failed(self, ref: SessionRef, known: CompressionState, why: str, listen: Listen) -> None:
         await self._rest(ref, known, why)
         listen(
             CompressionFailed(
@@ -286,11 +290,11 @@ class Compressor:
             )
         )
 
-    async def _rest(self, ref: SessionRef, known: Known, why: str) -> None:
+    async def _rest(self, ref: SessionRef, known: CompressionState, why: str) -> None:
         known.rest(why, self._clock.now())
         await self._known.put(ref.session_id, known)
 
-    def _start(self, known: Known, work: Coroutine[Any, Any, object]) -> None:
+    def _start(self, known: CompressionState, work: Coroutine[Any, Any, object]) -> None:
         task = asyncio.ensure_future(work)
         known.making = task
         self._going.add(task)
@@ -318,5 +322,5 @@ def fill_of(
     return Fill(len(prepared.head), len(prepared.history) + added_bytes, room_bytes, context_tokens, too_long)
 
 
-def _given_up(known: Known) -> str:
+def _given_up(known: CompressionState) -> str:
     return f"This conversation is not compressed any more: {known.problem}"

@@ -11,7 +11,7 @@ from collections import OrderedDict
 
 from msgspec import Struct, field
 
-from everthread.agent.compression.attempt import Made
+from everthread.agent.compression.attempt import FinishedSummary
 from everthread.agent.compression.policy import POOR_PASSES_MAX, Fill
 from everthread.agent.prompt_cache import COUNT_MAX
 from everthread.domain.errors import StoreError
@@ -30,7 +30,7 @@ TOO_POOR = (
 )
 
 
-class Known(Struct):
+class CompressionState(Struct):
     """Compression state of one session in this process."""
 
     model: str
@@ -42,7 +42,7 @@ class Known(Struct):
     making: asyncio.Task[object] | None = None
     queued: bool = False
     """The pass waits for other background passes."""
-    ready: Made | None = None
+    ready: FinishedSummary | None = None
     applying: asyncio.Lock = field(default_factory=asyncio.Lock)
     looked_up: bool = False
     """The stored pause, if any, has been read."""
@@ -66,22 +66,22 @@ class Known(Struct):
         self.poor, self.cool_until, self.problem = 0, 0.0, ""
 
 
-class KnownSessions:
+class CompressionStates:
     """LRU cache of the compression state of sessions."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._known: OrderedDict[str, CompressionState] = OrderedDict()
 
     def __contains__(self, session_id: str) -> bool:
         return session_id in self._known
 
-    def of(self, session_id: str, model: str) -> Known:
+    def of(self, session_id: str, model: str) -> CompressionState:
         """Return the state in memory, reset if the model has changed."""
         known = self._known.get(session_id)
         if known is None:
-            known = self._known[session_id] = Known(model)
+            known = self._known[session_id] = CompressionState(model)
             while len(self._known) > KNOWN_MAX:
                 self._known.popitem(last=False)
         self._known.move_to_end(session_id)
@@ -90,7 +90,7 @@ class KnownSessions:
             known.model, known.poor, known.fill = model, 0, None
         return known
 
-    async def looked_up(self, session_id: str, model: str) -> Known:
+    async def looked_up(self, session_id: str, model: str) -> CompressionState:
         """Return the state, including the pause that an earlier process stored."""
         known = self.of(session_id, model)
         if not known.looked_up:
@@ -106,7 +106,11 @@ class KnownSessions:
         known = self._known.get(session_id)
         if known is None or not known.looked_up:
             rest = await self._store.read_inline(lambda uow: uow.compression_pauses.get(session_id))
-            known = Known("", None, rest.poor, rest.cool_until, rest.problem) if rest is not None else Known("")
+            known = (
+                CompressionState("", None, rest.poor, rest.cool_until, rest.problem)
+                if rest is not None
+                else CompressionState("")
+            )
         if known.making is not None:
             return "A summary of this conversation is being made."
         if known.given_up:
@@ -116,7 +120,7 @@ class KnownSessions:
             return f"{why}; tried again in {minutes(left_s)} at the earliest"
         return ""
 
-    async def went_on(self, known: Known, left: str, entered: str) -> None:
+    async def went_on(self, known: CompressionState, left: str, entered: str) -> None:
         """Move the state from the session that was left to its continuation."""
         self._known.pop(left, None)
         self._known[entered] = known
@@ -124,13 +128,13 @@ class KnownSessions:
         await self._put(left, None, known)
         await self.put(entered, known)
 
-    async def put(self, session_id: str, known: Known) -> None:
+    async def put(self, session_id: str, known: CompressionState) -> None:
         """Store or clear the session's pause. If the write fails, another process makes one unnecessary pass."""
         rests = known.poor or known.cool_until > self._clock.now()
         rest = CompressionPause(session_id, known.model, known.poor, known.cool_until, known.problem) if rests else None
         await self._put(session_id, rest, known)
 
-    async def _put(self, session_id: str, rest: CompressionPause | None, known: Known) -> None:
+    async def _put(self, session_id: str, rest: CompressionPause | None, known: CompressionState) -> None:
         if rest is None and not known.stored:
             return
         known.looked_up, known.stored = True, rest is not None

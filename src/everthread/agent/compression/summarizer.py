@@ -44,7 +44,7 @@ _HEADING = re.compile(r"^\s{0,3}#{1,6}\s*(?P<name>[^#\n]+?)[\s:#]*$", re.MULTILI
 _NAMES = {name.casefold(): name for name in SECTIONS}
 
 
-def structured(answer: str) -> str:
+def parse_summary(answer: str) -> str:
     """Parse the answer into the fixed sections. Raises `NotCompressed` if it has none of their headings."""
     found: dict[str, str] = {}
     parts = _HEADING.split(answer)
@@ -69,7 +69,7 @@ def request_text(previous: str, talk: str, hints: Sequence[str] = (), focus: str
     return "\n\n".join(part for part in parts if part)
 
 
-def in_words(turn: Turn) -> str:
+def render_turn(turn: Turn) -> str:
     """Render a turn as text: its messages, tool calls and results."""
     lines = [f"[turn {turn.number}]"]
     for message in turn.messages:
@@ -81,7 +81,7 @@ def in_words(turn: Turn) -> str:
     return "\n".join(lines)
 
 
-def in_pieces(texts: Sequence[str], bytes_max: int) -> list[str]:
+def join_into_pieces(texts: Sequence[str], bytes_max: int) -> list[str]:
     """Join the texts into pieces of at most `bytes_max`; a single text that is longer is shortened."""
     pieces: list[str] = []
     piece: list[str] = []
@@ -98,18 +98,18 @@ def in_pieces(texts: Sequence[str], bytes_max: int) -> list[str]:
     return [*pieces, "\n\n".join(piece)] if piece else pieces
 
 
-class Summariser:
+class Summarizer:
     """Summarise with the auxiliary model, or with the conversation's own model if there is none."""
 
     def __init__(
         self,
         lifecycle: Lifecycle,
-        asker: ModelCaller,
+        model_caller: ModelCaller,
         auxiliary: Callable[[], ModelChoice | None],
         named: Callable[[str], ModelChoice],
     ) -> None:
         self._lifecycle = lifecycle
-        self._asker = asker
+        self._model_caller = model_caller
         self._auxiliary = auxiliary
         self._named = named
 
@@ -126,10 +126,10 @@ class Summariser:
         room -= max(bytes_of(middle.previous), output_tokens * BYTES_PER_TOKEN // 2)
         summary = middle.previous
         # In slices: rendering a long conversation in one step would block the event loop.
-        pieces = in_pieces(await in_slices(in_words, middle.turns), max(room, 1_000))
+        pieces = join_into_pieces(await in_slices(render_turn, middle.turns), max(room, 1_000))
         for piece in pieces:
             text = request_text(summary, piece, middle.hints, middle.focus)
-            summary = structured(await self._asked(middle, choice, text, output_tokens))
+            summary = parse_summary(await self._asked(middle, choice, text, output_tokens))
         return summary
 
     async def on_rollover(self, rollover: Rollover) -> None:
@@ -139,14 +139,14 @@ class Summariser:
         head = choice.client.head(Prompt(choice.model, ""))
         request = Request(head, b"", (Message(Role.USER, text),), output_tokens_max=output_tokens)
 
-        async def request_to(_: ModelChoice) -> Request:
+        async def request_for(_: ModelChoice) -> Request:
             return request
 
         progress = Progress()
         try:
-            answer = await self._asker.ask(
+            answer = await self._model_caller.ask(
                 [choice],
-                request_to,
+                request_for,
                 ref=middle.ref,
                 turn_id=SPEND_ID,
                 progress=progress,

@@ -21,14 +21,14 @@ from everthread.agent.skills.format import (
     FILE,
     FILE_CHARS_MAX,
     Skill,
-    Written,
+    SkillText,
     description_problem,
     index,
     name_problem,
     parse,
-    rendered,
+    render,
 )
-from everthread.agent.skills.history import LOG, Origin, SkillChange, last, read, write_whole, written
+from everthread.agent.skills.history import LOG, Origin, SkillChange, encode, last, read, write_atomically
 from everthread.domain.errors import AlreadyThere, BadInput, BadSkill, NotFound
 from everthread.domain.model import NoteAction
 
@@ -44,15 +44,15 @@ OLD_MAX = 20
 PROJECT_FOLDER = Path(".everthread") / "skills"
 
 
-class Found(Struct, frozen=True):
+class FoundSkill(Struct, frozen=True):
     skill: Skill
     folder: Path
 
 
-class Shelf(Struct, frozen=True):
+class SkillSet(Struct, frozen=True):
     """The usable skills, and one line for each problem with the others."""
 
-    found: tuple[Found, ...] = ()
+    found: tuple[FoundSkill, ...] = ()
     problems: tuple[str, ...] = ()
 
     @property
@@ -67,9 +67,9 @@ class SkillFolders(Struct, frozen=True):
     project: Path | None = None
     now: Callable[[], float] = time.time  # noqa: TID251 - the machine's time, as of every file, where there is no clock
 
-    def shelf(self) -> Shelf:
+    def shelf(self) -> SkillSet:
         """Read all skills. The user's own come first, and a project's skill cannot override one of them."""
-        found: dict[str, Found] = {}
+        found: dict[str, FoundSkill] = {}
         problems: list[str] = []
         for place, project in self._places():
             for folder in _folders(place, problems):
@@ -83,15 +83,15 @@ class SkillFolders(Struct, frozen=True):
                         f"{folder / FILE}:1: {skill.name!r} is a skill of yours already; this one is unused"
                     )
                 else:
-                    found[skill.name] = Found(skill, folder)
+                    found[skill.name] = FoundSkill(skill, folder)
         ordered = sorted(found.values(), key=lambda each: (each.skill.project, each.skill.name))
-        return Shelf(tuple(ordered), tuple(problems))
+        return SkillSet(tuple(ordered), tuple(problems))
 
     def index(self) -> str:
         """Render the skill index for the prompt."""
         return index(self.shelf().skills)
 
-    def get(self, name: str) -> Found:
+    def get(self, name: str) -> FoundSkill:
         shelf = self.shelf()
         for each in shelf.found:
             if each.skill.name == name:
@@ -100,14 +100,14 @@ class SkillFolders(Struct, frozen=True):
         known = ", ".join(each.name for each in shelf.skills) or "none yet"
         raise NotFound(spoiled or f"there is no skill {name[:80]!r}; there are: {known}")
 
-    def text(self, found: Found, path: str = FILE) -> str:
+    def text(self, found: FoundSkill, path: str = FILE) -> str:
         """Read a file of a skill. Raises `BadSkill` if it is outside the skill's folder or unreadable."""
         file = found.folder / path
         if "\0" in path or not _is_inside(file, found.folder):
             raise BadSkill(f"{path[:80]!r} is not inside the skill {found.skill.name}; name one of its files")
         return _text(file, shown=path)
 
-    def files(self, found: Found) -> tuple[str, ...]:
+    def files(self, found: FoundSkill) -> tuple[str, ...]:
         """List the files in a skill's folder besides its `SKILL.md`."""
         there: list[str] = []
         for folder, folders, files in islice(os.walk(found.folder), FOLDERS_SEEN_MAX):
@@ -120,12 +120,12 @@ class SkillFolders(Struct, frozen=True):
 
     # --- Writing -----------------------------------------------------------------------------------------------------
 
-    def write(self, skill: Written, *, new: bool = False, origin: Origin | None = None) -> SkillChange:
+    def write(self, skill: SkillText, *, new: bool = False, origin: Origin | None = None) -> SkillChange:
         """Write or replace a skill of the user. The previous version is kept, and the change is logged.
 
         With `new`, raise `AlreadyThere` if the skill exists.
         """
-        text = rendered(skill)
+        text = render(skill)
         if problem := name_problem(skill.name) or description_problem(skill.description):
             raise BadSkill(problem)
         parse(text, str(self.own / skill.name / FILE))
@@ -170,11 +170,11 @@ class SkillFolders(Struct, frozen=True):
         change = SkillChange(name, number, action, self.now(), said, before, kept, origin)
         # Log before the file: a crash in between may log a change that was not made, but never misses one.
         log = self.own / OLD / LOG
-        write_whole(log, written([*changes, change]))
+        write_atomically(log, encode([*changes, change]))
         try:
             _put(file, text)
         except OSError:
-            write_whole(log, written(changes))
+            write_atomically(log, encode(changes))
             raise
         return change
 
@@ -185,7 +185,7 @@ class SkillFolders(Struct, frozen=True):
         for version in versions[: -(OLD_MAX - 1)]:
             (folder / f"{version}.md").unlink()
         version = versions[-1] + 1 if versions else 1
-        write_whole(self.old(name, version), content)
+        write_atomically(self.old(name, version), content)
         return version
 
     def _kept(self, name: str, version: int) -> str:
@@ -246,11 +246,11 @@ def _read(folder: Path, inside: Path | None, *, project: bool) -> Skill:
     file = folder / FILE
     if inside is not None and not _is_inside(file, inside):
         raise BadSkill(f"{file}:1: leads out of the project; it is not used")
-    written = parse(_text(file, shown=str(file)), str(file))
+    parsed = parse(_text(file, shown=str(file)), str(file))
     name = folder.resolve().name if folder.name in ("", ".", "..") else folder.name
-    if written.name != name:
-        raise BadSkill(f"{file}:2: says its name is {written.name!r}, but its folder is {name!r}; rename one of them")
-    return Skill(written.name, written.description, project)
+    if parsed.name != name:
+        raise BadSkill(f"{file}:2: says its name is {parsed.name!r}, but its folder is {name!r}; rename one of them")
+    return Skill(parsed.name, parsed.description, project)
 
 
 def _text(file: Path, *, shown: str) -> str:
@@ -280,7 +280,7 @@ def _put(file: Path, text: str | None) -> None:
     """Write the file of a skill or, if the text is `None`, remove it. Other files in the folder are kept."""
     if text is not None:
         file.parent.mkdir(mode=0o700, exist_ok=True)
-        write_whole(file, text.encode())
+        write_atomically(file, text.encode())
         return
     file.unlink(missing_ok=True)
     if file.parent.exists() and not any(file.parent.iterdir()):

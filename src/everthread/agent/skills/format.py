@@ -45,7 +45,7 @@ class Skill(Struct, frozen=True):
     """The skill belongs to the working directory, not to the user."""
 
 
-class Written(Struct, frozen=True):
+class SkillText(Struct, frozen=True):
     """Content of a `SKILL.md`."""
 
     name: str
@@ -53,7 +53,7 @@ class Written(Struct, frozen=True):
     body: str
 
 
-def parse(text: str, where: str) -> Written:
+def parse(text: str, where: str) -> SkillText:
     """Parse a `SKILL.md`. Raises `BadSkill` with the file and line of the first problem."""
     if len(text) > FILE_CHARS_MAX:
         raise BadSkill(f"{where}:1: has more than {FILE_CHARS_MAX:,} characters; move some of it to references/")
@@ -73,10 +73,10 @@ def parse(text: str, where: str) -> Written:
     body = "\n".join(lines[end + 1 :]).strip()
     if not body:
         raise BadSkill(f"{where}:{end + 1}: has no instructions below the front matter")
-    return Written(name, _on_one_line(description), body)
+    return SkillText(name, _on_one_line(description), body)
 
 
-def rendered(skill: Written) -> str:
+def render(skill: SkillText) -> str:
     """Render a `SKILL.md`; `parse` returns the same skill again."""
     description = json.dumps(_on_one_line(skill.description), ensure_ascii=False)
     return f"---\nname: {skill.name}\ndescription: {description}\n---\n\n{skill.body.strip()}\n"
@@ -113,18 +113,18 @@ def index(skills: Sequence[Skill]) -> str:
     return "\n".join((ABOUT_SKILLS, "<skills>", *lines, *more, "</skills>"))
 
 
-def shown(skill: Skill, text: str, path: str = FILE) -> str:
+def wrap_file(skill: Skill, text: str, path: str = FILE) -> str:
     """Wrap a file of a skill for the model in a tag that the file cannot close itself."""
     origin = ", from the project" if skill.project else ""
-    return f'<skill name="{skill.name}" file="{harmless(path)}"{origin}>\n{harmless(text)}\n</skill>'
+    return f'<skill name="{skill.name}" file="{escape_tags(path)}"{origin}>\n{escape_tags(text)}\n</skill>'
 
 
-def harmless(text: str) -> str:
+def escape_tags(text: str) -> str:
     return _MARKER.sub("‹", text)
 
 
 def _line(skill: Skill, chars: int) -> str:
-    said = _on_one_line(harmless(skill.description))
+    said = _on_one_line(escape_tags(skill.description))
     said = said if len(said) <= chars else said[: chars - 1].rstrip() + "…"
     return f"- {skill.name}{' (project)' if skill.project else ''}: {said}"
 

@@ -68,11 +68,11 @@ def last(changes: Sequence[SkillChange], skill: str) -> SkillChange | None:
     return next((change for change in reversed(changes) if change.skill == skill), None)
 
 
-def written(changes: Sequence[SkillChange]) -> bytes:
+def encode(changes: Sequence[SkillChange]) -> bytes:
     return b"".join(msgspec.json.encode(change) + b"\n" for change in changes[-LINES_MAX:])
 
 
-def write_whole(file: Path, content: bytes) -> None:
+def write_atomically(file: Path, content: bytes) -> None:
     """Write a file atomically: fsync a temporary file, then rename it."""
     passing = file.with_name(f".{file.name}.{os.getpid()}")
     with open(os.open(passing, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:

@@ -13,7 +13,7 @@ from everthread.ports.model import ToolSchema
 T = TypeVar("T")
 
 
-def parsed(schema: ToolSchema, arguments: Mapping[str, Any], wanted: type[T]) -> T:
+def parse_arguments(schema: ToolSchema, arguments: Mapping[str, Any], wanted: type[T]) -> T:
     """Convert the arguments to the type. Raises `ToolFailed`."""
     try:
         return msgspec.convert(dict(arguments), wanted)

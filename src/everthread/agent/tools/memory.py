@@ -11,7 +11,7 @@ from typing import Annotated, Any, Protocol
 
 import msgspec
 
-from everthread.agent.tools.arguments import parsed
+from everthread.agent.tools.arguments import parse_arguments
 from everthread.domain.errors import AlreadyNoted, BadInput, Gone, NotesFull, NotFound, ToolFailed
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, Role, Session, SessionRef, Turn, chars_of
 from everthread.domain.search_terms import excerpt, snippet
@@ -115,7 +115,7 @@ def memory_tool(
     """
 
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
-        given = parsed(_MEMORY, arguments, _MemoryArguments)
+        given = parse_arguments(_MEMORY, arguments, _MemoryArguments)
         owner, target = use.ref.owner, given.target
         content, note_id = await _wanted(given, store, owner)
         change = NoteChange(
@@ -240,7 +240,7 @@ def session_search(store: Store) -> Tool:
     """Search the owner's conversations, or read the turns of one."""
 
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
-        given = parsed(_SESSION_SEARCH, arguments, _SearchArguments)
+        given = parse_arguments(_SESSION_SEARCH, arguments, _SearchArguments)
         query, session = (given.query or "").strip(), (given.session or "").strip()
         if bool(query) == bool(session):
             raise ToolFailed("session_search: give `query` to search, or `session` to read in a conversation")
@@ -324,7 +324,7 @@ def recall(ask: AskMemory) -> Tool:
     """Query every memory provider, in the session of the turn."""
 
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
-        query = parsed(_RECALL, arguments, _RecallArguments).query.strip()
+        query = parse_arguments(_RECALL, arguments, _RecallArguments).query.strip()
         if not query:
             raise ToolFailed("recall: `query` is empty; ask a question")
         found = await ask(query, ref=use.ref)

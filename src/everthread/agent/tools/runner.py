@@ -106,7 +106,7 @@ class ToolRunner(Struct, frozen=True):
         self,
         toolbox: Toolbox,
         answer: Message,
-        ticket: TurnClaim,
+        claim: TurnClaim,
         *,
         done: list[Message],
         listen: Listen,
@@ -115,7 +115,7 @@ class ToolRunner(Struct, frozen=True):
         """Append a result for each call to `done` as it arrives. Adjacent calls of parallel tools run concurrently."""
 
         async def one(call: ToolCall) -> None:
-            done.append(result(call, await self._one(toolbox, call, answer.thought, ticket, listen, approve)))
+            done.append(result(call, await self._one(toolbox, call, answer.thought, claim, listen, approve)))
 
         calls = answer.tool_calls
         for call in calls[CALLS_MAX:]:
@@ -131,20 +131,20 @@ class ToolRunner(Struct, frozen=True):
                     # Tool errors become results; only a failed store or a lost turn gets here.
                     raise several.exceptions[0] from several
 
-    async def resume(self, toolbox: Toolbox, ticket: TurnClaim, *, done: list[Message], listen: Listen) -> None:
+    async def resume(self, toolbox: Toolbox, claim: TurnClaim, *, done: list[Message], listen: Listen) -> None:
         """Resume the calls that a crash interrupted, if their tools support it; replace their results in `done`."""
-        if not ticket.tools:
+        if not claim.tools:
             return
 
         async def one(call: ToolCall, tool: Tool, arguments: Mapping[str, Any]) -> None:
-            text = await self._finished(tool, arguments, call, ticket, listen)
+            text = await self._finished(tool, arguments, call, claim, listen)
             for number, message in enumerate(done):
                 if message.role is Role.TOOL and message.tool_call_id == call.id:
                     done[number] = result(call, text)
 
         try:
             async with asyncio.TaskGroup() as tasks:
-                for row in ticket.tools:
+                for row in claim.tools:
                     tool, call = toolbox.get(row.name), ToolCall(row.call_id, row.name, row.arguments)
                     arguments = _arguments(call)
                     if tool and tool.goes_on and row.state is ToolState.STARTED and not isinstance(arguments, str):
@@ -157,7 +157,7 @@ class ToolRunner(Struct, frozen=True):
         toolbox: Toolbox,
         call: ToolCall,
         thought: Thought | None,
-        ticket: TurnClaim,
+        claim: TurnClaim,
         listen: Listen,
         approve: Approve,
     ) -> str:
@@ -170,22 +170,22 @@ class ToolRunner(Struct, frozen=True):
             return arguments
         if tool.dangerous and tool.name not in self.allowed:
             try:
-                approved = await approve(call, ticket.ref)
+                approved = await approve(call, claim.ref)
             except NotApproved as error:
                 return f"Error: {error}"
             if not approved:
                 return "Error: this call was not approved by the user; do not try it again unasked"
-        await self.lifecycle.start_tool(ticket, call.id, call.name, call.arguments, thought)
-        return await self._finished(tool, arguments, call, ticket, listen)
+        await self.lifecycle.start_tool(claim, call.id, call.name, call.arguments, thought)
+        return await self._finished(tool, arguments, call, claim, listen)
 
     async def _finished(
-        self, tool: Tool, arguments: Mapping[str, Any], call: ToolCall, ticket: TurnClaim, listen: Listen
+        self, tool: Tool, arguments: Mapping[str, Any], call: ToolCall, claim: TurnClaim, listen: Listen
     ) -> str:
         listen(ToolBegan(call))
-        await self.hooks.tell("pre_tool_call", ref=ticket.ref, name=call.name, arguments=call.arguments)
-        text = _shortened(await _outcome(tool, arguments, ToolUse(ticket.ref, ticket.turn_id, call.id)))
-        await self.lifecycle.finish_tool(ticket, call.id, text)
-        await self.hooks.tell("post_tool_call", ref=ticket.ref, name=call.name, result=text)
+        await self.hooks.tell("pre_tool_call", ref=claim.ref, name=call.name, arguments=call.arguments)
+        text = _shortened(await _outcome(tool, arguments, ToolUse(claim.ref, claim.turn_id, call.id)))
+        await self.lifecycle.finish_tool(claim, call.id, text)
+        await self.hooks.tell("post_tool_call", ref=claim.ref, name=call.name, result=text)
         listen(ToolEnded(call, text))
         return text
 

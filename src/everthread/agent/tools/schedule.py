@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from everthread.agent.tools.arguments import parsed
+from everthread.agent.tools.arguments import parse_arguments
 from everthread.config.settings import Settings
 from everthread.domain.errors import AlreadyThere, BadInput, NotFound, ToolFailed
 from everthread.domain.model import SessionKey
@@ -64,7 +64,7 @@ class ScheduleTool(Struct, frozen=True):
         return Tool(_SCHEDULE, self._run, remembers=True)
 
     async def _run(self, arguments: Mapping[str, Any], use: ToolUse) -> str:
-        given = parsed(_SCHEDULE, arguments, _Arguments)
+        given = parse_arguments(_SCHEDULE, arguments, _Arguments)
         try:
             match given.action:
                 case "add":

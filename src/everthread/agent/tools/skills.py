@@ -9,9 +9,9 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from everthread.agent.skills.folders import SkillFolders
-from everthread.agent.skills.format import FILE, FILE_CHARS_MAX, Written, harmless, shown
+from everthread.agent.skills.format import FILE, FILE_CHARS_MAX, SkillText, escape_tags, wrap_file
 from everthread.agent.skills.history import Origin, SkillChange
-from everthread.agent.tools.arguments import parsed
+from everthread.agent.tools.arguments import parse_arguments
 from everthread.domain.errors import BadSkill, NotFound, ToolFailed
 from everthread.ports.model import ToolSchema
 from everthread.ports.tools import Tool, ToolUse
@@ -82,10 +82,10 @@ def skill_list(folders: SkillFolders) -> Tool:
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
         shelf = await asyncio.to_thread(folders.shelf)
         lines = [
-            f"- {skill.name}{' (project)' if skill.project else ''}: {harmless(skill.description)}"
+            f"- {skill.name}{' (project)' if skill.project else ''}: {escape_tags(skill.description)}"
             for skill in shelf.skills
         ]
-        broken = [f"not usable: {harmless(problem)}" for problem in shelf.problems]
+        broken = [f"not usable: {escape_tags(problem)}" for problem in shelf.problems]
         return "\n".join((*lines, *broken)) or "there are no skills yet"
 
     return Tool(_LIST, run, parallel=True)
@@ -93,7 +93,7 @@ def skill_list(folders: SkillFolders) -> Tool:
 
 def skill_view(folders: SkillFolders) -> Tool:
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
-        given = parsed(_VIEW, arguments, _ViewArguments)
+        given = parse_arguments(_VIEW, arguments, _ViewArguments)
         return await _in_a_thread(_VIEW, lambda: _view(folders, given))
 
     return Tool(_VIEW, run, parallel=True)
@@ -101,17 +101,17 @@ def skill_view(folders: SkillFolders) -> Tool:
 
 def _view(folders: SkillFolders, given: _ViewArguments) -> str:
     found = folders.get(given.name)
-    text = shown(found.skill, folders.text(found, given.path), given.path)
+    text = wrap_file(found.skill, folders.text(found, given.path), given.path)
     others = folders.files(found) if given.path == FILE else ()
-    return f"{text}\nIts other files: {', '.join(map(harmless, others))}" if others else text
+    return f"{text}\nIts other files: {', '.join(map(escape_tags, others))}" if others else text
 
 
 def skill_write(folders: SkillFolders, owner: str, wrote: Callable[[SkillChange], None]) -> Tool:
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
-        given = parsed(_WRITE, arguments, _WriteArguments)
+        given = parse_arguments(_WRITE, arguments, _WriteArguments)
         if use.ref.owner != owner:
             raise ToolFailed("skill_write: skills are kept for the person whose home this is; nobody else writes them")
-        written = Written(given.name, given.description, given.body)
+        written = SkillText(given.name, given.description, given.body)
         origin = Origin(use.ref.session_id, use.turn_id)
         change = await _in_a_thread(_WRITE, lambda: folders.write(written, origin=origin))
         wrote(change)

@@ -15,7 +15,7 @@ from everthread.domain.text_format import counted, one_line, shortened
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from everthread.agent.skills.folders import Found, SkillFolders
+    from everthread.agent.skills.folders import FoundSkill, SkillFolders
 
 _DESCRIPTION_CHARS = 100
 _BODY = """\
@@ -114,11 +114,11 @@ def new(cli: CliContext, name: str, description: str, as_json: bool) -> None:
       everthread skills new release-notes -d "How to write our release notes."
       everthread skills new travel --json
     """
-    from everthread.agent.skills.format import FILE, Written
+    from everthread.agent.skills.format import FILE, SkillText
 
     folders = _folders(cli)
     summary = description or f"How to do {name.replace('-', ' ')}. Describe here when to use it."
-    folders.write(Written(name, summary, _BODY.format(title=name.replace("-", " ").capitalize())), new=True)
+    folders.write(SkillText(name, summary, _BODY.format(title=name.replace("-", " ").capitalize())), new=True)
     file = folders.own / name / FILE
     text = f"Created {file}\nEdit it, then run: everthread skills validate {name}"
     render(Result({"name": name, "file": str(file)}, text), as_json)
@@ -175,12 +175,12 @@ def _folders(cli: CliContext) -> SkillFolders:
     return SkillFolders(cli.settings.skills_path, working_folder())
 
 
-def _row(found: Found) -> tuple[str, ...]:
+def _row(found: FoundSkill) -> tuple[str, ...]:
     skill = found.skill
     return skill.name, "project" if skill.project else "you", shortened(skill.description, _DESCRIPTION_CHARS)
 
 
-def _as_json(found: Found) -> dict[str, Any]:
+def _as_json(found: FoundSkill) -> dict[str, Any]:
     skill = found.skill
     return {
         "name": skill.name,

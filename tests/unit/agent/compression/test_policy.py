@@ -26,7 +26,7 @@ from everthread.agent.compression.policy import (
     size_of,
     urgency,
 )
-from everthread.agent.compression.summarizer import SECTIONS, in_pieces, in_words, request_text, structured
+from everthread.agent.compression.summarizer import SECTIONS, join_into_pieces, parse_summary, render_turn, request_text
 from everthread.config.settings import Compression
 from everthread.domain.errors import NotCompressed
 from everthread.domain.model import Message, Role, ToolCall, Turn, TurnStatus
@@ -142,7 +142,7 @@ def test_no_call_is_ever_parted_from_its_result(tools: list[bool], tail: int) ->
 def test_old_tool_output_is_cut_down_and_what_people_said_is_not() -> None:
     bulky = with_tool(1, "begin " + "x" * 50_000 + " end", json.dumps({"text": "y" * 50_000}))
     said = turn(2, "w" * 50_000)
-    read = in_words(pruned(bulky))
+    read = render_turn(pruned(bulky))
     assert len(read) < 3 * BULKY_CHARS_MAX
     assert "begin " in read
     assert " end" in read
@@ -165,7 +165,7 @@ def test_what_is_shortened_says_how_much_is_missing(text: str, chars_max: int) -
 
 @given(st.lists(st.text(max_size=200), max_size=20), st.integers(500, 2_000))
 def test_pieces_hold_everything_and_none_is_too_large(texts: list[str], bytes_max: int) -> None:
-    pieces = in_pieces(texts, bytes_max)
+    pieces = join_into_pieces(texts, bytes_max)
     assert all(bytes_of(piece) <= bytes_max + 2 for piece in pieces)
     assert "\n\n".join(pieces) == "\n\n".join(texts) or any(bytes_of(text) > bytes_max for text in texts)
 
@@ -193,23 +193,23 @@ def test_a_pass_that_leaves_the_conversation_over_its_threshold_is_a_poor_one() 
 
 def test_a_summary_has_its_sections_in_their_order_whatever_the_model_made_of_them() -> None:
     answer = "Sure!\n\n### facts:\n- Bruno is a dog\n\n## GOAL\n- a walk\n## Weather\nrain\n## Facts ##\n- he is old"
-    assert structured(answer) == (
+    assert parse_summary(answer) == (
         "## Goal\n- a walk\n\n## Decisions\n- none\n\n## Open threads\n- none\n\n"
         "## Facts\n- Bruno is a dog\n- he is old\n\n## Files and identifiers\n- none"
     )
-    assert structured(structured(answer)) == structured(answer)
+    assert parse_summary(parse_summary(answer)) == parse_summary(answer)
 
 
 @pytest.mark.parametrize("garbage", ["", "   ", "I can't help with that.", "# Weather\nrain", "## Goal", "#" * 5000])
 def test_an_answer_without_any_section_is_no_summary(garbage: str) -> None:
     with pytest.raises(NotCompressed):
-        structured(garbage)
+        parse_summary(garbage)
 
 
 @given(st.text(max_size=500))
 def test_no_answer_breaks_what_reads_it(answer: str) -> None:
     try:
-        summary = structured(answer)
+        summary = parse_summary(answer)
     except NotCompressed:
         return
     assert [line[3:] for line in summary.splitlines() if line[3:] in SECTIONS and line.startswith("## ")]

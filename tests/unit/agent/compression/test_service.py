@@ -475,10 +475,10 @@ class Narrow(Shore):
 
 async def test_before_the_window_overflows_the_turn_waits_for_the_summary(tmp_path: Path) -> None:
     async with Narrow(tmp_path, compression=Compression(share=0.8, tail_tokens=200)) as core:
-        lasting, core.manner = core.manner, lambda: TurnOptions(core.choices, core.heard.append, lasting=False)
+        lasting, core.options = core.options, lambda: TurnOptions(core.choices, core.heard.append, lasting=False)
         await core.overflow()
         assert core.passes == 0, "nothing has gone on in the background"
-        core.manner = lasting
+        core.options = lasting
         await core.ask("and now?")
         assert any(isinstance(event, Compressing) for event in core.heard)
         assert core.passes == 1
@@ -573,19 +573,19 @@ async def test_a_message_that_would_not_fit_any_more_waits_for_the_summary(tmp_p
 async def test_a_summary_that_was_paid_for_at_the_hard_stop_is_not_thrown_away_for_an_extract(tmp_path: Path) -> None:
     """Somebody else is being answered in the same conversation: it can't be crossed just then."""
     async with Narrow(tmp_path, compression=Compression(share=0.8, tail_tokens=200)) as core:
-        lasting, core.manner = core.manner, lambda: TurnOptions(core.choices, core.heard.append, lasting=False)
+        lasting, core.options = core.options, lambda: TurnOptions(core.choices, core.heard.append, lasting=False)
         await core.overflow()
-        core.manner = lasting
+        core.options = lasting
         await core.lifecycle.cross(TELEGRAM, Resume((await core.at(CLI)).session_id), owner=ME)
         await core.say("hello", TELEGRAM)
         running = await core.lifecycle.begin_turn(TELEGRAM)
         assert running is not None
         await core.say("and now?")
         with pytest.raises(Busy):
-            await core.agent.answer(CLI, core.manner())
+            await core.agent.answer(CLI, core.options())
         assert core.passes == 1
         await core.lifecycle.commit_turn(running, [Message(Role.USER, "hello"), Message(Role.ASSISTANT, "hi")], None)
-        await core.agent.answer(CLI, core.manner())
+        await core.agent.answer(CLI, core.options())
         event = next(event for event in core.heard if isinstance(event, Compressed))
         assert event.instead_because == ""
         assert core.passes == 1

@@ -70,13 +70,13 @@ def hermes(cli: CliContext, path: str | None, dry_run: bool, as_mine: bool, as_j
     from everthread.cli.commands.import_.hermes_data import ImportReport
     from everthread.cli.files import parse_path
     from everthread.config.environment import hermes_home
-    from everthread.hermes_import.database import opened
+    from everthread.hermes_import.database import open_database
     from everthread.hermes_import.home import HermesHome
 
     home = HermesHome(parse_path(path) if path is not None else hermes_home())
     settings = cli.settings
     report = ImportReport(str(home.path))
-    with opened(home.database) if home.database.exists() else nullcontext() as database:
+    with open_database(home.database) if home.database.exists() else nullcontext() as database:
         routes, accounts = _read(home, database, report)
 
         async def run(runtime: CliRuntime | None) -> ImportReport:

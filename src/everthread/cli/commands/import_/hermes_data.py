@@ -15,9 +15,9 @@ from everthread.domain.export_format import NOTE_CHARS_MAX, NoteLine
 from everthread.domain.model import HANDED_OVER, NoteTarget, SessionKey, whole
 from everthread.domain.pairing import Paired, account_of, is_groups, owner_problem
 from everthread.gateway.routing import owner_of
-from everthread.hermes_import.allowlist import Account, NotTaken
-from everthread.hermes_import.convert import Arriving, Place, Translator, our_id
-from everthread.hermes_import.lineage import Member, family
+from everthread.hermes_import.allowlist import Account, Skipped
+from everthread.hermes_import.convert import ConvertedSession, Converter, Destination, our_id
+from everthread.hermes_import.lineage import LinkedSession, order_by_parent
 from everthread.hermes_import.session_keys import HERE, TERMINAL, Route, key_of_member, key_of_route
 from everthread.lifecycle.pairing import Pairings
 from everthread.lifecycle.session_import import Imported, Outcome
@@ -47,10 +47,10 @@ class ImportReport(Struct):
     """The same, including earlier imports."""
     guests: list[str] = field(default_factory=list[str])
     skills: list[str] = field(default_factory=list[str])
-    skipped: list[NotTaken] = field(default_factory=list[NotTaken])
+    skipped: list[Skipped] = field(default_factory=list[Skipped])
 
     def skip(self, what: str, why: str, count: int = 1) -> None:
-        self.skipped.append(NotTaken(what, why, count))
+        self.skipped.append(Skipped(what, why, count))
 
 
 class HermesImport:
@@ -80,14 +80,14 @@ class HermesImport:
     # --- Sessions ----------------------------------------------------------------------------------------------------
 
     async def sessions(self, database: Database, routes: Sequence[Route], advance: Advance) -> None:
-        members = family(database.sessions())
+        members = order_by_parent(database.sessions())
         existing = await self._existing(member.row.id for member in members)
         await self._load_guests()
         routed = {route.session_id: route for route in routes}
         keys = frozenset(key_of_route(route, self._settings.profile) for route in routes)
         owners: dict[str, str] = {}
 
-        def place_of(member: Member) -> Place:
+        def place_of(member: LinkedSession) -> Destination:
             known = existing.get(our_id(member.row.id))
             route = routed.get(member.row.id)
             key = key_of_member(member, route, self._settings.profile)
@@ -96,10 +96,10 @@ class HermesImport:
             else:
                 owner = owners.get(member.parent or "") or self._owner(member, key, route)
             owners[member.row.id] = owner
-            return Place(key, owner)
+            return Destination(key, owner)
 
         waiting = Counter(member.parent for member in members if member.parent is not None)
-        translator = Translator(place_of, self._now, dict(waiting))
+        translator = Converter(place_of, self._now, dict(waiting))
         for member in members:
             rows = list(database.messages(member.row.id))
             if member.remark:
@@ -110,7 +110,7 @@ class HermesImport:
             advance(len(rows))
         self._report_skipped(translator, database)
 
-    async def _import(self, arriving: Arriving, keys: frozenset[SessionKey]) -> None:
+    async def _import(self, arriving: ConvertedSession, keys: frozenset[SessionKey]) -> None:
         line = arriving.line
         if self._runtime is None:
             done = Imported(Outcome.NEW, line.id, len(arriving.turns))
@@ -128,7 +128,7 @@ class HermesImport:
         if done.turns:
             self.report.messages += sum(len(turn.messages) for turn in arriving.turns[-done.turns :])
 
-    def _report_skipped(self, translator: Translator, database: Database) -> None:
+    def _report_skipped(self, translator: Converter, database: Database) -> None:
         for role, count in sorted(translator.unknown.items()):
             self.report.skip(f"messages of the role {role[:40]!r}", "have an unknown role", count)
         if translator.unfinished:
@@ -151,7 +151,7 @@ class HermesImport:
             guests = await self._runtime.store.read(lambda uow: uow.access.guests())
             self._owners = {guest.account: guest.owner for guest in guests} | self._owners
 
-    def _owner(self, member: Member, key: SessionKey, route: Route | None) -> str:
+    def _owner(self, member: LinkedSession, key: SessionKey, route: Route | None) -> str:
         if self._as_mine or key.platform in _LOCAL_PLATFORMS:
             return self._settings.owner
         user = member.row.user_id or (route.user if route is not None else None) or key.user or key.chat

@@ -10,9 +10,9 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from everthread.agent.skills.folders import COUNT_MAX, SkillFolders
-from everthread.agent.skills.format import FILE, FILE_CHARS_MAX, Written, parse
+from everthread.agent.skills.format import FILE, FILE_CHARS_MAX, SkillText, parse
 from everthread.domain.errors import AlreadyThere, BadSkill
-from everthread.hermes_import.allowlist import NotTaken
+from everthread.hermes_import.allowlist import Skipped
 from everthread.hermes_import.home import HermesHome
 
 FILES_MAX = 50
@@ -21,7 +21,7 @@ FILE_BYTES_MAX = 1 << 20
 
 class ImportedSkills(Struct):
     names: list[str] = field(default_factory=list[str])
-    skipped: list[NotTaken] = field(default_factory=list[NotTaken])
+    skipped: list[Skipped] = field(default_factory=list[Skipped])
 
 
 def import_skills(home: HermesHome, folders: SkillFolders, before: Collection[str], *, dry_run: bool) -> ImportedSkills:
@@ -40,15 +40,15 @@ def import_skills(home: HermesHome, folders: SkillFolders, before: Collection[st
             _check(skill.name, {*here, *imported.names})
             left = 0 if dry_run else _copy(skill, found.folder, folders)
         except (AlreadyThere, BadSkill) as error:
-            imported.skipped.append(NotTaken(f"skill {found.folder.name}", str(error)))
+            imported.skipped.append(Skipped(f"skill {found.folder.name}", str(error)))
             continue
         imported.names.append(skill.name)
         if left:
             why = f"are not regular files, too many, or larger than {FILE_BYTES_MAX >> 20} MB"
-            imported.skipped.append(NotTaken(f"files of skill {skill.name}", why, left))
+            imported.skipped.append(Skipped(f"files of skill {skill.name}", why, left))
     if bundled:
         imported.skipped.append(
-            NotTaken("skills", "are bundled with Hermes; copy the ones you changed by hand", bundled)
+            Skipped("skills", "are bundled with Hermes; copy the ones you changed by hand", bundled)
         )
     return imported
 
@@ -60,13 +60,13 @@ def _check(name: str, here: Collection[str]) -> None:
         raise AlreadyThere(f"there are {COUNT_MAX} skills here, the maximum")
 
 
-def _copy(skill: Written, source: Path, folders: SkillFolders) -> int:
+def _copy(skill: SkillText, source: Path, folders: SkillFolders) -> int:
     """Copy a skill; return the number of its files that were skipped."""
     folders.write(skill, new=True)
     return _copy_rest(source, folders.own / skill.name)
 
 
-def _read(folder: Path) -> Written:
+def _read(folder: Path) -> SkillText:
     content = _bytes(folder / FILE, 4 * FILE_CHARS_MAX)
     if content is None:
         raise BadSkill(f"{folder / FILE}:1: not a regular file, or too long")
