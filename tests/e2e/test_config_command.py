@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.test_chat import Terminal
+from tests.e2e.chat_home import Terminal
 
 SECRET = "sk-ant-0123456789abcdefghij"
 CONFIG = """\

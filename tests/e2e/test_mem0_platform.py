@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests import fake_backends as fake_back_ends
-from tests.e2e.test_chat import Terminal
+from tests.e2e.chat_home import Terminal
 from tests.fakes.mem0 import FakeMem0
 from tests.mem0_held import held
 from tests.provider_backend import ProviderBackend

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.test_chat import Terminal
+from tests.e2e.chat_home import Terminal
 
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import Settings

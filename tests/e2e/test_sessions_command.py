@@ -247,12 +247,12 @@ print("taken:", asyncio.run(pick("Many", [f"row {number} of a list that is long 
 
 def test_a_list_is_drawn_anew_at_a_new_size_and_asks_the_terminal_nothing() -> None:
     with TerminalScreen([sys.executable, "-c", LONG_LIST], dict(os.environ), columns=80, rows=24) as seen:
-        seen.expect("Enter takes")
+        seen.expect("Enter selects")
         for columns, rows in ((50, 10), (100, 30), (30, 5)):
             seen.resize(columns, rows)
             seen.until(lambda rows=rows: len(seen.rows()) == rows, "a whole picture")
             lines = seen.settle().splitlines()
-            assert lines[:2] == ["Many", "narrow:"]
+            assert lines[:2] == ["Many", "filter:"]
             assert [line[2:8].strip() for line in lines[2:-1]] == [f"row {number}" for number in range(rows - 3)]
             assert lines[-1].startswith("60 of 60; up/down move")
         assert b"\x1b[6n" not in seen.raw
@@ -269,13 +269,13 @@ def test_browse_narrows_and_shows_what_is_chosen(lived: Lived) -> None:
         seen.type(ENTER)
         assert seen.ended() == 0
         assert "how much tax" in seen.shown()
-        assert "narrow:" not in seen.shown(), "nothing of the list is left behind"
+        assert "filter:" not in seen.shown(), "nothing of the list is left behind"
 
 
 @pytest.mark.parametrize("key", [ESCAPE, "q"])
 def test_browse_is_left_without_a_word(key: str, lived: Lived) -> None:
     with browsing(lived.home) as seen:
-        seen.expect("narrow:")
+        seen.expect("filter:")
         seen.type(DOWN)
         seen.type(key)
         assert seen.ended() == 0

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.e2e.chat_home import Terminal
 from tests.e2e.model_endpoint import model_endpoint
-from tests.e2e.test_chat import Terminal
 
 from everthread.config.schema import built_in_providers
 from everthread.testing.model_server.server import ModelServer

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.test_chat import Terminal
+from tests.e2e.chat_home import Terminal
 
 KEY = "hush-0123456789"
 PROVIDER = """

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.e2e.chat_home import Terminal
 from tests.e2e.commands import everthread, printed, refused
-from tests.e2e.test_chat import Terminal
 from tests.telegram_gateway import TOKEN, EmulatorProcess
 
 SECRET = TOKEN.partition(":")[2]

@@ -10,7 +10,8 @@ terminal/: the view on a full terminal
 stdin, files, editor: input and files
 picker: choose one of several rows in the terminal
 prompt_output: the terminal as prompt_toolkit draws on it
-event_text: text of turn events, shared by all views
+event_text: notices about the events of a turn, shared by all views
+signals: handle signals in the event loop
 status_line: the status line of a chat
 output: results as text or JSON, tables, progress bars
 session_output: sessions as text and JSON

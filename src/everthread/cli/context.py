@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
@@ -11,7 +12,6 @@ import click
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
-    from types import TracebackType
 
     from everthread.agent.model_call import ModelChoice
     from everthread.agent.skills.folders import SkillFolders
@@ -80,17 +80,13 @@ class CliRuntime(Protocol):
     def web(self, gateway: Gateway) -> Web: ...
 
 
-class UnopenedRuntime(Protocol):
+class UnopenedRuntime(AbstractAsyncContextManager["CliRuntime"], Protocol):
     """A runtime that is opened with `async with`. The methods here need no store."""
 
     clock: Clock
 
     @property
     def provider_names(self) -> tuple[str, ...]: ...
-    async def __aenter__(self) -> CliRuntime: ...
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
-    ) -> None: ...
     async def reach(self, model: str = "") -> str: ...
     def known_memories(self) -> dict[str, str]: ...
     def memory_fields(self, name: str) -> Sequence[Field]: ...

@@ -31,10 +31,10 @@ def report(error: BaseException) -> int:
         print_error(str(error))
         return exit_code(error)
     if isinstance(error, BrokenPipeError):
-        _discard_output()
+        discard_output()
         return REFUSED
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        _discard_output()
+        discard_output()
         print_error("no space left on the device of the output; free some space and try again")
         return RETRY
     if isinstance(error, OSError) and error.errno in _UNUSABLE and error.filename is not None:
@@ -46,7 +46,7 @@ def report(error: BaseException) -> int:
     return REFUSED
 
 
-def _discard_output() -> None:
+def discard_output() -> None:
     """Redirect stdout to /dev/null, so that flushing it at exit does not fail again."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -56,9 +56,9 @@ def exit_code(error: Exception) -> int:
     from everthread.domain import errors
 
     match error:
-        case errors.StoreBusy() | errors.DiskFull() | errors.ModelUnavailable() | errors.Busy() | errors.LockedOut():
+        case errors.StoreBusy() | errors.DiskFull() | errors.Busy() | errors.LockedOut():
             return RETRY
-        case errors.Unavailable():
+        case errors.ModelUnavailable() | errors.Unavailable():
             return RETRY
         case errors.StoreUnwritable() | errors.StoreCorrupt() | errors.StoreTooNew() | errors.BadConfig():
             return CONFIGURATION

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from everthread.cli.context import CliContext, ListNewest, OpenRuntime, home_option
+from everthread.cli.context import CliContext, CliRuntime, ListNewest, OpenRuntime, home_option
 from everthread.cli.exit_codes import report
 from everthread.cli.lazy_group import LazyGroup
 from everthread.cli.shell_complete import complete_sessions
 
-
-def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted:
-        from importlib.metadata import version
-
-        click.echo(f"everthread {version('everthread')}")
-        context.exit()
-
+if TYPE_CHECKING:
+    from everthread.cli.chat.session import ChatOptions
 
 _COMMANDS = {
     "backup": ("backup.group:backup", "Back up the home to a new FILE."),
@@ -74,14 +69,7 @@ class _Commands(LazyGroup):
 @click.option("-r", "--resume", metavar="ID|TITLE", help="Resume this session.", shell_complete=complete_sessions)
 @click.option("--json", "as_json", is_flag=True, help="With -p: print the answer as JSON.")
 @click.option("-v", "--verbose", is_flag=True, help="Show recalled memory and tool results.")
-@click.option(
-    "--version",
-    is_flag=True,
-    expose_value=False,
-    is_eager=True,
-    callback=_show_version,
-    help="Show the version and exit.",
-)
+@click.version_option(package_name="everthread", message="everthread %(version)s", help="Show the version and exit.")
 @home_option
 @click.pass_context
 def everthread(
@@ -122,25 +110,23 @@ def everthread(
         raise click.UsageError("--json needs -p PROMPT")
     if resume == "":
         raise click.UsageError("-r is empty. Give a session id or a title")
-    context.exit(
-        _start_conversation(context.ensure_object(CliContext), prompt, model, latest, resume or "", as_json, verbose)
-    )
-
-
-def _start_conversation(
-    cli: CliContext, prompt: str | None, model: str, latest: bool, resume: str, as_json: bool, verbose: bool
-) -> int:
     from everthread.cli.chat.session import ChatOptions
 
-    options = ChatOptions(model, latest, resume, verbose)
+    cli, options = context.ensure_object(CliContext), ChatOptions(model, latest, resume or "", verbose)
+    context.exit(cli.open_home(_conversation(options, prompt, as_json=as_json)))
+
+
+def _conversation(
+    options: ChatOptions, prompt: str | None, *, as_json: bool
+) -> Callable[[CliRuntime], Coroutine[Any, Any, int]]:
     if prompt is not None:
         from everthread.cli.chat.oneshot import ask_once
 
-        return cli.open_home(lambda runtime: ask_once(runtime, options, prompt, as_json=as_json))
+        return lambda runtime: ask_once(runtime, options, prompt, as_json=as_json)
     from everthread.cli.chat.chat import chat
+    from everthread.cli.picker import is_interactive
 
-    interactive = sys.stdin is not None and sys.stdin.isatty() and sys.stdout is not None and sys.stdout.isatty()
-    return cli.open_home(lambda runtime: chat(runtime, options, interactive=interactive))
+    return lambda runtime: chat(runtime, options, interactive=is_interactive())
 
 
 def run(

@@ -69,7 +69,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str 
         return empty
     lines = [headings, *([one_line(cell) for cell in row] for row in rows)]
     widths = fit_widths(
-        [max(columns_of(line[index]) for line in lines) for index in range(len(headings))], _terminal_columns()
+        [max(columns_of(line[index]) for line in lines) for index in range(len(headings))], terminal_columns()
     )
     return "\n".join(
         "  ".join(_pad(cell, width) for cell, width in zip(line, widths, strict=False)).rstrip() for line in lines
@@ -102,7 +102,8 @@ def _pad(cell: str, width: int) -> str:
     return cut + " " * (width - columns_of(cut))
 
 
-def _terminal_columns() -> int | None:
+def terminal_columns() -> int | None:
+    """Return the width of the terminal at stdout; `None` if stdout is no terminal, or the width is unknown."""
     try:
         return os.get_terminal_size(sys.stdout.fileno()).columns or None
     except (OSError, ValueError):
@@ -110,7 +111,6 @@ def _terminal_columns() -> int | None:
 
 
 Advance = Callable[[int], None]
-_BAR_COLUMNS = 25
 
 
 @contextmanager
@@ -119,19 +119,5 @@ def progress_bar(label: str, total: int) -> Generator[Advance]:
     if not sys.stderr.isatty() or total <= 0:
         yield lambda _: None
         return
-    done, printed = 0, -1
-
-    def advance(more: int) -> None:
-        nonlocal done, printed
-        done += more
-        percent = min(100 * done // total, 100)
-        if percent != printed:
-            printed = percent
-            filled = "#" * (percent * _BAR_COLUMNS // 100)
-            click.echo(f"\r{label} [{filled:-<{_BAR_COLUMNS}}] {percent} %", nl=False, err=True)
-
-    advance(0)
-    try:
-        yield advance
-    finally:
-        click.echo(err=True)
+    with click.progressbar(length=total, label=label, file=sys.stderr, show_eta=False, width=25) as bar:
+        yield bar.update

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -13,7 +14,6 @@ from everthread.domain.text_format import one_line
 
 if TYPE_CHECKING:
     from prompt_toolkit.application import Application
-    from prompt_toolkit.filters import FilterOrBool
     from prompt_toolkit.formatted_text import StyleAndTextTuples
     from prompt_toolkit.key_binding import KeyBindings
     from prompt_toolkit.key_binding.key_processor import KeyPressEvent
@@ -23,10 +23,9 @@ FILTER_CHARS_MAX = 100
 # Lines for the title, the filter and the key help.
 _LINES_BESIDE = 3
 _ESCAPE_S = 0.05
-_SEEN_BELOW_S = 0.6
 _PAGE = 10
 _STEPS = {"up": -1, "down": 1, "pageup": -_PAGE, "pagedown": _PAGE, "home": -(2**31), "end": 2**31}
-_KEYS = "up/down move, type to narrow, Enter takes, Esc or q leaves"
+_KEYS = "up/down move, type to filter, Enter selects, Esc or q cancels"
 
 
 class PickerState(Struct, frozen=True):
@@ -34,35 +33,35 @@ class PickerState(Struct, frozen=True):
 
     rows: tuple[str, ...]
     typed: str = ""
-    fitting: tuple[int, ...] = ()
+    matching: tuple[int, ...] = ()
     at: int = 0
 
     @classmethod
-    def among(cls, rows: Sequence[str]) -> PickerState:
-        return cls(tuple(one_line(row) for row in rows), fitting=tuple(range(len(rows))))
+    def of(cls, rows: Sequence[str]) -> PickerState:
+        return cls(tuple(one_line(row) for row in rows), matching=tuple(range(len(rows))))
 
     @property
     def chosen(self) -> int | None:
         """The index of the marked row among all rows; `None` if no row matches."""
-        return self.fitting[self.at] if self.fitting else None
+        return self.matching[self.at] if self.matching else None
 
     def moved(self, by: int) -> PickerState:
-        return replace(self, at=max(0, min(self.at + by, len(self.fitting) - 1)))
+        return replace(self, at=max(0, min(self.at + by, len(self.matching) - 1)))
 
-    def narrowed(self, typed: str) -> PickerState:
+    def filtered(self, typed: str) -> PickerState:
         """Keep the rows that contain every word of the filter."""
         typed = typed[:FILTER_CHARS_MAX]
         words = typed.casefold().split()
         folded = [(index, row.casefold()) for index, row in enumerate(self.rows)]
-        fitting = tuple(index for index, row in folded if all(word in row for word in words))
+        matching = tuple(index for index, row in folded if all(word in row for word in words))
         # Keep the marked row while it matches.
-        at = fitting.index(self.chosen) if self.chosen in fitting else 0
-        return replace(self, typed=typed, fitting=fitting, at=at)
+        at = matching.index(self.chosen) if self.chosen in matching else 0
+        return replace(self, typed=typed, matching=matching, at=at)
 
     def window(self, height: int) -> range:
         """The positions to show in `height` lines, with the marked one near the middle."""
-        start = max(0, min(self.at - height // 2, len(self.fitting) - height))
-        return range(start, min(start + height, len(self.fitting)))
+        start = max(0, min(self.at - height // 2, len(self.matching) - height))
+        return range(start, min(start + height, len(self.matching)))
 
 
 def is_interactive() -> bool:
@@ -124,66 +123,58 @@ class Picker:
 
     def __init__(self, title: str, rows: Sequence[str], done: Callable[[int | None], None]) -> None:
         self._title = one_line(title)
-        self._choosing = PickerState.among(rows)
+        self._state = PickerState.of(rows)
         self._done = done
 
     def lines(self, rows: int) -> StyleAndTextTuples:
-        now = self._choosing
+        now = self._state
         lines: StyleAndTextTuples = [
             ("bold", f"{self._title}\n"),
-            ("", f"narrow: {now.typed}"),
+            ("", f"filter: {now.typed}"),
             ("reverse", " "),
             ("", "\n"),
         ]
-        for place in now.window(max(rows - _LINES_BESIDE, 1)):
-            marked = place == now.at
-            lines.append(("reverse" if marked else "", f"{'>' if marked else ' '} {now.rows[now.fitting[place]]}\n"))
-        if not now.fitting:
-            lines.append(("", "  (nothing fits)\n"))
-        return [*lines, ("class:bottom-toolbar", f"{len(now.fitting)} of {len(now.rows)}; {_KEYS}")]
+        for position in now.window(max(rows - _LINES_BESIDE, 1)):
+            marked = position == now.at
+            row = now.rows[now.matching[position]]
+            lines.append(("reverse", f"> {row}\n") if marked else ("", f"  {row}\n"))
+        if not now.matching:
+            lines.append(("", "  (no match)\n"))
+        return [*lines, ("class:bottom-toolbar", f"{len(now.matching)} of {len(now.rows)}; {_KEYS}")]
 
-    def keys(self, wanted: FilterOrBool = True) -> KeyBindings:
-        """Return the key bindings. They take precedence over all others while `wanted` is true."""
+    def keys(self) -> KeyBindings:
+        """Return the key bindings. They take precedence over all others."""
         from prompt_toolkit.key_binding import KeyBindings
 
         keys = KeyBindings()
-        for key, by in _STEPS.items():
-            keys.add(key, filter=wanted, eager=True)(self._step(by))
-        for key in ("c-c", "c-d", "escape"):
-            keys.add(key, filter=wanted, eager=True)(self._leave)
-        keys.add("enter", filter=wanted, eager=True)(self._take)
-        keys.add("backspace", filter=wanted, eager=True)(self._take_back)
-        keys.add("c-u", filter=wanted, eager=True)(self._clear)
-        for key in ("<any>", "<bracketed-paste>"):
-            keys.add(key, filter=wanted, eager=True)(self._type)
+
+        def bind(handle: Callable[[KeyPressEvent], None], *names: str) -> None:
+            for name in names:
+                keys.add(name, eager=True)(handle)
+
+        for name, by in _STEPS.items():
+            bind(partial(self._move, by), name)
+        bind(lambda _: self._done(None), "c-c", "c-d", "escape")
+        bind(self._select, "enter")
+        bind(lambda _: self._filter(self._state.typed[:-1]), "backspace")
+        bind(lambda _: self._filter(""), "c-u")
+        bind(self._type, "<any>", "<bracketed-paste>")
         return keys
 
-    def _step(self, by: int) -> Callable[[KeyPressEvent], None]:
-        def step(_: KeyPressEvent) -> None:
-            self._choosing = self._choosing.moved(by)
+    def _move(self, by: int, _: KeyPressEvent) -> None:
+        self._state = self._state.moved(by)
 
-        return step
+    def _filter(self, typed: str) -> None:
+        self._state = self._state.filtered(typed)
 
-    def _take_back(self, _: KeyPressEvent) -> None:
-        self._narrow(self._choosing.typed[:-1])
-
-    def _clear(self, _: KeyPressEvent) -> None:
-        self._narrow("")
-
-    def _narrow(self, typed: str) -> None:
-        self._choosing = self._choosing.narrowed(typed)
-
-    def _take(self, _: KeyPressEvent) -> None:
-        if self._choosing.chosen is not None:
-            self._done(self._choosing.chosen)
-
-    def _leave(self, _: KeyPressEvent) -> None:
-        self._done(None)
+    def _select(self, _: KeyPressEvent) -> None:
+        if self._state.chosen is not None:
+            self._done(self._state.chosen)
 
     def _type(self, event: KeyPressEvent) -> None:
-        if event.data == "q" and not self._choosing.typed:
-            self._leave(event)
+        if event.data == "q" and not self._state.typed:
+            self._done(None)
         # Unbound keys arrive as escape sequences.
         elif not event.data.startswith("\x1b"):
             text = "".join(c if c.isprintable() else " " for c in event.data[:FILTER_CHARS_MAX])
-            self._narrow(self._choosing.typed + text)
+            self._filter(self._state.typed + text)

@@ -27,7 +27,7 @@ def status_line(status: Status, columns: int) -> str:
     """Format the status line, most important part first. Parts that do not fit are left out."""
     parts = [
         shortened(status.title or "new session", min(_TITLE_CHARS_MAX, max(columns // 3, 10))),
-        _short_model(status.model) if columns < 80 else status.model,
+        status.model.rpartition("/")[2] if columns < 80 else status.model,
         f"{status.waiting} queued" if status.waiting else "",
         _context(status),
         f"${status.cost:.4f}" if 0 < status.cost < 0.1 else f"${status.cost:.2f}" if status.cost else "",
@@ -39,10 +39,6 @@ def status_line(status: Status, columns: int) -> str:
         if columns_of(longer) + 2 <= columns:
             line = longer
     return f" {line}" if line else shortened(f" {parts[0]}", max(columns, 4))
-
-
-def _short_model(model: str) -> str:
-    return model.rpartition("/")[2]
 
 
 def _context(status: Status) -> str:

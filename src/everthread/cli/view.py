@@ -20,12 +20,10 @@ class ChatView(Protocol):
     rich: bool
     """True if the view has a status line and menus."""
 
-    @property
-    def closed(self) -> bool:
-        """True if the output can no longer be read."""
-        ...
+    closed: bool
+    """True if the output can no longer be read."""
 
-    def open(self, helper: ChatViewHost) -> AbstractAsyncContextManager[None]:
+    def open(self) -> AbstractAsyncContextManager[None]:
         """Read input until the end of the block. Output works afterwards too."""
         ...
 

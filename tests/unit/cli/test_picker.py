@@ -57,19 +57,19 @@ def test_nothing_to_choose_from_asks_nobody() -> None:
 
 
 def test_the_marked_row_stays_marked_while_it_fits() -> None:
-    choosing = PickerState.among(ROWS).moved(2).narrowed("trip")
-    assert choosing.chosen == 2
-    assert choosing.narrowed("lisbon").chosen == 0
-    assert choosing.narrowed("zzz").chosen is None
+    state = PickerState.of(ROWS).moved(2).filtered("trip")
+    assert state.chosen == 2
+    assert state.filtered("lisbon").chosen == 0
+    assert state.filtered("zzz").chosen is None
 
 
 def test_the_window_follows_the_mark_and_never_leaves_the_rows() -> None:
-    choosing = PickerState.among([str(n) for n in range(100)])
-    assert choosing.window(10) == range(0, 10)
-    assert choosing.moved(50).window(10) == range(45, 55)
-    assert choosing.moved(99).window(10) == range(90, 100)
-    assert PickerState.among(ROWS).moved(1).window(10) == range(0, 4)
+    state = PickerState.of([str(n) for n in range(100)])
+    assert state.window(10) == range(0, 10)
+    assert state.moved(50).window(10) == range(45, 55)
+    assert state.moved(99).window(10) == range(90, 100)
+    assert PickerState.of(ROWS).moved(1).window(10) == range(0, 4)
 
 
 def test_a_row_can_not_move_the_cursor() -> None:
-    assert PickerState.among(["a\x1b[31m\nb"]).rows == ("a [31m b",)
+    assert PickerState.of(["a\x1b[31m\nb"]).rows == ("a [31m b",)

@@ -2,12 +2,13 @@
 
 session: enter and leave the session of a terminal, wait for its turns
 chat: the interactive chat; read messages, run commands, end on signals
+slash_commands: run slash commands and show their results
 turns: answer the messages of this terminal and stop the running answer
 approvals: ask the user to approve a tool call
 recovery: finish the turns of dead terminals
 other_clients: find turns that other clients added to the session
-status: read the status line and the input history from the store
+status: keep the status line up to date; read the input history
+greeting: messages at the start and at the end
 oneshot: answer one prompt and exit
 plain_view: the chat view on plain streams
-plain_output: print answers on stdout and notices on stderr
 """

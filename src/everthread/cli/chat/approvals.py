@@ -11,7 +11,7 @@ from everthread.domain.text_format import call_in_words
 _ALLOW = "Allow this? [y/N]"
 _YES = ("y", "yes")
 _NO = ("n", "no", "")
-_SHORT = 5
+_REPLY_CHARS_MAX = 5
 """Longest input, in characters, that counts as an answer. Longer input is the next message, typed ahead."""
 
 
@@ -20,29 +20,29 @@ class ApprovalPrompt:
 
     def __init__(self, view: ChatView) -> None:
         self._view = view
-        self._somebody_there = view.interactive
+        self._is_open = view.interactive
         self._question: asyncio.Future[bool] | None = None
-        self._one_at_a_time = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def approve(self, call: ToolCall, ref: SessionRef) -> bool:
-        wanted = call_in_words(call.name, call.arguments)
-        if not self._somebody_there:
-            self._view.show_notice(f"Not allowed, as there is nobody to ask: {wanted}")
+        description = call_in_words(call.name, call.arguments)
+        if not self._is_open:
+            self._view.show_notice(f"Denied, because no user can approve it: {description}")
             return False
-        async with self._one_at_a_time:
+        async with self._lock:
             self._question = asyncio.get_running_loop().create_future()
             try:
-                self._view.show_question(f"{wanted}\n{_ALLOW}")
+                self._view.show_question(f"{description}\n{_ALLOW}")
                 return await self._question
             finally:
                 self._question = None
 
-    def take(self, text: str) -> bool:
+    def answer(self, text: str) -> bool:
         """Answer the open question with typed text. Return false if the text is no answer; the question stays open."""
         if self._question is None:
             return False
         reply = text.strip().lower()
-        if len(reply) > _SHORT or len(reply.split()) > 1:
+        if len(reply) > _REPLY_CHARS_MAX or len(reply.split()) > 1:
             return False
         if reply not in _YES and reply not in _NO:
             self._view.show_notice("Please answer y or n.")
@@ -55,8 +55,8 @@ class ApprovalPrompt:
         if self._question is not None and not self._question.done():
             self._view.show_question(_ALLOW)
 
-    def nobody_is_left(self) -> None:
+    def close(self) -> None:
         """Deny the open question and all later ones."""
-        self._somebody_there = False
+        self._is_open = False
         if self._question is not None and not self._question.done():
             self._question.set_result(False)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from everthread.domain.model import Session, SessionKey, Turn
 from everthread.store.unit_of_work import Store, UnitOfWork
 
-AT_ONCE_MAX = 5
+TURNS_MAX = 5
 
 
 class NewTurns(NamedTuple):
@@ -28,17 +28,17 @@ class OtherClients:
         """The last turn shown or present on entry, for the current session only. Leaving a session drops its entry."""
         self._own: set[tuple[str, int]] = set()
 
-    def mine(self, session_id: str, number: int) -> None:
+    def mark_own(self, session_id: str, number: int) -> None:
         """Mark a turn as answered by this terminal."""
         if session_id not in self._seen:
             self._seen = {session_id: number}
         self._own.add((session_id, number))
 
-    async def news(self) -> NewTurns:
-        """Return the turns of other clients since the last call, at most the last `AT_ONCE_MAX`."""
-        return await self._store.read_inline(self._look)
+    async def read_new(self) -> NewTurns:
+        """Return the turns of other clients since the last call, at most the last `TURNS_MAX`."""
+        return await self._store.read_inline(self._read)
 
-    def _look(self, uow: UnitOfWork) -> NewTurns:
+    def _read(self, uow: UnitOfWork) -> NewTurns:
         ref = uow.sessions.ref(self._key)
         session = uow.sessions.get(ref.session_id) if ref else None
         if session is None:
@@ -46,7 +46,7 @@ class OtherClients:
         seen = self._seen.get(session.id, session.last_turn)
         numbers = [n for n in _since(uow, session, seen) if (session.id, n) not in self._own]
         self._seen, self._own = {session.id: session.last_turn}, set()
-        last = [turn for number in numbers[-AT_ONCE_MAX:] if (turn := uow.turns.get(session.id, number))]
+        last = [turn for number in numbers[-TURNS_MAX:] if (turn := uow.turns.get(session.id, number))]
         return NewTurns(last, len(numbers) - len(last))
 
 

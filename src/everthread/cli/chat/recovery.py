@@ -67,7 +67,7 @@ class Recovery:
 
         self._stopper.begin()
         try:
-            ended = await run(TurnOptions(self._choices(), self._stopper.hear))
+            ended = await run(TurnOptions(self._choices(), self._stopper.handle))
         except Busy:
             # Another turn runs in that session; the next poll tries again.
             return False

@@ -67,14 +67,11 @@ async def leave_session(runtime: CliRuntime, key: SessionKey) -> Sequence[InboxR
 
 async def prepare_runtime(runtime: CliRuntime, notice: Callable[[str], None]) -> Sequence[str]:
     """Load everything a turn needs; return one line for each part that is unavailable."""
-    preparing = asyncio.ensure_future(runtime.ready())
+    slow = asyncio.get_running_loop().call_later(NOTICE_AFTER_S, notice, "Getting ready ...")
     try:
-        await asyncio.wait({preparing}, timeout=NOTICE_AFTER_S)
-        if not preparing.done():
-            notice("Getting ready ...")
-        return await preparing
+        return await runtime.ready()
     finally:
-        preparing.cancel()
+        slow.cancel()
 
 
 class TurnStopper:
@@ -95,7 +92,7 @@ class TurnStopper:
     def end(self) -> None:
         self._sessions.clear()
 
-    def hear(self, event: TurnEvent) -> None:
+    def handle(self, event: TurnEvent) -> None:
         if isinstance(event, TurnBegan):
             self._sessions.add(event.ref.session_id)
             if self.requested:
@@ -130,7 +127,7 @@ async def answer_when_free(
                     raise
                 continue
         if not is_noticed:
-            notice("An answer is still being written in this conversation; yours comes after it.")
+            notice("Another answer is running in this conversation; yours follows it.")
             is_noticed = True
         await inbox.wait_until_free(key, _POLL_S, is_cancelled)
 
@@ -147,19 +144,17 @@ async def _finish_blocking_turn(
         return False
     if not is_same_front_end(slot.ref.key, key):
         platform = slot.ref.key.platform
-        raise Busy(
-            f"an answer for {platform} was cut off in this conversation; it is finished once {platform} is served again"
-        )
+        raise Busy(f"an answer on {platform} was interrupted in this conversation; start the gateway to finish it")
 
     from everthread.agent.turn_options import TurnOptions
 
-    def hear(event: TurnEvent) -> None:
+    def handle(event: TurnEvent) -> None:
         if isinstance(event, TurnBegan):
             options.listen(event)
 
-    ended = await runtime.agent.resume(slot.turn_id, TurnOptions(options.choices, hear))
+    ended = await runtime.agent.resume(slot.turn_id, TurnOptions(options.choices, handle))
     if ended is not None:
-        notice(f"Finished an answer that was cut off: {await question_of(runtime, ended)}")
+        notice(f"Finished an interrupted answer: {await question_of(runtime, ended)}")
     return ended is not None
 
 

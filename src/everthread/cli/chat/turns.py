@@ -9,13 +9,14 @@ from everthread.agent.inbox_worker import InboxWorker
 from everthread.cli.chat.approvals import ApprovalPrompt
 from everthread.cli.chat.other_clients import OtherClients
 from everthread.cli.chat.session import TurnStopper, answer_when_free
+from everthread.cli.chat.slash_commands import SlashCommands
 from everthread.cli.context import CliRuntime
 from everthread.cli.view import ChatView
 from everthread.domain.errors import EverthreadError
 from everthread.domain.model import SessionKey, TurnStatus
 from everthread.domain.text_format import excerpt
 
-_UNDO = "your message is kept; /undo takes it back"
+_UNDO = "your message is kept; /undo removes it"
 
 
 class ChatTurns:
@@ -26,18 +27,15 @@ class ChatTurns:
         runtime: CliRuntime,
         key: SessionKey,
         view: ChatView,
-        approving: ApprovalPrompt,
-        *,
-        model: Callable[[], str],
-        fail: Callable[[str], None],
+        approvals: ApprovalPrompt,
+        commands: SlashCommands,
         changed: Callable[[], None],
     ) -> None:
         self._runtime = runtime
         self._key = key
         self._view = view
-        self._approving = approving
-        self._model = model
-        self._fail = fail
+        self._approvals = approvals
+        self._commands = commands
         self._changed = changed
         self._stopper = TurnStopper(runtime)
         self.stop = self._stopper.stop
@@ -46,6 +44,10 @@ class ChatTurns:
         """Tokens of the model's context window that the last turn used, by session."""
         self.queued: list[str] = []
         """Messages that were announced as queued."""
+
+    @property
+    def model(self) -> str:
+        return self._commands.model
 
     @property
     def running(self) -> bool:
@@ -63,27 +65,27 @@ class ChatTurns:
         self._stopper.begin()
         try:
             try:
-                choices = self._runtime.choices(self._model())
+                choices = self._commands.choices()
             except EverthreadError as error:
                 inbox = InboxWorker(self._runtime.store, self._runtime.lifecycle, self._runtime.clock)
                 kept = await inbox.keep_unanswered(self._key) is not None
-                self._fail(f"{error} ({_UNDO})" if kept else str(error))
+                self._commands.fail(f"{error} ({_UNDO})" if kept else str(error))
                 return kept
-            options = TurnOptions(choices, self._hear, self._approving.approve)
+            options = TurnOptions(choices, self._handle, self._approvals.approve)
             ended = await answer_when_free(
                 self._runtime, self._key, options, self._view.show_notice, lambda: self.stopping
             )
         except EverthreadError as error:
-            self._fail(str(error))
+            self._commands.fail(str(error))
             return False
         finally:
             self._stopper.end()
         if ended is not None:
-            self._conclude(ended)
+            self._show_end(ended)
         return ended is not None
 
-    def _hear(self, event: TurnEvent) -> None:
-        self._stopper.hear(event)
+    def _handle(self, event: TurnEvent) -> None:
+        self._stopper.handle(event)
         if isinstance(event, TurnBegan):
             self._changed()
             if event.text in self.queued:
@@ -94,17 +96,17 @@ class ChatTurns:
             self._changed()
         self._view.show_event(event)
 
-    def _conclude(self, ended: TurnEnded) -> None:
+    def _show_end(self, ended: TurnEnded) -> None:
         if ended.committed.status in (TurnStatus.LATE, TurnStatus.HIDDEN):
             # The user has left the session that this turn belongs to.
             return
         self.context = {ended.committed.ref.session_id: ended.context_tokens}
-        self.others.mine(ended.committed.ref.session_id, ended.committed.number)
+        self.others.mark_own(ended.committed.ref.session_id, ended.committed.number)
         if not ended.problem:
             return
         if self.stopping:
-            self._view.show_notice("Interrupted; what there is of the answer is kept. /undo takes it back.")
+            self._view.show_notice("Interrupted. The partial answer is kept; /undo removes it.")
         elif ended.committed.status is TurnStatus.INTERRUPTED and ended.problem != "stopped":
-            self._fail(f"{ended.problem} ({_UNDO})")
+            self._commands.fail(f"{ended.problem} ({_UNDO})")
         elif ended.problem != "stopped":
-            self._fail(ended.problem)
+            self._commands.fail(ended.problem)

@@ -2,7 +2,7 @@
 
 view: the `ChatView`; print output, collect input, schedule redraws
 layout: the prompt_toolkit application with input, menu and status line
-pastes: stand-ins for long pastes in the input
+pastes: placeholders for long pastes in the input
 resize: erase the input area correctly after a resize
 turn_view: render the events of a turn
 markdown_stream: split a streamed answer into finished blocks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+from collections.abc import Mapping
 from functools import cache
 
 from msgspec import Struct
@@ -70,32 +71,23 @@ _LANGUAGES = {
 _NUMBER = r"\b(?:0[xXbBoO][0-9a-fA-F_]+|\d[\d_]*(?:\.\d+)?(?:[eE][+-]?\d+)?)\b"
 
 
-class Palette(Struct, frozen=True):
-    word: str
-    string: str
-    number: str
-    comment: str = "2"
-    added: str = "32"
-    removed: str = "31"
+_ON_DARK = {"word": "94", "string": "33", "number": "96", "comment": "2", "added": "32", "removed": "31"}
+_ON_LIGHT = _ON_DARK | {"word": "34", "string": "31", "number": "35"}
 
 
-_ON_DARK = Palette(word="94", string="33", number="96")
-_ON_LIGHT = Palette(word="34", string="31", number="35")
-
-
-def highlighted(text: str, language: str, *, dark: bool) -> list[Span]:
+def highlight(text: str, language: str, *, dark: bool) -> list[Span]:
     """Return the text as spans, coloured if the language is known."""
     palette = _ON_DARK if dark else _ON_LIGHT
     name = language.strip().lower()
     if name in ("diff", "patch"):
-        return _changes(text, palette)
+        return _highlight_diff(text, palette)
     pattern = _pattern(name)
     if pattern is None:
         return [Span(text)]
     spans: list[Span] = []
     done = 0
     for match in pattern.finditer(text):
-        spans += [Span(text[done : match.start()]), Span(match[0], (getattr(palette, match.lastgroup or "word"),))]
+        spans += [Span(text[done : match.start()]), Span(match[0], (palette[match.lastgroup or "word"],))]
         done = match.end()
     return [span for span in [*spans, Span(text[done:])] if span.text]
 
@@ -113,6 +105,6 @@ def _pattern(name: str) -> re.Pattern[str] | None:
     return re.compile("|".join(parts), flags)
 
 
-def _changes(text: str, palette: Palette) -> list[Span]:
-    looks = {"+": (palette.added,), "-": (palette.removed,), "@": (palette.word,)}
-    return [Span(line, looks.get(line[:1], ())) for line in text.splitlines(keepends=True)]
+def _highlight_diff(text: str, palette: Mapping[str, str]) -> list[Span]:
+    codes = {"+": (palette["added"],), "-": (palette["removed"],), "@": (palette["word"],)}
+    return [Span(line, codes.get(line[:1], ())) for line in text.splitlines(keepends=True)]

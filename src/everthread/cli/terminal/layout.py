@@ -59,8 +59,8 @@ class InputArea:
 
     def __init__(
         self,
-        helper: ChatViewHost,
-        ink: TextStyle,
+        host: ChatViewHost,
+        style: TextStyle,
         display: Display,
         *,
         status: Callable[[], str],
@@ -68,34 +68,34 @@ class InputArea:
         leave: Callable[[], None],
     ) -> None:
         self.prefix = "> "
-        self._helper = helper
+        self._host = host
         self._status = status
         self._submit = submit
         self._leave = leave
         self._pastes = Pastes()
         self.typed_ahead = False
         """True while input from before the start is read: the terminal has turned each Enter into a line feed."""
-        self._takes_first = False
+        self._insert_first = False
         """Insert the first completion as soon as there is one."""
         self._live: StyleAndTextTuples = []
         self._bound = self._keys()
         self._picker: Picker | None = None
         """The open menu, shown instead of everything else."""
-        self.output = terminal_output(display.term, colour=ink.colour)
+        self.output = terminal_output(display.term, colour=style.colour)
         self.app: Application[None] = self._application(display.resized)
 
     def _application(self, resized: Resized) -> Application[None]:
         search = SearchToolbar()
         self.buffer = Buffer(
-            completer=_CommandCompleter(self._helper),
+            completer=_CommandCompleter(self._host),
             complete_while_typing=Condition(lambda: self.buffer.text.startswith("/")),
-            history=_StoredHistory(self._helper),
+            history=_StoredHistory(self._host),
             multiline=True,
             enable_history_search=False,
-            on_completions_changed=self._candidates_came,
-            on_text_changed=self._typed_on,
+            on_completions_changed=self._candidates_changed,
+            on_text_changed=self._text_changed,
         )
-        entered = Window(
+        text = Window(
             BufferControl(self.buffer, search_buffer_control=search.control, preview_search=True),
             get_line_prefix=self._line_prefix,
             height=Dimension(min=1, max=_INPUT_ROWS_MAX),
@@ -104,20 +104,20 @@ class InputArea:
         )
         live = Window(FormattedTextControl(lambda: self._live), dont_extend_height=True, wrap_lines=False)
         status = Window(FormattedTextControl(lambda: [("class:status", self._status())]), height=1)
-        picking = Condition(lambda: self._picker is not None)
-        talking = [
+        is_picking = Condition(lambda: self._picker is not None)
+        chat = [
             ConditionalContainer(live, Condition(lambda: bool(self._live))),
-            entered,
+            text,
             self._menu(),
             search,
             status,
         ]
         parts = [
-            ConditionalContainer(Window(FormattedTextControl(self._picked_from), dont_extend_height=True), picking),
-            ConditionalContainer(HSplit(talking), ~picking),
+            ConditionalContainer(Window(FormattedTextControl(self._picker_lines), dont_extend_height=True), is_picking),
+            ConditionalContainer(HSplit(chat), ~is_picking),
         ]
         app: Application[None] = Application(
-            layout=Layout(HSplit(parts), focused_element=entered),
+            layout=Layout(HSplit(parts), focused_element=text),
             key_bindings=DynamicKeyBindings(lambda: self._bound),
             style=_STYLE,
             include_default_pygments_style=False,
@@ -188,7 +188,7 @@ class InputArea:
             self._picker, self._bound = None, usual
             self.app.invalidate()
 
-    def _picked_from(self) -> StyleAndTextTuples:
+    def _picker_lines(self) -> StyleAndTextTuples:
         return self._picker.lines(self.output.get_size().rows) if self._picker is not None else []
 
     # --- Keys --------------------------------------------------------------------------------------------------------
@@ -200,11 +200,9 @@ class InputArea:
         keys.add("escape", "enter", filter=typing)(_new_line)
         keys.add("c-j", filter=typing)(self._line_feed)
         keys.add("tab", filter=typing)(self._complete)
-        keys.add("s-tab", filter=typing)(_complete_backwards)
         keys.add("c-c")(self._interrupt)
         keys.add("c-d", filter=typing)(self._end)
-        keys.add("c-l")(_clear)
-        keys.add("c-z")(_to_background)
+        keys.add("c-z")(_suspend)
         keys.add("<bracketed-paste>")(self._paste)
         keys.add("escape", filter=has_completions, eager=True)(_close_menu)
         return keys
@@ -220,7 +218,7 @@ class InputArea:
             buffer.delete_before_cursor()
             buffer.insert_text("\n")
             return
-        text = self._pastes.put_back(buffer.text)
+        text = self._pastes.restore(buffer.text)
         if buffer.text.strip():
             buffer.append_to_history()
         buffer.reset()
@@ -237,22 +235,22 @@ class InputArea:
             self.buffer.complete_next()
         else:
             # Completions of the last input may still be loading.
-            self._takes_first = True
+            self._insert_first = True
             self.buffer.start_completion()
 
-    def _typed_on(self, _: Buffer) -> None:
-        self._takes_first = False
+    def _text_changed(self, _: Buffer) -> None:
+        self._insert_first = False
 
-    def _candidates_came(self, buffer: Buffer) -> None:
-        if self._takes_first and buffer.complete_state:
-            self._takes_first = False
+    def _candidates_changed(self, buffer: Buffer) -> None:
+        if self._insert_first and buffer.complete_state:
+            self._insert_first = False
             buffer.complete_next()
 
     def _interrupt(self, event: KeyPressEvent) -> None:
         if self.buffer.text:
             self.buffer.reset()
         else:
-            self._helper.interrupt()
+            self._host.interrupt()
 
     def _end(self, event: KeyPressEvent) -> None:
         if self.buffer.text:
@@ -261,7 +259,7 @@ class InputArea:
             self._leave()
 
     def _paste(self, event: KeyPressEvent) -> None:
-        event.current_buffer.insert_text(self._pastes.stand_in(event.data))
+        event.current_buffer.insert_text(self._pastes.shorten(event.data))
 
 
 def _merged(pieces: StyleAndTextTuples) -> StyleAndTextTuples:
@@ -273,8 +271,8 @@ def _merged(pieces: StyleAndTextTuples) -> StyleAndTextTuples:
 
 
 class _CommandCompleter(Completer):
-    def __init__(self, helper: ChatViewHost) -> None:
-        self._helper = helper
+    def __init__(self, host: ChatViewHost) -> None:
+        self._host = host
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         return ()
@@ -284,29 +282,29 @@ class _CommandCompleter(Completer):
     ) -> AsyncGenerator[Completion, None]:
         if "\n" in document.text or not document.text.startswith("/"):
             return
-        for found in await self._helper.candidates(document.text_before_cursor):
+        for found in await self._host.candidates(document.text_before_cursor):
             yield Completion(found.text, start_position=-found.start, display_meta=found.note)
 
 
 class _StoredHistory(History):
     """Input history from the store. Keeps no second copy, so forgetting a session needs no extra step here."""
 
-    def __init__(self, helper: ChatViewHost) -> None:
+    def __init__(self, host: ChatViewHost) -> None:
         super().__init__()
-        self._helper = helper
-        self._here: list[str] = []
+        self._host = host
+        self._entered: list[str] = []
 
     async def load(self) -> AsyncGenerator[str, None]:
-        for text in reversed(self._here):
+        for text in reversed(self._entered):
             yield text
-        for text in await self._helper.history():
+        for text in await self._host.history():
             yield text
 
     def load_history_strings(self) -> Iterable[str]:
         return ()
 
     def append_string(self, string: str) -> None:
-        self._here.append(string)
+        self._entered.append(string)
         super().append_string(string)
 
     def store_string(self, string: str) -> None:
@@ -317,15 +315,7 @@ def _new_line(event: KeyPressEvent) -> None:
     event.current_buffer.insert_text("\n")
 
 
-def _complete_backwards(event: KeyPressEvent) -> None:
-    event.current_buffer.complete_previous()
-
-
-def _clear(event: KeyPressEvent) -> None:
-    event.app.renderer.clear()
-
-
-def _to_background(event: KeyPressEvent) -> None:
+def _suspend(event: KeyPressEvent) -> None:
     event.app.suspend_to_background()
 
 

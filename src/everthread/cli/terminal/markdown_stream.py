@@ -38,7 +38,7 @@ class MarkdownStream:
 
     def end(self) -> list[str]:
         """End the stream and return the remaining blocks."""
-        left = [block for block in self._line(self._partial)] if self._partial else []
+        left = self._line(self._partial) if self._partial else []
         self._partial = ""
         return [*left, *self._take()]
 
@@ -52,16 +52,18 @@ class MarkdownStream:
         if not line.strip():
             self._gap = bool(self._lines)
             return []
-        finished = self._take() if self._begins_anew(line) else self._lines_kept()
-        fence = _FENCE.match(line)
-        if fence:
+        finished = self._take() if self._starts_block(line) else []
+        if self._gap:
+            self._lines.append("")
+            self._gap = False
+        if fence := _FENCE.match(line):
             self._fence = fence[1]
         self._lines.append(line)
         if _HEADING.match(line) or (len(self._lines) >= LINES_MAX and not self._fence):
             finished += self._take()
         return finished
 
-    def _begins_anew(self, line: str) -> bool:
+    def _starts_block(self, line: str) -> bool:
         if not self._lines:
             return False
         if self._is_list():
@@ -71,12 +73,6 @@ class MarkdownStream:
 
     def _is_list(self) -> bool:
         return bool(self._lines and _ITEM.match(self._lines[0]))
-
-    def _lines_kept(self) -> list[str]:
-        if self._gap:
-            self._lines.append("")
-            self._gap = False
-        return []
 
     def _cut_code(self) -> list[str]:
         opening, fence = self._lines[0], self._fence

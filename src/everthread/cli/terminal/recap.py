@@ -13,22 +13,22 @@ _MARKS = re.compile(r"^#{1,6} |\*\*|`")
 """Markdown marks, removed because this text is not rendered."""
 
 
-def recap_panel(recap: Recap, columns: int, ink: TextStyle) -> str:
+def recap_panel(recap: Recap, columns: int, style: TextStyle) -> str:
     """A panel without a right border, which wide scripts would misalign."""
     width = min(columns, _COLUMNS_MAX) - 2
     heading = f"{recap.title or recap.session_id} · {counted(recap.turns, 'turn')} · {local_time(recap.active_at)}"
     lines = [f"╭─ {shortened(heading, width - 2)}"]
     for turn in recap.last_turns:
-        lines += [f"│ {line}" for line in _turn_lines(turn, width, ink)]
+        lines += [f"│ {line}" for line in _turn_lines(turn, width, style)]
     return "\n".join([*lines, "╰─"]) + "\n"
 
 
-def _turn_lines(turn: RecapTurn, width: int, ink: TextStyle) -> list[str]:
-    lines = [ink.bold("> " + shortened(turn.question, width - 2))]
+def _turn_lines(turn: RecapTurn, width: int, style: TextStyle) -> list[str]:
+    lines = [style.bold("> " + shortened(turn.question, width - 2))]
     if turn.tools:
-        lines.append(ink.faint("  " + shortened(f"[{format_tools(turn.tools)}]", width - 2)))
+        lines.append(style.faint("  " + shortened(f"[{format_tools(turn.tools)}]", width - 2)))
     if turn.answer:
         lines.append("  " + shortened(_MARKS.sub("", turn.answer), width - 2))
     if turn.status.in_words:
-        lines.append(ink.faint(f"  ({turn.status.in_words})"))
+        lines.append(style.faint(f"  ({turn.status.in_words})"))
     return lines

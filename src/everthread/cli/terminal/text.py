@@ -17,11 +17,11 @@ class Span(Struct, frozen=True):
     """Text with one style."""
 
     text: str
-    looks: tuple[str, ...] = ()
+    codes: tuple[str, ...] = ()
     """ANSI codes of colours and weights."""
 
-    def but(self, text: str) -> Span:
-        return Span(text, self.looks)
+    def replace(self, text: str) -> Span:
+        return Span(text, self.codes)
 
 
 Line = list[Span]
@@ -31,9 +31,9 @@ def width(spans: Iterable[Span]) -> int:
     return sum(get_cwidth(span.text) for span in spans)
 
 
-def written(line: Line, *, colour: bool) -> str:
+def format_line(line: Line, *, colour: bool) -> str:
     """Format a line with ANSI codes, without trailing blanks."""
-    texts = [(span.text, _codes(span, colour=colour)) for span in line]
+    texts = [(span.text, _visible_codes(span, colour=colour)) for span in line]
     while texts and not texts[-1][0].rstrip():
         texts.pop()
     if texts:
@@ -41,29 +41,26 @@ def written(line: Line, *, colour: bool) -> str:
     return "".join(f"\x1b[{codes}m{text}\x1b[0m" if codes and text.strip() else text for text, codes in texts)
 
 
-def _codes(span: Span, *, colour: bool) -> str:
-    return ";".join(look for look in span.looks if colour or not _COLOUR.fullmatch(look))
+def _visible_codes(span: Span, *, colour: bool) -> str:
+    return ";".join(code for code in span.codes if colour or not _COLOUR.fullmatch(code))
 
 
-def wrapped_spans(spans: Sequence[Span], columns: int) -> list[Line]:
+def wrap_spans(spans: Sequence[Span], columns: int) -> list[Line]:
     """Wrap at word boundaries; split a word that is longer than a line. Line ends in the text are kept."""
-    return [line for whole in _lines(spans) for line in _fitting(whole, max(columns, 1))]
+    return [line for whole in _lines(spans) for line in _wrap(whole, max(columns, 1))]
 
 
 def _lines(spans: Sequence[Span]) -> list[Line]:
     lines: list[Line] = [[]]
     for span in spans:
         first, *more = span.text.split("\n")
-        lines[-1].append(span.but(first))
-        lines += [[span.but(text)] for text in more]
+        lines[-1].append(span.replace(first))
+        lines += [[span.replace(text)] for text in more]
     return lines
 
 
-def _fitting(line: Line, columns: int) -> list[Line]:
-    if width(line) <= columns:
-        return [line]
-    ends = _ends("".join(span.text for span in line), columns)
-    return _cut(line, ends)
+def _wrap(line: Line, columns: int) -> list[Line]:
+    return [line] if width(line) <= columns else _cut(line, _ends("".join(span.text for span in line), columns))
 
 
 def _ends(text: str, columns: int) -> list[int]:
@@ -94,10 +91,10 @@ def _cut(line: Line, ends: list[int]) -> list[Line]:
     for span in line:
         done = 0
         while begins + done <= end < begins + len(span.text):
-            lines[-1].append(span.but(span.text[done : end - begins]))
+            lines[-1].append(span.replace(span.text[done : end - begins]))
             lines.append([])
             done, end = end - begins, next(coming)
-        lines[-1].append(span.but(span.text[done:]))
+        lines[-1].append(span.replace(span.text[done:]))
         begins += len(span.text)
     return lines
 
@@ -106,7 +103,7 @@ def _cut(line: Line, ends: list[int]) -> list[Line]:
 _TWO_COLUMNS = re.compile(r"\s*\S.*?\s{2,}(?=\S)")
 
 
-def wrapped(text: str, columns: int) -> str:
+def wrap_text(text: str, columns: int) -> str:
     return "\n".join(line for long in text.split("\n") for line in _wrap_line(long, columns))
 
 

@@ -9,14 +9,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from everthread.agent.events import (
-    Compressed,
-    Compressing,
-    CompressionFailed,
     ReasoningWritten,
     Recalled,
     Retrying,
-    Reviewed,
-    Steered,
     TextWritten,
     ToolBegan,
     ToolEnded,
@@ -24,11 +19,11 @@ from everthread.agent.events import (
     TurnEnded,
     TurnEvent,
 )
-from everthread.cli.event_text import recalled_in_lines, retrying_in_words
+from everthread.cli.event_text import event_notices
 from everthread.cli.output import strip_control_chars
 from everthread.cli.terminal.markdown_stream import MarkdownStream
 from everthread.cli.terminal.styles import TextStyle
-from everthread.cli.terminal.text import wrapped
+from everthread.cli.terminal.text import wrap_text
 from everthread.domain.model import ToolCall, TurnStatus
 from everthread.domain.text_format import shortened
 
@@ -37,9 +32,9 @@ if TYPE_CHECKING:
 
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _SPINS_PER_S = 10
-_DRAWN_CHARS_MAX = 4000
+_MARKDOWN_CHARS_MAX = 4000
 """Maximum characters of an unfinished block to render as Markdown; a longer one is shown as plain text."""
-_BESIDE = 4
+_MARGIN = 4
 _RESULT_CHARS_MAX = 500
 _CODES = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -53,45 +48,58 @@ class TurnView:
     """Renders the consecutive turns of one chat."""
 
     def __init__(
-        self, ink: TextStyle, draw: Callable[[], MarkdownRenderer], now: Callable[[], float], *, verbose: bool
+        self, style: TextStyle, renderer: Callable[[], MarkdownRenderer], now: Callable[[], float], *, verbose: bool
     ) -> None:
-        self._ink = ink
-        self._draw = draw
+        self._style = style
+        self._renderer = renderer
         self._now = now
         self._verbose = verbose
         self._blocks = MarkdownStream()
         self._began: float | None = None
-        self._doing = ""
+        self._activity = ""
         self._tools: dict[str, _Tool] = {}
         self._written = False
         """True if a part of the current answer is visible."""
         self._below_tool = False
         """True if the last printed line is about a tool. An empty line separates it from the answer."""
-        self._drawn: tuple[object, str] | None = None
+        self._rendered: tuple[object, str] | None = None
 
     @property
     def running(self) -> bool:
         return self._began is not None
 
-    def hear(self, event: TurnEvent, columns: int) -> str:
+    def handle(self, event: TurnEvent, columns: int) -> str:
         """Handle an event. Return the text to print permanently, which may be empty."""
+        printed = self._progress(event, columns)
+        return printed + "".join(self._note(line, columns) for line in event_notices(event, verbose=self._verbose))
+
+    def _progress(self, event: TurnEvent, columns: int) -> str:
         match event:
             case TurnBegan():
-                self._began, self._doing, self._written = self._now(), "recalling", False
+                self._began, self._activity, self._written = self._now(), "recalling", False
                 self._below_tool = False
                 self._blocks = MarkdownStream()
                 self._tools.clear()
             case TextWritten():
-                self._doing, self._written = "", True
+                self._activity, self._written = "", True
                 return self._finished(self._blocks.feed(strip_control_chars(event.text)), columns)
-            case ReasoningWritten():
-                self._doing = "thinking"
+            case ReasoningWritten() | Recalled():
+                self._activity = "thinking"
+            case Retrying():
+                discarded = self._note("The partial answer above is discarded.", columns) if self._written else ""
+                self._blocks, self._written, self._activity = MarkdownStream(), False, "retrying"
+                return discarded
+            case ToolBegan():
+                before = self._finished(self._blocks.end(), columns)
+                self._written, self._activity = False, "thinking"
+                self._tools[event.call.id] = _Tool(event.call, self._now())
+                return before
+            case ToolEnded():
+                return self._tool_ended(event, columns)
             case TurnEnded():
                 return self._ended(event, columns)
-            case Recalled() | Retrying() | ToolBegan() | ToolEnded() | Steered():
-                return self._beside(event, columns)
-            case Compressing() | Compressed() | CompressionFailed() | Reviewed():
-                return self._note(event.text, columns)
+            case _:
+                pass
         return ""
 
     def lines(self, columns: int, rows: int) -> str:
@@ -101,67 +109,46 @@ class TurnView:
         rest = self._rest(columns, max(rows - len(self._tools) - 1, 1))
         lines = [rest] if rest else []
         lines += [self._running_tool(tool, columns) for tool in self._tools.values()]
-        if self._doing and not self._tools:
-            lines.append(self._ink.faint(f"{self._spin()} {self._doing}{self._since(self._began)}"))
+        if self._activity and not self._tools:
+            lines.append(self._style.faint(f"{self._spin()} {self._activity}{self._since(self._began)}"))
         return "\n".join(lines)
 
     # --- Pieces ------------------------------------------------------------------------------------------------------
 
-    def _beside(self, event: Recalled | Retrying | ToolBegan | ToolEnded | Steered, columns: int) -> str:
-        match event:
-            case Recalled():
-                self._doing = "thinking"
-                lines = recalled_in_lines(event) if self._verbose else ()
-                return "".join(self._note(line, columns) for line in lines)
-            case Retrying():
-                lost = self._written
-                self._blocks, self._written, self._doing = MarkdownStream(), False, "asking again"
-                more = "; what is above of this answer counts no more" if lost else ""
-                return self._note(retrying_in_words(event) + more, columns)
-            case ToolBegan():
-                before = self._finished(self._blocks.end(), columns)
-                self._written, self._doing = False, "thinking"
-                self._tools[event.call.id] = _Tool(event.call, self._now())
-                return before
-            case ToolEnded():
-                return self._tool_ended(event, columns)
-            case Steered():
-                return self._note(f"Taken up: {shortened(event.text, columns)}", columns)
-
     def _ended(self, event: TurnEnded, columns: int) -> str:
         left = self._blocks.end()
-        self._began, self._doing = None, ""
+        self._began, self._activity = None, ""
         self._tools.clear()
         if event.committed.status in (TurnStatus.LATE, TurnStatus.HIDDEN):
             # The user has left the session; the command that left it reports the turn.
             return ""
         if event.text and not self._written:
-            return self.drawn(event.text, columns)
+            return self.render(event.text, columns)
         return self._finished(left, columns)
 
     def _tool_ended(self, event: ToolEnded, columns: int) -> str:
         tool = self._tools.pop(event.call.id, None)
         took = f" {_seconds(self._now() - tool.began)}" if tool else ""
-        called = shortened(f"{event.call.name} {event.call.arguments}", columns - len(took) - _BESIDE)
+        called = shortened(f"{event.call.name} {event.call.arguments}", columns - len(took) - _MARGIN)
         self._below_tool = True
-        line = f"{self._ink.good('✓')} {called}{self._ink.faint(took)}\n"
+        line = f"{self._style.good('✓')} {called}{self._style.faint(took)}\n"
         return line + (self._note(f"  {shortened(event.result, _RESULT_CHARS_MAX)}", columns) if self._verbose else "")
 
     def _running_tool(self, tool: _Tool, columns: int) -> str:
         since = self._since(tool.began)
-        called = shortened(f"{tool.call.name} {tool.call.arguments}", columns - len(since) - _BESIDE)
-        return f"{self._ink.accent(self._spin())} {called}{self._ink.faint(since)}"
+        called = shortened(f"{tool.call.name} {tool.call.arguments}", columns - len(since) - _MARGIN)
+        return f"{self._style.accent(self._spin())} {called}{self._style.faint(since)}"
 
     def _note(self, text: str, columns: int) -> str:
-        return self._ink.faint(wrapped(strip_control_chars(text), columns)) + "\n"
+        return self._style.faint(wrap_text(strip_control_chars(text), columns)) + "\n"
 
-    def drawn(self, text: str, columns: int) -> str:
+    def render(self, text: str, columns: int) -> str:
         """Render a complete answer."""
         blocks = MarkdownStream()
         return self._finished([*blocks.feed(strip_control_chars(text)), *blocks.end()], columns)
 
     def _finished(self, blocks: list[str], columns: int) -> str:
-        drawn = "".join(_trimmed(self._draw().markdown(block, columns)) + "\n\n" for block in blocks)
+        drawn = "".join(_trimmed(self._renderer().markdown(block, columns)) + "\n\n" for block in blocks)
         gap, self._below_tool = "\n" if self._below_tool and drawn else "", self._below_tool and not drawn
         return gap + drawn
 
@@ -170,15 +157,15 @@ class TurnView:
         if not text.strip():
             return ""
         as_of = (text, columns, rows)
-        if self._drawn is None or self._drawn[0] != as_of:
-            self._drawn = (as_of, self._drawn_rest(text, columns, rows))
-        return self._drawn[1]
+        if self._rendered is None or self._rendered[0] != as_of:
+            self._rendered = (as_of, self._render_rest(text, columns, rows))
+        return self._rendered[1]
 
-    def _drawn_rest(self, text: str, columns: int, rows: int) -> str:
-        if self._blocks.in_code or len(text) > _DRAWN_CHARS_MAX:
-            drawn = self._draw().plain(text[-rows * columns :], columns)
+    def _render_rest(self, text: str, columns: int, rows: int) -> str:
+        if self._blocks.in_code or len(text) > _MARKDOWN_CHARS_MAX:
+            drawn = self._renderer().plain(text[-rows * columns :], columns)
         else:
-            drawn = self._draw().markdown(text, columns)
+            drawn = self._renderer().markdown(text, columns)
         return "\n".join(_trimmed(drawn).split("\n")[-rows:])
 
     def _spin(self) -> str:
@@ -192,7 +179,7 @@ class TurnView:
 def _trimmed(drawn: str) -> str:
     """Remove blank lines at both ends."""
     lines = drawn.split("\n")
-    full = [place for place, line in enumerate(lines) if _CODES.sub("", line).strip()]
+    full = [row for row, line in enumerate(lines) if _CODES.sub("", line).strip()]
     return "\n".join(lines[full[0] : full[-1] + 1]) if full else ""
 
 

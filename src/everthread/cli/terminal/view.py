@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import os
-import signal
 import sys
 import termios
 import time
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from everthread.agent.events import TurnBegan, TurnEvent
-from everthread.cli.output import strip_control_chars
+from everthread.cli.output import strip_control_chars, terminal_columns
 from everthread.cli.status_line import Status, status_line
 from everthread.cli.stdin import InputText
 from everthread.cli.terminal.layout import InputArea
 from everthread.cli.terminal.styles import TextStyle
-from everthread.cli.terminal.text import wrapped
+from everthread.cli.terminal.text import wrap_text
 from everthread.cli.terminal.turn_view import TurnView
 from everthread.cli.view import ChatViewHost
 from everthread.concurrency import in_daemon_thread
@@ -36,7 +34,7 @@ _ECHO_CHARS_MAX = 2_000
 _AHEAD_S = 0.5
 """Seconds after the start during which a line feed counts as an Enter typed ahead."""
 _PROMPT, _QUESTION = "> ", "? "
-_LOWER_ROWS = 8
+_INPUT_ROWS = 8
 """Rows left for the input, the menu and the status line."""
 
 
@@ -46,19 +44,23 @@ class TerminalView:
     interactive = True
     rich = True
 
-    def __init__(self, display: Display, *, verbose: bool) -> None:
+    def __init__(self, host: ChatViewHost, display: Display, *, verbose: bool) -> None:
         self.closed = False
-        self._display = display
-        self._ink = TextStyle(display.colour, display.dark)
-        self._live = TurnView(self._ink, self._drawing, time.monotonic, verbose=verbose)
-        self._drawer: MarkdownRenderer | None = None
-        self._input: InputArea | None = None
+        self._style = TextStyle(display.colour, display.dark)
+        self._turn = TurnView(self._style, self._get_renderer, time.monotonic, verbose=verbose)
+        self._renderer: MarkdownRenderer | None = None
+        self._input = InputArea(
+            host,
+            self._style,
+            display,
+            status=lambda: status_line(self._status, self._columns),
+            submit=self._submit,
+            leave=lambda: self._submit(None),
+        )
         self._typed: asyncio.Queue[InputText | None] = asyncio.Queue()
         self._early: list[str | None] | None = []
         """Input before the welcome, to be shown below it; `None` is the end of input, as in `_typed`."""
         self._status = Status()
-        self._held: list[str] = []
-        """Output to print once the input area exists."""
         self._gap = False
         """True if the last printed line is empty."""
         self._redraw: asyncio.TimerHandle | None = None
@@ -66,36 +68,23 @@ class TerminalView:
     # --- Start and exit ----------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def open(self, helper: ChatViewHost) -> AsyncGenerator[None]:
-        self._input = lower = InputArea(
-            helper,
-            self._ink,
-            self._display,
-            status=lambda: status_line(self._status, self._columns),
-            submit=self._submit,
-            leave=lambda: self._submit(None),
-        )
-        # Print held output above the input area.
-        self._let_go()
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, helper.interrupt)
-        lower.typed_ahead = _typed_ahead()
-        loop.call_later(_AHEAD_S, setattr, lower, "typed_ahead", False)
+    async def open(self) -> AsyncGenerator[None]:
+        self._input.typed_ahead = _typed_ahead()
+        asyncio.get_running_loop().call_later(_AHEAD_S, setattr, self._input, "typed_ahead", False)
         # prompt_toolkit gets Ctrl-C as a key. Errors end the program with one line, as in every command.
-        running = asyncio.ensure_future(lower.app.run_async(handle_sigint=False, set_exception_handler=False))
+        running = asyncio.ensure_future(self._input.app.run_async(handle_sigint=False, set_exception_handler=False))
         running.add_done_callback(lambda _: self._typed.put_nowait(None))
         try:
             yield
         finally:
-            loop.remove_signal_handler(signal.SIGINT)
-            await self._close(lower, running)
+            await self._close(running)
 
-    async def _close(self, lower: InputArea, running: asyncio.Future[None]) -> None:
+    async def _close(self, running: asyncio.Future[None]) -> None:
         if self._redraw is not None:
             self._redraw.cancel()
             self._redraw = None
-        if lower.app.is_running:
-            lower.app.exit()
+        if self._input.app.is_running:
+            self._input.app.exit()
         try:
             await running
         except (EOFError, OSError):
@@ -106,52 +95,50 @@ class TerminalView:
         return await self._typed.get()
 
     async def pick(self, title: str, rows: Sequence[str]) -> int | None:
-        return await self._input.pick(title, rows) if self._input is not None and rows else None
+        return await self._input.pick(title, rows) if rows else None
 
     # --- Output ------------------------------------------------------------------------------------------------------
 
     def show_event(self, event: TurnEvent) -> None:
-        if isinstance(event, TurnBegan) and self._drawer is None:
+        if isinstance(event, TurnBegan) and self._renderer is None:
             # Import the renderer now; the model takes longer than the import.
-            in_daemon_thread(_import_drawing, "import")
+            in_daemon_thread(_import_markdown, "import")
         if isinstance(event, TurnBegan):
-            self._leave_a_gap()
-        if printed := self._live.hear(event, self._columns):
+            self._print_gap()
+        if printed := self._turn.handle(event, self._columns):
             # Update the live text first, so that the printed text is not shown twice.
             self._show_live()
             self._print(printed)
         self._redraw_soon(REDRAW_S)
 
     def show_answer(self, text: str) -> None:
-        self._leave_a_gap()
-        self._print(self._live.drawn(text, self._columns))
+        self._print_gap()
+        self._print(self._turn.render(text, self._columns))
 
     def show_text(self, text: str) -> None:
         self._print(self._wrapped(text) + "\n")
 
     def show_notice(self, text: str) -> None:
-        self._print(self._ink.faint(self._wrapped(text)) + "\n")
+        self._print(self._style.faint(self._wrapped(text)) + "\n")
 
     def show_error(self, text: str) -> None:
-        self._print(self._ink.bad(self._wrapped(text)) + "\n")
+        self._print(self._style.bad(self._wrapped(text)) + "\n")
 
     def show_question(self, question: str) -> None:
-        self._print(self._ink.bold(self._wrapped(question)) + "\n")
-        if self._input is not None:
-            self._input.prefix = _QUESTION
+        self._print(self._style.bold(self._wrapped(question)) + "\n")
+        self._input.prefix = _QUESTION
 
     def show_prompt(self) -> None:
         """Submit early input and restore the normal prompt, as a question may no longer be open."""
         early, self._early = self._early, None
         for text in early or ():
             self._submit(text)
-        if self._input is not None:
-            self._input.prefix = _PROMPT
+        self._input.prefix = _PROMPT
 
     def show_recap(self, recap: Recap) -> None:
         from everthread.cli.terminal.recap import recap_panel
 
-        self._print(recap_panel(recap, self._columns, self._ink))
+        self._print(recap_panel(recap, self._columns, self._style))
 
     def show_status(self, status: Status) -> None:
         if status != self._status:
@@ -167,8 +154,7 @@ class TerminalView:
         if text is None:
             self._typed.put_nowait(None)
             return
-        if self._input is not None:
-            self._input.prefix = _PROMPT
+        self._input.prefix = _PROMPT
         if text.strip():
             self._print(self._echo(text))
         self._typed.put_nowait(InputText(text))
@@ -176,64 +162,54 @@ class TerminalView:
     def _echo(self, text: str) -> str:
         """Format submitted input for printing above the input area."""
         some = text if len(text) <= _ECHO_CHARS_MAX else f"{text[:_ECHO_CHARS_MAX]} [{len(text)} characters in all]"
-        first, *more = wrapped(strip_control_chars(some), self._columns - len(_PROMPT)).split("\n")
-        lines = [self._ink.bold(_PROMPT + first), *(self._ink.bold(" " * len(_PROMPT) + line) for line in more)]
+        first, *more = wrap_text(strip_control_chars(some), self._columns - len(_PROMPT)).split("\n")
+        lines = [self._style.bold(_PROMPT + first), *(self._style.bold(" " * len(_PROMPT) + line) for line in more)]
         return ("" if self._gap else "\n") + "\n".join(lines) + "\n\n"
 
     def _wrapped(self, text: str) -> str:
         """Wrap text at word boundaries, keeping indents."""
-        return wrapped(strip_control_chars(text), self._columns)
+        return wrap_text(strip_control_chars(text), self._columns)
 
-    def _leave_a_gap(self) -> None:
+    def _print_gap(self) -> None:
         """Print an empty line unless the last one is empty."""
         if not self._gap:
             self._print("\n")
             self._gap = True
 
     def _print(self, text: str) -> None:
-        self._held.append(text)
         self._gap = text.endswith("\n\n")
-        if self._input is not None:
-            self._let_go()
-
-    def _let_go(self) -> None:
-        text, self._held = "".join(self._held), []
-        if text and self._input is not None and not self.closed:
+        if text and not self.closed:
             try:
                 self._input.print_above(text)
             except OSError:
                 self.closed = True
 
     def _show_live(self) -> None:
-        if self._input is not None:
-            rows = max(self._input.output.get_size().rows - _LOWER_ROWS, 3)
-            self._input.show_live(self._live.lines(self._columns, rows))
+        rows = max(self._input.output.get_size().rows - _INPUT_ROWS, 3)
+        self._input.show_live(self._turn.lines(self._columns, rows))
 
     def _redraw_soon(self, seconds: float) -> None:
-        if self._redraw is None and self._input is not None and self._input.app.is_running:
+        if self._redraw is None and self._input.app.is_running:
             self._redraw = asyncio.get_running_loop().call_later(seconds, self._redraw_now)
 
     def _redraw_now(self) -> None:
         self._redraw = None
         self._show_live()
-        if self._input is not None:
-            self._input.app.invalidate()
-        if self._live.running:
+        self._input.app.invalidate()
+        if self._turn.running:
             # Animate the spinner and update the elapsed seconds.
             self._redraw_soon(_TICK_S)
 
-    def _drawing(self) -> MarkdownRenderer:
-        if self._drawer is None:
+    def _get_renderer(self) -> MarkdownRenderer:
+        if self._renderer is None:
             from everthread.cli.terminal.markdown import MarkdownRenderer
 
-            self._drawer = MarkdownRenderer(self._ink)
-        return self._drawer
+            self._renderer = MarkdownRenderer(self._style)
+        return self._renderer
 
     @property
     def _columns(self) -> int:
-        with suppress(OSError, ValueError):
-            return os.get_terminal_size(sys.stdout.fileno()).columns or 80
-        return 80
+        return terminal_columns() or 80
 
 
 def _typed_ahead() -> bool:
@@ -246,5 +222,5 @@ def _typed_ahead() -> bool:
     return any(waiting)
 
 
-def _import_drawing() -> None:
+def _import_markdown() -> None:
     import everthread.cli.terminal.markdown  # noqa: F401 # pyright: ignore[reportUnusedImport]

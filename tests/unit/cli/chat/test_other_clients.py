@@ -7,20 +7,20 @@ from pathlib import Path
 from tests.agent_runtime import CLI, AgentFixture
 from tests.fake_model import FakeModel
 
-from everthread.cli.chat.other_clients import AT_ONCE_MAX, OtherClients
+from everthread.cli.chat.other_clients import TURNS_MAX, OtherClients
 
 
 async def test_of_many_turns_from_elsewhere_the_last_are_shown_and_the_others_counted(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path, FakeModel(["fine"])) as core:
         await core.ask("before")
         others = OtherClients(core.store, CLI)
-        assert not (await others.news()).turns
-        for number in range(AT_ONCE_MAX + 3):
+        assert not (await others.read_new()).turns
+        for number in range(TURNS_MAX + 3):
             ended = await core.ask(f"question {number}")
-        others.mine(ended.committed.ref.session_id, ended.committed.number)
-        news = await others.news()
-        assert [turn.user_text for turn in news.turns] == [f"question {number}" for number in range(2, 7)]
-        assert news.earlier == 2
+        others.mark_own(ended.committed.ref.session_id, ended.committed.number)
+        new = await others.read_new()
+        assert [turn.user_text for turn in new.turns] == [f"question {number}" for number in range(2, 7)]
+        assert new.earlier == 2
         await core.ask("one more")
-        news = await others.news()
-        assert ([turn.user_text for turn in news.turns], news.earlier) == (["one more"], 0)
+        new = await others.read_new()
+        assert ([turn.user_text for turn in new.turns], new.earlier) == (["one more"], 0)

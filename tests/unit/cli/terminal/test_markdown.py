@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prompt_toolkit.utils import get_cwidth
 
-from everthread.cli.terminal.highlight import highlighted
+from everthread.cli.terminal.highlight import highlight
 from everthread.cli.terminal.markdown import MarkdownRenderer
 from everthread.cli.terminal.styles import TextStyle
-from everthread.cli.terminal.text import Span, wrapped_spans
+from everthread.cli.terminal.text import Span, wrap_spans
 
 _CODES = re.compile(r"\x1b\[[0-9;]*m")
 _MARKDOWN = st.lists(
@@ -94,7 +94,7 @@ def test_no_row_is_wider_than_the_terminal_and_no_letter_is_lost(text: str, colu
 
 @given(st.lists(st.text(alphabet="ab 日\n", max_size=30)), st.integers(2, 20))
 def test_wrapping_leaves_nothing_out(texts: list[str], columns: int) -> None:
-    lines = wrapped_spans([Span(text) for text in texts], columns)
+    lines = wrap_spans([Span(text) for text in texts], columns)
     whole = "".join(span.text for line in lines for span in line)
     assert whole == "".join(texts).replace("\n", "")
     assert all(get_cwidth("".join(span.text for span in line).rstrip()) <= columns for line in lines)
@@ -124,13 +124,13 @@ def test_colours_go_and_weights_stay_where_none_are_wanted() -> None:
     ],
 )
 def test_code_has_the_colours_of_its_language(language: str, text: str, parts: dict[str, str]) -> None:
-    spans = highlighted(text, language, dark=True)
+    spans = highlight(text, language, dark=True)
     assert "".join(span.text for span in spans) == text
-    assert {span.text: span.looks[0] for span in spans if span.looks} == parts
+    assert {span.text: span.codes[0] for span in spans if span.codes} == parts
 
 
 def test_code_is_drawn_for_what_is_behind_it() -> None:
-    assert highlighted("return", "python", dark=True) != highlighted("return", "python", dark=False)
+    assert highlight("return", "python", dark=True) != highlight("return", "python", dark=False)
 
 
 @pytest.mark.parametrize("text", ["`code`", "- item", "1. item"])
@@ -146,7 +146,7 @@ def test_what_stands_out_can_be_read_on_white_too(text: str) -> None:
 )
 def test_code_that_never_ends_is_coloured_in_no_time(text: str) -> None:
     for language in ("python", "js", "bash"):
-        assert "".join(span.text for span in highlighted(text, language, dark=True)) == text
+        assert "".join(span.text for span in highlight(text, language, dark=True)) == text
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from everthread.cli.terminal.text import wrapped
+from everthread.cli.terminal.text import wrap_text
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,4 @@ from everthread.cli.terminal.text import wrapped
     ],
 )
 def test_rows_end_between_words_and_begin_below_what_they_go_on_with(text: str, columns: int, rows: list[str]) -> None:
-    assert wrapped(text, columns).split("\n") == rows
+    assert wrap_text(text, columns).split("\n") == rows

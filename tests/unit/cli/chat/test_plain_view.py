@@ -1,4 +1,4 @@
-"""What a front end shows of what is done in the background, whichever face it has."""
+"""Notices about background work, in the plain view and on a terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import pytest
 
 from everthread.agent.events import Compressed, Compressing, CompressionEvent, CompressionFailed, Reviewed
-from everthread.cli.chat.plain_output import PlainOutput, TurnPrinter
+from everthread.cli.chat.plain_view import PlainView
 from everthread.cli.terminal.styles import TextStyle
 from everthread.cli.terminal.turn_view import TurnView
 from everthread.domain.model import SessionKey, SessionRef
@@ -35,12 +35,14 @@ EVENTS: list[tuple[CompressionEvent | Reviewed, str]] = [
 
 
 @pytest.mark.parametrize(("event", "text"), EVENTS)
-def test_every_face_says_it(event: CompressionEvent | Reviewed, text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    TurnPrinter(PlainOutput(), verbose=False)(event)
+def test_both_views_show_a_notice(
+    event: CompressionEvent | Reviewed, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    PlainView(interactive=False, verbose=False).show_event(event)
     shown = capsys.readouterr()
     assert text in shown.err
     assert shown.out == "", "it is no part of an answer"
-    drawn = TurnView(TextStyle(colour=False), lambda: pytest.fail("nothing is drawn"), lambda: 0.0, verbose=False).hear(
-        event, 200
-    )
+    drawn = TurnView(
+        TextStyle(colour=False), lambda: pytest.fail("nothing is drawn"), lambda: 0.0, verbose=False
+    ).handle(event, 200)
     assert text in " ".join(re.sub(r"\x1b\[[0-9;]*m", "", drawn).split())
