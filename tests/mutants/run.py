@@ -56,12 +56,8 @@ class Mutant:
 
 
 def copy_project(into: Path) -> None:
-    for part in ("src", "tests", "pyproject.toml"):
-        source = ROOT / part
-        if source.is_dir():
-            shutil.copytree(source, into / part, ignore=shutil.ignore_patterns("__pycache__", "mutants"))
-        else:
-            shutil.copy(source, into / part)
+    ignored = shutil.ignore_patterns(".git", ".venv", ".cache", ".*_cache", ".hypothesis", "__pycache__", "mutants")
+    shutil.copytree(ROOT, into, ignore=ignored, dirs_exist_ok=True)
 
 
 def apply_mutant(mutant: Mutant, copy: Path) -> None:
