@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.measurement import Figure
 from everthread.config.settings import Settings
 from everthread.domain.model import ChatType, SessionKey, SessionRef, TurnStatus
-from everthread.lifecycle import Committed
+from everthread.lifecycle import CommittedTurn
 from everthread.lifecycle.turns import log_turn
 from everthread.log_file import log_to_file
 
@@ -24,7 +24,7 @@ async def log_turns(folder: Path) -> dict[str, Figure]:
     assert file is not None
     samples: list[float] = []
     ref = SessionRef(_ID, 0, SessionKey("main", "bench", ChatType.DM, "1"), 1, "me")
-    turns = [Committed(ref, number, TurnStatus.DONE, None) for number in range(TURNS)]
+    turns = [CommittedTurn(ref, number, TurnStatus.DONE, None) for number in range(TURNS)]
     try:
         for _ in range(BATCHES):
             start = time.process_time()

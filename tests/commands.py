@@ -10,7 +10,7 @@ from everthread.agent.skills.folders import SkillFolders
 from everthread.commands.registry import CommandContext, CommandResult, ParsedCommand, parse, run_command
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, SessionKey
 from everthread.lifecycle import NoteChange
-from everthread.memory.note_files import Notebook
+from everthread.memory.note_files import NoteFiles
 from tests.agent_runtime import AgentFixture
 from tests.runtime import CLI, ME
 
@@ -25,7 +25,7 @@ class CommandFixture(AgentFixture):
         async def nothing_is_forgotten(owner: str, text: str) -> bool:
             return False
 
-        notebook = Notebook(self.store, write, lambda owner: self.folder / "notes" / owner, nothing_is_forgotten)
+        notebook = NoteFiles(self.store, write, lambda owner: self.folder / "notes" / owner, nothing_is_forgotten)
         skills = self.skills if owner == ME else None
         return CommandContext(self.lifecycle, self.store, self.agent, self.memory, notebook, key, owner, skills=skills)
 

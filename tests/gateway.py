@@ -32,7 +32,9 @@ class GatewayFixture:
 
     async def turns(self, session_id: str = "", key: SessionKey = ANNA) -> tuple[Turn, ...]:
         session_id = session_id or (await self.session(key)).id
-        return await self.runtime.store.read(lambda uow: uow.turns.own(session_id, after=0, up_to=10**9, limit=10**6))
+        return await self.runtime.store.read(
+            lambda uow: uow.turns.own_turns(session_id, after=0, up_to=10**9, limit=10**6)
+        )
 
     async def hear(self, text: str, chat: str = "42") -> list[str]:
         """Send a message and wait for the answers."""

@@ -127,7 +127,9 @@ async def session_of(there: PlatformFixture, key: SessionKey | None = None) -> S
 
 
 async def turns_of(there: PlatformFixture, session_id: str) -> tuple[Turn, ...]:
-    return await there.runtime.store.read(lambda uow: uow.turns.own(session_id, after=0, up_to=10**9, limit=10**6))
+    return await there.runtime.store.read(
+        lambda uow: uow.turns.own_turns(session_id, after=0, up_to=10**9, limit=10**6)
+    )
 
 
 async def later(there: PlatformFixture, seconds: float) -> None:

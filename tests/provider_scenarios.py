@@ -166,7 +166,7 @@ class ProviderScenarios:
                 await _imported(tmp_path, hermes)
                 async with _house(tmp_path, back_end) as core:
                     backfill, provider = core.memory.backfill, back_end.made().name
-                    await backfill.copy(provider, await backfill.to_copy(provider))
+                    await backfill.copy(provider, await backfill.backfill_candidates(provider))
                     await core.settled()
                     if (current := await core.lifecycle.current(_dm("42"))) is not None:
                         assert current.session_id == names["42"]

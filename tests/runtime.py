@@ -31,7 +31,7 @@ from everthread.domain.model import (
     SessionRef,
 )
 from everthread.domain.reset_policy import ResetPolicies
-from everthread.lifecycle import Committed, Crossing, Lifecycle, NoteChange
+from everthread.lifecycle import BoundaryResult, CommittedTurn, Lifecycle, NoteChange
 from everthread.memory import MemoryManager
 from everthread.memory.delivery import Limits
 from everthread.ports.memory import Capability, MemoryProvider, RecallItem
@@ -54,7 +54,7 @@ async def until(condition: Callable[[], object], what: str = "") -> None:
         await asyncio.sleep(0.002)
 
 
-def opened(crossing: Crossing) -> str:
+def opened(crossing: BoundaryResult) -> str:
     """Session that a boundary opened."""
     assert crossing.ref is not None, crossing.refusal
     return crossing.ref.session_id
@@ -321,7 +321,7 @@ class CoreFixture:
     def new_id(self) -> str:
         return f"{self.holder}-{next(self._numbers):06}"
 
-    async def turn(self, key: SessionKey, text: str, *, owner: str = ME) -> Committed:
+    async def turn(self, key: SessionKey, text: str, *, owner: str = ME) -> CommittedTurn:
         """Run a whole turn: the message arrives and is answered."""
         await self.lifecycle.accept(Inbound(key, owner, text))
         ticket = await self.lifecycle.begin_turn(key)
@@ -331,7 +331,7 @@ class CoreFixture:
             ticket, [Message(Role.USER, text), Message(Role.ASSISTANT, answer)], answer
         )
 
-    async def cross(self, key: SessionKey, boundary: Boundary, *, owner: str = ME) -> Crossing:
+    async def cross(self, key: SessionKey, boundary: Boundary, *, owner: str = ME) -> BoundaryResult:
         return await self.lifecycle.cross(key, boundary, owner=owner)
 
     async def compression(self, key: SessionKey, summary: str = "what was said") -> Compress:

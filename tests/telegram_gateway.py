@@ -78,7 +78,9 @@ class TelegramGateway:
         return found
 
     async def turns(self, session_id: str) -> tuple[Turn, ...]:
-        return await self.runtime.store.read(lambda uow: uow.turns.own(session_id, after=0, up_to=10**9, limit=10**6))
+        return await self.runtime.store.read(
+            lambda uow: uow.turns.own_turns(session_id, after=0, up_to=10**9, limit=10**6)
+        )
 
 
 def settings_of(home: Path, model: ModelServer, base_url: str, **more: Any) -> Settings:

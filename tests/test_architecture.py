@@ -18,12 +18,13 @@ CALLERS = {name: tree for name, tree in PRODUCT.items() if not name.startswith((
 READS = {
     "sessions": "ref at get tip titled named matching recent conversations page of_owner descendants binding keys_on "
     "boundary boundaries is_served served chosen_model keys_of",
-    "turns": "view last_visible view_for_people count get own number asked size segments prefix prefix_number",
-    "search": "is_indexed search recall is_anything_beside",
+    "turns": "view last_visible view_with_set_aside count get own_turns number user_messages size segments prefix "
+    "prefix_number",
+    "search": "is_indexed search recall has_other_conversations",
     "slots": "held_by get live of_session delegated orphans tools",
-    "log": "entry after of_kind last_close event is_light is_taken_back end",
-    "archive": "untold ended_before children holds_the_newest",
-    "cursors": "provider providers get due_sessions next_due redeliveries parked count to_copy copying",
+    "log": "entry after of_kind last_close event is_light is_hidden end",
+    "archive": "has_undelivered ended_before children holds_the_newest",
+    "cursors": "provider providers get due_sessions next_due redeliveries parked count backfill_candidates copying",
 }
 WRITERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("sessions", "turns", "search", "slots", "log", "archive"), ("lifecycle/",)),

@@ -246,7 +246,7 @@ class HookRunner:
 
     async def _run(self, hooks: Sequence[QueuedHook], lease: Lease) -> None:
         for hook in hooks:
-            if not await self._write(lease, lambda uow, hook=hook: uow.leases.hook_tried(hook.id)):
+            if not await self._write(lease, lambda uow, hook=hook: uow.leases.count_hook_attempt(hook.id)):
                 continue  # a process with another set of hooks has called it in the meantime
             problems = ["given up: it has taken the process down before"]
             if hook.attempts < ATTEMPTS_MAX:

@@ -194,7 +194,7 @@ def expire_leases(home: Home) -> None:
         store = await SqliteStore.open(home.path / "everthread.db")
         try:
             for slot in await store.read(lambda uow: uow.slots.orphans(2**40)):
-                await store.write(lambda uow, holder=slot.holder: uow.leases.leave(holder))
+                await store.write(lambda uow, holder=slot.holder: uow.leases.end_process(holder))
         finally:
             await store.aclose()
 

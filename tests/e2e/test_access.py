@@ -16,7 +16,7 @@ from everthread.domain.errors import PlatformUnavailable, SendUncertain
 from everthread.domain.model import ChatType, SessionKey
 from everthread.gateway import server as serving
 from everthread.gateway.inbound import FOR_ADMINS
-from everthread.lifecycle.pairing import LET_IN, TERMINAL, Pairings
+from everthread.lifecycle.pairing import APPROVED_TEXT, TERMINAL, Pairings
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
 
@@ -61,7 +61,7 @@ async def test_a_stranger_who_is_let_in_is_told_and_answered(tmp_path: Path, mon
         await taken(there, 3)
         assert len(there.platform.texts()) == 1, "nothing more is said for an hour"
         there.platform.say(f"/pair {code}", user="root", chat="1")
-        await until(lambda: there.platform.texts() and there.platform.texts()[-1] == LET_IN)
+        await until(lambda: there.platform.texts() and there.platform.texts()[-1] == APPROVED_TEXT)
         assert there.platform.texts("1") == ["fake:42 (42) has access now and was notified."]
         there.platform.say("hello!")
         await until(lambda: there.platform.texts()[-1] == "Hello Anna.")
@@ -109,12 +109,12 @@ async def test_a_code_that_could_not_be_sent_is_none_and_one_that_may_have_been_
         there.platform.faults.append(PlatformUnavailable("busy"))
         there.platform.say("hello")
         await until(lambda: not there.platform.faults and not there.gateway.pairing_offers._tasks)  # noqa: SLF001
-        assert (await pairings(there).known()).waiting == ()
+        assert (await pairings(there).list_all()).waiting == ()
         await shown(there)
         there.platform.faults.append(SendUncertain("no answer"))
         there.platform.say("hello", user="bert", chat="7")
         await until(lambda: not there.platform.faults and not there.gateway.pairing_offers._tasks)  # noqa: SLF001
-        assert [pairing.user for pairing in (await pairings(there).known()).waiting] == ["42", "bert"]
+        assert [pairing.user for pairing in (await pairings(there).list_all()).waiting] == ["42", "bert"]
 
 
 async def test_a_platform_that_hangs_on_a_code_holds_nobody_up(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ async def test_pairing_is_for_admins_and_locks_out_whoever_guesses(tmp_path: Pat
         there.platform.say(f"/pair {code}", user="root", chat="1")
         await until(lambda: len(there.platform.texts("1")) == 7)
         assert "Too many wrong codes" in there.platform.texts("1")[6]
-        assert (await pairings(there).known()).guests == ()
+        assert (await pairings(there).list_all()).guests == ()
 
 
 async def test_a_pairing_that_is_delivered_twice_is_carried_out_once(tmp_path: Path) -> None:

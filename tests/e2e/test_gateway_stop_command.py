@@ -167,14 +167,14 @@ async def test_a_handoff_leads_only_to_accounts_that_are_there_and_may_write(tmp
                 tmp_path, model, platform, others=platforms, account=account, gateway=Gateway(links=links)
             ) as there:
                 for guest in guests:
-                    await there.runtime.store.write(lambda uow, guest=guest: uow.access.let_in(guest))
+                    await there.runtime.store.write(lambda uow, guest=guest: uow.access.add_guest(guest))
                 (said,) = await there.hear("/handoff nowhere")
                 assert ("Your platforms: other" in said) == is_offered, said
                 (said,) = await there.hear("/handoff other")
                 assert ("continues on other" in said or "already" in said) == is_offered, said
                 for guest in guests:
                     await there.runtime.store.write(
-                        lambda uow, guest=guest: uow.access.turn_out(guest.platform, guest.user)
+                        lambda uow, guest=guest: uow.access.remove_guest(guest.platform, guest.user)
                     )
 
 

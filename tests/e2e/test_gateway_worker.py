@@ -26,16 +26,16 @@ async def test_a_command_whose_answer_can_not_be_kept_does_not_spin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as there:
-        answer_order, tries = there.gateway.lifecycle.answer_order, 0
+        answer_command, tries = there.gateway.lifecycle.answer_command, 0
 
         async def mistaken(row: Any, text: str | None) -> Any:
             nonlocal tries
             tries += 1
             if tries < 100 and "status" in row.inbound.text:
                 raise ZeroDivisionError
-            return await answer_order(row, text)
+            return await answer_command(row, text)
 
-        monkeypatch.setattr(there.gateway.lifecycle, "answer_order", mistaken)
+        monkeypatch.setattr(there.gateway.lifecycle, "answer_command", mistaken)
         there.platform.say("/status")
         await until(lambda: tries)
         await asyncio.sleep(0.3)

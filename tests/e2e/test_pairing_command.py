@@ -16,7 +16,7 @@ from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import PlatformAccount, Settings
 from everthread.domain.model import SessionKey
 from everthread.gateway import server as serving
-from everthread.lifecycle.pairing import LET_IN, Pairings
+from everthread.lifecycle.pairing import APPROVED_TEXT, Pairings
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
 
@@ -33,7 +33,7 @@ def home(tmp_path: Path) -> Path:
             pairings = Pairings(runtime.store, runtime.clock)
             pairing = await pairings.offer("telegram", "7", "Bea\x1b[2J", CODE)
             assert pairing is not None
-            await pairings.sent(pairing, DM, "1")
+            await pairings.mark_sent(pairing, DM, "1")
 
     asyncio.run(live())
     return tmp_path / "home"
@@ -114,6 +114,6 @@ async def test_a_gateway_tells_the_guest_whom_another_process_has_let_in(
         code = await shown(there)
         done = await asyncio.to_thread(approve, code)
         assert done.returncode == 0, done.stderr
-        await until(lambda: there.platform.texts()[1:] == [LET_IN])
+        await until(lambda: there.platform.texts()[1:] == [APPROVED_TEXT])
         there.platform.say("hello")
         await until(lambda: there.platform.texts()[2:] == ["Hello Anna."])

@@ -202,7 +202,7 @@ async def test_a_process_that_has_drained_is_no_longer_thought_to_be_there(tmp_p
     async with runtime:
         await say(runtime, "one")
         await runtime.memory.start()
-        await runtime.store.write(lambda uow: uow.cursors.set_back("diary", None, 0.0))
+        await runtime.store.write(lambda uow: uow.cursors.restart("diary", None, 0.0))
         await runtime.start()
     async with Runtime(Settings(tmp_path)) as another:
         assert await held_leases(another, (f"process:{runtime.holder}",)) == []

@@ -402,7 +402,7 @@ async def test_a_command_that_was_begun_before_a_restart_is_not_carried_out_twic
             row, _ = await lifecycle.accept(Inbound(ANNA, "fake:42", "/undo", "bot", "u1", command=True))
             from everthread.domain.boundary import Rewind
 
-            await lifecycle.cross(ANNA, Rewind(1), owner="fake:42", order=row.id)
+            await lifecycle.cross(ANNA, Rewind(1), owner="fake:42", command_id=row.id)
         async with gateway_fixture(tmp_path, server, platform) as there:
             await until(lambda: "restart" in there.platform.texts()[-1])
             await there.rest()

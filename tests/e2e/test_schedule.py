@@ -23,7 +23,7 @@ from everthread.gateway import scheduler as schedule
 from everthread.gateway.schedule_output import signature
 from everthread.lifecycle import ForgetOwner
 from everthread.lifecycle.pairing import Pairings
-from everthread.lifecycle.schedules import Scheduling, Wish
+from everthread.lifecycle.schedules import NewSchedule, ScheduleService
 from everthread.ports.model import Usage
 from everthread.testing.model_server.http import HttpRequest, HttpServer, read_request, respond
 from everthread.testing.model_server.replies import Fail, Say
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.timeout(60)
 
 HOUR = 3600.0
 CHAT = Target(TargetKind.CHAT, "agent:main:fake:dm:42")
-WISH = Wish("me", "every 1h", "UTC", "Say good morning", target=CHAT)
+WISH = NewSchedule("me", "every 1h", "UTC", "Say good morning", target=CHAT)
 
 
 def echo(request: Any) -> Say:
@@ -44,7 +44,7 @@ def echo(request: Any) -> Say:
 
 async def times(there: GatewayFixture) -> tuple[Occurrence, ...]:
     (schedule,) = await there.runtime.store.read(lambda uow: uow.schedules.all())
-    return await there.runtime.store.read(lambda uow: uow.schedules.times(schedule.id, 100))
+    return await there.runtime.store.read(lambda uow: uow.schedules.occurrences(schedule.id, 100))
 
 
 async def over(there: GatewayFixture, count: int = 1) -> tuple[Occurrence, ...]:
@@ -177,7 +177,7 @@ async def test_a_clock_that_jumps_while_it_is_looked_at_is_seen_to_come_back(
 ) -> None:
     async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as there:
         await there.runtime.scheduling.add(WISH)
-        real, jumps = Scheduling.fire_due, [3 * 365 * 24 * HOUR]
+        real, jumps = ScheduleService.fire_due, [3 * 365 * 24 * HOUR]
 
         async def jump(*by: Any) -> int:
             there.clock.ahead_s += jumps.pop() if jumps else 0.0
@@ -186,7 +186,7 @@ async def test_a_clock_that_jumps_while_it_is_looked_at_is_seen_to_come_back(
             finally:
                 there.clock.ahead_s = 0.0
 
-        monkeypatch.setattr(Scheduling, "fire_due", jump)
+        monkeypatch.setattr(ScheduleService, "fire_due", jump)
         await until(lambda: not jumps)
         await asyncio.sleep(1.5)
         (schedule,) = await there.runtime.store.read(lambda uow: uow.schedules.all())
@@ -305,7 +305,7 @@ async def test_answers_go_to_files_for_their_owner_only(tmp_path: Path) -> None:
         assert [path.stat().st_mode & 0o777 for path in (file, log)] == [0o600, 0o600]
         assert not (tmp_path / "elsewhere").exists()
         out = await scheduling.find("me", "out")
-        (last, _) = await there.runtime.store.read(lambda uow: uow.schedules.times(out.id, 2))
+        (last, _) = await there.runtime.store.read(lambda uow: uow.schedules.occurrences(out.id, 2))
         assert last.state is OccurrenceState.FAILED
         assert "schedule.folders" in last.problem
 
@@ -464,7 +464,7 @@ async def test_nothing_is_done_any_more_for_a_guest_who_is_turned_out(tmp_path: 
     ):
         store, scheduling = there.runtime.store, there.runtime.scheduling
         for owner, user in pairings_of.items():
-            await store.write(lambda uow, o=owner, u=user: uow.access.let_in(Paired("fake", u, o, "", 1.0)))
+            await store.write(lambda uow, o=owner, u=user: uow.access.add_guest(Paired("fake", u, o, "", 1.0)))
             chat = Target(TargetKind.CHAT, f"agent:main:fake:dm:{user}")
             await scheduling.add(replace(WISH, owner=owner, target=chat))
         # Whom the settings name, and let in no more; and somebody known by no account, for whom the owner keeps one.
@@ -475,7 +475,7 @@ async def test_nothing_is_done_any_more_for_a_guest_who_is_turned_out(tmp_path: 
             assert await there.hear("hello", user) == ["You said hello (1)"]
         for user in ("42", "47", "48"):
             await Pairings(store, there.clock).revoke("fake", user)
-        await store.write(lambda uow: uow.access.let_in(Paired("fake", "49", "nora", "", 1.0)))
+        await store.write(lambda uow: uow.access.add_guest(Paired("fake", "49", "nora", "", 1.0)))
         asked = len(model.received)
         await there.later(HOUR)
         await until(lambda: all(there.platform.texts(chat) for chat in ("43", "45", "46")))

@@ -19,7 +19,7 @@ from everthread.adapters.sqlite.store import SqliteStore
 from everthread.bootstrap.clock import ulids
 from everthread.domain.recurrence import Missed, occurrences
 from everthread.domain.schedule import Schedule, Target, TargetKind
-from everthread.lifecycle.schedules import Scheduling, Wish
+from everthread.lifecycle.schedules import NewSchedule, ScheduleService
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -31,8 +31,8 @@ async def kept(home: Path, clock: FastClock) -> Schedule:
     store = await SqliteStore.open(home / "everthread.db")
     try:
         target = Target(TargetKind.CHAT, "agent:main:loop:dm:c1")
-        wish = Wish("me", "every 1m", "UTC", "tick", target=target, missed=Missed.ALL)
-        return await Scheduling(store, clock, ulids(clock.now)).add(wish)
+        wish = NewSchedule("me", "every 1m", "UTC", "tick", target=target, missed=Missed.ALL)
+        return await ScheduleService(store, clock, ulids(clock.now)).add(wish)
     finally:
         await store.aclose()
 
@@ -40,7 +40,7 @@ async def kept(home: Path, clock: FastClock) -> Schedule:
 async def paused(home: Path, clock: FastClock, schedule: Schedule) -> None:
     store = await SqliteStore.open(home / "everthread.db")
     try:
-        await Scheduling(store, clock, ulids(clock.now)).pause(schedule)
+        await ScheduleService(store, clock, ulids(clock.now)).pause(schedule)
     finally:
         await store.aclose()
 

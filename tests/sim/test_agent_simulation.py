@@ -90,8 +90,8 @@ def _a_summary_stands_for_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _anybody_takes_a_review(monkeypatch: pytest.MonkeyPatch) -> None:
-    take = Reviews.take
-    monkeypatch.setattr(Reviews, "take", lambda self, holder, now: take(self, holder, now + 1e6))
+    claim = Reviews.claim
+    monkeypatch.setattr(Reviews, "claim", lambda self, holder, now: claim(self, holder, now + 1e6))
 
 
 @pytest.mark.timeout(120)

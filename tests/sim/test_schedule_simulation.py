@@ -34,7 +34,7 @@ from everthread.domain.recurrence import Missed, occurrences
 from everthread.domain.schedule import OccurrenceState, Schedule, Target, TargetKind
 from everthread.gateway.scheduler import Scheduler
 from everthread.lifecycle import Lifecycle
-from everthread.lifecycle.schedules import Scheduling, Wish
+from everthread.lifecycle.schedules import NewSchedule, ScheduleService
 from everthread.memory import MemoryManager
 from everthread.ports.model import Answer, Delta, Finish, Prompt, Request, Traits, Usage
 
@@ -116,7 +116,7 @@ class Office(SimProcess):
             limits=TurnLimits(recall_s=0.0),
         )
         choice = ModelChoice("sim/one", "one", Oracle(self, clock, fixture.asked))
-        self.scheduling = Scheduling(self.store, clock, fixture.new_id)
+        self.scheduling = ScheduleService(self.store, clock, fixture.new_id)
         self.scheduler = Scheduler(
             self.store,
             clock,
@@ -206,7 +206,7 @@ def lived(seed: int, zone: str, day: str) -> tuple[Town, list[Schedule], float]:
         others = itertools.product((Missed.ONCE, Missed.SKIP), PLANS[:2])
         for missed, plan in (*((Missed.ALL, plan) for plan in PLANS), *others):
             target = Target(TargetKind.CHAT, f"agent:main:post:dm:{missed.value}")
-            wish = Wish("ann", plan, zone, f"{missed.value} {plan}", target=target, missed=missed)
+            wish = NewSchedule("ann", plan, zone, f"{missed.value} {plan}", target=target, missed=missed)
             kept.append(await clerk.scheduling.add(wish))
         await fixture.week()
 

@@ -52,7 +52,7 @@ from everthread.domain.model import (
     SessionRef,
 )
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
-from everthread.lifecycle import Crossing, Lifecycle, NoteChange, TurnClaim
+from everthread.lifecycle import BoundaryResult, Lifecycle, NoteChange, TurnClaim
 from everthread.lifecycle import boundaries as crossing
 from everthread.memory.delivery import DeliveryService, Limits
 from everthread.memory.provider_calls import Caller
@@ -424,7 +424,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         if refusal is None:
             self._applied(key, boundary, crossing, now)
 
-    def _applied(self, key: SessionKey, boundary: Boundary, crossing: Crossing, now: float) -> None:
+    def _applied(self, key: SessionKey, boundary: Boundary, crossing: BoundaryResult, now: float) -> None:
         aside = [row.inbound.text for row in crossing.set_aside]
         waited = [text for text, _ in self.model.waiting[key]]
         new_id = crossing.ref.session_id if crossing.ref else ""

@@ -11,7 +11,7 @@ from everthread.adapters.sqlite.connection import Connection
 from everthread.domain.boundary import Rewind
 from everthread.domain.model import HANDED_OVER, Kind, NoteVersion, Session, SessionKey, SessionRef, TurnStatus
 from everthread.domain.review_window import Review, ReviewState, Window
-from everthread.lifecycle import Committed, Crossing
+from everthread.lifecycle import BoundaryResult, CommittedTurn
 from everthread.store.unit_of_work import UnitOfWork
 from tests.simulator import operations as asked
 from tests.simulator.agent_model import REVIEW
@@ -76,7 +76,7 @@ class Ledger:
                 self._noted(holder, review, ref, owner)
             case asked.Rewrite(ref, owner, _, review, holder), tuple():
                 self._noted(holder, review, ref, owner)
-            case asked.Cross(_, Rewind()), Crossing(ref=SessionRef() as ref, hidden=hidden) if hidden:
+            case asked.Cross(_, Rewind()), BoundaryResult(ref=SessionRef() as ref, hidden=hidden) if hidden:
                 self._rewound(ref.session_id, Window(min(hidden), max(hidden)))
             case asked.Forgetting(_, owner), int() if not isinstance(result, bool):
                 self.forgotten += 1
@@ -154,7 +154,7 @@ def _meet(one: Window, other: Window) -> bool:
 # --- Delegated work ---------------------------------------------------------------------------------------------------
 
 
-def check_helpers(world: World, commit: asked.Commit, done: Committed) -> None:
+def check_helpers(world: World, commit: asked.Commit, done: CommittedTurn) -> None:
     """Check after a turn that its delegated work has ended and its sessions are unbound.
 
     A turn that another process had begun may leave some behind, which the next recovery settles.

@@ -14,7 +14,7 @@ from everthread.agent.events import Compressed, CompressionFailed, TurnEnded, Tu
 from everthread.agent.prompt import decode_prompt
 from everthread.domain.errors import EverthreadError
 from everthread.domain.model import HANDED_OVER, Kind, SessionKey, Turn
-from everthread.lifecycle import Committed, ForgetSession
+from everthread.lifecycle import CommittedTurn, ForgetSession
 from everthread.ports.context import Middle, Rollover
 from everthread.ports.model import Request
 from tests.simulator import operations as asked
@@ -305,7 +305,7 @@ class AgentTown(Town):
             match operation, result:
                 case asked.Delegate(), None:
                     self._agents["work handed over"] += 1
-                case asked.Commit(), Committed() if not (self.time_was_bent or self._store_failed()):
+                case asked.Commit(), CommittedTurn() if not (self.time_was_bent or self._store_failed()):
                     check_helpers(self.world, operation, result)
                 case _:
                     pass

@@ -12,7 +12,7 @@ from everthread.domain.boundary import Boundary, Suspend
 from everthread.domain.model import HANDED_OVER, Inbound, InboxRow, Message, NoteVersion, SessionKey, SessionRef
 from everthread.domain.review_window import Review
 from everthread.domain.spend import Spent
-from everthread.lifecycle import Committed, Crossing, Lifecycle, NoteChange, Rewriting, TurnClaim
+from everthread.lifecycle import BoundaryResult, CommittedTurn, Lifecycle, NoteChange, NoteRewrite, TurnClaim
 from everthread.lifecycle.forget import Forgettable
 from tests.simulator import operations as asked
 from tests.simulator.environment import OPERATION
@@ -56,9 +56,9 @@ class WatchedLifecycle(Lifecycle):
         *,
         owner: str,
         actor: str = "user",
-        order: int | None = None,
-    ) -> Crossing:
-        work = super().cross(key, boundary, owner=owner, actor=actor, order=order)
+        command_id: int | None = None,
+    ) -> BoundaryResult:
+        work = super().cross(key, boundary, owner=owner, actor=actor, command_id=command_id)
         name = f"{type(boundary).__name__} by {actor}"
         if isinstance(boundary, Suspend):
             return await self._as(asked.Stop(self._name, boundary.close_memory), work, name)
@@ -75,7 +75,7 @@ class WatchedLifecycle(Lifecycle):
         *,
         interrupted: bool = False,
         spent: Sequence[Spent] = (),
-    ) -> Committed:
+    ) -> CommittedTurn:
         work = super().commit_turn(ticket, messages, reply, interrupted=interrupted, spent=spent)
         return await self._as(asked.Commit(ticket, interrupted), work)
 
@@ -100,7 +100,7 @@ class WatchedLifecycle(Lifecycle):
         return await self._as(operation, work, "Note by review" if review else "")
 
     async def rewrite_notes(
-        self, rewriting: Rewriting, *, owner: str, ref: SessionRef, review: Review
+        self, rewriting: NoteRewrite, *, owner: str, ref: SessionRef, review: Review
     ) -> tuple[NoteVersion, ...]:
         work = super().rewrite_notes(rewriting, owner=owner, ref=ref, review=review)
         return await self._as(asked.Rewrite(ref, owner, rewriting, review, self._name), work)
@@ -108,8 +108,8 @@ class WatchedLifecycle(Lifecycle):
     async def forget(self, what: Forgettable, *, owner: str, actor: str = "user") -> int:
         return await self._as(asked.Forgetting(what, owner), super().forget(what, owner=owner, actor=actor))
 
-    async def take_review(self) -> tuple[Review, SessionRef] | None:
-        return await self._as(asked.TakeReview(self._name), super().take_review())
+    async def claim_next_review(self) -> tuple[Review, SessionRef] | None:
+        return await self._as(asked.TakeReview(self._name), super().claim_next_review())
 
 
 def _of_work(name: str, key: SessionKey) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from everthread.domain.boundary import Boundary
 from everthread.domain.model import SessionKey, SessionRef
 from everthread.domain.review_window import Review
-from everthread.lifecycle import NoteChange, Rewriting, TurnClaim
+from everthread.lifecycle import NoteChange, NoteRewrite, TurnClaim
 from everthread.lifecycle.forget import Forgettable
 
 
@@ -78,7 +78,7 @@ class Rewrite:
 
     ref: SessionRef
     owner: str
-    rewriting: Rewriting
+    rewriting: NoteRewrite
     review: Review
     holder: str
 

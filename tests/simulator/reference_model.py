@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 from everthread.domain.boundary import Boundary, Branch, Compress, Expire, New, Resume, Rewind
 from everthread.domain.model import FORGOTTEN, HANDED_OVER, InboxRow, Kind, NoteVersion, SessionKey, SessionRef
 from everthread.domain.reset_policy import ResetPolicies
-from everthread.lifecycle import Committed, Crossing, ForgetFact, ForgetOwner, ForgetSession, TurnClaim
+from everthread.lifecycle import BoundaryResult, CommittedTurn, ForgetFact, ForgetOwner, ForgetSession, TurnClaim
 from everthread.lifecycle.forget import Forgettable
 from everthread.store.sessions import BoundaryRow
 from tests.simulator.operations import (
@@ -80,7 +80,7 @@ class World:
                 self.fates[text] = "waiting"
             case Begin(key), TurnClaim() as ticket:
                 self._begun(key, ticket, just_opened=bool(rows))
-            case Commit(ticket, interrupted), Committed() as done:
+            case Commit(ticket, interrupted), CommittedTurn() as done:
                 self._held(ticket)
                 self.words.written(self.slots[ticket.turn_id].text, ticket.message.inbound.text)
                 self._committed(ticket.turn_id, done, interrupted, active_at, now)
@@ -90,7 +90,7 @@ class World:
             case TakeOver(), TurnClaim() as ticket:
                 self.slots[ticket.turn_id].ticket = (ticket.holder, ticket.fence)
                 self.served.add((ticket.holder, ticket.ref.session_id))
-            case Cross(key, boundary), Crossing() as crossing:
+            case Cross(key, boundary), BoundaryResult() as crossing:
                 self._answered(key, boundary, crossing, rows)
             case _:
                 self._told(operation, result)
@@ -307,7 +307,7 @@ class World:
                 self.fates[text] = f"aside in {into.id}"
                 self.waiting[key].remove((text, accepted_at))
 
-    def _answered(self, key: SessionKey, boundary: Boundary, crossing: Crossing, rows: list[BoundaryRow]) -> None:
+    def _answered(self, key: SessionKey, boundary: Boundary, crossing: BoundaryResult, rows: list[BoundaryRow]) -> None:
         hold((crossing.refusal is None) == bool(rows), f"{boundary} of {key} answered {crossing.refusal}, wrote {rows}")
         if isinstance(boundary, Branch) and crossing.refusal is not None:
             hold(self.on[key] is None, f"branch of {key} refused: {crossing.refusal}")
@@ -342,7 +342,7 @@ class World:
         mine = (ticket.holder, ticket.fence)
         hold(slot.ticket == mine, f"turn {ticket.turn_id} was written by {mine}, it is {slot.ticket}'s")
 
-    def _committed(self, turn_id: str, done: Committed, interrupted: bool, active_at: ActiveAt, now: float) -> None:
+    def _committed(self, turn_id: str, done: CommittedTurn, interrupted: bool, active_at: ActiveAt, now: float) -> None:
         slot = self.slots.pop(turn_id)
         wanted = {"late": "late", "hidden": "hidden", "live": "interrupted" if interrupted else "done"}[slot.fate]
         hold(done.status.value == wanted, f"{slot.text!r} was stored as {done.status.value}, it is {wanted}")

@@ -7,7 +7,7 @@ from collections import Counter
 from everthread.domain.boundary import Compress, Refusal
 from everthread.domain.model import Cause
 from everthread.domain.titles import split
-from everthread.lifecycle import Crossing
+from everthread.lifecycle import BoundaryResult
 from everthread.ports.context import Middle
 from everthread.store.unit_of_work import UnitOfWork
 from tests.simulator import operations as asked
@@ -40,10 +40,10 @@ class Summaries:
         match operation, result:
             case asked.Forgetting(_, owner), int() if not isinstance(result, bool):
                 self._forgotten[owner] += 1
-            case asked.Cross(_, Compress() as boundary), Crossing(refusal=None) as crossing:
+            case asked.Cross(_, Compress() as boundary), BoundaryResult(refusal=None) as crossing:
                 self._applied(boundary)
                 check_compression(self._world, self._tables, boundary, crossing)
-            case asked.Cross(_, Compress() as boundary), Crossing(refusal=Refusal.STALE):
+            case asked.Cross(_, Compress() as boundary), BoundaryResult(refusal=Refusal.STALE):
                 self._refused(boundary)
             case _:
                 pass
@@ -66,7 +66,7 @@ class Summaries:
             self._stale.add(name)
 
 
-def check_compression(world: World, tables: UnitOfWork, boundary: Compress, crossing: Crossing) -> None:
+def check_compression(world: World, tables: UnitOfWork, boundary: Compress, crossing: BoundaryResult) -> None:
     """Check after a compression that every turn is either shown or in the summary."""
     assert crossing.ref is not None
     assert crossing.left is not None

@@ -226,7 +226,7 @@ async def test_a_hook_that_took_the_process_down_too_often_is_given_up_and_said_
             uow.leases.add_hook(CLI, call, 0.0)
             [hook] = uow.leases.hooks(10)
             for _ in range(plugins.ATTEMPTS_MAX):
-                uow.leases.hook_tried(hook.id)
+                uow.leases.count_hook_attempt(hook.id)
 
         await core.store.write(add)
         await core.settled()

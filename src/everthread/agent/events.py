@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from everthread.domain.model import SessionRef, ToolCall
 from everthread.domain.review_window import Window
-from everthread.lifecycle import Committed, TurnClaim
+from everthread.lifecycle import CommittedTurn, TurnClaim
 from everthread.ports.memory import RecallItem
 from everthread.ports.model import Usage
 
@@ -64,7 +64,7 @@ class Steered(Struct, frozen=True):
 class TurnEnded(Struct, frozen=True):
     """The turn is stored. `text` is the answer; `problem` is one line on why it is missing or incomplete."""
 
-    committed: Committed
+    committed: CommittedTurn
     text: str
     problem: str = ""
     error: Exception | None = None

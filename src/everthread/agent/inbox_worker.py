@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from everthread.domain.model import Fate, Message, Role, SessionKey, SessionRef, Slot
 
 if TYPE_CHECKING:
-    from everthread.lifecycle import Committed, Lifecycle, TurnClaim
+    from everthread.lifecycle import CommittedTurn, Lifecycle, TurnClaim
     from everthread.ports.clock import Clock
     from everthread.store.unit_of_work import Store
 
@@ -32,7 +32,7 @@ class InboxWorker:
 
     async def keep_unanswered(
         self, key: SessionKey, reply: str | None = None, *, turn_id: str = ""
-    ) -> tuple[TurnClaim, Committed] | None:
+    ) -> tuple[TurnClaim, CommittedTurn] | None:
         """Commit the key's next message, or the cut-off turn `turn_id`, without an answer.
 
         Return `None` if there is nothing to commit. Raise `Busy` while another turn runs in the session.

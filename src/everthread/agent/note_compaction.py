@@ -17,7 +17,7 @@ from everthread.domain.model import Message, NoteAction, NoteTarget, NoteVersion
 from everthread.domain.review_window import Review
 from everthread.domain.spend import BYTES_PER_TOKEN
 from everthread.domain.text_format import excerpt
-from everthread.lifecycle import Lifecycle, NoteChange, Rewriting
+from everthread.lifecycle import Lifecycle, NoteChange, NoteRewrite
 from everthread.ports.model import Finish, Prompt, Request
 from everthread.store.unit_of_work import Store
 
@@ -108,7 +108,7 @@ class Condenser:
         marked = tuple(
             NoteChange(c.action, c.target, c.content, c.note_id, turn_id=review.window.mark) for c in changes
         )
-        await self._lifecycle.rewrite_notes(Rewriting(target, notes, marked), owner=ref.owner, ref=ref, review=review)
+        await self._lifecycle.rewrite_notes(NoteRewrite(target, notes, marked), owner=ref.owner, ref=ref, review=review)
         gone = sum(change.action is NoteAction.REMOVE for change in changes)
         return f"{len(notes)} notes condensed to {len(notes) - gone}, to make room"
 

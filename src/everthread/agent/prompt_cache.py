@@ -40,7 +40,7 @@ class Prepared(Struct, frozen=True):
     generation: int
     prefix_number: int
     signature: Signature
-    burials: int
+    tombstones: int
     """Number of the owner's erasures at encoding. A later erasure invalidates the entry, which may contain its text."""
     last_turn: int
     """The newest turn that `history` covers."""
@@ -98,10 +98,10 @@ class Preparer:
     async def prepare(self, ref: SessionRef, choice: ModelChoice, toolbox: Toolbox) -> Prepared:
         """Return the start of the session's next request, as of the current state of the store."""
         signature = (choice.name, toolbox.digest)
-        session, number, burials = await self._store.read_inline(lambda uow: _state(uow, ref))
+        session, number, tombstones = await self._store.read_inline(lambda uow: _state(uow, ref))
         kept = self._get(ref.session_id, signature)
-        now = (session.generation, number, burials)
-        if kept is not None and (kept.generation, kept.prefix_number, kept.burials) == now:
+        now = (session.generation, number, tombstones)
+        if kept is not None and (kept.generation, kept.prefix_number, kept.tombstones) == now:
             if kept.last_turn == session.last_turn:
                 return kept
             newer = await self._store.read(lambda uow: _turns_after(uow, session, kept.last_turn))
@@ -112,28 +112,28 @@ class Preparer:
 
     async def borrow(self, ref: SessionRef, choice: ModelChoice) -> Prepared:
         """Return the start for a fallback model, without storing or caching it."""
-        session, prefix, view, _, burials = await self._store.read(lambda uow: _everything(uow, ref))
+        session, prefix, view, _, tombstones = await self._store.read(lambda uow: _everything(uow, ref))
         if prefix is None:
             raise NotFound(f"session {ref.session_id!r} has no prefix to borrow")
         prompt = decode_prompt(prefix.content).prompt
         prompt = replace(prompt, model=choice.model, tools=prompt.tools if choice.traits.tools else ())
-        return await self._start(session, prefix.number, (choice.name, ""), burials, choice, prompt, view)
+        return await self._start(session, prefix.number, (choice.name, ""), tombstones, choice, prompt, view)
 
     async def standing(self, ref: SessionRef, choice: ModelChoice) -> Prepared | None:
         """Return the start with the session's stored prefix, even if the tools have changed. Nothing is stored.
 
         `None` if the session has no prefix.
         """
-        session, number, burials = await self._store.read_inline(lambda uow: _state(uow, ref))
+        session, number, tombstones = await self._store.read_inline(lambda uow: _state(uow, ref))
         _, kept = self._kept.get((ref.session_id, choice.name), (0.0, None))
-        now = (session.generation, number, burials, session.last_turn)
-        if kept is not None and now == (kept.generation, kept.prefix_number, kept.burials, kept.last_turn):
+        now = (session.generation, number, tombstones, session.last_turn)
+        if kept is not None and now == (kept.generation, kept.prefix_number, kept.tombstones, kept.last_turn):
             return kept
-        session, prefix, view, _, burials = await self._store.read(lambda uow: _everything(uow, ref))
+        session, prefix, view, _, tombstones = await self._store.read(lambda uow: _everything(uow, ref))
         if prefix is None:
             return None
         prompt = decode_prompt(prefix.content).prompt
-        return await self._start(session, prefix.number, (choice.name, ""), burials, choice, prompt, view)
+        return await self._start(session, prefix.number, (choice.name, ""), tombstones, choice, prompt, view)
 
     def committed(self, prepared: Prepared, turn: Turn, choice: ModelChoice) -> None:
         """Extend the cached entry by a committed turn, which saves reading it from the store."""
@@ -157,7 +157,7 @@ class Preparer:
 
     async def _make(self, ref: SessionRef, choice: ModelChoice, toolbox: Toolbox, signature: Signature) -> Prepared:
         schemas = toolbox.schemas if choice.traits.tools else ()
-        session, prefix, view, notes, burials = await self._store.read(lambda uow: _everything(uow, ref))
+        session, prefix, view, notes, tombstones = await self._store.read(lambda uow: _everything(uow, ref))
         frozen = decode_prompt(prefix.content) if prefix else None
         if prefix is None or frozen is None or not _fits(frozen, choice, schemas):
             prompt = await self._prompts.build(
@@ -171,14 +171,14 @@ class Preparer:
             )
             frozen = StoredPrompt(choice.name, prompt)
             prefix = await self._lifecycle.put_prefix(ref, encode_prompt(frozen))
-        return await self._start(session, prefix.number, signature, burials, choice, frozen.prompt, view)
+        return await self._start(session, prefix.number, signature, tombstones, choice, frozen.prompt, view)
 
     async def _start(
         self,
         session: Session,
         number: int,
         signature: Signature,
-        burials: int,
+        tombstones: int,
         choice: ModelChoice,
         prompt: Prompt,
         view: View,
@@ -190,7 +190,7 @@ class Preparer:
         kept = newest_that_fit(pieces, self.room(choice, head))
         history, left_out = b",".join(kept), len(kept) < len(pieces)
         last = session.last_turn
-        return Prepared(session.id, session.generation, number, signature, burials, last, head, history, left_out)
+        return Prepared(session.id, session.generation, number, signature, tombstones, last, head, history, left_out)
 
     def _get(self, session_id: str, signature: Signature) -> Prepared | None:
         used_at, kept = self._kept.get((session_id, signature[0]), (0.0, None))
@@ -221,7 +221,7 @@ def _fits(frozen: StoredPrompt, choice: ModelChoice, schemas: tuple[ToolSchema, 
 
 
 def _state(uow: UnitOfWork, ref: SessionRef) -> tuple[Session, int, int]:
-    return _session(uow, ref), uow.turns.prefix_number(ref.session_id), uow.erasure.burials(ref.owner)
+    return _session(uow, ref), uow.turns.prefix_number(ref.session_id), uow.erasure.tombstones(ref.owner)
 
 
 def _session(uow: UnitOfWork, ref: SessionRef) -> Session:
@@ -241,4 +241,4 @@ def _everything(
 ) -> tuple[Session, Prefix | None, View, dict[NoteTarget, tuple[NoteVersion, ...]], int]:
     session = _session(uow, ref)
     notes = {target: uow.notes.current(ref.owner, target) for target in NoteTarget}
-    return session, uow.turns.prefix(session.id), uow.turns.view(session), notes, uow.erasure.burials(ref.owner)
+    return session, uow.turns.prefix(session.id), uow.turns.view(session), notes, uow.erasure.tombstones(ref.owner)

@@ -197,7 +197,7 @@ class Reviewer:
             try:
                 await self._write_end()
                 while await self._store.read_inline(lambda uow: uow.reviews.is_due(self._clock.now())):
-                    taken = await self._lifecycle.take_review()
+                    taken = await self._lifecycle.claim_next_review()
                     if taken is not None:
                         await self._see_through(*taken)
             except StoreError as error:

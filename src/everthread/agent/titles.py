@@ -10,7 +10,7 @@ from everthread.agent.model_call import ModelCaller, ModelChoice, Progress
 from everthread.domain import titles
 from everthread.domain.errors import BadTitle, EverthreadError, TitleTaken
 from everthread.domain.model import Kind, Message, Role, SessionRef
-from everthread.lifecycle import Committed, Lifecycle
+from everthread.lifecycle import CommittedTurn, Lifecycle
 from everthread.ports.model import Prompt, Request
 from everthread.store.unit_of_work import Store
 
@@ -56,7 +56,7 @@ class Titler:
     def busy(self) -> bool:
         return bool(self._going)
 
-    def consider(self, committed: Committed, messages: Sequence[Message], choices: Sequence[ModelChoice]) -> None:
+    def consider(self, committed: CommittedTurn, messages: Sequence[Message], choices: Sequence[ModelChoice]) -> None:
         """Start to title the session after one of its first turns."""
         if committed.number <= TURNS_MAX:
             task = asyncio.ensure_future(self._name(committed.ref, tuple(messages), choices[0]))

@@ -35,7 +35,7 @@ from everthread.domain.errors import Fenced, NotCompressed
 from everthread.domain.model import Message, SessionKey, SessionRef
 from everthread.lifecycle import Lifecycle, TurnClaim
 from everthread.memory import MemoryManager
-from everthread.memory.recall import fenced, plainly
+from everthread.memory.recall import render_fenced, render_plain
 from everthread.ports.clock import Clock
 from everthread.ports.model import Finish, Request
 
@@ -189,7 +189,7 @@ class Agent:
             return ""
         if recall.items or recall.missing:
             options.listen(Recalled(recall.items, recall.missing))
-        return plainly(recall) if options.choices[0].traits.small else fenced(recall)
+        return render_plain(recall) if options.choices[0].traits.small else render_fenced(recall)
 
     # --- Control of the turns that run here ---
 

@@ -19,7 +19,7 @@ from everthread.agent.turn_release import retry_while_busy
 from everthread.agent.turn_state import RunningTurn
 from everthread.domain.errors import ContextTooLong
 from everthread.domain.model import Message, Role, Turn, TurnStatus
-from everthread.lifecycle import Committed, Lifecycle
+from everthread.lifecycle import CommittedTurn, Lifecycle
 from everthread.memory import MemoryManager
 from everthread.ports.clock import Clock
 
@@ -85,7 +85,7 @@ class TurnCommitter:
     def _start_background_work(
         self,
         turn: RunningTurn,
-        committed: Committed,
+        committed: CommittedTurn,
         messages: Sequence[Message],
         outcome: TurnOutcome,
         options: TurnOptions,
@@ -101,7 +101,7 @@ class TurnCommitter:
         if self._reviewer is not None and options.lasting and committed.reviews_due:
             self._reviewer.look()
 
-    def _extend_prompt_cache(self, turn: RunningTurn, committed: Committed, messages: Sequence[Message]) -> None:
+    def _extend_prompt_cache(self, turn: RunningTurn, committed: CommittedTurn, messages: Sequence[Message]) -> None:
         if turn.prepared is None:
             return
         prepared, choice = turn.prepared
@@ -118,7 +118,7 @@ class TurnCommitter:
     def _consider_compression(
         self,
         turn: RunningTurn,
-        committed: Committed,
+        committed: CommittedTurn,
         messages: Sequence[Message],
         outcome: TurnOutcome,
         options: TurnOptions,

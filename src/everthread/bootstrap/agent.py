@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from everthread.adapters.mcp.servers import McpServers
     from everthread.agent.skills.folders import SkillFolders
     from everthread.lifecycle import Lifecycle
-    from everthread.lifecycle.schedules import Scheduling
+    from everthread.lifecycle.schedules import ScheduleService
     from everthread.memory.manager import MemoryManager
     from everthread.plugins import HookRunner
     from everthread.ports.context import ContextEngine
@@ -154,7 +154,7 @@ class AgentRuntime(Protocol):
     @property
     def skills(self) -> SkillFolders: ...
     @property
-    def scheduling(self) -> Scheduling: ...
+    def scheduling(self) -> ScheduleService: ...
     @property
     def platform_names(self) -> frozenset[str]: ...
     def context_engine(self) -> ContextEngine | None: ...

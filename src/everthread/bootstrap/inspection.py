@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from everthread.adapters.sqlite.maintenance import alone, examine, forgotten, inspect, renumber
 from everthread.config.settings import Settings
 from everthread.ports.clock import Clock
-from everthread.store.unit_of_work import Contents, Examined
+from everthread.store.unit_of_work import RowCounts, StoreCheck
 
 if TYPE_CHECKING:
     from typing import Any
@@ -73,11 +73,11 @@ class Inspection:
 
         return await try_mcp(self.settings, self.clock, offline=offline)
 
-    async def examine_store(self, bound_s: float) -> Examined:
+    async def examine_store(self, bound_s: float) -> StoreCheck:
         """Check the database file without opening it as a store."""
         return await asyncio.to_thread(examine, self.settings.db_path, bound_s)
 
-    def inspect_copy(self, path: Path) -> Contents:
+    def inspect_copy(self, path: Path) -> RowCounts:
         """Return the contents of a copy of a store. Raises if it is damaged or of another version."""
         return inspect(path)
 

@@ -23,7 +23,7 @@ from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, Reply
 from everthread.domain.reset_policy import ResetPolicies
 from everthread.lifecycle import Lifecycle, NoteChange
 from everthread.lifecycle.forget import fact_identity
-from everthread.memory import MemoryManager, Notebook
+from everthread.memory import MemoryManager, NoteFiles
 from everthread.memory.legacy_providers import as_provider
 from everthread.memory.note_files import folder_for
 from everthread.plugins import HookRunner, brought_engine, loaded, wanted
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from everthread.bootstrap.memory_providers import Made
     from everthread.gateway.scheduler import Scheduler
     from everthread.gateway.server import Gateway
-    from everthread.lifecycle.schedules import Scheduling
+    from everthread.lifecycle.schedules import ScheduleService
     from everthread.web import Web
 
 log = logging.getLogger("everthread")
@@ -65,7 +65,7 @@ class Runtime(Inspection):
     store: Store
     lifecycle: Lifecycle
     memory: MemoryManager
-    notebook: Notebook
+    notebook: NoteFiles
 
     agent: Agent
     """Set by `ready`."""
@@ -126,7 +126,7 @@ class Runtime(Inspection):
             policies=self._policies,
             hooks=self._hooks,
             review_every=self.settings.review.every_turns,
-            told_of_expiry=self._told_of_expiry(),
+            expiry_notice_platforms=self._told_of_expiry(),
             remove_file=lambda path: (self.settings.media_path / path).unlink(missing_ok=True),
         )
         self.memory = MemoryManager(
@@ -168,7 +168,7 @@ class Runtime(Inspection):
         """Release the leases of processes known to be dead. The leases of other processes have to expire."""
         self._presence.enter()
         for holder in self._presence.gone():
-            await self.store.write(lambda uow, holder=holder: uow.leases.leave(holder))
+            await self.store.write(lambda uow, holder=holder: uow.leases.end_process(holder))
             self._presence.forget(holder)
 
     async def ready(self) -> tuple[str, ...]:
@@ -192,10 +192,10 @@ class Runtime(Inspection):
         return Gateway(self, platforms, transcriber(self.settings))
 
     @property
-    def scheduling(self) -> Scheduling:
-        from everthread.lifecycle.schedules import Scheduling
+    def scheduling(self) -> ScheduleService:
+        from everthread.lifecycle.schedules import ScheduleService
 
-        return Scheduling(self.store, self.clock, self.new_id)
+        return ScheduleService(self.store, self.clock, self.new_id)
 
     def scheduler(self, put: Callable[[Reply], None]) -> Scheduler:
         """Create the scheduler that runs scheduled tasks. Call it after `ready`."""
@@ -325,7 +325,7 @@ class Runtime(Inspection):
                 await self._shut_down_providers(shutdown_s)
             # The heartbeat kept the turns until here; from now on another process may resume them.
             if await self.store.read_inline(lambda uow: uow.slots.held_by(self.holder)) or self._serving is not None:
-                await self.store.write(lambda uow: uow.leases.leave(self.holder))
+                await self.store.write(lambda uow: uow.leases.end_process(self.holder))
         except StoreError as error:
             log.warning("left to run out: %s", error)
         finally:
@@ -348,14 +348,14 @@ class Runtime(Inspection):
         return any(row.scanned_pos < end or uow.cursors.due_sessions(row.name, until, 1) for row in rows)
 
 
-def _notebook(settings: Settings, store: Store, lifecycle: Lifecycle) -> Notebook:
+def _notebook(settings: Settings, store: Store, lifecycle: Lifecycle) -> NoteFiles:
     async def write(action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str) -> NoteVersion:
         return await lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
 
     async def is_forgotten(owner: str, text: str) -> bool:
-        return await store.read(lambda uow: uow.erasure.buried("fact", fact_identity(owner, text)))
+        return await store.read(lambda uow: uow.erasure.has_tombstone("fact", fact_identity(owner, text)))
 
-    return Notebook(store, write, lambda owner: folder_for(settings.home, owner, mine=settings.owner), is_forgotten)
+    return NoteFiles(store, write, lambda owner: folder_for(settings.home, owner, mine=settings.owner), is_forgotten)
 
 
 def _told(described: Mapping[str, Made]) -> dict[str, dict[str, object]]:

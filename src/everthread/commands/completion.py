@@ -14,7 +14,7 @@ from everthread.domain import titles
 from everthread.domain.errors import EverthreadError
 from everthread.domain.model import Session
 from everthread.domain.text_format import local_time, shortened
-from everthread.lifecycle.session_lookup import PREFIX_CHARS_MIN, is_to_go_to
+from everthread.lifecycle.session_lookup import PREFIX_CHARS_MIN, is_resumable
 from everthread.store.unit_of_work import UnitOfWork
 
 CANDIDATES_MAX = 20
@@ -94,7 +94,7 @@ def _sessions(uow: UnitOfWork, owner: str, typed: str) -> tuple[list[Session], l
 
 
 def _resumable(sessions: Iterable[Session]) -> list[Session]:
-    return [session for session in sessions if is_to_go_to(session)]
+    return [session for session in sessions if is_resumable(session)]
 
 
 def _with_prefix(typed: str, names: Iterable[str]) -> list[Candidate]:

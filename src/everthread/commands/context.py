@@ -18,7 +18,7 @@ from everthread.domain.text_format import excerpt
 from everthread.lifecycle import Lifecycle
 from everthread.lifecycle.session_lookup import find_session
 from everthread.memory import MemoryManager
-from everthread.memory.note_files import Notebook
+from everthread.memory.note_files import NoteFiles
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class CommandRuntime(Protocol):
     store: Store
     agent: Agent
     memory: MemoryManager
-    notebook: Notebook
+    notebook: NoteFiles
 
     @property
     def skills(self) -> SkillFolders: ...
@@ -60,7 +60,7 @@ class CommandContext(Struct, frozen=True):
     store: Store
     agent: Agent
     memory: MemoryManager
-    notebook: Notebook
+    notebook: NoteFiles
     key: SessionKey
     owner: str
     notes_chars: int = 8_000

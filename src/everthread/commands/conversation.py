@@ -81,7 +81,9 @@ async def leave(context: CommandContext, _: str) -> CommandResult:
 
 
 async def retry(context: CommandContext, _: str) -> CommandResult:
-    again = await context.lifecycle.ask_again(context.key, owner=context.owner, order=context.order, user=context.user)
+    again = await context.lifecycle.retry_turn(
+        context.key, owner=context.owner, command_id=context.order, user=context.user
+    )
     if again.row is None:
         return fail("There is nothing to retry. Send a message first.")
     if again.crossing.cancelled and again.crossing.left:

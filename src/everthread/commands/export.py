@@ -51,7 +51,7 @@ def markdown(uow: UnitOfWork, session: Session, chars_max: int = CHARS_MAX) -> t
     parts = [f"# {one_line(session.title or 'Session')}\n", f"Session {session.id}.\n"]
     turns, chars = 0, 0
     for after in range(0, session.last_turn, _TURNS_PER_READ):
-        for turn in uow.turns.view_for_people(whole, after=after, up_to=after + _TURNS_PER_READ).turns:
+        for turn in uow.turns.view_with_set_aside(whole, after=after, up_to=after + _TURNS_PER_READ).turns:
             part = _turn(turn)
             chars += len(part)
             if chars > chars_max:

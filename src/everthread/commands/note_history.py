@@ -18,7 +18,7 @@ from everthread.domain.review_window import Window
 from everthread.domain.text_format import counted, excerpt
 from everthread.lifecycle import Lifecycle
 from everthread.lifecycle.session_lookup import PREFIX_CHARS_MIN
-from everthread.memory.note_files import Notebook
+from everthread.memory.note_files import NoteFiles
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 _EDITS_MAX = 100_000
@@ -113,7 +113,7 @@ class NoteHistory(Struct, frozen=True):
 
     lifecycle: Lifecycle
     store: Store
-    notebook: Notebook
+    notebook: NoteFiles
     owner: str
     skills: SkillFolders | None = None
 

@@ -52,7 +52,7 @@ def recap(uow: UnitOfWork, session: Session, turns: int = RECAP_TURNS) -> Recap:
 
 def _last_turns(uow: UnitOfWork, session: Session, count: int) -> list[Turn]:
     numbers = uow.turns.last_visible(session, count)
-    turns = uow.turns.view_for_people(session, after=numbers[0] - 1 if numbers else 0).turns
+    turns = uow.turns.view_with_set_aside(session, after=numbers[0] - 1 if numbers else 0).turns
     unanswered = [turn.number for turn in turns if turn.status is TurnStatus.SET_ASIDE][:-count]
     return [turn for turn in turns if turn.number not in unanswered]
 

@@ -29,7 +29,7 @@ from everthread.domain.boundary import Boundary, Branch, New, Refusal, Reset, Re
 from everthread.domain.errors import Ambiguous, BadInput, NoSuchSession
 from everthread.domain.model import HANDED_OVER, Cause, ChatType, Kind, Session, SessionKey
 from everthread.domain.text_format import counted, excerpt, local_time
-from everthread.lifecycle import Crossing
+from everthread.lifecycle import BoundaryResult
 from everthread.lifecycle.session_lookup import find_session
 from everthread.store.unit_of_work import UnitOfWork
 
@@ -178,7 +178,7 @@ def recent(uow: UnitOfWork, owner: str, limit: int) -> list[Session]:
 class _Move(Struct, frozen=True):
     """A crossed boundary and the sessions to report."""
 
-    crossing: Crossing
+    crossing: BoundaryResult
     to: Session | None = None
     left: Session | None = None
     left_argument: str = ""
@@ -186,7 +186,7 @@ class _Move(Struct, frozen=True):
 
 
 async def _cross(context: CommandContext, boundary: Boundary) -> _Move:
-    crossing = await context.lifecycle.cross(context.key, boundary, owner=context.owner, order=context.order)
+    crossing = await context.lifecycle.cross(context.key, boundary, owner=context.owner, command_id=context.order)
     if crossing.refusal is not None:
         return _Move(crossing)
 
@@ -217,7 +217,7 @@ def _departure(move: _Move) -> Sequence[str]:
     return [*left, *_unanswered(move.crossing)]
 
 
-def _unanswered(crossing: Crossing) -> Sequence[str]:
+def _unanswered(crossing: BoundaryResult) -> Sequence[str]:
     """Lines on messages of the previous session that get no answer."""
     lines: list[str] = []
     if crossing.cancelled:
@@ -247,7 +247,7 @@ def _choices(uow: UnitOfWork, context: CommandContext) -> list[tuple[Session, st
 
 def _first_words(uow: UnitOfWork, session: Session) -> str:
     """The first message of a session, else the latest visible one, else the one being answered; empty if none."""
-    turns = uow.turns.view_for_people(session, after=session.base_turn, up_to=session.base_turn + 1).turns
+    turns = uow.turns.view_with_set_aside(session, after=session.base_turn, up_to=session.base_turn + 1).turns
     if not turns and (last := uow.turns.last_visible(session, 1)):
         turns = uow.turns.view(session, after=last[0] - 1).turns
     if turns:
@@ -276,7 +276,7 @@ def _not_found(wanted: str, error: NoSuchSession) -> CommandResult:
     return CommandResult(text, ok=False, menu=tuple(resume_item(*one) for one in error.near))
 
 
-def _hidden_turns(uow: UnitOfWork, crossing: Crossing) -> str:
+def _hidden_turns(uow: UnitOfWork, crossing: BoundaryResult) -> str:
     """The number of undone turns and the first words of the oldest, if it belongs to this session."""
     first = uow.turns.get(crossing.left or "", crossing.hidden[0])
     return counted(len(crossing.hidden), "turn") + (f", from {excerpt(first.user_text)}" if first else "")

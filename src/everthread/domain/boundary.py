@@ -60,15 +60,15 @@ class Branch(Struct, frozen=True):
 class Compress(Struct, frozen=True):
     """Move all keys of a session to a new child that shows `summary` instead of the turns up to `covers_to`.
 
-    The summary was made at `generation` of the session, when the owner had `burials` tombstones. The boundary is
-    refused as stale if either number has changed since. None skips the check of `burials`.
+    The summary was made at `generation` of the session, when the owner had that many `tombstones`. The boundary is
+    refused as stale if either number has changed since. None skips the check of `tombstones`.
     """
 
     session_id: str
     generation: int
     summary: str
     covers_to: int
-    burials: int | None = None
+    tombstones: int | None = None
 
 
 class Rewind(Struct, frozen=True):
@@ -143,7 +143,7 @@ class BoundaryState(Struct, frozen=True):
     """The kind of the key's sessions."""
     parent: Session | None = None
     """New: the session that delegates work. It belongs to the owner."""
-    burials: int = 0
+    tombstones: int = 0
     """Compress: the owner's number of tombstones. It grows with each forget request."""
 
 
@@ -303,7 +303,7 @@ def _compress(place: BoundaryState, boundary: Compress, new_id: str, now: float)
     parent = place.session
     if parent is None or parent.id != boundary.session_id or parent.generation != boundary.generation:
         return BoundaryPlan(refusal=Refusal.STALE)
-    if boundary.burials not in (None, place.burials):
+    if boundary.tombstones not in (None, place.tombstones):
         return BoundaryPlan(refusal=Refusal.STALE)
     if place.running is not None:
         return BoundaryPlan(refusal=Refusal.TURN_RUNNING)

@@ -52,7 +52,7 @@ class Review(Struct, frozen=True):
     session_id: str
     window: Window
     fence: int
-    burials: int
+    tombstones: int
     """The owner's number of tombstones at the start. If it has grown, the review may have read forgotten text."""
 
 

@@ -64,7 +64,7 @@ class CommandRunner:
             return False
         result = await self._result(now, model)
         text = (result.text or None) if self._outbox.serves(now.inbound.key.platform) else None
-        reply = await self._runtime.lifecycle.answer_order(now, text)
+        reply = await self._runtime.lifecycle.answer_command(now, text)
         if result.model is not None:
             await self._runtime.lifecycle.choose_model(now.inbound.key, result.model, owner=now.inbound.owner)
         if reply is not None:

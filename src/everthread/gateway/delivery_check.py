@@ -81,7 +81,7 @@ class DeliveryCheck:
         finders = {name: platform.finder for name, platform in platforms.items()}
         if not any(finders.values()):
             return
-        known = await self._store.read(lambda uow: uow.outbox.newest_known(KNOWN_MAX))
+        known = await self._store.read(lambda uow: uow.outbox.newest_sent(KNOWN_MAX))
         moved = await self._store.read(lambda uow: {(name, now) for (name, _), now in uow.inbox.moved_chats().items()})
         for key, message_id in known:
             finder = finders.get(key.platform)
@@ -142,7 +142,7 @@ class DeliveryCheck:
         current = await self._store.read_inline(lambda uow: uow.outbox.reply(reply.turn_id))
         if current is None or current.state is ReplyState.WITHHELD:
             return True
-        known = await self._store.read(lambda uow: uow.outbox.out_as(message_id, reply.at - RECORDED_S))
+        known = await self._store.read(lambda uow: uow.outbox.sent_as(message_id, reply.at - RECORDED_S))
         chat = reply.key.platform, reply.key.chat
         return any((one.key.platform, one.key.chat) == chat and one.turn_id != reply.turn_id for one in known)
 

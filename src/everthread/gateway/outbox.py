@@ -282,7 +282,7 @@ class Outbox:
         last = reply.parts + 1 >= len(parts)
         buttons, files = self._extras.get(reply.turn_id, ((), ())) if last else ((), ())
         if last and reply.file and platform.capabilities.files:
-            content = await self._store.read(lambda uow: uow.outbox.attached(reply.turn_id))
+            content = await self._store.read(lambda uow: uow.outbox.attachment(reply.turn_id))
             files = (*files, File(reply.file, content or b""))
         name = f"{reply.turn_id}.{reply.parts}"
         return Outbound(name, Address.of(reply.key), parts[reply.parts], buttons, files), last
@@ -310,7 +310,7 @@ class Outbox:
         """Return the text, with the file's content where no files can be sent. `None` if that is no text."""
         if not reply.file or platform.capabilities.files:
             return reply.text
-        content = await self._store.read(lambda uow: uow.outbox.attached(reply.turn_id))
+        content = await self._store.read(lambda uow: uow.outbox.attachment(reply.turn_id))
         if content is not None and len(content) > AS_TEXT_BYTES_MAX:
             return None
         try:

@@ -15,7 +15,7 @@ from everthread.domain.model import SessionKey, whole
 from everthread.domain.pairing import Pairing, account_of, new_code
 from everthread.domain.text_format import one_line
 from everthread.gateway.routing import NAME_CHARS_MAX
-from everthread.lifecycle.pairing import SENDING_S, Pairings, sent_name
+from everthread.lifecycle.pairing import SENDING_S, Pairings, code_reply_id
 from everthread.ports.platform import Address, Outbound, Platform, Update
 
 log = logging.getLogger("everthread.gateway")
@@ -38,7 +38,7 @@ class PairingOffers:
         account, platform = account_of(update.platform, update.user), self._platforms.get(update.platform)
         if platform is None or account in self._tasks:
             return
-        if await self._pairings.is_worth_asking(update.platform, update.user) and account not in self._tasks:
+        if await self._pairings.may_offer(update.platform, update.user) and account not in self._tasks:
             self._tasks[account] = task = asyncio.ensure_future(self._create_and_send(platform, update, key))
             task.add_done_callback(lambda _: self._tasks.pop(account, None))
 
@@ -58,7 +58,7 @@ class PairingOffers:
 
     async def _send(self, platform: Platform, pairing: Pairing, key: SessionKey, text: str) -> None:
         message_id: str | None = None
-        out = Outbound(sent_name(pairing.platform, pairing.user, pairing.at), Address.of(key), text)
+        out = Outbound(code_reply_id(pairing.platform, pairing.user, pairing.at), Address.of(key), text)
         try:
             async with asyncio.timeout(SENDING_S / 2):
                 message_id = await platform.send(out)
@@ -68,5 +68,5 @@ class PairingOffers:
         except EverthreadError:
             await self._pairings.withdraw(pairing)
             raise
-        await self._pairings.sent(pairing, key, message_id)
+        await self._pairings.mark_sent(pairing, key, message_id)
         log.info("%s: sent a pairing code", platform.name)

@@ -15,7 +15,7 @@ from everthread.config.checks import check_url, check_variable
 from everthread.config.settings import Settings
 from everthread.domain.errors import BadSchedule, EverthreadError
 from everthread.domain.schedule import Occurrence, Schedule, Target, TargetKind
-from everthread.lifecycle.schedules import Outcome
+from everthread.lifecycle.schedules import OccurrenceResult
 
 POST_S_MAX = 30.0
 ADDRESS_CHARS_MAX = 2000
@@ -50,7 +50,9 @@ def file_at(settings: Settings, path: str) -> Path:
     return file
 
 
-async def deliver(settings: Settings, schedule: Schedule, time: Occurrence, outcome: Outcome, now: float) -> None:
+async def deliver(
+    settings: Settings, schedule: Schedule, time: Occurrence, outcome: OccurrenceResult, now: float
+) -> None:
     """Deliver the result of an occurrence to its file or webhook. Raise `OutputFailed`."""
     target = schedule.target
     if target.kind is TargetKind.WEBHOOK:
@@ -100,7 +102,7 @@ def _append(file: Path, content: bytes, again: bool) -> None:
         os.close(opened)
 
 
-def _encode(name: str, time: Occurrence, outcome: Outcome) -> bytes:
+def _encode(name: str, time: Occurrence, outcome: OccurrenceResult) -> bytes:
     """Encode the JSON that a webhook receives."""
     result = {"schedule": name, "due_at": time.due_at, "session": outcome.session_id}
     return msgspec.json.encode(result | {"ok": not time.problem, "text": outcome.text, "problem": time.problem})

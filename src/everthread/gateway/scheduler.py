@@ -26,7 +26,7 @@ from everthread.domain.schedule import Occurrence, OccurrenceState, Schedule, ke
 from everthread.domain.text_format import REFERENCE_CHARS, to_a_guest
 from everthread.gateway.schedule_output import POST_S_MAX, OutputFailed, deliver
 from everthread.lifecycle import Lifecycle
-from everthread.lifecycle.schedules import Outcome, Scheduling
+from everthread.lifecycle.schedules import OccurrenceResult, ScheduleService
 from everthread.ports.clock import Clock
 from everthread.store.unit_of_work import Store, UnitOfWork
 
@@ -59,7 +59,7 @@ class Scheduler:
         store: Store,
         clock: Clock,
         lifecycle: Lifecycle,
-        scheduling: Scheduling,
+        scheduling: ScheduleService,
         agent: Agent,
         choices: Callable[[str], Sequence[ModelChoice]],
         settings: Settings,
@@ -106,12 +106,12 @@ class Scheduler:
         """Record due occurrences, and start those that are new or abandoned."""
         now = self._clock.now()
         if now < self._seen_at - CLOCK_SET_BACK_S or not self._seen_at:
-            await self._scheduling.look_again()
+            await self._scheduling.replan()
         self._seen_at = now
         # With the recorded time: a clock that is set back after this must be noticed.
         await self._scheduling.fire_due(now)
         # An occurrence may wait for another one of its task: look past it.
-        for time in await self._store.read_inline(lambda uow: uow.schedules.open_times(now, OPEN_MAX)):
+        for time in await self._store.read_inline(lambda uow: uow.schedules.open_occurrences(now, OPEN_MAX)):
             if len(self._tasks) >= PARALLEL_MAX:
                 break
             self._start(time)
@@ -153,16 +153,16 @@ class Scheduler:
             await self._expire_session(schedule)
         if time.state is OccurrenceState.DELIVERING:
             await self._deliver(schedule, time)
-        return await self._store.read_inline(lambda uow: uow.schedules.time(time.schedule_id, time.due_at))
+        return await self._store.read_inline(lambda uow: uow.schedules.occurrence(time.schedule_id, time.due_at))
 
-    async def _outcome(self, schedule: Schedule, time: Occurrence) -> Outcome | None:
+    async def _outcome(self, schedule: Schedule, time: Occurrence) -> OccurrenceResult | None:
         """Run the turn and return its outcome; `None` if another process runs it."""
         begun = time.state is OccurrenceState.RUNNING
         if begun and not await self._store.read_inline(lambda uow: self._is_abandoned(uow, time)):
             return None
         if not begun and await self._store.read_inline(lambda uow: self._is_excluded(uow, schedule.owner)):
             await self._scheduling.pause(schedule)
-            return Outcome("", EXCLUDED.format(owner=schedule.owner))
+            return OccurrenceResult("", EXCLUDED.format(owner=schedule.owner))
         try:
             choices = self._choices(schedule.model)
         except BadConfig as error:
@@ -170,7 +170,7 @@ class Scheduler:
             name = f"undone-{schedule.id}-{time.due_at:.0f}"
             reference, fields = _reference(schedule.id), {"schedule": schedule.id}
             log.warning("%s: no model can be called: %s", reference, error, extra=fields)
-            return Outcome("", str(error), turn_id=name, told=self._guest_text(schedule, schedule.id))
+            return OccurrenceResult("", str(error), turn_id=name, told=self._guest_text(schedule, schedule.id))
         asked = await self._lifecycle.begin_scheduled(schedule.id, time.due_at, self._settings.profile)
         if asked is None:
             return None
@@ -184,8 +184,8 @@ class Scheduler:
                 answered = await self._store.read_inline(lambda uow: uow.inbox.get(row.id))
                 turn_id = (answered and answered.turn_id) or ""
                 session_id, text = ended.committed.ref.session_id, self._guest_text(schedule, turn_id)
-                return Outcome(ended.text, ended.problem, session_id, turn_id, text)
-        known = await self._store.read_inline(lambda uow: uow.schedules.time(time.schedule_id, time.due_at))
+                return OccurrenceResult(ended.text, ended.problem, session_id, turn_id, text)
+        known = await self._store.read_inline(lambda uow: uow.schedules.occurrence(time.schedule_id, time.due_at))
         return await self._scheduling.outcome(known) if known is not None else None
 
     def _guest_text(self, schedule: Schedule, name: str) -> str:
@@ -223,18 +223,18 @@ class Scheduler:
             return
         if time.attempts >= DELIVERY_ATTEMPTS_MAX:
             # Every attempt failed in an unforeseen way or ended the process, so none recorded a problem.
-            await self._scheduling.not_handed_over(time, NEVER_ENDED.format(count=time.attempts), None)
+            await self._scheduling.mark_delivery_failed(time, NEVER_ENDED.format(count=time.attempts), None)
             return
-        outcome = await self._scheduling.outcome(time) or Outcome("", "its answer was removed")
+        outcome = await self._scheduling.outcome(time) or OccurrenceResult("", "its answer was removed")
         try:
             await deliver(self._settings, schedule, time, outcome, now)
         except OutputFailed as error:
             last = error.is_final or time.attempts + 1 >= DELIVERY_ATTEMPTS_MAX
             pause_s = RETRY.delay_s(time.attempts + 1)
             log.warning("scheduled task %s: %s", schedule.name, error, extra={"schedule": schedule.id})
-            await self._scheduling.not_handed_over(time, str(error), None if last else now + pause_s)
+            await self._scheduling.mark_delivery_failed(time, str(error), None if last else now + pause_s)
         else:
-            await self._scheduling.handed_over(time)
+            await self._scheduling.mark_delivered(time)
 
 
 def _live_slot(uow: UnitOfWork, key: SessionKey) -> Slot | None:

@@ -135,7 +135,7 @@ class LiveReply:
         finder = self._platform.finder
         if finder is None:
             return (await self._lifecycle.draft_reply(claim, text, "")).platform_message_id or None
-        begun = await self._lifecycle.drafted(claim.turn_id)
+        begun = await self._lifecycle.stored_reply(claim.turn_id)
         draft = await self._lifecycle.draft_reply(claim, text, "", finder.newest(to))
         # After one check, a failed attempt is known not to be delivered.
         if self._is_checked or begun is None or begun.platform_message_id != "":

@@ -27,23 +27,23 @@ In the order of data flow:
 
 from __future__ import annotations
 
-from everthread.lifecycle.boundaries import Crossing
+from everthread.lifecycle.boundaries import BoundaryResult
 from everthread.lifecycle.forget import ForgetFact, ForgetOwner, ForgetSession
 from everthread.lifecycle.lifecycle import Lifecycle
-from everthread.lifecycle.notes import NoteChange, Rewriting
-from everthread.lifecycle.turns import Committed, TurnClaim
+from everthread.lifecycle.notes import NoteChange, NoteRewrite
+from everthread.lifecycle.turns import CommittedTurn, TurnClaim
 from everthread.lifecycle.validation import TEXT_CHARS_MAX, TURN_CHARS_MAX
 
 __all__ = [
     "TEXT_CHARS_MAX",
     "TURN_CHARS_MAX",
-    "Committed",
-    "Crossing",
+    "CommittedTurn",
+    "BoundaryResult",
     "ForgetFact",
     "ForgetOwner",
     "ForgetSession",
     "Lifecycle",
     "NoteChange",
-    "Rewriting",
+    "NoteRewrite",
     "TurnClaim",
 ]

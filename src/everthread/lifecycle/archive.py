@@ -17,7 +17,7 @@ from everthread.store.unit_of_work import UnitOfWork
 
 if TYPE_CHECKING:
     from everthread.domain.export_format import NoteLine, SessionLine
-    from everthread.lifecycle.session_import import Imported, Items
+    from everthread.lifecycle.session_import import ImportedSession, Items
 
 
 class Prunable(Struct, frozen=True):
@@ -26,7 +26,7 @@ class Prunable(Struct, frozen=True):
     sessions: tuple[Session, ...]
     needed: int = 0
     """Number of sessions whose turns are shown by a session that stays."""
-    untold: int = 0
+    undelivered: int = 0
     """Number of sessions whose log entries were not all delivered to every memory provider."""
 
 
@@ -63,7 +63,7 @@ class ArchiveOperations(LifecycleBase):
                 incident = Incident(self._clock.now(), "forget", None, text)
                 await self._store.write(lambda uow, incident=incident: uow.leases.add_incident(incident))
             else:
-                await self._store.write(lambda uow, path=path: uow.attachments.removed(path))
+                await self._store.write(lambda uow, path=path: uow.attachments.mark_removed(path))
 
     async def prune(
         self, session_ids: Sequence[str], *, before: float, advance: Callable[[int], None] = lambda _: None
@@ -88,10 +88,10 @@ class ArchiveOperations(LifecycleBase):
         items: Items,
         *,
         owner: str,
-        before: Mapping[str, Imported],
+        before: Mapping[str, ImportedSession],
         routed: frozenset[SessionKey] = frozenset(),
         dry_run: bool = False,
-    ) -> Imported:
+    ) -> ImportedSession:
         """Import the new part of an exported session.
 
         `before` has the results of the sessions before it in the file, `routed` the keys that its source has on it.
@@ -115,12 +115,12 @@ class ArchiveOperations(LifecycleBase):
 def prunable(uow: UnitOfWork, before: float) -> Prunable:
     """List the sessions that ended before that time and can be removed."""
     old = uow.archive.ended_before(before)
-    untold = {session.id for session in old if uow.archive.untold(session.id)}
-    told = [s for s in old if s.id not in untold and not uow.archive.holds_the_newest(s.id)]
-    order = leaves_first({session.id for session in told}, uow.archive.children())
-    by_id = {session.id: session for session in told}
+    undelivered = {session.id for session in old if uow.archive.has_undelivered(session.id)}
+    delivered = [s for s in old if s.id not in undelivered and not uow.archive.holds_the_newest(s.id)]
+    order = leaves_first({session.id for session in delivered}, uow.archive.children())
+    by_id = {session.id: session for session in delivered}
     removable = tuple(by_id[session_id] for session_id in order)
-    return Prunable(removable, needed=len(told) - len(removable), untold=len(untold))
+    return Prunable(removable, needed=len(delivered) - len(removable), undelivered=len(undelivered))
 
 
 def leaves_first(removable: set[str], children: Iterable[tuple[str, str]]) -> list[str]:
@@ -146,7 +146,7 @@ def _prune(uow: UnitOfWork, session_id: str, before: float) -> int | None:
     """Remove one session and return the number of its turns; None if it must stay by now."""
     if not uow.archive.ended_before(before, session_id) or uow.archive.children(session_id):
         return None
-    if uow.archive.untold(session_id) or uow.archive.holds_the_newest(session_id):
+    if uow.archive.has_undelivered(session_id) or uow.archive.holds_the_newest(session_id):
         return None
     # Index everything first: text that is indexed after its removal would come back.
     uow.search.index()

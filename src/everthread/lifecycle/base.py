@@ -32,9 +32,9 @@ class WriteContext(Struct, frozen=True):
     """A boundary that leaves the session sets aside the messages that were accepted before this inbox row."""
     review_every: int = 0
     """Number of turns after which a review is due; 0 turns reviews off."""
-    order: int | None = None
+    command_id: int | None = None
     """The inbox row of the command that is carried out. A command is carried out only once."""
-    told_of_expiry: frozenset[str] = frozenset()
+    expiry_notice_platforms: frozenset[str] = frozenset()
     """Platforms on which users get a message when their conversation expires."""
 
 
@@ -51,13 +51,13 @@ class LifecycleBase:
         policies: ResetPolicies | None = None,
         hooks: frozenset[str] = frozenset(),
         review_every: int = 0,
-        told_of_expiry: frozenset[str] = frozenset(),
+        expiry_notice_platforms: frozenset[str] = frozenset(),
         remove_file: Callable[[str], None] | None = None,
     ) -> None:
         """Create the operations of one process.
 
-        `holder` names the process. For `hooks`, `review_every` and `told_of_expiry` see `WriteContext`. `remove_file`
-        deletes an attachment by its path in the media folder; the file may be missing.
+        `holder` names the process. For `hooks`, `review_every` and `expiry_notice_platforms` see `WriteContext`.
+        `remove_file` deletes an attachment by its path in the media folder; the file may be missing.
         """
         self._store = store
         self._clock = clock
@@ -66,10 +66,10 @@ class LifecycleBase:
         self._policies = policies or ResetPolicies(ResetPolicy())
         self._hooks = hooks
         self._review_every = review_every
-        self._told_of_expiry = told_of_expiry
+        self._told_of_expiry = expiry_notice_platforms
         self._remove_file = remove_file
 
-    def _context(self, actor: str, order: int | None = None) -> WriteContext:
+    def _context(self, actor: str, command_id: int | None = None) -> WriteContext:
         """Build the write context. Call it inside the transaction: a process that was suspended before it began would
         otherwise write an old time.
         """
@@ -80,10 +80,10 @@ class LifecycleBase:
             self._policies,
             self._hooks,
             actor,
-            before_inbox=order,
+            before_inbox=command_id,
             review_every=self._review_every,
-            order=order,
-            told_of_expiry=self._told_of_expiry,
+            command_id=command_id,
+            expiry_notice_platforms=self._told_of_expiry,
         )
 
     async def _write_by_size(self, work: Callable[[UnitOfWork], T], chars: int) -> T:

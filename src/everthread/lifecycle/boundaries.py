@@ -63,7 +63,7 @@ EXPIRY_NOTICES = {
 }
 
 
-class Crossing(Struct, frozen=True):
+class BoundaryResult(Struct, frozen=True):
     """The result of a boundary."""
 
     kind: str
@@ -92,11 +92,11 @@ class BoundaryOperations(LifecycleBase):
         *,
         owner: str,
         actor: str = "user",
-        order: int | None = None,
-    ) -> Crossing:
+        command_id: int | None = None,
+    ) -> BoundaryResult:
         """Carry out a boundary of a key in one transaction.
 
-        `order` is the inbox row of the command that asks for it. A boundary that leaves the session sets aside the
+        `command_id` is the inbox row of the command that asks for it. A boundary that leaves the session sets aside the
         messages before that row and keeps those after it. Raises `DoneBefore` if the command was carried out already.
         """
         if isinstance(boundary, Forget):
@@ -108,34 +108,34 @@ class BoundaryOperations(LifecycleBase):
         check_key(key)
         check_owner(owner)
         crossing = await self._store.write_inline(
-            lambda uow: cross(uow, key, boundary, owner, self._context(actor, order))
+            lambda uow: cross(uow, key, boundary, owner, self._context(actor, command_id))
         )
-        log_crossing(crossing)
+        log_boundary(crossing)
         return crossing
 
-    async def hand_over(self, key: SessionKey, session_id: str, text: str, *, owner: str) -> Crossing:
+    async def hand_over(self, key: SessionKey, session_id: str, text: str, *, owner: str) -> BoundaryResult:
         """Resume a session at another key of its owner, and send `text` there."""
         crossing = await self._hand_over(key, session_id, text, owner)
-        log_crossing(crossing)
+        log_boundary(crossing)
         return crossing
 
     @transaction
-    def _hand_over(self, uow: UnitOfWork, key: SessionKey, session_id: str, text: str, owner: str) -> Crossing:
+    def _hand_over(self, uow: UnitOfWork, key: SessionKey, session_id: str, text: str, owner: str) -> BoundaryResult:
         crossing = cross(uow, key, Resume(session_id), owner, self._context("handoff"))
         if crossing.refusal is None and crossing.ref is not None:
             name, at = f"handoff-{self._new_id()}", self._clock.now()
             uow.outbox.put_reply(Reply(name, key, crossing.ref.session_id, owner, text, ReplyState.READY, at))
         return crossing
 
-    async def suspend(self, *, close_memory: bool = False) -> tuple[Crossing, ...]:
+    async def suspend(self, *, close_memory: bool = False) -> tuple[BoundaryResult, ...]:
         """Tell the plugins that this process stops serving its sessions, and close their memory if asked to."""
         crossings = await self._suspend(close_memory)
         for crossing in crossings:
-            log_crossing(crossing)
+            log_boundary(crossing)
         return crossings
 
     @transaction
-    def _suspend(self, uow: UnitOfWork, close_memory: bool) -> tuple[Crossing, ...]:
+    def _suspend(self, uow: UnitOfWork, close_memory: bool) -> tuple[BoundaryResult, ...]:
         context = self._context("shutdown")
         # A key that moved was finalized at that time, and may be on a session of another owner now.
         served = [(key, uow.sessions.ref(key), session_id) for session_id, key in uow.sessions.served(context.holder)]
@@ -143,7 +143,7 @@ class BoundaryOperations(LifecycleBase):
         return tuple(cross(uow, key, Suspend(close_memory), owner, context) for key, owner in owners.items())
 
 
-def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, context: WriteContext) -> Crossing:
+def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, context: WriteContext) -> BoundaryResult:
     """Carry out a boundary inside a transaction."""
     kind = type(boundary).__name__.lower()
     here = uow.sessions.key_state(key, timer_name(key))
@@ -151,15 +151,15 @@ def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, cont
     if session is not None and session.owner != owner and not isinstance(boundary, New | Reset):
         # A new owner of a key may start a session there, but not touch the previous owner's.
         raise NotFound(f"{key} is on no session of yours; start one with /new")
-    if context.order is not None:
-        _begin_command(uow, context.order)
+    if context.command_id is not None:
+        _begin_command(uow, context.command_id)
     state = read_state(uow, binding, here, boundary, owner, context.holder)
     decision = plan(state, boundary, new_id=context.new_id(), now=context.now)
     if decision.refusal is not None:
-        return Crossing(kind, session.ref_at(key, binding.epoch) if session else None, refusal=decision.refusal)
+        return BoundaryResult(kind, session.ref_at(key, binding.epoch) if session else None, refusal=decision.refusal)
 
     if decision.sets_aside and here.awaited:
-        uow.takes_long()
+        uow.leave_event_loop()
     unanswered = _cancel_running(uow, session, decision, owner) if session is not None else ()
     waiting = uow.inbox.waiting(key, context.before_inbox) if decision.sets_aside and here.awaited else ()
     aside: tuple[InboxRow, ...] = ()
@@ -193,11 +193,11 @@ def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, cont
         )
     )
     _queue_hooks(uow, key, session, opened if decision.opens and decision.opens.fresh else None, decision, context)
-    if decision.pending is not None and session is not None and key.platform in context.told_of_expiry:
+    if decision.pending is not None and session is not None and key.platform in context.expiry_notice_platforms:
         name, text = f"ended-{uow.sessions.last_boundary()}", EXPIRY_NOTICES[decision.pending]
         uow.outbox.put_reply(Reply(name, key, session.id, session.owner, text, ReplyState.READY, context.now))
     _set_timer(uow, key, here, on, context)
-    return Crossing(
+    return BoundaryResult(
         kind,
         on.ref_at(key, epoch) if on else None,
         session.id if session else None,
@@ -245,7 +245,7 @@ def command_turn_id(inbox_id: int) -> str:
     return f"order-{inbox_id}"
 
 
-def log_crossing(crossing: Crossing) -> None:
+def log_boundary(crossing: BoundaryResult) -> None:
     """Log ids only, never text."""
     if not log.isEnabledFor(logging.INFO):
         return
@@ -259,7 +259,7 @@ def _begin_command(uow: UnitOfWork, inbox_id: int) -> None:
     row = uow.inbox.get(inbox_id)
     if row is None or row.state is not InboxState.WAITING:
         raise DoneBefore(f"command {inbox_id} was carried out before")
-    uow.inbox.take_up(inbox_id, "", command_turn_id(inbox_id))
+    uow.inbox.assign(inbox_id, "", command_turn_id(inbox_id))
 
 
 def _cancel_running(uow: UnitOfWork, session: Session, decision: BoundaryPlan, owner: str) -> tuple[InboxRow, ...]:
@@ -360,9 +360,9 @@ def _queue_hooks(
     """Queue the plugin hooks; they run in this order after the commit."""
     if left is not None:
         if any(call.hook == "on_session_finalize" for call in decision.hooks):
-            uow.sessions.finalized(left.id)
+            uow.sessions.end_serving(left.id)
         elif fresh is not None and fresh.cause is Cause.COMPRESSION:
-            uow.sessions.serving_moved(left.id, fresh.id)
+            uow.sessions.move_serving(left.id, fresh.id)
     if not context.hooks:
         return
     session_id = fresh.id if fresh else left.id if left else ""

@@ -63,10 +63,10 @@ def read_state(
     match boundary:
         case Rewind():
             if boundary.turns > INLINE_TURNS_MAX:
-                uow.takes_long()
+                uow.leave_event_loop()
             return replace(state, visible=uow.turns.last_visible(session, min(boundary.turns, REWIND_MAX)))
         case Compress():
-            return replace(state, burials=uow.erasure.burials(owner))
+            return replace(state, tombstones=uow.erasure.tombstones(owner))
         case Suspend():
             return replace(state, served=uow.sessions.is_served(holder, session.id))
         case Expire():

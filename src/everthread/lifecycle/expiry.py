@@ -9,7 +9,7 @@ from everthread.domain.boundary import Expire
 from everthread.domain.model import Lease, SessionKey
 from everthread.domain.reset_policy import timer_name
 from everthread.lifecycle.base import LifecycleBase, transaction
-from everthread.lifecycle.boundaries import Crossing, cross, log_crossing
+from everthread.lifecycle.boundaries import BoundaryResult, cross, log_boundary
 from everthread.store.unit_of_work import UnitOfWork
 
 RECHECK_S = 30.0
@@ -27,13 +27,13 @@ class ExpiryOperations(LifecycleBase):
         for timer in due:
             crossing = await self._expire(timer.key, lease)
             if crossing is not None and crossing.refusal is None:
-                log_crossing(crossing)
+                log_boundary(crossing)
         if len(due) == _TIMERS_PER_RUN:
             return now
         return await self._store.read_inline(lambda uow: uow.leases.next_timer())
 
     @transaction
-    def _expire(self, uow: UnitOfWork, key: SessionKey, lease: Lease) -> Crossing | None:
+    def _expire(self, uow: UnitOfWork, key: SessionKey, lease: Lease) -> BoundaryResult | None:
         context = self._context("expiry")
         uow.leases.check(lease)
         uow.leases.disarm(timer_name(key))

@@ -239,7 +239,7 @@ async def write_out(
 async def _some(store: Store, session_id: str, head: Head, after: int) -> tuple[list[Item], bool, int]:
     """Return the lines of the next turns, True if they are the last, and the number of the last turn read."""
     some = await store.read(
-        lambda uow: uow.turns.own(session_id, after=after, up_to=head.last_turn, limit=_TURNS_AT_ONCE)
+        lambda uow: uow.turns.own_turns(session_id, after=after, up_to=head.last_turn, limit=_TURNS_AT_ONCE)
     )
     last = len(some) < _TURNS_AT_ONCE
     return list(items(head, some, after, last=last)), last, some[-1].number if some else after

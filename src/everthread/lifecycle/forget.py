@@ -78,7 +78,7 @@ def _forget_session(uow: UnitOfWork, session: Session, context: WriteContext, *,
         session = session.ended("forgotten", context.now)
         uow.sessions.renew(session)
     _tell_providers(uow, session, {"scope": ForgetScope.SESSION.value}, context.now, hides_the_rest=True)
-    uow.erasure.bury("session", session.id, session.owner, context.now)
+    uow.erasure.add_tombstone("session", session.id, session.owner, context.now)
     for child in uow.sessions.descendants(session.id):
         # Delegated work repeats the text of the session that asked for it.
         if child.cause is Cause.DELEGATION and child.parent_id == session.id and child.forgotten_seq is None:
@@ -94,19 +94,19 @@ def _forget_owner(uow: UnitOfWork, owner: str, context: WriteContext) -> int:
     _bury_facts(uow, uow.erasure.scrub_owner(owner), owner, context.now)
     session, _ = notes_session(uow, owner, context.now)
     _tell_providers(uow, session, {"scope": ForgetScope.OWNER.value}, context.now, hides_the_rest=True)
-    uow.erasure.bury("owner", owner, owner, context.now)
+    uow.erasure.add_tombstone("owner", owner, owner, context.now)
     return len(sessions)
 
 
 def _forget_fact(uow: UnitOfWork, note_id: str, owner: str, context: WriteContext) -> None:
     note = uow.notes.get(note_id)
-    if note is None or note.owner != owner or uow.erasure.buried("note", note_id):
+    if note is None or note.owner != owner or uow.erasure.has_tombstone("note", note_id):
         raise NotFound(f"there is no note {note_id!r}")
     wordings = tuple(text for text in uow.erasure.scrub_fact(note_id, owner) if text != FORGOTTEN)
     if not wordings:
         raise NotFound(f"there is no note {note_id!r}")
     _bury_facts(uow, wordings, owner, context.now)
-    uow.erasure.bury("note", note_id, owner, context.now)
+    uow.erasure.add_tombstone("note", note_id, owner, context.now)
     session, _ = notes_session(uow, owner, context.now)
     # The last version has no text if the note was removed or written in a forgotten session.
     text = note.content if note.content in wordings else wordings[0]
@@ -117,7 +117,7 @@ def _forget_fact(uow: UnitOfWork, note_id: str, owner: str, context: WriteContex
 def _bury_facts(uow: UnitOfWork, wordings: tuple[str, ...], owner: str, now: float) -> None:
     """Leave tombstones for texts, because a note's file or a backup may still contain them and be imported."""
     for wording in wordings:
-        uow.erasure.bury("fact", fact_identity(owner, wording), owner, now)
+        uow.erasure.add_tombstone("fact", fact_identity(owner, wording), owner, now)
 
 
 def _tell_providers(
@@ -129,7 +129,7 @@ def _tell_providers(
         session = session.but(forgotten_seq=session.log_seq, closed_seq=session.log_seq)
     uow.sessions.save(session)
     # Without a provider, the entry need not keep the text of the fact.
-    uow.erasure.told(session.id, session.log_seq)
+    uow.erasure.strip_delivered(session.id, session.log_seq)
 
 
 def mend(uow: UnitOfWork, mending: Mending, session: Session, now: float) -> tuple[str, ...]:
@@ -165,4 +165,4 @@ def _review_again(uow: UnitOfWork, writing: Writing, now: float) -> None:
     if window is None and (number := uow.turns.number(session_id, turn_id)) is not None:
         window = Window(number, number)
     if window is not None:
-        uow.reviews.begin_anew(session_id, window, now)
+        uow.reviews.restart(session_id, window, now)

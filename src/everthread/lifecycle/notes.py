@@ -49,7 +49,7 @@ class NoteChange(Struct, frozen=True):
     """Refuse text that the collection contains already."""
 
 
-class Rewriting(Struct, frozen=True):
+class NoteRewrite(Struct, frozen=True):
     """Changes that replace a whole collection, and the collection that they were made from."""
 
     target: NoteTarget
@@ -81,7 +81,7 @@ class NoteOperations(LifecycleBase):
 
     @transaction
     def rewrite_notes(
-        self, uow: UnitOfWork, rewriting: Rewriting, *, owner: str, ref: SessionRef, review: Review
+        self, uow: UnitOfWork, rewriting: NoteRewrite, *, owner: str, ref: SessionRef, review: Review
     ) -> tuple[NoteVersion, ...]:
         """Replace a whole collection with what a review condensed from it, or change nothing.
 
@@ -122,7 +122,7 @@ class NoteOperations(LifecycleBase):
         return write_note(uow, change, owner=owner, ref=_origin(uow, before), new_id="", now=now)
 
     @transaction
-    def take_review(self, uow: UnitOfWork) -> tuple[Review, SessionRef] | None:
+    def claim_next_review(self, uow: UnitOfWork) -> tuple[Review, SessionRef] | None:
         """Claim the next due review for this process. Returns it with the session that it is about."""
         now = self._clock.now()
         uow.leases.keep_alive(self._holder, now, PROCESS_TTL_S)
@@ -202,7 +202,7 @@ def _next_version(
         )
     last = uow.notes.get(change.note_id)
     missing = last is None or (last.action is NoteAction.REMOVE) is not (change.action is NoteAction.ADD)
-    if last is None or missing or last.owner != owner or uow.erasure.buried("note", change.note_id):
+    if last is None or missing or last.owner != owner or uow.erasure.has_tombstone("note", change.note_id):
         raise NotFound(f"there is no note {change.note_id!r}")
     content = "" if change.action is NoteAction.REMOVE else change.content
     return NoteVersion(

@@ -30,12 +30,12 @@ from everthread.store.unit_of_work import Store, UnitOfWork
 
 SENDING_S = 60.0
 """Lifetime of a code while it is being sent. It is short, so that a code lost in a crash is soon replaced."""
-LET_IN = "You are let in: write to me."
+APPROVED_TEXT = "You are let in: write to me."
 TERMINAL = "terminal"
 """Scope that counts the wrong codes typed at this machine."""
 
 
-class Known(Struct, frozen=True):
+class PairingList(Struct, frozen=True):
     """Pending pairings and paired guests."""
 
     waiting: tuple[Pairing, ...]
@@ -49,13 +49,13 @@ class Pairings:
         self._store = store
         self._clock = clock
 
-    async def known(self) -> Known:
+    async def list_all(self) -> PairingList:
         now = self._clock.now()
         return await self._store.read(
-            lambda uow: Known(tuple(p for p in uow.access.pairings() if holds(p, now)), uow.access.guests())
+            lambda uow: PairingList(tuple(p for p in uow.access.pairings() if holds(p, now)), uow.access.guests())
         )
 
-    async def is_worth_asking(self, platform: str, user: str) -> bool:
+    async def may_offer(self, platform: str, user: str) -> bool:
         """Return True if `offer` would offer a code. Only reads, because it runs for every message of a stranger."""
         return await self._store.read_inline(lambda uow: _has_room(uow, platform, user, self._clock.now()))
 
@@ -75,14 +75,14 @@ class Pairings:
 
         return await self._store.write(offer)
 
-    async def sent(self, pairing: Pairing, key: SessionKey, message_id: str | None) -> None:
+    async def mark_sent(self, pairing: Pairing, key: SessionKey, message_id: str | None) -> None:
         """Record that the code was sent to that key. Its full lifetime starts now."""
 
         def sent(uow: UnitOfWork) -> None:
             if uow.access.pairing(pairing.platform, pairing.user) == pairing:
                 now = self._clock.now()
                 uow.access.put_pairing(replace(pairing, expires_at=now + CODE_S))
-                name = sent_name(pairing.platform, pairing.user, pairing.at)
+                name = code_reply_id(pairing.platform, pairing.user, pairing.at)
                 # Approval is announced at the key of this reply. The text is not stored: it contains the code.
                 uow.outbox.put_reply(Reply(name, key, "", pairing.account, "", ReplyState.SENT, now, message_id, 1))
 
@@ -129,7 +129,7 @@ class Pairings:
         minutes = counted(max(math.ceil(found / 60), 1), "minute")
         raise LockedOut(f"too many wrong codes; no code is looked at for {minutes}")
 
-    async def take_in(self, guests: Sequence[Paired], *, dry_run: bool = False) -> tuple[Paired, ...]:
+    async def import_guests(self, guests: Sequence[Paired], *, dry_run: bool = False) -> tuple[Paired, ...]:
         """Import guests paired elsewhere, without a message to them. Returns those that were missing here."""
 
         def missing(uow: UnitOfWork) -> tuple[Paired, ...]:
@@ -139,7 +139,7 @@ class Pairings:
             new = missing(uow)
             for guest in new:
                 uow.access.drop_pairing(guest.platform, guest.user)
-                uow.access.let_in(guest)
+                uow.access.add_guest(guest)
             return new
 
         return await (self._store.read(missing) if dry_run else self._store.write(take_in))
@@ -150,21 +150,21 @@ class Pairings:
         def revoke(uow: UnitOfWork) -> bool:
             guest = uow.access.guest(platform, user)
             if guest is not None:
-                told = uow.outbox.reply(told_name(guest))
+                told = uow.outbox.reply(approval_reply_id(guest))
                 if told is not None and told.state is ReplyState.READY:
                     uow.outbox.put_reply(replace(told, state=ReplyState.WITHHELD))
             waited = uow.access.drop_pairing(platform, user)
-            return uow.access.turn_out(platform, user) or waited
+            return uow.access.remove_guest(platform, user) or waited
 
         return await self._store.write(revoke)
 
 
-def sent_name(platform: str, user: str, at: float) -> str:
+def code_reply_id(platform: str, user: str, at: float) -> str:
     """Return the outbox name of the message with a code."""
     return f"code-{account_of(platform, user)}-{at:.3f}"
 
 
-def told_name(guest: Paired) -> str:
+def approval_reply_id(guest: Paired) -> str:
     """Return the outbox name of the message that announces the approval."""
     return f"let-in-{guest.account}-{guest.at:.3f}"
 
@@ -177,8 +177,10 @@ def _has_room(uow: UnitOfWork, platform: str, user: str, now: float) -> bool:
 def _let_in(uow: UnitOfWork, pairing: Pairing, owner: str, now: float) -> Paired:
     guest = Paired(pairing.platform, pairing.user, owner or pairing.account, pairing.name, now)
     uow.access.drop_pairing(pairing.platform, pairing.user)
-    uow.access.let_in(guest)
-    shown = uow.outbox.reply(sent_name(pairing.platform, pairing.user, pairing.at))
+    uow.access.add_guest(guest)
+    shown = uow.outbox.reply(code_reply_id(pairing.platform, pairing.user, pairing.at))
     if shown is not None:
-        uow.outbox.put_reply(Reply(told_name(guest), shown.key, "", guest.owner, LET_IN, ReplyState.READY, now))
+        uow.outbox.put_reply(
+            Reply(approval_reply_id(guest), shown.key, "", guest.owner, APPROVED_TEXT, ReplyState.READY, now)
+        )
     return guest

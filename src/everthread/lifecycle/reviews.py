@@ -25,18 +25,18 @@ def schedule_rest(uow: UnitOfWork, session: Session, every: int, now: float) -> 
 
 def claim_review(uow: UnitOfWork, holder: str, now: float) -> tuple[Review, SessionRef] | None:
     """Claim the oldest due review that has no live holder. Returns it with the session that it is about."""
-    claimed = uow.reviews.take(holder, now)
+    claimed = uow.reviews.claim(holder, now)
     if claimed is None:
         return None
     session_id, window, fence = claimed
     session = uow.sessions.get(session_id)
     assert session is not None
-    return Review(session_id, window, fence, uow.erasure.burials(session.owner)), _ref(uow, session)
+    return Review(session_id, window, fence, uow.erasure.tombstones(session.owner)), _ref(uow, session)
 
 
 def check_review(uow: UnitOfWork, review: Review, owner: str) -> None:
     """Raise `Fenced` unless the review may still write: its turns may have been rewound or forgotten since."""
-    if not uow.reviews.is_held(review) or uow.erasure.burials(owner) != review.burials:
+    if not uow.reviews.is_held(review) or uow.erasure.tombstones(owner) != review.tombstones:
         raise Fenced(f"the review of {review.window.words} was stopped")
 
 

@@ -46,8 +46,8 @@ _BACK_MAX = 1000
 _OPEN = (OccurrenceState.WAITING, OccurrenceState.RUNNING, OccurrenceState.DELIVERING)
 
 
-class Wish(Struct, frozen=True):
-    """Input of `Scheduling.add`."""
+class NewSchedule(Struct, frozen=True):
+    """Input of `ScheduleService.add`."""
 
     owner: str
     recurrence: str
@@ -62,7 +62,7 @@ class Wish(Struct, frozen=True):
     spend: float | None = None
 
 
-class Outcome(Struct, frozen=True):
+class OccurrenceResult(Struct, frozen=True):
     """Result of an occurrence: the answer, and the problem if the answer is missing or incomplete."""
 
     text: str
@@ -74,7 +74,7 @@ class Outcome(Struct, frozen=True):
     """Text for a chat in place of `problem`."""
 
 
-class Scheduling:
+class ScheduleService:
     """Schedule operations: the only writer of tasks and occurrences."""
 
     def __init__(self, store: Store, clock: Clock, new_id: Callable[[], str]) -> None:
@@ -82,7 +82,7 @@ class Scheduling:
         self._clock = clock
         self._new_id = new_id
 
-    async def add(self, wish: Wish, *, at_most: int = SCHEDULES_MAX) -> Schedule:
+    async def add(self, wish: NewSchedule, *, at_most: int = SCHEDULES_MAX) -> Schedule:
         """Store a task. Raises `BadInput` for an invalid task, `AlreadyThere` if the name is taken."""
         check_prompt(wish.prompt)
         anchor = float(math.floor(self._clock.now()))
@@ -129,7 +129,9 @@ class Scheduling:
         """Return the tasks of an owner, or of every owner, each with its last occurrence."""
 
         def look(uow: UnitOfWork) -> tuple[tuple[Schedule, Occurrence | None], ...]:
-            return tuple((each, next(iter(uow.schedules.times(each.id, 1)), None)) for each in uow.schedules.all(owner))
+            return tuple(
+                (each, next(iter(uow.schedules.occurrences(each.id, 1)), None)) for each in uow.schedules.all(owner)
+            )
 
         return await self._store.read(look)
 
@@ -144,12 +146,12 @@ class Scheduling:
         """Remove a task. A running occurrence may finish, but its answer is not delivered."""
         return await self._store.write(lambda uow: uow.schedules.remove(schedule.id))
 
-    async def want_now(self, schedule: Schedule) -> Occurrence:
+    async def run_now(self, schedule: Schedule) -> Occurrence:
         """Add an extra occurrence that is due now."""
 
         def want(uow: UnitOfWork) -> Occurrence:
             at = math.floor(self._clock.now())
-            while not uow.schedules.add_time(wanted := Occurrence(schedule.id, float(at), schedule.owner)):
+            while not uow.schedules.add_occurrence(wanted := Occurrence(schedule.id, float(at), schedule.owner)):
                 at += 1
             return wanted
 
@@ -178,7 +180,7 @@ class Scheduling:
 
         await self._store.write(stop)
 
-    async def look_again(self) -> None:
+    async def replan(self) -> None:
         """Plan every active task again, because the clock may have been set back.
 
         An occurrence that has a row does not run again.
@@ -195,7 +197,7 @@ class Scheduling:
         for at in range(0, len(wanted), DUE_AT_ONCE):
             await self._store.write(lambda uow, some=wanted[at : at + DUE_AT_ONCE]: look(uow, some))
 
-    async def end(self, time: Occurrence, outcome: Outcome) -> tuple[Occurrence, Reply | None] | None:
+    async def end(self, time: Occurrence, outcome: OccurrenceResult) -> tuple[Occurrence, Reply | None] | None:
         """End an occurrence and queue the reply to a chat target. Returns None if it had ended already."""
         return await self._store.write(lambda uow: end(uow, time, outcome, self._clock.now()))
 
@@ -203,35 +205,35 @@ class Scheduling:
         """Claim the delivery of an answer until that time. Returns False if another process has it."""
 
         def claim(uow: UnitOfWork) -> bool:
-            known = uow.schedules.time(time.schedule_id, time.due_at)
+            known = uow.schedules.occurrence(time.schedule_id, time.due_at)
             if known is None or known.state is not OccurrenceState.DELIVERING or known.attempts != time.attempts:
                 return False
-            uow.schedules.save_time(replace(known, attempts=known.attempts + 1, retry_at=until))
+            uow.schedules.save_occurrence(replace(known, attempts=known.attempts + 1, retry_at=until))
             return True
 
         return await self._store.write(claim)
 
-    async def handed_over(self, time: Occurrence) -> None:
+    async def mark_delivered(self, time: Occurrence) -> None:
         await self._store.write(
-            lambda uow: uow.schedules.save_time(
+            lambda uow: uow.schedules.save_occurrence(
                 replace(_tried(time), state=OccurrenceState.FAILED if time.problem else OccurrenceState.DONE)
             )
         )
 
-    async def not_handed_over(self, time: Occurrence, problem: str, retry_at: float | None) -> None:
+    async def mark_delivery_failed(self, time: Occurrence, problem: str, retry_at: float | None) -> None:
         """Record a failed delivery. It is retried at `retry_at`; None gives it up."""
 
         def note(uow: UnitOfWork) -> None:
             tried = _tried(time)
             if retry_at is not None:
-                uow.schedules.save_time(replace(tried, retry_at=retry_at))
+                uow.schedules.save_occurrence(replace(tried, retry_at=retry_at))
                 return
-            uow.schedules.save_time(replace(tried, state=OccurrenceState.FAILED, problem=problem))
+            uow.schedules.save_occurrence(replace(tried, state=OccurrenceState.FAILED, problem=problem))
             _report(uow, tried, problem, self._clock.now())
 
         await self._store.write(note)
 
-    async def outcome(self, time: Occurrence) -> Outcome | None:
+    async def outcome(self, time: Occurrence) -> OccurrenceResult | None:
         """Return the stored result of an occurrence; None if it has not ended."""
         return await self._store.read(lambda uow: outcome(uow, time))
 
@@ -256,14 +258,14 @@ def _let_go_of_old(uow: UnitOfWork, theirs: Sequence[Schedule]) -> None:
     """Remove an owner's oldest finished tasks. A task with an open occurrence stays."""
     over = sorted((each for each in theirs if each.state is ScheduleState.OVER), key=lambda each: each.anchor)
     for old in over[:-OVER_KEPT]:
-        if all(time.state not in _OPEN for time in uow.schedules.times(old.id, TIMES_KEPT)):
+        if all(time.state not in _OPEN for time in uow.schedules.occurrences(old.id, TIMES_KEPT)):
             uow.schedules.remove(old.id)
 
 
 def _first_new(uow: UnitOfWork, schedule: Schedule, now: float) -> float | None:
     """Return the next time without a row: after the clock was set back, future occurrences may have run already."""
     ahead = zip(range(_BACK_MAX), occurrences(schedule.plan, now), strict=False)
-    return next((at for _, at in ahead if uow.schedules.time(schedule.id, at) is None), None)
+    return next((at for _, at in ahead if uow.schedules.occurrence(schedule.id, at) is None), None)
 
 
 def fire(uow: UnitOfWork, schedule_id: str, now: float) -> int:
@@ -274,8 +276,8 @@ def fire(uow: UnitOfWork, schedule_id: str, now: float) -> int:
     found = due(schedule.plan, schedule.next_at, now, schedule.missed)
     if found.skipped is not None:
         left_out = Occurrence(schedule.id, found.skipped, schedule.owner, OccurrenceState.SKIPPED, ended_at=now)
-        uow.schedules.add_time(left_out)
-    fired = sum(uow.schedules.add_time(Occurrence(schedule.id, at, schedule.owner)) for at in found.now)
+        uow.schedules.add_occurrence(left_out)
+    fired = sum(uow.schedules.add_occurrence(Occurrence(schedule.id, at, schedule.owner)) for at in found.now)
     state = ScheduleState.ON if found.next_at is not None else ScheduleState.OVER
     uow.schedules.save(replace(schedule, state=state, next_at=found.next_at))
     uow.schedules.trim(schedule.id, TIMES_KEPT)
@@ -289,7 +291,7 @@ def begin_occurrence(
 
     Returns None if the occurrence is over, or another one of the task is running.
     """
-    schedule, time = uow.schedules.get(schedule_id), uow.schedules.time(schedule_id, due_at)
+    schedule, time = uow.schedules.get(schedule_id), uow.schedules.occurrence(schedule_id, due_at)
     if schedule is None or time is None or time.state not in (OccurrenceState.WAITING, OccurrenceState.RUNNING):
         return None
     key = key_of(schedule, profile)
@@ -303,29 +305,31 @@ def begin_occurrence(
         cross(uow, key, New(kind=Kind.CRON), schedule.owner, context)
     asked = Inbound(key, schedule.owner, schedule.said(due_at), schedule.id, repr(due_at))
     row, _ = uow.inbox.accept(asked, context.now)
-    uow.schedules.save_time(replace(time, state=OccurrenceState.RUNNING, inbox_id=row.id))
+    uow.schedules.save_occurrence(replace(time, state=OccurrenceState.RUNNING, inbox_id=row.id))
     return key, row
 
 
-def outcome(uow: UnitOfWork, time: Occurrence) -> Outcome | None:
+def outcome(uow: UnitOfWork, time: Occurrence) -> OccurrenceResult | None:
     row = uow.inbox.get(time.inbox_id or 0)
     if row is None:
-        return Outcome("", "what was asked is gone")
+        return OccurrenceResult("", "what was asked is gone")
     if row.state is InboxState.SET_ASIDE:
-        return Outcome("", "it was set aside before it was answered", row.session_id or "")
+        return OccurrenceResult("", "it was set aside before it was answered", row.session_id or "")
     if row.state is not InboxState.DONE or row.session_id is None or row.turn_id is None:
         return None
     number = uow.turns.number(row.session_id, row.turn_id)
     turn = uow.turns.get(row.session_id, number) if number is not None else None
     if turn is None:
-        return Outcome("", "its answer is gone", row.session_id, row.turn_id)
+        return OccurrenceResult("", "its answer is gone", row.session_id, row.turn_id)
     said = [m.content for m in turn.messages if m.role is Role.ASSISTANT and not m.tool_calls]
     problem = "" if turn.status is TurnStatus.DONE else "it was cut off"
-    return Outcome(said[-1] if said else "", problem, row.session_id, row.turn_id)
+    return OccurrenceResult(said[-1] if said else "", problem, row.session_id, row.turn_id)
 
 
-def end(uow: UnitOfWork, time: Occurrence, came: Outcome, now: float) -> tuple[Occurrence, Reply | None] | None:
-    known, schedule = uow.schedules.time(time.schedule_id, time.due_at), uow.schedules.get(time.schedule_id)
+def end(
+    uow: UnitOfWork, time: Occurrence, came: OccurrenceResult, now: float
+) -> tuple[Occurrence, Reply | None] | None:
+    known, schedule = uow.schedules.occurrence(time.schedule_id, time.due_at), uow.schedules.get(time.schedule_id)
     if schedule is None or known is None or known.state not in (OccurrenceState.WAITING, OccurrenceState.RUNNING):
         return None
     problem = came.problem or ("" if came.text.strip() else "the answer was empty")
@@ -346,7 +350,7 @@ def end(uow: UnitOfWork, time: Occurrence, came: Outcome, now: float) -> tuple[O
     else:
         state = OccurrenceState.FAILED if problem else OccurrenceState.DONE
     ended = replace(ended, state=state)
-    uow.schedules.save_time(ended)
+    uow.schedules.save_occurrence(ended)
     return ended, reply
 
 

@@ -37,7 +37,7 @@ _EVERY_TURN = 2**31
 _TURNS_AT_ONCE = 1000
 
 
-class Outcome(StrEnum):
+class ImportOutcome(StrEnum):
     """Result of importing one session."""
 
     NEW = "new"
@@ -55,17 +55,17 @@ class Outcome(StrEnum):
 
 
 _WHY = {
-    Outcome.FORGOTTEN: "was forgotten here, and does not come back",
-    Outcome.DIFFERENT: "has gone on differently here, and was left as it is",
-    Outcome.BUSY: "is in use here, or memory is not told all of it yet; import it again later",
-    Outcome.ORPHANED: "grew out of one that was left out",
+    ImportOutcome.FORGOTTEN: "was forgotten here, and does not come back",
+    ImportOutcome.DIFFERENT: "has gone on differently here, and was left as it is",
+    ImportOutcome.BUSY: "is in use here, or memory is not told all of it yet; import it again later",
+    ImportOutcome.ORPHANED: "grew out of one that was left out",
 }
 
 
 class Found(Struct, frozen=True):
     """The stored counterpart of a session in the file: its id, turns, rewinds and number of delegations."""
 
-    outcome: Outcome
+    outcome: ImportOutcome
     session_id: str
     turns: Mapping[int, str]
     rewinds: Sequence[tuple[int, ...]] = ()
@@ -74,10 +74,10 @@ class Found(Struct, frozen=True):
     """Log position at the time of reading. A different position later means that another writer added entries."""
 
 
-class Imported(Struct, frozen=True):
+class ImportedSession(Struct, frozen=True):
     """Result for one session: its id in the store (None if it was skipped) and the number of turns added."""
 
-    outcome: Outcome
+    outcome: ImportOutcome
     session_id: str | None
     turns: int = 0
     has: Base | None = None
@@ -99,20 +99,22 @@ def other_id(session_id: str, owner: str) -> str:
     return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
 
 
-def find(uow: UnitOfWork, line: SessionLine, owner: str, before: Mapping[str, Imported]) -> Found:
+def find(uow: UnitOfWork, line: SessionLine, owner: str, before: Mapping[str, ImportedSession]) -> Found:
     """Find the stored counterpart of a session. `before` has the results of the sessions before it in the file."""
     if line.parent is not None and not before[line.parent].reaches(line.base):
-        return Found(Outcome.ORPHANED, line.id, {})
+        return Found(ImportOutcome.ORPHANED, line.id, {})
     parent_id = before[line.parent].session_id if line.parent is not None else None
     for session_id in (line.id, other_id(line.id, owner)):
         session = uow.sessions.get(session_id)
-        if uow.erasure.buried("session", session_id) or (session is not None and session.forgotten_seq is not None):
-            return Found(Outcome.FORGOTTEN, session_id, {})
+        if uow.erasure.has_tombstone("session", session_id) or (
+            session is not None and session.forgotten_seq is not None
+        ):
+            return Found(ImportOutcome.FORGOTTEN, session_id, {})
         if session is None:
-            return Found(Outcome.NEW, session_id, {})
+            return Found(ImportOutcome.NEW, session_id, {})
         if _is_the_same(uow, session, line, owner, parent_id):
             return _found(uow, session, line.base.turn)
-    return Found(Outcome.DIFFERENT, line.id, {})
+    return Found(ImportOutcome.DIFFERENT, line.id, {})
 
 
 def _is_the_same(uow: UnitOfWork, session: Session, line: SessionLine, owner: str, parent_id: str | None) -> bool:
@@ -129,13 +131,13 @@ def _is_the_same(uow: UnitOfWork, session: Session, line: SessionLine, owner: st
 def _found(uow: UnitOfWork, session: Session, base: int) -> Found:
     turns: dict[int, str] = {}
     after = 0
-    while some := uow.turns.own(session.id, after=after, up_to=_EVERY_TURN, limit=_TURNS_AT_ONCE):
+    while some := uow.turns.own_turns(session.id, after=after, up_to=_EVERY_TURN, limit=_TURNS_AT_ONCE):
         turns |= {turn.number: turn.turn_id for turn in some}
         after = some[-1].number
     logged = uow.log.of_kind(session.id, EntryKind.REWIND)
     rewinds = [some for entry in logged if (some := without(rewound(entry.detail), base, session))]
     delegations = len(uow.log.of_kind(session.id, EntryKind.DELEGATION))
-    return Found(Outcome.SAME, session.id, turns, rewinds, delegations, session.log_seq)
+    return Found(ImportOutcome.SAME, session.id, turns, rewinds, delegations, session.log_seq)
 
 
 class Different(Exception):
@@ -170,11 +172,11 @@ def news(found: Found, items: Iterable[Item]) -> Iterator[Item]:
 def is_busy(uow: UnitOfWork, session_id: str, routed: AbstractSet[SessionKey] = frozenset()) -> bool:
     """Return True if a key other than `routed` is on the session, a turn runs in it, or a provider is behind."""
     in_use = set(uow.sessions.keys_on(session_id)) - routed or uow.slots.of_session(session_id)
-    return bool(in_use) or uow.archive.untold(session_id)
+    return bool(in_use) or uow.archive.has_undelivered(session_id)
 
 
 def begin(
-    uow: UnitOfWork, line: SessionLine, session_id: str, owner: str, before: Mapping[str, Imported], now: float
+    uow: UnitOfWork, line: SessionLine, session_id: str, owner: str, before: Mapping[str, ImportedSession], now: float
 ) -> None:
     """Create the session without its turns. Raises `InUse` if it exists by now, or its parent is gone."""
     key = SessionKey.parse(line.key)
@@ -204,7 +206,7 @@ def begin(
     detail: dict[str, object] = {"parent": parent_id or "", "reset": False, "reason": Cause.IMPORT.value}
     session = append(uow, session, session.ref_at(key, 0), EntryKind.OPENED, now, detail=detail)
     uow.sessions.add(session, line.summary)
-    uow.archive.count_as_told(session_id)
+    uow.archive.mark_delivered(session_id)
 
 
 def go_on(uow: UnitOfWork, session_id: str, left_at: int, routed: AbstractSet[SessionKey] = frozenset()) -> None:
@@ -233,7 +235,7 @@ def add(uow: UnitOfWork, session_id: str, items: Sequence[Item]) -> int:
                 detail = {"task": item.task, "result": item.result, "child": item.child}
                 session = append(uow, session, ref, EntryKind.DELEGATION, item.at, detail=detail)
     uow.sessions.save(session)
-    uow.archive.count_as_told(session_id)
+    uow.archive.mark_delivered(session_id)
     return session.log_seq
 
 
@@ -250,13 +252,13 @@ def finish(
     uow.sessions.renew(
         session.but(generation=generation, active_at=active_at, ended_at=line.ended_at, end_reason=line.end_reason)
     )
-    uow.archive.count_as_told(session_id)
+    uow.archive.mark_delivered(session_id)
 
 
 def is_new_note(uow: UnitOfWork, line: NoteLine, owner: str) -> bool:
     """Return True if the note was not forgotten and the owner has no note with the same words."""
     fact = fact_identity(owner, line.content)
-    if uow.erasure.buried("note", line.id) or uow.erasure.buried("fact", fact):
+    if uow.erasure.has_tombstone("note", line.id) or uow.erasure.has_tombstone("fact", fact):
         return False
     words = line.content.split()
     return all(note.content.split() != words for note in uow.notes.current(owner, line.target))
@@ -312,34 +314,34 @@ class Arrival(Struct, frozen=True):
 
     line: SessionLine
     owner: str
-    before: Mapping[str, Imported]
+    before: Mapping[str, ImportedSession]
     routed: frozenset[SessionKey] = frozenset()
     """Keys that the import itself bound to the session, as in its source. They do not make it busy."""
 
 
 async def import_session(
     store: Store, now: Callable[[], float], arrival: Arrival, items: Items, *, dry_run: bool
-) -> Imported:
+) -> ImportedSession:
     """Import the new lines in batches. If it is interrupted, running the same import again continues it."""
     found = await store.read(lambda uow: find(uow, arrival.line, arrival.owner, arrival.before))
     session_id = found.session_id
-    if found.outcome is Outcome.FORGOTTEN:
+    if found.outcome is ImportOutcome.FORGOTTEN:
         # If the row of the forgotten session is still there, its children can be imported below it.
         there = await store.read(lambda uow: uow.sessions.get(session_id)) is not None
-        return Imported(found.outcome, session_id if there else None)
+        return ImportedSession(found.outcome, session_id if there else None)
     if found.outcome.why:
-        return Imported(found.outcome, None)
-    is_new = found.outcome is Outcome.NEW
+        return ImportedSession(found.outcome, None)
+    is_new = found.outcome is ImportOutcome.NEW
     batches = _batches(news(found, items(found) if callable(items) else items))
     try:
         some = next(batches, None)
     except Different:
-        return Imported(Outcome.DIFFERENT, None)
+        return ImportedSession(ImportOutcome.DIFFERENT, None)
     if some is None and not is_new:
-        return Imported(Outcome.SAME, session_id)
+        return ImportedSession(ImportOutcome.SAME, session_id)
     has = Base(max(found.turns, default=arrival.line.base.turn), len(found.rewinds))
     if not is_new and await store.read(lambda uow: is_busy(uow, session_id, arrival.routed)):
-        return Imported(Outcome.BUSY, session_id, has=has)
+        return ImportedSession(ImportOutcome.BUSY, session_id, has=has)
     opening, turns, left_at = is_new, 0, found.left_at
     while some is not None or opening:
         following = next(batches, None)
@@ -350,13 +352,13 @@ async def import_session(
                 left_at = await store.write(write)
             except InUse:
                 # The batches written so far match the file; a later import continues after them.
-                return Imported(Outcome.BUSY, None if opening else session_id, turns, has)
+                return ImportedSession(ImportOutcome.BUSY, None if opening else session_id, turns, has)
             except Gone:
-                return Imported(Outcome.FORGOTTEN, session_id, turns)
+                return ImportedSession(ImportOutcome.FORGOTTEN, session_id, turns)
         turns += sum(isinstance(item, TurnLine) for item in some or ())
         has = _behind(has, some or ())
         some, opening = following, False
-    return Imported(Outcome.NEW if is_new else Outcome.GROWN, session_id, turns)
+    return ImportedSession(ImportOutcome.NEW if is_new else ImportOutcome.GROWN, session_id, turns)
 
 
 def _behind(has: Base, some: Sequence[Item]) -> Base:

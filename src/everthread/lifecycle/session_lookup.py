@@ -37,7 +37,7 @@ def nearest(uow: UnitOfWork, text: str, *, owner: str | None) -> tuple[Session, 
     """Return the recent sessions of the owner with the most similar titles, most similar first."""
     if not text.strip() or len(text) > titles.TITLE_CHARS_MAX:
         return ()
-    named = {session.id: session for session in uow.sessions.named(owner, "", _NAMED_MAX) if is_to_go_to(session)}
+    named = {session.id: session for session in uow.sessions.named(owner, "", _NAMED_MAX) if is_resumable(session)}
     wanted, folded = titles.fold(text), {key: titles.fold(session.title or "") for key, session in named.items()}
     # A part of a title has a low similarity ratio, but is a likely match.
     holding = [key for key, title in folded.items() if title.startswith(wanted)]
@@ -67,7 +67,7 @@ def _is_conversation(session: Session) -> bool:
     return session.forgotten_seq is None and session.kind is not Kind.NOTES
 
 
-def is_to_go_to(session: Session) -> bool:
+def is_resumable(session: Session) -> bool:
     """Return True if a user can continue a conversation in the session."""
     return _is_conversation(session) and session.kind is Kind.CHAT and session.end_reason != "compressed"
 

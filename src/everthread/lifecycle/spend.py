@@ -47,7 +47,7 @@ class SpendOperations(LifecycleBase):
             now = self._clock.now()
             if limit_of_session is not None:
                 # Reads every cost row of the session.
-                uow.takes_long()
+                uow.leave_event_loop()
             for cost in spent:
                 uow.spend.settle(cost, ref, turn_id, now)
             if limit_per_day is not None and uow.spend.total(ref.owner, now - DAY_S) + amount > limit_per_day:

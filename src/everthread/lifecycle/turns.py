@@ -33,7 +33,7 @@ from everthread.domain.model import (
 )
 from everthread.domain.spend import Spent
 from everthread.lifecycle.base import LifecycleBase, WriteContext, transaction
-from everthread.lifecycle.boundaries import Crossing, append, close_if_left, command_turn_id, cross
+from everthread.lifecycle.boundaries import BoundaryResult, append, close_if_left, command_turn_id, cross
 from everthread.lifecycle.reviews import schedule_full, schedule_rest
 from everthread.lifecycle.validation import INLINE_CHARS_MAX, TURN_CHARS_MAX, check_key, check_owner, check_size
 from everthread.log_context import log_fields, log_info
@@ -68,7 +68,7 @@ class TurnClaim(Struct, frozen=True):
         return (self.message.inbound.text, *(row.inbound.text for row in self.steered))
 
 
-class Committed(Struct, frozen=True):
+class CommittedTurn(Struct, frozen=True):
     """A committed turn."""
 
     ref: SessionRef
@@ -79,10 +79,10 @@ class Committed(Struct, frozen=True):
     """A review is due now, of this session or another."""
 
 
-class AskedAgain(Struct, frozen=True):
-    """The rewind of `ask_again`, and the message that waits now; none if the rewind was refused."""
+class RetriedTurn(Struct, frozen=True):
+    """The rewind of `retry_turn`, and the message that waits now; none if the rewind was refused."""
 
-    crossing: Crossing
+    crossing: BoundaryResult
     row: InboxRow | None = None
 
 
@@ -110,7 +110,7 @@ class TurnOperations(LifecycleBase):
         return await self._write_by_size(store, chars)
 
     @transaction
-    def answer_order(self, uow: UnitOfWork, row: InboxRow, text: str | None) -> Reply | None:
+    def answer_command(self, uow: UnitOfWork, row: InboxRow, text: str | None) -> Reply | None:
         """Mark a command as done, and put its answer into the outbox unless `text` is None."""
         uow.inbox.end_command(row.id)
         if text is None:
@@ -123,16 +123,16 @@ class TurnOperations(LifecycleBase):
         )
 
     @transaction
-    def ask_again(
-        self, uow: UnitOfWork, key: SessionKey, *, owner: str, order: int | None = None, user: str = ""
-    ) -> AskedAgain:
+    def retry_turn(
+        self, uow: UnitOfWork, key: SessionKey, *, owner: str, command_id: int | None = None, user: str = ""
+    ) -> RetriedTurn:
         """Rewind the running turn, or else the last one, and put its message back into the inbox.
 
         In a branch this also works for a turn from before the branch; the parent keeps that turn.
         """
         check_key(key)
         check_owner(owner)
-        context = self._context("user", order)
+        context = self._context("user", command_id)
         ref = uow.sessions.ref(key)
         session = uow.sessions.get(ref.session_id) if ref else None
         running = uow.slots.live(session.id) if session and session.owner == owner else None
@@ -142,11 +142,11 @@ class TurnOperations(LifecycleBase):
         # Crossing checks that the session is the owner's.
         crossing = cross(uow, key, Rewind(1), owner, context)
         if crossing.refusal is not None:
-            return AskedAgain(crossing)
+            return RetriedTurn(crossing)
         if not text.strip() or text.strip() == FORGOTTEN:
             raise BadInput("the last message was forgotten and can't be asked again; write it anew")
         row, _ = uow.inbox.accept(Inbound(key, owner, text, user=user), context.now)
-        return AskedAgain(crossing, row)
+        return RetriedTurn(crossing, row)
 
     async def begin_turn(self, key: SessionKey) -> TurnClaim | None:
         """Claim the key's next message, if one waits. Raises `Busy` while a turn runs in its session."""
@@ -180,7 +180,7 @@ class TurnOperations(LifecycleBase):
         if before is not None and (before.inbound.command or before.inbound.is_packed) and before.id < row.id:
             # A command may change the session, and a message may not overtake one whose files are being fetched.
             return None
-        uow.inbox.take_up(row.id, slot.ref.session_id, slot.turn_id)
+        uow.inbox.assign(row.id, slot.ref.session_id, slot.turn_id)
         return row
 
     async def start_tool(
@@ -206,7 +206,7 @@ class TurnOperations(LifecycleBase):
 
         await self._write_by_size(finish, chars)
 
-    async def drafted(self, turn_id: str) -> Reply | None:
+    async def stored_reply(self, turn_id: str) -> Reply | None:
         """Return a turn's reply as stored so far."""
         return await self._store.read_inline(lambda uow: uow.outbox.reply(turn_id))
 
@@ -254,7 +254,7 @@ class TurnOperations(LifecycleBase):
         *,
         interrupted: bool = False,
         spent: Sequence[Spent] = (),
-    ) -> Committed:
+    ) -> CommittedTurn:
         """Store a whole turn and its cost. Raises `Fenced` if the claim is not valid any more."""
         texts = [part for message in messages for part in message.texts()]
         chars = check_size("a turn", reply or "", *texts, chars_max=TURN_CHARS_MAX)
@@ -278,14 +278,14 @@ def begin(uow: UnitOfWork, key: SessionKey, turn_id: str, context: WriteContext)
     if row is None or row.inbound.command or row.inbound.is_packed:
         return None
     if len(row.inbound.text) > INLINE_CHARS_MAX:
-        uow.takes_long()
+        uow.leave_event_loop()
     session, epoch = _session_for(uow, key, row, context)
     if uow.slots.live(session.id) is not None:
         raise Busy(f"a turn is running in session {session.id}; wait for it or stop it")
     ref = session.ref_at(key, epoch)
     slot = Slot(turn_id, ref, context.holder, 1, Fate.LIVE, row.id, context.now)
     uow.slots.add(slot)
-    uow.inbox.take_up(row.id, session.id, turn_id)
+    uow.inbox.assign(row.id, session.id, turn_id)
     uow.sessions.save(session.but(active_at=max(session.active_at, row.accepted_at)))
     uow.sessions.serve(context.holder, session.id, key)
     uow.leases.keep_alive(context.holder, context.now, PROCESS_TTL_S)
@@ -309,7 +309,7 @@ def commit(
     *,
     interrupted: bool = False,
     spent: Sequence[Spent] = (),
-) -> Committed:
+) -> CommittedTurn:
     """Write messages, log entry, reply, inbox row and slot, all to the session in which the turn began."""
     slot = claimed_slot(uow, claim)
     session = uow.sessions.get(slot.ref.session_id)
@@ -340,10 +340,10 @@ def commit(
         call = HookCall("on_turn_end", session.id, slot.ref.key.platform, {"number": str(number)})
         uow.leases.add_hook(slot.ref.key, call, context.now)
     reviews_due = context.review_every > 0 and uow.reviews.is_due(context.now)
-    return Committed(slot.ref, number, status, sent, reviews_due)
+    return CommittedTurn(slot.ref, number, status, sent, reviews_due)
 
 
-def log_turn(committed: Committed, turn_id: str) -> None:
+def log_turn(committed: CommittedTurn, turn_id: str) -> None:
     """Log ids only, never text."""
     if not log.isEnabledFor(logging.INFO):
         return

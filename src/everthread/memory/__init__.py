@@ -18,7 +18,7 @@ In the order of data flow:
 from everthread.memory.backfill import Backfill
 from everthread.memory.delivery import DeliveryService, ProviderStatus
 from everthread.memory.manager import MemoryManager
-from everthread.memory.note_files import Notebook
+from everthread.memory.note_files import NoteFiles
 from everthread.memory.recall import PendingRecall, Recall
 
-__all__ = ["Backfill", "DeliveryService", "MemoryManager", "Notebook", "PendingRecall", "ProviderStatus", "Recall"]
+__all__ = ["Backfill", "DeliveryService", "MemoryManager", "NoteFiles", "PendingRecall", "ProviderStatus", "Recall"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from everthread.memory.delivery import DeliveryService, check_provider
-from everthread.store.cursors import ToCopy
+from everthread.store.cursors import BackfillCandidate
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 SESSIONS_PER_TRANSACTION = 500
@@ -18,15 +18,17 @@ class Backfill:
         self._store = store
         self._delivery = delivery
 
-    async def to_copy(self, provider: str, sessions: Collection[str] | None = None) -> tuple[ToCopy, ...]:
+    async def backfill_candidates(
+        self, provider: str, sessions: Collection[str] | None = None
+    ) -> tuple[BackfillCandidate, ...]:
         """Return what the provider did not get from the beginning, of these sessions or of all."""
-        found: list[ToCopy] = []
+        found: list[BackfillCandidate] = []
         after = ""
         while True:
 
-            def read(uow: UnitOfWork, after: str = after) -> tuple[ToCopy, ...]:
+            def read(uow: UnitOfWork, after: str = after) -> tuple[BackfillCandidate, ...]:
                 check_provider(uow, provider)
-                return uow.cursors.to_copy(provider, after, SESSIONS_PER_TRANSACTION)
+                return uow.cursors.backfill_candidates(provider, after, SESSIONS_PER_TRANSACTION)
 
             page = await self._store.read(read)
             found += [one for one in page if sessions is None or one.session_id in sessions]
@@ -34,7 +36,7 @@ class Backfill:
                 return tuple(found)
             after = page[-1].session_id
 
-    async def copy(self, provider: str, wanted: Sequence[ToCopy]) -> int:
+    async def copy(self, provider: str, wanted: Sequence[BackfillCandidate]) -> int:
         """Deliver sessions from their beginning, as they stand now. Returns the number of sessions begun.
 
         Skips sessions that the provider got from their beginning, so that a second call does nothing, and sessions with

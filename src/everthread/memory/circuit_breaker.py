@@ -57,7 +57,7 @@ class RecallBreakers:
             self._breakers[asked] = breaker.opened(now, RECALL_PAUSE_S)
         return True
 
-    def was_late(self, asked: Asked, now: float) -> None:
+    def record_timeout(self, asked: Asked, now: float) -> None:
         """Pause a provider that missed the deadline."""
         self._breakers[asked] = self._breakers.get(asked, CircuitBreaker()).opened(now, RECALL_PAUSE_S)
 
@@ -66,6 +66,6 @@ class RecallBreakers:
         breaker = self._breakers.get(asked, CircuitBreaker())
         self._breakers[asked] = breaker.after_failure(now, RECALL_PAUSE_S, failures_max=FAILURES_MAX)
 
-    def was_in_time(self, asked: Asked) -> None:
+    def record_success(self, asked: Asked) -> None:
         """End the pause and forget earlier failures."""
         self._breakers.pop(asked, None)

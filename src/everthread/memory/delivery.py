@@ -29,7 +29,7 @@ from everthread.memory.pending_entry import (
     next_entry,
     obsolete_redeliveries,
 )
-from everthread.memory.provider_calls import Caller, Hung
+from everthread.memory.provider_calls import Caller, CallTimeout
 from everthread.ports.clock import Clock
 from everthread.store.cursors import LaneCount, ProviderRow, Redelivery
 from everthread.store.leases import Incident
@@ -106,13 +106,13 @@ class DeliveryService:
         """Failures of unknown kind by delivery key."""
 
     @property
-    def told(self) -> tuple[str, ...]:
+    def receivers(self) -> tuple[str, ...]:
         """The providers that get the logs."""
-        return tuple(name for name, caller in self._callers.items() if caller.is_told)
+        return tuple(name for name, caller in self._callers.items() if caller.receives_log)
 
     async def register(self) -> None:
         """Register the providers. A new one starts at the end of every log."""
-        names = self.told
+        names = self.receivers
 
         def register(uow: UnitOfWork) -> None:
             for name in names:
@@ -184,7 +184,7 @@ class DeliveryService:
             check_provider(uow, provider)
             if session_id is not None and uow.sessions.get(session_id) is None:
                 raise NotFound(f"there is no session {session_id!r}")
-            return uow.cursors.set_back(provider, session_id, now)
+            return uow.cursors.restart(provider, session_id, now)
 
         return await self._write_and_wake(provider, replay)
 
@@ -316,7 +316,7 @@ class DeliveryService:
         try:
             await caller.ready()
             await caller.deliver(pending.event, pending.delivery, timeout_s=self._limits.attempt_s_max)
-        except Hung as error:
+        except CallTimeout as error:
             self._hung[lane] = (pending.delivery, error.pending)
             return error
         except Exception as error:  # noqa: BLE001 - a provider may raise anything; it is recorded, shown and retried
@@ -400,14 +400,14 @@ class DeliveryResults:
             if pending.entry.kind is not EntryKind.CLOSE:
                 self._repeat_close(uow, pending)
         if isinstance(pending.event, Forgotten):
-            uow.erasure.told(cursor.session_id, pending.entry.seq)
+            uow.erasure.strip_delivered(cursor.session_id, pending.entry.seq)
             if pending.event.scope is ForgetScope.OWNER and self._can_forget(cursor.provider):
                 self._repeat_after_forget(uow, pending)
 
     def _repeat_after_forget(self, uow: UnitOfWork, pending: PendingEntry) -> None:
         """Deliver again what came after a forget of a person: the provider erased it too if another lane was faster."""
         cursor, now = pending.cursor, self._clock.now()
-        uow.cursors.tell_again(cursor.provider, pending.entry.ref.owner, now)
+        uow.cursors.restart_owner(cursor.provider, pending.entry.ref.owner, now)
         if pending.redelivery is None:
             return
         # The forget was delivered late in its own lane: repeat the lane from there.

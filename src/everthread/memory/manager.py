@@ -78,7 +78,7 @@ class MemoryManager:
     async def start(self) -> None:
         """Register the providers and serve their lanes. Does not wait for any provider."""
         await self.journal.register()
-        for name in self.journal.told:
+        for name in self.journal.receivers:
             self._lanes.serve(lane_name(name), partial(self.journal.drain, name))
 
     async def recall(
@@ -97,11 +97,11 @@ class MemoryManager:
         recall = await gather(ref, ask, deadline_s=deadline_s, budget_tokens=budget_tokens)
         for caller in asked:
             if caller.name in recall.late:
-                self._recall_breakers.was_late((caller.name, caller.is_ready), self._clock.now())
+                self._recall_breakers.record_timeout((caller.name, caller.is_ready), self._clock.now())
             elif caller.name in recall.missing:
                 self._recall_breakers.has_failed((caller.name, caller.is_ready), self._clock.now())
             else:
-                self._recall_breakers.was_in_time((caller.name, True))
+                self._recall_breakers.record_success((caller.name, True))
         resting = tuple(caller.name for caller in able if caller.name not in ask)
         return replace(recall, missing=(*recall.missing, *resting)) if resting else recall
 
@@ -174,7 +174,7 @@ class MemoryManager:
         """Return the callers whose breaker is closed. A provider without deliveries has no breaker."""
         now, breakers = self._clock.now(), self.journal.breakers
         asked = [caller for caller in callers if breakers.open_until(caller.name, now) is None]
-        if not any(caller.is_told for caller in asked):
+        if not any(caller.receives_log for caller in asked):
             return asked
         rows = await self._store.read_inline(lambda uow: uow.cursors.providers())
         breakers.update(rows)

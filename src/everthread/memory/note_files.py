@@ -56,10 +56,10 @@ def usage(target: NoteTarget, notes: Sequence[NoteVersion], limits: Mapping[Note
 def snapshot(notes: Mapping[NoteTarget, Sequence[NoteVersion]], limits: Mapping[NoteTarget, int] = CHARS_MAX) -> str:
     """Render both collections for a prompt. The same notes give the same text."""
     collections = [(usage(target, notes.get(target, ()), limits), notes.get(target, ())) for target in NoteTarget]
-    return "\n\n".join(f"{heading}\n{listed(some) or '(nothing yet)'}" for heading, some in collections)
+    return "\n\n".join(f"{heading}\n{render_list(some) or '(nothing yet)'}" for heading, some in collections)
 
 
-def listed(notes: Sequence[NoteVersion]) -> str:
+def render_list(notes: Sequence[NoteVersion]) -> str:
     """Render notes as a list; further lines of a note are indented, so that no note looks like two."""
     return "\n".join("- " + "\n  ".join(note.content.strip().splitlines()) for note in notes)
 
@@ -105,7 +105,7 @@ def folder_for(home: Path, owner: str, *, mine: str) -> Path:
     return home / "memory" / (name if len(name) <= _NAME_CHARS_MAX else hashlib.sha256(owner.encode()).hexdigest())
 
 
-class Notebook:
+class NoteFiles:
     """Synchronises the files of an owner with the stored notes."""
 
     def __init__(
@@ -131,7 +131,7 @@ class Notebook:
         """Return the path of a collection's file; it may not exist."""
         return self._folder_of(owner) / f"{target.name}.md"
 
-    async def out_of_step(self, owner: str) -> tuple[Path, ...]:
+    async def unsynced(self, owner: str) -> tuple[Path, ...]:
         """Return the files that differ from the store: edited, or not writable. Changes nothing."""
         found: list[Path] = []
         for target in NoteTarget:
@@ -144,8 +144,8 @@ class Notebook:
     async def _sync(self, owner: str, target: NoteTarget) -> int:
         path = self.path(owner, target)
         text = await asyncio.to_thread(_read, path)
-        projected = await self._store.read(lambda uow: uow.notes.projected(owner, target)) or ""
-        whole, *last = projected.split() or [""]
+        file_digest = await self._store.read(lambda uow: uow.notes.file_digest(owner, target)) or ""
+        whole, *last = file_digest.split() or [""]
         imported = 0
         if text is not None and digest(text) != whole:
             if len(text) > FILE_CHARS_MAX:
@@ -156,8 +156,8 @@ class Notebook:
         if content != (text or ""):
             await asyncio.to_thread(_write, path, content)
         written = " ".join(digest(part) for part in (content, *parse(content)))
-        if written != projected:
-            await self._store.write(lambda uow: uow.notes.set_projected(owner, target, written))
+        if written != file_digest:
+            await self._store.write(lambda uow: uow.notes.set_file_digest(owner, target, written))
         return imported
 
     async def _import(self, owner: str, target: NoteTarget, text: str, last: Collection[str]) -> int:

@@ -106,7 +106,7 @@ def _is_left_out(uow: UnitOfWork, entry: LogEntry, event: Event, *, is_redeliver
     """
     match event:
         case TurnCommitted(turn=turn):
-            rewound = uow.log.is_taken_back(entry.ref.session_id, turn.number)
+            rewound = uow.log.is_hidden(entry.ref.session_id, turn.number)
             return rewound or turn.status is TurnStatus.HIDDEN
         case SessionRewound():
             return True

@@ -21,7 +21,7 @@ STUCK_MAX = 4
 INITIALIZE_S_MAX = 60.0
 
 
-class Hung(Unavailable):
+class CallTimeout(Unavailable):
     """A call exceeded its time limit. `pending` is done when it returns after all."""
 
     def __init__(self, provider: str, timeout_s: float, pending: asyncio.Future[Any]) -> None:
@@ -35,7 +35,7 @@ class Caller:
     def __init__(self, provider: MemoryProvider, settings: dict[str, Any] | None = None) -> None:
         self.provider = provider
         self.name = provider.name
-        self.is_told = is_told(provider)
+        self.receives_log = is_told(provider)
         self._settings = settings or {}
         self._ready = False
         self._initialising: asyncio.Future[None] | None = None
@@ -104,7 +104,7 @@ class Caller:
         if pending.done():
             return pending.result()
         self._abandon(hook, pending)
-        raise Hung(self.name, timeout_s, pending)
+        raise CallTimeout(self.name, timeout_s, pending)
 
     def _started(self, hook: str, function: Callable[[], Any]) -> asyncio.Future[Any]:
         if self._is_async(hook):

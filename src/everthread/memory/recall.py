@@ -113,7 +113,7 @@ def _known_to(item: RecallItem, other: RecallItem) -> RecallItem:
     return replace(item, also=(*item.also, other.provider)) if named else item
 
 
-def fenced(recall: Recall) -> str:
+def render_fenced(recall: Recall) -> str:
     """Render the items for a prompt, marked as data, each with its origin. Empty if there are none."""
     if not recall.items:
         return ""
@@ -128,7 +128,7 @@ def fenced(recall: Recall) -> str:
     )
 
 
-def plainly(recall: Recall) -> str:
+def render_plain(recall: Recall) -> str:
     """Render the best items as facts about the user, for a model too small to understand the fence."""
     said = [_said_by_the_user(item.text) for item in recall.items[:PLAIN_ITEMS_MAX]]
     facts = [f"- {_harmless(text)[:PLAIN_CHARS_MAX]}" for text in said if text]

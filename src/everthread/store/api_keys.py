@@ -42,7 +42,7 @@ class ApiKeys:
         row = first(self._execute(f"SELECT {_COLUMNS} FROM tokens WHERE token_hash = ?", (token_hash,)))
         return ApiKey(*row) if row else None
 
-    def are_any(self) -> bool:
+    def any_exist(self) -> bool:
         """Return whether any key exists."""
         return first(self._execute("SELECT 1 FROM tokens LIMIT 1")) is not None
 
@@ -50,7 +50,7 @@ class ApiKeys:
         """Return all keys by owner and name."""
         return tuple(ApiKey(*row) for row in self._execute(f"SELECT {_COLUMNS} FROM tokens ORDER BY owner, name"))
 
-    def used(self, token_hash: str, now: float) -> None:
+    def record_use(self, token_hash: str, now: float) -> None:
         """Record the time of the last use."""
         self._execute("UPDATE tokens SET used_at = ? WHERE token_hash = ?", (now, token_hash))
 

@@ -48,7 +48,7 @@ class Archive:
         self._execute = database.execute
         self._search = search
 
-    def untold(self, session_id: str) -> bool:
+    def has_undelivered(self, session_id: str) -> bool:
         """Return whether a provider has not received the whole log of the session."""
         row = first(
             self._execute(
@@ -62,7 +62,7 @@ class Archive:
         )
         return row is not None
 
-    def count_as_told(self, session_id: str) -> None:
+    def mark_delivered(self, session_id: str) -> None:
         """Move every provider's cursor to the end of the session's log."""
         self._execute(
             "INSERT INTO cursors (provider, session_id, seq, replay, replay_last, attempts, told_from) "

@@ -18,7 +18,7 @@ class Attachments:
         """Return the files to remove, as paths within the attachment folder."""
         return tuple(path for (path,) in self._execute("SELECT path FROM discarded ORDER BY path"))
 
-    def removed(self, path: str) -> None:
+    def mark_removed(self, path: str) -> None:
         """Record that the file was removed."""
         self._execute("DELETE FROM discarded WHERE path = ?", (path,))
 

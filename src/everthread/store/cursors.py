@@ -26,7 +26,7 @@ class Cursor(Struct, frozen=True):
     """Up to this entry, a copy delivers the past as it is stored now."""
 
 
-class ToCopy(Struct, frozen=True):
+class BackfillCandidate(Struct, frozen=True):
     """A session that a provider has not received from its beginning."""
 
     session_id: str
@@ -182,7 +182,7 @@ class Cursors:
         )
         return row[0] if row else None
 
-    def set_back(self, provider: str, session_id: str | None, now: float) -> int:
+    def restart(self, provider: str, session_id: str | None, now: float) -> int:
         """Restart lanes from the beginning of their logs under a new replay number, and return their number."""
         some = "AND s.id = ?" if session_id is not None else ""
         replay = self._database.first_replay + 1
@@ -199,7 +199,7 @@ class Cursors:
         )
         return self._begun_again(provider, [row[0] for row in rows])
 
-    def tell_again(self, provider: str, owner: str, now: float) -> int:
+    def restart_owner(self, provider: str, owner: str, now: float) -> int:
         """Restart the lanes of an owner's conversations at the entry where each was first delivered from, under a new
         replay number, and return their number. Forgotten sessions are left out.
         """
@@ -218,7 +218,7 @@ class Cursors:
             self._execute("DELETE FROM redeliveries WHERE provider = ? AND session_id = ?", (provider, lane))
         return len(lanes)
 
-    def to_copy(self, provider: str, after: str, limit: int) -> tuple[ToCopy, ...]:
+    def backfill_candidates(self, provider: str, after: str, limit: int) -> tuple[BackfillCandidate, ...]:
         """Return sessions that the provider has not received from the beginning, by id, after `after`."""
         rows = self._execute(
             "SELECT s.id, s.log_seq - COALESCE(s.forgotten_seq, 0), "
@@ -232,7 +232,7 @@ class Cursors:
             "ORDER BY s.id LIMIT ?",
             (provider, after, limit),
         )
-        return tuple(ToCopy(row[0], row[1], row[2], row[3], bool(row[4])) for row in rows)
+        return tuple(BackfillCandidate(row[0], row[1], row[2], row[3], bool(row[4])) for row in rows)
 
     def copy(self, provider: str, session_id: str, now: float) -> bool:
         """Restart the lane of such a session at its log's beginning. Return False if it is none, or if entries of it

@@ -182,14 +182,14 @@ class Erasure:
             self._execute(sql, (owner,))
         self._execute("UPDATE providers SET last_error = NULL")
 
-    def bury(self, kind: str, identity: str, owner: str, now: float) -> None:
+    def add_tombstone(self, kind: str, identity: str, owner: str, now: float) -> None:
         """Add a tombstone against replay and import."""
         self._execute(
             "INSERT INTO tombstones (kind, identity, owner, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
             (kind, identity, owner, now),
         )
 
-    def told(self, session_id: str, seq: int) -> None:
+    def strip_delivered(self, session_id: str, seq: int) -> None:
         """Erase a fact from its log entry once every provider has received the request to forget it."""
         row = first(
             self._execute(
@@ -203,13 +203,13 @@ class Erasure:
         if row is not None:
             self._strip_text(session_id, seq)
 
-    def burials(self, owner: str) -> int:
+    def tombstones(self, owner: str) -> int:
         """Return the owner's number of tombstones. Text that was read before the last one must not be used."""
         row = first(self._execute("SELECT COUNT(*) FROM tombstones WHERE owner = ?", (owner,)))
         assert row is not None
         return row[0]
 
-    def buried(self, kind: str, identity: str) -> bool:
+    def has_tombstone(self, kind: str, identity: str) -> bool:
         """Return whether there is a tombstone."""
         row = first(self._execute("SELECT 1 FROM tombstones WHERE kind = ? AND identity = ?", (kind, identity)))
         return row is not None

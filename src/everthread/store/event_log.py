@@ -88,7 +88,7 @@ class EventLog:
         assert row is not None
         return row[0]
 
-    def is_taken_back(self, session_id: str, number: int) -> bool:
+    def is_hidden(self, session_id: str, number: int) -> bool:
         """Return whether the turn was hidden by a rewind."""
         hidden = self._execute("SELECT 1 FROM hidden WHERE session_id = ? AND number = ?", (session_id, number))
         return first(hidden) is not None

@@ -123,7 +123,7 @@ class Inbox:
         )
         return row is not None
 
-    def take_up(self, inbox_id: int, session_id: str, turn_id: str) -> None:
+    def assign(self, inbox_id: int, session_id: str, turn_id: str) -> None:
         """Assign the message to a running turn."""
         self._execute(
             "UPDATE inbox SET state = 'running', session_id = ?, turn_id = ? WHERE id = ?",

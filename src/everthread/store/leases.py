@@ -100,11 +100,11 @@ class Leases:
         alive = "SELECT 1 FROM leases WHERE name = ? AND expires_at > ?"
         return first(self._execute(alive, (f"process:{holder}", now))) is not None
 
-    def bound_lives(self, until: float) -> None:
+    def cap_process_leases(self, until: float) -> None:
         """Shorten process leases to `until`: longer ones were written before the clock was set back."""
         self._execute("UPDATE leases SET expires_at = ? WHERE name LIKE 'process:%' AND expires_at > ?", (until, until))
 
-    def leave(self, holder: str) -> None:
+    def end_process(self, holder: str) -> None:
         """Remove the process's lease and release its lanes."""
         self._execute("DELETE FROM leases WHERE name = ?", (f"process:{holder}",))
         # The rows of its lanes stay, so that the next holder's fence is higher.
@@ -166,7 +166,7 @@ class Leases:
             for row in rows
         )
 
-    def hook_tried(self, hook_id: int) -> bool:
+    def count_hook_attempt(self, hook_id: int) -> bool:
         """Count an attempt. Return False if the hook is not queued any more."""
         row = first(
             self._execute("UPDATE hook_calls SET attempts = attempts + 1 WHERE id = ? RETURNING id", (hook_id,))

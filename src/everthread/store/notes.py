@@ -81,13 +81,13 @@ class Notes:
             _version(row) for row in self._execute(f"SELECT {_COLUMNS} FROM note_versions WHERE owner = ?", (owner,))
         )
 
-    def projected(self, owner: str, target: NoteTarget) -> str | None:
+    def file_digest(self, owner: str, target: NoteTarget) -> str | None:
         row = first(
             self._execute("SELECT digest FROM projections WHERE owner = ? AND target = ?", (owner, target.value))
         )
         return row[0] if row else None
 
-    def set_projected(self, owner: str, target: NoteTarget, digest: str) -> None:
+    def set_file_digest(self, owner: str, target: NoteTarget, digest: str) -> None:
         self._execute(
             "INSERT INTO projections (owner, target, digest) VALUES (?, ?, ?) "
             "ON CONFLICT (owner, target) DO UPDATE SET digest = excluded.digest",

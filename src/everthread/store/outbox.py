@@ -54,7 +54,7 @@ class Outbox:
             (turn_id, owner, name, content),
         )
 
-    def attached(self, turn_id: str) -> bytes | None:
+    def attachment(self, turn_id: str) -> bytes | None:
         row = first(self._execute("SELECT content FROM reply_files WHERE turn_id = ?", (turn_id,)))
         return bytes(row[0]) if row else None
 
@@ -74,7 +74,7 @@ class Outbox:
         )
         return tuple(_reply(row) for row in rows)
 
-    def newest_known(self, limit: int) -> tuple[tuple[SessionKey, str], ...]:
+    def newest_sent(self, limit: int) -> tuple[tuple[SessionKey, str], ...]:
         """Return key and platform message id of the newest replies and the newest incoming messages."""
         rows = self._execute(
             "SELECT * FROM (SELECT key, platform_message_id FROM replies WHERE platform_message_id <> '' "
@@ -84,7 +84,7 @@ class Outbox:
         )
         return tuple((key_of(key), message_id) for key, message_id in rows)
 
-    def out_as(self, platform_message_id: str, since: float) -> tuple[Reply, ...]:
+    def sent_as(self, platform_message_id: str, since: float) -> tuple[Reply, ...]:
         """Return replies since then that were sent with this message id, on any platform."""
         rows = self._execute(
             f"SELECT {_REPLY} FROM replies WHERE platform_message_id <> '' AND at >= ? AND platform_message_id = ?",

@@ -28,7 +28,7 @@ class Access:
             for row in self._execute(f'SELECT {_GUEST} FROM guests {whose} ORDER BY platform, "user"', values)
         )
 
-    def let_in(self, guest: Paired) -> None:
+    def add_guest(self, guest: Paired) -> None:
         """Add or update a guest."""
         self._execute(
             f'INSERT INTO guests ({_GUEST}) VALUES (?, ?, ?, ?, ?) ON CONFLICT (platform, "user") '
@@ -36,7 +36,7 @@ class Access:
             (guest.platform, guest.user, guest.owner, guest.name, guest.at),
         )
 
-    def turn_out(self, platform: str, user: str) -> bool:
+    def remove_guest(self, platform: str, user: str) -> bool:
         """Remove a guest. Return False if there is none."""
         row = first(self._execute('DELETE FROM guests WHERE platform = ? AND "user" = ? RETURNING 1', (platform, user)))
         return row is not None

@@ -54,7 +54,7 @@ class Reviews:
         assert row is not None
         return row[0]
 
-    def take(self, holder: str, now: float) -> tuple[str, Window, int] | None:
+    def claim(self, holder: str, now: float) -> tuple[str, Window, int] | None:
         """Claim the oldest due review that has no live holder. Return session, window and fence."""
         row = first(
             self._execute(
@@ -91,7 +91,7 @@ class Reviews:
             (session_id, turns.from_turn, turns.to_turn),
         )
 
-    def begin_anew(self, session_id: str, turns: Window, now: float) -> None:
+    def restart(self, session_id: str, turns: Window, now: float) -> None:
         """Queue finished reviews that overlap these turns again."""
         self._execute(
             "UPDATE reviews SET state = 'waiting', due_at = ? WHERE session_id = ? "

@@ -80,7 +80,7 @@ class Schedules:
         row = first(self._execute("SELECT MIN(next_at) FROM schedules WHERE next_at IS NOT NULL"))
         return row[0] if row else None
 
-    def add_time(self, occurrence: Occurrence) -> bool:
+    def add_occurrence(self, occurrence: Occurrence) -> bool:
         """Add an occurrence. Return False if another process has added it."""
         o = occurrence
         row = first(
@@ -94,7 +94,7 @@ class Schedules:
         )
         return row is not None
 
-    def time(self, schedule_id: str, due_at: float) -> Occurrence | None:
+    def occurrence(self, schedule_id: str, due_at: float) -> Occurrence | None:
         row = first(
             self._execute(
                 f"SELECT {_TIME} FROM occurrences WHERE schedule_id = ? AND due_at = ?", (schedule_id, due_at)
@@ -107,7 +107,7 @@ class Schedules:
         running = "SELECT 1 FROM occurrences WHERE schedule_id = ? AND state = 'running' LIMIT 1"
         return first(self._execute(running, (schedule_id,))) is not None
 
-    def save_time(self, occurrence: Occurrence) -> None:
+    def save_occurrence(self, occurrence: Occurrence) -> None:
         """Update an occurrence. Does nothing if it was deleted."""
         o = occurrence
         self._execute(
@@ -119,7 +119,7 @@ class Schedules:
             ),
         )
 
-    def open_times(self, now: float, limit: int) -> tuple[Occurrence, ...]:
+    def open_occurrences(self, now: float, limit: int) -> tuple[Occurrence, ...]:
         """Return unfinished occurrences that need not wait, the earliest first."""
         rows = self._execute(
             f"SELECT {_TIME} FROM occurrences WHERE {_OPEN} AND retry_at <= ? ORDER BY due_at, schedule_id LIMIT ?",
@@ -127,7 +127,7 @@ class Schedules:
         )
         return tuple(_time(row) for row in rows)
 
-    def times(self, schedule_id: str, limit: int) -> tuple[Occurrence, ...]:
+    def occurrences(self, schedule_id: str, limit: int) -> tuple[Occurrence, ...]:
         """Return occurrences, the latest first."""
         rows = self._execute(
             f"SELECT {_TIME} FROM occurrences WHERE schedule_id = ? ORDER BY due_at DESC LIMIT ?", (schedule_id, limit)

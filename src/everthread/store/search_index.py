@@ -209,7 +209,7 @@ class SearchIndex:
         people and the model in chats are returned; none of undone or set-aside turns, and none that the session
         `beside` shows or has undone.
         """
-        if beside and not self.is_anything_beside(owner, beside):
+        if beside and not self.has_other_conversations(owner, beside):
             return ()
         candidates = shares(self._word_hits(owner, question_phrases(question)), MESSAGES_PER_TURN)
         seen = self._turns.segments(beside, None, None)[0] if beside else []
@@ -227,7 +227,7 @@ class SearchIndex:
                     return self._scored(chosen.values())
         return self._scored(chosen.values())
 
-    def is_anything_beside(self, owner: str, session: Session) -> bool:
+    def has_other_conversations(self, owner: str, session: Session) -> bool:
         """Return whether the owner may have messages that the session does not show. A quick check."""
         if session.owner != owner or session.floor > session.base_turn:
             return True

@@ -343,11 +343,11 @@ class Sessions:
         rows = self._execute("SELECT session_id, key FROM serving WHERE holder = ? ORDER BY session_id", (holder,))
         return tuple((row[0], key_of(row[1])) for row in rows)
 
-    def finalized(self, session_id: str) -> None:
+    def end_serving(self, session_id: str) -> None:
         """Record that the session was finalized: no process serves it."""
         self._execute("DELETE FROM serving WHERE session_id = ?", (session_id,))
 
-    def serving_moved(self, from_session: str, to_session: str) -> None:
+    def move_serving(self, from_session: str, to_session: str) -> None:
         """Record that processes serve the continuation of a session."""
         self._execute("UPDATE serving SET session_id = ? WHERE session_id = ?", (to_session, from_session))
 

@@ -74,7 +74,7 @@ class Turns:
         """Return the turns `after + 1 .. up_to` that the session shows, optionally as of an earlier log position."""
         return self._view(session, self.segments(session, as_of_seq, up_to, after), SHOWN)
 
-    def view_for_people(self, session: Session, *, up_to: int | None = None, after: int = 0) -> View:
+    def view_with_set_aside(self, session: Session, *, up_to: int | None = None, after: int = 0) -> View:
         """Return the view with messages that were set aside, which their authors look for."""
         return self._view(session, self.segments(session, None, up_to, after), _SHOWN_TO_PEOPLE)
 
@@ -114,7 +114,7 @@ class Turns:
             self._turns(Segment(session_id, number - 1, number), frozenset(), inherited=False, shown="true"), None
         )
 
-    def asked(self, session_id: str, limit: int, chars_max: int = 10_000) -> tuple[tuple[float, str], ...]:
+    def user_messages(self, session_id: str, limit: int, chars_max: int = 10_000) -> tuple[tuple[float, str], ...]:
         """Return times and user messages of the session's own turns, the latest first, without long ones."""
         rows = self._execute(
             "SELECT t.at, m.content FROM turns t JOIN messages m ON m.id = t.id * ? "
@@ -124,7 +124,7 @@ class Turns:
         )
         return tuple((at, content) for at, content in rows)
 
-    def own(self, session_id: str, *, after: int, up_to: int, limit: int) -> tuple[Turn, ...]:
+    def own_turns(self, session_id: str, *, after: int, up_to: int, limit: int) -> tuple[Turn, ...]:
         """Return the session's own turns with any status, hidden or not."""
         row = first(
             self._execute(

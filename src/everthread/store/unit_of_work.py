@@ -37,7 +37,7 @@ from everthread.store.turns import Turns
 T = TypeVar("T")
 
 
-class TakesLong(Exception):
+class NotInline(Exception):
     """The unit of work must not run on the event loop's thread."""
 
 
@@ -70,13 +70,13 @@ class UnitOfWork:
         self.api_keys = ApiKeys(execute)
         self.schedules = Schedules(execute)
 
-    def takes_long(self) -> None:
+    def leave_event_loop(self) -> None:
         """Leave the event loop's thread before more than a few short rows are written.
 
         A unit of work of `write_inline` is rolled back and repeated by the writer's thread.
         """
         if self.is_inline:
-            raise TakesLong
+            raise NotInline
 
 
 class Store(Protocol):
@@ -89,7 +89,7 @@ class Store(Protocol):
     async def write_inline(self, work: Callable[[UnitOfWork], T]) -> T:
         """Run a few short rows of `write` on the event loop's thread if no other write is waiting.
 
-        A unit of work that has more to do calls `takes_long`.
+        A unit of work that has more to do calls `leave_event_loop`.
         """
         ...
 
@@ -124,7 +124,7 @@ class Store(Protocol):
         ...
 
 
-class Examined(Struct, frozen=True):
+class StoreCheck(Struct, frozen=True):
     """The result of a check of a store's file."""
 
     engine: str
@@ -140,7 +140,7 @@ class Examined(Struct, frozen=True):
     """False if the time was too short to check everything."""
 
 
-class Contents(Struct, frozen=True):
+class RowCounts(Struct, frozen=True):
     """The number of rows in a store, to compare a copy with."""
 
     schema: int

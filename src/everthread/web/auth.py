@@ -27,14 +27,14 @@ async def authenticate(call: ApiCall) -> ApiCaller:
 
     def read(uow: UnitOfWork) -> tuple[ApiKey | None, bool]:
         found = uow.api_keys.get(token_hash) if token_hash else None
-        return found, found is not None or uow.api_keys.are_any()
+        return found, found is not None or uow.api_keys.any_exist()
 
-    found, are_any = await call.gateway.store.read_inline(read)
+    found, any_exist = await call.gateway.store.read_inline(read)
     if found is not None:
         await _note_use(call, found)
         return ApiCaller(found.owner, found.name, found.token_hash)
     # OpenAI clients require a key: while there are no tokens, any other text is accepted.
-    if are_any or token_hash or not call.state.is_local:
+    if any_exist or token_hash or not call.state.is_local:
         raise HttpError(
             401,
             "Send a token: Authorization: Bearer et_... Create one with `everthread tokens new NAME`.",
@@ -83,4 +83,4 @@ def _not_local(why: str) -> HttpError:
 async def _note_use(call: ApiCall, token: ApiKey) -> None:
     now = call.gateway.clock.now()
     if token.used_at is None or now - token.used_at > USED_EVERY_S:
-        await asyncio.shield(call.gateway.store.write(lambda uow: uow.api_keys.used(token.token_hash, now)))
+        await asyncio.shield(call.gateway.store.write(lambda uow: uow.api_keys.record_use(token.token_hash, now)))

@@ -36,7 +36,7 @@ class ApiCaller(Struct, frozen=True):
 
     def may_stay(self, uow: UnitOfWork) -> bool:
         """Return true if the caller is still authorized."""
-        return uow.api_keys.get(self.token_hash) is not None if self.token_hash else not uow.api_keys.are_any()
+        return uow.api_keys.get(self.token_hash) is not None if self.token_hash else not uow.api_keys.any_exist()
 
 
 class ServerStopping(Struct, frozen=True):

@@ -83,7 +83,7 @@ class Web:
 
     async def _check(self) -> None:
         host, settings = self._http.host, self._gateway.settings
-        if not self._state.is_local and not await self._gateway.store.read_inline(lambda uow: uow.api_keys.are_any()):
+        if not self._state.is_local and not await self._gateway.store.read_inline(lambda uow: uow.api_keys.any_exist()):
             raise BadConfig(
                 f"gateway.http.host is {host!r}, which other machines can reach, and there is no token; "
                 "create one with `everthread tokens new NAME`, or listen on 127.0.0.1"

@@ -140,7 +140,7 @@ async def list_messages(call: ApiCall) -> Response:
     while after < session.last_turn and seen < limit and chars < PAGE_CHARS_MAX:
         up_to = min(after + _TURNS_PER_READ, after + limit - seen, session.last_turn)
         view = await call.gateway.store.read(
-            lambda uow, after=after, up_to=up_to: uow.turns.view_for_people(session, up_to=up_to, after=after)
+            lambda uow, after=after, up_to=up_to: uow.turns.view_with_set_aside(session, up_to=up_to, after=after)
         )
         summary = view.summary if first and summary is None else summary
         messages += [_stored_message(turn, message) for turn in view.turns for message in turn.messages]

@@ -403,14 +403,14 @@ async def test_what_a_review_wrote_before_it_was_stopped_is_told_too(tmp_path: P
 async def test_a_fault_inside_does_not_end_reviews_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Reviewed("done")
     async with Study(tmp_path, model) as core:
-        take, faults = core.lifecycle.take_review, [RuntimeError("a bug")]
+        take, faults = core.lifecycle.claim_next_review, [RuntimeError("a bug")]
 
         async def faulty() -> Any:
             if faults:
                 raise faults.pop()
             return await take()
 
-        monkeypatch.setattr(core.lifecycle, "take_review", faulty)
+        monkeypatch.setattr(core.lifecycle, "claim_next_review", faulty)
         session = await core.talk("one", "two", "three")
         await core.idle()
         assert await core.states(session) == [(1, 3, "waiting")]

@@ -35,7 +35,7 @@ from everthread.domain.errors import (
 )
 from everthread.domain.model import InboxRow, InboxState, Kind, Role, SessionKey, SessionRef, ToolCall, TurnStatus
 from everthread.domain.spend import Price
-from everthread.lifecycle import Committed, ForgetFact, ForgetSession, TurnClaim
+from everthread.lifecycle import CommittedTurn, ForgetFact, ForgetSession, TurnClaim
 from everthread.plugins import hookimpl
 from everthread.ports.memory import RecallItem
 from everthread.ports.model import Answer, Delta, Finish, Request, Traits, Usage
@@ -475,7 +475,7 @@ async def test_a_message_that_comes_as_the_turn_is_stored_is_the_next_one(
             row = await core.say("rather left")
             steered.append(core.agent.steer(ref.session_id, row.id))
 
-        async def steer_and_commit(ticket: TurnClaim, *given: Any, **more: Any) -> Committed:
+        async def steer_and_commit(ticket: TurnClaim, *given: Any, **more: Any) -> CommittedTurn:
             if when == "before" and not steered:
                 await steer(ticket.ref)
             committed = await commit(ticket, *given, **more)

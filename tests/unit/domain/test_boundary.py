@@ -332,7 +332,7 @@ def test_what_names_a_session_is_stale_where_there_is_none(boundary: Boundary) -
     [
         replace(COMPRESS, generation=2),
         replace(COMPRESS, session_id="other"),
-        replace(COMPRESS, burials=1),
+        replace(COMPRESS, tombstones=1),
         Forget("other"),
     ],
 )

@@ -254,7 +254,7 @@ async def round_trip(steps: Sequence[tuple[str, int, int]], folder: Path) -> Non
                 if "parent" in line or "base" not in line or not line["base"]:
                     assert [turn.messages for turn in views[0].turns] == [turn.messages for turn in views[1].turns]
                     assert views[0].summary == views[1].summary
-                assert await two.read(lambda uow, s=line["id"]: uow.archive.untold(s)) is False
+                assert await two.read(lambda uow, s=line["id"]: uow.archive.has_undelivered(s)) is False
         tally = await imported(two, first)
         assert (tally.sessions, tally.turns, tally.notes, tally.left_out) == (0, 0, 0, {})
 

@@ -12,8 +12,8 @@ from everthread.domain.errors import Gone
 from everthread.domain.model import FORGOTTEN, NoteAction, NoteTarget, NoteVersion, SessionRef
 from everthread.domain.note_provenance import Mending, without
 from everthread.domain.review_window import ReviewState, Window
-from everthread.lifecycle import ForgetOwner, ForgetSession, NoteChange, Rewriting
-from everthread.memory import Notebook
+from everthread.lifecycle import ForgetOwner, ForgetSession, NoteChange, NoteRewrite
+from everthread.memory import NoteFiles
 
 ADD, REPLACE, REMOVE = NoteAction.ADD, NoteAction.REPLACE, NoteAction.REMOVE
 S, R, T, U = "s", "r", "t", "u"
@@ -177,12 +177,12 @@ class Notes(CoreFixture):
         """As a review of the session does it: one note in the place of all."""
         window = Window(1, 1)
         await self.store.write(lambda uow: uow.reviews.add(ref.session_id, window, self.clock.now()))
-        taken = await self.lifecycle.take_review()
+        taken = await self.lifecycle.claim_next_review()
         assert taken is not None
         first, *others = read = await self.current()
         changes = [NoteChange(REPLACE, NoteTarget.USER, content, first.note_id, window.mark)]
         changes += [NoteChange(REMOVE, NoteTarget.USER, "", other.note_id, window.mark) for other in others]
-        rewriting = Rewriting(NoteTarget.USER, read, tuple(changes))
+        rewriting = NoteRewrite(NoteTarget.USER, read, tuple(changes))
         await self.lifecycle.rewrite_notes(rewriting, owner=ME, ref=ref, review=taken[0])
         await self.store.write(lambda uow: uow.reviews.end(taken[0], ReviewState.DONE))
         return window
@@ -213,7 +213,7 @@ async def test_after_a_session_is_forgotten_its_words_are_nowhere_among_the_note
         async def is_forgotten(owner: str, text: str) -> bool:
             return False
 
-        notebook = Notebook(core.store, write, lambda owner: tmp_path / "notes", is_forgotten)
+        notebook = NoteFiles(core.store, write, lambda owner: tmp_path / "notes", is_forgotten)
         await notebook.sync(ME)
         assert "rum" in (tmp_path / "notes" / "USER.md").read_text()
         await core.settled()

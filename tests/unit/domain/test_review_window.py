@@ -61,7 +61,7 @@ class Hall(CoreFixture):
         return [(row.window.from_turn, row.window.to_turn, row.state.value) for row in rows]
 
     async def take(self) -> Review | None:
-        taken = await self.lifecycle.take_review()
+        taken = await self.lifecycle.claim_next_review()
         return taken[0] if taken else None
 
     async def end(self, review: Review, state: ReviewState = ReviewState.DONE) -> None:
@@ -174,7 +174,7 @@ async def test_two_processes_take_a_window_once_and_one_takes_over_from_the_dead
         first = await one.take()
         assert first is not None
         assert await two.take() is None
-        await one.store.write(lambda uow: uow.leases.leave(one.holder))
+        await one.store.write(lambda uow: uow.leases.end_process(one.holder))
         second = await two.take()
         assert second is not None
         assert (second.session_id, second.window) == (first.session_id, first.window)

@@ -28,7 +28,7 @@ from everthread.domain.pairing import (
 from everthread.gateway import rate_limit as rates
 from everthread.gateway.access import Access, RejectedSender, Sender
 from everthread.gateway.rate_limit import RateLimiter
-from everthread.lifecycle.pairing import SENDING_S, TERMINAL, Pairings, told_name
+from everthread.lifecycle.pairing import SENDING_S, TERMINAL, Pairings, approval_reply_id
 from everthread.ports.platform import Update
 from everthread.store.unit_of_work import Store
 from everthread.testing.contracts.store.fixtures import StillClock
@@ -48,14 +48,14 @@ class Gatehouse:
         code = new_code(secrets.choice)
         pairing = await self.pairings.offer(platform, user, "Bea", code)
         assert pairing is not None
-        await self.pairings.sent(pairing, DM, "1")
+        await self.pairings.mark_sent(pairing, DM, "1")
         return code
 
     async def waiting(self) -> list[str]:
-        return [pairing.user for pairing in (await self.pairings.known()).waiting]
+        return [pairing.user for pairing in (await self.pairings.list_all()).waiting]
 
     async def told(self, guest: Paired) -> Reply | None:
-        return await self.store.read(lambda uow: uow.outbox.reply(told_name(guest)))
+        return await self.store.read(lambda uow: uow.outbox.reply(approval_reply_id(guest)))
 
 
 @asynccontextmanager
@@ -101,7 +101,7 @@ async def test_an_approved_code_lets_its_account_in_once_and_they_are_told(tmp_p
         assert (told.key, told.owner, told.state) == (DM, "telegram:7", ReplyState.READY)
         with pytest.raises(NotFound):
             await core.pairings.approve(code, scope=TERMINAL)
-        assert (await core.pairings.known()).guests == (guest,)
+        assert (await core.pairings.list_all()).guests == (guest,)
 
 
 async def test_a_code_may_be_typed_as_people_do_and_makes_the_account_somebody(tmp_path: Path) -> None:
@@ -130,12 +130,12 @@ async def test_a_code_holds_for_an_hour_and_no_longer_if_the_clock_is_put_back(t
 async def test_whoever_has_a_code_gets_no_other_and_a_few_of_a_platform_may_wait(tmp_path: Path) -> None:
     async with gatehouse(tmp_path) as core:
         for user in ("1", "2", "3"):
-            assert await core.pairings.is_worth_asking("telegram", user)
+            assert await core.pairings.may_offer("telegram", user)
             await core.shown(user)
         for user in ("1", "4"):
-            assert not await core.pairings.is_worth_asking("telegram", user)
+            assert not await core.pairings.may_offer("telegram", user)
             assert await core.pairings.offer("telegram", user, "", "ABCDEFGH") is None
-        assert await core.pairings.is_worth_asking("matrix", "1")
+        assert await core.pairings.may_offer("matrix", "1")
         await core.shown("1", "matrix")
         assert len(await core.waiting()) == PENDING_MAX + 1
         core.clock.time += HOUR_S
@@ -149,13 +149,13 @@ async def test_a_code_that_was_not_sent_holds_for_a_moment_only(tmp_path: Path) 
     """Its process has died: the stranger is not left without an answer for an hour."""
     async with gatehouse(tmp_path) as core:
         assert await core.pairings.offer("telegram", "7", "", "ABCDEFGH")
-        assert not await core.pairings.is_worth_asking("telegram", "7")
+        assert not await core.pairings.may_offer("telegram", "7")
         core.clock.time += SENDING_S
-        assert await core.pairings.is_worth_asking("telegram", "7")
+        assert await core.pairings.may_offer("telegram", "7")
         pairing = await core.pairings.offer("telegram", "7", "", "ABCDEFGJ")
         assert pairing is not None
         await core.pairings.withdraw(pairing)
-        assert await core.pairings.is_worth_asking("telegram", "7")
+        assert await core.pairings.may_offer("telegram", "7")
 
 
 async def test_only_what_a_code_is_made_into_is_in_the_file(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ async def test_whoever_is_turned_out_is_no_guest_and_is_not_told_of_having_been_
         assert await core.pairings.revoke("telegram", "7")
         assert await core.pairings.revoke("telegram", "8")
         assert not await core.pairings.revoke("telegram", "7")
-        known = await core.pairings.known()
+        known = await core.pairings.list_all()
         assert (known.waiting, known.guests) == ((), ())
         told = await core.told(guest)
         assert told is not None

@@ -23,7 +23,7 @@ from everthread.domain.model import (
 )
 from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession, NoteChange
 from everthread.lifecycle.forget import Forgettable, fact_identity
-from everthread.memory import Notebook
+from everthread.memory import NoteFiles
 
 SECRET = "rumpelstiltskin"
 
@@ -219,7 +219,7 @@ async def test_a_forgotten_session_is_gone_for_good(tmp_path: Path) -> None:
             await core.cross(CLI, Resume(first))
         with pytest.raises(Gone):
             await forget(core, ForgetSession(first))
-        assert await core.store.read(lambda uow: uow.erasure.buried("session", first))
+        assert await core.store.read(lambda uow: uow.erasure.has_tombstone("session", first))
 
 
 async def test_an_ancestor_is_resumed_itself_when_its_continuation_was_forgotten(tmp_path: Path) -> None:
@@ -256,9 +256,9 @@ async def assert_stays_away(core: CoreFixture, folder: Path, what: Forgettable) 
         return await core.lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
 
     async def is_forgotten(owner: str, text: str) -> bool:
-        return await core.store.read(lambda uow: uow.erasure.buried("fact", fact_identity(owner, text)))
+        return await core.store.read(lambda uow: uow.erasure.has_tombstone("fact", fact_identity(owner, text)))
 
-    notebook = Notebook(core.store, write, lambda owner: folder / owner, is_forgotten)
+    notebook = NoteFiles(core.store, write, lambda owner: folder / owner, is_forgotten)
     await notebook.sync(ME)
     file = folder / ME / "MEMORY.md"
     assert SECRET in file.read_text()
@@ -278,7 +278,7 @@ async def test_a_forgotten_person_leaves_no_word_in_the_file(tmp_path: Path) -> 
         for number in range(2):
             await core.lifecycle.accept(Inbound(TELEGRAM, ME, f"{SECRET} waits {number}"))
         command, _ = await core.lifecycle.accept(Inbound(TELEGRAM, ME, "/search me", command=True))
-        assert await core.lifecycle.answer_order(command, f"found {SECRET}")
+        assert await core.lifecycle.answer_command(command, f"found {SECRET}")
         assert await forget(core, ForgetOwner()) == 3
         assert await core.lifecycle.begin_turn(TELEGRAM) is None
         assert await core.search(ME, SECRET, limit=9) == ()

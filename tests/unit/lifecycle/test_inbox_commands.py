@@ -18,9 +18,9 @@ async def test_no_message_is_taken_up_before_a_command_that_came_first(tmp_path:
         order, _ = await core.lifecycle.accept(Inbound(TELEGRAM, ME, "/new", command=True))
         await core.lifecycle.accept(Inbound(TELEGRAM, ME, "two"))
         assert await core.lifecycle.begin_turn(TELEGRAM) is None
-        crossed = await core.lifecycle.cross(TELEGRAM, New(), owner=ME, order=order.id)
+        crossed = await core.lifecycle.cross(TELEGRAM, New(), owner=ME, command_id=order.id)
         assert crossed.set_aside == ()
-        await core.lifecycle.answer_order(order, "done")
+        await core.lifecycle.answer_command(order, "done")
         ticket = await core.lifecycle.begin_turn(TELEGRAM)
         assert ticket is not None
         assert ticket.ref.session_id == opened(crossed) != first
@@ -41,16 +41,16 @@ async def test_a_command_is_carried_out_once(tmp_path: Path) -> None:
         for text in ("one", "two", "three"):
             await core.turn(TELEGRAM, text)
         order, _ = await core.lifecycle.accept(Inbound(TELEGRAM, ME, "/undo", command=True))
-        crossed = await core.lifecycle.cross(TELEGRAM, Rewind(1), owner=ME, order=order.id)
+        crossed = await core.lifecycle.cross(TELEGRAM, Rewind(1), owner=ME, command_id=order.id)
         with pytest.raises(DoneBefore):
-            await core.lifecycle.cross(TELEGRAM, Rewind(1), owner=ME, order=order.id)
+            await core.lifecycle.cross(TELEGRAM, Rewind(1), owner=ME, command_id=order.id)
         assert await core.shown(crossed.left or "") == ["one", "two"]
 
 
 async def test_what_answers_a_command_is_a_reply_like_any_other(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         order, _ = await core.lifecycle.accept(Inbound(TELEGRAM, ME, "/help", command=True))
-        reply = await core.lifecycle.answer_order(order, "this and that")
+        reply = await core.lifecycle.answer_command(order, "this and that")
         assert reply is not None
         assert await core.store.read(lambda uow: uow.outbox.replies(ReplyState.READY, 9)) == (reply,)
         done = await core.store.read(lambda uow: uow.inbox.get(order.id))
@@ -63,7 +63,7 @@ async def test_a_command_that_was_begun_is_found_again(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         await core.turn(TELEGRAM, "one")
         order, _ = await core.lifecycle.accept(Inbound(TELEGRAM, ME, "/new", command=True))
-        await core.lifecycle.cross(TELEGRAM, New(), owner=ME, order=order.id)
+        await core.lifecycle.cross(TELEGRAM, New(), owner=ME, command_id=order.id)
         assert await core.store.read(lambda uow: uow.inbox.keys_waiting()) == (TELEGRAM,)
         (begun,) = await core.store.read(lambda uow: uow.inbox.commands(TELEGRAM))
         assert (begun.id, begun.state) == (order.id, InboxState.RUNNING)

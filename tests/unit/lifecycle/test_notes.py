@@ -13,7 +13,7 @@ from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, Session
 from everthread.lifecycle import ForgetFact, ForgetSession, NoteChange
 from everthread.lifecycle.forget import fact_identity
 from everthread.lifecycle.notes import NOTE_CHARS_MAX
-from everthread.memory import Notebook
+from everthread.memory import NoteFiles
 from everthread.memory.note_files import FILE_CHARS_MAX, SEPARATOR, changes, digest, folder_for, parse, render, snapshot
 
 words = st.text(st.sampled_from("ab §\n#"), max_size=12).map(str.strip).filter(bool)
@@ -110,7 +110,7 @@ class Desk:
     def __init__(self, core: CoreFixture, folder: Path) -> None:
         self.core = core
         self.folder = folder
-        self.notebook = Notebook(core.store, self._write, lambda owner: folder / owner, self._is_forgotten)
+        self.notebook = NoteFiles(core.store, self._write, lambda owner: folder / owner, self._is_forgotten)
 
     async def _write(
         self, action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str
@@ -118,7 +118,7 @@ class Desk:
         return await self.core.lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
 
     async def _is_forgotten(self, owner: str, text: str) -> bool:
-        return await self.core.store.read(lambda uow: uow.erasure.buried("fact", fact_identity(owner, text)))
+        return await self.core.store.read(lambda uow: uow.erasure.has_tombstone("fact", fact_identity(owner, text)))
 
     async def add(self, content: str, *, ref: SessionRef | None = None) -> NoteVersion:
         change = NoteChange(NoteAction.ADD, NoteTarget.MEMORY, content)

@@ -18,7 +18,7 @@ from everthread.domain.errors import BadConfig, BadSchedule, ToolFailed
 from everthread.domain.model import SessionKey, SessionRef
 from everthread.domain.schedule import ScheduleState, Target, TargetKind, address_of, chat_at, check_name, name_for
 from everthread.gateway.schedule_output import _append, file_at, parse_target  # pyright: ignore[reportPrivateUsage]
-from everthread.lifecycle.schedules import OVER_KEPT, Outcome, Scheduling, Wish
+from everthread.lifecycle.schedules import OVER_KEPT, NewSchedule, OccurrenceResult, ScheduleService
 from everthread.ports.tools import ToolUse
 
 
@@ -148,8 +148,8 @@ def test_settings_of_schedules_are_read_and_checked(tmp_path: Path) -> None:
 
 async def test_what_is_paused_while_times_are_planned_anew_stays_paused(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
-        scheduling = Scheduling(core.store, core.clock, ulids(core.clock.now))
-        schedule = await scheduling.add(Wish("me", "every 1h", "UTC", "x"))
+        scheduling = ScheduleService(core.store, core.clock, ulids(core.clock.now))
+        schedule = await scheduling.add(NewSchedule("me", "every 1h", "UTC", "x"))
         as_it_was = await scheduling.all()
         await scheduling.pause(schedule)
 
@@ -157,7 +157,7 @@ async def test_what_is_paused_while_times_are_planned_anew_stays_paused(tmp_path
             return as_it_was
 
         scheduling.all = seen_before  # type: ignore[method-assign]
-        await scheduling.look_again()
+        await scheduling.replan()
         left = await core.store.read(lambda uow: uow.schedules.get(schedule.id))
         assert left is not None
         assert (left.state, left.next_at) == (ScheduleState.PAUSED, None)
@@ -165,19 +165,19 @@ async def test_what_is_paused_while_times_are_planned_anew_stays_paused(tmp_path
 
 async def test_of_reminders_that_are_over_only_the_latest_are_kept(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
-        scheduling = Scheduling(core.store, core.clock, ulids(core.clock.now))
-        first = await scheduling.add(Wish("me", "in 1h", "UTC", "number 0"))
+        scheduling = ScheduleService(core.store, core.clock, ulids(core.clock.now))
+        first = await scheduling.add(NewSchedule("me", "in 1h", "UTC", "number 0"))
         core.clock.ahead_s += 3700
         await scheduling.fire_due(core.clock.now())
-        await scheduling.add(Wish("bea", "in 1h", "UTC", "hers"))
+        await scheduling.add(NewSchedule("bea", "in 1h", "UTC", "hers"))
         for number in range(1, OVER_KEPT + 4):
-            schedule = await scheduling.add(Wish("me", "in 1h", "UTC", f"number {number}"))
+            schedule = await scheduling.add(NewSchedule("me", "in 1h", "UTC", f"number {number}"))
             core.clock.ahead_s += 3700
             await scheduling.fire_due(core.clock.now())
             if number != 3:
-                (time,) = await core.store.read(lambda uow, s=schedule: uow.schedules.times(s.id, 2))
-                await scheduling.end(time, Outcome("done"))
-        await scheduling.add(Wish("me", "every 1h", "UTC", "goes on"))
+                (time,) = await core.store.read(lambda uow, s=schedule: uow.schedules.occurrences(s.id, 2))
+                await scheduling.end(time, OccurrenceResult("done"))
+        await scheduling.add(NewSchedule("me", "every 1h", "UTC", "goes on"))
         left = {schedule.name for schedule, _ in await scheduling.all("me")}
         assert {f"number-{number}" for number in range(4, OVER_KEPT + 4)} < left
         assert {first.name, "number-3"} < left, "these are not done yet"
@@ -185,7 +185,7 @@ async def test_of_reminders_that_are_over_only_the_latest_are_kept(tmp_path: Pat
         assert len(left) == OVER_KEPT + 3
         assert len(await scheduling.all("bea")) == 1
         with pytest.raises(BadSchedule, match="there are 1 tasks"):
-            await scheduling.add(Wish("me", "every 1h", "UTC", "too many"), at_most=1)
+            await scheduling.add(NewSchedule("me", "every 1h", "UTC", "too many"), at_most=1)
 
 
 # --- The tool --------------------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ CHAT = SessionKey.parse("agent:main:telegram:group:42::7")
 
 class Desk:
     def __init__(self, core: CoreFixture, home: Path) -> None:
-        self.scheduling = Scheduling(core.store, core.clock, ulids(core.clock.now))
+        self.scheduling = ScheduleService(core.store, core.clock, ulids(core.clock.now))
         settings = Settings(home, schedule=Schedule(zone="Europe/Berlin", per_owner=2))
         self._tool = ScheduleTool(self.scheduling, core.clock, settings, {"telegram"}).tool()
         assert self._tool.remembers, "a scheduled task must not have it"

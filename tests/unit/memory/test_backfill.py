@@ -18,7 +18,7 @@ from everthread.lifecycle import ForgetOwner, ForgetSession
 async def copied(core: CoreFixture, name: str = "diary") -> int:
     """Copy whatever can be copied, and wait until it has arrived."""
     backfill = core.memory.backfill
-    count = await backfill.copy(name, await backfill.to_copy(name))
+    count = await backfill.copy(name, await backfill.backfill_candidates(name))
     await core.settled()
     return count
 
@@ -67,8 +67,8 @@ async def test_what_was_heard_from_the_beginning_is_left_alone_and_the_rest_is_t
         await core.turn(CLI, "five")
         await core.settled()
         assert diary.book.told(second) == ["four", "end"]
-        assert {one.session_id for one in await core.memory.backfill.to_copy("diary")} >= {first, second}
-        assert third not in {one.session_id for one in await core.memory.backfill.to_copy("diary")}
+        assert {one.session_id for one in await core.memory.backfill.backfill_candidates("diary")} >= {first, second}
+        assert third not in {one.session_id for one in await core.memory.backfill.backfill_candidates("diary")}
         await copied(core)
         assert diary.book.told(second) == ["four", "end", "switch", "three", "four", "end"]
         assert await copied(core) == 0, "once is enough"
@@ -80,7 +80,7 @@ async def test_some_sessions_can_be_copied_and_the_others_later(tmp_path: Path) 
     diary = AsyncDiary()
     async with CoreFixture(tmp_path, diary) as core:
         backfill = core.memory.backfill
-        assert await backfill.copy("diary", await backfill.to_copy("diary", {second})) == 1
+        assert await backfill.copy("diary", await backfill.backfill_candidates("diary", {second})) == 1
         await core.settled()
         assert (diary.book.told(first), diary.book.told(second)) == ([], ["switch", "three"])
         await copied(core)
@@ -158,7 +158,7 @@ async def test_a_request_to_forget_that_waits_is_told_before_the_session_is_copi
         await core.lifecycle.forget(ForgetOwner(), owner=ME)
         await until(lambda: diary.book.begun)
         backfill = core.memory.backfill
-        waiting = await backfill.to_copy("diary")
+        waiting = await backfill.backfill_candidates("diary")
         assert any(not one.is_at_rest for one in waiting)
         await backfill.copy("diary", waiting)
         down = False
@@ -199,11 +199,11 @@ async def test_a_copy_that_was_interrupted_goes_on_where_it_was(tmp_path: Path) 
     diary.before = before
     async with CoreFixture(tmp_path, diary) as core:
         backfill = core.memory.backfill
-        await backfill.copy("diary", await backfill.to_copy("diary"))
+        await backfill.copy("diary", await backfill.backfill_candidates("diary"))
         await until(lambda: any(call.text == "two" for call in diary.book.begun))
     again = AsyncDiary()
     async with CoreFixture(tmp_path, again) as core:
-        assert await core.memory.backfill.to_copy("diary") == ()
+        assert await core.memory.backfill.backfill_candidates("diary") == ()
         await core.settled()
         assert diary.book.told(first) + again.book.told(first) == ["switch", "one", "two", "end"]
         assert diary.book.told(second) + again.book.told(second) == ["switch", "three"]
@@ -212,7 +212,7 @@ async def test_a_copy_that_was_interrupted_goes_on_where_it_was(tmp_path: Path) 
 async def test_a_provider_that_nobody_knows_is_refused(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         with pytest.raises(NotFound, match="there is no provider 'hive'"):
-            await core.memory.backfill.to_copy("hive")
+            await core.memory.backfill.backfill_candidates("hive")
 
 
 async def test_lag_is_since_when_something_waits_and_a_copy_is_not_late(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ async def test_lag_is_since_when_something_waits_and_a_copy_is_not_late(tmp_path
     diary.before = before
     async with CoreFixture(tmp_path, diary) as core:
         backfill = core.memory.backfill
-        await backfill.copy("diary", await backfill.to_copy("diary"))
+        await backfill.copy("diary", await backfill.backfill_candidates("diary"))
         (status,) = await core.memory.journal.status()
         assert (status.lanes.waiting_entries > 0, status.lanes.oldest_at) == (True, None)
         before_it = core.clock.now()

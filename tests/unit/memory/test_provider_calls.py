@@ -12,7 +12,7 @@ from everthread.domain.errors import Rejected, Unavailable
 from everthread.domain.events import Delivery, SessionOpened
 from everthread.domain.model import Cause, SessionRef
 from everthread.memory import provider_calls as calling
-from everthread.memory.provider_calls import STUCK_MAX, Caller, Hung
+from everthread.memory.provider_calls import STUCK_MAX, Caller, CallTimeout
 from everthread.ports.memory import MemoryProvider
 
 REF = SessionRef("s1", 0, CLI, 1, "me")
@@ -115,7 +115,7 @@ async def test_what_would_end_a_thread_is_heard_of(error: BaseException) -> None
 async def test_a_plain_hook_that_overstays_is_left_behind_until_it_comes_back() -> None:
     caller = Caller(Provider())
     with Gate() as gate:
-        with pytest.raises(Hung, match=r"no answer within 0.02 s") as caught:
+        with pytest.raises(CallTimeout, match=r"no answer within 0.02 s") as caught:
             await plainly(caller, gate.wait, timeout_s=0.02)
         assert caller.stuck == 1
         assert not caught.value.pending.done()
@@ -134,7 +134,7 @@ async def test_an_async_hook_that_overstays_is_cancelled() -> None:
             cancelled.set()
 
     caller = Caller(Provider())
-    with pytest.raises(Hung):
+    with pytest.raises(CallTimeout):
         await asynchronously(caller, for_ever, timeout_s=0.02)
     await asyncio.wait_for(cancelled.wait(), 5)
     await until(lambda: caller.stuck == 0)
@@ -144,7 +144,7 @@ async def test_a_provider_with_too_many_calls_out_is_not_called_until_one_comes_
     caller, gates = Caller(Provider()), [Gate() for _ in range(STUCK_MAX)]
     try:
         for gate in gates:
-            with pytest.raises(Hung):
+            with pytest.raises(CallTimeout):
                 await plainly(caller, gate.wait, timeout_s=0.01)
         with pytest.raises(Unavailable, match="4 calls have not returned"):
             await plainly(caller, lambda: "never called")
@@ -210,7 +210,7 @@ async def test_while_initialising_takes_too_long_nothing_passes_for_delivered(mo
         for _ in range(2):
             with pytest.raises(Unavailable) as caught:
                 await caller.ready()
-            assert not isinstance(caught.value, Hung)
+            assert not isinstance(caught.value, CallTimeout)
         monkeypatch.undo()
         gate.open()
         await caller.ready()
@@ -311,7 +311,7 @@ def test_a_hung_plain_hook_does_not_hold_up_the_end_of_the_loop() -> None:
     with Gate() as gate:
 
         async def leave() -> None:
-            with pytest.raises(Hung):
+            with pytest.raises(CallTimeout):
                 await plainly(Caller(Provider()), gate.wait, timeout_s=0.01)
 
         began = time.monotonic()

@@ -11,9 +11,9 @@ def test_a_name_is_used_once_per_owner(uow: UnitOfWork) -> None:
 
 def test_a_removed_key_is_not_found(uow: UnitOfWork) -> None:
     uow.api_keys.add(ApiKey("hash1", "ann", "phone", 1.0))
-    uow.api_keys.used("hash1", 5.0)
+    uow.api_keys.record_use("hash1", 5.0)
     assert uow.api_keys.get("hash1") == ApiKey("hash1", "ann", "phone", 1.0, 5.0)
     assert uow.api_keys.remove("ann", "phone")
     assert not uow.api_keys.remove("ann", "phone")
     assert uow.api_keys.get("hash1") is None
-    assert not uow.api_keys.are_any()
+    assert not uow.api_keys.any_exist()

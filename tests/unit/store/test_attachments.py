@@ -16,5 +16,5 @@ def test_files_that_will_not_be_fetched_are_removed(uow: UnitOfWork, key: Sessio
     row, _ = uow.inbox.accept(Inbound(key, "ann", "see this", media=(PHOTO,)), 1.0)
     uow.inbox.set_aside(row.id, "s1", "t1")
     assert uow.attachments.discarded() == ("42/photo.jpg",)
-    uow.attachments.removed("42/photo.jpg")
+    uow.attachments.mark_removed("42/photo.jpg")
     assert uow.attachments.discarded() == ()

@@ -32,7 +32,7 @@ def test_a_lane_that_is_set_back_has_a_new_replay_number(
     before = uow.cursors.get("diary", session.id)
     assert before is not None
     assert before.replay == 70
-    assert uow.cursors.set_back("diary", session.id, 2.0) == 1
+    assert uow.cursors.restart("diary", session.id, 2.0) == 1
     after = uow.cursors.get("diary", session.id)
     assert after is not None
     assert (after.seq, after.replay) == (0, 71)

@@ -21,7 +21,7 @@ def test_messages_wait_in_order_and_commands_are_no_messages(uow: UnitOfWork, ke
 
 def test_the_text_of_an_answered_message_is_cleared(uow: UnitOfWork, key: SessionKey) -> None:
     row, _ = uow.inbox.accept(Inbound(key, "ann", "hello"), 1.0)
-    uow.inbox.take_up(row.id, "s1", "t1")
+    uow.inbox.assign(row.id, "s1", "t1")
     assert [taken.id for taken in uow.inbox.of_turn(key, "t1")] == [row.id]
     uow.inbox.end_turn(key, "t1", InboxState.DONE)
     done = uow.inbox.get(row.id)

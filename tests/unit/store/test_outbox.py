@@ -20,11 +20,11 @@ def test_a_sent_reply_keeps_no_text_and_no_file(uow: UnitOfWork, key: SessionKey
     ready = replace(reply_of(key), file="list.txt")
     uow.outbox.put_reply(ready)
     uow.outbox.attach("t1", "ann", "list.txt", b"one")
-    assert uow.outbox.attached("t1") == b"one"
+    assert uow.outbox.attachment("t1") == b"one"
     assert uow.outbox.replies(ReplyState.READY, 10) == (ready,)
     uow.outbox.put_reply(replace(ready, state=ReplyState.SENT))
     sent = uow.outbox.reply("t1")
     assert sent is not None
     assert sent.text == ""
-    assert uow.outbox.attached("t1") is None
+    assert uow.outbox.attachment("t1") is None
     assert uow.outbox.replies(ReplyState.READY, 10) == ()

@@ -6,10 +6,10 @@ from everthread.store.unit_of_work import UnitOfWork
 def test_a_review_is_claimed_by_one_live_process(uow: UnitOfWork, session: Session) -> None:
     uow.reviews.add(session.id, Window(1, 5), 1.0)
     uow.leases.keep_alive("p1", 1.0, 30.0)
-    assert uow.reviews.take("p1", 2.0) == (session.id, Window(1, 5), 1)
-    assert uow.reviews.take("p2", 3.0) is None
+    assert uow.reviews.claim("p1", 2.0) == (session.id, Window(1, 5), 1)
+    assert uow.reviews.claim("p2", 3.0) is None
     # The lease of its holder has expired.
-    assert uow.reviews.take("p2", 40.0) == (session.id, Window(1, 5), 2)
+    assert uow.reviews.claim("p2", 40.0) == (session.id, Window(1, 5), 2)
     assert not uow.reviews.is_held(Review(session.id, Window(1, 5), 1, 0))
     assert uow.reviews.is_held(Review(session.id, Window(1, 5), 2, 0))
 

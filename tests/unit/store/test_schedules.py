@@ -18,8 +18,8 @@ def test_a_task_reads_back_and_its_name_is_unique(uow: UnitOfWork) -> None:
 def test_an_occurrence_is_added_once_and_trimmed_when_it_is_over(uow: UnitOfWork) -> None:
     uow.schedules.add(DAILY)
     for due_at in (1.0, 2.0, 3.0):
-        assert uow.schedules.add_time(Occurrence("x1", due_at, "ann"))
-    assert not uow.schedules.add_time(Occurrence("x1", 3.0, "ann"))
-    uow.schedules.save_time(Occurrence("x1", 1.0, "ann", OccurrenceState.DONE))
+        assert uow.schedules.add_occurrence(Occurrence("x1", due_at, "ann"))
+    assert not uow.schedules.add_occurrence(Occurrence("x1", 3.0, "ann"))
+    uow.schedules.save_occurrence(Occurrence("x1", 1.0, "ann", OccurrenceState.DONE))
     uow.schedules.trim("x1", 1)
-    assert [time.due_at for time in uow.schedules.times("x1", 5)] == [3.0, 2.0]
+    assert [time.due_at for time in uow.schedules.occurrences("x1", 5)] == [3.0, 2.0]

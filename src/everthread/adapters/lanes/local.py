@@ -140,7 +140,7 @@ class LocalLanes:
 
         def keep_alive(uow: UnitOfWork) -> None:
             uow.leases.keep_alive(self._holder, now, self._lease_s)
-            uow.leases.bound_lives(now + _LIFE_LEASES_MAX * self._lease_s)
+            uow.leases.cap_process_leases(now + _LIFE_LEASES_MAX * self._lease_s)
 
         await self._store.write(keep_alive)
         for lane in self._lanes.values():

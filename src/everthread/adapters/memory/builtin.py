@@ -71,7 +71,7 @@ class BuiltinMemory(MemoryProvider):
 
 def _is_anything_to_find(uow: UnitOfWork, ref: SessionRef) -> bool:
     session = uow.sessions.get(ref.session_id)
-    if session is None or uow.search.is_anything_beside(ref.owner, session):
+    if session is None or uow.search.has_other_conversations(ref.owner, session):
         return True
     return any(uow.notes.current(ref.owner, target) for target in NoteTarget)
 

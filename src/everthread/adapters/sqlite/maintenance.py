@@ -14,13 +14,13 @@ import apsw
 from everthread.adapters.sqlite.connection import BUSY_S_MAX, connect_bare, translated
 from everthread.adapters.sqlite.migrate import known_migrations, refuse_others
 from everthread.domain.errors import StoreBusy, StoreCorrupt, StoreError, StoreTooNew, StoreUnwritable
-from everthread.store.unit_of_work import Contents, Examined
+from everthread.store.unit_of_work import RowCounts, StoreCheck
 
 _STEPS = 10_000
 _OLDEST = (3, 51, 3)
 
 
-def examine(path: Path, bound_s: float) -> Examined:
+def examine(path: Path, bound_s: float) -> StoreCheck:
     """Check the file within a time limit, without changing it. Raise `StoreError` if it can't be read at all."""
     version = apsw.sqlitelibversion()
     too_old = tuple(map(int, version.split("."))) < _OLDEST
@@ -28,7 +28,7 @@ def examine(path: Path, bound_s: float) -> Examined:
     known = known_migrations()[-1].number
     engine = f"SQLite {version}"
     if not path.exists():
-        return Examined(engine, problem, 0, known, "", True)
+        return StoreCheck(engine, problem, 0, known, "", True)
     try:
         connection = connect_bare(str(path), busy_s_max=BUSY_S_MAX)
         try:
@@ -41,7 +41,7 @@ def examine(path: Path, bound_s: float) -> Examined:
         raise translated(error, str(path)) from error
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}") from error
-    return Examined(engine, problem, schema, known, damage, whole)
+    return StoreCheck(engine, problem, schema, known, damage, whole)
 
 
 def _damage(connection: Any, bound_s: float) -> tuple[str, bool]:
@@ -95,7 +95,7 @@ def _copy_pages(source: Any, copy: Any, progress: Callable[[int, int], None]) ->
     source.execute("ROLLBACK")
 
 
-def inspect(path: Path) -> Contents:
+def inspect(path: Path) -> RowCounts:
     """Count the rows of a closed copy. Raise `StoreCorrupt` if it is damaged, `StoreTooNew` if a newer program wrote
     it.
     """
@@ -110,7 +110,7 @@ def inspect(path: Path) -> Contents:
         raise translated(error, str(path)) from error
 
 
-def _contents(connection: Any, path: str) -> Contents:
+def _contents(connection: Any, path: str) -> RowCounts:
     problems = [row[0] for row in connection.execute("PRAGMA integrity_check(3)") if row[0] != "ok"]
     problems += [f"foreign key of {row[0]}" for row in connection.execute("PRAGMA foreign_key_check")]
     if problems:
@@ -124,7 +124,7 @@ def _contents(connection: Any, path: str) -> Contents:
         raise StoreTooNew(
             f"{path}: Written by a newer Everthread (schema {schema}; this version knows {newest}). Upgrade Everthread."
         )
-    return Contents(
+    return RowCounts(
         schema,
         sessions=number("SELECT COUNT(*) FROM sessions WHERE kind <> 'notes' AND forgotten_seq IS NULL"),
         turns=number("SELECT COUNT(*) FROM turns"),

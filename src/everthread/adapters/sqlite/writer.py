@@ -17,7 +17,7 @@ import apsw
 from everthread.adapters.sqlite.connection import Connection, SqliteDatabase, connect, translated
 from everthread.adapters.sqlite.write_queue import Job
 from everthread.domain.errors import StoreError
-from everthread.store.unit_of_work import TakesLong, UnitOfWork
+from everthread.store.unit_of_work import NotInline, UnitOfWork
 
 CACHE_KIB = 8_192
 """Deliveries are read here too, once each: a larger cache would keep a long backlog in memory."""
@@ -61,7 +61,7 @@ class Writer:
                 # release() raises unless this thread has acquired the lock.
                 self._unit.is_inline = False
                 self._lock.release()
-        if job.error and (isinstance(job.error, TakesLong) or self._database.is_retryable(job.error)):
+        if job.error and (isinstance(job.error, NotInline) or self._database.is_retryable(job.error)):
             job.error = None
             return False
         return True

@@ -59,7 +59,7 @@ class Source(Struct, frozen=True):
     model: str
     previous: str = ""
     parts: Cut = Cut((), ())
-    burials: int = 0
+    tombstones: int = 0
     remembered: bool = True
     """Memory providers receive the session and may give hints for its summary."""
     covered_bytes: int = 0
@@ -130,8 +130,8 @@ class SummaryMaker:
             parts = cut(view.turns, tail_tokens, newest_tokens_max)
             # Measured in the reader thread: measuring a long conversation would block the event loop.
             covered_bytes, kept_bytes = (sum(map(size_of, turns)) for turns in (parts.covered, parts.kept))
-            burials, remembered = uow.erasure.burials(ref.owner), session.kind.remembered
-            return view.summary or "", parts, burials, remembered, covered_bytes, kept_bytes
+            tombstones, remembered = uow.erasure.tombstones(ref.owner), session.kind.remembered
+            return view.summary or "", parts, tombstones, remembered, covered_bytes, kept_bytes
 
         found = await self._store.read(read)
         if found is None:
@@ -177,7 +177,7 @@ def check_summary(source: Source, summary: str, instead_because: str = "") -> Fi
     )
     boundary = Compress(source.ref.session_id, source.ref.generation, summary, covered[-1].number)
     # The crossing refuses the summary if the owner had something forgotten since: the summary may still contain it.
-    boundary = replace(boundary, burials=source.burials)
+    boundary = replace(boundary, tombstones=source.tombstones)
     return FinishedSummary(source.ref, boundary, len(covered), gained, instead_because)
 
 

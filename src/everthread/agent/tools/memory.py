@@ -18,8 +18,8 @@ from everthread.domain.search_terms import excerpt, snippet
 from everthread.lifecycle import Lifecycle, NoteChange
 from everthread.lifecycle.session_lookup import find_session
 from everthread.memory import MemoryManager
-from everthread.memory.note_files import listed, usage
-from everthread.memory.recall import Recall, fenced, when
+from everthread.memory.note_files import render_list, usage
+from everthread.memory.recall import Recall, render_fenced, when
 from everthread.ports.model import ToolSchema
 from everthread.ports.tools import Tool, ToolUse
 from everthread.store.search_index import Hit
@@ -189,7 +189,7 @@ def _crowded(target: NoteTarget, notes: Sequence[NoteVersion], limits: Mapping[N
 
 def _shown(notes: Sequence[NoteVersion]) -> str:
     # A user may have edited a note file to exceed the limits.
-    return listed(notes)[:LISTED_CHARS_MAX] or "(none)"
+    return render_list(notes)[:LISTED_CHARS_MAX] or "(none)"
 
 
 async def _notes(store: Store, owner: str, target: NoteTarget) -> tuple[NoteVersion, ...]:
@@ -329,6 +329,6 @@ def recall(ask: AskMemory) -> Tool:
             raise ToolFailed("recall: `query` is empty; ask a question")
         found = await ask(query, ref=use.ref)
         silent = f"\n(no answer from {', '.join(found.missing)})" if found.missing else ""
-        return (fenced(found) or "nothing was found") + silent
+        return (render_fenced(found) or "nothing was found") + silent
 
     return Tool(_RECALL, run, parallel=True)

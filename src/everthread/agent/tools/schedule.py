@@ -15,7 +15,7 @@ from everthread.domain.errors import AlreadyThere, BadInput, NotFound, ToolFaile
 from everthread.domain.model import SessionKey
 from everthread.domain.recurrence import in_zone, parse, shortest_s
 from everthread.domain.schedule import PROMPT_CHARS_MAX, Occurrence, Schedule, Target, TargetKind, chat_at
-from everthread.lifecycle.schedules import Scheduling, Wish
+from everthread.lifecycle.schedules import NewSchedule, ScheduleService
 from everthread.ports.clock import Clock
 from everthread.ports.model import ToolSchema
 from everthread.ports.tools import Tool, ToolUse
@@ -53,7 +53,7 @@ class _Arguments(msgspec.Struct):
 
 
 class ScheduleTool(Struct, frozen=True):
-    scheduling: Scheduling
+    scheduling: ScheduleService
     clock: Clock
     settings: Settings
     platforms: Collection[str]
@@ -86,7 +86,7 @@ class ScheduleTool(Struct, frozen=True):
         now = self.clock.now()
         if shortest_s(parse(given.when, zone, now), now) < own.every_minutes * 60:
             raise BadInput(f"that is too often: no more than once in {own.every_minutes:g} minutes")
-        wish = Wish(owner, given.when, zone, given.prompt, given.name, self._target(given, use))
+        wish = NewSchedule(owner, given.when, zone, given.prompt, given.name, self._target(given, use))
         schedule = await self.scheduling.add(wish, at_most=own.per_owner)
         where = (
             "is said here" if schedule.target.kind is TargetKind.CHAT and not given.to else f"goes to {schedule.target}"

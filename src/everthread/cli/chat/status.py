@@ -97,7 +97,7 @@ async def read_history(store: Store, owner: str) -> Sequence[str]:
 
     def read(uow: UnitOfWork) -> list[str]:
         recent = uow.sessions.recent(owner=owner, limit=_SESSIONS_MAX, kind=Kind.CHAT.value)
-        messages = [message for session in recent for message in uow.turns.asked(session.id, HISTORY_MAX)]
+        messages = [message for session in recent for message in uow.turns.user_messages(session.id, HISTORY_MAX)]
         messages.sort(key=lambda message: -message[0])
         return list(dict.fromkeys(text for _, text in messages))[:HISTORY_MAX]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from everthread.config.settings import Settings
     from everthread.domain.schedule import Occurrence, Schedule, Target
-    from everthread.lifecycle.schedules import Outcome
+    from everthread.lifecycle.schedules import OccurrenceResult
     from everthread.store.unit_of_work import UnitOfWork
 
 RUNS_SHOWN = 10
@@ -115,10 +115,10 @@ def add(
     """
     from everthread.cli.commands.gateway.lock import read_lock
     from everthread.domain.recurrence import Missed
-    from everthread.lifecycle.schedules import Wish
+    from everthread.lifecycle.schedules import NewSchedule
 
     settings = cli.settings
-    task = Wish(
+    task = NewSchedule(
         _owner(owner) or settings.owner,
         when,
         zone or settings.zone,
@@ -196,7 +196,7 @@ def show_task(cli: CliContext, name: str, owner: str, as_json: bool) -> None:
 
     async def read(runtime: CliRuntime) -> tuple[Schedule, tuple[Occurrence, ...], tuple[str, ...]]:
         schedule = await _find(runtime, cli, owner, name)
-        times = await runtime.store.read(lambda uow: uow.schedules.times(schedule.id, RUNS_SHOWN))
+        times = await runtime.store.read(lambda uow: uow.schedules.occurrences(schedule.id, RUNS_SHOWN))
         replies = await runtime.store.read(lambda uow: tuple(_reply_state(uow, time) for time in times))
         return schedule, times, replies
 
@@ -244,13 +244,13 @@ def run_task(cli: CliContext, name: str, owner: str, as_json: bool) -> None:
     if not by_gateway and sys.stderr.isatty():
         click.echo("No gateway is running; running the task here ...", err=True)
 
-    async def work(runtime: CliRuntime) -> tuple[Schedule, Occurrence | None, Outcome | None]:
+    async def work(runtime: CliRuntime) -> tuple[Schedule, Occurrence | None, OccurrenceResult | None]:
         schedule = await _find(runtime, cli, owner, name)
         if by_gateway:
-            await runtime.scheduling.want_now(schedule)
+            await runtime.scheduling.run_now(schedule)
             return schedule, None, None
         await runtime.ready()
-        time = await runtime.scheduling.want_now(schedule)
+        time = await runtime.scheduling.run_now(schedule)
         ended = await runtime.scheduler(lambda reply: None).run_occurrence(time)
         return schedule, ended, await runtime.scheduling.outcome(ended) if ended is not None else None
 

@@ -201,7 +201,7 @@ def _describe_note(uow: UnitOfWork, note_id: str) -> tuple[Forgettable, str, str
     from everthread.lifecycle import ForgetFact
 
     note = uow.notes.get(note_id)
-    if note is None or uow.erasure.buried("note", note_id):
+    if note is None or uow.erasure.has_tombstone("note", note_id):
         raise NotFound(f"no note {note_id[:100]!r}; `memory list` shows all")
     words = f'Note {note_id} of {one_line(note.owner)}: "{shortened(note.content, 200)}"'
     return ForgetFact(note_id), "note", note_id, note.owner, words

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from everthread.config.settings import Settings
     from everthread.domain.pairing import Paired, Pairing
-    from everthread.lifecycle.pairing import Known
+    from everthread.lifecycle.pairing import PairingList
 
 
 @click.group()
@@ -46,10 +46,10 @@ def list_pairings(cli: CliContext, as_json: bool) -> None:
       everthread pairing list --json | jq -r '.guests[].account'
     """
 
-    async def work(runtime: CliRuntime) -> Known:
+    async def work(runtime: CliRuntime) -> PairingList:
         from everthread.lifecycle.pairing import Pairings
 
-        return await Pairings(runtime.store, runtime.clock).known()
+        return await Pairings(runtime.store, runtime.clock).list_all()
 
     known = cli.read(work, default=None)
     waiting, guests = (known.waiting, known.guests) if known is not None else ((), ())

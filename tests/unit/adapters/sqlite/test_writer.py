@@ -30,7 +30,7 @@ def test_long_work_is_refused_inline(tmp_path: Path) -> None:
     path = tmp_path / "test.db"
     prepare(path)
     writer = Writer(str(path), busy_s_max=1.0)
-    job = Job(lambda uow: uow.takes_long())
+    job = Job(lambda uow: uow.leave_event_loop())
     assert not writer.commit_inline(job)
     assert job.error is None
     writer.commit([job])

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from everthread.cli.context import CliRuntime, UnopenedRuntime
     from everthread.config.settings import Places, Settings
-    from everthread.store.unit_of_work import Examined
+    from everthread.store.unit_of_work import StoreCheck
 
 
 class Finding(Struct, frozen=True):
@@ -46,7 +46,7 @@ class Case(Struct):
     unopened: UnopenedRuntime | None = None
     runtime: CliRuntime | None = None
     """None if there is no store, or it can't be opened."""
-    examined: Examined | None = None
+    examined: StoreCheck | None = None
     store_problem: str = ""
     """Error of reading the store; empty if none."""
 

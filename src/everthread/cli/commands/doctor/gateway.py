@@ -44,7 +44,7 @@ async def gateway(case: Case) -> Finding:
 
 async def _open_to_all(settings: Settings, runtime: CliRuntime) -> list[tuple[str, str]]:
     http = settings.gateway.http
-    if not http.enabled or http.only_here or await runtime.store.read(lambda uow: uow.api_keys.are_any()):
+    if not http.enabled or http.only_here or await runtime.store.read(lambda uow: uow.api_keys.any_exist()):
         return []
     says = f"gateway.http.host is {http.host}, open to other machines, and no API token protects it"
     return [(says, "everthread config set gateway.http.host 127.0.0.1, or create a token: everthread tokens new NAME")]

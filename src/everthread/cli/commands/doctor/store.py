@@ -70,7 +70,7 @@ async def slots(case: Case) -> Finding:
 
 async def notes(case: Case) -> Finding:
     runtime = _runtime(case)
-    found = await runtime.notebook.out_of_step(runtime.settings.owner)
+    found = await runtime.notebook.unsynced(runtime.settings.owner)
     if found:
         return bad(f"{found[0]} was edited or could not be written", "everthread memory list synchronizes it")
     return well("MEMORY.md and USER.md match the store")

@@ -20,7 +20,7 @@ from everthread.hermes_import.convert import ConvertedSession, Converter, Destin
 from everthread.hermes_import.lineage import LinkedSession, order_by_parent
 from everthread.hermes_import.session_keys import HERE, TERMINAL, Route, key_of_member, key_of_route
 from everthread.lifecycle.pairing import Pairings
-from everthread.lifecycle.session_import import Imported, Outcome
+from everthread.lifecycle.session_import import ImportedSession, ImportOutcome
 from everthread.memory.note_files import parse
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class HermesImport:
         self._as_mine = as_mine
         self._dry_run = dry_run
         self._owners = {account: owner for owner, linked in settings.gateway.links.items() for account in linked}
-        self._imported: dict[str, Imported] = {}
+        self._imported: dict[str, ImportedSession] = {}
         self._last: dict[str, str] = {}
         """Session of Hermes -> last session here that it became."""
 
@@ -113,7 +113,7 @@ class HermesImport:
     async def _import(self, arriving: ConvertedSession, keys: frozenset[SessionKey]) -> None:
         line = arriving.line
         if self._runtime is None:
-            done = Imported(Outcome.NEW, line.id, len(arriving.turns))
+            done = ImportedSession(ImportOutcome.NEW, line.id, len(arriving.turns))
         else:
             done = await self._runtime.lifecycle.import_session(
                 line,
@@ -182,7 +182,7 @@ class HermesImport:
                 self.report.skip(str(key), route.why_not)
             elif done is None or done.session_id is None:
                 self.report.skip(str(key), "its session was not imported")
-            elif done.outcome is Outcome.FORGOTTEN:
+            elif done.outcome is ImportOutcome.FORGOTTEN:
                 self.report.skip(str(key), "its session was forgotten here")
             elif (problem := await self._bind(key, done.session_id, before.get(str(key)), theirs)) is not None:
                 self.report.skip(str(key), problem)
@@ -250,7 +250,7 @@ class HermesImport:
         ]
         if self._runtime is not None and wanted:
             pairings = Pairings(self._runtime.store, self._runtime.clock)
-            wanted = list(await pairings.take_in(wanted, dry_run=self._dry_run))
+            wanted = list(await pairings.import_guests(wanted, dry_run=self._dry_run))
         self.report.guests = [guest.account for guest in wanted]
 
     def _guest_owner(self, account: Account) -> str:

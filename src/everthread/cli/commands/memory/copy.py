@@ -15,7 +15,7 @@ from everthread.cli.shell_complete import complete_sessions
 from everthread.domain.text_format import counted
 
 if TYPE_CHECKING:
-    from everthread.store.cursors import ToCopy
+    from everthread.store.cursors import BackfillCandidate
 
 _SOURCE = "builtin"
 _CHARS_PER_TOKEN = 4
@@ -34,7 +34,7 @@ class CopyPlan:
     tokens: int = 0
 
     @classmethod
-    def of(cls, found: Collection[ToCopy]) -> CopyPlan:
+    def of(cls, found: Collection[BackfillCandidate]) -> CopyPlan:
         tokens = sum(one.characters for one in found) // _CHARS_PER_TOKEN
         return cls(len(found), sum(one.entries for one in found), sum(one.turns for one in found), tokens)
 
@@ -75,7 +75,7 @@ def copy(
     async def make_plan(runtime: CliRuntime) -> tuple[list[str] | None, CopyPlan, int]:
         _check_provider(runtime, target)
         wanted = await _session_ids(runtime, sessions)
-        plan = CopyPlan.of(await runtime.memory.backfill.to_copy(target, wanted))
+        plan = CopyPlan.of(await runtime.memory.backfill.backfill_candidates(target, wanted))
         return wanted, plan, (await runtime.memory.backfill.copying(target))[1]
 
     (wanted, plan, begun), _ = cli.write(make_plan)
@@ -104,7 +104,7 @@ async def _copy(runtime: CliRuntime, target: str, wanted: Collection[str] | None
     with progress_bar(f"Copying to {target}", total) as advance:
         while True:
             # Sessions with undelivered entries are copied once those have arrived, so look for them again.
-            open_ones = await backfill.to_copy(target, wanted) if waiting or not copied else ()
+            open_ones = await backfill.backfill_candidates(target, wanted) if waiting or not copied else ()
             begun = await backfill.copy(target, open_ones)
             copied.update(one.session_id for one in open_ones)
             at_rest = sum(one.is_at_rest for one in open_ones)
@@ -131,7 +131,7 @@ async def _rejected(runtime: CliRuntime, target: str, sessions: Collection[str])
 def _check_provider(runtime: CliRuntime, target: str) -> None:
     from everthread.domain.errors import NotFound
 
-    told = runtime.memory.journal.told
+    told = runtime.memory.journal.receivers
     if target not in told:
         known = f"in use are: {', '.join(told)}" if told else "none is in use"
         raise NotFound(f"memory provider {target[:60]!r} is not in use; {known} (setting memory.providers)")

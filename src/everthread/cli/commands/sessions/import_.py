@@ -20,7 +20,7 @@ from everthread.domain.text_format import counted
 if TYPE_CHECKING:
     from everthread.cli.output import Advance
     from everthread.domain.export_format import AnyLine, Item, SessionLine
-    from everthread.lifecycle.session_import import Imported
+    from everthread.lifecycle.session_import import ImportedSession
 
 _REMARKS_MAX = 20
 _SPOOL_BYTES = 1 << 20
@@ -37,7 +37,7 @@ class ImportCounts(Struct):
     renamed: dict[str, str] = field(default_factory=dict[str, str])
     left_out: dict[str, str] = field(default_factory=dict[str, str])
 
-    def count(self, line: SessionLine, done: Imported) -> None:
+    def count(self, line: SessionLine, done: ImportedSession) -> None:
         self.turns += done.turns
         if done.outcome.why:
             self.left_out[line.id] = done.outcome.why
@@ -154,7 +154,7 @@ async def import_lines(
     from everthread.domain.export_format import NoteLine, SessionLine
 
     counts = ImportCounts()
-    before: dict[str, Imported] = {}
+    before: dict[str, ImportedSession] = {}
     noted: set[str] = set()
     items = _LinesBySession(lines)
     while (line := items.next_head()) is not None:

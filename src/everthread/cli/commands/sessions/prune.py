@@ -77,7 +77,7 @@ def prune_sessions(cli: CliContext, age_s: float, dry_run: bool, yes: bool, as_j
             click.echo(f"Deleted {counted(removed, 'session')} with {counted(turns, 'turn')}.", err=as_json)
     if as_json:
         ids = [session.id for session in found.sessions] if found else []
-        kept = {"needed": found.needed, "untold": found.untold} if found else {"needed": 0, "untold": 0}
+        kept = {"needed": found.needed, "untold": found.undelivered} if found else {"needed": 0, "untold": 0}
         print_json({"found": ids, "removed": removed, "turns": turns, "kept": kept, "dry_run": dry_run})
 
 
@@ -101,6 +101,6 @@ def _summary(found: Prunable) -> str:
         lines.append(f"  and {len(found.sessions) - _SHOWN_MAX} more")
     if found.needed:
         lines.append(f"{counted(found.needed, 'session')} of that age kept: other sessions inherit from them.")
-    if found.untold:
-        lines.append(f"{counted(found.untold, 'session')} of that age kept: not fully delivered to memory yet.")
+    if found.undelivered:
+        lines.append(f"{counted(found.undelivered, 'session')} of that age kept: not fully delivered to memory yet.")
     return "\n".join(lines)

@@ -47,7 +47,7 @@ def show_session(cli: CliContext, text: str, *, full: bool = False, as_json: boo
 
     def read(uow: UnitOfWork) -> tuple[Session, View]:
         session = find_session_of_any_owner(uow, text)
-        return session, uow.turns.view_for_people(session)
+        return session, uow.turns.view_with_set_aside(session)
 
     found = cli.read(lambda runtime: runtime.store.read(read), default=None)
     if found is None:

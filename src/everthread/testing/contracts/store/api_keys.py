@@ -13,13 +13,13 @@ class KeysOfTheInterface(OnAStore):
     @in_loop
     async def test_a_token_is_found_by_its_hash_until_it_is_removed(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:
-            assert not await store.read(lambda uow: uow.api_keys.are_any())
+            assert not await store.read(lambda uow: uow.api_keys.any_exist())
             phone = ApiKey("h1", "ann", "phone", 1.0)
             assert await store.write(lambda uow: uow.api_keys.add(phone))
             assert await other.read_inline(lambda uow: uow.api_keys.get("h1")) == phone
             assert await other.read_inline(lambda uow: uow.api_keys.get("h2")) is None
-            assert await other.read(lambda uow: uow.api_keys.are_any())
-            await store.write(lambda uow: uow.api_keys.used("h1", 5.0))
+            assert await other.read(lambda uow: uow.api_keys.any_exist())
+            await store.write(lambda uow: uow.api_keys.record_use("h1", 5.0))
             used = await other.read(lambda uow: uow.api_keys.get("h1"))
             assert used is not None
             assert used.used_at == 5.0

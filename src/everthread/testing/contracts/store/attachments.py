@@ -78,7 +78,7 @@ class WhatComesWithMessages(OnAStore):
             left = await store.read(lambda uow: uow.inbox.get(other.id))
             assert left is not None
             assert left.inbound.media == ()
-            await store.write(lambda uow: uow.attachments.removed("there/list.txt"))
+            await store.write(lambda uow: uow.attachments.mark_removed("there/list.txt"))
             assert await store.read(lambda uow: uow.attachments.discarded()) == ("there/more.txt",)
 
     @in_loop

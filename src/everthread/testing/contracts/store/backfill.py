@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from everthread.domain.boundary import New
 from everthread.domain.model import Kind, NoteAction, NoteTarget
 from everthread.lifecycle import ForgetSession, NoteChange
-from everthread.store.cursors import Cursor, Redelivery, ToCopy
+from everthread.store.cursors import BackfillCandidate, Cursor, Redelivery
 from everthread.store.unit_of_work import Store, UnitOfWork
 from everthread.testing import in_loop
 from everthread.testing.contracts.store.fixtures import (
@@ -35,9 +35,11 @@ class CopiesOfThePast(OnAStore):
             await talk.say("honey", KEY)
             await store.write(lambda uow: uow.cursors.register("p"))
             assert await _to_copy(store) == (
-                ToCopy(session, entries=len(await entries_of(store, session)), turns=2, characters=14, is_at_rest=True),
+                BackfillCandidate(
+                    session, entries=len(await entries_of(store, session)), turns=2, characters=14, is_at_rest=True
+                ),
             )
-            assert await store.read(lambda uow: uow.cursors.to_copy("unknown", "", 99)) == ()
+            assert await store.read(lambda uow: uow.cursors.backfill_candidates("unknown", "", 99)) == ()
 
     @in_loop
     async def test_what_a_provider_heard_from_the_beginning_is_not_to_be_copied(self, open_store: OpenStore) -> None:
@@ -61,7 +63,7 @@ class CopiesOfThePast(OnAStore):
             sessions = sorted([await talk.new(key_named(str(n))) for n in range(5)])
             await store.write(lambda uow: uow.cursors.register("p"))
             found, after = list[str](), ""
-            while some := await store.read(lambda uow, after=after: uow.cursors.to_copy("p", after, 2)):
+            while some := await store.read(lambda uow, after=after: uow.cursors.backfill_candidates("p", after, 2)):
                 assert len(some) <= 2
                 found += [one.session_id for one in some]
                 after = found[-1]
@@ -209,7 +211,7 @@ class CopiesOfThePast(OnAStore):
             session = (await talk.say("before", KEY)).session_id
             await store.write(lambda uow: uow.cursors.register("p"))
             assert await _copy(store, session)
-            assert await store.write(lambda uow: uow.cursors.set_back("p", session, 8.0)) == 1
+            assert await store.write(lambda uow: uow.cursors.restart("p", session, 8.0)) == 1
             assert await store.read(lambda uow: uow.cursors.copying("p")) == (0, 0)
             assert await _to_copy(store) == ()
 
@@ -230,16 +232,16 @@ class CopiesOfThePast(OnAStore):
             await _told(store, gone)
             await store.write(lambda uow: uow.cursors.add_redelivery(Redelivery("p", begun, heard_from + 1, 0, "no")))
             kept = await _cursor(store, gone)
-            assert await store.write(lambda uow: uow.cursors.tell_again("p", "somebody else", 9.0)) == 0
-            assert await store.write(lambda uow: uow.cursors.tell_again("p", "ann", 9.0)) == 1
+            assert await store.write(lambda uow: uow.cursors.restart_owner("p", "somebody else", 9.0)) == 0
+            assert await store.write(lambda uow: uow.cursors.restart_owner("p", "ann", 9.0)) == 1
             cursor = await _cursor(store, begun)
             assert (cursor.seq, cursor.replay, cursor.due_at, cursor.copy_to) == (heard_from, 1, 9.0, 0)
             assert await store.read(lambda uow: uow.cursors.redeliveries("p")) == ()
             assert await _cursor(store, gone) == kept
 
 
-async def _to_copy(store: Store) -> tuple[ToCopy, ...]:
-    return await store.read(lambda uow: uow.cursors.to_copy("p", "", 99))
+async def _to_copy(store: Store) -> tuple[BackfillCandidate, ...]:
+    return await store.read(lambda uow: uow.cursors.backfill_candidates("p", "", 99))
 
 
 async def _copy(store: Store, session_id: str, now: float = 10.0) -> bool:

@@ -67,7 +67,7 @@ class CursorsAndLanes(OnAStore):
             chat = await talk.new(KEY)
             note = await talk.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, "tea"), owner="ann")
             assert set(await discover_all(store)) == {chat, note.session_id}
-            assert await store.write(lambda uow: uow.cursors.set_back("p", None, 5.0)) == 2
+            assert await store.write(lambda uow: uow.cursors.restart("p", None, 5.0)) == 2
 
     @in_loop
     async def test_delegated_work_is_seen_while_it_runs_and_listed_if_asked_for(self, open_store: OpenStore) -> None:
@@ -187,15 +187,15 @@ class CursorsAndLanes(OnAStore):
             await discover_all(store)
             assert await store.write(lambda uow: uow.cursors.new_replay("p", known)) == 1
             await store.write(lambda uow: uow.cursors.add_redelivery(Redelivery("p", known, 1, 0, "no")))
-            assert await store.write(lambda uow: uow.cursors.set_back("p", known, 7.0)) == 1
+            assert await store.write(lambda uow: uow.cursors.restart("p", known, 7.0)) == 1
             cursor = await store.read(lambda uow: uow.cursors.get("p", known))
             assert cursor is not None
             assert (cursor.seq, cursor.replay, cursor.due_at) == (0, 2, 7.0)
             assert await store.read(lambda uow: uow.cursors.redeliveries("p")) == ()
-            assert await store.write(lambda uow: uow.cursors.set_back("p", None, 8.0)) == 2
+            assert await store.write(lambda uow: uow.cursors.restart("p", None, 8.0)) == 2
             replays = [await store.read(lambda uow, s=s: uow.cursors.get("p", s)) for s in (known, unknown)]
             assert [one.replay for one in replays if one] == [3, 1]
-            assert await store.write(lambda uow: uow.cursors.set_back("p", "nobody", 8.0)) == 0
+            assert await store.write(lambda uow: uow.cursors.restart("p", "nobody", 8.0)) == 0
 
     @in_loop
     async def test_what_stands_outside_the_order_is_parked_or_due(self, open_store: OpenStore) -> None:
@@ -308,7 +308,7 @@ class CursorsAndLanes(OnAStore):
                 await store.write(lambda uow, c=call: uow.leases.add_hook(KEY, c, 5.0))
             waiting = await store.read(lambda uow: uow.leases.hooks(2))
             assert [(hook.key, hook.call, hook.attempts) for hook in waiting] == [(KEY, call, 0) for call in calls[:2]]
-            await store.write(lambda uow: uow.leases.hook_tried(waiting[0].id))
+            await store.write(lambda uow: uow.leases.count_hook_attempt(waiting[0].id))
             await store.write(lambda uow: uow.leases.drop_hook(waiting[1].id))
             left = await store.read(lambda uow: uow.leases.hooks(9))
             assert [(hook.call.hook, hook.attempts) for hook in left] == [("hook0", 1), ("hook2", 0)]
@@ -332,7 +332,7 @@ class CursorsAndLanes(OnAStore):
                 return await store.read(lambda uow: uow.leases.is_alive(holder, now))
 
             assert [await alive("p", 129.9), await alive("p", 130.0), await alive("q", 100.0)] == [True, False, False]
-            await store.write(lambda uow: uow.leases.leave("p"))
+            await store.write(lambda uow: uow.leases.end_process("p"))
             assert not await alive("p", 100.0)
 
     @in_loop
@@ -370,7 +370,7 @@ class CursorsAndLanes(OnAStore):
             await store.write(lambda uow: uow.leases.keep_alive("dead", 5000.0, 30.0))
             await store.write(lambda uow: uow.leases.keep_alive("living", 100.0, 30.0))
             await store.write(lambda uow: uow.leases.acquire("lane", "dead", 5000.0, 600.0))
-            await store.write(lambda uow: uow.leases.bound_lives(160.0))
+            await store.write(lambda uow: uow.leases.cap_process_leases(160.0))
             alive = {
                 (name, now): await store.read(lambda uow, n=name, t=now: uow.leases.is_alive(n, t))
                 for name in ("dead", "living")
@@ -386,7 +386,7 @@ class CursorsAndLanes(OnAStore):
         async with aclosing(await open_store()) as store:
             left = await store.write(lambda uow: uow.leases.acquire("lane", "p", 100.0, 30.0))
             kept = await store.write(lambda uow: uow.leases.acquire("other lane", "q", 100.0, 30.0))
-            await store.write(lambda uow: uow.leases.leave("p"))
+            await store.write(lambda uow: uow.leases.end_process("p"))
             taken = await store.write(lambda uow: uow.leases.acquire("lane", "r", 101.0, 30.0))
             assert left is not None
             assert taken is not None

@@ -23,16 +23,16 @@ class WhoMayWrite(OnAStore):
         async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:
             also, elsewhere = replace(BEA, user="9", owner="dan"), replace(BEA, platform="matrix")
             for guest in (also, BEA, elsewhere):
-                await store.write(lambda uow, guest=guest: uow.access.let_in(guest))
+                await store.write(lambda uow, guest=guest: uow.access.add_guest(guest))
             assert await other.read(lambda uow: uow.access.guest("telegram", "7")) == BEA
             assert await other.read(lambda uow: uow.access.guest("telegram", "8")) is None
             assert await other.read(lambda uow: uow.access.guests()) == (elsewhere, BEA, also)
             assert await other.read(lambda uow: uow.access.guests("bea")) == (elsewhere, BEA)
-            await store.write(lambda uow: uow.access.let_in(replace(BEA, owner="ann", name="B", at=6.0)))
+            await store.write(lambda uow: uow.access.add_guest(replace(BEA, owner="ann", name="B", at=6.0)))
             assert await other.read(lambda uow: uow.access.guest("telegram", "7")) == Paired(
                 "telegram", "7", "ann", "B", 6.0
             )
-            gone = [await store.write(lambda uow: uow.access.turn_out("telegram", "7")) for _ in range(2)]
+            gone = [await store.write(lambda uow: uow.access.remove_guest("telegram", "7")) for _ in range(2)]
             assert gone == [True, False]
             assert await other.read(lambda uow: uow.access.guests()) == (elsewhere, also)
 
@@ -71,7 +71,7 @@ class WhoMayWrite(OnAStore):
             talk = Talk(store)
             own, stays = replace(BEA, user="9", owner="telegram:9"), replace(BEA, user="1", owner="ann")
             for guest in (BEA, own, stays):
-                await store.write(lambda uow, guest=guest: uow.access.let_in(guest))
+                await store.write(lambda uow, guest=guest: uow.access.add_guest(guest))
             for user in ("7", "9", "1", "5"):
                 pairing = replace(ASKING, user=user)
                 await store.write(lambda uow, pairing=pairing: uow.access.put_pairing(pairing))

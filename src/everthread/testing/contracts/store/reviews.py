@@ -15,9 +15,9 @@ FIRST, SECOND = Window(1, 10), Window(11, 14)
 def _taken(uow: UnitOfWork, holder: str, now: float) -> Review | None:
     uow.leases.keep_alive(holder, now, 30.0)
     due = uow.reviews.is_due(now)
-    found = uow.reviews.take(holder, now)
+    found = uow.reviews.claim(holder, now)
     assert (found is not None) is due
-    return Review(*found, burials=0) if found else None
+    return Review(*found, tombstones=0) if found else None
 
 
 class WindowsOfReviews(OnAStore):

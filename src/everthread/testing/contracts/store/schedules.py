@@ -46,10 +46,10 @@ class TasksAndTheirTimes(OnAStore):
             assert await other.read(lambda uow: uow.schedules.named("ann", "other")) is None
             assert await other.read(lambda uow: uow.schedules.all()) == (DAILY, WHOLE)
             assert await other.read(lambda uow: uow.schedules.all("bea")) == (WHOLE,)
-            await store.write(lambda uow: uow.schedules.add_time(TIME))
+            await store.write(lambda uow: uow.schedules.add_occurrence(TIME))
             removed = [await store.write(lambda uow: uow.schedules.remove("s1")) for _ in range(2)]
             assert removed == [True, False]
-            assert await other.read(lambda uow: uow.schedules.times("s1", 9)) == ()
+            assert await other.read(lambda uow: uow.schedules.occurrences("s1", 9)) == ()
 
     @in_loop
     async def test_what_is_due_comes_in_order_and_what_is_paused_never(self, open_store: OpenStore) -> None:
@@ -66,19 +66,21 @@ class TasksAndTheirTimes(OnAStore):
     @in_loop
     async def test_a_time_is_there_once_whoever_writes_it(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:
-            assert await store.write(lambda uow: uow.schedules.add_time(TIME))
-            assert not await other.write(lambda uow: uow.schedules.add_time(replace(TIME, state=OccurrenceState.DONE)))
-            assert await other.read(lambda uow: uow.schedules.time("s1", 100.0)) == TIME
+            assert await store.write(lambda uow: uow.schedules.add_occurrence(TIME))
+            assert not await other.write(
+                lambda uow: uow.schedules.add_occurrence(replace(TIME, state=OccurrenceState.DONE))
+            )
+            assert await other.read(lambda uow: uow.schedules.occurrence("s1", 100.0)) == TIME
             running = replace(TIME, state=OccurrenceState.RUNNING, inbox_id=7)
-            await other.write(lambda uow: uow.schedules.save_time(running))
+            await other.write(lambda uow: uow.schedules.save_occurrence(running))
             assert await store.read(lambda uow: uow.schedules.is_running("s1"))
             later = replace(TIME, due_at=200.0, state=OccurrenceState.DELIVERING, attempts=2, retry_at=500.0)
-            await store.write(lambda uow: uow.schedules.add_time(later))
-            assert await store.read(lambda uow: uow.schedules.open_times(499.0, 9)) == (running,)
-            assert await store.read(lambda uow: uow.schedules.open_times(500.0, 9)) == (running, later)
+            await store.write(lambda uow: uow.schedules.add_occurrence(later))
+            assert await store.read(lambda uow: uow.schedules.open_occurrences(499.0, 9)) == (running,)
+            assert await store.read(lambda uow: uow.schedules.open_occurrences(500.0, 9)) == (running, later)
             whole = replace(running, state=OccurrenceState.FAILED, session_id="x", ended_at=9.0, problem="no")
-            await store.write(lambda uow: uow.schedules.save_time(whole))
-            assert await store.read(lambda uow: uow.schedules.times("s1", 9)) == (later, whole)
+            await store.write(lambda uow: uow.schedules.save_occurrence(whole))
+            assert await store.read(lambda uow: uow.schedules.occurrences("s1", 9)) == (later, whole)
             assert not await store.read(lambda uow: uow.schedules.is_running("s1"))
 
     @in_loop
@@ -87,9 +89,9 @@ class TasksAndTheirTimes(OnAStore):
             for at in range(6):
                 state = OccurrenceState.WAITING if at == 1 else OccurrenceState.DONE
                 time = replace(TIME, due_at=float(at), state=state)
-                await store.write(lambda uow, time=time: uow.schedules.add_time(time))
+                await store.write(lambda uow, time=time: uow.schedules.add_occurrence(time))
             await store.write(lambda uow: uow.schedules.trim("s1", 3))
-            assert [t.due_at for t in await store.read(lambda uow: uow.schedules.times("s1", 9))] == [
+            assert [t.due_at for t in await store.read(lambda uow: uow.schedules.occurrences("s1", 9))] == [
                 5.0,
                 4.0,
                 3.0,
@@ -106,18 +108,18 @@ class TasksAndTheirTimes(OnAStore):
             assert (await store.read(lambda uow: uow.outbox.reply("send-1"))) == replace(
                 reply, state=ReplyState.SENDING
             )
-            assert await store.read(lambda uow: uow.outbox.attached("send-1")) == b"\x00\xff"
+            assert await store.read(lambda uow: uow.outbox.attachment("send-1")) == b"\x00\xff"
             await store.write(lambda uow: uow.outbox.put_reply(replace(reply, state=ReplyState.SENT)))
-            assert await store.read(lambda uow: uow.outbox.attached("send-1")) is None
+            assert await store.read(lambda uow: uow.outbox.attachment("send-1")) is None
 
     @in_loop
     async def test_a_person_who_is_forgotten_has_no_tasks(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
             for schedule in (DAILY, WHOLE):
                 await store.write(lambda uow, schedule=schedule: uow.schedules.add(schedule))
-            await store.write(lambda uow: uow.schedules.add_time(TIME))
+            await store.write(lambda uow: uow.schedules.add_occurrence(TIME))
             await store.write(lambda uow: uow.outbox.attach("send-1", "ann", "a", b"x"))
             await Talk(store).lifecycle.forget(ForgetOwner(), owner="ann")
             assert await store.read(lambda uow: uow.schedules.all()) == (WHOLE,)
-            assert await store.read(lambda uow: uow.schedules.time("s1", 100.0)) is None
-            assert await store.read(lambda uow: uow.outbox.attached("send-1")) is None
+            assert await store.read(lambda uow: uow.schedules.occurrence("s1", 100.0)) is None
+            assert await store.read(lambda uow: uow.outbox.attachment("send-1")) is None

@@ -321,8 +321,8 @@ class Words(OnAStore):
                 assert uow.turns.prefix(session) is None
                 assert uow.notes.current("ann", NoteTarget.MEMORY) == ()
                 assert "zanzibar" not in str(uow.notes.versions(note.note_id))
-                assert uow.erasure.buried("session", session)
-                assert not uow.erasure.buried("session", child)
+                assert uow.erasure.has_tombstone("session", session)
+                assert not uow.erasure.has_tombstone("session", child)
                 assert "Zanzibar" not in [s.title for s in uow.sessions.titled("ann", "Zanzibar")]
                 entry = uow.log.entry(session, uow.sessions.get(session).forgotten_seq or 0)  # pyright: ignore[reportOptionalMemberAccess]
                 assert entry is not None
@@ -347,7 +347,7 @@ class Words(OnAStore):
             notes = [await store.read(lambda uow, o=o: uow.notes.current(o, NoteTarget.USER)) for o in ("ann", "bob")]
             assert [len(one) for one in notes] == [0, 1]
             assert await store.read(lambda uow: uow.inbox.first_waiting(KEY)) is None
-            assert await store.read(lambda uow: uow.erasure.buried("owner", "ann"))
+            assert await store.read(lambda uow: uow.erasure.has_tombstone("owner", "ann"))
 
     @in_loop
     async def test_a_forgotten_fact_loses_its_words_wherever_they_stand(self, open_store: OpenStore) -> None:
@@ -393,7 +393,7 @@ class Words(OnAStore):
                     cursor = uow.cursors.get(provider, note.session_id)
                     assert cursor is not None
                     uow.cursors.save(replace(cursor, seq=entry.seq))
-                    uow.erasure.told(note.session_id, entry.seq)
+                    uow.erasure.strip_delivered(note.session_id, entry.seq)
                     left = uow.log.entry(note.session_id, entry.seq)
                     assert left is not None
                     return uow.log.event(left, ())
@@ -414,12 +414,12 @@ class Words(OnAStore):
     @in_loop
     async def test_a_tombstone_stays(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            await store.write(lambda uow: uow.erasure.bury("fact", "x", "ann", 1.0))
-            await store.write(lambda uow: uow.erasure.bury("fact", "x", "ann", 2.0))
+            await store.write(lambda uow: uow.erasure.add_tombstone("fact", "x", "ann", 1.0))
+            await store.write(lambda uow: uow.erasure.add_tombstone("fact", "x", "ann", 2.0))
             await self.crash(store)
         async with aclosing(await open_store()) as after:
             found = await after.read(
-                lambda uow: [uow.erasure.buried(*what) for what in (("fact", "x"), ("note", "x"), ("fact", "y"))]
+                lambda uow: [uow.erasure.has_tombstone(*what) for what in (("fact", "x"), ("note", "x"), ("fact", "y"))]
             )
             assert found == [True, False, False]
 
@@ -478,7 +478,7 @@ class Words(OnAStore):
     async def test_what_a_file_last_looked_like_is_remembered_per_owner_and_target(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
             for digest in ("abc", "def"):
-                await store.write(lambda uow, d=digest: uow.notes.set_projected("ann", NoteTarget.USER, d))
-            assert await store.read(lambda uow: uow.notes.projected("ann", NoteTarget.USER)) == "def"
-            assert await store.read(lambda uow: uow.notes.projected("ann", NoteTarget.MEMORY)) is None
-            assert await store.read(lambda uow: uow.notes.projected("bob", NoteTarget.USER)) is None
+                await store.write(lambda uow, d=digest: uow.notes.set_file_digest("ann", NoteTarget.USER, d))
+            assert await store.read(lambda uow: uow.notes.file_digest("ann", NoteTarget.USER)) == "def"
+            assert await store.read(lambda uow: uow.notes.file_digest("ann", NoteTarget.MEMORY)) is None
+            assert await store.read(lambda uow: uow.notes.file_digest("bob", NoteTarget.USER)) is None

@@ -270,7 +270,7 @@ class Views(OnAStore):
                 def look(uow: UnitOfWork) -> list[str]:
                     session = uow.sessions.get(session_id)
                     assert session is not None
-                    return texts_of(uow.turns.view_for_people(session, **part))
+                    return texts_of(uow.turns.view_with_set_aside(session, **part))
 
                 return await store.read(look)
 
@@ -392,7 +392,9 @@ class Views(OnAStore):
             await talk.say("elsewhere", KEY)
 
             async def asked(limit: int, chars_max: int) -> list[str]:
-                return [text for _, text in await store.read(lambda uow: uow.turns.asked(here, limit, chars_max))]
+                return [
+                    text for _, text in await store.read(lambda uow: uow.turns.user_messages(here, limit, chars_max))
+                ]
 
             assert await asked(9, 40) == ["long" * 10, "two", "one"]
             assert await asked(9, 39) == ["two", "one"]

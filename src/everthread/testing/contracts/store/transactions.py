@@ -162,7 +162,7 @@ class UnitsOfWork(OnAStore):
             row, _ = await store.write(lambda uow: uow.inbox.accept(Inbound(KEY, "ann", "hello"), 2.0))
             await store.write(lambda uow: uow.leases.arm(Timer("a timer", 5.0, KEY)))
             assert await waits() == (True, True)
-            await store.write(lambda uow: uow.inbox.take_up(row.id, "s1", "t1"))
+            await store.write(lambda uow: uow.inbox.assign(row.id, "s1", "t1"))
             await store.write(lambda uow: uow.leases.disarm("a timer"))
             assert await waits() == (False, False)
 

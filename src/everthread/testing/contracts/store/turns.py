@@ -78,7 +78,7 @@ class RunningTurns(OnAStore):
             assert await store.read(lambda uow: uow.slots.orphans(110.0)) == (slot,)
             await store.write(lambda uow: uow.leases.keep_alive("here", 108.0, 10.0))
             assert await store.read(lambda uow: uow.slots.orphans(110.0)) == ()
-            await store.write(lambda uow: uow.leases.leave("here"))
+            await store.write(lambda uow: uow.leases.end_process("here"))
             assert await store.read(lambda uow: uow.slots.orphans(110.0)) == (slot,)
 
     @in_loop
@@ -91,12 +91,12 @@ class RunningTurns(OnAStore):
             a, _, b, c = rows
             assert await store.read(lambda uow: uow.inbox.waiting(KEY)) == (a, b, c)
             assert await store.read(lambda uow: uow.inbox.waiting(KEY, before_id=c.id)) == (a, b)
-            await store.write(lambda uow: uow.inbox.take_up(a.id, "s1", "t1"))
+            await store.write(lambda uow: uow.inbox.assign(a.id, "s1", "t1"))
             assert await store.read(lambda uow: uow.inbox.first_waiting(KEY)) == b
             running = replace(a, state=InboxState.RUNNING, session_id="s1", turn_id="t1")
             assert await store.read(lambda uow: uow.inbox.get(a.id)) == running
             assert await store.read(lambda uow: uow.inbox.of_turn(KEY, "t1")) == (running,)
-            await store.write(lambda uow: uow.inbox.take_up(c.id, "s1", "t2"))
+            await store.write(lambda uow: uow.inbox.assign(c.id, "s1", "t2"))
             await store.write(lambda uow: uow.inbox.end_turn(KEY, "t1", InboxState.DONE))
             done = replace(running, state=InboxState.DONE, inbound=replace(a.inbound, text=""))
             assert await store.read(lambda uow: uow.inbox.get(a.id)) == done
@@ -123,11 +123,11 @@ class RunningTurns(OnAStore):
         async with aclosing(await open_store()) as store:
             talk = Talk(store)
             ticket = await talk.begin("hello", KEY)
-            assert await talk.lifecycle.drafted(ticket.turn_id) is None
+            assert await talk.lifecycle.stored_reply(ticket.turn_id) is None
             await talk.lifecycle.draft_reply(ticket, "h", "", "0/7")
             again = await talk.lifecycle.draft_reply(ticket, "hi", "", "0/9")
             assert (again.platform_message_id, again.sent_after) == ("", "0/7"), "an earlier beginning may be out"
-            assert await talk.lifecycle.drafted(ticket.turn_id) == again
+            assert await talk.lifecycle.stored_reply(ticket.turn_id) == again
             await talk.lifecycle.commit_turn(ticket, [Message(Role.USER, "hello")], "hi there")
             reply = await store.read(lambda uow: uow.outbox.reply(ticket.turn_id))
             assert reply is not None
@@ -146,11 +146,11 @@ class RunningTurns(OnAStore):
             for number in range(4):
                 came = Inbound(KEY, "ann", "hello", message_id=f"2{number}" if number else "")
                 await store.write(lambda uow, came=came: uow.inbox.accept(came, 5.0))
-            known = await store.read(lambda uow: uow.outbox.newest_known(2))
+            known = await store.read(lambda uow: uow.outbox.newest_sent(2))
             assert sorted(known) == [(KEY, "12"), (KEY, "13"), (KEY, "22"), (KEY, "23")]
-            found = await store.read(lambda uow: uow.outbox.out_as("12", 0.0))
+            found = await store.read(lambda uow: uow.outbox.sent_as("12", 0.0))
             assert [reply.turn_id for reply in found] == ["t2"]
-            assert await store.read(lambda uow: uow.outbox.out_as("12", 2.5)) == ()
+            assert await store.read(lambda uow: uow.outbox.sent_as("12", 2.5)) == ()
 
     @in_loop
     async def test_a_turn_comes_back_as_it_was_stored(self, open_store: OpenStore) -> None:
@@ -317,8 +317,8 @@ class RunningTurns(OnAStore):
 
             await store.write(serve)
             assert await store.read(lambda uow: uow.sessions.served("one")) == (("s1", KEY), ("s2", KEY))
-            await store.write(lambda uow: uow.sessions.serving_moved("s2", "s3"))
+            await store.write(lambda uow: uow.sessions.move_serving("s2", "s3"))
             assert await store.read(lambda uow: uow.sessions.is_served("one", "s3"))
-            await store.write(lambda uow: uow.sessions.finalized("s1"))
+            await store.write(lambda uow: uow.sessions.end_serving("s1"))
             assert await store.read(lambda uow: uow.sessions.served("one")) == (("s3", KEY),)
             assert not await store.read(lambda uow: uow.sessions.is_served("two", "s1"))
