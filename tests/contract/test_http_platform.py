@@ -28,7 +28,7 @@ class TestHttp(PlatformContract):
         return Building(tmp_path)
 
     @pytest.fixture
-    def there(self, building: Building) -> RemoteSide:
+    def remote(self, building: Building) -> RemoteSide:
         return Callers(building)
 
     @pytest.fixture
@@ -37,12 +37,12 @@ class TestHttp(PlatformContract):
 
     @in_loop
     async def test_the_longest_text_goes_out_and_a_longer_one_is_refused(
-        self, platform: Platform, there: RemoteSide
+        self, platform: Platform, remote: RemoteSide
     ) -> None:
         """There is no longest answer, and none is cut; it is a question that can be too long."""
         long = "x" * 300_000
         await platform.send(outbound(long))
-        assert await there.shown(CHAT) == [long]
+        assert await remote.shown(CHAT) == [long]
         await platform.aclose()
 
 

@@ -79,7 +79,7 @@ class TestLoopbackPlatform(PlatformContract):
         server.end()
 
     @pytest.fixture
-    def there(self, server: Server) -> RemoteSide:
+    def remote(self, server: Server) -> RemoteSide:
         return ThroughAdmin(server)
 
     @pytest.fixture

@@ -23,15 +23,15 @@ class Endpoint:
         self.answer: tuple[int, bytes] = (200, b"{}")
         self.let_go = threading.Event()
         self.let_go.set()
-        there = self
+        endpoint = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 self.rfile.read(
                     int(self.headers.get("Content-Length") or 0)
                 ) if "Content-Length" in self.headers else None
-                there.let_go.wait(5.0)
-                status, body = there.answer
+                endpoint.let_go.wait(5.0)
+                status, body = endpoint.answer
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))
                 self.send_header("Connection", "close")
@@ -70,14 +70,14 @@ class Endpoint:
 
 class TestOpenAICompat(TranscriberContract):
     @pytest.fixture
-    def there(self) -> Iterator[TranscriptionEndpoint]:
+    def endpoint(self) -> Iterator[TranscriptionEndpoint]:
         endpoint = Endpoint()
         yield endpoint
         endpoint.end()
 
     @pytest.fixture
-    def transcriber(self, there: Endpoint) -> Transcriber:
-        return OpenAICompatTranscriber(there.base_url, "whisper-1", "a-key")
+    def transcriber(self, endpoint: Endpoint) -> Transcriber:
+        return OpenAICompatTranscriber(endpoint.base_url, "whisper-1", "a-key")
 
 
 @in_loop

@@ -68,7 +68,7 @@ class TestTelegram(PlatformContract):
         emulator.end()
 
     @pytest.fixture
-    def there(self, emulator: EmulatorProcess) -> RemoteSide:
+    def remote(self, emulator: EmulatorProcess) -> RemoteSide:
         return ThroughPeople(emulator)
 
     @pytest.fixture

@@ -359,7 +359,7 @@ async def test_what_waits_at_a_cold_start_is_answered(tmp_path: Path) -> None:
         async with telegram_gateway(tmp_path, server, emulator) as there:
             wanted = [f"You said: early {number}" for number in range(3)]
             await there.people.until(lambda: there.people.texts(ANN) == wanted, "all of them")
-            await until(lambda: not emulator.world.updates.pending, "all are acknowledged")
+            await until(lambda: not emulator.state.updates.pending, "all are acknowledged")
 
 
 async def test_an_update_is_acknowledged_only_after_it_is_stored(tmp_path: Path) -> None:
@@ -377,7 +377,7 @@ async def test_an_update_is_acknowledged_only_after_it_is_stored(tmp_path: Path)
         await asyncio.sleep(0.2)
         assert len((await people.dump()).pending) == 1
         may_end.set()
-        await until(lambda: not emulator.world.updates.pending, "acknowledged")
+        await until(lambda: not emulator.state.updates.pending, "acknowledged")
         running.cancel()
         await asyncio.wait({running})
         await platform.aclose()

@@ -57,7 +57,7 @@ async def test_a_voice_that_takes_long_is_acknowledged_at_once_and_holds_up_nobo
         await there.people.say(ANN, "", file=VOICE)
         await there.people.say(ANN, "and eggs")
         await until(lambda: ears.asked, "it is being heard")
-        await until(lambda: not there.emulator.world.updates.pending, "both are acknowledged")
+        await until(lambda: not there.emulator.state.updates.pending, "both are acknowledged")
         await there.people.say(BOB, "hello")
         await there.people.until(lambda: there.people.texts(BOB) == ["You said: hello"], "another chat is answered")
         assert there.people.texts(ANN) == []
@@ -74,7 +74,7 @@ async def test_what_was_being_fetched_when_the_gateway_stopped_is_fetched_by_the
             await there.people.say(ANN, "", file=VOICE)
             await there.people.say(ANN, "the list", file=NOTE)
             await until(lambda: ears.asked, "it is being heard")
-            await until(lambda: not emulator.world.updates.pending, "acknowledged")
+            await until(lambda: not emulator.state.updates.pending, "acknowledged")
         assert asyncio.get_running_loop().time() - began < 10.0, "nobody waits for it to stop"
         ears.open.set()
         async with telegram_gateway(tmp_path, server, emulator, **hearing(ears)) as there:

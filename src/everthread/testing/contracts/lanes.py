@@ -12,7 +12,7 @@
             return make_lanes
 
 A holder stands for a process: lanes with different holders, each on its own handle, compete for the same leases.
-Commits of other processes must be noticed within `NOTICED_S`.
+Commits of other processes must be noticed within `NOTICED_S`. Run by tests/contract/test_local_lanes.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -150,7 +150,7 @@ class Worker:
             self._at_work.remove(self.holder)
         return self.due()
 
-    async def quiet(self, seconds: float = 0.4) -> None:
+    async def wait_idle(self, seconds: float = 0.4) -> None:
         """Wait until the drain has not been called for `seconds`."""
         async with asyncio.timeout(NOTICED_S):
             await _until(lambda: self.drained > 0)
@@ -158,6 +158,26 @@ class Worker:
             while self.drained != seen:
                 seen = self.drained
                 await _real_s(seconds)
+
+
+class Process:
+    """Lanes of one holder on its own handle. `store` can report busy."""
+
+    def __init__(self, store: BusyStore, clock: RealClock, lanes: Lanes) -> None:
+        self.store = store
+        self.clock = clock
+        self.lanes = lanes
+
+    def serve(self, name: str = LANE, worker: Worker | None = None) -> Worker:
+        worker = worker or Worker()
+        self.lanes.serve(name, worker.drain)
+        return worker
+
+
+class StartProcess(Protocol):
+    def __call__(
+        self, holder: str = "here", *, clock: RealClock | None = None, lease_s: float = LONG_S
+    ) -> AbstractAsyncContextManager[Process]: ...
 
 
 class LanesContract:
@@ -171,51 +191,56 @@ class LanesContract:
     def make_lanes(self) -> MakeLanes:
         raise NotImplementedError("give the contract a fixture `make_lanes`; see its module's docstring")
 
+    @pytest.fixture
+    def start(self, open_store: OpenStore, make_lanes: MakeLanes) -> StartProcess:
+        @asynccontextmanager
+        async def start(
+            holder: str = "here", *, clock: RealClock | None = None, lease_s: float = LONG_S
+        ) -> AsyncGenerator[Process]:
+            clock = clock or RealClock()
+            async with aclosing(BusyStore(await open_store())) as store:
+                yield Process(store, clock, make_lanes(store, clock, holder, lease_s=lease_s))
+
+        return start
+
     @in_loop
-    async def test_a_wake_runs_the_drain(self, open_store: OpenStore, make_lanes: MakeLanes) -> None:
-        async with aclosing(await open_store()) as store:
-            lanes, worker, other = make_lanes(store, RealClock(), "here", lease_s=LONG_S), Worker(), Worker()
-            lanes.serve(LANE, worker.drain)
-            lanes.serve("other", other.drain)
-            assert lanes.holder == "here"
-            async with running(lanes):
-                await worker.quiet()
-                await other.quiet()
+    async def test_a_wake_runs_the_drain_of_its_lane_only(self, start: StartProcess) -> None:
+        async with start() as process:
+            worker, other = process.serve(), process.serve("other")
+            assert process.lanes.holder == "here"
+            async with running(process.lanes):
+                await worker.wait_idle()
+                await other.wait_idle()
                 before, others_before = worker.drained, other.drained
-                lanes.wake("nobody serves this")
-                lanes.wake(LANE)
+                process.lanes.wake("unknown lane")
+                process.lanes.wake(LANE)
                 await _until(lambda: worker.drained > before)
                 assert other.drained == others_before
             assert {(lease.name, lease.holder) for lease in worker.leases} == {(LANE, "here")}
 
     @in_loop
-    async def test_a_wake_during_a_drain_is_not_lost(self, open_store: OpenStore, make_lanes: MakeLanes) -> None:
-        async with aclosing(await open_store()) as store:
-            lanes, worker = make_lanes(store, RealClock(), "here", lease_s=LONG_S), Worker()
-            lanes.serve(LANE, worker.drain)
-            async with running(lanes):
-                await worker.quiet()
+    async def test_a_wake_during_a_drain_is_not_lost(self, start: StartProcess) -> None:
+        async with start() as process:
+            worker = process.serve()
+            async with running(process.lanes):
+                await worker.wait_idle()
                 before = worker.drained
                 worker.busy_s = 0.2
-                lanes.wake(LANE)
+                process.lanes.wake(LANE)
                 await _until(lambda: worker.drained == before + 1)
-                lanes.wake(LANE)
+                process.lanes.wake(LANE)
                 await _until(lambda: worker.drained == before + 2)
 
     @in_loop
-    async def test_a_lane_is_drained_again_when_it_said_it_would_be_due(
-        self, open_store: OpenStore, make_lanes: MakeLanes
-    ) -> None:
-        async with aclosing(await open_store()) as store:
-            clock, worker = RealClock(), Worker()
-            lanes = make_lanes(store, clock, "here", lease_s=LONG_S)
-            lanes.serve(LANE, worker.drain)
-            async with running(lanes):
-                await worker.quiet()
+    async def test_a_lane_is_drained_again_when_it_is_due(self, start: StartProcess) -> None:
+        async with start() as process:
+            clock, worker = process.clock, process.serve()
+            async with running(process.lanes):
+                await worker.wait_idle()
                 due = clock.now() + 0.5
                 worker.due = lambda: due if clock.now() < due else None
                 before = worker.drained
-                lanes.wake(LANE)
+                process.lanes.wake(LANE)
                 await _until(lambda: worker.times[-1] >= due)
                 early = [time for time in worker.times[before:] if time < due]
                 # The call by `wake`, and at most one more because the clocks may differ by milliseconds.
@@ -223,91 +248,75 @@ class LanesContract:
                 assert worker.times[-1] < due + 1.0
 
     @in_loop
-    async def test_a_missed_wake_is_made_up_for(self, open_store: OpenStore, make_lanes: MakeLanes) -> None:
+    async def test_a_commit_of_another_process_wakes_the_lane(self, start: StartProcess) -> None:
         """A commit by another process does not call `wake` here. Its work must still be drained within `NOTICED_S`."""
-        async with aclosing(await open_store()) as store, aclosing(await open_store()) as elsewhere:
-            lanes, worker = make_lanes(store, RealClock(), "here", lease_s=LONG_S), Worker()
-            lanes.serve(LANE, worker.drain)
-            async with running(lanes):
-                await worker.quiet()
+        async with start() as process, start("elsewhere") as elsewhere:
+            worker = process.serve()
+            async with running(process.lanes):
+                await worker.wait_idle()
                 before = worker.drained
-                await elsewhere.write(_any_change)
+                await elsewhere.store.write(_any_change)
                 await _until(lambda: worker.drained > before)
 
     @in_loop
-    async def test_two_holders_never_drain_a_lane_at_once(self, open_store: OpenStore, make_lanes: MakeLanes) -> None:
-        async with aclosing(await open_store()) as store_a, aclosing(await open_store()) as store_b:
-            at_work: list[str] = []
-            a, b = Worker("a", at_work), Worker("b", at_work)
+    async def test_two_holders_never_drain_a_lane_concurrently(self, start: StartProcess) -> None:
+        async with start("a") as process_a, start("b") as process_b:
+            draining: list[str] = []
+            a, b = process_a.serve(worker=Worker("a", draining)), process_b.serve(worker=Worker("b", draining))
             a.busy_s = b.busy_s = 0.02
-            lanes_a = make_lanes(store_a, RealClock(), "a", lease_s=LONG_S)
-            lanes_b = make_lanes(store_b, RealClock(), "b", lease_s=LONG_S)
-            lanes_a.serve(LANE, a.drain)
-            lanes_b.serve(LANE, b.drain)
-            async with running(lanes_b):
-                async with running(lanes_a):
+            async with running(process_b.lanes):
+                async with running(process_a.lanes):
                     for _ in range(20):
-                        lanes_a.wake(LANE)
-                        lanes_b.wake(LANE)
+                        process_a.lanes.wake(LANE)
+                        process_b.lanes.wake(LANE)
                         await _real_s(0.02)
                     first, second = (a, b) if a.drained else (b, a)
                     assert second.drained == 0
                     assert first.drained > 1
-                # `running(lanes_a)` has ended. If a held the lane, b must take over immediately.
+                # The lanes of `a` have ended. If `a` held the lane, `b` must take over immediately.
                 await _until(lambda: b.drained > 0)
             assert [a.met_others, b.met_others] == [False, False]
             fences = [*(lease.fence for lease in a.leases), *(lease.fence for lease in b.leases)]
             assert fences == sorted(fences)
 
     @in_loop
-    async def test_a_heartbeat_keeps_the_lease_through_a_long_drain(
-        self, open_store: OpenStore, make_lanes: MakeLanes
-    ) -> None:
-        async with aclosing(await open_store()) as store_a, aclosing(await open_store()) as store_b:
-            a, b = Worker("a"), Worker("b")
+    async def test_a_heartbeat_keeps_the_lease_through_a_long_drain(self, start: StartProcess) -> None:
+        async with start("a", lease_s=SHORT_S) as process_a, start("b", lease_s=SHORT_S) as process_b:
+            a, b = process_a.serve(), process_b.serve()
             a.busy_s = 3 * SHORT_S
-            lanes_a = make_lanes(store_a, RealClock(), "a", lease_s=SHORT_S)
-            lanes_b = make_lanes(store_b, RealClock(), "b", lease_s=SHORT_S)
-            lanes_a.serve(LANE, a.drain)
-            lanes_b.serve(LANE, b.drain)
-            async with running(lanes_a):
+            async with running(process_a.lanes):
                 await _until(lambda: a.drained == 1)
-                async with running(lanes_b):
+                async with running(process_b.lanes):
                     await _until(lambda: a.drained == 2)
                     assert b.drained == 0
-                    await store_a.write(lambda uow: uow.leases.check(a.leases[0]))
+                    await process_a.store.write(lambda uow: uow.leases.check(a.leases[0]))
 
     @in_loop
-    async def test_a_stopped_holder_loses_the_lane_and_its_late_write_is_fenced(
-        self, open_store: OpenStore, make_lanes: MakeLanes
-    ) -> None:
-        async with aclosing(await open_store()) as store_a, aclosing(await open_store()) as store_b:
-            clock, go_on, outcome = RealClock(), asyncio.Event(), list[BaseException | None]()
+    async def test_a_stopped_holder_loses_the_lane_and_its_late_write_is_fenced(self, start: StartProcess) -> None:
+        async with start("a", lease_s=SHORT_S) as process_a, start("b", lease_s=SHORT_S) as process_b:
+            go_on, outcome = asyncio.Event(), list[BaseException | None]()
 
             async def stuck(lease: Lease) -> float | None:
                 await go_on.wait()
                 try:
-                    await store_a.write(lambda uow: uow.leases.check(lease))
+                    await process_a.store.write(lambda uow: uow.leases.check(lease))
                 except Fenced as error:
                     outcome.append(error)
                     raise
                 outcome.append(None)
                 return None
 
-            b = Worker("b")
-            lanes_a = make_lanes(store_a, clock, "a", lease_s=SHORT_S)
-            lanes_b = make_lanes(store_b, RealClock(), "b", lease_s=SHORT_S)
-            lanes_a.serve(LANE, stuck)
-            lanes_b.serve(LANE, b.drain)
-            async with running(lanes_a) as a_runs:
+            process_a.lanes.serve(LANE, stuck)
+            b = process_b.serve()
+            async with running(process_a.lanes) as a_runs:
                 await _real_s(0.1)
-                clock.stop()
-                async with running(lanes_b):
+                process_a.clock.stop()
+                async with running(process_b.lanes):
                     await _until(lambda: b.drained > 0)
                     go_on.set()
                     await _until(lambda: bool(outcome))
                     assert isinstance(outcome[0], Fenced)
-                    clock.go_on()
+                    process_a.clock.go_on()
                     await _real_s(0.2)
                     assert len(outcome) == 1
                 # The fenced holder drains again once the lane is free.
@@ -316,67 +325,57 @@ class LanesContract:
 
     @in_loop
     async def test_after_the_clock_is_put_back_the_lane_of_a_dead_holder_is_free_soon(
-        self, open_store: OpenStore, make_lanes: MakeLanes
+        self, start: StartProcess
     ) -> None:
-        async with aclosing(await open_store()) as store:
-            clock, worker = RealClock(), Worker("b")
+        async with start("b", lease_s=SHORT_S) as process:
+            clock, store, worker = process.clock, process.store, process.serve()
             await store.write(lambda uow: uow.leases.acquire(LANE, "dead", clock.now(), SHORT_S))
             await store.write(lambda uow: uow.leases.keep_alive("dead", clock.now(), SHORT_S))
             clock.put_back(3600.0)
-            lanes = make_lanes(store, clock, "b", lease_s=SHORT_S)
-            lanes.serve(LANE, worker.drain)
-            async with running(lanes):
+            async with running(process.lanes):
                 await _until(lambda: worker.drained > 0)
                 async with asyncio.timeout(NOTICED_S):
                     while await store.read(lambda uow: uow.leases.is_alive("dead", clock.now())):
                         await _real_s(0.05)
 
     @in_loop
-    async def test_after_the_clock_is_put_back_nobody_takes_the_lane_of_a_living_holder(
-        self, open_store: OpenStore, make_lanes: MakeLanes
-    ) -> None:
-        async with aclosing(await open_store()) as store_a, aclosing(await open_store()) as store_b:
-            clock, a, b = RealClock(), Worker("a"), Worker("b")
-            lanes_a = make_lanes(store_a, clock, "a", lease_s=SHORT_S)
-            lanes_b = make_lanes(store_b, clock, "b", lease_s=SHORT_S)
-            lanes_a.serve(LANE, a.drain)
-            lanes_b.serve(LANE, b.drain)
-            async with running(lanes_a):
+    async def test_after_the_clock_is_put_back_a_living_holder_keeps_its_lane(self, start: StartProcess) -> None:
+        clock = RealClock()
+        async with (
+            start("a", clock=clock, lease_s=SHORT_S) as process_a,
+            start("b", clock=clock, lease_s=SHORT_S) as process_b,
+        ):
+            a, b = process_a.serve(), process_b.serve()
+            async with running(process_a.lanes):
                 await _until(lambda: a.drained > 0)
-                async with running(lanes_b):
+                async with running(process_b.lanes):
                     clock.put_back(3600.0)
                     before = a.drained
                     for _ in range(20):
-                        lanes_b.wake(LANE)
+                        process_b.lanes.wake(LANE)
                         await _real_s(SHORT_S / 8)
                     await _until(lambda: a.drained > before)
                     assert b.drained == 0
                     assert len({lease.fence for lease in a.leases}) == 1
 
     @in_loop
-    async def test_whoever_does_not_hold_the_lane_writes_nothing_when_others_commit(
-        self, open_store: OpenStore, make_lanes: MakeLanes
-    ) -> None:
-        async with aclosing(await open_store()) as store_a, aclosing(await open_store()) as store_b:
-            clock, counted, b = RealClock(), BusyStore(store_b), Worker("b")
-            await store_a.write(lambda uow: uow.leases.acquire(LANE, "a", clock.now(), LONG_S))
-            lanes = make_lanes(counted, clock, "b", lease_s=LONG_S)
-            lanes.serve(LANE, b.drain)
-            async with running(lanes):
+    async def test_a_process_without_the_lane_writes_nothing_when_others_commit(self, start: StartProcess) -> None:
+        async with start("a") as process_a, start("b") as process_b:
+            clock, b = process_b.clock, process_b.serve()
+            await process_a.store.write(lambda uow: uow.leases.acquire(LANE, "a", clock.now(), LONG_S))
+            async with running(process_b.lanes):
                 await _real_s(0.3)
-                before = counted.writes
+                before = process_b.store.writes
                 for _ in range(10):
-                    await store_a.write(_any_change)
-                    lanes.wake(LANE)
+                    await process_a.store.write(_any_change)
+                    process_b.lanes.wake(LANE)
                     await _real_s(0.02)
-                assert counted.writes == before
+                assert process_b.store.writes == before
                 assert b.drained == 0
 
     @in_loop
-    async def test_a_drain_that_the_store_fails_is_tried_again(
-        self, open_store: OpenStore, make_lanes: MakeLanes
-    ) -> None:
-        async with aclosing(await open_store()) as store:
+    async def test_a_drain_that_the_store_fails_is_retried(self, start: StartProcess) -> None:
+        async with start() as process:
             worker, failures = Worker(), 2
 
             async def drain(lease: Lease) -> float | None:
@@ -386,52 +385,45 @@ class LanesContract:
                     raise StoreBusy("another program holds the write lock; try again")
                 return await worker.drain(lease)
 
-            lanes = make_lanes(store, RealClock(), "here", lease_s=LONG_S)
-            lanes.serve(LANE, drain)
-            async with running(lanes):
+            process.lanes.serve(LANE, drain)
+            async with running(process.lanes):
                 await _until(lambda: worker.drained > 0)
 
     @in_loop
-    async def test_a_store_that_is_busy_for_a_while_stops_nothing(
-        self, open_store: OpenStore, make_lanes: MakeLanes
-    ) -> None:
-        async with aclosing(await open_store()) as store:
-            moody, worker = BusyStore(store), Worker()
-            lanes = make_lanes(moody, RealClock(), "here", lease_s=SHORT_S)
-            lanes.serve(LANE, worker.drain)
-            async with running(lanes) as runs:
+    async def test_lanes_survive_a_store_that_is_busy_for_a_while(self, start: StartProcess) -> None:
+        async with start(lease_s=SHORT_S) as process:
+            store, worker = process.store, process.serve()
+            async with running(process.lanes) as runs:
                 await _until(lambda: worker.drained > 0)
-                moody.busy = True
-                await _until(lambda: bool(moody.refused))
+                store.busy = True
+                await _until(lambda: bool(store.refused))
                 await _real_s(SHORT_S)
-                moody.busy = False
+                store.busy = False
                 before = worker.drained
                 await store.write(_any_change)
                 await _until(lambda: worker.drained > before)
                 assert not runs.done()
 
     @in_loop
-    async def test_a_lane_that_is_stuck_holds_up_no_other(self, open_store: OpenStore, make_lanes: MakeLanes) -> None:
-        async with aclosing(await open_store()) as store:
-            worker = Worker()
+    async def test_a_lane_that_is_stuck_delays_no_other(self, start: StartProcess) -> None:
+        async with start() as process:
 
             async def stuck(lease: Lease) -> float | None:
                 await asyncio.Event().wait()
                 return None
 
-            lanes = make_lanes(store, RealClock(), "here", lease_s=LONG_S)
-            lanes.serve("stuck", stuck)
-            lanes.serve(LANE, worker.drain)
-            async with running(lanes):
+            process.lanes.serve("stuck", stuck)
+            worker = process.serve()
+            async with running(process.lanes):
                 await _until(lambda: worker.drained > 0)
 
     @pytest.mark.parametrize("error", [KeyError("unforeseen"), asyncio.CancelledError()])
     @in_loop
-    async def test_a_lane_that_breaks_is_reported_tried_again_and_breaks_no_other(
-        self, open_store: OpenStore, make_lanes: MakeLanes, error: BaseException
+    async def test_a_lane_that_fails_is_reported_and_retried_and_stops_no_other(
+        self, start: StartProcess, error: BaseException
     ) -> None:
-        async with aclosing(await open_store()) as store:
-            worker, other, failures = Worker(), Worker(), 2
+        async with start() as process:
+            worker, other, failures = Worker(), process.serve("other"), 2
             failed_at: list[float] = []
 
             async def drain(lease: Lease) -> float | None:
@@ -440,85 +432,74 @@ class LanesContract:
                     raise error
                 return await worker.drain(lease)
 
-            lanes = make_lanes(store, RealClock(), "here", lease_s=LONG_S)
-            lanes.serve(LANE, drain)
-            lanes.serve("other", other.drain)
-            async with running(lanes) as runs:
+            process.lanes.serve(LANE, drain)
+            async with running(process.lanes) as runs:
                 await _until(lambda: bool(failed_at))
                 before = other.drained
-                lanes.wake("other")
-                lanes.wake(LANE)
+                process.lanes.wake("other")
+                process.lanes.wake(LANE)
                 await _until(lambda: other.drained > before)
                 await _until(lambda: worker.drained > 0)
                 assert not runs.done()
             times = [*failed_at, worker.times[0]]
-            assert all(later - earlier > 0.3 for earlier, later in pairwise(times)), "it was given no time to recover"
-            incidents = await store.read(lambda uow: uow.leases.incidents(9))
+            assert all(later - earlier > 0.3 for earlier, later in pairwise(times)), "there was no pause between tries"
+            incidents = await process.store.read(lambda uow: uow.leases.incidents(9))
             assert [(incident.source, incident.text) for incident in incidents] == [(f"lane:{LANE}", repr(error))]
 
     @in_loop
-    async def test_a_lane_that_breaks_while_the_store_is_busy_is_tried_again(
-        self, open_store: OpenStore, make_lanes: MakeLanes
-    ) -> None:
-        async with aclosing(await open_store()) as store:
-            moody, worker, broken = BusyStore(store), Worker(), True
+    async def test_a_lane_that_fails_while_the_store_is_busy_is_retried(self, start: StartProcess) -> None:
+        async with start() as process:
+            store, worker, broken = process.store, Worker(), True
 
             async def drain(lease: Lease) -> float | None:
                 if broken:
-                    moody.busy = True
+                    store.busy = True
                     raise KeyError("unforeseen")
                 return await worker.drain(lease)
 
-            lanes = make_lanes(moody, RealClock(), "here", lease_s=LONG_S)
-            lanes.serve(LANE, drain)
-            async with running(lanes) as runs:
-                await _until(lambda: "write" in moody.refused)
-                moody.busy = broken = False
+            process.lanes.serve(LANE, drain)
+            async with running(process.lanes) as runs:
+                await _until(lambda: "write" in store.refused)
+                store.busy = broken = False
                 await _until(lambda: worker.drained > 0)
                 assert not runs.done()
 
     @in_loop
-    async def test_a_lane_that_breaks_can_still_be_stopped(self, open_store: OpenStore, make_lanes: MakeLanes) -> None:
+    async def test_a_lane_that_fails_can_still_be_stopped(self, start: StartProcess) -> None:
         """Also if the drain fails because it is stopped."""
-        async with aclosing(await open_store()) as store:
-            at_work = asyncio.Event()
+        async with start() as process:
+            draining = asyncio.Event()
 
             async def drain(lease: Lease) -> float | None:
                 try:
-                    at_work.set()
+                    draining.set()
                     await asyncio.Event().wait()
                 finally:
                     raise KeyError("unforeseen")
 
-            lanes = make_lanes(store, RealClock(), "here", lease_s=LONG_S)
-            lanes.serve(LANE, drain)
-            task = asyncio.ensure_future(lanes.run())
-            await at_work.wait()
+            process.lanes.serve(LANE, drain)
+            task = asyncio.ensure_future(process.lanes.run())
+            await draining.wait()
             task.cancel()
             await asyncio.wait({task}, timeout=NOTICED_S)
             assert task.done()
             assert task.cancelled() or task.exception() is not None
 
     @in_loop
-    async def test_whoever_is_cancelled_gives_the_leases_back(
-        self, open_store: OpenStore, make_lanes: MakeLanes
-    ) -> None:
-        async with aclosing(await open_store()) as store, aclosing(await open_store()) as elsewhere:
-            clock, worker, other = RealClock(), Worker(), Worker()
-            lanes = make_lanes(store, clock, "here", lease_s=LONG_S)
-            lanes.serve(LANE, worker.drain)
-            lanes.serve("other", other.drain)
-            async with running(lanes):
-                await worker.quiet()
+    async def test_a_cancelled_process_releases_its_leases(self, start: StartProcess) -> None:
+        async with start() as process, start("elsewhere") as elsewhere:
+            worker, _ = process.serve(), process.serve("other")
+            async with running(process.lanes):
+                await worker.wait_idle()
             for name in (LANE, "other"):
-                lease = await elsewhere.write(
-                    lambda uow, n=name: uow.leases.acquire(n, "elsewhere", clock.now(), LONG_S)
+                lease = await elsewhere.store.write(
+                    lambda uow, n=name: uow.leases.acquire(n, "elsewhere", process.clock.now(), LONG_S)
                 )
                 assert lease is not None
                 assert lease.fence > worker.leases[-1].fence
 
     @in_loop
-    async def test_the_leases_come_back_whenever_the_cancellation_comes(
+    async def test_leases_are_released_whenever_the_cancellation_comes(
         self, open_store: OpenStore, make_lanes: MakeLanes
     ) -> None:
         """Also if the cancellation interrupts taking a lease."""
@@ -531,8 +512,8 @@ class LanesContract:
                     # Cancel later in each round, from before the first commit to after it.
                     await _real_s(step * 0.0001)
                 lease = await store.write(lambda uow: uow.leases.acquire(LANE, "next", clock.now(), LONG_S))
-                assert lease is not None, f"not given back after {step} steps"
-                await store.write(lambda uow, held=lease: uow.leases.release(held))
+                assert lease is not None, f"not released after {step} steps"
+                await store.write(lambda uow, granted=lease: uow.leases.release(granted))
 
 
 # ----------------------------------------------------------------------------------------------------------------------

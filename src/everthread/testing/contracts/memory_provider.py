@@ -16,7 +16,7 @@ provider.
 
 Three more fixtures have defaults. `settings` are the keyword arguments of `initialize`. `faults` breaks the back end on
 demand; without it the tests that need a broken one are skipped. `settles_s` is the time the back end may take until
-recall finds a delivery.
+recall finds a delivery. Run by the tests of providers in tests/contract and tests/servers.
 """
 
 from __future__ import annotations
@@ -163,6 +163,12 @@ class ProviderContract:
         return None
 
     @pytest.fixture
+    def broken(self, faults: Faults | None) -> Faults:
+        if faults is None:
+            pytest.skip("the fixture `faults` is not defined")
+        return faults
+
+    @pytest.fixture
     def settles_s(self) -> float:
         return 0.0
 
@@ -188,8 +194,7 @@ class ProviderContract:
 
     @in_loop
     async def test_hooks_that_it_lacks_are_no_problem(self, caller: Caller) -> None:
-        await caller.ready()
-        session = Session(caller, "s1", "ann")
+        session = await _ready_session(caller)
         for event in (*session.everything(), *(Forgotten(session.ref, scope, "x", "n1") for scope in ForgetScope)):
             await session.deliver(event)
         ref, messages = session.ref, [Message(Role.USER, "hello")]
@@ -214,8 +219,7 @@ class ProviderContract:
     @in_loop
     async def test_what_is_delivered_again_has_no_second_effect(self, caller: Caller, effects: EffectsOf) -> None:
         _needs_promise(caller.provider, "redelivery")
-        await caller.ready()
-        session = Session(caller, "s1", "ann")
+        session = await _ready_session(caller)
         once: list[StoredEntry] = []
         for event in session.everything():
             await session.deliver(event)
@@ -237,7 +241,7 @@ class ProviderContract:
         await session.deliver(session.opened())
         for word in words:
             await session.deliver(session.turn(f"next is {word}"))
-        turns = [one.text for one in await _effects(effects, caller.provider) if one.kind == "turn"]
+        turns = [one.text for one in await _turns(effects, caller)]
         assert len(turns) == len(words)
         assert all(word in text for word, text in zip(words, turns, strict=True))
 
@@ -253,7 +257,7 @@ class ProviderContract:
                 await session.deliver(session.turn(f"word{n} said in {session.ref.session_id}"))
 
         await asyncio.gather(*(talk(session) for session in sessions))
-        turns = [one for one in await _effects(effects, caller.provider) if one.kind == "turn"]
+        turns = await _turns(effects, caller)
         for session in sessions:
             name = session.ref.session_id
             own = [one.text for one in turns if one.session_id == name]
@@ -263,35 +267,29 @@ class ProviderContract:
 
     @in_loop
     async def test_an_outage_is_called_unavailable_and_passes(
-        self, caller: Caller, effects: EffectsOf, faults: Faults | None
+        self, caller: Caller, effects: EffectsOf, broken: Faults
     ) -> None:
-        broken = _needs_faults(faults)
-        await caller.ready()
-        session = Session(caller, "s1", "ann")
+        session = await _ready_session(caller)
         await session.deliver(session.opened())
         broken.fail_next()
         with pytest.raises(Unavailable) as failure:
             await session.deliver(session.turn("I keep bees"))
         assert failure.value.provider == caller.name
-        assert not [one for one in await _effects(effects, caller.provider) if one.kind == "turn"]
+        assert not await _turns(effects, caller)
         await session.again()
-        assert len([one for one in await _effects(effects, caller.provider) if one.kind == "turn"]) == 1
+        assert len(await _turns(effects, caller)) == 1
 
     @in_loop
-    async def test_what_it_will_never_take_is_called_rejected(self, caller: Caller, faults: Faults | None) -> None:
-        broken = _needs_faults(faults)
-        await caller.ready()
-        session = Session(caller, "s1", "ann")
+    async def test_what_it_will_never_take_is_called_rejected(self, caller: Caller, broken: Faults) -> None:
+        session = await _ready_session(caller)
         broken.reject_next()
         with pytest.raises(Rejected) as failure:
             await session.deliver(session.turn("I keep bees"))
         assert failure.value.provider == caller.name
 
     @in_loop
-    async def test_no_hook_lets_a_librarys_own_error_out(self, caller: Caller, faults: Faults | None) -> None:
-        broken = _needs_faults(faults)
-        await caller.ready()
-        session = Session(caller, "s1", "ann")
+    async def test_no_hook_lets_a_librarys_own_error_out(self, caller: Caller, broken: Faults) -> None:
+        session = await _ready_session(caller)
         for fault in (broken.fail_next, broken.reject_next):
             for event in session.everything():
                 broken.heal()
@@ -309,25 +307,20 @@ class ProviderContract:
 
     @in_loop
     async def test_a_lost_acknowledgement_leads_to_no_second_effect(
-        self, caller: Caller, effects: EffectsOf, faults: Faults | None
+        self, caller: Caller, effects: EffectsOf, broken: Faults
     ) -> None:
-        broken = _needs_faults(faults)
         _needs_promise(caller.provider, "redelivery")
-        await caller.ready()
-        session = Session(caller, "s1", "ann")
+        session = await _ready_session(caller)
         await session.deliver(session.opened())
         broken.lose_next()
         with pytest.raises(Unavailable):
             await session.deliver(session.turn("I keep bees"))
         await session.again()
-        turns = [one for one in await _effects(effects, caller.provider) if one.kind == "turn"]
-        assert len(turns) == 1
+        assert len(await _turns(effects, caller)) == 1
 
     @in_loop
-    async def test_a_call_that_hangs_is_left_behind(self, caller: Caller, faults: Faults | None) -> None:
-        broken = _needs_faults(faults)
-        await caller.ready()
-        session = Session(caller, "s1", "ann")
+    async def test_a_call_that_hangs_is_left_behind(self, caller: Caller, broken: Faults) -> None:
+        session = await _ready_session(caller)
         broken.hang()
         with pytest.raises(Unavailable):
             await caller.deliver(session.turn("I keep bees"), Delivery("k", 1), timeout_s=0.1)
@@ -342,8 +335,7 @@ class ProviderContract:
     @in_loop
     async def test_recall_finds_what_was_delivered(self, caller: Caller, settles_s: float) -> None:
         _needs(caller.provider, Capability.RECALL)
-        await caller.ready()
-        session = Session(caller, "s1", "ann")
+        session = await _ready_session(caller)
         await session.deliver(session.opened())
         await session.deliver(session.turn("I keep bees in Aarhus"))
         await session.deliver(session.closed())
@@ -371,17 +363,15 @@ class ProviderContract:
     @in_loop
     async def test_recall_keeps_to_the_limit(self, caller: Caller, settles_s: float) -> None:
         _needs(caller.provider, Capability.RECALL)
-        await caller.ready()
-        session = Session(caller, "s1", "ann")
+        session = await _ready_session(caller)
         for n in range(6):
             await session.deliver(session.turn(f"bees again, hive {n}"))
         await _recalled(caller, "bees", session.ref, settles_s)
         assert len(await _recall(caller, "bees", session.ref, limit=2)) <= 2
 
     @in_loop
-    async def test_recall_obeys_its_deadline(self, caller: Caller, faults: Faults | None) -> None:
+    async def test_recall_obeys_its_deadline(self, caller: Caller, broken: Faults) -> None:
         _needs(caller.provider, Capability.RECALL)
-        broken = _needs_faults(faults)
         await caller.ready()
         broken.hang()
         ref, begun = Session(caller, "s1", "ann").ref, time.monotonic()
@@ -422,25 +412,29 @@ class ProviderContract:
             await session.deliver(session.turn(f"I planted {word}"))
             await session.deliver(session.note(f"planted {word}", f"n-{word}"))
         # The owner's notes session, which has no turns, carries the event.
-        desk = Session(caller, "notes:ann", "ann")
-        await desk.deliver(Forgotten(desk.ref, ForgetScope.OWNER))
+        notes_session = Session(caller, "notes:ann", "ann")
+        await notes_session.deliver(Forgotten(notes_session.ref, ForgetScope.OWNER))
         await _check_gone(caller, effects, ann.ref, "larkspur", settles_s)
         assert any("foxglove" in one.text for one in await _effects(effects, caller.provider))
 
     @in_loop
     async def test_a_forgotten_fact_is_gone(self, caller: Caller, effects: EffectsOf, settles_s: float) -> None:
         _needs(caller.provider, Capability.FORGET)
-        await caller.ready()
-        session = Session(caller, "s1", "ann")
+        session = await _ready_session(caller)
         await session.deliver(session.turn("I keep bees"))
         await session.deliver(session.note("the code is 4711", "n-code"))
-        desk = Session(caller, "notes:ann", "ann")
-        await desk.deliver(Forgotten(desk.ref, ForgetScope.FACT, "the code is 4711", "n-code"))
+        notes_session = Session(caller, "notes:ann", "ann")
+        await notes_session.deliver(Forgotten(notes_session.ref, ForgetScope.FACT, "the code is 4711", "n-code"))
         await _check_gone(caller, effects, session.ref, "4711", settles_s)
         assert any("bees" in one.text for one in await _effects(effects, caller.provider))
 
 
 # ----------------------------------------------------------------------------------------------------------------------
+
+
+async def _ready_session(caller: Caller) -> Session:
+    await caller.ready()
+    return Session(caller, "s1", "ann")
 
 
 def _needs(provider: MemoryProvider, capability: Capability) -> None:
@@ -454,15 +448,13 @@ def _needs_promise(provider: MemoryProvider, promise: str) -> None:
         pytest.skip(f"{provider.name} is exempt: {said}")
 
 
-def _needs_faults(faults: Faults | None) -> Faults:
-    if faults is None:
-        pytest.skip("the fixture `faults` is not there")
-    return faults
-
-
 async def _effects(effects: EffectsOf, provider: MemoryProvider) -> list[StoredEntry]:
     found = effects(provider)
     return list(await found if inspect.isawaitable(found) else found)
+
+
+async def _turns(effects: EffectsOf, caller: Caller) -> list[StoredEntry]:
+    return [one for one in await _effects(effects, caller.provider) if one.kind == "turn"]
 
 
 async def _recall(caller: Caller, query: str, ref: SessionRef, limit: int = 10) -> Sequence[RecallItem]:

@@ -6,10 +6,10 @@
             return MyPlatform(url=server.url)
 
         @pytest.fixture
-        def there(self, server):
+        def remote(self, server):
             return MyServerAsTheTestsSeeIt(server)
 
-`platform` is a fresh adapter that is not running yet, with no updates pending upstream. `there` controls the remote
+`platform` is a fresh adapter that is not running yet, with no updates pending upstream. `remote` controls the remote
 side, the users and the network, as defined by `RemoteSide`: a server that stands in for the platform, in the test's
 process or its own. Tests of a capability that the platform does not declare are skipped. To skip the tests of a fault
 that the remote side can't inject, raise `NotImplementedError`.
@@ -21,7 +21,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import wraps
-from typing import Any, Protocol
+from typing import Protocol
 
 import pytest
 
@@ -70,13 +70,17 @@ class RemoteSide(Protocol):
         ...
 
 
-def _where_it_can_be(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+def _platform_test(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Run a test in an event loop and close its platform. Skip it if the remote side can't do what it needs."""
+
     @wraps(test)
-    async def run(*args: Any, **kwargs: Any) -> None:
+    async def run(self: object, platform: Platform, remote: RemoteSide) -> None:
         try:
-            await test(*args, **kwargs)
+            await test(self, platform, remote)
         except NotImplementedError as error:
-            pytest.skip(str(error) or "the other side can't do this")
+            pytest.skip(str(error) or "the remote side can't do this")
+        finally:
+            await platform.aclose()
 
     return in_loop(run)
 
@@ -85,30 +89,30 @@ class UpdateReceiver:
     """Receiver of the adapter's updates."""
 
     def __init__(self) -> None:
-        self.taken: list[Update] = []
-        self.refusing = 0
+        self.updates: list[Update] = []
+        self.failures = 0
         self._news = asyncio.Event()
 
     async def take(self, update: Incoming) -> None:
         if not isinstance(update, Update):
             return
-        if self.refusing:
-            self.refusing -= 1
+        if self.failures:
+            self.failures -= 1
             raise _NotStored("it could not be stored")
         # Yield, so that concurrent deliveries can interleave.
         await asyncio.sleep(0)
-        self.taken.append(update)
+        self.updates.append(update)
         self._news.set()
 
     def texts(self, chat: str = CHAT) -> list[str]:
         """Texts without duplicates, in the order of first receipt."""
-        return [update.text for update in {u.update_id: u for u in reversed(self.taken) if u.chat == chat}.values()][
+        return [update.text for update in {u.update_id: u for u in reversed(self.updates) if u.chat == chat}.values()][
             ::-1
         ]
 
-    async def until(self, count: int) -> None:
+    async def wait_for(self, count: int) -> None:
         async with asyncio.timeout(PATIENCE_S):
-            while len({update.update_id for update in self.taken}) < count:
+            while len({update.update_id for update in self.updates}) < count:
                 self._news.clear()
                 await self._news.wait()
 
@@ -118,9 +122,9 @@ class _NotStored(Exception):
 
 
 @asynccontextmanager
-async def _running(platform: Platform, taking: UpdateReceiver) -> AsyncGenerator[asyncio.Task[None]]:
+async def _running(platform: Platform, receiver: UpdateReceiver) -> AsyncGenerator[asyncio.Task[None]]:
     async def run() -> None:
-        await platform.run(taking.take)
+        await platform.run(receiver.take)
 
     task = asyncio.create_task(run())
     try:
@@ -137,226 +141,212 @@ def outbound(text: str, number: int = 0, chat: str = CHAT) -> Outbound:
 class PlatformContract:
     # Receiving --------------------------------------------------------------------------------------------------------
 
-    @_where_it_can_be
-    async def test_what_is_said_in_a_chat_comes_in_order(self, platform: Platform, there: RemoteSide) -> None:
-        taking = UpdateReceiver()
+    @_platform_test
+    async def test_what_is_said_in_a_chat_comes_in_order(self, platform: Platform, remote: RemoteSide) -> None:
+        receiver = UpdateReceiver()
 
         async def say(*numbers: int) -> None:
             for number in numbers:
-                await there.say((CHAT, OTHER_CHAT)[number % 2], f"word {number}")
+                await remote.say((CHAT, OTHER_CHAT)[number % 2], f"word {number}")
 
         # Some messages arrive together, some one by one.
         await say(0, 1, 2, 3)
-        async with _running(platform, taking):
-            await taking.until(4)
+        async with _running(platform, receiver):
+            await receiver.wait_for(4)
             await say(4, 5)
-            await taking.until(6)
-        assert taking.texts() == ["word 0", "word 2", "word 4"]
-        assert taking.texts(OTHER_CHAT) == ["word 1", "word 3", "word 5"]
-        assert {update.platform for update in taking.taken} == {platform.name}
-        assert len({update.update_id for update in taking.taken}) == 6
-        await platform.aclose()
+            await receiver.wait_for(6)
+        assert receiver.texts() == ["word 0", "word 2", "word 4"]
+        assert receiver.texts(OTHER_CHAT) == ["word 1", "word 3", "word 5"]
+        assert {update.platform for update in receiver.updates} == {platform.name}
+        assert len({update.update_id for update in receiver.updates}) == 6
 
-    @_where_it_can_be
-    async def test_what_was_said_while_nobody_listened_comes_in(self, platform: Platform, there: RemoteSide) -> None:
-        taking = UpdateReceiver()
-        await there.say(CHAT, "anybody there?")
-        async with _running(platform, taking):
-            await taking.until(1)
-        assert taking.texts() == ["anybody there?"]
-        await platform.aclose()
+    @_platform_test
+    async def test_what_was_said_while_nobody_listened_comes_in(self, platform: Platform, remote: RemoteSide) -> None:
+        receiver = UpdateReceiver()
+        await remote.say(CHAT, "anybody there?")
+        async with _running(platform, receiver):
+            await receiver.wait_for(1)
+        assert receiver.texts() == ["anybody there?"]
 
-    @_where_it_can_be
+    @_platform_test
     async def test_what_was_not_taken_comes_again_under_the_same_id(
-        self, platform: Platform, there: RemoteSide
+        self, platform: Platform, remote: RemoteSide
     ) -> None:
-        taking = UpdateReceiver()
-        taking.refusing = 1
-        await there.say(CHAT, "one")
-        await there.say(CHAT, "two")
-        async with _running(platform, taking) as first:
+        receiver = UpdateReceiver()
+        receiver.failures = 1
+        await remote.say(CHAT, "one")
+        await remote.say(CHAT, "two")
+        async with _running(platform, receiver) as first:
             await asyncio.wait({first}, timeout=PATIENCE_S)
             assert isinstance(first.exception(), _NotStored), "what `take` raises ends the run"
-        async with _running(platform, taking):
-            await taking.until(2)
-        assert taking.texts() == ["one", "two"], "the first of a chat comes first, whatever became of it"
-        await platform.aclose()
+        async with _running(platform, receiver):
+            await receiver.wait_for(2)
+        assert receiver.texts() == ["one", "two"], "the first of a chat comes first, whatever became of it"
 
-    @_where_it_can_be
-    async def test_what_was_taken_and_acknowledged_stays_so(self, platform: Platform, there: RemoteSide) -> None:
-        taking = UpdateReceiver()
-        async with _running(platform, taking):
-            await there.say(CHAT, "one")
-            await taking.until(1)
+    @_platform_test
+    async def test_what_was_taken_and_acknowledged_stays_so(self, platform: Platform, remote: RemoteSide) -> None:
+        receiver = UpdateReceiver()
+        async with _running(platform, receiver):
+            await remote.say(CHAT, "one")
+            await receiver.wait_for(1)
             # The adapter's next call upstream acknowledges the update.
             await asyncio.sleep(QUIET_S)
-        taken = len(taking.taken)
-        async with _running(platform, taking):
-            await there.say(CHAT, "two")
-            await taking.until(2)
-        assert [update.text for update in taking.taken[taken:]] == ["two"]
-        await platform.aclose()
+        taken = len(receiver.updates)
+        async with _running(platform, receiver):
+            await remote.say(CHAT, "two")
+            await receiver.wait_for(2)
+        assert [update.text for update in receiver.updates[taken:]] == ["two"]
 
-    @_where_it_can_be
-    async def test_listening_ends_when_it_is_cancelled(self, platform: Platform, there: RemoteSide) -> None:
-        taking = UpdateReceiver()
-        async with _running(platform, taking) as task:
-            await there.say(CHAT, "one")
-            await taking.until(1)
+    @_platform_test
+    async def test_listening_ends_when_it_is_cancelled(self, platform: Platform, remote: RemoteSide) -> None:
+        receiver = UpdateReceiver()
+        async with _running(platform, receiver) as task:
+            await remote.say(CHAT, "one")
+            await receiver.wait_for(1)
             task.cancel()
             done, _ = await asyncio.wait({task}, timeout=2.0)
             assert done
             assert task.cancelled()
-        await platform.aclose()
 
-    @_where_it_can_be
-    async def test_nobody_to_be_reached_is_said_in_our_words(self, platform: Platform, there: RemoteSide) -> None:
-        taking = UpdateReceiver()
-        await there.leave()
-        async with _running(platform, taking) as task:
+    @_platform_test
+    async def test_nobody_to_be_reached_is_said_in_our_words(self, platform: Platform, remote: RemoteSide) -> None:
+        receiver = UpdateReceiver()
+        await remote.leave()
+        async with _running(platform, receiver) as task:
             await asyncio.wait({task}, timeout=PATIENCE_S)
             assert task.done()
             assert isinstance(task.exception(), PlatformUnavailable)
         with pytest.raises(PlatformUnavailable):
             await platform.send(outbound("hello"))
-        await platform.aclose()
 
-    @_where_it_can_be
+    @_platform_test
     async def test_a_button_that_is_pressed_comes_in_as_its_command(
-        self, platform: Platform, there: RemoteSide
+        self, platform: Platform, remote: RemoteSide
     ) -> None:
         if not platform.capabilities.buttons:
             pytest.skip("there is nothing to press there")
         longest = "/approve ".ljust(BUTTON_COMMAND_BYTES_MAX, "x")
-        taking = UpdateReceiver()
-        async with _running(platform, taking):
-            await there.say(CHAT, "do it")
-            await taking.until(1)
+        receiver = UpdateReceiver()
+        async with _running(platform, receiver):
+            await remote.say(CHAT, "do it")
+            await receiver.wait_for(1)
             buttons = (Button("Allow", longest), Button("Deny", "/deny k7"))
             message_id = await platform.send(Outbound("turn-1.0", Address(CHAT), "May I?", buttons))
-            await there.press(CHAT, "Allow")
-            await there.press(CHAT, "Deny")
-            await there.press(CHAT, "Deny")
-            await taking.until(4)
-            assert taking.texts() == ["do it", longest, "/deny k7", "/deny k7"], "each press is an update"
-            said, *pressed = taking.taken
+            await remote.press(CHAT, "Allow")
+            await remote.press(CHAT, "Deny")
+            await remote.press(CHAT, "Deny")
+            await receiver.wait_for(4)
+            assert receiver.texts() == ["do it", longest, "/deny k7", "/deny k7"], "each press is an update"
+            said, *pressed = receiver.updates
             for press in pressed:
                 assert (press.chat, press.chat_type, press.user) == (said.chat, said.chat_type, said.user)
             if platform.capabilities.edits:
                 await platform.edit(Address(CHAT), message_id, "Denied.", (Button("Again", "/retry"),))
-                await there.press(CHAT, "Again")
-                await taking.until(5)
-                assert taking.texts()[-1] == "/retry"
+                await remote.press(CHAT, "Again")
+                await receiver.wait_for(5)
+                assert receiver.texts()[-1] == "/retry"
         await platform.aclose()
 
     # Sending ----------------------------------------------------------------------------------------------------------
 
-    @_where_it_can_be
-    async def test_what_is_sent_is_shown_where_it_belongs(self, platform: Platform, there: RemoteSide) -> None:
+    @_platform_test
+    async def test_what_is_sent_is_shown_where_it_belongs(self, platform: Platform, remote: RemoteSide) -> None:
         first = await platform.send(outbound("hello", 1))
         second = await platform.send(outbound("and you", 2, OTHER_CHAT))
         third = await platform.send(outbound("are you well?", 3))
         assert len({first, second, third}) == 3
-        assert await there.shown(CHAT) == ["hello", "are you well?"]
-        assert await there.shown(OTHER_CHAT) == ["and you"]
-        await platform.aclose()
+        assert await remote.shown(CHAT) == ["hello", "are you well?"]
+        assert await remote.shown(OTHER_CHAT) == ["and you"]
 
-    @_where_it_can_be
-    async def test_what_is_sent_twice_under_one_id_is_shown_once(self, platform: Platform, there: RemoteSide) -> None:
+    @_platform_test
+    async def test_what_is_sent_twice_under_one_id_is_shown_once(self, platform: Platform, remote: RemoteSide) -> None:
         if not platform.capabilities.idempotent_send:
             pytest.skip("it does not promise that")
         first = await platform.send(outbound("hello"))
         assert await platform.send(outbound("hello")) == first
-        await there.lose()
+        await remote.lose()
         with pytest.raises((SendUncertain, PlatformUnavailable)):
             await platform.send(outbound("bye", 2))
         await platform.send(outbound("bye", 2))
-        assert await there.shown(CHAT) == ["hello", "bye"]
-        await platform.aclose()
+        assert await remote.shown(CHAT) == ["hello", "bye"]
 
-    @_where_it_can_be
+    @_platform_test
     async def test_the_longest_text_goes_out_and_a_longer_one_is_refused(
-        self, platform: Platform, there: RemoteSide
+        self, platform: Platform, remote: RemoteSide
     ) -> None:
         room = platform.capabilities.text_chars_max
         await platform.send(outbound("x" * room))
-        assert await there.shown(CHAT) == ["x" * room]
+        assert await remote.shown(CHAT) == ["x" * room]
         with pytest.raises(PlatformRefused):
             await platform.send(outbound("x" * (room + 1), 2))
-        assert len(await there.shown(CHAT)) == 1
-        await platform.aclose()
+        assert len(await remote.shown(CHAT)) == 1
 
-    @_where_it_can_be
-    async def test_being_told_to_wait_is_passed_on(self, platform: Platform, there: RemoteSide) -> None:
-        await there.busy(7.0)
+    @_platform_test
+    async def test_being_told_to_wait_is_passed_on(self, platform: Platform, remote: RemoteSide) -> None:
+        await remote.busy(7.0)
         with pytest.raises(PlatformUnavailable) as failure:
             await platform.send(outbound("hello"))
         assert failure.value.retry_after == 7.0
-        assert await there.shown(CHAT) == []
+        assert await remote.shown(CHAT) == []
         await platform.send(outbound("hello"))
-        assert await there.shown(CHAT) == ["hello"]
-        await platform.aclose()
+        assert await remote.shown(CHAT) == ["hello"]
 
-    @_where_it_can_be
-    async def test_a_send_of_which_nothing_is_heard_is_uncertain(self, platform: Platform, there: RemoteSide) -> None:
-        await there.lose()
+    @_platform_test
+    async def test_a_send_of_which_nothing_is_heard_is_uncertain(self, platform: Platform, remote: RemoteSide) -> None:
+        await remote.lose()
         with pytest.raises(SendUncertain):
             await platform.send(outbound("hello"))
-        assert await there.shown(CHAT) == ["hello"]
-        await platform.aclose()
+        assert await remote.shown(CHAT) == ["hello"]
 
-    @_where_it_can_be
-    async def test_what_is_out_and_was_not_heard_of_is_found(self, platform: Platform, there: RemoteSide) -> None:
+    @_platform_test
+    async def test_what_is_out_and_was_not_heard_of_is_found(self, platform: Platform, remote: RemoteSide) -> None:
         if (finder := platform.finder) is None:
             pytest.skip("what was sent can't be looked for there")
         await platform.send(outbound("hello"))
         mark, lost = finder.newest(Address(CHAT)), outbound("bye", 2)
         assert mark, "what was sent is known to be there"
-        await there.lose()
+        await remote.lose()
         with pytest.raises(SendUncertain):
             await platform.send(lost)
-        await there.say(CHAT, "are you there?")
+        await remote.say(CHAT, "are you there?")
         found = await finder.find(lost, mark)
         assert found is not None
         assert await finder.find(lost, mark, besides={found}) is None
         assert await finder.find(lost, mark, until=found) is None
         again = await platform.send(lost)
         assert await finder.find(lost, mark, until=again) == found, "asking changes nothing"
-        assert await there.shown(CHAT) == ["hello", "bye", "bye"]
+        assert await remote.shown(CHAT) == ["hello", "bye", "bye"]
         await finder.take_back(Address(CHAT), again)
         await platform.edit(Address(CHAT), found, "good bye")
-        assert await there.shown(CHAT) == ["hello", "good bye"]
-        await platform.aclose()
+        assert await remote.shown(CHAT) == ["hello", "good bye"]
 
-    @_where_it_can_be
-    async def test_what_is_not_out_is_not_found(self, platform: Platform, there: RemoteSide) -> None:
+    @_platform_test
+    async def test_what_is_not_out_is_not_found(self, platform: Platform, remote: RemoteSide) -> None:
         if (finder := platform.finder) is None:
             pytest.skip("what was sent can't be looked for there")
         first = await platform.send(outbound("hello"))
         mark, lost = finder.newest(Address(CHAT)), outbound("bye", 2)
         # Messages by users and in other chats must not be found.
-        await there.say(CHAT, "are you there?")
+        await remote.say(CHAT, "are you there?")
         await platform.send(outbound("bye", 3, OTHER_CHAT))
-        await there.say(OTHER_CHAT, "yes")
+        await remote.say(OTHER_CHAT, "yes")
         assert await finder.find(lost, mark) is None
         await platform.send(outbound("something else", 4))
         assert await finder.find(lost, mark) is None, "of what was sent since, it is known under which id"
         # A restarted adapter is given the newest known message id.
         finder.know(Address(CHAT), first)
         assert finder.newest(Address(CHAT)) != mark
-        await platform.aclose()
 
-    @_where_it_can_be
-    async def test_what_will_never_be_taken_is_refused(self, platform: Platform, there: RemoteSide) -> None:
-        await there.refuse()
+    @_platform_test
+    async def test_what_will_never_be_taken_is_refused(self, platform: Platform, remote: RemoteSide) -> None:
+        await remote.refuse()
         with pytest.raises(PlatformRefused):
             await platform.send(outbound("hello"))
-        assert await there.shown(CHAT) == []
-        await platform.aclose()
+        assert await remote.shown(CHAT) == []
 
-    @_where_it_can_be
-    async def test_a_send_can_be_cancelled(self, platform: Platform, there: RemoteSide) -> None:
-        await there.stall()
+    @_platform_test
+    async def test_a_send_can_be_cancelled(self, platform: Platform, remote: RemoteSide) -> None:
+        await remote.stall()
         sending = asyncio.ensure_future(platform.send(outbound("hello")))
         await asyncio.sleep(0.1)
         assert not sending.done()
@@ -365,11 +355,10 @@ class PlatformContract:
         assert done
         assert sending.cancelled()
         await platform.send(outbound("still there", 2, OTHER_CHAT))
-        assert await there.shown(OTHER_CHAT) == ["still there"]
-        await platform.aclose()
+        assert await remote.shown(OTHER_CHAT) == ["still there"]
 
-    @_where_it_can_be
-    async def test_a_message_can_be_given_another_text(self, platform: Platform, there: RemoteSide) -> None:
+    @_platform_test
+    async def test_a_message_can_be_given_another_text(self, platform: Platform, remote: RemoteSide) -> None:
         if not platform.capabilities.edits:
             pytest.skip("nothing can be edited there")
         message_id = await platform.send(outbound("hel"))
@@ -377,25 +366,23 @@ class PlatformContract:
             await platform.edit(Address(CHAT), message_id, text)
         # A repeated edit without changes is not an error.
         await platform.edit(Address(CHAT), message_id, "hello you")
-        assert await there.shown(CHAT) == ["hello you"]
+        assert await remote.shown(CHAT) == ["hello you"]
         with pytest.raises(PlatformError):
             await platform.edit(Address(CHAT), "no-such-message", "hello")
-        await platform.aclose()
 
-    @_where_it_can_be
-    async def test_buttons_and_typing_do_no_harm(self, platform: Platform, there: RemoteSide) -> None:
+    @_platform_test
+    async def test_buttons_and_typing_do_no_harm(self, platform: Platform, remote: RemoteSide) -> None:
         if platform.capabilities.typing:
             await platform.show_typing(Address(CHAT))
         if platform.capabilities.buttons:
             button = Button("Another one", "/resume 2")
             await platform.send(Outbound("turn-1.0", Address(CHAT), "Which?", (button,)))
-            assert await there.shown(CHAT) == ["Which?"]
-        await platform.aclose()
+            assert await remote.shown(CHAT) == ["Which?"]
 
-    @_where_it_can_be
-    async def test_closing_is_safe_at_any_time(self, platform: Platform, there: RemoteSide) -> None:
+    @_platform_test
+    async def test_closing_is_safe_at_any_time(self, platform: Platform, remote: RemoteSide) -> None:
         await platform.aclose()
         await platform.send(outbound("hello"))
         await platform.aclose()
         await platform.aclose()
-        assert await there.shown(CHAT) == ["hello"]
+        assert await remote.shown(CHAT) == ["hello"]

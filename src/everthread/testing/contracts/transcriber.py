@@ -1,6 +1,6 @@
 """Contract of transcribers. Subclass `TranscriberContract` and define two fixtures:
 
-`transcriber` is a fresh transcriber; `there` controls its endpoint, as defined by `TranscriptionEndpoint`.
+`transcriber` is a fresh transcriber; `endpoint` controls its endpoint, as defined by `TranscriptionEndpoint`.
 """
 
 from __future__ import annotations
@@ -25,23 +25,25 @@ class TranscriptionEndpoint(Protocol):
 
 class TranscriberContract:
     @in_loop
-    async def test_what_is_said_is_what_is_heard(self, transcriber: Transcriber, there: TranscriptionEndpoint) -> None:
-        there.says("  buy milk\n")
+    async def test_what_is_said_is_what_is_heard(
+        self, transcriber: Transcriber, endpoint: TranscriptionEndpoint
+    ) -> None:
+        endpoint.says("  buy milk\n")
         assert await transcriber.transcribe(b"OggS", "voice.ogg", "audio/ogg") == "buy milk"
-        there.says("")
+        endpoint.says("")
         assert await transcriber.transcribe(b"OggS", "voice.ogg", "audio/ogg") == ""
         await transcriber.aclose()
 
     @in_loop
     async def test_what_may_go_well_later_is_unavailable_and_the_rest_is_refused(
-        self, transcriber: Transcriber, there: TranscriptionEndpoint
+        self, transcriber: Transcriber, endpoint: TranscriptionEndpoint
     ) -> None:
         for status in (500, 503, 429):
-            there.fails(status)
+            endpoint.fails(status)
             with pytest.raises(ModelUnavailable):
                 await transcriber.transcribe(b"OggS", "voice.ogg", "audio/ogg")
         for status in (400, 401, 404):
-            there.fails(status)
+            endpoint.fails(status)
             with pytest.raises(ModelError) as failure:
                 await transcriber.transcribe(b"OggS", "voice.ogg", "audio/ogg")
             assert not isinstance(failure.value, ModelUnavailable)
@@ -49,14 +51,14 @@ class TranscriberContract:
 
     @in_loop
     async def test_it_can_be_cancelled_and_closed_at_any_time(
-        self, transcriber: Transcriber, there: TranscriptionEndpoint
+        self, transcriber: Transcriber, endpoint: TranscriptionEndpoint
     ) -> None:
         await transcriber.aclose()
-        there.stalls()
-        hearing = asyncio.ensure_future(transcriber.transcribe(b"OggS", "voice.ogg", "audio/ogg"))
+        endpoint.stalls()
+        transcribing = asyncio.ensure_future(transcriber.transcribe(b"OggS", "voice.ogg", "audio/ogg"))
         await asyncio.sleep(0.1)
-        hearing.cancel()
-        await asyncio.wait({hearing}, timeout=2.0)
-        assert hearing.cancelled()
+        transcribing.cancel()
+        await asyncio.wait({transcribing}, timeout=2.0)
+        assert transcribing.cancelled()
         await transcriber.aclose()
         await transcriber.aclose()

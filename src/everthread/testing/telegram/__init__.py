@@ -4,7 +4,7 @@ In a test:
 
     async with TelegramEmulator() as telegram, TelegramUsers(telegram.base_url) as people:
         ...  # a bot that talks to telegram.base_url with telegram.token
-        await people.say(ANN, "hello")
+        await actions.say(ANN, "hello")
         await people.until(lambda: people.texts(ANN) == ["Hi Ann!"], "an answer")
 
 As a process of its own, which outlives the bot: `python -m everthread.testing.telegram --port 0 --token 42:TEST` prints
@@ -19,10 +19,9 @@ its address as a line of JSON.
 | `user_actions`, `state` | actions of users; users, chats and messages |
 | `updates`, `webhook` | delivery of updates to the bot by polling and by webhook |
 | `params`, `objects`, `errors` | parameters, objects and errors of the Bot API |
-| `message_methods`, `file_methods`, `bot_methods` | methods of the Bot API |
-| `formatting`, `markdown_v2`, `html_markup`, `markdown_legacy`, `entities` | text markup and its entities |
+| `message_methods`, `bot_methods` | methods of the Bot API |
+| `formatting`, `markdown`, `html_markup`, `entities` | text markup and its entities |
 | `files` | stored files |
 | `limits`, `faults` | rate limits; injected faults |
 | `screen` | text rendering of a chat |
-| `wait` | condition variable with a timeout |
 """

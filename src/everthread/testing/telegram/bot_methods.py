@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from everthread.testing.telegram.errors import bad_request, conflict
@@ -19,39 +19,39 @@ _COMMAND = re.compile(r"[a-z0-9_]{1,32}")
 
 
 class BotMethods:
-    def __init__(self, world: TelegramState, webhook: Webhook) -> None:
-        self._world = world
+    def __init__(self, state: TelegramState, webhook: Webhook) -> None:
+        self._state = state
         self._webhook = webhook
         self._poll = 0
         self.methods: Mapping[str, Callable[[Params], object]] = {
             "getme": self.get_me,
             "getchat": self.get_chat,
+            "getupdates": self.get_updates,
             "setmycommands": self.set_commands,
             "getmycommands": self.get_commands,
             "deletemycommands": self.delete_commands,
             "logout": lambda _: True,
             "close": lambda _: True,
         }
-        self.waiting_methods: Mapping[str, Callable[[Params], Awaitable[object]]] = {"getupdates": self.get_updates}
 
     def get_me(self, _: Params) -> User:
-        return self._world.bot
+        return self._state.bot
 
     def get_chat(self, params: Params) -> Chat:
-        return self._world.chat(params.text("chat_id"))
+        return self._state.chat(params.text("chat_id"))
 
     # --- Updates -----------------------------------------------------------------------------------------------------
 
     async def get_updates(self, params: Params) -> UpdateBatch:
         """Long-poll for updates. A later call ends an earlier one that is still waiting."""
-        world, updates = self._world, self._world.updates
+        state, updates = self._state, self._state.updates
         if self._webhook.url:
             raise conflict(
                 "can't use getUpdates method while webhook is active; use deleteWebhook to delete the webhook first"
             )
         self._poll += 1
         mine = self._poll
-        world.changes.tell()
+        state.changes.notify()
         updates.allow(params.read("allowed_updates", list[str], "allowed_updates"))
         updates.confirm(params.integer("offset"))
         limit = min(max(params.integer("limit", 100), 1), 100)
@@ -60,7 +60,7 @@ class BotMethods:
         def is_over() -> bool:
             return mine != self._poll or bool(self._webhook.url) or bool(updates.batch(limit))
 
-        await world.changes.until(is_over, timeout_s)
+        await state.changes.wait_for(is_over, timeout_s)
         if mine != self._poll:
             raise conflict("terminated by other getUpdates request; make sure that only one bot instance is running")
         if self._webhook.url:
@@ -80,17 +80,17 @@ class BotMethods:
                 raise bad_request("BOT_COMMAND_INVALID")
             if not 1 <= len(one.description.strip()) <= 256:
                 raise bad_request("BOT_COMMAND_DESCRIPTION_INVALID")
-        self._world.commands[_scope(params)] = tuple(
+        self._state.commands[_scope(params)] = tuple(
             BotCommand(one.command.removeprefix("/"), one.description.strip()) for one in commands
         )
-        self._world.changes.tell()
+        self._state.changes.notify()
         return True
 
     def get_commands(self, params: Params) -> Sequence[BotCommand]:
-        return self._world.commands.get(_scope(params), ())
+        return self._state.commands.get(_scope(params), ())
 
     def delete_commands(self, params: Params) -> bool:
-        self._world.commands.pop(_scope(params), None)
+        self._state.commands.pop(_scope(params), None)
         return True
 
 

@@ -25,7 +25,7 @@ from everthread.testing.telegram.webhook import Webhook
 class Control:
     def __init__(
         self,
-        world: TelegramState,
+        state: TelegramState,
         limits: Limits,
         faults: Faults,
         webhook: Webhook,
@@ -33,31 +33,31 @@ class Control:
         calls: Mapping[str, int],
         refused: Mapping[str, int],
     ) -> None:
-        self._world = world
+        self._state = state
         self._limits = limits
         self._webhook = webhook
         self._calls = calls
         self._refused = refused
-        people = UserActions(world)
+        actions = UserActions(state)
         self._acts: dict[str, tuple[Any, Callable[[Any], object]]] = {
-            "introduce": (wire.UserProfile, people.introduce),
-            "group": (wire.Group, people.found),
-            "upgrade": (wire.GroupUpgrade, people.upgrade),
-            "odd": (wire.RawMessage, people.be_odd),
-            "topic": (wire.Topic, people.open_topic),
-            "say": (list[wire.UserMessage], lambda all_said: [*map(people.say, all_said)]),
-            "correct": (wire.UserEdit, people.correct),
-            "press": (wire.ButtonPress, people.press),
-            "block": (wire.BotBlock, people.block),
+            "introduce": (wire.UserProfile, actions.introduce),
+            "group": (wire.Group, actions.create_group),
+            "upgrade": (wire.GroupUpgrade, actions.upgrade),
+            "odd": (wire.RawMessage, actions.send_raw),
+            "topic": (wire.Topic, actions.open_topic),
+            "say": (list[wire.UserMessage], lambda all_said: [*map(actions.say, all_said)]),
+            "correct": (wire.UserEdit, actions.edit),
+            "press": (wire.ButtonPress, actions.press),
+            "block": (wire.BotBlock, actions.block),
             "redeliver": (int, self._redeliver),
-            "fault": (wire.Fault, faults.order),
+            "fault": (wire.Fault, faults.inject),
             "cut": (float, cut),
             "heal": (None, lambda _: faults.heal()),
             "limits": (bool, self._limit),
             "watch": (wire.LogRequest, self._watch),
             "messages": (wire.ChatTopic, lambda place: [*map(screen.shown_message, self._there(place))]),
             "screen": (wire.ChatTopic, self._screen),
-            "file": (str, world.files.content),
+            "file": (str, state.files.content),
             "dump": (None, self._dump),
         }
 
@@ -74,7 +74,7 @@ class Control:
         return await respond(writer, 200, msgspec.json.encode(answer))
 
     def _redeliver(self, update_id: int) -> None:
-        if not self._world.updates.repeat(update_id):
+        if not self._state.updates.redeliver(update_id):
             raise bad_request(f"there is no update {update_id}")
 
     def _limit(self, is_on: bool) -> None:
@@ -82,24 +82,24 @@ class Control:
         self._limits.forget()
 
     async def _watch(self, watch: wire.LogRequest) -> Sequence[wire.ChatEvent]:
-        seen = self._world.seen
-        await self._world.changes.until(lambda: len(seen) > watch.after, watch.timeout_s)
+        seen = self._state.events
+        await self._state.changes.wait_for(lambda: len(seen) > watch.after, watch.timeout_s)
         return seen[watch.after :]
 
     def _there(self, place: wire.ChatTopic) -> list[Message]:
-        messages = self._world.messages[self._world.chat(place.chat).id].values()
+        messages = self._state.messages[self._state.chat(place.chat).id].values()
         return [one for one in messages if place.thread in (None, one.message_thread_id)]
 
     def _screen(self, place: wire.ChatTopic) -> str:
-        return screen.draw_chat(self._world.chat(place.chat), self._there(place))
+        return screen.draw_chat(self._state.chat(place.chat), self._there(place))
 
     def _dump(self, _: None) -> wire.ServerState:
-        commands = self._world.commands.get(DEFAULT_SCOPE, ())
+        commands = self._state.commands.get(DEFAULT_SCOPE, ())
         return wire.ServerState(
-            tuple(self._world.updates.pending),
+            tuple(self._state.updates.pending),
             dict(self._calls),
             dict(self._refused),
             {one.command: one.description for one in commands},
             self._webhook.url,
-            self._world.updates.repeated,
+            self._state.updates.redelivered,
         )

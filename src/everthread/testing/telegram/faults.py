@@ -16,17 +16,17 @@ _OF_UPDATES = ("duplicate", "reorder")
 
 class Faults:
     def __init__(self) -> None:
-        self._ordered: list[Fault] = []
+        self._pending: list[Fault] = []
         self._cut_until = 0.0
 
-    def order(self, fault: Fault) -> None:
-        self._ordered.append(fault)
+    def inject(self, fault: Fault) -> None:
+        self._pending.append(fault)
 
     def cut(self, seconds: float) -> None:
         self._cut_until = time.monotonic() + seconds
 
     def heal(self) -> None:
-        self._ordered.clear()
+        self._pending.clear()
         self._cut_until = 0.0
 
     @property
@@ -37,7 +37,7 @@ class Faults:
         """Take the next fault that matches this call."""
         return self._take(lambda fault: fault.kind not in _OF_UPDATES, call, chat)
 
-    def arranged(self, batch: Sequence[Update]) -> list[Update]:
+    def reorder(self, batch: Sequence[Update]) -> list[Update]:
         """Order outgoing updates, with `duplicate` and `reorder` faults applied."""
         if not batch:
             return []
@@ -48,11 +48,11 @@ class Faults:
         return list(batch)
 
     def _take(self, fits: Callable[[Fault], bool], call: str | None, chat: int | None) -> Fault | None:
-        for number, fault in enumerate(self._ordered):
+        for number, fault in enumerate(self._pending):
             is_call = call is None or fault.call is None or fault.call.lower() == call
             if fits(fault) and is_call and fault.chat in (None, chat):
                 left = replace(fault, times=fault.times - 1)
-                self._ordered[number : number + 1] = [left] if left.times > 0 else []
+                self._pending[number : number + 1] = [left] if left.times > 0 else []
                 return fault
         return None
 

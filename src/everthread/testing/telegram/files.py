@@ -21,7 +21,7 @@ class Files:
         self._content: dict[str, bytes] = {}
         self._by_path: dict[str, str] = {}
         self._stored: dict[str, StoredFile] = {}
-        self._described: dict[str, PhotoSize | Document | Voice] = {}
+        self._by_id: dict[str, PhotoSize | Document | Voice] = {}
 
     def photo(self, content: bytes) -> tuple[PhotoSize, ...]:
         """Store a photo in its original size and a smaller one. Telegram keeps several sizes, the largest last."""
@@ -33,8 +33,8 @@ class Files:
         width, height = size
         if width + height > 10_000 or width > 20 * height or height > 20 * width:
             raise bad_request("PHOTO_INVALID_DIMENSIONS")
-        whole = self._keep("photo", content, ".jpg")
-        thumb = self._keep("photo", content, ".jpg")
+        whole = self._store("photo", content, ".jpg")
+        thumb = self._store("photo", content, ".jpg")
         scale = min(1.0, 90 / max(width, height))
         sizes = (
             PhotoSize(
@@ -47,28 +47,28 @@ class Files:
             PhotoSize(whole.file_id, whole.file_unique_id, width, height, whole.file_size),
         )
         for one in sizes:
-            self._described[one.file_id] = one
+            self._by_id[one.file_id] = one
         return sizes
 
     def document(self, content: bytes, name: str, mime: str) -> Document:
         dot, suffix = name.rpartition(".")[1:]
-        kept = self._keep("document", content, f".{suffix}" if dot else "")
+        kept = self._store("document", content, f".{suffix}" if dot else "")
         mime = mimetypes.guess_type(name)[0] or mime or "application/octet-stream"
         made = Document(kept.file_id, kept.file_unique_id, kept.file_size, name or None, mime)
-        self._described[kept.file_id] = made
+        self._by_id[kept.file_id] = made
         return made
 
     def voice(self, content: bytes, duration_s: int, mime: str) -> Voice:
-        kept = self._keep("voice", content, ".oga")
+        kept = self._store("voice", content, ".oga")
         made = Voice(kept.file_id, kept.file_unique_id, duration_s, kept.file_size, mime or "audio/ogg")
-        self._described[kept.file_id] = made
+        self._by_id[kept.file_id] = made
         return made
 
-    def described(self, file_id: str) -> PhotoSize | Document | Voice:
+    def find(self, file_id: str) -> PhotoSize | Document | Voice:
         """Look up a file by its id."""
-        if file_id not in self._described:
+        if file_id not in self._by_id:
             raise bad_request("wrong file identifier/HTTP URL specified")
-        return self._described[file_id]
+        return self._by_id[file_id]
 
     def stored(self, file_id: str) -> StoredFile:
         if file_id not in self._stored:
@@ -78,10 +78,10 @@ class Files:
     def content(self, file_id: str) -> bytes:
         return self._content[self.stored(file_id).file_id]
 
-    def at(self, path: str) -> bytes | None:
+    def read_path(self, path: str) -> bytes | None:
         return self._content.get(self._by_path.get(path, ""))
 
-    def _keep(self, kind: str, content: bytes, suffix: str) -> StoredFile:
+    def _store(self, kind: str, content: bytes, suffix: str) -> StoredFile:
         if not content:
             raise bad_request("file must be non-empty")
         if len(content) > UPLOAD_BYTES_MAX:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from everthread.testing.telegram import html_markup, markdown_legacy, markdown_v2
+from everthread.testing.telegram import html_markup, markdown
 from everthread.testing.telegram.entities import CannotParse, utf16_len
 from everthread.testing.telegram.errors import bad_request
 from everthread.testing.telegram.objects import MessageEntity
@@ -15,9 +15,9 @@ from everthread.testing.telegram.objects import MessageEntity
 Formatted = tuple[str, tuple[MessageEntity, ...]]
 
 _PARSERS: Mapping[str, Callable[[str], tuple[str, list[MessageEntity]]]] = {
-    "markdownv2": markdown_v2.parse,
+    "markdownv2": markdown.parse_v2,
     "html": html_markup.parse,
-    "markdown": markdown_legacy.parse,
+    "markdown": markdown.parse_legacy,
 }
 _SPLIT_BY_CODE = ("bold", "italic", "underline", "strikethrough", "spoiler")
 

@@ -17,7 +17,6 @@ from everthread.testing.telegram.bot_methods import BotMethods
 from everthread.testing.telegram.control import Control
 from everthread.testing.telegram.errors import ApiError
 from everthread.testing.telegram.faults import Faults, fault_response
-from everthread.testing.telegram.file_methods import FileMethods
 from everthread.testing.telegram.limits import Limits
 from everthread.testing.telegram.message_methods import MessageMethods
 from everthread.testing.telegram.objects import Update, User
@@ -46,23 +45,20 @@ class TelegramEmulator(HttpServer):
             raise ValueError(f"a token is a number, a colon and a secret, as in {TOKEN}: not {token!r}")
         self.token = token
         bot = User(int(number), True, "Test Bot", username, None, True, not privacy, False)
-        self.world = TelegramState(bot)
+        self.state = TelegramState(bot)
         self.limits = Limits(limits)
         self.faults = Faults()
-        self.webhook = Webhook(self.world, self.faults)
+        self.webhook = Webhook(self.state, self.faults)
         self.calls: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
-        self._bot = BotMethods(self.world, self.webhook)
-        messages = MessageMethods(self.world, self.limits)
-        files = FileMethods(self.world, messages)
+        bot_methods = BotMethods(self.state, self.webhook)
+        messages = MessageMethods(self.state, self.limits)
         self._methods: dict[str, Callable[[Params], object]] = {
-            **self._bot.methods,
-            **self._bot.waiting_methods,
+            **bot_methods.methods,
             **messages.methods,
-            **files.methods,
             **self.webhook.methods,
         }
-        self._control = Control(self.world, self.limits, self.faults, self.webhook, self.cut, self.calls, self.refused)
+        self._control = Control(self.state, self.limits, self.faults, self.webhook, self.cut, self.calls, self.refused)
         self._writers: set[asyncio.StreamWriter] = set()
         """Connections of the bot, closed by `cut`."""
 
@@ -76,13 +72,15 @@ class TelegramEmulator(HttpServer):
 
     async def start(self, port: int = 0) -> Self:
         await super().start(port)
-        self._bringing = asyncio.create_task(self.webhook.run(self._answered, self._outgoing), name="webhook")
+        self._webhook_task = asyncio.create_task(
+            self.webhook.run(self._call_from_webhook, self._outgoing), name="webhook"
+        )
         return self
 
     async def stop(self) -> None:
-        self._bringing.cancel()
+        self._webhook_task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await self._bringing
+            await self._webhook_task
         await super().stop()
 
     def cut(self, seconds: float) -> None:
@@ -112,21 +110,21 @@ class TelegramEmulator(HttpServer):
 
     async def _serve_file(self, path: str, writer: asyncio.StreamWriter) -> bool:
         token, _, file_path = path.partition("/")
-        content = self.world.files.at(file_path) if token == self.token else None
+        content = self.state.files.read_path(file_path) if token == self.token else None
         if content is None:
-            return await self._refuse(writer, ApiError(404, "Not Found"))
+            return await self._send_error(writer, ApiError(404, "Not Found"))
         return await respond(writer, 200, content, {"Content-Type": "application/octet-stream"})
 
     async def _serve_call(
         self, path: str, query: str, received: HttpRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
         try:
-            call = self._named(path)
+            call = self._method_name(path)
             params = read_params(query, received.headers.get("content-type", ""), received.body)
             fault = self.faults.next(call, params.integer("chat_id") or None)
-            if fault is not None and (early := await self._disturb(fault, writer)) is not None:
+            if fault is not None and (early := await self._apply_fault(fault, writer)) is not None:
                 return early
-            result = await self._act(call, params)
+            result = await self._call(call, params)
             if fault is not None and fault.kind == "drop_after":
                 return False
             if fault is not None and fault.kind == "delay":
@@ -137,13 +135,13 @@ class TelegramEmulator(HttpServer):
                     return False
                 result = self._outgoing(result)
         except ApiError as refusal:
-            return await self._refuse(writer, refusal)
+            return await self._send_error(writer, refusal)
         body: dict[str, object] = {"ok": True, "result": result}
         if isinstance(result, DescribedResult):
             body = {"ok": True, "result": result.result, "description": result.description}
         return await respond(writer, 200, msgspec.json.encode(body))
 
-    def _named(self, path: str) -> str:
+    def _method_name(self, path: str) -> str:
         token, _, call = path.removeprefix("/bot").partition("/")
         if not path.startswith("/bot") or ":" not in token:
             raise ApiError(404, "Not Found")
@@ -152,7 +150,7 @@ class TelegramEmulator(HttpServer):
         self.calls[call] += 1
         return call.lower()
 
-    async def _disturb(self, fault: Fault, writer: asyncio.StreamWriter) -> bool | None:
+    async def _apply_fault(self, fault: Fault, writer: asyncio.StreamWriter) -> bool | None:
         """Apply a fault instead of the call. Return None if the call is still to be carried out."""
         if refusal := fault_response(fault):
             raise refusal
@@ -160,7 +158,7 @@ class TelegramEmulator(HttpServer):
             return await respond(writer, 502, _PAGE, {"Content-Type": "text/html"})
         return False if fault.kind == "drop_before" else None
 
-    async def _act(self, call: str, params: Params) -> object:
+    async def _call(self, call: str, params: Params) -> object:
         act = self._methods.get(call)
         if act is None:
             raise ApiError(404, "Not Found")
@@ -168,18 +166,18 @@ class TelegramEmulator(HttpServer):
         return await result if inspect.isawaitable(result) else result
 
     def _outgoing(self, batch: Sequence[Update]) -> list[Update]:
-        self.world.updates.given(batch)
-        return self.faults.arranged(batch)
+        self.state.updates.mark_sent(batch)
+        return self.faults.reorder(batch)
 
-    async def _answered(self, call: str, params: Params) -> None:
+    async def _call_from_webhook(self, call: str, params: Params) -> None:
         """Call a method that the bot named in its webhook response. The bot does not receive the result."""
         self.calls[call] += 1
         try:
-            await self._act(call.lower(), params)
+            await self._call(call.lower(), params)
         except ApiError as refusal:
             self.refused[str(refusal.code)] += 1
 
-    async def _refuse(self, writer: asyncio.StreamWriter, refusal: ApiError) -> bool:
+    async def _send_error(self, writer: asyncio.StreamWriter, refusal: ApiError) -> bool:
         self.refused[str(refusal.code)] += 1
         headers = {"Retry-After": str(refusal.retry_after)} if refusal.retry_after is not None else {}
         return await respond(writer, refusal.code, msgspec.json.encode(refusal.body()), headers)

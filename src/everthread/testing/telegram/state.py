@@ -12,8 +12,7 @@ from everthread.testing.telegram.errors import bad_request, chat_moved, forbidde
 from everthread.testing.telegram.files import Files
 from everthread.testing.telegram.objects import BotCommand, CallbackQuery, Chat, Message, User
 from everthread.testing.telegram.protocol import ChatEvent, ChatEventKind
-from everthread.testing.telegram.updates import Updates
-from everthread.testing.telegram.wait import ChangeSignal
+from everthread.testing.telegram.updates import ChangeSignal, Updates
 
 _NUMBER = re.compile(r"-?\d{1,18}")
 
@@ -35,7 +34,7 @@ class TelegramState:
         self.queries: dict[str, CallbackQuery] = {}
         """Callback queries that are not answered yet."""
         self.commands: dict[str, tuple[BotCommand, ...]] = {}
-        self.seen: list[ChatEvent] = []
+        self.events: list[ChatEvent] = []
         self._last_id: dict[int, int] = defaultdict(int)
         self._pressed = 0
 
@@ -67,7 +66,7 @@ class TelegramState:
         return found
 
     def writable_chat(self, chat_id: str | int) -> Chat:
-        if _NUMBER.fullmatch(str(chat_id)) and self._is_stranger(int(chat_id)):
+        if _NUMBER.fullmatch(str(chat_id)) and self._is_unreachable(int(chat_id)):
             raise forbidden("bot can't initiate conversation with a user")
         chat = self.chat(chat_id)
         if chat.id in self.moved:
@@ -77,7 +76,7 @@ class TelegramState:
             raise forbidden(f"bot was {where}")
         return chat
 
-    def _is_stranger(self, user_id: int) -> bool:
+    def _is_unreachable(self, user_id: int) -> bool:
         """Return True for a known user who has never written to the bot."""
         return user_id in self.users and user_id not in self.chats
 
@@ -89,11 +88,11 @@ class TelegramState:
         self._last_id[counted] += 1
         return self._last_id[counted]
 
-    def keep(self, message: Message) -> Message:
+    def store(self, message: Message) -> Message:
         self.messages[message.chat.id][message.message_id] = message
         return message
 
-    def placed(self, chat: Chat, thread: int | None, reply_to: int | None) -> Message:
+    def new_message(self, chat: Chat, thread: int | None, reply_to: int | None) -> Message:
         """Create an empty message with its chat, topic and reply reference."""
         there = self.messages[chat.id]
         answered = there.get(reply_to) if reply_to else None
@@ -126,20 +125,18 @@ class TelegramState:
 
     # --- Message log -------------------------------------------------------------------------------------------------
 
-    def show(self, what: ChatEventKind, message: Message, text: str | None = None, user: User | None = None) -> None:
-        who = user or message.from_
+    def log(self, what: ChatEventKind, message: Message, text: str | None = None, user: User | None = None) -> None:
+        sender = user or message.from_
         thread = message.message_thread_id if message.is_topic_message else None
-        self.show_line(what, message.chat, message.message_id, message.words if text is None else text, thread, who)
-
-    def show_line(
-        self,
-        what: ChatEventKind,
-        chat: Chat,
-        message_id: int = 0,
-        text: str = "",
-        thread: int | None = None,
-        user: User | None = None,
-    ) -> None:
-        line = ChatEvent(len(self.seen), time.time(), what, chat.id, message_id, text, thread, user.id if user else 0)
-        self.seen.append(line)
-        self.changes.tell()
+        event = ChatEvent(
+            len(self.events),
+            time.time(),
+            what,
+            message.chat.id,
+            message.message_id,
+            message.words if text is None else text,
+            thread,
+            sender.id if sender else 0,
+        )
+        self.events.append(event)
+        self.changes.notify()

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 from msgspec import Raw
 
 from everthread.testing.telegram.objects import CallbackQuery, ChatMemberUpdated, Message, Update
-from everthread.testing.telegram.wait import ChangeSignal
 
 _FIRST = 1000
 _KEPT = 10_000
 """Number of updates that can be redelivered."""
+WAIT_S_MAX = 60.0
+
+
+class ChangeSignal:
+    def __init__(self) -> None:
+        self._next = asyncio.Event()
+
+    def notify(self) -> None:
+        """Wake all waiters so that they check their condition again."""
+        self._next.set()
+        self._next = asyncio.Event()
+
+    async def wait_for(self, condition: Callable[[], object], timeout_s: float) -> None:
+        """Wait until the condition holds or the timeout expires."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(timeout_s, WAIT_S_MAX)):
+                while not condition():
+                    await self._next.wait()
 
 
 class UpdateBatch(list[Update]):
@@ -45,7 +64,7 @@ class Updates:
         self.pending[update.update_id] = self._known[update.update_id] = update
         if len(self._known) > _KEPT:
             del self._known[next(iter(self._known))]
-        self._changes.tell()
+        self._changes.notify()
         return update.update_id
 
     def allow(self, kinds: Sequence[str] | None) -> None:
@@ -53,16 +72,16 @@ class Updates:
         if kinds is not None:
             self.allowed = frozenset(kinds)
 
-    def repeat(self, update_id: int) -> bool:
+    def redeliver(self, update_id: int) -> bool:
         """Redeliver an update, even a confirmed one. Return False if it is unknown."""
         update = self._known.get(update_id)
         if update is not None:
             self._again.append(update)
-            self._changes.tell()
+            self._changes.notify()
         return update is not None
 
     @property
-    def repeated(self) -> tuple[int, ...]:
+    def redelivered(self) -> tuple[int, ...]:
         """Updates waiting for redelivery."""
         return tuple(update.update_id for update in self._again)
 
@@ -82,14 +101,14 @@ class Updates:
     def batch(self, limit: int) -> UpdateBatch:
         return UpdateBatch([*self._again, *islice(self.pending.values(), limit)][:limit])
 
-    def given(self, batch: Sequence[Update]) -> None:
+    def mark_sent(self, batch: Sequence[Update]) -> None:
         """Record that a batch was sent, which ends its redeliveries."""
         if self._again:
             self._again = [one for one in self._again if one not in batch]
 
-    def took(self, update: Update) -> None:
+    def mark_accepted(self, update: Update) -> None:
         """Record that a webhook accepted the update."""
-        self.given([update])
+        self.mark_sent([update])
         self.pending.pop(update.update_id, None)
 
     def clear(self) -> None:

@@ -35,9 +35,9 @@ class DescribedResult:
 
 
 class Webhook:
-    def __init__(self, world: TelegramState, faults: Faults) -> None:
+    def __init__(self, state: TelegramState, faults: Faults) -> None:
         self.url = ""
-        self._world = world
+        self._state = state
         self._faults = faults
         self._secret = ""
         self._connections = 40
@@ -60,21 +60,21 @@ class Webhook:
         if secret and not _SECRET.fullmatch(secret):
             raise bad_request("secret token contains unallowed characters")
         self._drop_pending(params)
-        self._world.updates.allow(params.read("allowed_updates", list[str], "allowed_updates"))
+        self._state.updates.allow(params.read("allowed_updates", list[str], "allowed_updates"))
         is_same = url == self.url
         self.url, self._secret, self._error = url, secret, None
         self._connections = params.integer("max_connections", 40)
-        self._world.changes.tell()
+        self._state.changes.notify()
         return DescribedResult(True, "Webhook is already set" if is_same else "Webhook was set")
 
     def delete(self, params: Params) -> DescribedResult:
         self._drop_pending(params)
         was, self.url = self.url, ""
-        self._world.changes.tell()
+        self._state.changes.notify()
         return DescribedResult(True, "Webhook was deleted" if was else "Webhook is already deleted")
 
     def info(self, _: Params) -> WebhookInfo:
-        pending, allowed = len(self._world.updates.pending), tuple(sorted(self._world.updates.allowed))
+        pending, allowed = len(self._state.updates.pending), tuple(sorted(self._state.updates.allowed))
         if not self.url:
             return WebhookInfo("", False, pending, allowed_updates=allowed)
         at, words = self._error or (None, None)
@@ -82,38 +82,38 @@ class Webhook:
 
     def _drop_pending(self, params: Params) -> None:
         if params.flag("drop_pending_updates"):
-            self._world.updates.clear()
+            self._state.updates.clear()
 
     # --- Delivery ----------------------------------------------------------------------------------------------------
 
     async def run(self, answered: Answered, outgoing: Callable[[Sequence[Update]], list[Update]]) -> None:
         """Deliver updates until cancelled. `outgoing` orders them."""
-        changes, updates = self._world.changes, self._world.updates
+        changes, updates = self._state.changes, self._state.updates
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(_CALL_S)) as http:
             failures = 0
             while True:
-                await changes.until(lambda: self.url and updates.batch(1), 60.0)
+                await changes.wait_for(lambda: self.url and updates.batch(1), 60.0)
                 for update in outgoing(updates.batch(100)) if self.url else ():
-                    if not await self._bring(http, update, answered):
+                    if not await self._deliver(http, update, answered):
                         await asyncio.sleep(_RETRY_S[min(failures, len(_RETRY_S) - 1)])
                         failures += 1
                         break
                     failures = 0
 
-    async def _bring(self, http: aiohttp.ClientSession, update: Update, answered: Answered) -> bool:
+    async def _deliver(self, http: aiohttp.ClientSession, update: Update, answered: Answered) -> bool:
         url, headers = self.url, {"Content-Type": "application/json"}
         if self._secret:
             headers["X-Telegram-Bot-Api-Secret-Token"] = self._secret
         try:
             if self._faults.is_cut:
-                raise _Wrong("Connection timed out")
+                raise _DeliveryFailed("Connection timed out")
             async with http.post(url, data=msgspec.json.encode(update), headers=headers) as response:
                 body = await response.read()
                 if not 200 <= response.status < 300:
-                    raise _Wrong(f"Wrong response from the webhook: {response.status} {response.reason}")
-                self._world.updates.took(update)
+                    raise _DeliveryFailed(f"Wrong response from the webhook: {response.status} {response.reason}")
+                self._state.updates.mark_accepted(update)
                 reply = read_params("", response.headers.get("Content-Type", ""), body)
-        except (aiohttp.ClientError, TimeoutError, _Wrong) as error:
+        except (aiohttp.ClientError, TimeoutError, _DeliveryFailed) as error:
             self._error = int(time.time()), str(error) or "Connection timed out"
             return False
         if reply.has("method"):
@@ -121,5 +121,5 @@ class Webhook:
         return True
 
 
-class _Wrong(Exception):
+class _DeliveryFailed(Exception):
     pass

@@ -7,6 +7,7 @@ is stored before it writes.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -23,6 +24,7 @@ RETRY_AFTER_S_MAX = 300.0
 _RETRYABLE = (401, 403, 408, 409, 412, 423, 425, 429)
 
 T = TypeVar("T")
+D = TypeVar("D")
 Sleep = Callable[[float], Awaitable[None]]
 
 
@@ -74,6 +76,27 @@ class JsonHttpClient:
     ) -> None:
         """Send one request and ignore the body of the response."""
         await self.request(method, path, body, into=Any, query=query)  # pyright: ignore[reportArgumentType] - any JSON
+
+    async def find(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        into: type[T],
+        otherwise: D,
+        query: Mapping[str, str | int] | None = None,
+    ) -> T | D:
+        """Send one request and decode the response; return `otherwise` if the service answers 404."""
+        try:
+            return await self.request(method, path, body, into=into, query=query)
+        except ResourceNotFound:
+            return otherwise
+
+    async def delete(self, path: str) -> None:
+        """Send a DELETE request. A resource that does not exist counts as deleted."""
+        with suppress(ResourceNotFound):
+            await self.send("DELETE", path)
 
     async def aclose(self) -> None:
         pool, self._pool = self._pool, None

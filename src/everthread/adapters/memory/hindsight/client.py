@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from urllib.parse import quote
 
 from msgspec import Struct, field
@@ -142,11 +142,9 @@ class HindsightClient:
         await self._wait_ingested(bank, signed.operation)
 
     async def get(self, bank: str, document_id: str) -> HindsightDocument | None:
-        try:
-            stored = await self._http.request("GET", _document_path(bank, document_id), into=_StoredDocument)
-        except ResourceNotFound:
-            return None
-        return HindsightDocument(
+        path = _document_path(bank, document_id)
+        stored = await self._http.find("GET", path, into=_StoredDocument, otherwise=None)
+        return stored and HindsightDocument(
             stored.id, stored.original_text or "", stored.document_metadata or {}, tuple(stored.tags)
         )
 
@@ -156,8 +154,7 @@ class HindsightClient:
             return
         # Only the document names its operation, so it is deleted after the operation.
         await self.delete_operation(bank, document.operation)
-        with suppress(ResourceNotFound):
-            await self._http.send("DELETE", _document_path(bank, document_id))
+        await self._http.delete(_document_path(bank, document_id))
 
     async def document_ids(self, bank: str, *, tag: str = "", containing: str = "") -> Sequence[str]:
         """List the documents with a tag, or with a text."""
@@ -165,10 +162,8 @@ class HindsightClient:
         for page in range(PAGES_MAX):
             query: dict[str, str | int] = {"limit": PAGE_SIZE, "offset": page * PAGE_SIZE}
             query |= {"tags": tag} if tag else {"q": containing}
-            try:
-                listed = await self._http.request("GET", f"{_path(bank)}/documents", query=query, into=_DocumentList)
-            except ResourceNotFound:
-                break
+            path = f"{_path(bank)}/documents"
+            listed = await self._http.find("GET", path, query=query, into=_DocumentList, otherwise=_DocumentList([]))
             ids += [item.id for item in listed.items]
             if len(listed.items) < PAGE_SIZE:
                 break
@@ -177,8 +172,7 @@ class HindsightClient:
     async def delete_bank(self, bank: str) -> None:
         # The server creates banks on demand: an operation that is still running could create this one again.
         await self.delete_unfinished(bank)
-        with suppress(ResourceNotFound):
-            await self._http.send("DELETE", _path(bank))
+        await self._http.delete(_path(bank))
 
     # Recall -----------------------------------------------------------------------------------------------------------
 
@@ -189,18 +183,14 @@ class HindsightClient:
             "max_tokens": RECALL_TOKENS,
             "include": {"entities": None, "source_facts": {}},
         }
-        try:
-            return await self._http.request("POST", f"{_path(bank)}/memories/recall", body, into=RecallResponse)
-        except ResourceNotFound:
-            return RecallResponse()
+        path = f"{_path(bank)}/memories/recall"
+        return await self._http.find("POST", path, body, into=RecallResponse, otherwise=RecallResponse())
 
     async def reflect(self, bank: str, query: str) -> str:
         """Let the server's model answer a question from memory; empty if there is no such bank."""
         body = {"query": query, "budget": "low"}
-        try:
-            return (await self._http.request("POST", f"{_path(bank)}/reflect", body, into=_Reflection)).text
-        except ResourceNotFound:
-            return ""
+        path = f"{_path(bank)}/reflect"
+        return (await self._http.find("POST", path, body, into=_Reflection, otherwise=_Reflection(""))).text
 
     # Operations -------------------------------------------------------------------------------------------------------
 
@@ -212,8 +202,7 @@ class HindsightClient:
         known = await self._http.request("GET", f"{path}/{operation}", into=_Operation)
         # The children hold the text. The batch goes last: only it names its children.
         for each in (*(child.operation_id for child in known.child_operations or ()), operation):
-            with suppress(ResourceNotFound):
-                await self._http.send("DELETE", f"{path}/{each}/delete")
+            await self._http.delete(f"{path}/{each}/delete")
 
     async def delete_unfinished(self, bank: str, *, prefix: str = "", containing: str = "") -> None:
         """Delete unfinished ingest operations of documents whose id has the prefix and whose text contains the words.
@@ -231,20 +220,16 @@ class HindsightClient:
             operations = await self._unfinished(bank, prefix, containing)
         # Batches go last: only they name their children.
         for operation in sorted(operations, key=lambda operation: operation.task_type == _BATCH_TYPE):
-            with suppress(ResourceNotFound):
-                await self._http.send("DELETE", f"{_path(bank)}/operations/{operation.id}/delete")
+            await self._http.delete(f"{_path(bank)}/operations/{operation.id}/delete")
 
     async def _unfinished(self, bank: str, prefix: str, containing: str) -> Sequence[_ListedOperation]:
         found: list[_ListedOperation] = []
         for status in ("pending", "processing", "failed", "cancelled"):
             for page in range(PAGES_MAX):
                 query: dict[str, str | int] = {"status": status, "limit": PAGE_SIZE, "offset": page * PAGE_SIZE}
-                try:
-                    listed = await self._http.request(
-                        "GET", f"{_path(bank)}/operations", query=query, into=_OperationList
-                    )
-                except ResourceNotFound:
-                    return ()
+                path = f"{_path(bank)}/operations"
+                nothing = _OperationList([])
+                listed = await self._http.find("GET", path, query=query, into=_OperationList, otherwise=nothing)
                 ingesting = (each for each in listed.operations if each.task_type in _INGEST_TYPES)
                 found += [each for each in ingesting if (each.document_id or "").startswith(prefix)]
                 if len(listed.operations) < PAGE_SIZE:

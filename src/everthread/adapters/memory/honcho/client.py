@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from msgspec import UNSET, Struct, UnsetType, field
 
@@ -14,6 +14,7 @@ PAGE_SIZE = 100
 MESSAGES_MAX = 100
 
 Metadata = dict[str, Any]
+T = TypeVar("T")
 
 
 class HonchoMessage(Struct, frozen=True):
@@ -46,18 +47,8 @@ class HonchoSession(Struct, frozen=True):
     metadata: Metadata = field(default_factory=dict[str, Any])
 
 
-class _MessagePage(Struct, frozen=True):
-    items: list[HonchoMessage]
-    pages: int | None = None
-
-
-class _ConclusionPage(Struct, frozen=True):
-    items: list[Conclusion]
-    pages: int | None = None
-
-
-class _SessionPage(Struct, frozen=True):
-    items: list[HonchoSession]
+class _HonchoPage(Struct, Generic[T], frozen=True):
+    items: list[T]
     pages: int | None = None
 
 
@@ -111,7 +102,7 @@ class HonchoClient:
     async def sessions(self, **metadata: str) -> list[HonchoSession]:
         """List the sessions with these metadata."""
         await self.get_or_create_workspace()
-        return await self._all("sessions/list", {"metadata": metadata}, _SessionPage)
+        return await self._all("sessions/list", {"metadata": metadata}, HonchoSession)
 
     # Messages ---------------------------------------------------------------------------------------------------------
 
@@ -123,7 +114,7 @@ class HonchoClient:
     async def messages(self, session: str, **metadata: Any) -> list[HonchoMessage]:
         """List the messages of a session with these metadata, oldest first."""
         filters = {"metadata": metadata} if metadata else None
-        return await self._all(f"sessions/{session}/messages/list", filters, _MessagePage)
+        return await self._all(f"sessions/{session}/messages/list", filters, HonchoMessage)
 
     async def set_message_metadata(self, message: HonchoMessage, metadata: Metadata) -> None:
         path = f"{self._path}/sessions/{message.session_id}/messages/{message.id}"
@@ -144,7 +135,7 @@ class HonchoClient:
 
     async def conclusions(self, **filters: str) -> list[Conclusion]:
         await self.get_or_create_workspace()
-        return await self._all("conclusions/list", filters, _ConclusionPage)
+        return await self._all("conclusions/list", filters, Conclusion)
 
     async def search_conclusions(self, query: str, peer: str, limit: int) -> list[Conclusion]:
         await self.get_or_create_workspace()
@@ -152,38 +143,34 @@ class HonchoClient:
         return await self._http.request("POST", f"{self._path}/conclusions/query", body, into=list[Conclusion])
 
     async def delete_conclusion(self, id: str) -> None:
-        await self._http.send("DELETE", f"{self._path}/conclusions/{id}")
+        await self._http.delete(f"{self._path}/conclusions/{id}")
 
     # Peers ------------------------------------------------------------------------------------------------------------
 
     async def chat(self, peer: str, question: str) -> str:
         """Let Honcho's model answer a question about a peer; empty if the peer is unknown."""
         await self.get_or_create_workspace()
-        path = f"{self._path}/peers/{peer}/chat"
-        try:
-            return (await self._http.request("POST", path, {"query": question}, into=_ChatResponse)).content or ""
-        except ResourceNotFound:
-            return ""
+        path, body = f"{self._path}/peers/{peer}/chat", {"query": question}
+        response = await self._http.find("POST", path, body, into=_ChatResponse, otherwise=_ChatResponse())
+        return response.content or ""
 
     async def card(self, peer: str) -> list[str]:
         """Return the most important facts about a peer; none if the peer is unknown."""
         await self.get_or_create_workspace()
-        try:
-            return (await self._http.request("GET", f"{self._path}/peers/{peer}/card", into=_PeerCard)).peer_card or []
-        except ResourceNotFound:
-            return []
+        path = f"{self._path}/peers/{peer}/card"
+        return (await self._http.find("GET", path, into=_PeerCard, otherwise=_PeerCard())).peer_card or []
 
     async def clear_card(self, peer: str) -> None:
         await self._http.send("PUT", f"{self._path}/peers/{peer}/card", {"peer_card": []})
 
-    async def _all(self, path: str, filters: Mapping[str, object] | None, into: type[Any]) -> list[Any]:
+    async def _all(self, path: str, filters: Mapping[str, object] | None, item: type[T]) -> list[T]:
         """Read every page of a list."""
-        items: list[Any] = []
+        items: list[T] = []
         number, pages = 1, 1
         while number <= pages:
             body = {"filters": filters} if filters else {}
             query = {"page": number, "size": PAGE_SIZE}
-            page = await self._http.request("POST", f"{self._path}/{path}", body, into=into, query=query)
+            page = await self._http.request("POST", f"{self._path}/{path}", body, into=_HonchoPage[item], query=query)
             items += page.items
             number, pages = number + 1, page.pages or 1
         return items

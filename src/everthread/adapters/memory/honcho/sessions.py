@@ -103,7 +103,7 @@ class HonchoSessions:
     async def _delete_conclusions(self, session: HonchoSession, keep: Sequence[str] = ()) -> None:
         for conclusion in await self.api.conclusions(session_id=session.id):
             if conclusion.content not in keep:
-                await self._delete_conclusion(conclusion.id)
+                await self.api.delete_conclusion(conclusion.id)
 
     # Forgetting -------------------------------------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class HonchoSessions:
         await self._delete(await self.api.sessions(owner=owner))
         # Conclusions drawn from several sessions belong to none of them.
         for conclusion in await self.api.conclusions(observed_id=user_peer(owner)):
-            await self._delete_conclusion(conclusion.id)
+            await self.api.delete_conclusion(conclusion.id)
         with suppress(ResourceNotFound):
             await self.api.clear_card(user_peer(owner))
 
@@ -128,7 +128,7 @@ class HonchoSessions:
                     await self._rewrite_without(session, session_id, owner, text)
         for conclusion in await self.api.conclusions(observed_id=user_peer(owner)):
             if text in conclusion.content:
-                await self._delete_conclusion(conclusion.id)
+                await self.api.delete_conclusion(conclusion.id)
 
     async def _rewrite_without(self, session: HonchoSession, session_id: str, owner: str, text: str) -> None:
         try:
@@ -203,7 +203,3 @@ class HonchoSessions:
         except ResourceNotFound:
             return False
         return True
-
-    async def _delete_conclusion(self, id: str) -> None:
-        with suppress(ResourceNotFound):
-            await self.api.delete_conclusion(id)

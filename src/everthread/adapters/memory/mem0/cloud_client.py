@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct, field
 
 from everthread.adapters.memory.common.encoding import encode_id, join_ids
-from everthread.adapters.memory.common.http import JsonHttpClient, ResourceNotFound, Sleep
+from everthread.adapters.memory.common.http import JsonHttpClient, Sleep
 from everthread.adapters.memory.common.locks import KeyedLocks
 from everthread.adapters.memory.mem0.codec import Mem0Entry, Mem0Memory, duplicate_ids, matches
 from everthread.domain.backoff import Backoff
@@ -104,8 +103,7 @@ class Mem0CloudClient:
 
     async def remove(self, owner: str, ids: Sequence[str]) -> None:
         for id in ids:
-            with suppress(ResourceNotFound):
-                await self._http.send("DELETE", f"/v1/memories/{encode_id(id)}/")
+            await self._http.delete(f"/v1/memories/{encode_id(id)}/")
 
     async def close(self, owner: str, session_id: str) -> None:
         await self._remove_duplicates(await self._all(self._run_filter(owner, encode_id(session_id))))
@@ -116,8 +114,7 @@ class Mem0CloudClient:
 
     async def forget_owner(self, owner: str) -> None:
         await self._delete_all(self._owner_filter(owner), user_id=self._user(owner))
-        with suppress(ResourceNotFound):
-            await self._http.send("DELETE", f"/v2/entities/user/{self._user(owner)}/")
+        await self._http.delete(f"/v2/entities/user/{self._user(owner)}/")
 
     async def forget_text(self, owner: str, text: str) -> None:
         for memory in await self._all(self._owner_filter(owner)):

@@ -19,6 +19,7 @@ GREP_MAX = 10_000
 _MULTI_USER_MODES = ("trusted", "dev")
 
 T = TypeVar("T")
+D = TypeVar("D")
 
 
 class _VikingResponse(Struct, Generic[T], frozen=True):
@@ -128,10 +129,7 @@ class OpenVikingClient:
     # Sessions ---------------------------------------------------------------------------------------------------------
 
     async def session(self, user: str, name: str) -> SessionInfo | None:
-        try:
-            return await self._request(user, "GET", f"/sessions/{name}", into=SessionInfo)
-        except ResourceNotFound:
-            return None
+        return await self._find(user, "GET", f"/sessions/{name}", into=SessionInfo, otherwise=None)
 
     async def sessions(self, user: str) -> list[str]:
         """List sessions; not all of them if there are very many."""
@@ -163,27 +161,19 @@ class OpenVikingClient:
 
     async def task_status(self, user: str, task_id: str) -> str:
         """Return the status of a task; empty if the task is unknown."""
-        try:
-            return (await self._request(user, "GET", f"/tasks/{task_id}", into=_TaskStatus)).status
-        except ResourceNotFound:
-            return ""
+        unknown = _TaskStatus("")
+        return (await self._find(user, "GET", f"/tasks/{task_id}", into=_TaskStatus, otherwise=unknown)).status
 
     # Files ------------------------------------------------------------------------------------------------------------
 
     async def list_folder(self, user: str, uri: str) -> list[str]:
         """List the names in a folder."""
         query = {"uri": uri, "simple": "true", "show_all_hidden": "true"}
-        try:
-            found = await self._request(user, "GET", "/fs/ls", into=list[str], query=query)
-        except ResourceNotFound:
-            return []
+        found = await self._find(user, "GET", "/fs/ls", into=list[str], otherwise=(), query=query)
         return [each.rstrip("/").rpartition("/")[2] for each in found]
 
     async def read(self, user: str, uri: str) -> str | None:
-        try:
-            return await self._request(user, "GET", "/content/read", into=str, query={"uri": uri})
-        except ResourceNotFound:
-            return None
+        return await self._find(user, "GET", "/content/read", into=str, otherwise=None, query={"uri": uri})
 
     async def messages(self, user: str, folder: str) -> tuple[SessionMessage, ...]:
         """Read the messages stored in a folder."""
@@ -204,10 +194,8 @@ class OpenVikingClient:
             await self._send(user, "DELETE", "/fs", query=query)
 
     async def tags(self, user: str, uri: str) -> list[str] | None:
-        try:
-            return (await self._request(user, "GET", "/fs/attrs", into=_FileInfo, query={"uri": uri})).attrs.tags
-        except ResourceNotFound:
-            return None
+        info = await self._find(user, "GET", "/fs/attrs", into=_FileInfo, otherwise=None, query={"uri": uri})
+        return info and info.attrs.tags
 
     async def tag_file(self, user: str, uri: str, tags: Sequence[str]) -> None:
         """Replace the tags of a file; the server's own tags stay."""
@@ -218,24 +206,20 @@ class OpenVikingClient:
 
     async def search(self, user: str, query: str, limit: int) -> list[VikingMemory]:
         """Search memories by meaning, best first."""
-        return await self._find(user, {"query": query, "limit": limit, "read_content": True})
+        return await self._search(user, {"query": query, "limit": limit, "read_content": True})
 
     async def find_tagged(self, user: str, tags: Iterable[str]) -> list[VikingMemory]:
-        return await self._find(user, {"query": "", "limit": TAGGED_MAX, "tags": list(tags)})
+        return await self._search(user, {"query": "", "limit": TAGGED_MAX, "tags": list(tags)})
 
     async def grep(self, user: str, uri: str, pattern: str) -> list[GrepMatch]:
         body = {"uri": uri, "pattern": pattern, "node_limit": GREP_MAX, "level_limit": 20}
-        try:
-            return (await self._request(user, "POST", "/search/grep", body, into=_GrepResponse)).matches
-        except ResourceNotFound:
-            return []
+        nothing = _GrepResponse()
+        return (await self._find(user, "POST", "/search/grep", body, into=_GrepResponse, otherwise=nothing)).matches
 
-    async def _find(self, user: str, body: Mapping[str, object]) -> list[VikingMemory]:
-        within = {"target_uri": memories_uri(user), "context_type": "memory", "level": 2}
-        try:
-            return (await self._request(user, "POST", "/search/find", {**body, **within}, into=_FindResponse)).memories
-        except ResourceNotFound:
-            return []
+    async def _search(self, user: str, body: Mapping[str, object]) -> list[VikingMemory]:
+        body = {**body, "target_uri": memories_uri(user), "context_type": "memory", "level": 2}
+        nothing = _FindResponse()
+        return (await self._find(user, "POST", "/search/find", body, into=_FindResponse, otherwise=nothing)).memories
 
     # ------------------------------------------------------------------------------------------------------------------
 
@@ -261,6 +245,22 @@ class OpenVikingClient:
             method, f"/api/v1{path}", body, into=_VikingResponse[into], query=query, headers=who
         )
         return response.result
+
+    async def _find(
+        self,
+        user: str,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        into: type[T],
+        otherwise: D,
+        query: Mapping[str, str | int] | None = None,
+    ) -> T | D:
+        try:
+            return await self._request(user, method, path, body, into=into, query=query)
+        except ResourceNotFound:
+            return otherwise
 
     def _parse_messages(self, text: str) -> Iterable[SessionMessage]:
         # Not splitlines: messages may contain other line separators.

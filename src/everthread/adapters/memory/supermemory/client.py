@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct, field
 
-from everthread.adapters.memory.common.http import JsonHttpClient, ResourceNotFound
+from everthread.adapters.memory.common.http import JsonHttpClient
 from everthread.domain.errors import Unavailable
 
 PAGE_SIZE = 100
@@ -90,10 +89,8 @@ class SupermemoryClient:
         await self._http.request("GET", "/ns", into=dict[str, Any], query={"limit": 1})
 
     async def get(self, namespace: str, id: str) -> SupermemoryDocument | None:
-        try:
-            return await self._http.request("GET", f"/ns/{namespace}/document/{id}", into=SupermemoryDocument)
-        except ResourceNotFound:
-            return None
+        path = f"/ns/{namespace}/document/{id}"
+        return await self._http.find("GET", path, into=SupermemoryDocument, otherwise=None)
 
     async def add(self, namespace: str, id: str, content: str, metadata: Metadata) -> None:
         """Add a new document. If there is one with this id, the content would be appended to it."""
@@ -142,5 +139,4 @@ class SupermemoryClient:
         return [fact.memory for fact in (*response.profile.static, *response.profile.dynamic)]
 
     async def delete_namespace(self, namespace: str) -> None:
-        with suppress(ResourceNotFound):
-            await self._http.send("DELETE", f"/ns/{namespace}")
+        await self._http.delete(f"/ns/{namespace}")

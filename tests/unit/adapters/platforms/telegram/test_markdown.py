@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everthread.adapters.platforms.telegram.markdown import CHARS_MAX, render, utf16_length
-from everthread.testing.telegram import markdown_v2
+from everthread.testing.telegram.markdown import parse_v2
 
 MARKS = "*_~`[]()>#+-=|{}.!\\&<:/ \n\t0123abc😀é"
 PIECES = st.sampled_from(
@@ -25,7 +25,7 @@ def shown(text: str) -> tuple[str, list[tuple[str, str]]]:
     """What is read on a screen, and its styles: each with the words that it holds."""
     made = render(text)
     assert made is not None
-    seen, entities = markdown_v2.parse(made)
+    seen, entities = parse_v2(made)
     raw = seen.encode("utf-16-le")
     return seen, [
         (one.type, raw[2 * one.offset : 2 * (one.offset + one.length)].decode("utf-16-le")) for one in entities
@@ -37,7 +37,7 @@ def shown(text: str) -> tuple[str, list[tuple[str, str]]]:
 def test_whatever_is_written_can_be_parsed_and_is_short_enough(text: str) -> None:
     made = render(text)
     if made is not None:
-        seen, _ = markdown_v2.parse(made)
+        seen, _ = parse_v2(made)
         assert seen.strip()
         assert utf16_length(seen) <= CHARS_MAX
 

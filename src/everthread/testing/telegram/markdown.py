@@ -1,13 +1,21 @@
-"""Parse MarkdownV2 into text and entities, as strictly as the Bot API: reserved characters must be escaped."""
+"""Parse MarkdownV2 and legacy Markdown into text and entities.
+
+MarkdownV2 is as strict as in the Bot API: reserved characters must be escaped. Legacy Markdown has no nesting, and no
+escapes within an entity.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from everthread.testing.telegram.entities import CannotParse, TextBuilder, byte_offset, link_target
 from everthread.testing.telegram.objects import MessageEntity
 
 _RESERVED = frozenset("_*[]()~`>#+-=|{}.!\n")
+_LEGACY_KINDS = {"*": "bold", "_": "italic", "`": "code", "```": "pre", "[": "text_link"}
+# Followed by whitespace: a word before a backtick is code.
+_LANGUAGE = re.compile(r"[^\s`]+(?=\s)")
 _CODES = ("code", "pre")
 _QUOTES = ("blockquote", "expandable_blockquote")
 
@@ -41,7 +49,7 @@ _NAMES = {
 }
 
 
-def parse(text: str) -> tuple[str, list[MessageEntity]]:
+def parse_v2(text: str) -> tuple[str, list[MessageEntity]]:
     """Parse the text. Raises `CannotParse`."""
     return _MarkdownV2(text).parsed()
 
@@ -126,24 +134,10 @@ class _MarkdownV2:
                 opened = _Open(kind, self._out.units, self._at, len(self._out.pieces))
                 self._at += len(mark)
                 if kind == "pre":
-                    opened.language = self._language()
+                    self._at, opened.language = _code_language(self._text, self._at)
                 self._open.append(opened)
                 return
         raise self._reserved()
-
-    def _language(self) -> str | None:
-        """Parse the language behind three backticks, up to whitespace. A line break after it is part of the mark."""
-        end = self._at
-        while end < len(self._text) and not self._text[end].isspace() and self._text[end] != "`":
-            end += 1
-        language = None
-        if self._at < end < len(self._text) and self._text[end] != "`":
-            language, self._at = self._text[self._at : end], end
-        if self._text.startswith("\r\n", self._at):
-            self._at += 2
-        elif self._text.startswith("\n", self._at):
-            self._at += 1
-        return language
 
     def _close(self) -> None:
         opened = self._open.pop()
@@ -231,3 +225,54 @@ class _MarkdownV2:
         return CannotParse(
             f"Can't find end of {opened.name} entity at byte offset {byte_offset(self._text, opened.index)}"
         )
+
+
+# Legacy Markdown -----------------------------------------------------------------------------------------------------
+
+
+def parse_legacy(text: str) -> tuple[str, list[MessageEntity]]:
+    """Parse the text. Raises `CannotParse`."""
+    out, at = TextBuilder(), 0
+    while at < len(text):
+        char = text[at]
+        if char == "\\" and text[at + 1 : at + 2] in ("_", "*", "`", "["):
+            out.push(text[at + 1])
+            at += 2
+        elif char in "_*`[":
+            at = _legacy_entity(text, at, out)
+        else:
+            out.push(char)
+            at += 1
+    return out.text, out.entities
+
+
+def _legacy_entity(text: str, begin: int, out: TextBuilder) -> int:
+    """Parse one entity. Return the index behind its closing mark."""
+    mark = "```" if text.startswith("```", begin) else text[begin]
+    end_mark = "]" if mark == "[" else mark
+    inside = begin + len(mark)
+    language = None
+    if mark == "```":
+        inside, language = _code_language(text, inside)
+    end = text.find(end_mark, inside)
+    if end < 0:
+        raise CannotParse(f"Can't find end of the entity starting at byte offset {byte_offset(text, begin)}")
+    offset = out.units
+    out.push(text[inside:end])
+    after = end + len(end_mark)
+    if mark != "[":
+        out.mark(_LEGACY_KINDS[mark], offset, language=language)
+    elif text.startswith("(", after) and (closing := text.find(")", after)) > 0:
+        if target := link_target(text[after + 1 : closing]):
+            out.mark("text_link", offset, url=target)
+        after = closing + 1
+    return after
+
+
+def _code_language(text: str, at: int) -> tuple[int, str | None]:
+    """Parse the language behind three backticks, up to whitespace. A line break after it is part of the mark."""
+    found = _LANGUAGE.match(text, at)
+    if found is not None:
+        at = found.end()
+    line_break = "\r\n" if text.startswith("\r\n", at) else "\n" if text.startswith("\n", at) else ""
+    return at + len(line_break), found and found[0]
