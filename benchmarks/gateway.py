@@ -55,7 +55,7 @@ class LoopbackLoad:
 
     async def answered(self, count: int) -> None:
         # The platform records messages of both sides.
-        await self._people.until(lambda: len(self._people.seen) >= self._said + count, "answers", 120)
+        await self._people.until(lambda: len(self._people.log) >= self._said + count, "answers", 120)
 
 
 class MeasuredGateway:

@@ -41,7 +41,7 @@ class TelegramLoad:
         await self._people.until(lambda: self._count() >= count, "answers", 120)
 
     def _count(self) -> int:
-        seen = self._people.seen
+        seen = self._people.log
         self._answers += sum(one.what == "sent" for one in seen[self._counted :])
         self._counted = len(seen)
         return self._answers

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
+from collections.abc import AsyncGenerator, Awaitable
 from pathlib import Path
 from typing import Any
 
+from everthread.adapters.memory.hermes_bridge.provider import HermesBridge
+from everthread.domain.events import Delivery
+from everthread.domain.model import Message, Role, SessionKey, SessionRef
 from everthread.testing.recording_provider import StoredEntry
+from tests.runtime import CLI
 
 PLUGINS = Path(__file__).parent / "fixtures" / "hermes_plugins"
 
@@ -68,3 +74,46 @@ class Diaries:
 
     def told(self, session: str, kind: str = "turn") -> list[str]:
         return [line["text"] for line in self.lines() if (line["session"], line["kind"]) == (session, kind)]
+
+
+def ref(session: str, owner: str = "ann", key: SessionKey = CLI) -> SessionRef:
+    return SessionRef(session, 0, key, 1, owner)
+
+
+def nth(session: str, seq: int, attempt: int = 1) -> Delivery:
+    return Delivery(f"{session}:{seq}:hermes:0", seq, attempt)
+
+
+@contextlib.asynccontextmanager
+async def bridge(diaries: Diaries, plugin: str = "diary", **settings: Any) -> AsyncGenerator[HermesBridge, None]:
+    found = HermesBridge(plugin)
+    try:
+        await found.initialize(**(diaries.settings | settings))
+        yield found
+    finally:
+        await found.shutdown()
+
+
+def say(found: HermesBridge, words: str, session: str = "s1", seq: int = 1, owner: str = "ann") -> Awaitable[None]:
+    messages = (Message(Role.USER, words), Message(Role.ASSISTANT, "I see."))
+    return found.sync_turn(words, "I see.", ref=ref(session, owner), delivery=nth(session, seq), messages=messages)
+
+
+def close(found: HermesBridge, session: str = "s1", seq: int = 9) -> Awaitable[None]:
+    return found.on_session_end([Message(Role.USER, "all of it")], ref=ref(session), delivery=nth(session, seq))
+
+
+def child_of(found: HermesBridge, owner: str = "ann") -> int:
+    """The number of the process that a person's plugin runs in."""
+    child = found._users[owner]._child  # noqa: SLF001 - nobody else wants to know
+    assert child is not None
+    return child._process.pid  # noqa: SLF001
+
+
+def is_running(pid: int) -> bool:
+    """A process that has ended and was not waited for has no program any more."""
+    return Path(f"/proc/{pid}/exe").exists()
+
+
+def environment_of(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/environ").read_bytes()

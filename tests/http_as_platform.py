@@ -106,7 +106,7 @@ class Building:
             return await self.ask(self.port, chat, text, update_id)
         self.loses_the_next = False
         async with FaultProxy(self.port) as proxy:
-            proxy.order(Fault.LOST)
+            proxy.inject(Fault.LOST)
             return await self.ask(proxy.port, chat, text, update_id)
 
     async def ask(self, port: int, chat: str, text: str, update_id: str) -> Answer:

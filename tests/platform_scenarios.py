@@ -93,11 +93,11 @@ class TelegramFixture:
         return await self._there.hear(text, self._people[who])
 
     async def texts(self, who: Person = "ann") -> list[str]:
-        await self._there.people.look()
+        await self._there.people.refresh()
         return self._there.people.texts(self._people[who])
 
     async def group_texts(self) -> list[str]:
-        await self._there.people.look()
+        await self._there.people.refresh()
         return self._there.people.texts(self._group.id)
 
     async def offered(self) -> list[str]:

@@ -91,11 +91,11 @@ class _Proxied:
 
     @property
     def spoiled(self) -> Counter[str]:
-        return Counter({fault.value: count for fault, count in self._proxy.spoiled.items()})
+        return Counter({fault.value: count for fault, count in self._proxy.injected.items()})
 
     @property
     def requests(self) -> int:
-        return self._proxy.passed + self._proxy.spoiled.total()
+        return self._proxy.passed + self._proxy.injected.total()
 
     def heal(self) -> None:
         self._proxy.heal()

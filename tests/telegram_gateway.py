@@ -60,12 +60,12 @@ class TelegramGateway:
 
     async def hear(self, text: str, user: int = ANN) -> list[str]:
         """Send a message in a direct chat and wait for the answers."""
-        await self.people.look()
+        await self.people.refresh()
         before = len(self.people.texts(user))
         await self.people.say(user, text)
         await self.people.until(lambda: len(self.people.texts(user)) > before, f"an answer to {text!r}")
         await self.rest()
-        await self.people.look()
+        await self.people.refresh()
         return self.people.texts(user)[before:]
 
     async def rest(self) -> None:

@@ -176,7 +176,8 @@ def test_nobody_keeps_the_current_session() -> None:
 def test_every_adapter_has_a_contract_test(adapter: str) -> None:
     module = "everthread." + adapter.replace("/", ".")
     # Contract tests that need a real server are below tests/servers.
-    kits_of = [path for place in ("contract", "servers") for path in (ROOT / "tests" / place).glob("test_*.py")]
+    folders = ("contract", "servers", "unit/adapters", "e2e/adapters")
+    kits_of = [path for folder in folders for path in (ROOT / "tests" / folder).rglob("test_*.py")]
     for path in kits_of:
         tree = ast.parse(path.read_text())
         imports = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}

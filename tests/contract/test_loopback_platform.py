@@ -46,7 +46,7 @@ class ThroughAdmin:
 
     async def shown(self, chat: str) -> list[str]:
         async with LoopbackUsers(self._server.base_url) as people:
-            await people.look()
+            await people.refresh()
             return people.texts(chat)
 
     async def busy(self, seconds: float) -> None:

@@ -36,7 +36,7 @@ class ThroughPeople:
 
     async def shown(self, chat: str) -> list[str]:
         async with TelegramUsers(self._emulator.base_url) as people:
-            await people.look()
+            await people.refresh()
             return people.texts(int(chat))
 
     async def busy(self, seconds: float) -> None:

@@ -34,7 +34,7 @@ async def test_a_platform_that_is_down_for_a_while_loses_nothing(tmp_path: Path)
         for number, kind in enumerate(faults):
             await scene.answered(f"c{number}", f"while {kind}")
         await scene.rest()
-        await scene.people.look()
+        await scene.people.refresh()
         assert [len(scene.people.answers(f"c{number}")) for number in range(len(faults))] == [1] * len(faults)
 
 
@@ -46,5 +46,5 @@ async def test_updates_come_again_until_they_are_stored(tmp_path: Path) -> None:
         for number in range(5):
             await scene.answered(f"c{number}", f"hello {number}")
         await scene.rest()
-        await scene.people.look()
+        await scene.people.refresh()
         assert [len(scene.people.answers(f"c{number}")) for number in range(5)] == [1] * 5

@@ -67,7 +67,7 @@ async def test_a_gateway_that_is_killed_again_and_again_does_each_time_once(tmp_
             assert time.monotonic() < deadline, scene.rows("SELECT * FROM occurrences")
             await asyncio.sleep(0.1)
         await scene.rest()
-        await scene.people.look()
+        await scene.people.refresh()
         done = sorted(at for (at,) in scene.rows("SELECT due_at FROM occurrences"))
         assert len(done) > KILLS, "otherwise this is no test"
         planned = occurrences(schedule.plan, schedule.anchor)

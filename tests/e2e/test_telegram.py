@@ -88,7 +88,7 @@ async def test_in_a_group_only_what_names_or_answers_the_bot_is_answered(tmp_pat
         await there.people.say(ANN, "/status@test_bot", chat=group)
         await there.people.until(lambda: len(there.people.texts(group)) == 3, "a command")
         await there.rest()
-        await there.people.look()
+        await there.people.refresh()
         assert len(there.people.texts(group)) == 3
 
 
@@ -123,7 +123,7 @@ async def test_an_answer_is_shown_while_it_is_written(tmp_path: Path) -> None:
         await there.people.say(ANN, "tell me")
         await there.people.until(lambda: there.people.texts(ANN) == [("word " * 40).strip()], "the whole answer")
         await there.rest()
-        shown = [one for one in there.people.seen if one.chat == ANN and one.what in ("sent", "edited")]
+        shown = [one for one in there.people.log if one.chat == ANN and one.what in ("sent", "edited")]
         assert shown[0].text.endswith("…")
         assert len(shown) >= 3, "the beginning, something of it, and the end"
         assert len({one.message_id for one in shown}) == 1

@@ -91,7 +91,7 @@ async def test_whatever_is_sent_to_the_old_id_arrives_at_the_new_one(tmp_path: P
         message_id = await platform.send(Outbound("t1.0", to, "hello"))
         await platform.edit(to, message_id, "hello again")
         await platform.send(Outbound("t2.0", to, "", files=(File("a.md", b"a"),)))
-        await people.look()
+        await people.refresh()
         assert people.texts(NEW) == ["hello again", ""]
         assert people.texts(OLD) == []
         assert emulator.refused == {"400": 1}, "it is told once"

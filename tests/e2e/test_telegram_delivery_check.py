@@ -92,7 +92,7 @@ async def test_in_a_supergroup_it_is_found_among_what_others_said(tmp_path: Path
         found = await finder.find(text("bye", to), mark)
         assert found is not None
         await there.platform.edit(to, found, "good bye")
-        await there.people.look()
+        await there.people.refresh()
         assert there.people.texts(SUPERGROUP) == ["hello", "good bye"]
         # What is numbered there has nothing to do with other chats.
         await lost(there, text("in private"))
@@ -197,7 +197,7 @@ async def test_who_is_told_only_by_asking_that_a_group_has_moved_asks_nothing_th
         with pytest.raises(SendUncertain, match="message ids have changed"):
             await later.finder.find(text("bye", to), "0/1")
         await later.aclose()
-        await there.people.look()
+        await there.people.refresh()
         shown = [one.text for one in await there.people.messages(SUPERGROUP) if one.text]
         assert [words for words in shown if words.startswith("caption")] == [f"caption {n}" for n in range(5)]
 
@@ -217,6 +217,6 @@ async def test_what_is_in_another_topic_does_not_become_an_answer_in_this_one(tm
         await there.platform.edit(bills, answer, "The bills are paid.")
         everywhere = await there.platform.send(text("To all …", Address(str(SUPERGROUP))))
         await there.platform.edit(Address(str(SUPERGROUP)), everywhere, "To all")
-        await there.people.look()
+        await there.people.refresh()
         shown = ["Of the plans nothing is left.", "The bills are paid.", "To all"]
         assert there.people.texts(SUPERGROUP) == shown

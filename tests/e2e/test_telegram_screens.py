@@ -153,7 +153,7 @@ async def test_an_answer_that_was_shown_while_it_was_written(tmp_path: Path) -> 
         await there.people.say(ANN, "tell me something, slowly")
         await there.people.until(lambda: any("bold." in text for text in there.people.texts(ANN)), "the whole answer")
         await there.rest()
-        assert any(one.what == "edited" for one in there.people.seen)
+        assert any(one.what == "edited" for one in there.people.log)
         await there.hear("/title Slow words")
         await there.hear("/export")
         show(await there.people.screen(ANN), "written")

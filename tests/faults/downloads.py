@@ -56,7 +56,7 @@ async def killed_while_fetching(
         # What nobody has a use for is removed at the latest by the next one that starts.
         await life.end()
         await scene.start()
-        await people.look()
+        await people.refresh()
         outcome.counts["being fetched when killed"] = fetching
         outcome.expect(fetching > 0, "nobody was killed while fetching anything")
         _look_at_all(outcome, scene, sent, left)

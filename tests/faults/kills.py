@@ -36,7 +36,7 @@ class Load:
     async def look_away(self) -> None:
         self._watching.cancel()
         await asyncio.wait({self._watching})
-        await self._scene.people.look()
+        await self._scene.people.refresh()
 
     async def _talk(self, chat: str) -> None:
         count = 0
@@ -52,10 +52,10 @@ class Load:
             await asyncio.sleep(self._dice.random() * 0.5)
 
     async def _watch(self) -> None:
-        seen = self._scene.people.seen
+        seen = self._scene.people.log
         while True:
             known = len(seen)
-            await self._scene.people.look(1.0)
+            await self._scene.people.refresh(1.0)
             if any(one.what != "said" for one in seen[known:]):
                 self._news.set()
                 self._news.clear()
@@ -115,7 +115,7 @@ async def killed_under_load(
                 outcome.counts["beginnings found"] = scene.logged("found the beginning of an answer")
                 outcome.expect(not shown, f"{len(shown)} beginnings are left: {shown[:3]}")
         # A turn that has been begun many times is taken for what kills the process, and its writer is told.
-        given_up = [one for one in scene.people.seen if GIVEN_UP in one.text]
+        given_up = [one for one in scene.people.log if GIVEN_UP in one.text]
         outcome.counts["given up, and said so"] = len(given_up)
         outcome.told_once(scene, [text for _, text in load.said])
         unfinished = scene.rows("SELECT COUNT(*) FROM turns WHERE status <> 'done'")[0][0]

@@ -49,7 +49,7 @@ async def in_mid_turn(
         await asyncio.gather(*(person(chat, random.Random(dice.random())) for chat in people))
         await scene.all_taken(180.0)
         await scene.rest(180.0)
-        await scene.people.look()
+        await scene.people.refresh()
         _check(outcome, scene, people)
     return outcome
 
@@ -61,7 +61,7 @@ def _check(outcome: Outcome, scene: Scene, people: list[str]) -> None:
     moves, firsts = _by_chat(scene, MOVES), _by_chat(scene, FIRSTS)
     counts: Counter[str] = Counter({name: 0 for name in ("wrong session", "unanswered and not named")})
     for chat in people:
-        seen = [one for one in scene.people.seen if one.chat == chat]
+        seen = [one for one in scene.people.log if one.chat == chat]
         problems = _look_at_one(seen, scene.people.texts(chat), where, moves[chat], firsts[chat], counts)
         outcome.problems += [f"{chat}: {problem}" for problem in problems]
     outcome.counts |= {name: float(count) for name, count in sorted(counts.items())}

@@ -30,7 +30,7 @@ async def killed_at_the_reply(folder: Path, times: int, *, platform: PlatformKin
         await scene.start()
         outcome.counts["turns that had reached it when killed"] = len(scene.effects("turn"))
         await scene.rest()
-        await scene.people.look()
+        await scene.people.refresh()
         outcome.told_once(scene, texts)
         outcome.answered_once_or_marked(scene, [(f"c{text.split()[1]}", text) for text in texts])
     return outcome
@@ -208,7 +208,7 @@ def _exits(outcome: Outcome, exits: list[float]) -> None:
 
 def _waited(scene: Scene, chat: str, which: int) -> float:
     """From what was said in a chat to what it got, by the platform's clock."""
-    said = [one for one in scene.people.seen if one.chat == chat and one.what == "said"]
+    said = [one for one in scene.people.log if one.chat == chat and one.what == "said"]
     return scene.people.answers(chat)[which].at - said[which].at
 
 

@@ -31,7 +31,7 @@ async def waiting_at_the_start(folder: Path, times: int, *, platform: PlatformKi
                 await life.end()
             else:
                 life.kill()
-        await scene.people.look()
+        await scene.people.refresh()
         _all_answered(outcome, scene, said)
     return outcome
 
@@ -51,7 +51,7 @@ async def told_to_wait(
             await asyncio.sleep(5 * seconds)
         await scene.all_taken()
         await scene.rest(300.0)
-        await scene.people.look()
+        await scene.people.refresh()
         _all_answered(outcome, scene, said)
         outcome.counts["sends told to wait"] = waits = scene.told_to_wait()
         outcome.expect(waits >= 4 * times, f"{waits} sends were told to wait: that was no storm")
@@ -73,7 +73,7 @@ async def cut_off(folder: Path, times: int, *, platform: PlatformKind = "loop", 
         for chat, text in said:
             await scene.answered(chat, text)
         await write("right before")
-        await scene.people.until(lambda: len(scene.people.seen) > 3 * times, "some of the answers", 30)
+        await scene.people.until(lambda: len(scene.people.log) > 3 * times, "some of the answers", 30)
         cut = asyncio.ensure_future(scene.cut(seconds))
         await asyncio.sleep(seconds / 2)
         await write("during")
@@ -83,7 +83,7 @@ async def cut_off(folder: Path, times: int, *, platform: PlatformKind = "loop", 
         await scene.all_taken(120.0)
         outcome.counts["listens again after, s"] = round(time.monotonic() - healed, 1)
         await scene.rest(300.0)
-        await scene.people.look()
+        await scene.people.refresh()
         _answered_or_marked(outcome, scene, said)
     return outcome
 
@@ -100,7 +100,7 @@ async def answer_lost(folder: Path, times: int, *, platform: PlatformKind = "loo
         await scene.people.say_all(said)
         await scene.all_taken()
         await scene.rest()
-        await scene.people.look()
+        await scene.people.refresh()
         marked = _answered_or_marked(outcome, scene, said)
         outcome.expect(marked == 0, f"{marked} replies are marked, and could have been looked for, or repeated")
         if platform != "loop":

@@ -55,9 +55,9 @@ class OnTelegram(OnLoopback):
         await self._there.fault(telegram_wire.Fault("delay", "getFile", seconds=seconds))
 
     async def look(self, timeout_s: float = 0.0) -> None:
-        known = len(self._there.seen)
-        await self._there.look(timeout_s)
-        for one in self._there.seen[known:]:
+        known = len(self._there.log)
+        await self._there.refresh(timeout_s)
+        for one in self._there.log[known:]:
             if one.what in ("said", "sent", "edited"):
                 chat, message_id = self._names[one.chat - FIRST_PERSON], str(one.message_id)
                 self.seen.append(wire.ChatEvent(one.number, one.at, one.what, chat, one.text, message_id))

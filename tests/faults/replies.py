@@ -34,7 +34,7 @@ async def delivered_twice(folder: Path, times: int, *, platform: PlatformKind = 
             await scene.people.redeliver(update)
         await scene.all_taken()
         await scene.rest()
-        await scene.people.look()
+        await scene.people.refresh()
         outcome.answered_once(scene, said)
         outcome.told_once(scene, [text for _, text in said])
         outcome.counts["messages sent"] = sum(len(scene.people.answers(chat)) for chat, _ in said)
@@ -52,7 +52,7 @@ async def right_after_a_reply(folder: Path, times: int, *, platform: PlatformKin
         await people.say_all([(chat, texts[0]) for chat, texts in said.items()])
         deadline = time.monotonic() + STRANDED_S
         while any(len(people.answers(chat)) < ROUNDS for chat in said) and time.monotonic() < deadline:
-            await people.look(1.0)
+            await people.refresh(1.0)
             ready = [chat for chat, texts in said.items() if len(people.answers(chat)) == len(texts) < ROUNDS]
             for chat in ready:
                 said[chat].append(f"{chat} message {len(said[chat])}")
@@ -105,5 +105,5 @@ async def hanging_beside(folder: Path, times: int, *, recall: bool = False, task
 def _waits(scene: Scene, chat: str) -> list[float]:
     """From each message of a chat to its answer, by the platform's clock."""
     answered = {one.text: one.at for one in scene.people.answers(chat)}
-    said = [one for one in scene.people.seen if one.chat == chat and one.what == "said"]
+    said = [one for one in scene.people.log if one.chat == chat and one.what == "said"]
     return [answered[answer_to(one.text)] - one.at for one in said if answer_to(one.text) in answered]

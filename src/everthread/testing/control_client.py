@@ -17,8 +17,8 @@ class ControlClient(Generic[LogEntryT]):
 
     def __init__(self, base_url: str, path: str, line: type[LogEntryT]) -> None:
         self.base_url = base_url
-        self.seen: list[LogEntryT] = []
-        """Log entries up to the last `look`."""
+        self.log: list[LogEntryT] = []
+        """Log entries up to the last `refresh`."""
         self._path = path
         self._lines = list[line]
 
@@ -29,19 +29,19 @@ class ControlClient(Generic[LogEntryT]):
     async def __aexit__(self, *_: object) -> None:
         await self._http.close()
 
-    async def look(self, timeout_s: float = 0.0) -> None:
-        """Update `seen`. If there are no new entries, wait up to `timeout_s` for one."""
-        self.seen += await self._call("watch", {"after": len(self.seen), "timeout_s": timeout_s}, self._lines)
+    async def refresh(self, timeout_s: float = 0.0) -> None:
+        """Update `log`. If there are no new entries, wait up to `timeout_s` for one."""
+        self.log += await self._call("watch", {"after": len(self.log), "timeout_s": timeout_s}, self._lines)
 
-    async def until(self, condition: Callable[[], object], what: str, patience_s: float = 30.0) -> None:
+    async def until(self, condition: Callable[[], object], what: str, timeout_s: float = 30.0) -> None:
         """Poll the log until the condition holds."""
-        deadline = time.monotonic() + patience_s
-        await self.look()
+        deadline = time.monotonic() + timeout_s
+        await self.refresh()
         while not condition():
             left = deadline - time.monotonic()
             if left <= 0:
-                raise AssertionError(f"it never came to pass: {what}; seen last: {self.seen[-5:]}")
-            await self.look(min(left, 1.0))
+                raise AssertionError(f"timed out waiting for {what}; last log entries: {self.log[-5:]}")
+            await self.refresh(min(left, 1.0))
 
     async def _call(self, name: str, body: object, kind: Any) -> Any:
         url = f"{self.base_url}/{self._path}/{name}"

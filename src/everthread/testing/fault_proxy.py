@@ -6,7 +6,7 @@
         ...  # no more faults from here on
 
 `in_thread` does the same for blocking tests. A fault is drawn from the seed, the request's method and path, and the
-number of earlier requests with these: the order of requests to different paths does not matter. `order` injects a
+number of earlier requests with these: the order of requests to different paths does not matter. `inject` injects a
 specific fault into the next requests.
 
 The proxy speaks HTTP/1.1 with one request per connection and buffers whole responses: it does not support streams.
@@ -24,7 +24,7 @@ from everthread.testing.model_server.http import HttpRequest, HttpServer, read_c
 
 _HOST = "127.0.0.1"
 _LOOK_S = 0.02
-NOT_PASSED_ON = ("connection", "content-length", "transfer-encoding", "expect", "keep-alive")
+NOT_FORWARDED = ("connection", "content-length", "transfer-encoding", "expect", "keep-alive")
 """Connection-level headers, which are not forwarded."""
 
 
@@ -66,10 +66,10 @@ class FaultProxy(HttpServer):
         self._rate = rate
         self._kinds = tuple(kinds)
         self._delay_s = delay_s
-        self._asked: Counter[str] = Counter()
-        self._ordered: deque[Fault] = deque()
+        self._counts: Counter[str] = Counter()
+        self._queued: deque[Fault] = deque()
         self._healed = False
-        self.spoiled: Counter[Fault] = Counter()
+        self.injected: Counter[Fault] = Counter()
         self.passed = 0
         """Requests without a fault."""
         self.reached = 0
@@ -79,11 +79,11 @@ class FaultProxy(HttpServer):
     def url(self) -> str:
         return f"http://{_HOST}:{self.port}"
 
-    def order(self, fault: Fault, times: int = 1) -> None:
+    def inject(self, fault: Fault, times: int = 1) -> None:
         """Inject this fault into the next requests, ahead of drawn faults."""
-        self._ordered.extend([fault] * times)
+        self._queued.extend([fault] * times)
 
-    def spoil(self, rate: float) -> None:
+    def set_rate(self, rate: float) -> None:
         """Set the share of requests that get a fault."""
         self._rate = rate
         self._healed = False
@@ -91,57 +91,57 @@ class FaultProxy(HttpServer):
     def heal(self) -> None:
         """Stop injecting faults and close the connections that are kept waiting."""
         self._rate = 0.0
-        self._ordered.clear()
+        self._queued.clear()
         self._healed = True
 
-    def drawn(self, method: str, path: str) -> Fault | None:
+    def draw(self, method: str, path: str) -> Fault | None:
         """Draw the fault of a request. Each call counts as one request."""
-        if self._ordered:
-            return self._ordered.popleft()
+        if self._queued:
+            return self._queued.popleft()
         what = f"{method} {path.partition('?')[0]}"
-        self._asked[what] += 1
-        dice = random.Random(f"{self._seed} {what} {self._asked[what]}")
+        self._counts[what] += 1
+        dice = random.Random(f"{self._seed} {what} {self._counts[what]}")
         return dice.choice(self._kinds) if dice.random() < self._rate else None
 
     async def serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         method, received = await read_request(reader)
-        fault = self.drawn(method, received.path)
+        fault = self.draw(method, received.path)
         if fault is None:
             self.passed += 1
         else:
-            self.spoiled[fault] += 1
+            self.injected[fault] += 1
         match fault:
             case Fault.BUSY:
                 return await respond(writer, 429, b'{"error":"too many requests"}', {"Retry-After": "0"})
             case Fault.ERROR:
-                status = (500, 502, 503)[self.spoiled[fault] % 3]
-                return await respond(writer, status, b'{"error":"spoiled"}')
+                status = (500, 502, 503)[self.injected[fault] % 3]
+                return await respond(writer, status, b'{"error":"injected fault"}')
             case Fault.HANG:
                 await self._keep_waiting(reader)
-                return self._cut_off(writer)
+                return self._disconnect(writer)
             case Fault.DELAY:
                 await asyncio.sleep(self._delay_s)
             case _:
                 pass
-        response = await self._passed_on(method, received)
+        response = await self._forward(method, received)
         match fault:
             case Fault.LOST:
-                return self._cut_off(writer)
+                return self._disconnect(writer)
             case Fault.STALL:
                 await self._keep_waiting(reader)
-                return self._cut_off(writer)
+                return self._disconnect(writer)
             case Fault.CUT:
                 writer.write(response[: len(response) // 2])
                 await writer.drain()
-                return self._cut_off(writer, at_once=False)
+                return self._disconnect(writer, at_once=False)
             case _:
                 writer.write(response)
                 await writer.drain()
                 return False
 
-    async def _passed_on(self, method: str, received: HttpRequest) -> bytes:
+    async def _forward(self, method: str, received: HttpRequest) -> bytes:
         """Return the server's whole response, or a 502 if the server is unreachable."""
-        kept = {name: value for name, value in received.headers.items() if name not in NOT_PASSED_ON}
+        kept = {name: value for name, value in received.headers.items() if name not in NOT_FORWARDED}
         kept |= {"connection": "close", "content-length": str(len(received.body))}
         lines = [f"{method} {received.path} HTTP/1.1", *(f"{name}: {value}" for name, value in kept.items())]
         try:
@@ -167,7 +167,7 @@ class FaultProxy(HttpServer):
         finally:
             leaving.cancel()
 
-    def _cut_off(self, writer: asyncio.StreamWriter, *, at_once: bool = True) -> bool:
+    def _disconnect(self, writer: asyncio.StreamWriter, *, at_once: bool = True) -> bool:
         """Close the connection: immediately with a reset, or after flushing the sent data."""
         if at_once:
             writer.transport.abort()
@@ -179,7 +179,7 @@ async def whole_response(reader: asyncio.StreamReader, method: str) -> bytes:
     head = await reader.readuntil(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    kept = [line for line in lines if line.partition(":")[0].strip().lower() not in NOT_PASSED_ON]
+    kept = [line for line in lines if line.partition(":")[0].strip().lower() not in NOT_FORWARDED]
     if method == "HEAD" or first.split(" ")[1] in ("204", "304"):
         body = b""
     elif headers.get("transfer-encoding", "").lower() == "chunked":
@@ -188,5 +188,5 @@ async def whole_response(reader: asyncio.StreamReader, method: str) -> bytes:
         body = await reader.readexactly(int(headers["content-length"]))
     else:
         body = await reader.read()
-    told = [first, *kept, f"Content-Length: {len(body)}", "Connection: close"]
-    return "\r\n".join(told).encode("latin-1") + b"\r\n\r\n" + body
+    lines = [first, *kept, f"Content-Length: {len(body)}", "Connection: close"]
+    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body

@@ -4,8 +4,7 @@ servers     all configured servers of a process, and their tools
 server      one configured server, across its connections
 connection  one connection; the only module that imports the SDK
 stdio       a server as a child process
-tool_list   tools that a server offers
-tool_names  unique tool names for the model
+tools       tools that servers offer, and their names for the model
 results     results of tool calls as text
 text        shortening and cleaning of texts from servers
 """

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from everthread.adapters.mcp.text import one_line
-from everthread.adapters.mcp.tool_list import ServerUnavailable, ToolList
+from everthread.adapters.mcp.tools import ServerUnavailable, ToolList
 from everthread.config.settings import McpServer
 from everthread.domain.backoff import Backoff
 from everthread.domain.circuit_breaker import CircuitBreaker

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from everthread.adapters.mcp.server import McpServerClient
-from everthread.adapters.mcp.tool_list import ListedTool
-from everthread.adapters.mcp.tool_names import exposed_names
+from everthread.adapters.mcp.tools import ListedTool, exposed_names
 from everthread.concurrency import in_daemon_thread
 from everthread.config.settings import McpServer
 from everthread.ports.clock import Clock

@@ -76,9 +76,9 @@ class ActiveFaults(msgspec.Struct):
 class BackendModel(HttpServer):
     def __init__(self, script: Script | None = None, *, dimensions: int = DIMENSIONS) -> None:
         super().__init__()
-        self._script: Script = script or _extracted
+        self._script: Script = script or _extraction_reply
         self._dimensions = dimensions
-        self._orders = ActiveFaults()
+        self._faults = ActiveFaults()
         self.asked: Counter[str] = Counter()
         """Number of requests by path, including failed ones."""
         self.failed = 0
@@ -88,30 +88,30 @@ class BackendModel(HttpServer):
         return f"http://127.0.0.1:{self.port}/v1"
 
     def fail_next(self, times: int, status: int = 500) -> None:
-        self._orders = ActiveFaults(fail_next=times, status=status)
+        self._faults = ActiveFaults(fail_next=times, status=status)
 
     def refuse(self, word: str) -> None:
         """Fail every request that contains this word until `heal`."""
-        self._orders = ActiveFaults(refuse=word)
+        self._faults = ActiveFaults(refuse=word)
 
     def delay(self, seconds: float) -> None:
-        self._orders = ActiveFaults(delay_s=seconds)
+        self._faults = ActiveFaults(delay_s=seconds)
 
     def hang(self) -> None:
         """Answer no request until `heal`."""
-        self._orders = ActiveFaults(hang=True)
+        self._faults = ActiveFaults(hang=True)
 
     def heal(self) -> None:
-        self._orders = ActiveFaults()
+        self._faults = ActiveFaults()
 
     async def serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         method, received = await read_request(reader)
         path = received.path.partition("?")[0]
         if path == "/faults":
-            return await self._ordered(writer, received)
+            return await self._set_faults(writer, received)
         self.asked[path] += 1
-        if await self._spoiled(reader, received.body):
-            return await respond(writer, self._orders.status, b'{"error":{"message":"ordered to fail"}}')
+        if await self._inject_fault(reader, received.body):
+            return await respond(writer, self._faults.status, b'{"error":{"message":"injected fault"}}')
         match method, path:
             case "GET", "/v1/models":
                 models = [{"id": "stub", "object": "model", "created": 0, "owned_by": "everthread"}]
@@ -123,27 +123,27 @@ class BackendModel(HttpServer):
             case _:
                 return await respond(writer, 404, b'{"error":{"message":"no such path"}}')
 
-    async def _ordered(self, writer: asyncio.StreamWriter, received: HttpRequest) -> bool:
+    async def _set_faults(self, writer: asyncio.StreamWriter, received: HttpRequest) -> bool:
         try:
-            self._orders = msgspec.json.decode(received.body or b"{}", type=ActiveFaults)
+            self._faults = msgspec.json.decode(received.body or b"{}", type=ActiveFaults)
         except msgspec.DecodeError as error:
             return await respond(writer, 400, msgspec.json.encode({"error": {"message": str(error)}}))
         return await respond(writer, 200, msgspec.json.encode({"asked": dict(self.asked), "failed": self.failed}))
 
-    async def _spoiled(self, reader: asyncio.StreamReader, body: bytes) -> bool:
+    async def _inject_fault(self, reader: asyncio.StreamReader, body: bytes) -> bool:
         """Apply the ordered delay or hang. Return True if the request must fail."""
-        if self._orders.delay_s:
-            await asyncio.sleep(self._orders.delay_s)
-        while self._orders.hang:
+        if self._faults.delay_s:
+            await asyncio.sleep(self._faults.delay_s)
+        while self._faults.hang:
             if reader.at_eof():
                 raise ConnectionError("the client has gone")
             await asyncio.sleep(_LOOK_S)
-        if self._orders.refuse and self._orders.refuse.encode() in body:
+        if self._faults.refuse and self._faults.refuse.encode() in body:
             self.failed += 1
             return True
-        if self._orders.fail_next <= 0:
+        if self._faults.fail_next <= 0:
             return False
-        self._orders.fail_next -= 1
+        self._faults.fail_next -= 1
         self.failed += 1
         return True
 
@@ -178,7 +178,7 @@ class BackendModel(HttpServer):
         return True
 
 
-def _extracted(asked: ChatRequest) -> str:
+def _extraction_reply(asked: ChatRequest) -> str:
     return reply_to(asked.texts, asked.response_format)
 
 
@@ -194,10 +194,15 @@ def _text_of(content: object) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="everthread.testing.backend_model.server", description="A stub model for memory back ends."
+        prog="everthread.testing.backend_model.server", description="Stub model for memory back ends."
     )
-    parser.add_argument("--port", type=int, default=0, help="0: any that is free; the port is printed as one line")
-    parser.add_argument("--dimensions", type=int, default=DIMENSIONS, help="how long embeddings are")
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=0,
+        help="port to listen on; 0 chooses a free one, and the port is printed as one line",
+    )
+    parser.add_argument("--dimensions", type=int, default=DIMENSIONS, help="length of an embedding")
     options = parser.parse_args()
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(BackendModel(dimensions=options.dimensions).run_as_process(options.port))

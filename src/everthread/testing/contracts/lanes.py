@@ -12,7 +12,7 @@
             return make_lanes
 
 A holder stands for a process: lanes with different holders, each on its own handle, compete for the same leases.
-Commits of other processes must be noticed within `NOTICED_S`. Run by tests/contract/test_local_lanes.py.
+Commits of other processes must be noticed within `NOTICED_S`. Run by tests/unit/adapters/lanes/test_local.py.
 """
 
 from __future__ import annotations

@@ -125,23 +125,20 @@ class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LoopbackServer(HttpServer):
-    def __init__(self, ledger: PlatformState) -> None:
+    def __init__(self, state: PlatformState) -> None:
         super().__init__()
-        self.ledger = ledger
+        self.state = state
         self.typing = 0
         self.calls: Counter[str] = Counter()
         self._faults: list[wire.Fault] = []
         self._change = asyncio.Condition()
-        ledger = self.ledger
         self._acts: dict[str, Callable[[bytes], Awaitable[object]]] = {
             "/poll": _reading(wire.Poll, self._poll),
             "/send": _reading(wire.Send, self._send),
-            "/edit": _reading(wire.Edit, lambda edit: self._changed(lambda: ledger.edit(edit))),
+            "/edit": _reading(wire.Edit, lambda edit: self._changed(lambda: state.edit(edit))),
             "/typing": _reading(wire.Typing, self._show_typing),
-            "/admin/say": _reading(
-                list[wire.UserMessage], lambda all_: self._changed(lambda: [*map(ledger.say, all_)])
-            ),
-            "/admin/redeliver": _reading(str, lambda update: self._changed(lambda: ledger.again(update))),
+            "/admin/say": _reading(list[wire.UserMessage], lambda all_: self._changed(lambda: [*map(state.say, all_)])),
+            "/admin/redeliver": _reading(str, lambda update: self._changed(lambda: state.again(update))),
             "/admin/fault": _reading(wire.Fault, self._break),
             "/admin/heal": _reading(None, self._heal),
             "/admin/watch": _reading(wire.LogRequest, self._watch),
@@ -176,7 +173,7 @@ class LoopbackServer(HttpServer):
         return await respond(writer, 200, msgspec.json.encode(answer))
 
     async def _send(self, send: wire.Send) -> dict[str, str]:
-        return {"message_id": await self._changed(lambda: self.ledger.send(send))}
+        return {"message_id": await self._changed(lambda: self.state.send(send))}
 
     async def _show_typing(self, _: wire.Typing) -> None:
         self.typing += 1
@@ -188,9 +185,8 @@ class LoopbackServer(HttpServer):
         self._faults.clear()
 
     async def _dump(self, _: None) -> wire.ServerState:
-        ledger = self.ledger
         return wire.ServerState(
-            tuple(ledger.seen), ledger.acknowledged, len(ledger.queue), self.typing, dict(self.calls)
+            tuple(self.state.seen), self.state.acknowledged, len(self.state.queue), self.typing, dict(self.calls)
         )
 
     def _next_fault(self, path: str, body: bytes) -> wire.Fault | None:
@@ -205,15 +201,15 @@ class LoopbackServer(HttpServer):
         return None
 
     async def _poll(self, poll: wire.Poll) -> list[wire.PostedUpdate]:
-        self.ledger.acknowledge(poll.offset)
+        self.state.acknowledge(poll.offset)
 
         def there() -> list[wire.PostedUpdate]:
-            return [one for one in list(self.ledger.queue.values())[: poll.limit] if one.number >= poll.offset]
+            return [one for one in list(self.state.queue.values())[: poll.limit] if one.number >= poll.offset]
 
         return await self._waited(there, poll.timeout_s)
 
     async def _watch(self, watch: wire.LogRequest) -> list[wire.ChatEvent]:
-        return await self._waited(lambda: self.ledger.seen[watch.after :], watch.timeout_s)
+        return await self._waited(lambda: self.state.seen[watch.after :], watch.timeout_s)
 
     async def _waited(self, there: Callable[[], list[T]], timeout_s: float) -> list[T]:
         with contextlib.suppress(TimeoutError):
@@ -241,18 +237,25 @@ def _chat_of(body: bytes) -> str | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="everthread.testing.loopback.server", description="A platform for tests.")
-    parser.add_argument("--port", type=int, default=0, help="0: any that is free; the port is printed as one line")
-    parser.add_argument("--state", metavar="FILE", help="keep everything in this file, and begin with what is in it")
-    parser.add_argument("--repeats", action="store_true", help="what is sent twice under one id is shown twice")
+    parser = argparse.ArgumentParser(
+        prog="everthread.testing.loopback.server", description="Messaging platform for tests."
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=0,
+        help="port to listen on; 0 chooses a free one, and the port is printed as one line",
+    )
+    parser.add_argument("--state", metavar="FILE", help="store the state in this file, and restore it at start")
+    parser.add_argument("--repeats", action="store_true", help="show a message again that is sent twice under one id")
     options = parser.parse_args()
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as files:
         file = files.enter_context(Path(options.state).open("a+b")) if options.state else None
-        ledger = PlatformState(file, options.repeats)
+        state = PlatformState(file, options.repeats)
         if file is not None:
             file.seek(0)
-            ledger.read(file.readlines())
-        asyncio.run(LoopbackServer(ledger).run_as_process(options.port))
+            state.read(file.readlines())
+        asyncio.run(LoopbackServer(state).run_as_process(options.port))
 
 
 if __name__ == "__main__":

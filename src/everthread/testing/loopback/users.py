@@ -25,10 +25,10 @@ class LoopbackUsers(ControlClient[wire.ChatEvent]):
 
     async def press(self, chat: str, label: str, user: str = "") -> str:
         """Press the button with this label under the newest message that has one. Return the update's id."""
-        await self.look()
+        await self.refresh()
         commands = [command for one in self._as_they_are(chat) for shown, command in one.buttons if shown == label]
         if not commands:
-            raise AssertionError(f"there is no button {label!r} in chat {chat}; seen last: {self.seen[-5:]}")
+            raise AssertionError(f"there is no button {label!r} in chat {chat}; last log entries: {self.log[-5:]}")
         pressed = [wire.UserMessage(chat, user or f"user-{chat}", commands[-1])]
         return (await self._call("say", pressed, list[wire.PostedUpdate]))[0].update_id
 
@@ -45,16 +45,16 @@ class LoopbackUsers(ControlClient[wire.ChatEvent]):
         return await self._call("dump", None, wire.ServerState)
 
     def chats(self) -> list[str]:
-        return list(dict.fromkeys(one.chat for one in self.seen))
+        return list(dict.fromkeys(one.chat for one in self.log))
 
     def answers(self, chat: str) -> list[wire.ChatEvent]:
         """Messages of the agent in a chat, in their original wording."""
-        return [one for one in self.seen if one.what == "sent" and one.chat == chat]
+        return [one for one in self.log if one.what == "sent" and one.chat == chat]
 
     def texts(self, chat: str) -> list[str]:
         """Texts of the agent in a chat, with edits applied."""
         return [one.text for one in self._as_they_are(chat)]
 
     def _as_they_are(self, chat: str) -> list[wire.ChatEvent]:
-        now = {one.message_id: one for one in self.seen if one.chat == chat and one.what != "said"}
+        now = {one.message_id: one for one in self.log if one.chat == chat and one.what != "said"}
         return list(now.values())

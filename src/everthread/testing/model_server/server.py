@@ -175,7 +175,7 @@ def echo_script(delay_s: float = 0.0, chunks: int = 1) -> Script:
     """Quote the first line of the last user message, without the recalled memory that follows it."""
 
     def script(request: Chat | Messages) -> Reply:
-        words = request.last_said.splitlines() or [""]
+        words = request.last_user_text.splitlines() or [""]
         return Say(f"You said: {words[0]}", chunks=chunks, delay_s=delay_s)
 
     return script
@@ -199,15 +199,18 @@ def request_logger(file: BinaryIO | None) -> Callable[[HttpRequest], None]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="everthread.testing.model_server.server", description="A stub server of models."
+    parser = argparse.ArgumentParser(prog="everthread.testing.model_server.server", description="Stub model server.")
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=0,
+        help="port to listen on; 0 chooses a free one, and the port is printed as one line",
     )
-    parser.add_argument("--port", type=int, default=0, help="0: any that is free; the port is printed as one line")
-    parser.add_argument("--delay-ms", type=float, default=0.0, help="the pause before each chunk")
-    parser.add_argument("--say", metavar="TEXT", default=WORDS, help="the answer, in place of sixty words")
-    parser.add_argument("--echo", action="store_true", help="quote what was said last, in place of sixty words")
-    parser.add_argument("--chunks", type=int, default=1, help="in how many pieces with --echo")
-    parser.add_argument("--tool", metavar="NAME:JSON", help="ask for this tool first, answer once its result is there")
+    parser.add_argument("--delay-ms", type=float, default=0.0, help="pause before each chunk")
+    parser.add_argument("--say", metavar="TEXT", default=WORDS, help="the answer, instead of sixty words")
+    parser.add_argument("--echo", action="store_true", help="quote the last user message, instead of sixty words")
+    parser.add_argument("--chunks", type=int, default=1, help="number of chunks with --echo")
+    parser.add_argument("--tool", metavar="NAME:JSON", help="call this tool first, and answer after its result")
     parser.add_argument("--log", metavar="FILE", help="append each request to this file, one line each")
     parser.add_argument("--key", help="refuse requests without this key")
     options = parser.parse_args()

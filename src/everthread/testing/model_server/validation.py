@@ -60,7 +60,7 @@ class Chat(msgspec.Struct):
         return self.messages[-1].role == "tool"
 
     @property
-    def last_said(self) -> str:
+    def last_user_text(self) -> str:
         """Last user message, including appended context."""
         return next((message.content or "" for message in reversed(self.messages) if message.role == "user"), "")
 
@@ -102,7 +102,7 @@ class Messages(msgspec.Struct):
         return any(block.type == "tool_result" for block in self.messages[-1].content)
 
     @property
-    def last_said(self) -> str:
+    def last_user_text(self) -> str:
         """Last user message, including appended context."""
         said = (block.text for one in reversed(self.messages) if one.role == "user" for block in one.content)
         return next((text for text in said if text), "")
@@ -117,13 +117,13 @@ def parse_request(protocol: Protocol, body: bytes, thinks: ReasoningFormat | Non
     except (ValueError, RecursionError) as error:
         return Fail(400, str(error), "invalid_request_error")
     if isinstance(request, Chat):
-        broken = _broken_in_chat(request) or _forgotten_in_chat(request, thinks)
+        broken = _chat_problem(request) or _missing_chat_reasoning(request, thinks)
     else:
-        broken = _broken_in_messages(request) or (_forgotten_in_messages(request) if thinks else None)
+        broken = _messages_problem(request) or (_missing_messages_reasoning(request) if thinks else None)
     return Fail(400, broken, "invalid_request_error") if broken else request
 
 
-def _broken_in_chat(chat: Chat) -> str | None:
+def _chat_problem(chat: Chat) -> str | None:
     if not chat.messages:
         return "messages: there must be at least one"
     open_calls: set[str] = set()
@@ -151,7 +151,7 @@ def _is_object(arguments: str) -> bool:
         return False
 
 
-def _broken_in_messages(request: Messages) -> str | None:
+def _messages_problem(request: Messages) -> str | None:
     if not request.messages or request.messages[0].role != "user":
         return "messages: the first one must be the user's"
     marks = [*request.system, *request.tools, *(block for one in request.messages for block in one.content)]
@@ -159,7 +159,7 @@ def _broken_in_messages(request: Messages) -> str | None:
         return f"a maximum of 4 blocks with cache_control may be provided, found {count}"
     open_calls: set[str] = set()
     for number, message in enumerate(request.messages):
-        if broken := _broken_in_blocks(message.content, open_calls):
+        if broken := _blocks_problem(message.content, open_calls):
             return f"messages.{number}: {broken}"
         open_calls = {block.id for block in message.content if block.type == "tool_use"}
         if open_calls and message.role != "assistant":
@@ -167,7 +167,7 @@ def _broken_in_messages(request: Messages) -> str | None:
     return f"tool_use ids were found without tool_result blocks: {sorted(open_calls)}" if open_calls else None
 
 
-def _broken_in_blocks(blocks: Sequence[Block], open_calls: set[str]) -> str | None:
+def _blocks_problem(blocks: Sequence[Block], open_calls: set[str]) -> str | None:
     if not blocks:
         return "all messages must have non-empty content"
     if any(block.type == "text" and not block.text.strip() for block in blocks):
@@ -187,15 +187,15 @@ def _broken_in_blocks(blocks: Sequence[Block], open_calls: set[str]) -> str | No
 # Reasoning is required for the current turn only. Earlier turns may omit it.
 
 
-def _forgotten_in_chat(chat: Chat, thinks: ReasoningFormat | None) -> str | None:
+def _missing_chat_reasoning(chat: Chat, thinks: ReasoningFormat | None) -> str | None:
     begin = max(number for number, message in enumerate(chat.messages) if message.role == "user")
     for number, message in enumerate(chat.messages[begin:], begin):
-        if message.tool_calls and thinks is not None and not _remembers(message, thinks):
+        if message.tool_calls and thinks is not None and not _has_reasoning(message, thinks):
             return f"messages[{number}]: a message with tool calls must have its {thinks.value} as it was"
     return None
 
 
-def _remembers(message: ChatMessage, thinks: ReasoningFormat) -> bool:
+def _has_reasoning(message: ChatMessage, thinks: ReasoningFormat) -> bool:
     first = message.tool_calls[0]
     match thinks:
         case ReasoningFormat.SIGNATURE:
@@ -208,7 +208,7 @@ def _remembers(message: ChatMessage, thinks: ReasoningFormat) -> bool:
             return bool(message.reasoning_content)
 
 
-def _forgotten_in_messages(request: Messages) -> str | None:
+def _missing_messages_reasoning(request: Messages) -> str | None:
     said = [any(block.type != "tool_result" for block in message.content) for message in request.messages]
     begin = max(number for number, message in enumerate(request.messages) if message.role == "user" and said[number])
     for number, message in enumerate(request.messages[begin:], begin):

@@ -17,12 +17,19 @@ async def _serve(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="everthread.testing.telegram", description="Telegram's Bot API, for tests.")
-    parser.add_argument("--port", type=int, default=0, help="0: any that is free; the address is printed as JSON")
-    parser.add_argument("--token", default=TOKEN, help="the bot's; what stands before the colon is its number")
-    parser.add_argument("--username", default="test_bot", help="the bot's")
-    parser.add_argument("--no-limits", action="store_true", help="never tell the bot by itself to slow down")
-    parser.add_argument("--privacy", action="store_true", help="in groups, hand over only what is meant for the bot")
+    parser = argparse.ArgumentParser(
+        prog="everthread.testing.telegram", description="Emulator of Telegram's Bot API, for tests."
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=0,
+        help="port to listen on; 0 chooses a free one, and the address is printed as JSON",
+    )
+    parser.add_argument("--token", default=TOKEN, help="token of the bot; the number before the colon is its id")
+    parser.add_argument("--username", default="test_bot", help="user name of the bot")
+    parser.add_argument("--no-limits", action="store_true", help="apply no rate limits")
+    parser.add_argument("--privacy", action="store_true", help="in groups, deliver only messages addressed to the bot")
     options = parser.parse_args()
     number, colon, _ = options.token.partition(":")
     if not number.isdigit() or not colon:

@@ -92,7 +92,7 @@ class TelegramUsers(ControlClient[wire.ChatEvent]):
     def texts(self, chat: int, thread: int | None = None) -> list[str]:
         """Texts of the bot in a chat, with edits applied and deletions removed."""
         now: dict[int, str] = {}
-        for one in self.seen:
+        for one in self.log:
             if one.chat == chat and thread in (None, one.thread):
                 if one.what in ("sent", "edited"):
                     now[one.message_id] = one.text
@@ -102,7 +102,7 @@ class TelegramUsers(ControlClient[wire.ChatEvent]):
 
     def sent(self, chat: int) -> list[wire.ChatEvent]:
         """Messages of the bot in a chat, in their original wording."""
-        return [one for one in self.seen if one.what == "sent" and one.chat == chat]
+        return [one for one in self.log if one.what == "sent" and one.chat == chat]
 
     async def messages(self, chat: int, thread: int | None = None) -> list[wire.ShownMessage]:
         """Current messages of a chat, by users and by the bot."""

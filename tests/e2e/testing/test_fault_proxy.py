@@ -46,7 +46,7 @@ async def test_what_is_not_spoiled_goes_through_whole() -> None:
     async with Counting() as server, FaultProxy(server.port) as proxy:
         assert await post(proxy) == (201, BODY)
         assert server.asked == [("POST", "/a?b=1", b"hello")]
-        assert (proxy.passed, proxy.reached, proxy.spoiled) == (1, 1, Counter())
+        assert (proxy.passed, proxy.reached, proxy.injected) == (1, 1, Counter())
 
 
 async def test_a_response_in_chunks_goes_through_too() -> None:
@@ -57,16 +57,16 @@ async def test_a_response_in_chunks_goes_through_too() -> None:
 @pytest.mark.parametrize("fault", [Fault.CUT, Fault.LOST])
 async def test_the_server_has_acted_and_the_client_does_not_hear_it(fault: Fault) -> None:
     async with Counting() as server, FaultProxy(server.port) as proxy:
-        proxy.order(fault)
+        proxy.inject(fault)
         with pytest.raises(aiohttp.ClientError):
             await post(proxy)
-        assert (len(server.asked), proxy.reached, proxy.spoiled) == (1, 1, Counter({fault: 1}))
+        assert (len(server.asked), proxy.reached, proxy.injected) == (1, 1, Counter({fault: 1}))
         assert await post(proxy) == (201, BODY), "only the next one was ordered"
 
 
 async def test_a_cut_response_has_begun() -> None:
     async with Counting() as server, FaultProxy(server.port) as proxy:
-        proxy.order(Fault.CUT)
+        proxy.inject(Fault.CUT)
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         got = await reader.read()
@@ -78,7 +78,7 @@ async def test_a_cut_response_has_begun() -> None:
 @pytest.mark.parametrize(("fault", "statuses"), [(Fault.BUSY, {429}), (Fault.ERROR, {500, 502, 503})])
 async def test_a_refusal_never_reaches_the_server(fault: Fault, statuses: set[int]) -> None:
     async with Counting() as server, FaultProxy(server.port) as proxy:
-        proxy.order(fault, 3)
+        proxy.inject(fault, 3)
         assert {(await post(proxy))[0] for _ in range(3)} == statuses
         assert server.asked == []
 
@@ -86,7 +86,7 @@ async def test_a_refusal_never_reaches_the_server(fault: Fault, statuses: set[in
 @pytest.mark.parametrize("fault", [Fault.HANG, Fault.STALL])
 async def test_a_client_that_hangs_is_cut_off_by_heal(fault: Fault) -> None:
     async with Counting() as server, FaultProxy(server.port) as proxy:
-        proxy.order(fault)
+        proxy.inject(fault)
         hanging = asyncio.ensure_future(post(proxy))
         done, _ = await asyncio.wait({hanging}, timeout=0.3)
         assert not done
@@ -99,7 +99,7 @@ async def test_a_client_that_hangs_is_cut_off_by_heal(fault: Fault) -> None:
 
 async def test_a_client_that_gives_up_leaves_nothing_behind() -> None:
     async with Counting() as server, FaultProxy(server.port) as proxy:
-        proxy.order(Fault.HANG)
+        proxy.inject(Fault.HANG)
         with pytest.raises(TimeoutError):
             await post(proxy, timeout_s=0.1)
         assert await post(proxy) == (201, BODY)
@@ -107,7 +107,7 @@ async def test_a_client_that_gives_up_leaves_nothing_behind() -> None:
 
 async def test_a_delay_comes_before_the_server_hears() -> None:
     async with Counting() as server, FaultProxy(server.port, delay_s=0.2) as proxy:
-        proxy.order(Fault.DELAY)
+        proxy.inject(Fault.DELAY)
         late = asyncio.ensure_future(post(proxy))
         await asyncio.sleep(0.1)
         assert server.asked == []
@@ -122,7 +122,7 @@ async def test_a_server_that_is_not_there_is_a_bad_gateway() -> None:
 def drawn(proxy: FaultProxy, paths: list[str]) -> dict[str, list[Fault | None]]:
     found: dict[str, list[Fault | None]] = {}
     for path in paths:
-        found.setdefault(path, []).append(proxy.drawn("POST", path))
+        found.setdefault(path, []).append(proxy.draw("POST", path))
     return found
 
 
@@ -149,10 +149,10 @@ async def test_after_the_faults_a_client_that_repeats_itself_has_got_through_to_
                     pass
 
         await asyncio.gather(*(insist(f"/{number}") for number in range(20)))
-        acted = sum(proxy.spoiled[fault] for fault in ACTED)
+        acted = sum(proxy.injected[fault] for fault in ACTED)
         assert proxy.reached == len(server.asked) == proxy.passed + acted
         assert {path for _, path, _ in server.asked} == {f"/{number}" for number in range(20)}
-        assert all(proxy.spoiled[fault] for fault in kinds)
+        assert all(proxy.injected[fault] for fault in kinds)
 
 
 def test_in_a_thread_it_serves_a_client_that_blocks() -> None:
@@ -160,7 +160,7 @@ def test_in_a_thread_it_serves_a_client_that_blocks() -> None:
         connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=5)
         connection.request("POST", "/x", b"hello")
         assert connection.getresponse().read() == BODY
-        proxy.order(Fault.LOST)
+        proxy.inject(Fault.LOST)
         spoiled = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=5)
         spoiled.request("GET", "/y")
         with pytest.raises((http.client.HTTPException, ConnectionError)):

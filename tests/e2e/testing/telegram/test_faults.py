@@ -1,4 +1,4 @@
-"""The Bot API emulator when things go wrong, by itself and on demand, as both libraries see it."""
+"""Injected faults, as both bot libraries report them."""
 
 from __future__ import annotations
 
@@ -14,26 +14,12 @@ from everthread.testing.telegram.protocol import Fault
 
 BOB = 8
 
+
 pytestmark = [
     pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: type(library).__name__),
     # python-telegram-bot warns of its own use of an attribute of its own error.
     pytest.mark.filterwarnings("ignore:.*retry_after.*:telegram.warnings.PTBDeprecationWarning"),
 ]
-
-
-async def test_who_sends_too_fast_is_told_how_long_to_stay_away(library: Library) -> None:
-    async with scene(library) as s:
-        sent = await s.bot.send_message(ANN, "0")
-        for number in range(1, 5):
-            await s.bot.edit_message_text(text=str(number), chat_id=ANN, message_id=sent.message_id)
-        await refused(s.bot.send_message(ANN, "too fast"), library.busy, "Retry in 1 seconds")
-        # Another chat is another matter.
-        await s.people.say(BOB, "hello")
-        await s.bot.send_message(BOB, "hello")
-        await s.people.limits(False)
-        for number in range(40):
-            await s.bot.send_message(ANN, str(number))
-        assert (await s.people.dump()).refused == {"429": 1}
 
 
 async def test_a_storm_of_429_passes(library: Library) -> None:
@@ -42,7 +28,7 @@ async def test_a_storm_of_429_passes(library: Library) -> None:
         for _ in range(3):
             await refused(s.bot.send_message(ANN, "hello"), library.busy, "Retry in 7 seconds")
         await s.bot.send_message(ANN, "hello")
-        await s.people.look()
+        await s.people.refresh()
         assert s.people.texts(ANN) == ["hello"]
 
 
@@ -52,7 +38,7 @@ async def test_an_answer_that_is_lost_leaves_the_message_there(library: Library)
         await refused(s.bot.send_message(ANN, "sent"), library.broken, "")
         await s.people.fault(Fault("drop_before", "sendMessage"))
         await refused(s.bot.send_message(ANN, "not sent"), library.broken, "")
-        await s.people.look()
+        await s.people.refresh()
         assert s.people.texts(ANN) == ["sent"]
 
 

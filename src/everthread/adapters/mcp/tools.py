@@ -1,4 +1,4 @@
-"""Names of MCP tools for the model: valid, and unique among all servers."""
+"""Tools that servers offer, and their names for the model: valid, and unique among all servers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,34 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec import Struct
 
 NAME_CHARS_MAX = 64
 _SUFFIX_CHARS = 8
 _INVALID = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class ServerUnavailable(Exception):
+    """The server can't be used; the message is the reason, on one line."""
+
+
+class ListedTool(Struct, frozen=True):
+    """A tool as its server lists it, within our limits."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    read_only: bool
+    idempotent: bool
+
+
+class ToolList(Struct, frozen=True):
+    tools: tuple[ListedTool, ...]
+    """Sorted by name."""
+    left_out: tuple[str, ...]
+    """Reasons why some tools are left out."""
 
 
 def exposed_names(tools: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from everthread.adapters.mcp.tool_names import NAME_CHARS_MAX, exposed_names
+from everthread.adapters.mcp.tools import NAME_CHARS_MAX, exposed_names
 
 LONG = "x" * 200
 

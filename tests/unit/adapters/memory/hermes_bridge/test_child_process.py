@@ -1,0 +1,87 @@
+"""The child process of a plugin: its start, its environment and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.hermes_plugins import Diaries, bridge, child_of, environment_of, is_running, say
+from tests.runtime import until
+
+from everthread.adapters.memory.hermes_bridge.child_process import DISCONNECT_S_MAX, PluginProcess
+from everthread.domain.errors import BadConfig, StartOver, Unavailable
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def diaries(tmp_path: Path) -> Diaries:
+    return Diaries(tmp_path / "bridge")
+
+
+async def test_an_interpreter_that_is_not_there_is_said_with_what_to_do(diaries: Diaries) -> None:
+    with pytest.raises(BadConfig, match=r"can't be started.*everthread setup memory"):
+        async with bridge(diaries, python="/nowhere/python"):
+            pass
+
+
+async def test_no_variable_of_ours_reaches_a_plugin(diaries: Diaries, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "larkspur")
+    async with bridge(diaries) as found:
+        environment = environment_of(child_of(found))
+    assert b"HERMES_HOME=" in environment
+    assert b"larkspur" not in environment
+
+
+async def test_a_plugin_that_hangs_is_killed_with_all_it_has_started(diaries: Diaries) -> None:
+    async with bridge(diaries) as found:
+        await say(found, "one")
+        first = child_of(found)
+        diaries.ways.hang()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await say(found, "two", "s2")
+        await until(lambda: not is_running(first), "it is gone")
+        diaries.ways.heal()
+        await again(lambda: say(found, "two", "s2"))
+        assert child_of(found) != first
+    assert diaries.told("s2") == ["two I see."]
+
+
+async def test_a_process_that_closes_its_connection_and_lives_on_is_ended_at_once(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!{sys.executable}\nimport os, sys, time\nos.close(int(sys.argv[2]))\ntime.sleep(300)\n")
+    python.chmod(0o700)
+    child = await PluginProcess.start("hermes:diary", python, tmp_path, tmp_path / "log")
+    with pytest.raises(Unavailable, match="closed its connection"):
+        async with asyncio.timeout(DISCONNECT_S_MAX + 5):
+            await child.request("hello", {}, 60.0)
+    assert not child.is_alive
+    await child.aclose()
+
+
+async def test_the_child_ends_with_its_parent(diaries: Diaries) -> None:
+    async with bridge(diaries) as found:
+        child = found._users["ann"]._child  # noqa: SLF001
+        assert child is not None
+        pid = child_of(found)
+        assert child._writer is not None  # noqa: SLF001
+        child._writer.close()  # noqa: SLF001 - as the end of this process would do
+        await until(lambda: not is_running(pid), "it is gone")
+
+
+async def again(act: Any) -> None:
+    """As the journal does: until it is taken, or asks for more than that."""
+    deadline = time.monotonic() + 15
+    while True:
+        try:
+            return await act()
+        except StartOver:
+            raise
+        except Unavailable:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
