@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.test_command import Lived, everthread, lived, original
-
-__all__ = ["lived", "original"]
+from tests.e2e.used_home import Lived, everthread
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "cli-conventions.md").read_text().partition("\n## JSON\n")[2]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.test_access import shown
-from tests.e2e.test_command import assert_one_line, everthread, printed
+from tests.e2e.used_home import assert_one_line, everthread, printed
 from tests.gateway import gateway_fixture
 from tests.runtime import until
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.e2e.test_command import everthread
+from tests.e2e.used_home import everthread
 
 from everthread.domain.api_key import is_token
 

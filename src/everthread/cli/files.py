@@ -98,9 +98,9 @@ def _is_running(process: int) -> bool:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except OSError:
-        # No permission to signal it, so it exists.
-        return True
+    except PermissionError:
+        # It exists, but belongs to another user.
+        pass
     return True
 
 

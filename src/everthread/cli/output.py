@@ -82,15 +82,15 @@ def fit_widths(widths: Sequence[int], columns: int | None) -> list[int]:
     The last column is cut first, and dropped if less than `CUT_COLUMNS_MIN` would remain. Then the widest column is
     cut. The first column holds the name or id and is never cut.
     """
-    left = list(widths)
-    if columns is None or (over := _row_columns(left) - columns) <= 0:
-        return left
-    if left[-1] - over >= CUT_COLUMNS_MIN:
-        return [*left[:-1], left[-1] - over]
-    del left[-1]
-    while _row_columns(left) > columns and max(left[1:], default=0) > CUT_COLUMNS_MIN:
-        left[max(range(1, len(left)), key=left.__getitem__)] -= 1
-    return left
+    fitted = list(widths)
+    if columns is None or (over := _row_columns(fitted) - columns) <= 0:
+        return fitted
+    if fitted[-1] - over >= CUT_COLUMNS_MIN:
+        return [*fitted[:-1], fitted[-1] - over]
+    del fitted[-1]
+    while _row_columns(fitted) > columns and max(fitted[1:], default=0) > CUT_COLUMNS_MIN:
+        fitted[max(range(1, len(fitted)), key=fitted.__getitem__)] -= 1
+    return fitted
 
 
 def _row_columns(widths: Sequence[int]) -> int:

@@ -107,13 +107,13 @@ async def pick(title: str, rows: Sequence[str]) -> int | None:
 class ClearOnResize:
     """Clear the screen after a resize: the terminal moves its lines, so the start of the list is unknown."""
 
-    def __init__(self, wanted: Callable[[], bool] = lambda: True) -> None:
-        self._wanted = wanted
+    def __init__(self, is_active: Callable[[], bool] = lambda: True) -> None:
+        self._is_active = is_active
         self._size: object = None
 
     def __call__(self, app: Application[Any]) -> None:
         size = app.output.get_size()
-        if self._size not in (None, size) and self._wanted():
+        if self._size not in (None, size) and self._is_active():
             app.renderer.clear()
         self._size = size
 

@@ -37,10 +37,10 @@ def find_setting(settings: Mapping[str, Any], keys: Keys) -> Any:
     from everthread.domain.errors import NotFound
 
     value: Any = settings
-    for place, key in enumerate(keys):
+    for index, key in enumerate(keys):
         if not isinstance(value, Mapping) or key not in value:
             known = [*cast("Mapping[str, Any]", value)] if isinstance(value, Mapping) else []
-            raise NotFound(unknown_setting(keys[: place + 1], known) if known else f"Unknown setting {dotted(keys)!r}.")
+            raise NotFound(unknown_setting(keys[: index + 1], known) if known else f"Unknown setting {dotted(keys)!r}.")
         value = cast("Mapping[str, Any]", value)[key]
     return value
 

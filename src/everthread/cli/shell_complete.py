@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everthread.cli.context import CliContext, CliRuntime
+from everthread.cli.context import CliContext
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -43,20 +43,16 @@ def _sessions(cli: CliContext, incomplete: str) -> list[CompletionItem]:
 
 
 def _notes(cli: CliContext, incomplete: str) -> list[CompletionItem]:
-    async def read(runtime: CliRuntime) -> list[tuple[str, str]]:
-        from everthread.domain.model import NoteTarget
-
-        def current(uow: UnitOfWork) -> list[tuple[str, str]]:
-            owner = runtime.settings.owner
-            return [(n.note_id, n.content) for target in NoteTarget for n in uow.notes.current(owner, target)]
-
-        return await runtime.store.read(current)
-
     from click.shell_completion import CompletionItem
 
+    from everthread.domain.model import NoteTarget
     from everthread.domain.text_format import shortened
 
-    found = cli.read(read, default=[])
+    def read(uow: UnitOfWork) -> list[tuple[str, str]]:
+        notes = [note for target in NoteTarget for note in uow.notes.current(cli.settings.owner, target)]
+        return [(note.note_id, note.content) for note in notes]
+
+    found = cli.read(lambda runtime: runtime.store.read(read), default=[])
     items = [CompletionItem(key, help=shortened(text)) for key, text in found if key.startswith(incomplete.upper())]
     return items[:_ITEMS_MAX]
 

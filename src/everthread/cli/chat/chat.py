@@ -59,7 +59,7 @@ class Chat:
         self._busy = False
         self._ready = asyncio.Event()
         """The runtime is loaded."""
-        self._left = asyncio.Event()
+        self._leaving = asyncio.Event()
         self._changed = asyncio.Event()
         """The status line is out of date."""
         self._commands = SlashCommands(runtime, key, view, options.model, fail=self._fail)
@@ -106,7 +106,7 @@ class Chat:
     async def _prepare(self) -> bool:
         """Load the runtime; return false if the user leaves meanwhile."""
         preparing = asyncio.ensure_future(prepare_runtime(self._runtime, self._view.show_notice))
-        leaving = asyncio.ensure_future(self._left.wait())
+        leaving = asyncio.ensure_future(self._leaving.wait())
         try:
             await asyncio.wait({preparing, leaving}, return_when=asyncio.FIRST_COMPLETED)
             if not preparing.done():
@@ -130,7 +130,7 @@ class Chat:
         try:
             async with asyncio.TaskGroup() as tasks:
                 started = [tasks.create_task(each) for each in work]
-                await self._left.wait()
+                await self._leaving.wait()
                 await self._finish()
                 for task in started:
                     task.cancel()
@@ -140,7 +140,7 @@ class Chat:
     # --- Read messages and commands ----------------------------------------------------------------------------------
 
     async def _read(self) -> None:
-        while not self._left.is_set() and (typed := await self._view.read_message()) is not None:
+        while not self._leaving.is_set() and (typed := await self._view.read_message()) is not None:
             self._is_hint_shown = False
             await self._accept(typed)
             self._approvals.remind()
@@ -151,7 +151,7 @@ class Chat:
                 self._leave(REFUSED)
             self._prompt_if_idle()
         self._approvals.close()
-        if self._busy and not self._left.is_set():
+        if self._busy and not self._leaving.is_set():
             self._view.show_notice("Finishing the current answer. Ctrl-C leaves now.")
         await self._jobs.join()
         self._leave()
@@ -192,7 +192,7 @@ class Chat:
     # --- Answer messages and run commands ----------------------------------------------------------------------------
 
     async def _work(self) -> None:
-        while not self._left.is_set():
+        while not self._leaving.is_set():
             job = await self._jobs.get()
             self._busy = True
             try:
@@ -200,7 +200,7 @@ class Chat:
                     await self._run_command(job)
                 else:
                     # A message whose turn failed to begin still waits, and comes before the next one.
-                    while await self._turns.answer() and self._jobs.empty() and not self._left.is_set():
+                    while await self._turns.answer() and self._jobs.empty() and not self._leaving.is_set():
                         pass
             finally:
                 self._busy = False
@@ -220,7 +220,7 @@ class Chat:
         self._changed.set()
 
     def _prompt_if_idle(self) -> None:
-        if not self._busy and self._jobs.empty() and not self._left.is_set():
+        if not self._busy and self._jobs.empty() and not self._leaving.is_set():
             self._view.show_prompt()
 
     def _fail(self, text: str) -> None:
@@ -274,7 +274,7 @@ class Chat:
 
     def _show_review(self, event: Reviewed) -> None:
         """Show the result of a review. A process may review sessions of other owners, who are not here to see it."""
-        if event.ref.owner == self._owner and not self._left.is_set():
+        if event.ref.owner == self._owner and not self._leaving.is_set():
             self._view.show_event(event)
             self._prompt_if_idle()
 
@@ -287,7 +287,7 @@ class Chat:
 
     def _leave(self, code: int = 0) -> None:
         self._code = code or self._code
-        self._left.set()
+        self._leaving.set()
 
     async def _finish(self) -> None:
         """Stop running turns and wait until they are stored. A cut-off turn is released when its task is cancelled."""

@@ -13,7 +13,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, has_completions, is_searching
 from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
-from prompt_toolkit.history import History
+from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.key_binding import DynamicKeyBindings, KeyBindings
 from prompt_toolkit.key_binding.key_processor import KeyPressEvent
 from prompt_toolkit.layout import ConditionalContainer, HSplit, Layout, Window
@@ -286,29 +286,18 @@ class _CommandCompleter(Completer):
             yield Completion(found.text, start_position=-found.start, display_meta=found.note)
 
 
-class _StoredHistory(History):
-    """Input history from the store. Keeps no second copy, so forgetting a session needs no extra step here."""
+class _StoredHistory(InMemoryHistory):
+    """Input history from the store. Keeps no second copy of it, so forgetting a session needs no extra step here."""
 
     def __init__(self, host: ChatViewHost) -> None:
         super().__init__()
         self._host = host
-        self._entered: list[str] = []
 
     async def load(self) -> AsyncGenerator[str, None]:
-        for text in reversed(self._entered):
+        for text in self.load_history_strings():
             yield text
         for text in await self._host.history():
             yield text
-
-    def load_history_strings(self) -> Iterable[str]:
-        return ()
-
-    def append_string(self, string: str) -> None:
-        self._entered.append(string)
-        super().append_string(string)
-
-    def store_string(self, string: str) -> None:
-        pass
 
 
 def _new_line(event: KeyPressEvent) -> None:

@@ -75,10 +75,10 @@ def _ends(text: str, columns: int) -> list[int]:
         if at:
             ends.append(match.start())
             at = 0
-        for place, character in enumerate(word, match.start()):
+        for position, character in enumerate(word, match.start()):
             wide = get_cwidth(character)
             if at and at + wide > columns and not character.isspace():
-                ends.append(place)
+                ends.append(position)
                 at = 0
             at += wide
     return ends

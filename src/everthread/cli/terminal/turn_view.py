@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -62,7 +63,8 @@ class TurnView:
         """True if a part of the current answer is visible."""
         self._below_tool = False
         """True if the last printed line is about a tool. An empty line separates it from the answer."""
-        self._rendered: tuple[object, str] | None = None
+        # Drawn with every key press, and mostly unchanged.
+        self._render_rest = lru_cache(maxsize=1)(self._render)
 
     @property
     def running(self) -> bool:
@@ -154,15 +156,10 @@ class TurnView:
 
     def _rest(self, columns: int, rows: int) -> str:
         text = self._blocks.rest
-        if not text.strip():
-            return ""
-        as_of = (text, columns, rows)
-        if self._rendered is None or self._rendered[0] != as_of:
-            self._rendered = (as_of, self._render_rest(text, columns, rows))
-        return self._rendered[1]
+        return self._render_rest(text, columns, rows, self._blocks.in_code) if text.strip() else ""
 
-    def _render_rest(self, text: str, columns: int, rows: int) -> str:
-        if self._blocks.in_code or len(text) > _MARKDOWN_CHARS_MAX:
+    def _render(self, text: str, columns: int, rows: int, in_code: bool) -> str:
+        if in_code or len(text) > _MARKDOWN_CHARS_MAX:
             drawn = self._renderer().plain(text[-rows * columns :], columns)
         else:
             drawn = self._renderer().markdown(text, columns)
