@@ -256,10 +256,10 @@ def test_what_is_jotted_while_another_loop_closes_the_store_is_done_once(path: P
 async def test_an_interrupt_just_after_a_commit_does_not_have_it_made_again(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit, ran = writing.commit_together, 0
+    commit, ran = writing.Writer._commit_together, 0  # noqa: SLF001
 
-    def interrupted(*given: Any) -> None:
-        commit(*given)
+    def interrupted(writer: writing.Writer, jobs: Any) -> None:
+        commit(writer, jobs)
         raise KeyboardInterrupt
 
     def work(uow: UnitOfWork) -> None:
@@ -268,7 +268,7 @@ async def test_an_interrupt_just_after_a_commit_does_not_have_it_made_again(
 
     async with asyncio.timeout(10), aclosing(await SqliteStore.open(path)) as store:
         with monkeypatch.context() as patch:
-            patch.setattr(writing, "commit_together", interrupted)
+            patch.setattr(writing.Writer, "_commit_together", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 await store.write_inline(work)
         await store.write(work)

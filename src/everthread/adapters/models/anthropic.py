@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import aclosing
 
 import msgspec
 from msgspec import Struct, field
 
 from everthread.adapters.models.http import CONNECT_S_MAX, IDLE_S_MAX, NO_TEXT, ErrorObject, SseEvent, StreamingClient
-from everthread.adapters.models.sse import SurrogateJoiner, join_surrogates, merge_deltas
+from everthread.adapters.models.sse import SurrogateJoiner, join_surrogates
 from everthread.adapters.models.tool_calls import is_object, runnable_calls, valid_name
-from everthread.domain.errors import ModelUnavailable
 from everthread.domain.model import Message, Role, Thought, ToolCall, whole
 from everthread.ports.model import Answer, Delta, Finish, Prompt, Request, ToolSchema, Traits, Usage
 
@@ -204,7 +202,20 @@ class _AnthropicReader:
         self._text_joiner = SurrogateJoiner()
         self._reasoning_joiner = SurrogateJoiner()
 
-    def feed(self, event: _StreamEvent) -> Delta | None:
+    def is_last(self, event: SseEvent) -> bool:
+        return event.name == b"message_stop"
+
+    def deltas(self, events: Sequence[SseEvent], http: StreamingClient) -> Iterator[Delta]:
+        for event in events:
+            decoded = http.decode_json(event, _STREAM_EVENT)
+            if decoded.error:
+                raise http.error_in_stream(decoded.error)
+            if (delta := self._feed(decoded)) is not None:
+                yield delta
+            if self.has_ended:
+                return
+
+    def _feed(self, event: _StreamEvent) -> Delta | None:
         usage = event.message.usage if event.message else event.usage
         if usage is not None:
             self._count(usage)
@@ -280,10 +291,6 @@ class _AnthropicReader:
         return Thought(_JSON.encode(thoughts).decode()) if thoughts else None
 
 
-def _is_last(event: SseEvent) -> bool:
-    return event.name == b"message_stop"
-
-
 # The client ---------------------------------------------------------------------------------------------------------
 
 
@@ -330,37 +337,11 @@ class Anthropic:
     def encode(self, messages: Sequence[Message]) -> bytes:
         return b",".join(map(_JSON.encode, _sent_messages(messages)))
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta | Answer, None]:
-        reader = _AnthropicReader()
-        try:
-            async with aclosing(self._http.events("/v1/messages", _body(request), _is_last)) as events:
-                async for batch in events:
-                    for delta in merge_deltas(self._deltas(batch, reader)):
-                        yield delta
-        except ModelUnavailable:
-            if not reader.has_ended:
-                raise
-        if not reader.has_ended:
-            raise self._http.unavailable(
-                "ended in the middle of its answer" if reader.has_begun else "sent an empty answer"
-            )
-        yield reader.answer(request)
+    def stream(self, request: Request) -> AsyncGenerator[Delta | Answer, None]:
+        return self._http.answer("/v1/messages", _body(request), _AnthropicReader(), request)
 
     async def aclose(self) -> None:
         await self._http.aclose()
-
-    def _deltas(self, events: Sequence[SseEvent], reader: _AnthropicReader) -> Iterator[Delta]:
-        for event in events:
-            if (delta := reader.feed(self._decode_event(event))) is not None:
-                yield delta
-            if reader.has_ended:
-                return
-
-    def _decode_event(self, event: SseEvent) -> _StreamEvent:
-        decoded = self._http.decode_json(event, _STREAM_EVENT)
-        if decoded.error:
-            raise self._http.error_in_stream(decoded.error)
-        return decoded
 
 
 def _body(request: Request) -> tuple[bytes, ...]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
 from everthread.adapters.models.errors import EndpointInfo, ErrorObject, error_message_in, model_error, retry_after_s
-from everthread.adapters.models.sse import EventParser, SseEvent, decode_json
+from everthread.adapters.models.sse import EventParser, SseEvent, decode_json, merge_deltas
 from everthread.domain.errors import BadConfig, ModelError, ModelUnavailable
+from everthread.ports.model import Answer, Delta, Request
 
 CONNECT_S_MAX = 10.0
 IDLE_S_MAX = 120.0
@@ -24,6 +26,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 __all__ = ["CONNECT_S_MAX", "IDLE_S_MAX", "NO_TEXT", "ErrorObject", "SseEvent", "StreamingClient"]
+
+
+class AnswerReader(Protocol):
+    """Collects an answer from the events of its stream."""
+
+    has_begun: bool
+
+    @property
+    def has_ended(self) -> bool: ...
+    def is_last(self, event: SseEvent) -> bool: ...
+    def deltas(self, events: Sequence[SseEvent], http: StreamingClient) -> Iterator[Delta]: ...
+    def answer(self, request: Request) -> Answer: ...
 
 
 class StreamingClient:
@@ -90,6 +104,23 @@ class StreamingClient:
                             await pool.drain(response)
                             return
                 yield parser.end()
+
+    async def answer(
+        self, path: str, body: Sequence[bytes], reader: AnswerReader, request: Request
+    ) -> AsyncGenerator[Delta | Answer, None]:
+        """Post the body, and yield the deltas that the reader finds in the stream, then its answer."""
+        try:
+            async with aclosing(self.events(path, body, reader.is_last)) as events:
+                async for batch in events:
+                    for delta in merge_deltas(reader.deltas(batch, self)):
+                        yield delta
+        except ModelUnavailable:
+            # A failure after the end of the answer loses only the usage.
+            if not reader.has_ended:
+                raise
+        if not reader.has_ended:
+            raise self.unavailable("ended in the middle of its answer" if reader.has_begun else "sent an empty answer")
+        yield reader.answer(request)
 
     def decode_json(self, event: SseEvent, decoder: msgspec.json.Decoder[T]) -> T:
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import aclosing
 from urllib.parse import urlsplit
 
 import msgspec
@@ -11,9 +10,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from everthread.adapters.models.http import CONNECT_S_MAX, IDLE_S_MAX, NO_TEXT, ErrorObject, SseEvent, StreamingClient
-from everthread.adapters.models.sse import SurrogateJoiner, join_surrogates, merge_deltas
+from everthread.adapters.models.sse import SurrogateJoiner, join_surrogates
 from everthread.adapters.models.tool_calls import is_object, runnable_calls, valid_name
-from everthread.domain.errors import ModelUnavailable
 from everthread.domain.model import Message, Role, Thought, ToolCall, whole
 from everthread.ports.model import Answer, Delta, Finish, Prompt, Request, ToolSchema, Traits, Usage
 
@@ -184,7 +182,7 @@ class _ChatReader:
 
     def __init__(self) -> None:
         self.has_begun = False
-        self.reason: str | None = None
+        self._reason: str | None = None
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._named_content = False
@@ -198,14 +196,32 @@ class _ChatReader:
         self._text_joiner = SurrogateJoiner()
         self._reasoning_joiner = SurrogateJoiner()
 
-    def feed(self, chunk: _Chunk) -> Delta | None:
+    @property
+    def has_ended(self) -> bool:
+        return self.has_begun and self._reason not in (None, "error")
+
+    def is_last(self, event: SseEvent) -> bool:
+        return event.data == _DONE
+
+    def deltas(self, events: Sequence[SseEvent], http: StreamingClient) -> Iterator[Delta]:
+        for event in events:
+            if event.data == _DONE:
+                self._reason = self._reason or "stop"
+                return
+            chunk = http.decode_json(event, _CHUNK)
+            if chunk.error:
+                raise http.error_in_stream(chunk.error)
+            if (delta := self._feed(chunk)) is not None:
+                yield delta
+
+    def _feed(self, chunk: _Chunk) -> Delta | None:
         if chunk.usage is not None:
             self._usage = _usage(chunk.usage)
         if not chunk.choices:
             return None
         self.has_begun = True
         choice = chunk.choices[0]
-        self.reason = choice.finish_reason or self.reason
+        self._reason = choice.finish_reason or self._reason
         piece = choice.delta or choice.message
         return None if piece is None else self._add(piece)
 
@@ -245,7 +261,7 @@ class _ChatReader:
             call.arguments.append(function.arguments)
 
     def answer(self, request: Request) -> Answer:
-        finish = Finish.REFUSED if self._refused else _FINISH.get(self.reason or "", Finish.STOP)
+        finish = Finish.REFUSED if self._refused else _FINISH.get(self._reason or "", Finish.STOP)
         received = [
             ToolCall(call.id, call.name, join_surrogates("".join(call.arguments)) or "{}") for call in self._calls
         ]
@@ -305,10 +321,6 @@ def _usage(reported: _ChatUsage) -> Usage:
     )
 
 
-def _is_last(event: SseEvent) -> bool:
-    return event.data == _DONE
-
-
 # The client ---------------------------------------------------------------------------------------------------------
 
 
@@ -351,22 +363,8 @@ class OpenAICompat:
     def encode(self, messages: Sequence[Message]) -> bytes:
         return b",".join(_encode_message(message) for message in messages if not _is_empty(message))
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta | Answer, None]:
-        reader = _ChatReader()
-        try:
-            async with aclosing(self._http.events("/chat/completions", self._body(request), _is_last)) as events:
-                async for batch in events:
-                    for delta in merge_deltas(self._deltas(batch, reader)):
-                        yield delta
-        except ModelUnavailable:
-            # A failure after the finish reason loses only the usage.
-            if reader.reason is None:
-                raise
-        if not reader.has_begun or reader.reason in (None, "error"):
-            raise self._http.unavailable(
-                "ended in the middle of its answer" if reader.has_begun else "sent an empty answer"
-            )
-        yield reader.answer(request)
+    def stream(self, request: Request) -> AsyncGenerator[Delta | Answer, None]:
+        return self._http.answer("/chat/completions", self._body(request), _ChatReader(), request)
 
     async def aclose(self) -> None:
         await self._http.aclose()
@@ -377,17 +375,3 @@ class OpenAICompat:
             first = replace(first, content=f"{first.content}\n\n{request.recall}")
         closing = f'],"{self._limit_name}":{request.output_tokens_max}}}'.encode()
         return request.head, request.history, b"," if request.history else b"", self.encode((first, *rest)), closing
-
-    def _deltas(self, events: Sequence[SseEvent], reader: _ChatReader) -> Iterator[Delta]:
-        for event in events:
-            if event.data == _DONE:
-                reader.reason = reader.reason or "stop"
-                return
-            if (delta := reader.feed(self._decode_chunk(event))) is not None:
-                yield delta
-
-    def _decode_chunk(self, event: SseEvent) -> _Chunk:
-        chunk = self._http.decode_json(event, _CHUNK)
-        if chunk.error:
-            raise self._http.error_in_stream(chunk.error)
-        return chunk

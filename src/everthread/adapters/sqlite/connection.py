@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 import apsw
@@ -15,6 +17,7 @@ BUSY_S_MAX = 5.0
 CACHE_KIB = 65_536
 _LOOKASIDE_BYTES = 1_200
 _LOOKASIDE_PIECES = 1000
+_READ_WRITE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 
 
 def _set_up_sqlite() -> None:
@@ -62,11 +65,21 @@ class Connection(Protocol):
     def close(self) -> None: ...
 
 
-def connect_bare(path: str, *, busy_s_max: float = BUSY_S_MAX) -> Any:
+def connect_bare(path: str, *, busy_s_max: float = BUSY_S_MAX, flags: int = _READ_WRITE) -> Any:
     """Open a connection without changing anything in the file."""
-    connection = cast(Any, apsw).Connection(path, statementcachesize=256)
+    connection = cast(Any, apsw).Connection(path, flags=flags, statementcachesize=256)
     connection.set_busy_timeout(int(busy_s_max * 1000))
     return connection
+
+
+@contextmanager
+def open_bare(path: str | Path, *, busy_s_max: float = BUSY_S_MAX, flags: int = _READ_WRITE) -> Generator[Any]:
+    """Open a connection as `connect_bare` does, close it, and translate SQLite's errors."""
+    try:
+        with closing(connect_bare(str(path), busy_s_max=busy_s_max, flags=flags)) as connection:
+            yield connection
+    except apsw.Error as error:
+        raise translated(error, str(path)) from error
 
 
 def connect(path: str, *, busy_s_max: float = BUSY_S_MAX, cache_kib: int = CACHE_KIB) -> Connection:

@@ -7,11 +7,11 @@ import os
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import apsw
 
-from everthread.adapters.sqlite.connection import BUSY_S_MAX, connect_bare, translated
+from everthread.adapters.sqlite.connection import connect_bare, open_bare
 from everthread.adapters.sqlite.migrate import known_migrations, refuse_others
 from everthread.domain.errors import StoreBusy, StoreCorrupt, StoreError, StoreTooNew, StoreUnwritable
 from everthread.store.unit_of_work import RowCounts, StoreCheck
@@ -30,15 +30,10 @@ def examine(path: Path, bound_s: float) -> StoreCheck:
     if not path.exists():
         return StoreCheck(engine, problem, 0, known, "", True)
     try:
-        connection = connect_bare(str(path), busy_s_max=BUSY_S_MAX)
-        try:
+        with open_bare(path) as connection:
             refuse_others(connection, str(path))
             ((schema,),) = connection.execute("SELECT COALESCE(MAX(number), 0) FROM migrations")
             damage, whole = _damage(connection, bound_s)
-        finally:
-            connection.close()
-    except apsw.Error as error:
-        raise translated(error, str(path)) from error
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}") from error
     return StoreCheck(engine, problem, schema, known, damage, whole)
@@ -68,17 +63,10 @@ def copy_file(path: str, target: Path, progress: Callable[[int, int], None]) -> 
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except OSError as error:
         raise StoreUnwritable(f"{target}: {error.strerror or error}. Choose another path.") from error
-    try:
-        source, copy = connect_bare(path), connect_bare(str(target))
-        try:
-            _copy_pages(source, copy, progress)
-            # A copy is one file, without a write-ahead log.
-            copy.execute("PRAGMA journal_mode = DELETE")
-        finally:
-            copy.close()
-            source.close()
-    except apsw.Error as error:
-        raise translated(error, path) from error
+    with open_bare(path) as source, contextlib.closing(connect_bare(str(target))) as copy:
+        _copy_pages(source, copy, progress)
+        # A copy is one file, without a write-ahead log.
+        copy.execute("PRAGMA journal_mode = DELETE")
     with target.open("rb") as file:
         os.fsync(file.fileno())
 
@@ -99,15 +87,9 @@ def inspect(path: Path) -> RowCounts:
     """Count the rows of a closed copy. Raise `StoreCorrupt` if it is damaged, `StoreTooNew` if a newer program wrote
     it.
     """
-    try:
-        connection = cast(Any, apsw).Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-        try:
-            refuse_others(connection, str(path))
-            return _contents(connection, str(path))
-        finally:
-            connection.close()
-    except apsw.Error as error:
-        raise translated(error, str(path)) from error
+    with open_bare(path, flags=apsw.SQLITE_OPEN_READONLY) as connection:
+        refuse_others(connection, str(path))
+        return _contents(connection, str(path))
 
 
 def _contents(connection: Any, path: str) -> RowCounts:
@@ -139,12 +121,9 @@ def forgotten(path: Path) -> frozenset[tuple[str, str]]:
     if not path.exists():
         return frozenset()
     try:
-        connection = connect_bare(str(path), busy_s_max=ALONE_S_MAX)
-        try:
+        with open_bare(path, busy_s_max=ALONE_S_MAX) as connection:
             return frozenset(connection.execute("SELECT kind, identity FROM tombstones WHERE kind <> 'fact'"))
-        finally:
-            connection.close()
-    except apsw.Error:
+    except StoreError:
         return frozenset()
 
 
@@ -154,19 +133,13 @@ def renumber(path: Path, now: float) -> None:
     Providers have seen later turns under the numbers that the copy will assign again. Each restoration takes a replay
     number of its own, from the time. The positions of cursors stay.
     """
-    try:
-        connection = connect_bare(str(path))
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            ((last,),) = connection.execute("SELECT COALESCE(MAX(replay_last), 0) FROM cursors")
-            number = max(int(now) - _NUMBERS_SINCE, last + 1, connection.pragma("user_version") + 1)
-            connection.execute("UPDATE cursors SET replay = ?, replay_last = ?", (number, number))
-            connection.pragma("user_version", number)
-            connection.execute("COMMIT")
-        finally:
-            connection.close()
-    except apsw.Error as error:
-        raise translated(error, str(path)) from error
+    with open_bare(path) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        ((last,),) = connection.execute("SELECT COALESCE(MAX(replay_last), 0) FROM cursors")
+        number = max(int(now) - _NUMBERS_SINCE, last + 1, connection.pragma("user_version") + 1)
+        connection.execute("UPDATE cursors SET replay = ?, replay_last = ?", (number, number))
+        connection.pragma("user_version", number)
+        connection.execute("COMMIT")
 
 
 @contextlib.contextmanager
@@ -175,11 +148,7 @@ def alone(path: Path) -> Generator[None]:
     if not path.exists():
         yield
         return
-    try:
-        connection = connect_bare(str(path), busy_s_max=ALONE_S_MAX)
-    except apsw.Error as error:
-        raise translated(error, str(path)) from error
-    try:
+    with open_bare(path, busy_s_max=ALONE_S_MAX) as connection:
         try:
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             connection.execute("BEGIN EXCLUSIVE")
@@ -190,8 +159,4 @@ def alone(path: Path) -> Generator[None]:
         except (apsw.NotADBError, apsw.CorruptError):
             # No program uses a damaged file, and a restore may be about to replace it.
             pass
-        except apsw.Error as error:
-            raise translated(error, str(path)) from error
         yield
-    finally:
-        connection.close()

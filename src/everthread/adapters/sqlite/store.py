@@ -10,12 +10,13 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
 import apsw
 
-from everthread.adapters.sqlite.connection import BUSY_S_MAX, SqliteDatabase, connect, connect_bare, translated
+from everthread.adapters.sqlite.connection import BUSY_S_MAX, SqliteDatabase, connect, open_bare, translated
 from everthread.adapters.sqlite.maintenance import copy_file
 from everthread.adapters.sqlite.migrate import migrate, refuse_others
 from everthread.adapters.sqlite.write_queue import WriteQueue
@@ -143,26 +144,14 @@ def prepare(path: Path, *, busy_s_max: float = BUSY_S_MAX) -> None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not path.exists():
             path.touch(mode=0o600)
-        _refuse_other_programs(path, busy_s_max)
-        connection = connect(str(path), busy_s_max=busy_s_max)
+        # Before `connect` changes the journal mode of another program's file.
+        with open_bare(path, busy_s_max=busy_s_max) as bare:
+            refuse_others(bare, str(path))
+        with closing(connect(str(path), busy_s_max=busy_s_max)) as connection:
+            migrate(connection, str(path))
     except OSError as error:
         raise StoreUnwritable(
             f"{path}: {error.strerror or error}. Fix its permissions or choose another home."
         ) from error
     except apsw.Error as error:
         raise translated(error, str(path)) from error
-    try:
-        migrate(connection, str(path))
-    except apsw.Error as error:
-        raise translated(error, str(path)) from error
-    finally:
-        connection.close()
-
-
-def _refuse_other_programs(path: Path, busy_s_max: float) -> None:
-    """Refuse another program's file before `connect` changes its journal mode."""
-    connection = connect_bare(str(path), busy_s_max=busy_s_max)
-    try:
-        refuse_others(connection, str(path))
-    finally:
-        connection.close()

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 import apsw
 
-from everthread.adapters.sqlite.connection import Connection, SqliteDatabase, connect, translated
+from everthread.adapters.sqlite.connection import SqliteDatabase, connect, translated
 from everthread.adapters.sqlite.write_queue import Job
 from everthread.domain.errors import StoreError
 from everthread.store.unit_of_work import NotInline, UnitOfWork
@@ -126,13 +126,63 @@ class Writer:
         try:
             try:
                 self._database.connection.set_busy_timeout(int(busy_s_max * 1000))
-                commit_together(self._database, self._unit, jobs, self._path, self._commit_durably)
+                self._commit_together(jobs)
             finally:
                 if self._database.connection.in_transaction:
                     self._reconnect()
         except BaseException as error:  # noqa: BLE001 - without the writer thread, every later write would wait forever
             for job in jobs:
                 job.error = job.error or _as_store_error(error, self._path)
+
+    def _commit_together(self, jobs: Sequence[Job]) -> None:
+        """Run the jobs in one transaction and set the result or error of each."""
+        left = jobs
+        while left:
+            culprit = self._try_together(left)
+            # SQLite rolled back the whole transaction because of one job: the others run again.
+            left = [job for job in left if job is not culprit] if culprit else []
+
+    def _try_together(self, jobs: Sequence[Job]) -> Job | None:
+        try:
+            self._database.begin(write=True)
+            if len(jobs) == 1:
+                return self._run_alone(jobs[0])
+            for job in jobs:
+                if not self._run_in_savepoint(job):
+                    return job
+            self._commit_durably()
+        except apsw.Error as error:
+            for job in jobs:
+                job.error = translated(error, self._path)
+            self._database.rollback()
+        return None
+
+    def _run_alone(self, job: Job) -> None:
+        """Run a single job: without others to protect, it needs no savepoint."""
+        if self._run(job):
+            self._commit_durably()
+        else:
+            self._database.rollback()
+
+    def _run_in_savepoint(self, job: Job) -> bool:
+        """Run a job in a savepoint. Return whether the transaction is still open afterwards."""
+        connection = self._database.connection
+        connection.execute("SAVEPOINT unit")
+        if not self._run(job):
+            if not connection.in_transaction:
+                return False
+            connection.execute("ROLLBACK TO unit")
+        connection.execute("RELEASE unit")
+        return True
+
+    def _run(self, job: Job) -> bool:
+        """Run a job and set its result or error. Return whether it succeeded."""
+        try:
+            job.result, job.error = job.work(self._unit), None
+        except BaseException as error:  # noqa: BLE001 - whatever a unit of work raises is its caller's to handle
+            job.error = error if _can_be_raised(error) else _as_store_error(error, self._path)
+            return False
+        return True
 
     def _commit_durably(self) -> None:
         begun = time.monotonic()
@@ -150,62 +200,6 @@ class Writer:
 
 def _index(uow: UnitOfWork) -> None:
     uow.search.index()
-
-
-def commit_together(
-    database: SqliteDatabase, unit: UnitOfWork, jobs: Sequence[Job], path: str, commit_durably: Callable[[], None]
-) -> None:
-    """Run the jobs in one transaction and set the result or error of each."""
-    left = jobs
-    while left:
-        culprit = _try_together(database, unit, left, path, commit_durably)
-        # SQLite rolled back the whole transaction because of one job: the others run again.
-        left = [job for job in left if job is not culprit] if culprit else []
-
-
-def _try_together(
-    database: SqliteDatabase, unit: UnitOfWork, jobs: Sequence[Job], path: str, commit_durably: Callable[[], None]
-) -> Job | None:
-    try:
-        database.begin(write=True)
-        if len(jobs) == 1:
-            return _run_alone(database, unit, jobs[0], path, commit_durably)
-        for job in jobs:
-            if not _run_in_savepoint(database.connection, unit, job, path):
-                return job
-        commit_durably()
-    except apsw.Error as error:
-        for job in jobs:
-            job.error = translated(error, path)
-        database.rollback()
-    return None
-
-
-def _run_alone(
-    database: SqliteDatabase, unit: UnitOfWork, job: Job, path: str, commit_durably: Callable[[], None]
-) -> None:
-    """Run a single job: without others to protect, it needs no savepoint."""
-    try:
-        job.result, job.error = job.work(unit), None
-    except BaseException as error:  # noqa: BLE001 - whatever a unit of work raises is its caller's to handle
-        job.error = error if _can_be_raised(error) else _as_store_error(error, path)
-        database.rollback()
-        return
-    commit_durably()
-
-
-def _run_in_savepoint(connection: Connection, unit: UnitOfWork, job: Job, path: str) -> bool:
-    """Run a job in a savepoint. Return whether the transaction is still open afterwards."""
-    connection.execute("SAVEPOINT unit")
-    try:
-        job.result, job.error = job.work(unit), None
-    except BaseException as error:  # noqa: BLE001 - whatever a unit of work raises is its caller's to handle
-        job.error = error if _can_be_raised(error) else _as_store_error(error, path)
-        if not connection.in_transaction:
-            return False
-        connection.execute("ROLLBACK TO unit")
-    connection.execute("RELEASE unit")
-    return True
 
 
 def _can_be_raised(error: BaseException) -> bool:

@@ -8,6 +8,7 @@
             return MyClient                             # (base_url, api_key, *, key_name, connect_s, idle_s)
 
 The client talks to the stub server of `everthread.testing.model_server.server`, which is as strict as a real endpoint.
+Run by tests/contract/test_openai_compat_client.py and tests/contract/test_anthropic_client.py.
 """
 
 from __future__ import annotations

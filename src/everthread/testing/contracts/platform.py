@@ -12,7 +12,7 @@
 `platform` is a fresh adapter that is not running yet, with no updates pending upstream. `remote` controls the remote
 side, the users and the network, as defined by `RemoteSide`: a server that stands in for the platform, in the test's
 process or its own. Tests of a capability that the platform does not declare are skipped. To skip the tests of a fault
-that the remote side can't inject, raise `NotImplementedError`.
+that the remote side can't inject, raise `NotImplementedError`. Run by the tests of platforms in tests/contract.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ class TestMyTools(ToolsContract):
                 yield Offer(tools, echo="my_echo", fails="my_fails", hangs="my_hangs")
 
         return offer
+
+Run by tests/contract/test_mcp_tools.py.
 """
 
 from __future__ import annotations

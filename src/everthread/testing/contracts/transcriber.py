@@ -1,6 +1,7 @@
 """Contract of transcribers. Subclass `TranscriberContract` and define two fixtures:
 
 `transcriber` is a fresh transcriber; `endpoint` controls its endpoint, as defined by `TranscriptionEndpoint`.
+Run by tests/unit/adapters/test_transcription.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Messages of the loopback protocol: one JSON object each way, by POST."""
+"""Messages of the loopback protocol: one JSON object each way, by POST. Tested in tests/unit/testing/loopback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Messages of the control interface: one JSON object each way, by POST to `/control/...`."""
+"""Messages of the control interface: one JSON object each way, by POST to `/control/...`.
+
+Tested in tests/e2e/testing/telegram/test_control.py.
+"""
 
 from __future__ import annotations
 

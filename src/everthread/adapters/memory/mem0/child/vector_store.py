@@ -3,6 +3,8 @@
 Mem0's own store overwrites two files at each step, ignores errors, and starts empty if they can't be read. This one
 writes the changes of a request at its end, completely or not at all: both files are replaced under a lock, and an
 interrupted replacement is finished by the next process. The format of the files is Mem0's.
+
+Tested with the real library in tests/servers/test_mem0_files.py.
 """
 
 from __future__ import annotations
