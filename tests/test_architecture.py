@@ -33,6 +33,7 @@ WRITERS: dict[str, tuple[str, ...]] = {
 
 # Variables with parts of statements, composed from constants only.
 SQL_PARTS = {
+    "condition",
     "values",
     "columns",
     "table",

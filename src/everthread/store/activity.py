@@ -7,9 +7,9 @@ from heapq import merge
 from msgspec import Struct
 
 from everthread.domain.model import SessionKey, TurnStatus
-from everthread.store.database import Execute
+from everthread.store.database import Table
 from everthread.store.sessions import BoundaryRow
-from everthread.store.sql import first, key_of
+from everthread.store.sql import key_of
 
 
 class FeedPosition(Struct, frozen=True):
@@ -31,21 +31,15 @@ class TurnActivity(Struct, frozen=True):
     at: float
 
 
-class Activity:
+class Activity(Table):
     """Boundaries and turns in the order in which they happened."""
-
-    def __init__(self, execute: Execute) -> None:
-        self._execute = execute
 
     def end(self) -> FeedPosition:
         """Return the position after everything that has happened so far, to any owner."""
-        row = first(
-            self._execute(
-                "SELECT (SELECT COALESCE(MAX(id), 0) FROM boundaries), (SELECT COALESCE(MAX(pos), 0) FROM log)"
-            )
+        rows = self._execute(
+            "SELECT (SELECT COALESCE(MAX(id), 0) FROM boundaries), (SELECT COALESCE(MAX(pos), 0) FROM log)"
         )
-        assert row is not None
-        return FeedPosition(*row)
+        return FeedPosition(*rows[0])
 
     def after(
         self, owner: str, mark: FeedPosition, window: int

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from everthread.store.database import Execute
-from everthread.store.sql import first
+from everthread.store.database import Table
 
 
 class ApiKey(Struct, frozen=True):
@@ -24,27 +23,23 @@ class ApiKey(Struct, frozen=True):
 _COLUMNS = "token_hash, owner, name, at, used_at"
 
 
-class ApiKeys:
+class ApiKeys(Table):
     """The keys of all owners."""
-
-    def __init__(self, execute: Execute) -> None:
-        self._execute = execute
 
     def add(self, token: ApiKey) -> bool:
         """Add a key. Return False if the owner has one of that name."""
-        added = self._execute(
+        return self._exists(
             f"INSERT INTO tokens ({_COLUMNS}) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING name",
             (token.token_hash, token.owner, token.name, token.at, token.used_at),
         )
-        return first(added) is not None
 
     def get(self, token_hash: str) -> ApiKey | None:
-        row = first(self._execute(f"SELECT {_COLUMNS} FROM tokens WHERE token_hash = ?", (token_hash,)))
+        row = self._first(f"SELECT {_COLUMNS} FROM tokens WHERE token_hash = ?", (token_hash,))
         return ApiKey(*row) if row else None
 
     def any_exist(self) -> bool:
         """Return whether any key exists."""
-        return first(self._execute("SELECT 1 FROM tokens LIMIT 1")) is not None
+        return self._exists("SELECT 1 FROM tokens LIMIT 1")
 
     def all(self) -> tuple[ApiKey, ...]:
         """Return all keys by owner and name."""
@@ -56,5 +51,4 @@ class ApiKeys:
 
     def remove(self, owner: str, name: str) -> bool:
         """Remove a key. Return False if there is none."""
-        removed = self._execute("DELETE FROM tokens WHERE owner = ? AND name = ? RETURNING name", (owner, name))
-        return first(removed) is not None
+        return self._exists("DELETE FROM tokens WHERE owner = ? AND name = ? RETURNING name", (owner, name))

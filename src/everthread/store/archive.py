@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from everthread.domain.model import Kind, Session
 from everthread.store.attachments import discard
-from everthread.store.database import Database
+from everthread.store.database import Database, Table
 from everthread.store.search_index import SearchIndex
 from everthread.store.session_list import COLUMNS, session_of
-from everthread.store.sql import first
 from everthread.store.turns import MESSAGES_PER_TURN
 
 _REMEMBERED = ", ".join(f"'{kind.value}'" for kind in Kind if kind.remembered)
@@ -40,27 +39,23 @@ _CHILDREN_OF = (
 )
 
 
-class Archive:
+class Archive(Table):
     """Sessions that are imported or pruned."""
 
     def __init__(self, database: Database, search: SearchIndex) -> None:
-        self._database = database
-        self._execute = database.execute
+        super().__init__(database)
         self._search = search
 
     def has_undelivered(self, session_id: str) -> bool:
         """Return whether a provider has not received the whole log of the session."""
-        row = first(
-            self._execute(
-                "SELECT 1 FROM sessions s JOIN log l ON l.session_id = s.id AND l.seq = s.log_seq "
-                "CROSS JOIN providers p LEFT JOIN cursors c ON c.provider = p.name AND c.session_id = s.id "
-                f"WHERE s.id = ? AND s.kind IN ({_REMEMBERED}) AND ((c.seq IS NULL AND l.pos > p.scanned_pos) "
-                "OR c.seq < s.log_seq "
-                "OR EXISTS (SELECT 1 FROM redeliveries r WHERE r.provider = p.name AND r.session_id = s.id))",
-                (session_id,),
-            )
+        return self._exists(
+            "SELECT 1 FROM sessions s JOIN log l ON l.session_id = s.id AND l.seq = s.log_seq "
+            "CROSS JOIN providers p LEFT JOIN cursors c ON c.provider = p.name AND c.session_id = s.id "
+            f"WHERE s.id = ? AND s.kind IN ({_REMEMBERED}) AND ((c.seq IS NULL AND l.pos > p.scanned_pos) "
+            "OR c.seq < s.log_seq "
+            "OR EXISTS (SELECT 1 FROM redeliveries r WHERE r.provider = p.name AND r.session_id = s.id))",
+            (session_id,),
         )
-        return row is not None
 
     def mark_delivered(self, session_id: str) -> None:
         """Move every provider's cursor to the end of the session's log."""

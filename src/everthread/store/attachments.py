@@ -5,14 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from everthread.domain.media import Media
-from everthread.store.database import Execute
+from everthread.store.database import Execute, Table
 
 
-class Attachments:
+class Attachments(Table):
     """Files that came with erased or pruned messages and are still on the disk."""
-
-    def __init__(self, execute: Execute) -> None:
-        self._execute = execute
 
     def discarded(self) -> tuple[str, ...]:
         """Return the files to remove, as paths within the attachment folder."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from everthread.store.database import Execute
-from everthread.store.sql import first
+from everthread.store.database import Table
 
 
 class CompressionPause(Struct, frozen=True):
@@ -20,17 +19,12 @@ class CompressionPause(Struct, frozen=True):
     problem: str
 
 
-class CompressionPauses:
+class CompressionPauses(Table):
     """Sessions whose compression is paused."""
 
-    def __init__(self, execute: Execute) -> None:
-        self._execute = execute
-
     def get(self, session_id: str) -> CompressionPause | None:
-        row = first(
-            self._execute(
-                "SELECT session_id, model, poor, cool_until, problem FROM rests WHERE session_id = ?", (session_id,)
-            )
+        row = self._first(
+            "SELECT session_id, model, poor, cool_until, problem FROM rests WHERE session_id = ?", (session_id,)
         )
         return CompressionPause(*row) if row else None
 

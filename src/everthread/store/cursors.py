@@ -7,8 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from everthread.store.database import Database
-from everthread.store.sql import first
+from everthread.store.database import Table
 from everthread.store.turns import MESSAGES_PER_TURN
 
 
@@ -86,12 +85,8 @@ _AT_REST = (
 )
 
 
-class Cursors:
+class Cursors(Table):
     """Providers, cursors and redeliveries."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._execute = database.execute
 
     def register(self, provider: str) -> None:
         """Add a provider. A new one starts at the ends of the logs."""
@@ -102,7 +97,7 @@ class Cursors:
         )
 
     def provider(self, name: str) -> ProviderRow | None:
-        row = first(self._execute(f"SELECT {_PROVIDER} FROM providers WHERE name = ?", (name,)))
+        row = self._first(f"SELECT {_PROVIDER} FROM providers WHERE name = ?", (name,))
         return ProviderRow(*row) if row else None
 
     def providers(self) -> tuple[ProviderRow, ...]:
@@ -120,11 +115,9 @@ class Cursors:
         row = self.provider(provider)
         if row is None:
             return False
-        top = first(
-            self._execute(
-                "SELECT MAX(pos) FROM (SELECT pos FROM log WHERE pos > ? ORDER BY pos LIMIT ?) AS new",
-                (row.scanned_pos, limit),
-            )
+        top = self._first(
+            "SELECT MAX(pos) FROM (SELECT pos FROM log WHERE pos > ? ORDER BY pos LIMIT ?) AS new",
+            (row.scanned_pos, limit),
         )
         if top is None or top[0] is None:
             return False
@@ -142,10 +135,8 @@ class Cursors:
         return True
 
     def get(self, provider: str, session_id: str) -> Cursor | None:
-        row = first(
-            self._execute(
-                f"SELECT {_CURSOR} FROM cursors WHERE provider = ? AND session_id = ?", (provider, session_id)
-            )
+        row = self._first(
+            f"SELECT {_CURSOR} FROM cursors WHERE provider = ? AND session_id = ?", (provider, session_id)
         )
         return Cursor(*row) if row else None
 
@@ -172,13 +163,11 @@ class Cursors:
 
     def next_due(self, provider: str, after: float) -> float | None:
         """Return the time of the next delivery after `after`."""
-        row = first(
-            self._execute(
-                "SELECT MIN(due_at) FROM (SELECT MIN(due_at) AS due_at FROM cursors WHERE provider = ? "
-                "AND due_at > ? UNION ALL SELECT MIN(due_at) FROM redeliveries WHERE provider = ? AND due_at > ?) "
-                "AS lanes",
-                (provider, after, provider, after),
-            )
+        row = self._first(
+            "SELECT MIN(due_at) FROM (SELECT MIN(due_at) AS due_at FROM cursors WHERE provider = ? "
+            "AND due_at > ? UNION ALL SELECT MIN(due_at) FROM redeliveries WHERE provider = ? AND due_at > ?) "
+            "AS lanes",
+            (provider, after, provider, after),
         )
         return row[0] if row else None
 
@@ -263,27 +252,21 @@ class Cursors:
 
     def copying(self, provider: str) -> tuple[int, int]:
         """Return the sessions and entries that are left of started copies."""
-        row = first(
-            self._execute(
-                "SELECT COUNT(*), COALESCE(SUM(copy_to - seq), 0) FROM cursors "
-                "WHERE provider = ? AND due_at IS NOT NULL AND seq < copy_to",
-                (provider,),
-            )
+        row = self._first(
+            "SELECT COUNT(*), COALESCE(SUM(copy_to - seq), 0) FROM cursors "
+            "WHERE provider = ? AND due_at IS NOT NULL AND seq < copy_to",
+            (provider,),
         )
         assert row is not None
         return row[0], row[1]
 
     def new_replay(self, provider: str, session_id: str) -> int:
         """Return the lane's next replay number."""
-        row = first(
-            self._execute(
-                "UPDATE cursors SET replay_last = replay_last + 1 WHERE provider = ? AND session_id = ? "
-                "RETURNING replay_last",
-                (provider, session_id),
-            )
+        return self._value(
+            "UPDATE cursors SET replay_last = replay_last + 1 WHERE provider = ? AND session_id = ? "
+            "RETURNING replay_last",
+            (provider, session_id),
         )
-        assert row is not None
-        return row[0]
 
     def add_redelivery(self, row: Redelivery) -> None:
         r = row
@@ -329,28 +312,22 @@ class Cursors:
 
     def count(self, provider: str) -> LaneCount:
         """Return the provider's backlog."""
-        waiting = first(
-            self._execute(
-                "SELECT COUNT(*), COALESCE(SUM(s.log_seq - c.seq), 0) FROM cursors c "
-                "JOIN sessions s ON s.id = c.session_id WHERE c.provider = ? AND c.due_at IS NOT NULL",
-                (provider,),
-            )
+        waiting = self._first(
+            "SELECT COUNT(*), COALESCE(SUM(s.log_seq - c.seq), 0) FROM cursors c "
+            "JOIN sessions s ON s.id = c.session_id WHERE c.provider = ? AND c.due_at IS NOT NULL",
+            (provider,),
         )
-        new = first(
-            self._execute(
-                "SELECT COUNT(*) FROM providers p JOIN log l ON l.pos > p.scanned_pos "
-                f"JOIN sessions s ON s.id = l.session_id AND {_REMEMBERED} "
-                "LEFT JOIN cursors c ON c.provider = p.name AND c.session_id = l.session_id "
-                "AND c.due_at IS NOT NULL WHERE p.name = ? AND c.provider IS NULL",
-                (provider,),
-            )
+        new = self._first(
+            "SELECT COUNT(*) FROM providers p JOIN log l ON l.pos > p.scanned_pos "
+            f"JOIN sessions s ON s.id = l.session_id AND {_REMEMBERED} "
+            "LEFT JOIN cursors c ON c.provider = p.name AND c.session_id = l.session_id "
+            "AND c.due_at IS NOT NULL WHERE p.name = ? AND c.provider IS NULL",
+            (provider,),
         )
-        again = first(
-            self._execute(
-                "SELECT COUNT(*), COALESCE(SUM(CASE WHEN due_at IS NULL THEN 1 ELSE 0 END), 0) FROM redeliveries "
-                "WHERE provider = ?",
-                (provider,),
-            )
+        again = self._first(
+            "SELECT COUNT(*), COALESCE(SUM(CASE WHEN due_at IS NULL THEN 1 ELSE 0 END), 0) FROM redeliveries "
+            "WHERE provider = ?",
+            (provider,),
         )
         assert waiting is not None
         assert new is not None
@@ -360,14 +337,12 @@ class Cursors:
 
     def _oldest_at(self, provider: str) -> float | None:
         """Return when the oldest waiting entry was written. Copied entries are not late."""
-        row = first(
-            self._execute(
-                "SELECT MIN(at) FROM (SELECT l.at FROM cursors c JOIN log l ON l.session_id = c.session_id "
-                "AND l.seq = c.seq + 1 WHERE c.provider = ? AND c.due_at IS NOT NULL AND c.seq >= c.copy_to "
-                "UNION ALL SELECT * FROM (SELECT l.at FROM providers p JOIN log l ON l.pos > p.scanned_pos "
-                f"JOIN sessions s ON s.id = l.session_id AND {_REMEMBERED} WHERE p.name = ? "
-                "ORDER BY l.pos LIMIT 1) AS new) AS waiting",
-                (provider, provider),
-            )
+        row = self._first(
+            "SELECT MIN(at) FROM (SELECT l.at FROM cursors c JOIN log l ON l.session_id = c.session_id "
+            "AND l.seq = c.seq + 1 WHERE c.provider = ? AND c.due_at IS NOT NULL AND c.seq >= c.copy_to "
+            "UNION ALL SELECT * FROM (SELECT l.at FROM providers p JOIN log l ON l.pos > p.scanned_pos "
+            f"JOIN sessions s ON s.id = l.session_id AND {_REMEMBERED} WHERE p.name = ? "
+            "ORDER BY l.pos LIMIT 1) AS new) AS waiting",
+            (provider, provider),
         )
         return row[0] if row else None

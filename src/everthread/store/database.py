@@ -49,3 +49,24 @@ class Database(Protocol):
     def is_retryable(self, error: BaseException) -> bool:
         """Return whether the same transaction may succeed later: another one held a lock that it needed."""
         ...
+
+
+class Table:
+    """Base of the table groups: runs their statements."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._execute = database.execute
+
+    def _first(self, sql: str, parameters: Sequence[Any] = (), /) -> tuple[Any, ...] | None:
+        """Run a statement and return its first row, or None."""
+        rows = self._execute(sql, parameters)
+        return rows[0] if rows else None
+
+    def _exists(self, sql: str, parameters: Sequence[Any] = (), /) -> bool:
+        """Run a statement and return True if it returns a row."""
+        return bool(self._execute(sql, parameters))
+
+    def _value(self, sql: str, parameters: Sequence[Any] = (), /) -> Any:
+        """Run a statement that always returns a row, and return its first column."""
+        return self._execute(sql, parameters)[0][0]

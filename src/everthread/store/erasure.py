@@ -6,10 +6,10 @@ from typing import Any, cast
 
 from everthread.domain.model import FORGOTTEN, HANDED_OVER, NoteVersion, Session
 from everthread.store.attachments import discard
-from everthread.store.database import Execute
+from everthread.store.database import Database, Table
 from everthread.store.search_index import SearchIndex
 from everthread.store.sessions import folded
-from everthread.store.sql import first, from_json, to_json
+from everthread.store.sql import from_json, to_json
 from everthread.store.turns import MESSAGES_PER_TURN
 
 _THEIRS = "session_id IN (SELECT id FROM sessions WHERE owner = ?)"
@@ -42,11 +42,11 @@ _RECORDS_OF_OWNER = (
 )
 
 
-class Erasure:
+class Erasure(Table):
     """Erase the text of sessions, notes, facts and owners, and keep tombstones."""
 
-    def __init__(self, execute: Execute, search: SearchIndex) -> None:
-        self._execute = execute
+    def __init__(self, database: Database, search: SearchIndex) -> None:
+        super().__init__(database)
         self._search = search
 
     def scrub_session(self, session: Session) -> tuple[str, ...]:
@@ -191,28 +191,23 @@ class Erasure:
 
     def strip_delivered(self, session_id: str, seq: int) -> None:
         """Erase a fact from its log entry once every provider has received the request to forget it."""
-        row = first(
-            self._execute(
-                "SELECT 1 FROM log WHERE session_id = ? AND seq = ? AND NOT EXISTS ("
-                "SELECT 1 FROM providers p LEFT JOIN cursors c "
-                "ON c.provider = p.name AND c.session_id = log.session_id WHERE COALESCE(c.seq, 0) < log.seq) "
-                "AND NOT EXISTS (SELECT 1 FROM redeliveries r WHERE r.session_id = log.session_id AND r.seq = log.seq)",
-                (session_id, seq),
-            )
+        row = self._first(
+            "SELECT 1 FROM log WHERE session_id = ? AND seq = ? AND NOT EXISTS ("
+            "SELECT 1 FROM providers p LEFT JOIN cursors c "
+            "ON c.provider = p.name AND c.session_id = log.session_id WHERE COALESCE(c.seq, 0) < log.seq) "
+            "AND NOT EXISTS (SELECT 1 FROM redeliveries r WHERE r.session_id = log.session_id AND r.seq = log.seq)",
+            (session_id, seq),
         )
         if row is not None:
             self._strip_text(session_id, seq)
 
     def tombstones(self, owner: str) -> int:
         """Return the owner's number of tombstones. Text that was read before the last one must not be used."""
-        row = first(self._execute("SELECT COUNT(*) FROM tombstones WHERE owner = ?", (owner,)))
-        assert row is not None
-        return row[0]
+        return self._value("SELECT COUNT(*) FROM tombstones WHERE owner = ?", (owner,))
 
     def has_tombstone(self, kind: str, identity: str) -> bool:
         """Return whether there is a tombstone."""
-        row = first(self._execute("SELECT 1 FROM tombstones WHERE kind = ? AND identity = ?", (kind, identity)))
-        return row is not None
+        return self._exists("SELECT 1 FROM tombstones WHERE kind = ? AND identity = ?", (kind, identity))
 
     def _scrub_text(self, text: str, owner: str) -> None:
         in_json = _json_escaped(text)
@@ -250,7 +245,7 @@ class Erasure:
                 self._execute(update, (to_json(_without(from_json(record), {text, escaped})), row_id))
 
     def _strip_text(self, session_id: str, seq: int) -> None:
-        row = first(self._execute("SELECT detail FROM log WHERE session_id = ? AND seq = ?", (session_id, seq)))
+        row = self._first("SELECT detail FROM log WHERE session_id = ? AND seq = ?", (session_id, seq))
         if row is not None and row[0]:
             detail = to_json({name: value for name, value in from_json(row[0]).items() if name != "text"})
             self._execute("UPDATE log SET detail = ? WHERE session_id = ? AND seq = ?", (detail, session_id, seq))

@@ -18,10 +18,10 @@ from everthread.domain.events import (
     WorkDelegated,
 )
 from everthread.domain.model import Cause, SessionRef
-from everthread.store.database import Execute
+from everthread.store.database import Database, Table
 from everthread.store.notes import Notes
 from everthread.store.sessions import Sessions
-from everthread.store.sql import by_value, first, from_json, key_of, to_json
+from everthread.store.sql import by_value, from_json, key_of, to_json
 from everthread.store.turns import Turns
 
 LIGHT_BYTES = 100_000
@@ -34,11 +34,11 @@ def _entry(row: tuple[Any, ...]) -> LogEntry:
     return LogEntry(ref, row[5], _KINDS[row[6]], row[7], row[8], from_json(row[9]) if row[9] else None)
 
 
-class EventLog:
+class EventLog(Table):
     """Log entries, which refer to rows of other tables."""
 
-    def __init__(self, execute: Execute, sessions: Sessions, turns: Turns, notes: Notes) -> None:
-        self._execute = execute
+    def __init__(self, database: Database, sessions: Sessions, turns: Turns, notes: Notes) -> None:
+        super().__init__(database)
         self._sessions = sessions
         self._turns = turns
         self._notes = notes
@@ -54,15 +54,13 @@ class EventLog:
         )
 
     def entry(self, session_id: str, seq: int) -> LogEntry | None:
-        row = first(self._execute(f"SELECT {_COLUMNS} FROM log WHERE session_id = ? AND seq = ?", (session_id, seq)))
+        row = self._first(f"SELECT {_COLUMNS} FROM log WHERE session_id = ? AND seq = ?", (session_id, seq))
         return _entry(row) if row else None
 
     def after(self, session_id: str, seq: int) -> LogEntry | None:
         """Return the next entry after `seq`."""
-        row = first(
-            self._execute(
-                f"SELECT {_COLUMNS} FROM log WHERE session_id = ? AND seq > ? ORDER BY seq LIMIT 1", (session_id, seq)
-            )
+        row = self._first(
+            f"SELECT {_COLUMNS} FROM log WHERE session_id = ? AND seq > ? ORDER BY seq LIMIT 1", (session_id, seq)
         )
         return _entry(row) if row else None
 
@@ -73,25 +71,20 @@ class EventLog:
         return tuple(_entry(row) for row in rows)
 
     def last_close(self, session_id: str, up_to_seq: int) -> LogEntry | None:
-        row = first(
-            self._execute(
-                f"SELECT {_COLUMNS} FROM log WHERE session_id = ? AND seq <= ? AND kind = 'close' "
-                "ORDER BY seq DESC LIMIT 1",
-                (session_id, up_to_seq),
-            )
+        row = self._first(
+            f"SELECT {_COLUMNS} FROM log WHERE session_id = ? AND seq <= ? AND kind = 'close' "
+            "ORDER BY seq DESC LIMIT 1",
+            (session_id, up_to_seq),
         )
         return _entry(row) if row else None
 
     def end(self) -> int:
         """Return the position of the newest entry of any log."""
-        row = first(self._execute("SELECT COALESCE(MAX(pos), 0) FROM log"))
-        assert row is not None
-        return row[0]
+        return self._value("SELECT COALESCE(MAX(pos), 0) FROM log")
 
     def is_hidden(self, session_id: str, number: int) -> bool:
         """Return whether the turn was hidden by a rewind."""
-        hidden = self._execute("SELECT 1 FROM hidden WHERE session_id = ? AND number = ?", (session_id, number))
-        return first(hidden) is not None
+        return self._exists("SELECT 1 FROM hidden WHERE session_id = ? AND number = ?", (session_id, number))
 
     def event(self, entry: LogEntry, missing: tuple[int, ...] = (), *, as_of_now: bool = False) -> Event:
         """Build the entry's event from the rows as they are stored now.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from everthread.domain.media import Media
 from everthread.domain.model import Inbound, InboxRow, InboxState, SessionKey
 from everthread.store.attachments import discard_unfetched, media_in, media_text
-from everthread.store.database import Execute
-from everthread.store.sql import Row, by_value, first, key_of, placeholders
+from everthread.store.database import Table
+from everthread.store.sql import Row, by_value, key_of, placeholders
 
 _STATES = by_value(InboxState)
 _INBOX = 'id, key, owner, content, account, update_id, command, "user", media, accepted_at, state, session_id, turn_id'
@@ -14,25 +16,20 @@ _INBOX = 'id, key, owner, content, account, update_id, command, "user", media, a
 _OPEN = "key = ? AND state IN ('waiting', 'running')"
 
 
-class Inbox:
+class Inbox(Table):
     """Messages and commands, from acceptance to the commit of their turn."""
-
-    def __init__(self, execute: Execute) -> None:
-        self._execute = execute
 
     def accept(self, inbound: Inbound, now: float) -> tuple[InboxRow, bool]:
         """Store a message. Return its row and True, or the earlier row and False if the update was accepted before."""
         key = inbound.key
-        row = first(
-            self._execute(
-                'INSERT INTO inbox (key, owner, platform, account, update_id, content, command, "user", media, '
-                f"message_id, accepted_at, state) VALUES ({placeholders(11)}, 'waiting') ON CONFLICT DO NOTHING "
-                f"RETURNING {_INBOX}",
-                (
-                    *(str(key), inbound.owner, key.platform, inbound.account, inbound.update_id, inbound.text),
-                    *(inbound.command, inbound.user, media_text(inbound.media), inbound.message_id, now),
-                ),
-            )
+        row = self._first(
+            'INSERT INTO inbox (key, owner, platform, account, update_id, content, command, "user", media, '
+            f"message_id, accepted_at, state) VALUES ({placeholders(11)}, 'waiting') ON CONFLICT DO NOTHING "
+            f"RETURNING {_INBOX}",
+            (
+                *(str(key), inbound.owner, key.platform, inbound.account, inbound.update_id, inbound.text),
+                *(inbound.command, inbound.user, media_text(inbound.media), inbound.message_id, now),
+            ),
         )
         if row is not None:
             return _inbox_row(row), True
@@ -42,48 +39,30 @@ class Inbox:
 
     def known(self, inbound: Inbound) -> InboxRow | None:
         """Return the row that was accepted under the same update id."""
-        row = first(
-            self._execute(
-                f"SELECT {_INBOX} FROM inbox WHERE platform = ? AND account = ? AND update_id = ?",
-                (inbound.key.platform, inbound.account, inbound.update_id),
-            )
+        return self._find(
+            "platform = ? AND account = ? AND update_id = ?", (inbound.key.platform, inbound.account, inbound.update_id)
         )
-        return _inbox_row(row) if row else None
 
     def get(self, inbox_id: int) -> InboxRow | None:
-        row = first(self._execute(f"SELECT {_INBOX} FROM inbox WHERE id = ?", (inbox_id,)))
-        return _inbox_row(row) if row else None
+        return self._find("id = ?", (inbox_id,))
 
     def first_waiting(self, key: SessionKey) -> InboxRow | None:
         """Return the key's next message."""
-        row = first(
-            self._execute(
-                f"SELECT {_INBOX} FROM inbox WHERE {_OPEN} AND state = 'waiting' AND NOT command ORDER BY id LIMIT 1",
-                (str(key),),
-            )
-        )
-        return _inbox_row(row) if row else None
+        return self._find(f"{_OPEN} AND state = 'waiting' AND NOT command ORDER BY id LIMIT 1", (str(key),))
 
     def next(self, key: SessionKey) -> InboxRow | None:
         """Return the key's next message or command, including a command that was started but not answered."""
-        row = first(
-            self._execute(
-                f"SELECT {_INBOX} FROM inbox WHERE {_OPEN} AND (state = 'waiting' OR command) ORDER BY id LIMIT 1",
-                (str(key),),
-            )
-        )
-        return _inbox_row(row) if row else None
+        return self._find(f"{_OPEN} AND (state = 'waiting' OR command) ORDER BY id LIMIT 1", (str(key),))
 
     def last_user(self, key: SessionKey) -> str:
         """Return the last known sender at the key, or an empty string. Reads many rows."""
         last = 'SELECT "user" FROM inbox WHERE key = ? AND "user" <> \'\' ORDER BY id DESC LIMIT 1'
-        row = first(self._execute(last, (str(key),)))
+        row = self._first(last, (str(key),))
         return row[0] if row else ""
 
     def commands(self, key: SessionKey) -> tuple[InboxRow, ...]:
         """Return the key's unanswered commands."""
-        rows = self._execute(f"SELECT {_INBOX} FROM inbox WHERE {_OPEN} AND command ORDER BY id", (str(key),))
-        return tuple(_inbox_row(row) for row in rows)
+        return self._select(f"{_OPEN} AND command ORDER BY id", (str(key),))
 
     def keys_waiting(self) -> tuple[SessionKey, ...]:
         """Return keys with a waiting message or command, the longest waiting first."""
@@ -95,19 +74,14 @@ class Inbox:
 
     def waiting(self, key: SessionKey, before_id: int | None = None) -> tuple[InboxRow, ...]:
         """Return the key's waiting messages."""
-        rows = self._execute(
-            f"SELECT {_INBOX} FROM inbox WHERE {_OPEN} AND state = 'waiting' AND NOT command AND id < ? ORDER BY id",
+        return self._select(
+            f"{_OPEN} AND state = 'waiting' AND NOT command AND id < ? ORDER BY id",
             (str(key), 2**62 if before_id is None else before_id),
         )
-        return tuple(_inbox_row(row) for row in rows)
 
     def of_turn(self, key: SessionKey, turn_id: str) -> tuple[InboxRow, ...]:
         """Return the messages that a running turn answers: its first one and those that steered it."""
-        rows = self._execute(
-            f"SELECT {_INBOX} FROM inbox WHERE {_OPEN} AND state = 'running' AND turn_id = ? ORDER BY id",
-            (str(key), turn_id),
-        )
-        return tuple(_inbox_row(row) for row in rows)
+        return self._select(f"{_OPEN} AND state = 'running' AND turn_id = ? ORDER BY id", (str(key), turn_id))
 
     def unpack(self, inbox_id: int, text: str, media: tuple[Media, ...]) -> bool:
         """Store the message's text and attachments after its files were fetched. An empty text needs no answer.
@@ -115,13 +89,10 @@ class Inbox:
         Return False if the message is not waiting any more.
         """
         state = InboxState.WAITING if text else InboxState.DONE
-        row = first(
-            self._execute(
-                "UPDATE inbox SET content = ?, media = ?, state = ? WHERE id = ? AND state = 'waiting' RETURNING id",
-                (text, media_text(media), state.value, inbox_id),
-            )
+        return self._exists(
+            "UPDATE inbox SET content = ?, media = ?, state = ? WHERE id = ? AND state = 'waiting' RETURNING id",
+            (text, media_text(media), state.value, inbox_id),
         )
-        return row is not None
 
     def assign(self, inbox_id: int, session_id: str, turn_id: str) -> None:
         """Assign the message to a running turn."""
@@ -132,12 +103,10 @@ class Inbox:
 
     def set_aside(self, inbox_id: int, session_id: str, turn_id: str) -> None:
         """Store the message in this turn without an answer. Files that were not fetched yet are discarded."""
-        row = first(
-            self._execute(
-                "UPDATE inbox SET content = '', state = 'set_aside', session_id = ?, turn_id = ? WHERE id = ? "
-                "RETURNING media",
-                (session_id, turn_id, inbox_id),
-            )
+        row = self._first(
+            "UPDATE inbox SET content = '', state = 'set_aside', session_id = ?, turn_id = ? WHERE id = ? "
+            "RETURNING media",
+            (session_id, turn_id, inbox_id),
         )
         if row is not None and row[0]:
             discard_unfetched(self._execute, row[0])
@@ -164,6 +133,13 @@ class Inbox:
         """Return the known id of each moved chat, by platform and new id."""
         rows = self._execute("SELECT platform, chat, known_as FROM moved_chats")
         return {(platform, chat): known_as for platform, chat, known_as in rows}
+
+    def _select(self, condition: str, values: Sequence[object]) -> tuple[InboxRow, ...]:
+        rows = self._execute(f"SELECT {_INBOX} FROM inbox WHERE {condition}", values)
+        return tuple(_inbox_row(row) for row in rows)
+
+    def _find(self, condition: str, values: Sequence[object]) -> InboxRow | None:
+        return next(iter(self._select(condition, values)), None)
 
 
 def _inbox_row(row: Row) -> InboxRow:

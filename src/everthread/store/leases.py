@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from everthread.domain.errors import Fenced
 from everthread.domain.model import HookCall, Lease, SessionKey, Timer
-from everthread.store.database import Database
-from everthread.store.sql import first, from_json, key_of, placeholders, to_json
+from everthread.store.database import Table
+from everthread.store.sql import from_json, key_of, placeholders, to_json
 
 
 class QueuedHook(Struct, frozen=True):
@@ -33,22 +33,16 @@ class Incident(Struct, frozen=True):
 INCIDENTS_KEPT = 1000
 
 
-class Leases:
+class Leases(Table):
     """Leases with fences, and other rows that background lanes work on."""
-
-    def __init__(self, database: Database) -> None:
-        self._execute = database.execute
-        self._insert = database.insert
 
     def acquire(self, name: str, holder: str, now: float, ttl_s: float) -> Lease | None:
         """Acquire the lease, unless it is held. All holders of one name use the same `ttl_s`."""
-        row = first(
-            self._execute(
-                "INSERT INTO leases (name, holder, fence, expires_at) VALUES (?, ?, 1, ?) "
-                "ON CONFLICT (name) DO UPDATE SET fence = leases.fence + 1, holder = excluded.holder, "
-                "expires_at = excluded.expires_at WHERE leases.expires_at <= ? RETURNING fence",
-                (name, holder, now + ttl_s, now),
-            )
+        row = self._first(
+            "INSERT INTO leases (name, holder, fence, expires_at) VALUES (?, ?, 1, ?) "
+            "ON CONFLICT (name) DO UPDATE SET fence = leases.fence + 1, holder = excluded.holder, "
+            "expires_at = excluded.expires_at WHERE leases.expires_at <= ? RETURNING fence",
+            (name, holder, now + ttl_s, now),
         )
         if row is None:
             # No lease lasts longer than this: it was granted before the clock was set back. A live holder renews it
@@ -62,17 +56,14 @@ class Leases:
 
     def may_acquire(self, name: str, now: float, ttl_s: float) -> bool:
         """Return whether acquiring may succeed: the lease is free, or lasts longer than any lease can."""
-        row = first(self._execute("SELECT expires_at FROM leases WHERE name = ?", (name,)))
+        row = self._first("SELECT expires_at FROM leases WHERE name = ?", (name,))
         return row is None or not now < row[0] <= now + ttl_s
 
     def renew(self, lease: Lease, now: float, ttl_s: float) -> bool:
-        row = first(
-            self._execute(
-                "UPDATE leases SET expires_at = ? WHERE name = ? AND holder = ? AND fence = ? RETURNING fence",
-                (now + ttl_s, lease.name, lease.holder, lease.fence),
-            )
+        return self._exists(
+            "UPDATE leases SET expires_at = ? WHERE name = ? AND holder = ? AND fence = ? RETURNING fence",
+            (now + ttl_s, lease.name, lease.holder, lease.fence),
         )
-        return row is not None
 
     def release(self, lease: Lease) -> None:
         # The row stays, so that the next holder's fence is higher than any granted before.
@@ -83,7 +74,7 @@ class Leases:
 
     def check(self, lease: Lease) -> None:
         """Raise `Fenced` unless the lease is still held under this fence."""
-        row = first(self._execute("SELECT holder, fence FROM leases WHERE name = ?", (lease.name,)))
+        row = self._first("SELECT holder, fence FROM leases WHERE name = ?", (lease.name,))
         if row != (lease.holder, lease.fence):
             raise Fenced(f"Lease {lease.name}: another process has taken it over.")
 
@@ -98,7 +89,7 @@ class Leases:
     def is_alive(self, holder: str, now: float) -> bool:
         """Return whether the process has a valid lease."""
         alive = "SELECT 1 FROM leases WHERE name = ? AND expires_at > ?"
-        return first(self._execute(alive, (f"process:{holder}", now))) is not None
+        return self._exists(alive, (f"process:{holder}", now))
 
     def cap_process_leases(self, until: float) -> None:
         """Shorten process leases to `until`: longer ones were written before the clock was set back."""
@@ -136,7 +127,7 @@ class Leases:
         return tuple(Timer(row[0], row[1], key_of(row[2])) for row in rows)
 
     def next_timer(self) -> float | None:
-        row = first(self._execute("SELECT MIN(due_at) FROM timers"))
+        row = self._first("SELECT MIN(due_at) FROM timers")
         return row[0] if row else None
 
     def add_hook(self, key: SessionKey, call: HookCall, now: float) -> None:
@@ -168,16 +159,13 @@ class Leases:
 
     def count_hook_attempt(self, hook_id: int) -> bool:
         """Count an attempt. Return False if the hook is not queued any more."""
-        row = first(
-            self._execute("UPDATE hook_calls SET attempts = attempts + 1 WHERE id = ? RETURNING id", (hook_id,))
-        )
-        return row is not None
+        return self._exists("UPDATE hook_calls SET attempts = attempts + 1 WHERE id = ? RETURNING id", (hook_id,))
 
     def drop_hook(self, hook_id: int) -> None:
         self._execute("DELETE FROM hook_calls WHERE id = ?", (hook_id,))
 
     def add_incident(self, incident: Incident) -> None:
-        newest = self._insert(
+        newest = self._database.insert(
             "INSERT INTO incidents (at, source, session_id, content) VALUES (?, ?, ?, ?)",
             (incident.at, incident.source, incident.session_id, incident.text[:2000]),
         )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
-from everthread.store.database import Execute
-from everthread.store.sql import first
+from everthread.store.database import Table
 
 _COLUMNS = "note_id, version, owner, target, action, content, session_id, turn_id, at"
 _OF_VERSION = ", ".join(f"v.{column}" for column in _COLUMNS.split(", "))
@@ -17,11 +16,8 @@ def _version(row: tuple[Any, ...]) -> NoteVersion:
     return NoteVersion(note_id, version, owner, NoteTarget(target), NoteAction(action), *rest)
 
 
-class Notes:
+class Notes(Table):
     """Notes, each with a current version."""
-
-    def __init__(self, execute: Execute) -> None:
-        self._execute = execute
 
     def put(self, version: NoteVersion) -> None:
         v = version
@@ -52,14 +48,12 @@ class Notes:
         return rows[-1] if rows else None
 
     def version(self, note_id: str, version: int) -> NoteVersion | None:
-        row = first(
-            self._execute(f"SELECT {_COLUMNS} FROM note_versions WHERE note_id = ? AND version = ?", (note_id, version))
-        )
+        row = self._first(f"SELECT {_COLUMNS} FROM note_versions WHERE note_id = ? AND version = ?", (note_id, version))
         return _version(row) if row else None
 
     def newest(self, note_id: str) -> int:
         """Return the number of the newest version; 0 if there is no such note."""
-        row = first(self._execute("SELECT MAX(version) FROM note_versions WHERE note_id = ?", (note_id,)))
+        row = self._first("SELECT MAX(version) FROM note_versions WHERE note_id = ?", (note_id,))
         return row[0] or 0 if row else 0
 
     def versions(self, note_id: str) -> tuple[NoteVersion, ...]:
@@ -82,9 +76,7 @@ class Notes:
         )
 
     def file_digest(self, owner: str, target: NoteTarget) -> str | None:
-        row = first(
-            self._execute("SELECT digest FROM projections WHERE owner = ? AND target = ?", (owner, target.value))
-        )
+        row = self._first("SELECT digest FROM projections WHERE owner = ? AND target = ?", (owner, target.value))
         return row[0] if row else None
 
     def set_file_digest(self, owner: str, target: NoteTarget, digest: str) -> None:

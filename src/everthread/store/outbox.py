@@ -5,19 +5,16 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from everthread.domain.model import Reply, ReplyState, SessionKey
-from everthread.store.database import Execute
-from everthread.store.sql import Row, first, key_of
+from everthread.store.database import Table
+from everthread.store.sql import Row, key_of
 
 _REPLY = "turn_id, key, session_id, owner, content, state, at, platform_message_id, parts, file, sent_after"
 _UNSENT = (ReplyState.DRAFT, ReplyState.READY, ReplyState.SENDING, ReplyState.AMBIGUOUS, ReplyState.FAILED)
 _SETTLED = (ReplyState.SENT, ReplyState.WITHHELD, ReplyState.AMBIGUOUS, ReplyState.FAILED)
 
 
-class Outbox:
+class Outbox(Table):
     """Replies from draft to sent, withheld or failed."""
-
-    def __init__(self, execute: Execute) -> None:
-        self._execute = execute
 
     def put_reply(self, reply: Reply) -> Reply:
         """Insert or update a reply and return it as stored.
@@ -29,7 +26,7 @@ class Outbox:
         # The turn keeps the words of a reply that is sent or withheld.
         text = "" if r.state in (ReplyState.SENT, ReplyState.WITHHELD) else r.text
         query = "SELECT platform_message_id, sent_after FROM replies WHERE turn_id = ?"
-        known_id, known_after = first(self._execute(query, (r.turn_id,))) or (None, "")
+        known_id, known_after = self._first(query, (r.turn_id,)) or (None, "")
         message_id = known_id if not r.platform_message_id and known_id is not None else r.platform_message_id
         sent_after = r.sent_after or known_after
         self._execute(
@@ -55,11 +52,11 @@ class Outbox:
         )
 
     def attachment(self, turn_id: str) -> bytes | None:
-        row = first(self._execute("SELECT content FROM reply_files WHERE turn_id = ?", (turn_id,)))
+        row = self._first("SELECT content FROM reply_files WHERE turn_id = ?", (turn_id,))
         return bytes(row[0]) if row else None
 
     def reply(self, turn_id: str) -> Reply | None:
-        row = first(self._execute(f"SELECT {_REPLY} FROM replies WHERE turn_id = ?", (turn_id,)))
+        row = self._first(f"SELECT {_REPLY} FROM replies WHERE turn_id = ?", (turn_id,))
         return _reply(row) if row else None
 
     def replies(self, state: ReplyState, limit: int, after: tuple[float, str] | None = None) -> tuple[Reply, ...]:

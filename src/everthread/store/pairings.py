@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from everthread.domain.pairing import Paired, Pairing, WrongCodes
-from everthread.store.database import Execute
-from everthread.store.sql import first
+from everthread.store.database import Table
 
 _GUEST = 'platform, "user", owner, name, at'
 _PAIRING = 'platform, "user", code_hash, name, at, expires_at'
 
 
-class Access:
+class Access(Table):
     """Guests, codes and failed attempts."""
 
-    def __init__(self, execute: Execute) -> None:
-        self._execute = execute
-
     def guest(self, platform: str, user: str) -> Paired | None:
-        row = first(self._execute(f'SELECT {_GUEST} FROM guests WHERE platform = ? AND "user" = ?', (platform, user)))
+        row = self._first(f'SELECT {_GUEST} FROM guests WHERE platform = ? AND "user" = ?', (platform, user))
         return Paired(*row) if row else None
 
     def guests(self, owner: str | None = None) -> tuple[Paired, ...]:
@@ -38,13 +34,10 @@ class Access:
 
     def remove_guest(self, platform: str, user: str) -> bool:
         """Remove a guest. Return False if there is none."""
-        row = first(self._execute('DELETE FROM guests WHERE platform = ? AND "user" = ? RETURNING 1', (platform, user)))
-        return row is not None
+        return self._exists('DELETE FROM guests WHERE platform = ? AND "user" = ? RETURNING 1', (platform, user))
 
     def pairing(self, platform: str, user: str) -> Pairing | None:
-        row = first(
-            self._execute(f'SELECT {_PAIRING} FROM pairings WHERE platform = ? AND "user" = ?', (platform, user))
-        )
+        row = self._first(f'SELECT {_PAIRING} FROM pairings WHERE platform = ? AND "user" = ?', (platform, user))
         return Pairing(*row) if row else None
 
     def pairings(self, platform: str | None = None) -> tuple[Pairing, ...]:
@@ -67,13 +60,10 @@ class Access:
 
     def drop_pairing(self, platform: str, user: str) -> bool:
         """Remove a code. Return False if there is none."""
-        row = first(
-            self._execute('DELETE FROM pairings WHERE platform = ? AND "user" = ? RETURNING 1', (platform, user))
-        )
-        return row is not None
+        return self._exists('DELETE FROM pairings WHERE platform = ? AND "user" = ? RETURNING 1', (platform, user))
 
     def wrong_codes(self, scope: str) -> WrongCodes | None:
-        row = first(self._execute("SELECT scope, count, locked_until FROM wrong_codes WHERE scope = ?", (scope,)))
+        row = self._first("SELECT scope, count, locked_until FROM wrong_codes WHERE scope = ?", (scope,))
         return WrongCodes(*row) if row else None
 
     def put_wrong_codes(self, wrong: WrongCodes) -> None:

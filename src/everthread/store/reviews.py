@@ -5,8 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from everthread.domain.review_window import Review, ReviewState, Window
-from everthread.store.database import Execute
-from everthread.store.sql import first
+from everthread.store.database import Table
 
 
 class ReviewRow(Struct, frozen=True):
@@ -28,11 +27,8 @@ _NOBODYS = (
 _ONE = "session_id = ? AND from_turn = ? AND to_turn = ?"
 
 
-class Reviews:
+class Reviews(Table):
     """Reviews of windows of turns, each done once."""
-
-    def __init__(self, execute: Execute) -> None:
-        self._execute = execute
 
     def add(self, session_id: str, window: Window, now: float) -> None:
         """Queue a review of these turns. Does nothing if it exists, unless it was stopped."""
@@ -45,36 +41,29 @@ class Reviews:
 
     def reviewed_to(self, session_id: str) -> int:
         """Return the last turn that is in a window that was not stopped; 0 if there is none."""
-        row = first(
-            self._execute(
-                "SELECT COALESCE(MAX(to_turn), 0) FROM reviews WHERE session_id = ? AND state <> 'stopped'",
-                (session_id,),
-            )
+        return self._value(
+            "SELECT COALESCE(MAX(to_turn), 0) FROM reviews WHERE session_id = ? AND state <> 'stopped'", (session_id,)
         )
-        assert row is not None
-        return row[0]
 
     def claim(self, holder: str, now: float) -> tuple[str, Window, int] | None:
         """Claim the oldest due review that has no live holder. Return session, window and fence."""
-        row = first(
-            self._execute(
-                "UPDATE reviews SET state = 'running', holder = ?, fence = fence + 1 "
-                "WHERE (session_id, from_turn, to_turn) = (SELECT r.session_id, r.from_turn, r.to_turn FROM reviews r "
-                f"WHERE {_NOBODYS} ORDER BY r.due_at, r.session_id, r.from_turn LIMIT 1) "
-                "RETURNING session_id, from_turn, to_turn, fence",
-                (holder, now, now),
-            )
+        row = self._first(
+            "UPDATE reviews SET state = 'running', holder = ?, fence = fence + 1 "
+            "WHERE (session_id, from_turn, to_turn) = (SELECT r.session_id, r.from_turn, r.to_turn FROM reviews r "
+            f"WHERE {_NOBODYS} ORDER BY r.due_at, r.session_id, r.from_turn LIMIT 1) "
+            "RETURNING session_id, from_turn, to_turn, fence",
+            (holder, now, now),
         )
         return (row[0], Window(row[1], row[2]), row[3]) if row else None
 
     def is_due(self, now: float) -> bool:
         """Return whether there is a review to claim, without writing."""
-        return first(self._execute(f"SELECT 1 FROM reviews r WHERE {_NOBODYS} LIMIT 1", (now, now))) is not None
+        return self._exists(f"SELECT 1 FROM reviews r WHERE {_NOBODYS} LIMIT 1", (now, now))
 
     def is_held(self, review: Review) -> bool:
         """Return whether the claim is still valid: the review was not stopped, erased or taken over."""
         held = f"SELECT 1 FROM reviews WHERE {_ONE} AND state = 'running' AND fence = ?"
-        return first(self._execute(held, _held(review))) is not None
+        return self._exists(held, _held(review))
 
     def end(self, review: Review, state: ReviewState, due_at: float = 0.0) -> None:
         """Record the outcome if the claim is still valid. A review that waits again is due at `due_at`."""

@@ -8,8 +8,7 @@ import msgspec
 
 from everthread.domain.recurrence import Missed
 from everthread.domain.schedule import Occurrence, OccurrenceState, Schedule, ScheduleState, Target
-from everthread.store.database import Execute
-from everthread.store.sql import first
+from everthread.store.database import Table
 
 _SCHEDULE = (
     "id, owner, name, recurrence, zone, anchor, content, target, model, tools, missed, continues, spend, state, next_at"
@@ -19,34 +18,28 @@ _TIME = "schedule_id, due_at, owner, state, inbox_id, session_id, ended_at, prob
 _OPEN = "state IN ('waiting', 'running', 'delivering')"
 
 
-class Schedules:
+class Schedules(Table):
     """Tasks, and one row for each time that one was due."""
-
-    def __init__(self, execute: Execute) -> None:
-        self._execute = execute
 
     def add(self, schedule: Schedule) -> bool:
         """Add a task. Return False if the owner has one of that name."""
         s = schedule
         tools = msgspec.json.encode(s.tools).decode() if s.tools is not None else None
-        row = first(
-            self._execute(
-                f"INSERT INTO schedules ({_SCHEDULE}) VALUES ({'?, ' * 14}?) ON CONFLICT DO NOTHING RETURNING 1",
-                (
-                    *(s.id, s.owner, s.name, s.recurrence, s.zone, s.anchor, s.prompt),
-                    *(msgspec.json.encode(s.target).decode(), s.model, tools, s.missed.value, s.continues),
-                    *(s.spend, s.state.value, s.next_at),
-                ),
-            )
+        return self._exists(
+            f"INSERT INTO schedules ({_SCHEDULE}) VALUES ({'?, ' * 14}?) ON CONFLICT DO NOTHING RETURNING 1",
+            (
+                *(s.id, s.owner, s.name, s.recurrence, s.zone, s.anchor, s.prompt),
+                *(msgspec.json.encode(s.target).decode(), s.model, tools, s.missed.value, s.continues),
+                *(s.spend, s.state.value, s.next_at),
+            ),
         )
-        return row is not None
 
     def get(self, schedule_id: str) -> Schedule | None:
-        row = first(self._execute(f"SELECT {_SCHEDULE} FROM schedules WHERE id = ?", (schedule_id,)))
+        row = self._first(f"SELECT {_SCHEDULE} FROM schedules WHERE id = ?", (schedule_id,))
         return _schedule(row) if row else None
 
     def named(self, owner: str, name: str) -> Schedule | None:
-        row = first(self._execute(f"SELECT {_SCHEDULE} FROM schedules WHERE owner = ? AND name = ?", (owner, name)))
+        row = self._first(f"SELECT {_SCHEDULE} FROM schedules WHERE owner = ? AND name = ?", (owner, name))
         return _schedule(row) if row else None
 
     def all(self, owner: str | None = None) -> tuple[Schedule, ...]:
@@ -65,7 +58,7 @@ class Schedules:
     def remove(self, schedule_id: str) -> bool:
         """Delete a task with its occurrences. Return False if there is none."""
         self._execute("DELETE FROM occurrences WHERE schedule_id = ?", (schedule_id,))
-        return first(self._execute("DELETE FROM schedules WHERE id = ? RETURNING 1", (schedule_id,))) is not None
+        return self._exists("DELETE FROM schedules WHERE id = ? RETURNING 1", (schedule_id,))
 
     def due(self, now: float, limit: int) -> tuple[str, ...]:
         """Return the ids of due tasks, the longest due first."""
@@ -77,35 +70,30 @@ class Schedules:
 
     def next_at(self) -> float | None:
         """Return when the next task is due."""
-        row = first(self._execute("SELECT MIN(next_at) FROM schedules WHERE next_at IS NOT NULL"))
+        row = self._first("SELECT MIN(next_at) FROM schedules WHERE next_at IS NOT NULL")
         return row[0] if row else None
 
     def add_occurrence(self, occurrence: Occurrence) -> bool:
         """Add an occurrence. Return False if another process has added it."""
         o = occurrence
-        row = first(
-            self._execute(
-                f"INSERT INTO occurrences ({_TIME}) VALUES ({'?, ' * 9}?) ON CONFLICT DO NOTHING RETURNING 1",
-                (
-                    *(o.schedule_id, o.due_at, o.owner, o.state.value, o.inbox_id, o.session_id, o.ended_at),
-                    *(o.problem, o.attempts, o.retry_at),
-                ),
-            )
+        return self._exists(
+            f"INSERT INTO occurrences ({_TIME}) VALUES ({'?, ' * 9}?) ON CONFLICT DO NOTHING RETURNING 1",
+            (
+                *(o.schedule_id, o.due_at, o.owner, o.state.value, o.inbox_id, o.session_id, o.ended_at),
+                *(o.problem, o.attempts, o.retry_at),
+            ),
         )
-        return row is not None
 
     def occurrence(self, schedule_id: str, due_at: float) -> Occurrence | None:
-        row = first(
-            self._execute(
-                f"SELECT {_TIME} FROM occurrences WHERE schedule_id = ? AND due_at = ?", (schedule_id, due_at)
-            )
+        row = self._first(
+            f"SELECT {_TIME} FROM occurrences WHERE schedule_id = ? AND due_at = ?", (schedule_id, due_at)
         )
         return _time(row) if row else None
 
     def is_running(self, schedule_id: str) -> bool:
         """Return whether an occurrence of the task is running."""
         running = "SELECT 1 FROM occurrences WHERE schedule_id = ? AND state = 'running' LIMIT 1"
-        return first(self._execute(running, (schedule_id,))) is not None
+        return self._exists(running, (schedule_id,))
 
     def save_occurrence(self, occurrence: Occurrence) -> None:
         """Update an occurrence. Does nothing if it was deleted."""

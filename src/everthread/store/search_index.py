@@ -30,9 +30,9 @@ from msgspec import Struct
 
 from everthread.domain.model import Kind, Session, TurnStatus
 from everthread.domain.search_terms import begins_with_run, normalised, runs_replaced, telling, terms
-from everthread.store.database import Execute
+from everthread.store.database import Database, Table
 from everthread.store.session_list import SHOWN
-from everthread.store.sql import Row, first, placeholders
+from everthread.store.sql import Row, placeholders
 from everthread.store.turns import MESSAGES_PER_TURN, Segment, Turns
 
 # Marks are part of a word: Indic and Thai vowels are marks, and would split words.
@@ -141,11 +141,11 @@ class Hit(Struct, frozen=True):
     """The relevance for a question, from 0 to 1; 0 in other searches."""
 
 
-class SearchIndex:
+class SearchIndex(Table):
     """The index, fed with many turns at a time."""
 
-    def __init__(self, execute: Execute, turns: Turns) -> None:
-        self._execute = execute
+    def __init__(self, database: Database, turns: Turns) -> None:
+        super().__init__(database)
         self._turns = turns
 
     def index(self) -> None:
@@ -168,7 +168,7 @@ class SearchIndex:
             "AND session_id IS DISTINCT FROM ? LIMIT 1",
             (owner, beside),
         )
-        return first(rows) is None
+        return not rows
 
     def search(self, owner: str, query: str, *, limit: int, ranked: bool = False) -> tuple[Hit, ...]:
         """Return the owner's messages with all terms of the query, newest or best first, without undone turns."""
@@ -232,7 +232,7 @@ class SearchIndex:
         if session.owner != owner or session.floor > session.base_turn:
             return True
         others = "SELECT 1 FROM sessions WHERE owner = ? AND id <> ? AND last_turn > base_turn LIMIT 1"
-        return first(self._execute(others, (owner, session.id))) is not None
+        return self._exists(others, (owner, session.id))
 
     def _word_hits(self, owner: str, phrases: list[str]) -> list[list[int]]:
         """Return the newest messages with each phrase. Two common phrases are also searched for together."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from everthread.domain.model import Cause, Kind, Session
 from everthread.store.database import Execute
-from everthread.store.sql import by_value, first, key_of
+from everthread.store.sql import by_value, key_of
 
 COLUMNS = (
     "id, owner, key, kind, cause, opened_at, parent_id, title, generation, ended_at, end_reason, active_at, floor, "
@@ -67,18 +67,14 @@ def page(execute: Execute, owner: str, limit: int, before: tuple[float, str] | N
 
 def shown_turns(execute: Execute, session: Session) -> int:
     """Count the turns that the session shows, inherited ones included."""
-    row = first(
-        execute(
-            # The same segments as `Turns.segments`.
-            "WITH RECURSIVE line (id, parent_id, bottom, top, seq, base_seq) AS ("
-            "SELECT id, parent_id, base_turn, last_turn, log_seq, base_seq FROM sessions WHERE id = ? UNION ALL "
-            "SELECT s.id, s.parent_id, s.base_turn, CASE WHEN bottom < top THEN bottom ELSE top END, line.base_seq, "
-            "s.base_seq FROM line JOIN sessions s ON s.id = line.parent_id WHERE bottom > ? AND top > ?) "
-            "SELECT COUNT(*) FROM line JOIN turns t ON t.session_id = line.id AND t.number > line.bottom "
-            f"AND t.number > ? AND t.number <= line.top AND t.{SHOWN} WHERE NOT EXISTS (SELECT 1 FROM line l "
-            "CROSS JOIN hidden h WHERE h.session_id = l.id AND h.number = t.number AND h.seq <= l.seq)",
-            (session.id, session.floor, session.floor, session.floor),
-        )
-    )
-    assert row is not None
-    return row[0]
+    return execute(
+        # The same segments as `Turns.segments`.
+        "WITH RECURSIVE line (id, parent_id, bottom, top, seq, base_seq) AS ("
+        "SELECT id, parent_id, base_turn, last_turn, log_seq, base_seq FROM sessions WHERE id = ? UNION ALL "
+        "SELECT s.id, s.parent_id, s.base_turn, CASE WHEN bottom < top THEN bottom ELSE top END, line.base_seq, "
+        "s.base_seq FROM line JOIN sessions s ON s.id = line.parent_id WHERE bottom > ? AND top > ?) "
+        "SELECT COUNT(*) FROM line JOIN turns t ON t.session_id = line.id AND t.number > line.bottom "
+        f"AND t.number > ? AND t.number <= line.top AND t.{SHOWN} WHERE NOT EXISTS (SELECT 1 FROM line l "
+        "CROSS JOIN hidden h WHERE h.session_id = l.id AND h.number = t.number AND h.seq <= l.seq)",
+        (session.id, session.floor, session.floor, session.floor),
+    )[0][0]

@@ -9,9 +9,9 @@ from msgspec import Struct
 from everthread.domain import titles
 from everthread.domain.model import Binding, Session, SessionKey, SessionRef
 from everthread.store import session_list as listing
-from everthread.store.database import Database
+from everthread.store.database import Table
 from everthread.store.session_list import CAUSES, COLUMNS, KINDS, OF_SESSION, session_of
-from everthread.store.sql import first, key_of
+from everthread.store.sql import key_of
 
 
 class BoundaryRow(Struct, frozen=True):
@@ -80,15 +80,11 @@ def _binding(key: SessionKey, row: tuple[Any, ...]) -> Binding:
     return Binding(key, row[0], row[1], row[2], CAUSES[row[3]] if row[3] else None, KINDS[row[4]])
 
 
-class Sessions:
+class Sessions(Table):
     """Sessions and the keys that are bound to them."""
 
-    def __init__(self, database: Database) -> None:
-        self._execute = database.execute
-        self._insert = database.insert
-
     def get(self, session_id: str) -> Session | None:
-        row = first(self._execute(f"SELECT {COLUMNS} FROM sessions WHERE id = ?", (session_id,)))
+        row = self._first(f"SELECT {COLUMNS} FROM sessions WHERE id = ?", (session_id,))
         return session_of(row) if row else None
 
     def add(self, session: Session, summary: str | None = None) -> None:
@@ -117,7 +113,7 @@ class Sessions:
 
     def chosen_model(self, key: SessionKey) -> str:
         """Return the model chosen at the key, or an empty string for the default."""
-        row = first(self._execute("SELECT model FROM chosen_models WHERE key = ?", (str(key),)))
+        row = self._first("SELECT model FROM chosen_models WHERE key = ?", (str(key),))
         return row[0] if row else ""
 
     def choose_model(self, key: SessionKey, owner: str, model: str) -> None:
@@ -133,21 +129,19 @@ class Sessions:
 
     def tip(self, session_id: str) -> Session | None:
         """Return the newest continuation that is not forgotten: the session itself if it was never compressed."""
-        row = first(self._execute(f"SELECT {COLUMNS}, {_IS_CONTINUED} FROM sessions s WHERE id = ?", (session_id,)))
+        row = self._first(f"SELECT {COLUMNS}, {_IS_CONTINUED} FROM sessions s WHERE id = ?", (session_id,))
         if row is None:
             return None
         if not row[-1]:
             # Most sessions have no continuation, and this check costs a third of the recursive query.
             return session_of(row[:-1])
-        row = first(
-            self._execute(
-                "WITH RECURSIVE line (id, depth) AS (SELECT ?, 0 UNION ALL "
-                "SELECT s.id, depth + 1 FROM line JOIN sessions s ON s.parent_id = line.id "
-                "AND s.cause = 'compression' AND s.forgotten_seq IS NULL) "
-                f"SELECT {COLUMNS} FROM sessions WHERE id = ("
-                "SELECT id FROM line ORDER BY depth DESC, id DESC LIMIT 1)",
-                (session_id,),
-            )
+        row = self._first(
+            "WITH RECURSIVE line (id, depth) AS (SELECT ?, 0 UNION ALL "
+            "SELECT s.id, depth + 1 FROM line JOIN sessions s ON s.parent_id = line.id "
+            "AND s.cause = 'compression' AND s.forgotten_seq IS NULL) "
+            f"SELECT {COLUMNS} FROM sessions WHERE id = ("
+            "SELECT id FROM line ORDER BY depth DESC, id DESC LIMIT 1)",
+            (session_id,),
         )
         return session_of(row) if row else None
 
@@ -216,19 +210,15 @@ class Sessions:
         return tuple(session_of(row) for row in rows)
 
     def binding(self, key: SessionKey) -> Binding | None:
-        row = first(
-            self._execute("SELECT owner, session_id, epoch, pending, kind FROM bindings WHERE key = ?", (str(key),))
-        )
+        row = self._first("SELECT owner, session_id, epoch, pending, kind FROM bindings WHERE key = ?", (str(key),))
         return _binding(key, row) if row else None
 
     def at(self, key: SessionKey) -> tuple[Binding | None, Session | None]:
         """Return a key's binding, and the session it is on."""
-        row = first(
-            self._execute(
-                f"SELECT b.owner, b.session_id, b.epoch, b.pending, b.kind, {OF_SESSION} FROM bindings b "
-                "LEFT JOIN sessions s ON s.id = b.session_id WHERE b.key = ?",
-                (str(key),),
-            )
+        row = self._first(
+            f"SELECT b.owner, b.session_id, b.epoch, b.pending, b.kind, {OF_SESSION} FROM bindings b "
+            "LEFT JOIN sessions s ON s.id = b.session_id WHERE b.key = ?",
+            (str(key),),
         )
         if row is None:
             return None, None
@@ -236,12 +226,10 @@ class Sessions:
 
     def key_state(self, key: SessionKey, timer: str = "") -> KeyState:
         """Return everything that a boundary has to know about a key, with one query."""
-        row = first(
-            self._execute(
-                f"SELECT b.owner, b.session_id, b.epoch, b.pending, b.kind, {_OTHER_KEYS}, {_RUNNING}, {_AWAITED}, "
-                f"{_ARMED}, {OF_SESSION} FROM bindings b LEFT JOIN sessions s ON s.id = b.session_id WHERE b.key = ?",
-                (timer, str(key)),
-            )
+        row = self._first(
+            f"SELECT b.owner, b.session_id, b.epoch, b.pending, b.kind, {_OTHER_KEYS}, {_RUNNING}, {_AWAITED}, "
+            f"{_ARMED}, {OF_SESSION} FROM bindings b LEFT JOIN sessions s ON s.id = b.session_id WHERE b.key = ?",
+            (timer, str(key)),
         )
         if row is None:
             return KeyState()
@@ -257,11 +245,9 @@ class Sessions:
 
     def ref(self, key: SessionKey) -> SessionRef | None:
         """Return a reference to the session that the key is on."""
-        row = first(
-            self._execute(
-                "SELECT session_id, generation, epoch, owner FROM bindings WHERE key = ? AND session_id IS NOT NULL",
-                (str(key),),
-            )
+        row = self._first(
+            "SELECT session_id, generation, epoch, owner FROM bindings WHERE key = ? AND session_id IS NOT NULL",
+            (str(key),),
         )
         return SessionRef(row[0], row[1], key, row[2], row[3]) if row else None
 
@@ -305,12 +291,10 @@ class Sessions:
 
     def last_boundary(self) -> int:
         """Return the id of the last boundary."""
-        row = first(self._execute("SELECT MAX(id) FROM boundaries"))
-        assert row is not None
-        return row[0]
+        return self._value("SELECT MAX(id) FROM boundaries")
 
     def boundary(self, boundary_id: int) -> BoundaryRow | None:
-        row = first(self._execute(f"SELECT {_BOUNDARY} FROM boundaries WHERE id = ?", (boundary_id,)))
+        row = self._first(f"SELECT {_BOUNDARY} FROM boundaries WHERE id = ?", (boundary_id,))
         return _boundary(row) if row else None
 
     def boundaries(
@@ -336,8 +320,7 @@ class Sessions:
         )
 
     def is_served(self, holder: str, session_id: str) -> bool:
-        found = self._execute("SELECT 1 FROM serving WHERE holder = ? AND session_id = ?", (holder, session_id))
-        return first(found) is not None
+        return self._exists("SELECT 1 FROM serving WHERE holder = ? AND session_id = ?", (holder, session_id))
 
     def served(self, holder: str) -> tuple[tuple[str, SessionKey], ...]:
         rows = self._execute("SELECT session_id, key FROM serving WHERE holder = ? ORDER BY session_id", (holder,))

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from everthread.domain.errors import BadInput, NotFound
 from everthread.domain.model import Fate, SessionRef, Slot, Thought, ToolRow, ToolState
-from everthread.store.database import Execute
-from everthread.store.sql import Row, by_value, first, key_of
+from everthread.store.database import Table
+from everthread.store.sql import Row, by_value, key_of
 
 _FATES = by_value(Fate)
 _SLOT = "turn_id, session_id, generation, key, epoch, owner, holder, fence, fate, inbox_id, begun_at"
 
 
-class Slots:
+class Slots(Table):
     """Running turns: one live slot per session, with its holder and fence."""
-
-    def __init__(self, execute: Execute) -> None:
-        self._execute = execute
 
     def add(self, slot: Slot) -> None:
         ref = slot.ref
@@ -28,12 +25,12 @@ class Slots:
         )
 
     def get(self, turn_id: str) -> Slot | None:
-        row = first(self._execute(f"SELECT {_SLOT} FROM slots WHERE turn_id = ?", (turn_id,)))
+        row = self._first(f"SELECT {_SLOT} FROM slots WHERE turn_id = ?", (turn_id,))
         return _slot(row) if row else None
 
     def live(self, session_id: str) -> Slot | None:
         """Return the slot of the session's running turn."""
-        row = first(self._execute(f"SELECT {_SLOT} FROM slots WHERE session_id = ? AND fate = 'live'", (session_id,)))
+        row = self._first(f"SELECT {_SLOT} FROM slots WHERE session_id = ? AND fate = 'live'", (session_id,))
         return _slot(row) if row else None
 
     def of_session(self, session_id: str) -> tuple[Slot, ...]:
@@ -42,29 +39,23 @@ class Slots:
 
     def delegated(self, session_id: str) -> bool:
         """Return whether a delegated child of the session has a running turn."""
-        row = first(
-            self._execute(
-                "SELECT 1 FROM sessions s JOIN slots ON slots.session_id = s.id AND slots.fate = 'live' "
-                "WHERE s.parent_id = ? AND s.kind = 'subagent' LIMIT 1",
-                (session_id,),
-            )
+        return self._exists(
+            "SELECT 1 FROM sessions s JOIN slots ON slots.session_id = s.id AND slots.fate = 'live' "
+            "WHERE s.parent_id = ? AND s.kind = 'subagent' LIMIT 1",
+            (session_id,),
         )
-        return row is not None
 
     def held_by(self, holder: str) -> bool:
         """Return whether the process holds any slot."""
-        return first(self._execute("SELECT 1 FROM slots WHERE holder = ? LIMIT 1", (holder,))) is not None
+        return self._exists("SELECT 1 FROM slots WHERE holder = ? LIMIT 1", (holder,))
 
     def set_fate(self, turn_id: str, fate: Fate) -> None:
         self._execute("UPDATE slots SET fate = ? WHERE turn_id = ?", (fate.value, turn_id))
 
     def take_over(self, turn_id: str, holder: str) -> Slot:
         """Move the slot to another process, under a higher fence."""
-        row = first(
-            self._execute(
-                f"UPDATE slots SET holder = ?, fence = fence + 1 WHERE turn_id = ? RETURNING {_SLOT}",
-                (holder, turn_id),
-            )
+        row = self._first(
+            f"UPDATE slots SET holder = ?, fence = fence + 1 WHERE turn_id = ? RETURNING {_SLOT}", (holder, turn_id)
         )
         assert row is not None
         return _slot(row)
@@ -84,27 +75,23 @@ class Slots:
 
     def start_tool(self, row: ToolRow, owner: str) -> None:
         """Record a tool call as started. Raise `BadInput` if the turn has a call with this id."""
-        added = first(
-            self._execute(
-                "INSERT INTO tool_rows (turn_id, call_id, owner, name, arguments, position, state, result, thought, "
-                "thinker) VALUES (?, ?, ?, ?, ?, (SELECT COUNT(*) FROM tool_rows WHERE turn_id = ?), ?, ?, ?, ?) "
-                "ON CONFLICT DO NOTHING RETURNING call_id",
-                (
-                    *(row.turn_id, row.call_id, owner, row.name, row.arguments, row.turn_id, row.state.value),
-                    *(row.result, *((row.thought.content, row.thought.model) if row.thought else (None, None))),
-                ),
-            )
+        added = self._first(
+            "INSERT INTO tool_rows (turn_id, call_id, owner, name, arguments, position, state, result, thought, "
+            "thinker) VALUES (?, ?, ?, ?, ?, (SELECT COUNT(*) FROM tool_rows WHERE turn_id = ?), ?, ?, ?, ?) "
+            "ON CONFLICT DO NOTHING RETURNING call_id",
+            (
+                *(row.turn_id, row.call_id, owner, row.name, row.arguments, row.turn_id, row.state.value),
+                *(row.result, *((row.thought.content, row.thought.model) if row.thought else (None, None))),
+            ),
         )
         if added is None:
             raise BadInput(f"This turn already has a tool call {row.call_id!r}. Give each call its own id.")
 
     def finish_tool(self, turn_id: str, call_id: str, result: str) -> None:
         """Record the result of a tool call. Raise `NotFound` if it was not started."""
-        done = first(
-            self._execute(
-                "UPDATE tool_rows SET state = ?, result = ? WHERE turn_id = ? AND call_id = ? RETURNING call_id",
-                (ToolState.DONE.value, result, turn_id, call_id),
-            )
+        done = self._first(
+            "UPDATE tool_rows SET state = ?, result = ? WHERE turn_id = ? AND call_id = ? RETURNING call_id",
+            (ToolState.DONE.value, result, turn_id, call_id),
         )
         if done is None:
             raise NotFound(f"No tool call {call_id!r} was started in this turn.")

@@ -6,20 +6,16 @@ from collections.abc import Collection
 
 from everthread.domain.model import SessionRef
 from everthread.domain.spend import Spent, Used
-from everthread.store.database import Database
-from everthread.store.sql import first, placeholders
+from everthread.store.database import Table
+from everthread.store.sql import placeholders
 
 
-class Spend:
+class Spend(Table):
     """One row per model call."""
-
-    def __init__(self, database: Database) -> None:
-        self._execute = database.execute
-        self._insert = database.insert
 
     def reserve(self, ref: SessionRef, turn_id: str, model: str, amount: float, now: float) -> int:
         """Reserve an amount before a call and return the row's id."""
-        return self._insert(
+        return self._database.insert(
             "INSERT INTO spend (owner, session_id, turn_id, model, reserved, at) VALUES (?, ?, ?, ?, ?, ?)",
             (ref.owner, ref.session_id, turn_id, model, amount, now),
         )
@@ -41,26 +37,18 @@ class Spend:
 
     def total(self, owner: str, since: float) -> float:
         """Return the owner's cost since then: settled amounts, and reservations of calls that still run."""
-        row = first(
-            self._execute(
-                "SELECT COALESCE(SUM(COALESCE(settled, reserved)), 0.0) FROM spend WHERE owner = ? AND at >= ?",
-                (owner, since),
-            )
+        return self._value(
+            "SELECT COALESCE(SUM(COALESCE(settled, reserved)), 0.0) FROM spend WHERE owner = ? AND at >= ?",
+            (owner, since),
         )
-        assert row is not None
-        return row[0]
 
     def of_turn(self, ref: SessionRef, turn_id: str, since: float) -> float:
         """Return the cost of one turn, or of other work that uses a turn id."""
-        row = first(
-            self._execute(
-                "SELECT COALESCE(SUM(COALESCE(settled, reserved)), 0.0) FROM spend "
-                "WHERE owner = ? AND at >= ? AND session_id = ? AND turn_id = ?",
-                (ref.owner, since, ref.session_id, turn_id),
-            )
+        return self._value(
+            "SELECT COALESCE(SUM(COALESCE(settled, reserved)), 0.0) FROM spend "
+            "WHERE owner = ? AND at >= ? AND session_id = ? AND turn_id = ?",
+            (ref.owner, since, ref.session_id, turn_id),
         )
-        assert row is not None
-        return row[0]
 
     def by_model(self, owner: str, since: float, sessions: Collection[str] | None = None) -> tuple[Used, ...]:
         """Return the usage of each model since then, in these sessions or in all, the most expensive first."""

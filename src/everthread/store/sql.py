@@ -14,11 +14,6 @@ E = TypeVar("E", bound=StrEnum)
 Row = tuple[Any, ...]
 
 
-def first(rows: list[Row]) -> Row | None:
-    """Return the first row, or None."""
-    return rows[0] if rows else None
-
-
 def placeholders(count: int) -> str:
     """Return `count` placeholders, separated by commas."""
     return ", ".join("?" * count)

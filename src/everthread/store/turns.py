@@ -11,10 +11,10 @@ from msgspec import Struct
 from everthread.domain.errors import TooLarge
 from everthread.domain.events import View
 from everthread.domain.model import Message, Prefix, Role, Session, ToolCall, Turn, TurnStatus
-from everthread.store.database import Database
+from everthread.store.database import Database, Table
 from everthread.store.session_list import SHOWN, shown_turns
 from everthread.store.sessions import Sessions
-from everthread.store.sql import Row, by_value, first, from_json, placeholders, to_json
+from everthread.store.sql import Row, by_value, from_json, placeholders, to_json
 
 MESSAGES_PER_TURN = 4096
 """A turn's messages have ids from the turn's id times this number up."""
@@ -37,12 +37,11 @@ class Segment(Struct, frozen=True):
         return self.after < number <= self.up_to
 
 
-class Turns:
+class Turns(Table):
     """Turns, hidden turns and prompt prefixes."""
 
     def __init__(self, database: Database, sessions: Sessions) -> None:
-        self._execute = database.execute
-        self._insert = database.insert
+        super().__init__(database)
         self._sessions = sessions
         self.index_due = False
         """Enough turns were added since the last indexing to index them now."""
@@ -59,7 +58,7 @@ class Turns:
         """Store a turn with its messages. Raise `TooLarge` if it has too many."""
         if len(messages) > MESSAGES_PER_TURN:
             raise TooLarge(f"A turn has at most {MESSAGES_PER_TURN} messages. This one has {len(messages)}.")
-        row_id = self._insert(
+        row_id = self._database.insert(
             "INSERT INTO turns (session_id, number, turn_id, owner, status, at) VALUES (?, ?, ?, ?, ?, ?)",
             (session.id, number, turn_id, session.owner, status, at),
         )
@@ -126,12 +125,10 @@ class Turns:
 
     def own_turns(self, session_id: str, *, after: int, up_to: int, limit: int) -> tuple[Turn, ...]:
         """Return the session's own turns with any status, hidden or not."""
-        row = first(
-            self._execute(
-                "SELECT MAX(number) FROM (SELECT number FROM turns WHERE session_id = ? AND number > ? "
-                "AND number <= ? ORDER BY number LIMIT ?) AS page",
-                (session_id, after, up_to, limit),
-            )
+        row = self._first(
+            "SELECT MAX(number) FROM (SELECT number FROM turns WHERE session_id = ? AND number > ? "
+            "AND number <= ? ORDER BY number LIMIT ?) AS page",
+            (session_id, after, up_to, limit),
         )
         if row is None or row[0] is None:
             return ()
@@ -139,23 +136,17 @@ class Turns:
 
     def number(self, session_id: str, turn_id: str) -> int | None:
         """Return the number of a turn of the session, or None if it was not committed there."""
-        row = first(
-            self._execute("SELECT number FROM turns WHERE session_id = ? AND turn_id = ?", (session_id, turn_id))
-        )
+        row = self._first("SELECT number FROM turns WHERE session_id = ? AND turn_id = ?", (session_id, turn_id))
         return row[0] if row else None
 
     def size(self, session_id: str, number: int) -> int:
         """Return the size of a turn's messages in bytes, without reading them."""
-        row = first(
-            self._execute(
-                "SELECT COALESCE(SUM(octet_length(m.content) + COALESCE(octet_length(m.extra), 0)), 0) FROM turns t "
-                f"JOIN messages m ON m.id >= t.id * {MESSAGES_PER_TURN} AND m.id < (t.id + 1) * {MESSAGES_PER_TURN} "
-                "WHERE t.session_id = ? AND t.number = ?",
-                (session_id, number),
-            )
+        return self._value(
+            "SELECT COALESCE(SUM(octet_length(m.content) + COALESCE(octet_length(m.extra), 0)), 0) FROM turns t "
+            f"JOIN messages m ON m.id >= t.id * {MESSAGES_PER_TURN} AND m.id < (t.id + 1) * {MESSAGES_PER_TURN} "
+            "WHERE t.session_id = ? AND t.number = ?",
+            (session_id, number),
         )
-        assert row is not None
-        return row[0]
 
     def put_prefix(self, prefix: Prefix, owner: str) -> None:
         self._execute(
@@ -164,20 +155,15 @@ class Turns:
         )
 
     def prefix(self, session_id: str) -> Prefix | None:
-        row = first(
-            self._execute(
-                "SELECT session_id, number, content, at FROM prefixes WHERE session_id = ? "
-                "ORDER BY number DESC LIMIT 1",
-                (session_id,),
-            )
+        row = self._first(
+            "SELECT session_id, number, content, at FROM prefixes WHERE session_id = ? ORDER BY number DESC LIMIT 1",
+            (session_id,),
         )
         return Prefix(*row) if row else None
 
     def prefix_number(self, session_id: str) -> int:
         """Return the number of the session's newest prefix; 0 if there is none."""
-        row = first(self._execute("SELECT COALESCE(MAX(number), 0) FROM prefixes WHERE session_id = ?", (session_id,)))
-        assert row is not None
-        return row[0]
+        return self._value("SELECT COALESCE(MAX(number), 0) FROM prefixes WHERE session_id = ?", (session_id,))
 
     def segments(
         self, session: Session, as_of_seq: int | None, up_to: int | None, after: int = 0
@@ -227,7 +213,7 @@ class Turns:
     def _summary(self, session: Session) -> str | None:
         if session.summary_id is None:
             return None
-        row = first(self._execute("SELECT content FROM summaries WHERE session_id = ?", (session.summary_id,)))
+        row = self._first("SELECT content FROM summaries WHERE session_id = ?", (session.summary_id,))
         return row[0] if row else None
 
 

@@ -48,27 +48,26 @@ class UnitOfWork:
     """An event loop waits while this unit of work runs."""
 
     def __init__(self, database: Database) -> None:
-        execute = database.execute
         self.sessions = Sessions(database)
         self.turns = Turns(database, self.sessions)
-        self.search = SearchIndex(execute, self.turns)
-        self.notes = Notes(execute)
-        self.log = EventLog(execute, self.sessions, self.turns, self.notes)
-        self.activity = Activity(execute)
-        self.slots = Slots(execute)
-        self.inbox = Inbox(execute)
-        self.outbox = Outbox(execute)
-        self.attachments = Attachments(execute)
+        self.search = SearchIndex(database, self.turns)
+        self.notes = Notes(database)
+        self.log = EventLog(database, self.sessions, self.turns, self.notes)
+        self.activity = Activity(database)
+        self.slots = Slots(database)
+        self.inbox = Inbox(database)
+        self.outbox = Outbox(database)
+        self.attachments = Attachments(database)
         self.cursors = Cursors(database)
         self.leases = Leases(database)
         self.spend = Spend(database)
-        self.reviews = Reviews(execute)
-        self.compression_pauses = CompressionPauses(execute)
-        self.erasure = Erasure(execute, self.search)
+        self.reviews = Reviews(database)
+        self.compression_pauses = CompressionPauses(database)
+        self.erasure = Erasure(database, self.search)
         self.archive = Archive(database, self.search)
-        self.access = Access(execute)
-        self.api_keys = ApiKeys(execute)
-        self.schedules = Schedules(execute)
+        self.access = Access(database)
+        self.api_keys = ApiKeys(database)
+        self.schedules = Schedules(database)
 
     def leave_event_loop(self) -> None:
         """Leave the event loop's thread before more than a few short rows are written.

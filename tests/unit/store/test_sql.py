@@ -1,10 +1,8 @@
 from everthread.domain.model import Fate, SessionKey
-from everthread.store.sql import by_value, first, from_json, key_of, placeholders, to_json
+from everthread.store.sql import by_value, from_json, key_of, placeholders, to_json
 
 
-def test_rows_and_placeholders() -> None:
-    assert first([]) is None
-    assert first([(1,), (2,)]) == (1,)
+def test_placeholders_are_separated_by_commas() -> None:
     assert placeholders(3) == "?, ?, ?"
 
 
