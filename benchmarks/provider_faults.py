@@ -22,7 +22,7 @@ from tests import fake_backends as fake_back_ends
 from tests.provider_backend import ProviderBackend
 from tests.provider_faults import LIMITS, PATIENT, Day, lived
 
-from everthread.memory.delivery import Limits
+from everthread.memory.delivery_results import Limits
 
 MakeBackEnd = Callable[[], AbstractContextManager[ProviderBackend]]
 """Makes an empty back end for one day."""

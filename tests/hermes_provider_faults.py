@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from everthread.adapters.memory.hermes_bridge import user_plugin
-from everthread.memory.delivery import Limits
+from everthread.memory.delivery_results import Limits
 from everthread.testing.recording_provider import StoredEntry
 from tests import faulty_python as spoiled_python
 from tests.provider_backend import ProviderBackend

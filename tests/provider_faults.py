@@ -23,7 +23,7 @@ import pytest
 from everthread.domain.boundary import Branch, New, Resume
 from everthread.domain.events import Delivery
 from everthread.domain.model import SessionRef
-from everthread.memory.delivery import Limits
+from everthread.memory.delivery_results import Limits
 from everthread.ports.memory import MemoryProvider
 from everthread.testing.fault_proxy import FaultProxy
 from tests.provider_backend import ProviderBackend

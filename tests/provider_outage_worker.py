@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from everthread.domain.boundary import New, Resume
-from everthread.memory.delivery import Limits
+from everthread.memory.delivery_results import Limits
 from tests.runtime import CLI, CoreFixture
 
 LIMITS = Limits(backoff_s=0.02, backoff_s_max=0.2, breaker_s=0.2)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from everthread.domain.boundary import Branch, New, Resume
 from everthread.domain.events import Delivery
 from everthread.domain.model import ChatType, Kind, SessionKey, SessionRef
-from everthread.memory.delivery import Limits
+from everthread.memory.delivery_results import Limits
 from everthread.ports.memory import MemoryProvider
 from tests.hermes_home import HermesHome
 from tests.provider_backend import ProviderBackend

@@ -33,7 +33,7 @@ from everthread.domain.model import (
 from everthread.domain.reset_policy import ResetPolicies
 from everthread.lifecycle import BoundaryResult, CommittedTurn, Lifecycle, NoteChange
 from everthread.memory import MemoryManager
-from everthread.memory.delivery import Limits
+from everthread.memory.delivery_results import Limits
 from everthread.ports.memory import Capability, MemoryProvider, RecallItem
 from everthread.store.search_index import Hit
 

@@ -28,7 +28,7 @@ READS = {
 }
 WRITERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("sessions", "turns", "search", "slots", "log", "archive"), ("lifecycle/",)),
-    "cursors": ("memory/delivery.py",),
+    "cursors": ("memory/delivery.py", "memory/delivery_results.py"),
 }
 
 # Variables with parts of statements, composed from constants only.

@@ -19,7 +19,7 @@ from everthread.domain.model import (
     SessionRef,
     TurnStatus,
 )
-from everthread.memory.delivery import Limits
+from everthread.memory.delivery_results import Limits
 from everthread.memory.recall import Recall
 from everthread.ports.memory import RecallItem
 

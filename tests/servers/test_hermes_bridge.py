@@ -29,7 +29,7 @@ from everthread.config.settings import load
 from everthread.domain.boundary import New
 from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Role
 from everthread.lifecycle import NoteChange
-from everthread.memory.delivery import Limits
+from everthread.memory.delivery_results import Limits
 from everthread.memory.provider_calls import Caller
 from everthread.testing import in_loop
 from everthread.testing.contracts.memory_provider import EffectsOf, ProviderContract, Session

@@ -19,7 +19,7 @@ from tests.servers.openviking_server import KEY, openviking
 from tests.servers.openviking_server import OpenVikingServer as Server
 
 from everthread.domain.boundary import New, Resume
-from everthread.memory.delivery import Limits
+from everthread.memory.delivery_results import Limits
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(1500)]
 LIMITS = Limits(attempt_s_max=20.0, backoff_s=0.05, backoff_s_max=0.5, breaker_s=0.2)

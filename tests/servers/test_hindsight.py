@@ -35,7 +35,7 @@ from everthread.config.settings import load
 from everthread.domain.errors import Unavailable
 from everthread.domain.events import ForgetScope
 from everthread.domain.model import Inbound, Message, Role
-from everthread.memory.delivery import Limits
+from everthread.memory.delivery_results import Limits
 from everthread.testing.contracts.memory_provider import EffectsOf, Faults, ProviderContract
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]

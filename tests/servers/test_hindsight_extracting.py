@@ -27,7 +27,7 @@ from everthread.adapters.memory.hindsight.provider import Hindsight
 from everthread.domain.boundary import New, Resume
 from everthread.domain.errors import ProviderError, Unavailable
 from everthread.domain.events import ForgetScope
-from everthread.memory.delivery import Limits
+from everthread.memory.delivery_results import Limits
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 

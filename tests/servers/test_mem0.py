@@ -17,7 +17,7 @@ from tests.servers.proxy import Door
 
 from everthread.adapters.memory.mem0 import local_client as library
 from everthread.adapters.memory.mem0.provider import Mem0
-from everthread.memory.delivery import Limits
+from everthread.memory.delivery_results import Limits
 from everthread.testing.contracts.memory_provider import EffectsOf, Faults, ProviderContract
 
 # The first of them may have to install it.

@@ -27,7 +27,7 @@ from everthread.domain.boundary import New
 from everthread.domain.errors import Rejected, ToolFailed, Unavailable
 from everthread.domain.events import ForgetScope
 from everthread.domain.model import Inbound, Message, Role
-from everthread.memory.delivery import Limits
+from everthread.memory.delivery_results import Limits
 from everthread.ports.memory import MemoryProvider
 from everthread.testing.contracts.memory_provider import EffectsOf, Faults, ProviderContract
 

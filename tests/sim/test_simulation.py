@@ -22,7 +22,8 @@ from tests.simulator.simulation import Town
 from everthread.domain.model import Fate
 from everthread.lifecycle import boundaries as crossing
 from everthread.lifecycle import turns as turn
-from everthread.memory.delivery import DeliveryResults, DeliveryService
+from everthread.memory.delivery import DeliveryService
+from everthread.memory.delivery_results import DeliveryResults
 
 SEEDS = 2000
 SEEDS_PER_TEST = 100

@@ -54,7 +54,8 @@ from everthread.domain.model import (
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 from everthread.lifecycle import BoundaryResult, Lifecycle, NoteChange, TurnClaim
 from everthread.lifecycle import boundaries as crossing
-from everthread.memory.delivery import DeliveryService, Limits
+from everthread.memory.delivery import DeliveryService
+from everthread.memory.delivery_results import Limits
 from everthread.memory.provider_calls import Caller
 from everthread.store.unit_of_work import UnitOfWork
 

@@ -22,7 +22,7 @@ from everthread.domain.model import (
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 from everthread.lifecycle import Lifecycle, NoteChange, TurnClaim
 from everthread.memory import MemoryManager
-from everthread.memory.delivery import Limits
+from everthread.memory.delivery_results import Limits
 from tests.simulator import operations as asked
 from tests.simulator.environment import OPERATION, Backend, Faults, SimClock, SimProcess, SimProvider, SimStore
 from tests.simulator.reference_model import World

@@ -7,7 +7,8 @@ In the order of data flow:
 | `lifecycle` | `Lifecycle`, assembled from the operations below |
 | `base` | dependencies, write context, the `transaction` decorator |
 | `validation` | checks of texts, keys and owners |
-| `turns` | accept a message, claim it, commit the turn |
+| `inbox` | accept messages and commands, put a message back |
+| `turns` | claim a message, commit the turn |
 | `recovery` | resume or abandon the turns of dead processes |
 | `boundary_state` | read the state that a boundary is planned from |
 | `boundaries` | carry out a boundary, write the session's log |
@@ -22,7 +23,8 @@ In the order of data flow:
 | `forget` | erase a session, a person or a fact |
 | `archive` | forget, prune and import |
 | `lineage` | the ancestors that a session shows |
-| `export`, `session_import` | write sessions to an export file, read them back |
+| `export` | write sessions to an export file |
+| `import_match`, `session_import` | compare an export file with the store, import what is new |
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ from everthread.store.unit_of_work import UnitOfWork
 
 if TYPE_CHECKING:
     from everthread.domain.export_format import NoteLine, SessionLine
-    from everthread.lifecycle.session_import import ImportedSession, Items
+    from everthread.lifecycle.import_match import ImportedSession
+    from everthread.lifecycle.session_import import Items
 
 
 class Prunable(Struct, frozen=True):

@@ -168,10 +168,7 @@ def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, cont
         session = _leave(uow, session, state, binding.epoch, decision, context.now)
         if decision.closes:
             schedule_rest(uow, session, context.review_every, context.now)
-    parent = state.target if isinstance(boundary, Branch) and boundary.parent else session
-    if session is not None and parent is not None and parent.id == session.id:
-        # `session` has the changes made by leaving it.
-        parent = session
+    parent = _parent(boundary, state, session)
     opened = _open(uow, decision.opens, parent, binding, context.now) if decision.opens else None
     if opened is not None and len(aside) < len(waiting):
         opened, more = _set_aside(uow, opened, tuple(row for row in waiting if row not in aside), context.now)
@@ -180,27 +177,17 @@ def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, cont
     on = opened or (session if decision.stays or not decision.moves else None)
     _move(uow, binding, decision, on, owner)
     epoch = binding.epoch + (1 if decision.moves else 0)
+    left = session.id if session else None
     uow.sessions.add_boundary(
-        BoundaryRow(
-            kind,
-            key,
-            owner,
-            session.id if session else None,
-            on.id if on else None,
-            epoch,
-            context.actor,
-            context.now,
-        )
+        BoundaryRow(kind, key, owner, left, on.id if on else None, epoch, context.actor, context.now)
     )
     _queue_hooks(uow, key, session, opened if decision.opens and decision.opens.fresh else None, decision, context)
-    if decision.pending is not None and session is not None and key.platform in context.expiry_notice_platforms:
-        name, text = f"ended-{uow.sessions.last_boundary()}", EXPIRY_NOTICES[decision.pending]
-        uow.outbox.put_reply(Reply(name, key, session.id, session.owner, text, ReplyState.READY, context.now))
+    _queue_expiry_notice(uow, key, session, decision, context)
     _set_timer(uow, key, here, on, context)
     return BoundaryResult(
         kind,
         on.ref_at(key, epoch) if on else None,
-        session.id if session else None,
+        left,
         set_aside=aside,
         hidden=decision.hides,
         cancelled=decision.fate is not Fate.LIVE,
@@ -310,6 +297,12 @@ def _leave(
     return session
 
 
+def _parent(boundary: Boundary, state: BoundaryState, session: Session | None) -> Session | None:
+    """Return the parent of the session to open. `session` has the changes made by leaving it."""
+    other = state.target if isinstance(boundary, Branch) and boundary.parent else None
+    return other if other is not None and (session is None or other.id != session.id) else session
+
+
 def _open(uow: UnitOfWork, opening: Opening, parent: Session | None, binding: Binding, now: float) -> Session:
     """Create a session or reopen one, and log it."""
     session = opening.session
@@ -371,6 +364,15 @@ def _queue_hooks(
     for call in (*decision.hooks, *start, boundary):
         if call.hook in context.hooks:
             uow.leases.add_hook(key, call, context.now)
+
+
+def _queue_expiry_notice(
+    uow: UnitOfWork, key: SessionKey, session: Session | None, decision: BoundaryPlan, context: WriteContext
+) -> None:
+    """Tell the user that the session expired, on platforms where this is switched on."""
+    if decision.pending is not None and session is not None and key.platform in context.expiry_notice_platforms:
+        name, text = f"ended-{uow.sessions.last_boundary()}", EXPIRY_NOTICES[decision.pending]
+        uow.outbox.put_reply(Reply(name, key, session.id, session.owner, text, ReplyState.READY, context.now))
 
 
 def _set_timer(uow: UnitOfWork, key: SessionKey, here: KeyState, on: Session | None, context: WriteContext) -> None:

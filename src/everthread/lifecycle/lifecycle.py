@@ -5,6 +5,7 @@ from __future__ import annotations
 from everthread.lifecycle.archive import ArchiveOperations
 from everthread.lifecycle.boundaries import BoundaryOperations
 from everthread.lifecycle.expiry import ExpiryOperations
+from everthread.lifecycle.inbox import InboxOperations
 from everthread.lifecycle.notes import NoteOperations
 from everthread.lifecycle.recovery import RecoveryOperations
 from everthread.lifecycle.sessions import SessionOperations
@@ -15,6 +16,7 @@ from everthread.lifecycle.turns import TurnOperations
 class Lifecycle(
     BoundaryOperations,
     ExpiryOperations,
+    InboxOperations,
     TurnOperations,
     RecoveryOperations,
     SessionOperations,

@@ -5,7 +5,8 @@ In the order of data flow:
 | module | contents |
 |---|---|
 | `manager` | `MemoryManager`: everything the agent asks of memory |
-| `delivery` | move the providers' cursors along the sessions' logs, with retries and parking |
+| `delivery` | move the providers' cursors along the sessions' logs |
+| `delivery_results` | record a delivery: done, retried later, or parked |
 | `pending_entry` | find the next log entry for a provider |
 | `backfill` | deliver the sessions from before a provider was configured |
 | `provider_calls` | call hooks with a time limit |

@@ -14,7 +14,8 @@ from everthread.domain.errors import BadInput, StoreError
 from everthread.domain.model import Message, SessionRef
 from everthread.memory.backfill import Backfill
 from everthread.memory.circuit_breaker import RecallBreakers
-from everthread.memory.delivery import DeliveryService, Limits
+from everthread.memory.delivery import DeliveryService
+from everthread.memory.delivery_results import Limits
 from everthread.memory.legacy_providers import as_provider
 from everthread.memory.provider_calls import Caller
 from everthread.memory.recall import PendingRecall, Recall, gather

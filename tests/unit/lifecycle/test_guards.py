@@ -16,7 +16,7 @@ from everthread.domain.events import EntryKind
 from everthread.domain.model import ChatType, Inbound, Kind, NoteAction, NoteTarget, SessionKey
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 from everthread.lifecycle import ForgetFact, ForgetSession, NoteChange
-from everthread.memory.delivery import Limits
+from everthread.memory.delivery_results import Limits
 
 
 def stored(folder: Path) -> bytes:

@@ -8,7 +8,7 @@ import pytest
 from tests.runtime import CLI, QUICK, AsyncDiary, Call, CoreFixture, until
 
 from everthread.domain.errors import Unavailable
-from everthread.memory.delivery import Limits
+from everthread.memory.delivery_results import Limits
 
 HOUR_S = 3600.0
 

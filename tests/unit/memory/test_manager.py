@@ -16,7 +16,7 @@ from everthread.domain.errors import Unavailable
 from everthread.domain.model import Lease, SessionRef
 from everthread.memory import manager
 from everthread.memory.circuit_breaker import RECALL_PAUSE_S, ProviderBreakers
-from everthread.memory.delivery import Limits
+from everthread.memory.delivery_results import Limits
 from everthread.memory.provider_calls import Caller
 from everthread.ports.memory import Capability, MemoryProvider, RecallItem
 from everthread.store.cursors import ProviderRow

@@ -17,7 +17,7 @@ from everthread.domain.errors import Unavailable
 from everthread.domain.events import Delivery
 from everthread.domain.model import NoteAction, NoteTarget, SessionRef
 from everthread.lifecycle import NoteChange
-from everthread.memory.delivery import Limits
+from everthread.memory.delivery_results import Limits
 from everthread.ports.memory import MemoryProvider, is_outdated
 
 PATIENT = Limits(attempt_s_max=5.0, backoff_s=0.01, backoff_s_max=0.05, breaker_s=0.05)

@@ -19,8 +19,8 @@ from everthread.hermes_import.allowlist import Account, Skipped
 from everthread.hermes_import.convert import ConvertedSession, Converter, Destination, our_id
 from everthread.hermes_import.lineage import LinkedSession, order_by_parent
 from everthread.hermes_import.session_keys import HERE, TERMINAL, Route, key_of_member, key_of_route
+from everthread.lifecycle.import_match import ImportedSession, ImportOutcome
 from everthread.lifecycle.pairing import Pairings
-from everthread.lifecycle.session_import import ImportedSession, ImportOutcome
 from everthread.memory.note_files import parse
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from everthread.domain.text_format import counted
 if TYPE_CHECKING:
     from everthread.cli.output import Advance
     from everthread.domain.export_format import AnyLine, Item, SessionLine
-    from everthread.lifecycle.session_import import ImportedSession
+    from everthread.lifecycle.import_match import ImportedSession
 
 _REMARKS_MAX = 20
 _SPOOL_BYTES = 1 << 20

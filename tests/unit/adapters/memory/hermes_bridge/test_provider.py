@@ -15,7 +15,7 @@ from tests.runtime import CLI, ME, TELEGRAM, CoreFixture, opened, until
 from everthread.adapters.memory.hermes_bridge.provider import HermesBridge
 from everthread.domain.boundary import Branch, New, Resume
 from everthread.domain.errors import Rejected, ToolFailed
-from everthread.memory.delivery import Limits
+from everthread.memory.delivery_results import Limits
 
 pytestmark = pytest.mark.timeout(60)
 
