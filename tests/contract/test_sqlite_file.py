@@ -40,7 +40,7 @@ from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession, NoteCha
 from everthread.store.cursors import Redelivery
 from everthread.store.unit_of_work import Store, UnitOfWork
 from everthread.testing import in_loop
-from everthread.testing.contracts.store.fixtures import Talk, key_named, plain_session
+from everthread.testing.contracts.store.fixtures import StoreConversation, key_named, plain_session
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "store_v1.sql"
 KEY, OTHER_KEY = key_named("42"), key_named("43")
@@ -105,7 +105,7 @@ def counted_syncs() -> Iterator[Syncs]:
 async def test_a_hundred_writers_wait_for_the_disk_together(path: Path) -> None:
     with counted_syncs() as syncs:
         async with aclosing(await SqliteStore.open(path)) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             keys = [key_named(str(n)) for n in range(100)]
             before = syncs.count
             for _ in range(3):
@@ -281,7 +281,7 @@ async def test_an_interrupt_just_after_a_commit_does_not_have_it_made_again(
 @in_loop
 async def test_what_takes_long_is_done_by_the_writers_thread_although_it_was_jotted(path: Path) -> None:
     async with aclosing(await SqliteStore.open(path)) as store:
-        talk = Talk(store)
+        talk = StoreConversation(store)
         threads: dict[str, set[bool]] = {}
 
         def noted(name: str) -> Callable[[Any, str, Any], bool]:
@@ -342,7 +342,7 @@ async def test_what_is_only_jotted_leaves_no_long_log_behind(path: Path) -> None
 async def test_a_long_log_is_moved_into_the_file_and_new_words_are_indexed_meanwhile(path: Path) -> None:
     log = path.with_name(path.name + "-wal")
     async with aclosing(await SqliteStore.open(path)) as store:
-        talk = Talk(store)
+        talk = StoreConversation(store)
         for n in range(260):
             await talk.say(f"zanzibar {n} " + "x" * 6000, KEY)
         assert log.stat().st_size < 4 * 4096 * writing.WAL_PAGES_MAX
@@ -639,7 +639,7 @@ async def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path, 
 @in_loop
 async def test_a_damaged_file_is_called_so(path: Path) -> None:
     async with aclosing(await SqliteStore.open(path)) as store:
-        talk = Talk(store)
+        talk = StoreConversation(store)
         for n in range(30):
             await talk.say(f"hello {n} " + "x" * 2000, KEY)
     damaged = bytearray(contents(path))
@@ -649,7 +649,7 @@ async def test_a_damaged_file_is_called_so(path: Path) -> None:
 
     async def use() -> None:
         async with aclosing(await SqliteStore.open(path)) as store:
-            await Talk(store, "later").say("and now", KEY)
+            await StoreConversation(store, "later").say("and now", KEY)
 
     with pytest.raises(StoreCorrupt):
         await use()
@@ -714,9 +714,9 @@ async def test_only_the_owner_may_look_into_the_file(path: Path) -> None:
 @in_loop
 async def test_a_handle_that_was_dropped_leaves_a_file_that_opens(path: Path) -> None:
     dropped = await SqliteStore.open(path)
-    ref = await Talk(dropped, "dropped").say("hello", KEY)
+    ref = await StoreConversation(dropped, "dropped").say("hello", KEY)
     async with aclosing(await SqliteStore.open(path)) as store:
-        talk = Talk(store, "next")
+        talk = StoreConversation(store, "next")
         await talk.say("again", KEY)
         assert await talk.texts(ref.session_id) == ["hello", "again"]
     await dropped.aclose()
@@ -735,7 +735,7 @@ SECOND = Migration(
 @in_loop
 async def test_what_a_file_lacks_is_added_once_and_its_rows_stay(path: Path) -> None:
     async with aclosing(await SqliteStore.open(path)) as store:
-        await Talk(store).say("hello", KEY)
+        await StoreConversation(store).say("hello", KEY)
     connection = connect(str(path))
     assert migrate(connection, str(path), (*known_migrations(), SECOND)) == 1
     assert migrate(connection, str(path), (*known_migrations(), SECOND)) == 0
@@ -819,7 +819,7 @@ print(theirs.execute("SELECT word FROM here").get, apsw.memory_used() > taken > 
 
 async def live_a_little(store: Store) -> None:
     """Something of everything that a store holds."""
-    talk = Talk(store, "old")
+    talk = StoreConversation(store, "old")
     for provider in ("hive", "slow"):
         await store.write(lambda uow, p=provider: uow.cursors.register(p))
     await talk.new(KEY, title="Honey")
@@ -888,7 +888,7 @@ def load(path: Path, sql: str) -> None:
 
 
 async def check_the_life_before(store: Store) -> None:
-    talk = Talk(store, "new")
+    talk = StoreConversation(store, "new")
     here = await talk.lifecycle.current(KEY)
     assert here is not None
     assert await talk.texts(here.session_id) == ["[bees, seven hives]", "in the branch", "after the summary"]
@@ -919,7 +919,7 @@ async def check_the_life_before(store: Store) -> None:
 
 
 async def go_on_living(store: Store) -> None:
-    talk = Talk(store, "new")
+    talk = StoreConversation(store, "new")
     talk.clock.time += 1000
     await talk.say("and in Odense", KEY)
     assert await talk.search("odense") == ["and in Odense"]
@@ -986,7 +986,7 @@ def left_in(path: Path, *words: str) -> list[tuple[str, str]]:
 @in_loop
 async def test_what_was_forgotten_is_nowhere_in_the_closed_file(path: Path, what: str) -> None:
     async with aclosing(await SqliteStore.open(path)) as store:
-        talk = Talk(store)
+        talk = StoreConversation(store)
         for n in range(20):
             await talk.say(f"chatter number {n} of the others", OTHER_KEY, "bob")
         ref = await talk.say(SENTENCE, KEY, answer=f"I will remember: {SENTENCE}!")

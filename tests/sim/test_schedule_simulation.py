@@ -91,7 +91,7 @@ class Oracle:
 class Office(SimProcess):
     """A process that does scheduled tasks."""
 
-    def __init__(self, fixture: Town, name: str, seed: int) -> None:
+    def __init__(self, fixture: Simulation, name: str, seed: int) -> None:
         super().__init__(name, seed)
         clock = fixture.clock
         self.store = SimStore(fixture.database, self, fixture.faults, lambda operation, result: None)
@@ -134,7 +134,7 @@ class Office(SimProcess):
         await self.scheduler.run()
 
 
-class Town:
+class Simulation:
     def __init__(self, seed: int, start: float, loop: SimLoop) -> None:
         self.random = random.Random(seed)
         self.clock = SimClock(loop)
@@ -193,12 +193,12 @@ class Town:
                 pass
 
 
-def lived(seed: int, zone: str, day: str) -> tuple[Town, list[Schedule], float]:
+def lived(seed: int, zone: str, day: str) -> tuple[Simulation, list[Schedule], float]:
     """The town after that week, and when the week ended."""
     start = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone)).timestamp() - 3 * 86_400 + 1
     loop = SimLoop()
     asyncio.set_event_loop(loop)
-    fixture = Town(seed, start, loop)
+    fixture = Simulation(seed, start, loop)
     kept: list[Schedule] = []
 
     async def live() -> None:
@@ -230,7 +230,7 @@ def expected(schedule: Schedule, end: float) -> list[float]:
     return list(found)
 
 
-def after_the_end(fixture: Town, end: float) -> list[tuple[object, ...]]:
+def after_the_end(fixture: Simulation, end: float) -> list[tuple[object, ...]]:
     """What was asked in the last half hour: some of that may not be over."""
     asked = "SELECT schedule_id FROM occurrences o WHERE due_at > ? AND EXISTS (SELECT 1 FROM turns t JOIN inbox i "
     return list(fixture.database.execute(f"{asked} ON t.turn_id = i.turn_id WHERE i.id = o.inbox_id)", (end,)))

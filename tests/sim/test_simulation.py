@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 from tests.simulator.runner import Report, explain, run_seed
 from tests.simulator.scenario import make_schedule
-from tests.simulator.simulation import Town
+from tests.simulator.simulation import Simulation
 
 from everthread.domain.model import Fate
 from everthread.lifecycle import boundaries as crossing
@@ -69,7 +69,7 @@ def test_a_schedule_that_once_broke_it_does_so_no_more(seed: int) -> None:
 
 
 def _trace(seed: int) -> list[str]:
-    fixture = Town(seed, make_schedule(random.Random(seed)))
+    fixture = Simulation(seed, make_schedule(random.Random(seed)))
     fixture.run()
     return fixture.trace
 
@@ -138,9 +138,9 @@ def _messages_that_wait_follow_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _anybody_may_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    def slot(uow: Any, ticket: Any) -> Any:
-        found = uow.slots.get(ticket.turn_id)
-        return found or turn.Slot(ticket.turn_id, ticket.ref, ticket.holder, 1, Fate.LIVE, ticket.message.id, 0.0)
+    def slot(uow: Any, claim: Any) -> Any:
+        found = uow.slots.get(claim.turn_id)
+        return found or turn.Slot(claim.turn_id, claim.ref, claim.holder, 1, Fate.LIVE, claim.message.id, 0.0)
 
     monkeypatch.setattr(turn, "claimed_slot", slot)
 

@@ -259,7 +259,7 @@ class Model:
         expires = due is not None and self.waiting[key][0][1] >= due and not busy
         return expires, expires or here is None, busy
 
-    def begun(self, key: SessionKey, ticket: TurnClaim, now: float) -> None:
+    def begun(self, key: SessionKey, claim: TurnClaim, now: float) -> None:
         expires, opens, _ = self.expects_to_begin(key)
         text, accepted_at = self.waiting[key].pop(0)
         if expires:
@@ -268,13 +268,13 @@ class Model:
             self.pending[key] = "idle"
         if opens:
             cause = self.pending[key] or "new_session"
-            self._arrive(key, Talk(ticket.ref.session_id, now, log=[("opened", "", True, cause)]))
+            self._arrive(key, Talk(claim.ref.session_id, now, log=[("opened", "", True, cause)]))
         talk = self.on[key]
         assert talk is not None
-        assert (ticket.message.inbound.text, ticket.ref.session_id) == (text, talk.id)
-        assert ticket.ref.epoch == self.epoch[key]
+        assert (claim.message.inbound.text, claim.ref.session_id) == (text, talk.id)
+        assert claim.ref.epoch == self.epoch[key]
         talk.active_at = max(talk.active_at, accepted_at)
-        self.running[ticket.turn_id] = Running(key, talk, text)
+        self.running[claim.turn_id] = Running(key, talk, text)
         self.served.setdefault(talk.id, key)
 
     def stored(self, turn_id: str, now: float) -> str:
@@ -409,9 +409,9 @@ class LifecycleMachine(RuleBasedStateMachine):
         self.model.served.clear()
         self.tickets.clear()
         for turn_id in live:
-            ticket = self._run(self.lifecycle.resume_turn(turn_id))
-            assert ticket is not None
-            self.tickets[turn_id] = ticket
+            claim = self._run(self.lifecycle.resume_turn(turn_id))
+            assert claim is not None
+            self.tickets[turn_id] = claim
             turn = self.model.running[turn_id]
             self.model.served.setdefault(turn.talk.id, turn.key)
 
@@ -510,11 +510,11 @@ class LifecycleMachine(RuleBasedStateMachine):
             with pytest.raises(Busy):
                 self._run(self.lifecycle.begin_turn(key))
             return False
-        ticket = self._run(self.lifecycle.begin_turn(key))
-        assert ticket is not None
-        assert opens == (ticket.ref.session_id not in self.model.talks)
-        self.model.begun(key, ticket, self.clock.now())
-        self.tickets[ticket.turn_id] = ticket
+        claim = self._run(self.lifecycle.begin_turn(key))
+        assert claim is not None
+        assert opens == (claim.ref.session_id not in self.model.talks)
+        self.model.begun(key, claim, self.clock.now())
+        self.tickets[claim.turn_id] = claim
         return True
 
     @precondition(lambda self: self.tickets)
@@ -523,10 +523,10 @@ class LifecycleMachine(RuleBasedStateMachine):
         self._commit(sorted(self.tickets)[which % len(self.tickets)])
 
     def _commit(self, turn_id: str) -> None:
-        ticket = self.tickets.pop(turn_id)
-        answer = f"answer to {ticket.message.inbound.text}"
-        messages = (Message(Role.USER, ticket.message.inbound.text), Message(Role.ASSISTANT, answer))
-        done = self._run(self.lifecycle.commit_turn(ticket, messages, answer))
+        claim = self.tickets.pop(turn_id)
+        answer = f"answer to {claim.message.inbound.text}"
+        messages = (Message(Role.USER, claim.message.inbound.text), Message(Role.ASSISTANT, answer))
+        done = self._run(self.lifecycle.commit_turn(claim, messages, answer))
         talk, now = self.model.running[turn_id].talk, self.clock.now()
         status = self.model.stored(turn_id, now)
         assert (done.status, done.number, done.ref.session_id) == (status, talk.last, talk.id)

@@ -17,11 +17,11 @@ from tests.simulator import operations as asked
 from tests.simulator.agent_model import REVIEW
 from tests.simulator.agent_process import REVIEW_EVERY
 from tests.simulator.environment import PROCESS, Backend
-from tests.simulator.note_invariants import NoteBook
-from tests.simulator.reference_model import World
+from tests.simulator.note_invariants import NoteLedger
+from tests.simulator.reference_model import ReferenceModel
 from tests.simulator.reference_types import ModelSession, hold
 
-Place = tuple[str, Window]
+ReviewKey = tuple[str, Window]
 
 
 # Reviews end without a lifecycle call, so a trigger on the table records their changes.
@@ -33,7 +33,7 @@ _WITNESS = (
 
 
 @dataclass
-class Taken:
+class ClaimedReview:
     """A review claimed by a process."""
 
     holder: str
@@ -46,18 +46,18 @@ class Taken:
 
 
 @dataclass
-class Ledger:
+class ReviewLedger:
     """Reference record of reviews. One process holds a window at a time, and a rewind stops its review."""
 
-    world: World
+    reference: ReferenceModel
     database: Connection
     is_at_work: Callable[[str], bool]
     """Return True if a process of that name may still be running, as far as other processes can know."""
     took_over: Callable[[str, str], None]
     """Called with the new and the previous holder of a review."""
     counts: Counter[str] = field(default_factory=Counter[str])
-    taken: dict[Place, Taken] = field(default_factory=dict[Place, Taken])
-    done: set[Place] = field(default_factory=set[Place])
+    taken: dict[ReviewKey, ClaimedReview] = field(default_factory=dict[ReviewKey, ClaimedReview])
+    done: set[ReviewKey] = field(default_factory=set[ReviewKey])
     stopped: defaultdict[str, list[Window]] = field(default_factory=lambda: defaultdict[str, list[Window]](list))
     """Rewound turns by session, one window per rewind."""
     forgotten: int = 0
@@ -67,8 +67,8 @@ class Ledger:
         for sql in _WITNESS:
             self.database.execute(sql)
 
-    def sees(self, operation: object | None, result: object) -> None:
-        self.look(forgetting=isinstance(operation, asked.Forgetting))
+    def observe_result(self, operation: object | None, result: object) -> None:
+        self.look(forgetting=isinstance(operation, asked.ForgetOperation))
         match operation, result:
             case asked.TakeReview(holder), (Review() as review, SessionRef() as ref):
                 self._took(holder, review, ref)
@@ -78,7 +78,7 @@ class Ledger:
                 self._noted(holder, review, ref, owner)
             case asked.Cross(_, Rewind()), BoundaryResult(ref=SessionRef() as ref, hidden=hidden) if hidden:
                 self._rewound(ref.session_id, Window(min(hidden), max(hidden)))
-            case asked.Forgetting(_, owner), int() if not isinstance(result, bool):
+            case asked.ForgetOperation(_, owner), int() if not isinstance(result, bool):
                 self.forgotten += 1
                 for taken in self.taken.values():
                     taken.stale |= taken.owner == owner
@@ -103,7 +103,7 @@ class Ledger:
             if after == "done":
                 self._finished(place, held_by)
 
-    def _finished(self, place: Place, by: str) -> None:
+    def _finished(self, place: ReviewKey, by: str) -> None:
         taken = self.taken.get(place)
         hold(taken is not None and taken.holder == by, f"{by} has done {place}, which is {taken}'s")
         hold(taken is not None and not taken.stopped, f"a turn of {place} was taken back, and its review is done")
@@ -111,7 +111,7 @@ class Ledger:
         self.done.add(place)
 
     def _took(self, holder: str, review: Review, ref: SessionRef) -> None:
-        place, session = (review.session_id, review.window), self.world.sessions[review.session_id]
+        place, session = (review.session_id, review.window), self.reference.sessions[review.session_id]
         hold(ref.session_id == review.session_id, f"the review of {place} was taken as one of {ref.session_id}")
         hold(session.kind is Kind.CHAT, f"{session.id} is {session.kind.value}, and is reviewed")
         hold(not session.forgotten, f"{session.id} was forgotten, and is reviewed")
@@ -120,7 +120,7 @@ class Ledger:
         hold(before is None or review.fence > before.fence, f"{place} was taken with fence {review.fence}")
         if before is not None and before.holder != holder:
             self.took_over(holder, before.holder)
-        self.taken[place] = Taken(holder, review.fence, session.owner)
+        self.taken[place] = ClaimedReview(holder, review.fence, session.owner)
         self.counts["reviews taken"] += 1
 
     def _noted(self, holder: str, review: Review, ref: SessionRef | None, owner: str) -> None:
@@ -132,7 +132,7 @@ class Ledger:
         hold(not taken.stale, f"something was forgotten since {place} was read, and its review has written a note")
         at = ref.session_id if ref is not None else None
         hold(at == review.session_id, f"what the review of {place} wrote went to {at}")
-        hold(owner == self.world.sessions[review.session_id].owner, f"the review of {place} wrote for {owner}")
+        hold(owner == self.reference.sessions[review.session_id].owner, f"the review of {place} wrote for {owner}")
         self.counts["notes of reviews"] += 1
 
     def _rewound(self, session_id: str, turns: Window) -> None:
@@ -154,19 +154,19 @@ def _meet(one: Window, other: Window) -> bool:
 # --- Delegated work ---------------------------------------------------------------------------------------------------
 
 
-def check_helpers(world: World, commit: asked.Commit, done: CommittedTurn) -> None:
+def check_helpers(reference: ReferenceModel, commit: asked.Commit, done: CommittedTurn) -> None:
     """Check after a turn that its delegated work has ended and its sessions are unbound.
 
     A turn that another process had begun may leave some behind, which the next recovery settles.
     """
-    if commit.ticket.fence > 1 or done.status not in (TurnStatus.DONE, TurnStatus.INTERRUPTED):
+    if commit.claim.fence > 1 or done.status not in (TurnStatus.DONE, TurnStatus.INTERRUPTED):
         return
-    for key in [key for key in world.on if _is_of(key, commit.ticket.turn_id)]:
-        at = world.on[key]
+    for key in [key for key in reference.on if _is_of(key, commit.claim.turn_id)]:
+        at = reference.on[key]
         # A user may have resumed the session and be talking in it.
-        if at is not None and list(world.on.values()).count(at) == 1:
-            hold(not world.waiting[key], f"{commit.ticket.turn_id} is over, and what it handed over waits at {key}")
-            hold(False, f"{commit.ticket.turn_id} is over, and {at}, which it handed over, is not ended")
+        if at is not None and list(reference.on.values()).count(at) == 1:
+            hold(not reference.waiting[key], f"{commit.claim.turn_id} is over, and what it handed over waits at {key}")
+            hold(False, f"{commit.claim.turn_id} is over, and {at}, which it handed over, is not ended")
 
 
 def _is_of(key: SessionKey, turn_id: str) -> bool:
@@ -177,28 +177,28 @@ def _is_of(key: SessionKey, turn_id: str) -> bool:
 
 
 def check_agents(
-    world: World,
+    reference: ReferenceModel,
     database: Connection,
     tables: UnitOfWork,
     backends: dict[str, Backend],
-    ledger: Ledger,
-    notes: NoteBook,
+    ledger: ReviewLedger,
+    notes: NoteLedger,
 ) -> None:
     ledger.look()
     notes.check_words()
     notes.check_back_ends(backends)
-    for session in world.sessions.values():
+    for session in reference.sessions.values():
         stored = tables.sessions.get(session.id)
         assert stored is not None
         _reviews_are_done(tables, session, stored, ledger)
         _handed_over_work_is_over(tables, stored, ledger)
     _reviews_are_in_no_transcript(database, backends)
-    _nothing_is_noted_twice(world)
+    _nothing_is_noted_twice(reference)
     left = list(database.execute("SELECT turn_id FROM slots"))
     hold(not left, f"slots are left: {left}")
 
 
-def _reviews_are_done(tables: UnitOfWork, session: ModelSession, stored: Session, ledger: Ledger) -> None:
+def _reviews_are_done(tables: UnitOfWork, session: ModelSession, stored: Session, ledger: ReviewLedger) -> None:
     rows = tables.reviews.of_session(session.id)
     if session.forgotten:
         hold(not rows, f"{session.id} was forgotten, its reviews are left: {rows}")
@@ -227,7 +227,7 @@ def _reviews_are_done(tables: UnitOfWork, session: ModelSession, stored: Session
         hold(len(mine) < REVIEW_EVERY, f"{session.id} has turns {mine} that are not to be reviewed")
 
 
-def _handed_over_work_is_over(tables: UnitOfWork, stored: Session, ledger: Ledger) -> None:
+def _handed_over_work_is_over(tables: UnitOfWork, stored: Session, ledger: ReviewLedger) -> None:
     if stored.key.platform != HANDED_OVER:
         return
     hold(stored.kind is Kind.SUBAGENT, f"{stored.id} is handed-over work, and is {stored.kind.value}")
@@ -243,10 +243,10 @@ def _reviews_are_in_no_transcript(database: Connection, backends: dict[str, Back
     hold(not told, f"a review was remembered as a turn: {told}")
 
 
-def _nothing_is_noted_twice(world: World) -> None:
+def _nothing_is_noted_twice(reference: ReferenceModel) -> None:
     """Check that no fact is noted twice. A restarted review finds its earlier notes, and each fact comes from one
     message.
     """
-    noted = Counter((owner, text) for owner, text, _ in world.words.notes.values() if text.startswith("learnt in "))
+    noted = Counter((owner, text) for owner, text, _ in reference.words.notes.values() if text.startswith("learnt in "))
     twice = [note for note, count in noted.items() if count > 1]
     hold(not twice, f"noted twice: {twice}")

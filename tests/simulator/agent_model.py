@@ -56,7 +56,7 @@ Row = tuple[str, str, list[list[str]], str | None]
 
 
 @dataclass
-class Mind:
+class SimModelState:
     """State shared by all models of a simulation."""
 
     clock: SimClock
@@ -99,7 +99,7 @@ def purpose_of(request: Request, system: str) -> str:
 class SimModel:
     """The endpoint as seen by one process."""
 
-    def __init__(self, mind: Mind, process: SimProcess) -> None:
+    def __init__(self, mind: SimModelState, process: SimProcess) -> None:
         self._mind = mind
         self._process = process
 

@@ -34,9 +34,9 @@ from everthread.lifecycle import Lifecycle
 from everthread.ports.context import Middle, Rollover
 from everthread.ports.model import ToolSchema
 from everthread.ports.tools import Tool, ToolUse
-from tests.simulator.agent_model import Mind, SimModel
-from tests.simulator.observed_lifecycle import WatchedLifecycle
-from tests.simulator.process import HOOKS, RECOVER_S, Server, Surroundings
+from tests.simulator.agent_model import SimModel, SimModelState
+from tests.simulator.observed_lifecycle import ObservedLifecycle
+from tests.simulator.process import HOOKS, RECOVER_S, Server, SimEnvironment
 
 POLICIES = ResetPolicies(ResetPolicy(), by_chat_type={ChatType.GROUP: ResetPolicy(idle_s=90.0)})
 REVIEW_EVERY = 4
@@ -54,10 +54,10 @@ NOWHERE = Path("/nonexistent")
 """Home without files: standing rules are not simulated."""
 
 
-class AgentSurroundings(Surroundings, Protocol):
+class AgentEnvironment(SimEnvironment, Protocol):
     """Environment of a process with agents."""
 
-    mind: Mind
+    mind: SimModelState
 
     def passes(self, process: AgentServer, where: str) -> None: ...
     def heard_event(self, event: TurnEvent) -> None: ...
@@ -66,10 +66,10 @@ class AgentSurroundings(Surroundings, Protocol):
     def rolled_over(self, rollover: Rollover) -> None: ...
 
 
-class WatchedSummariser(Summarizer):
+class ObservedSummarizer(Summarizer):
     """The real summariser; reports the source of each summary."""
 
-    def __init__(self, *given: Any, server: AgentServer, fixture: AgentSurroundings) -> None:
+    def __init__(self, *given: Any, server: AgentServer, fixture: AgentEnvironment) -> None:
         super().__init__(*given)
         self._server = server
         self._town = fixture
@@ -93,7 +93,7 @@ class WatchedSummariser(Summarizer):
 class AgentServer(Server):
     """Real components with a simulated model."""
 
-    def __init__(self, fixture: AgentSurroundings, name: str, seed: int) -> None:
+    def __init__(self, fixture: AgentEnvironment, name: str, seed: int) -> None:
         self._house = fixture
         super().__init__(fixture, name, seed)
         self._clock = fixture.clock
@@ -103,7 +103,7 @@ class AgentServer(Server):
         preparer = self._preparer()
         model_caller = ModelCaller(self.lifecycle, fixture.clock, self.random.random, self._hooks)
         self.titler = Titler(self.store, self.lifecycle, model_caller, lambda: None)
-        engine = WatchedSummariser(
+        engine = ObservedSummarizer(
             self.lifecycle, model_caller, lambda: None, self._named, server=self, fixture=fixture
         )
         self.compressor = Compressor(
@@ -160,9 +160,9 @@ class AgentServer(Server):
 
     # --- Wiring ------------------------------------------------------------------------------------------------------
 
-    def _door(self) -> Lifecycle:
+    def _make_lifecycle(self) -> Lifecycle:
         fixture = self._house
-        return WatchedLifecycle(
+        return ObservedLifecycle(
             self.store,
             fixture.clock,
             fixture.new_id,
@@ -242,7 +242,7 @@ class AgentServer(Server):
             await self._clock.sleep(self.random.uniform(0.0, 0.6))
             await self.agent.answer(key, self._manner())
         except (Busy, EverthreadError) as error:
-            self._house.note_down(f"{self.name}: {error}")
+            self._house.log_step(f"{self.name}: {error}")
         finally:
             self._answering.discard(key)
 

@@ -18,15 +18,15 @@ from everthread.lifecycle import CommittedTurn, ForgetSession
 from everthread.ports.context import Middle, Rollover
 from everthread.ports.model import Request
 from tests.simulator import operations as asked
-from tests.simulator.agent_invariants import Ledger, check_agents, check_helpers
-from tests.simulator.agent_model import FAULTS, Mind, Row, head_of, summed_up, unpaired
+from tests.simulator.agent_invariants import ReviewLedger, check_agents, check_helpers
+from tests.simulator.agent_model import FAULTS, Row, SimModelState, head_of, summed_up, unpaired
 from tests.simulator.agent_process import POLICIES, TOOLS, AgentServer
 from tests.simulator.environment import EPOCH, Killed
-from tests.simulator.note_invariants import NoteBook
+from tests.simulator.note_invariants import NoteLedger
 from tests.simulator.process import KEYS, Server
 from tests.simulator.reference_types import Violation, hold
 from tests.simulator.scenario import Step, make_schedule
-from tests.simulator.simulation import Town
+from tests.simulator.simulation import Simulation
 from tests.simulator.summary_invariants import Summaries
 
 STEP_S = 7.0
@@ -110,18 +110,18 @@ def _is_helper(key: SessionKey) -> bool:
     return key.platform == HANDED_OVER
 
 
-class AgentTown(Town):
+class AgentSimulation(Simulation):
     """Run one schedule with agents."""
 
     policies = POLICIES
 
     def __init__(self, seed: int, schedule: list[Step]) -> None:
         super().__init__(seed, schedule)
-        self.mind = Mind(self.clock, self._violated, self._asked, hit=self.faults.hit)
+        self.mind = SimModelState(self.clock, self._violated, self._asked, hit=self.faults.hit)
         self._agents: Counter[str] = Counter()
         self.counts["agents"] = self._agents
         self.counts["deaths"] = Counter()
-        self._ledger = Ledger(self.world, self.database, self._may_be_at_work, self._took_over, self._agents)
+        self._ledger = ReviewLedger(self.reference, self.database, self._may_be_at_work, self._took_over, self._agents)
         self.counts["meanwhile"] = Counter()
         self._die_at: list[str] = []
         self._meanwhile: dict[str, tuple[str, int]] = {}
@@ -129,8 +129,8 @@ class AgentTown(Town):
         self._summarising: dict[str, list[AgentServer]] = {}
         self._went_on: set[str] = set()
         self._were_stopped: set[str] = set()
-        self._summaries = Summaries(self.world, self.tables)
-        self._notes = NoteBook(self.world, self.database, self.tables, self._agents)
+        self._summaries = Summaries(self.reference, self.tables)
+        self._notes = NoteLedger(self.reference, self.database, self.tables, self._agents)
 
     def _new_server(self, name: str, seed: int) -> Server:
         return AgentServer(self, name, seed)
@@ -143,17 +143,17 @@ class AgentTown(Town):
         if where in self._die_at:
             self._die_at.remove(where)
             self.counts["deaths"][where] += 1
-            self.note_down(f"{process.name} dies {where}")
+            self.log_step(f"{process.name} dies {where}")
             self.faults.hit["kill"] += 1
             process.kill()
             raise Killed
         if where in self._meanwhile:
             what, dice = self._meanwhile.pop(where)
             self.counts["meanwhile"][f"{what} {where}"] += 1
-            self.note_down(f"{process.name} is held up {where}: {what}")
-            self._hold_up(process, where, what, random.Random(dice))
+            self.log_step(f"{process.name} is held up {where}: {what}")
+            self._delay(process, where, what, random.Random(dice))
 
-    def _hold_up(self, process: AgentServer, where: str, what: str, dice: random.Random) -> None:
+    def _delay(self, process: AgentServer, where: str, what: str, dice: random.Random) -> None:
         """Delay the process and run an event at every key before its next step."""
         if what == "stop":
             self._stop_all(process)
@@ -169,8 +169,8 @@ class AgentTown(Town):
 
     def _stop_all(self, process: AgentServer) -> None:
         """Stop every answer of the process."""
-        for slot in list(self.world.slots.values()):
-            if slot.ticket[0] == process.name and not _is_helper(slot.key):
+        for slot in list(self.reference.slots.values()):
+            if slot.claim[0] == process.name and not _is_helper(slot.key):
                 self._agents["answers stopped"] += process.agent.stop(slot.session)
 
     def _freeze(self, process: AgentServer, *, over_a_review: bool) -> None:
@@ -250,7 +250,7 @@ class AgentTown(Town):
             if tools != TOOLS or request.head not in self._stored_heads():
                 self._violated(f"a review was sent a prompt that no conversation has, with {tools}")
         # A user who resumes delegated work has all tools.
-        handed_over = any(s.text == request.tail[0].content for s in self.world.slots.values() if _is_helper(s.key))
+        handed_over = any(s.text == request.tail[0].content for s in self.reference.slots.values() if _is_helper(s.key))
         if handed_over and {"memory", "delegate"} & set(json.loads(request.head)[1]):
             self._violated("handed-over work was given tools that are not for it")
         if purpose == "turn":
@@ -263,10 +263,10 @@ class AgentTown(Town):
     def _sees_all(self, request: Request, history: list[Row]) -> None:
         """Check that a turn's prompt contains the turns of its session that fit, and the summary of the rest."""
         said = request.tail[0].content
-        slot = next((slot for slot in self.world.slots.values() if slot.text == said and slot.fate == "live"), None)
+        slot = next((slot for slot in self.reference.slots.values() if slot.text == said and slot.fate == "live"), None)
         if slot is None or self._ledger.forgotten or self.time_was_bent:
             return
-        session = self.world.sessions[slot.session]
+        session = self.reference.sessions[slot.session]
         if session.kind is not Kind.CHAT:
             return
         shown = [content for role, content, _, _ in history if role == "user"]
@@ -299,14 +299,14 @@ class AgentTown(Town):
         if self.violation is not None:
             return
         try:
-            self._ledger.sees(operation, result)
-            self._summaries.sees(operation, result)
-            self._notes.sees(operation, result)
+            self._ledger.observe_result(operation, result)
+            self._summaries.observe_result(operation, result)
+            self._notes.observe_result(operation, result)
             match operation, result:
                 case asked.Delegate(), None:
                     self._agents["work handed over"] += 1
                 case asked.Commit(), CommittedTurn() if not (self.time_was_bent or self._store_failed()):
-                    check_helpers(self.world, operation, result)
+                    check_helpers(self.reference, operation, result)
                 case _:
                     pass
         except AssertionError as error:
@@ -354,8 +354,8 @@ class AgentTown(Town):
             case _:
                 await super()._take(step, dice)
 
-    async def _befall(self, action: str, dice: random.Random) -> None:
-        await super()._befall(action, dice)
+    async def _inject_fault(self, action: str, dice: random.Random) -> None:
+        await super()._inject_fault(action, dice)
         if action == "freeze":
             now = self.loop.time()
             self._were_stopped |= {server.name for server in self._servers if server.frozen_until > now}
@@ -364,7 +364,7 @@ class AgentTown(Town):
         """Key with the most turns to compress."""
 
         def shown(key: SessionKey) -> int:
-            session = self.world.sessions.get(self.world.on[key] or "")
+            session = self.reference.sessions.get(self.reference.on[key] or "")
             return len(session.shown) if session is not None and session.owner == KEYS[key] else 0
 
         return max(KEYS, key=shown)
@@ -376,7 +376,7 @@ class AgentTown(Town):
             self._agents["compressed on request"] += 1
         except EverthreadError as error:
             self._agents["refused on request"] += 1
-            self.note_down(f"{server.name}: not compressed: {error}")
+            self.log_step(f"{server.name}: not compressed: {error}")
 
     async def _forget_source(self, dice: random.Random) -> None:
         """Forget a session whose facts were noted in another session, once there is one."""
@@ -395,7 +395,7 @@ class AgentTown(Town):
     async def _interrupt(self, key: SessionKey, dice: random.Random) -> None:
         """Stop an answer as a user would. Its delegated work must stop too."""
         until = self.loop.time() + PATIENCE_S
-        while not (slots := [(i, slot) for i, slot in self.world.slots.items() if slot.key == key]):
+        while not (slots := [(i, slot) for i, slot in self.reference.slots.items() if slot.key == key]):
             if self.loop.time() > until:
                 return
             await asyncio.sleep(0.2)
@@ -408,13 +408,13 @@ class AgentTown(Town):
 
     async def _stopped_with_its_children(self, server: AgentServer, turn_id: str) -> None:
         until = self.loop.time() + 30.0
-        while turn_id in self.world.slots and self.loop.time() < until:
+        while turn_id in self.reference.slots and self.loop.time() < until:
             await asyncio.sleep(0.1)
-        if server.dead or self.time_was_bent or turn_id in self.world.slots or self.faults.busy or self.faults.full:
+        if server.dead or self.time_was_bent or turn_id in self.reference.slots or self.faults.busy or self.faults.full:
             return
         # The next recovery settles work without a holder.
-        children = [slot for slot in self.world.slots.values() if slot.key.chat.startswith(f"{turn_id}-")]
-        left = [slot for slot in children if slot.ticket[0]]
+        children = [slot for slot in self.reference.slots.values() if slot.key.chat.startswith(f"{turn_id}-")]
+        left = [slot for slot in children if slot.claim[0]]
         hold(not left, f"turn {turn_id} was stopped, and what it handed over goes on: {left}")
 
     # --- The end -----------------------------------------------------------------------------------------------------
@@ -433,9 +433,9 @@ class AgentTown(Town):
             await asyncio.sleep(65.0)
             await self._until_quiet()
 
-    def _unrest(self) -> dict[str, int]:
+    def _pending_work(self) -> dict[str, int]:
         return {
-            **super()._unrest(),
+            **super()._pending_work(),
             "reviews": self._reviews(self.clock.now()),
             "agents": sum(cast(AgentServer, server).busy for server in self._servers),
         }
@@ -449,4 +449,4 @@ class AgentTown(Town):
         if self.violation is not None:
             raise Violation(self.violation)
         super()._check()
-        check_agents(self.world, self.database, self.tables, self.backends, self._ledger, self._notes)
+        check_agents(self.reference, self.database, self.tables, self.backends, self._ledger, self._notes)

@@ -10,7 +10,7 @@ from everthread.adapters.sqlite.connection import Connection
 from everthread.domain.model import FORGOTTEN, Kind, SessionKey, SessionRef
 from everthread.store.unit_of_work import UnitOfWork
 from tests.simulator.environment import Backend, Effect
-from tests.simulator.reference_model import World
+from tests.simulator.reference_model import ReferenceModel
 from tests.simulator.reference_types import Entry, ModelSession, hold
 
 
@@ -18,34 +18,34 @@ from tests.simulator.reference_types import Entry, ModelSession, hold
 class Evidence:
     """Final state of a simulation."""
 
-    world: World
+    reference: ReferenceModel
     database: Connection
     tables: UnitOfWork
     backends: dict[str, Backend]
-    heard: dict[SessionKey, list[tuple[str, str]]]
+    hooks_called: dict[SessionKey, list[tuple[str, str]]]
     time_was_bent: bool
     """A process was stopped and continued, or the clock was moved."""
 
 
 def check_everything(fixture: Evidence) -> None:
     _every_key_is_where_it_should_be(fixture)
-    for session in fixture.world.logs():
+    for session in fixture.reference.logs():
         _the_store_agrees(fixture, session)
     _every_message_has_one_home(fixture)
     for backend in fixture.backends.values():
         _the_back_end_has_it_all(fixture, backend)
-    for key, wanted in fixture.world.hooks.items():
-        _hooks_came_in_order(key, fixture.heard[key], wanted, strictly=not fixture.time_was_bent)
+    for key, wanted in fixture.reference.hooks.items():
+        _hooks_came_in_order(key, fixture.hooks_called[key], wanted, strictly=not fixture.time_was_bent)
 
 
 def _every_key_is_where_it_should_be(fixture: Evidence) -> None:
-    for key, session_id in fixture.world.on.items():
+    for key, session_id in fixture.reference.on.items():
         binding = fixture.tables.sessions.binding(key)
         found = (binding.session_id, binding.epoch) if binding else (None, 0)
-        wanted = (session_id, fixture.world.epoch[key])
+        wanted = (session_id, fixture.reference.epoch[key])
         hold(found == wanted, f"{key} is at {found}, not {wanted}")
         ref, session = fixture.tables.sessions.ref(key), fixture.tables.sessions.get(session_id or "")
-        there = session and SessionRef(session.id, session.generation, key, fixture.world.epoch[key], session.owner)
+        there = session and SessionRef(session.id, session.generation, key, fixture.reference.epoch[key], session.owner)
         hold(ref == there, f"{key} is read as {ref}, not {there}")
 
 
@@ -68,7 +68,11 @@ def _the_store_agrees(fixture: Evidence, session: ModelSession) -> None:
 
 
 def _as_stored(fixture: Evidence, text: str) -> str:
-    return FORGOTTEN if fixture.world.fates.get(text, "").startswith("forgotten") else fixture.world.words.stored(text)
+    return (
+        FORGOTTEN
+        if fixture.reference.fates.get(text, "").startswith("forgotten")
+        else fixture.reference.words.stored(text)
+    )
 
 
 def _every_message_has_one_home(fixture: Evidence) -> None:
@@ -80,7 +84,7 @@ def _every_message_has_one_home(fixture: Evidence) -> None:
     )
     for text, session_id, status in rows:
         homes[text].append(f"{status} in {session_id}")
-    for text, fate in fixture.world.fates.items():
+    for text, fate in fixture.reference.fates.items():
         if fate.startswith("forgotten"):
             hold(not homes[text], f"{text!r} was forgotten and is still in {homes[text]}")
             continue
@@ -95,7 +99,7 @@ def _the_back_end_has_it_all(fixture: Evidence, backend: Backend) -> None:
     by_session: defaultdict[str, list[Effect]] = defaultdict(list)
     for effect in backend.effects:
         by_session[effect.ref.session_id].append(effect)
-    for session in fixture.world.logs():
+    for session in fixture.reference.logs():
         effects = by_session.pop(session.id, [])
         if not session.kind.remembered:
             hold(not effects, f"{backend.name} was told of {session.id}, which is {session.kind.value}: {effects}")
@@ -148,7 +152,7 @@ def _same(fixture: Evidence, told: Entry, wanted: Entry) -> bool:
 def _same_part(fixture: Evidence, told: object, wanted: object) -> bool:
     if isinstance(told, tuple) and isinstance(wanted, tuple):
         return _same(fixture, cast(Entry, told), cast(Entry, wanted))
-    return told == wanted or (isinstance(wanted, str) and told in fixture.world.words.told(wanted))
+    return told == wanted or (isinstance(wanted, str) and told in fixture.reference.words.told(wanted))
 
 
 def _in_order(fixture: Evidence, backend: Backend, session: ModelSession, effects: list[Effect]) -> None:
@@ -156,7 +160,7 @@ def _in_order(fixture: Evidence, backend: Backend, session: ModelSession, effect
     newest: defaultdict[int, int] = defaultdict(int)
     # The journal does not wait for delivery of a forgotten note. If the process is considered dead while delivering it,
     # the note may arrive at any later time.
-    overtaken = fixture.world.forgotten_notes(session) if fixture.time_was_bent else ()
+    overtaken = fixture.reference.forgotten_notes(session) if fixture.time_was_bent else ()
     for place, effect in enumerate(effects):
         seq, replay = effect.delivery.seq, effect.delivery.replay
         if effect.delivery.key in backend.rejected and seq < newest[replay]:
@@ -180,7 +184,7 @@ def _complete(fixture: Evidence, backend: Backend, session: ModelSession, effect
     assert cursor is not None
     arrived = {effect.delivery.seq for effect in effects if effect.delivery.replay == cursor.replay}
     first = _first_told(session)
-    empty = fixture.world.forgotten_notes(session)
+    empty = fixture.reference.forgotten_notes(session)
     missing = set(range(first, len(session.log) + 1)) - arrived - empty
     hold(not missing, f"{backend.name} lacks {sorted(missing)} of {session.id} in replay {cursor.replay}")
     if session.forgotten and not fixture.time_was_bent:
@@ -204,11 +208,11 @@ def _first_told(session: ModelSession) -> int:
 Calls = list[tuple[str, str]]
 
 
-def _hooks_came_in_order(key: SessionKey, heard: Calls, wanted: Calls, *, strictly: bool) -> None:
+def _hooks_came_in_order(key: SessionKey, hooks_called: Calls, wanted: Calls, *, strictly: bool) -> None:
     """Check that each hook ran at least once, in order. A crash may repeat the interrupted hook, and a stopped process
     may repeat it later.
     """
-    once = [call for place, call in enumerate(heard) if place == 0 or call != heard[place - 1]]
+    once = [call for place, call in enumerate(hooks_called) if place == 0 or call != hooks_called[place - 1]]
     calls = [call for place, call in enumerate(wanted) if place == 0 or call != wanted[place - 1]]
     if strictly:
         hold(once == calls, f"the hooks of {key} were {once}, not {calls}")

@@ -17,7 +17,7 @@ from everthread.lifecycle import ForgetSession
 from everthread.store.unit_of_work import UnitOfWork
 from tests.simulator import operations as asked
 from tests.simulator.environment import Backend
-from tests.simulator.reference_model import World
+from tests.simulator.reference_model import ReferenceModel
 from tests.simulator.reference_types import hold
 
 _LEARNT = re.compile(r"learnt in m(\d+)\.|\b(w\d+t?)\.|[(+](k\d+|w\d+t?)(?=[+)])")
@@ -41,29 +41,29 @@ def condensed(notes: Iterable[str]) -> str:
 
 
 @dataclass
-class NoteBook:
+class NoteLedger:
     """Every version of every note."""
 
-    world: World
+    reference: ReferenceModel
     database: Connection
     tables: UnitOfWork
     counts: Counter[str]
     versions: list[NoteVersion] = field(default_factory=list[NoteVersion])
     said: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     """Facts in the current notes, by owner."""
-    outlawed: dict[str, str] = field(default_factory=dict[str, str])
+    forbidden_texts: dict[str, str] = field(default_factory=dict[str, str])
     """Facts known only from a forgotten session, with the id of that session."""
 
     def __post_init__(self) -> None:
         for sql in _WITNESS:
             self.database.execute(sql)
 
-    def sees(self, operation: object | None, result: object) -> None:
+    def observe_result(self, operation: object | None, result: object) -> None:
         written = self._written()
         match operation, result:
             case asked.Rewrite() as rewrite, tuple():
                 self._condensed(rewrite)
-            case asked.Forgetting() as forgetting, int() if not isinstance(result, bool):
+            case asked.ForgetOperation() as forgetting, int() if not isinstance(result, bool):
                 self._mended(written)
                 self._blanked()
                 if isinstance(forgetting.what, ForgetSession):
@@ -80,7 +80,7 @@ class NoteBook:
         found: list[tuple[str, str]] = []
         for version in self.versions:
             place = (version.session_id, version.owner)
-            if version.version == 1 and place not in found and place[0] in self.world.sessions:
+            if version.version == 1 and place not in found and place[0] in self.reference.sessions:
                 names = learnt(version.content)
                 if any(n.session_id != place[0] and n.owner == place[1] and learnt(n.content) & names for n in current):
                     found.append(place)
@@ -109,7 +109,7 @@ class NoteBook:
 
     def _mended(self, written: list[NoteVersion]) -> None:
         for version in written:
-            self.world.mended(version)
+            self.reference.mended(version)
             self.counts["notes mended"] += 1
 
     def _blanked(self) -> None:
@@ -117,7 +117,7 @@ class NoteBook:
         for version in self.versions:
             now = self.tables.notes.version(version.note_id, version.version)
             if now is None or now.content != version.content:
-                self.world.words.forgotten.add(version.content)
+                self.reference.words.forgotten.add(version.content)
 
     def _learnt_by(self, name: str) -> list[NoteVersion]:
         """First versions of notes with this fact, from sessions that are not forgotten."""
@@ -125,7 +125,7 @@ class NoteBook:
         return [v for v in first if not self._is_forgotten(v.session_id)]
 
     def _is_forgotten(self, session_id: str) -> bool:
-        session = self.world.sessions.get(session_id)
+        session = self.reference.sessions.get(session_id)
         return session is not None and session.forgotten
 
     def _forgotten(self, session_id: str, owner: str) -> None:
@@ -134,9 +134,9 @@ class NoteBook:
         """
         own = [v for v in self.versions if v.version == 1 and self._is_forgotten(v.session_id)]
         names = {name for v in own for name in learnt(v.content)}
-        self.outlawed |= {name: session_id for name in names if not self._learnt_by(name)}
+        self.forbidden_texts |= {name: session_id for name in names if not self._learnt_by(name)}
         self.check_words()
-        for name in self.said.get(owner, frozenset()) - self._live(owner) - set(self.outlawed):
+        for name in self.said.get(owner, frozenset()) - self._live(owner) - set(self.forbidden_texts):
             hold(
                 any(self._is_looked_for(version) for version in self._learnt_by(name)),
                 f"{session_id} was forgotten, and {name}, which others had noted, was lost with it",
@@ -151,8 +151,11 @@ class NoteBook:
     def check_words(self) -> None:
         sql = "SELECT note_id, version, content FROM note_versions"
         for note_id, version, content in list(self.database.execute(sql)):
-            known = learnt(content) & set(self.outlawed)
-            hold(not known, f"{note_id}:{version} says {content!r}: {[self.outlawed[k] for k in known]} was forgotten")
+            known = learnt(content) & set(self.forbidden_texts)
+            hold(
+                not known,
+                f"{note_id}:{version} says {content!r}: {[self.forbidden_texts[k] for k in known]} was forgotten",
+            )
 
     def check_back_ends(self, backends: dict[str, Backend]) -> None:
         """Check that no back end that mirrors notes by id still holds a forgotten fact."""
@@ -163,5 +166,5 @@ class NoteBook:
                     told = (effect.facts["version"], effect.facts["text"])
                     last[effect.facts["note"]] = max(told, last.get(effect.facts["note"], told))
             for note_id, (_, text) in last.items():
-                known = learnt(text) & set(self.outlawed)
+                known = learnt(text) & set(self.forbidden_texts)
                 hold(not known, f"{backend.name} still has {note_id} as {text!r}, of {known}, which was forgotten")

@@ -23,7 +23,7 @@ Passes = Callable[[str], None]
 """Called with the name of a step. May raise to kill the process there."""
 
 
-class WatchedLifecycle(Lifecycle):
+class ObservedLifecycle(Lifecycle):
     """The real lifecycle. It calls `passes` before and after each operation."""
 
     def __init__(self, *given: Any, holder: str, passes: Passes, **named: Any) -> None:
@@ -69,18 +69,18 @@ class WatchedLifecycle(Lifecycle):
 
     async def commit_turn(
         self,
-        ticket: TurnClaim,
+        claim: TurnClaim,
         messages: Sequence[Message],
         reply: str | None,
         *,
         interrupted: bool = False,
         spent: Sequence[Spent] = (),
     ) -> CommittedTurn:
-        work = super().commit_turn(ticket, messages, reply, interrupted=interrupted, spent=spent)
-        return await self._as(asked.Commit(ticket, interrupted), work)
+        work = super().commit_turn(claim, messages, reply, interrupted=interrupted, spent=spent)
+        return await self._as(asked.Commit(claim, interrupted), work)
 
-    async def abandon_turn(self, ticket: TurnClaim) -> None:
-        await self._as(asked.Abandon(ticket), super().abandon_turn(ticket))
+    async def abandon_turn(self, claim: TurnClaim) -> None:
+        await self._as(asked.Abandon(claim), super().abandon_turn(claim))
 
     async def recover(self) -> tuple[str, ...]:
         return await self._as(asked.Recover(), super().recover())
@@ -106,7 +106,7 @@ class WatchedLifecycle(Lifecycle):
         return await self._as(asked.Rewrite(ref, owner, rewriting, review, self._name), work)
 
     async def forget(self, what: Forgettable, *, owner: str, actor: str = "user") -> int:
-        return await self._as(asked.Forgetting(what, owner), super().forget(what, owner=owner, actor=actor))
+        return await self._as(asked.ForgetOperation(what, owner), super().forget(what, owner=owner, actor=actor))
 
     async def claim_next_review(self) -> tuple[Review, SessionRef] | None:
         return await self._as(asked.TakeReview(self._name), super().claim_next_review())

@@ -25,7 +25,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    ticket: TurnClaim
+    claim: TurnClaim
     interrupted: bool = False
 
 
@@ -33,7 +33,7 @@ class Commit:
 class Abandon:
     """Release a turn. A cancelled turn is settled; a live one stays for another process."""
 
-    ticket: TurnClaim
+    claim: TurnClaim
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Delegate:
 
 
 @dataclass(frozen=True, slots=True)
-class Forgetting:
+class ForgetOperation:
     what: Forgettable
     owner: str
 

@@ -25,7 +25,7 @@ from everthread.memory import MemoryManager
 from everthread.memory.delivery_results import Limits
 from tests.simulator import operations as asked
 from tests.simulator.environment import OPERATION, Backend, Faults, SimClock, SimProcess, SimProvider, SimStore
-from tests.simulator.reference_model import World
+from tests.simulator.reference_model import ReferenceModel
 
 T = TypeVar("T")
 
@@ -42,32 +42,32 @@ KEYS = {
 }
 
 
-class Surroundings(Protocol):
+class SimEnvironment(Protocol):
     """Environment of a process."""
 
     clock: SimClock
     database: Connection
     faults: Faults
-    world: World
+    reference: ReferenceModel
     backends: dict[str, Backend]
-    heard: dict[SessionKey, list[tuple[str, str]]]
+    hooks_called: dict[SessionKey, list[tuple[str, str]]]
 
     def new_id(self) -> str: ...
     def observe(self, operation: object | None, result: object) -> None: ...
     def attempt_began(self, provider: str, process: str) -> None: ...
-    def note_down(self, *what: object) -> None: ...
+    def log_step(self, *what: object) -> None: ...
 
 
 class Server(SimProcess):
     """A simulated Everthread process."""
 
-    def __init__(self, fixture: Surroundings, name: str, seed: int) -> None:
+    def __init__(self, fixture: SimEnvironment, name: str, seed: int) -> None:
         super().__init__(name, seed)
         self._town = fixture
         self._answering: set[SessionKey] = set()
         self.store = SimStore(fixture.database, self, fixture.faults, fixture.observe)
         self.lanes = LocalLanes(self.store, fixture.clock, name, lease_s=LEASE_S, poll_s=POLL_S)
-        self.lifecycle = self._door()
+        self.lifecycle = self._make_lifecycle()
         providers = [
             SimProvider(backend, self, fixture.faults, fixture.attempt_began) for backend in fixture.backends.values()
         ]
@@ -75,12 +75,12 @@ class Server(SimProcess):
             providers, self.store, fixture.clock, self.lanes, random=self.random.random, limits=LIMITS
         )
 
-    def _door(self) -> Lifecycle:
+    def _make_lifecycle(self) -> Lifecycle:
         fixture = self._town
         return Lifecycle(self.store, fixture.clock, fixture.new_id, holder=self.name, policies=POLICIES, hooks=HOOKS)
 
     async def run(self) -> None:
-        await self.insist(self.memory.start)
+        await self.retry_until_done(self.memory.start)
         self.lanes.serve("hooks", self._run_hooks)
         self.lanes.serve("timers", self.lifecycle.expire_due)
         async with asyncio.TaskGroup() as tasks:
@@ -89,7 +89,7 @@ class Server(SimProcess):
             while True:
                 await asyncio.sleep(self.random.uniform(0.2, 1.0))
                 for key in KEYS:
-                    if self._town.world.waiting[key] and key not in self._answering:
+                    if self._town.reference.waiting[key] and key not in self._answering:
                         tasks.create_task(self._answer_next(key))
 
     async def does(self, operation: object, work: Awaitable[T]) -> T:
@@ -100,7 +100,7 @@ class Server(SimProcess):
         finally:
             OPERATION.reset(token)
 
-    async def insist(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def retry_until_done(self, work: Callable[[], Awaitable[T]]) -> T:
         """Retry while the disk is busy or full."""
         while True:
             try:
@@ -113,11 +113,11 @@ class Server(SimProcess):
         self._answering.add(key)
         try:
             await asyncio.sleep(self.random.uniform(0.0, 0.6))
-            ticket = await self.does(asked.Begin(key), self.lifecycle.begin_turn(key))
-            if ticket is not None:
-                await self._answer(ticket)
+            claim = await self.does(asked.Begin(key), self.lifecycle.begin_turn(key))
+            if claim is not None:
+                await self._answer(claim)
         except (Busy, StoreError) as error:
-            self._town.note_down(f"{self.name}: {error}")
+            self._town.log_step(f"{self.name}: {error}")
         finally:
             self._answering.discard(key)
 
@@ -125,40 +125,42 @@ class Server(SimProcess):
         while True:
             try:
                 for turn_id in await self.does(asked.Recover(), self.lifecycle.recover()):
-                    ticket = await self.does(asked.TakeOver(), self.lifecycle.resume_turn(turn_id))
-                    if ticket is not None:
-                        await self._answer(ticket)
+                    claim = await self.does(asked.TakeOver(), self.lifecycle.resume_turn(turn_id))
+                    if claim is not None:
+                        await self._answer(claim)
             except StoreError as error:
-                self._town.note_down(f"{self.name}: {error}")
+                self._town.log_step(f"{self.name}: {error}")
             await self._town.clock.sleep(RECOVER_S)
 
-    async def _answer(self, ticket: TurnClaim) -> None:
+    async def _answer(self, claim: TurnClaim) -> None:
         """Run one turn: a tool call, sometimes a note, a pause, the commit."""
         dice = self.random
         try:
-            if dice.random() < 0.2 and not ticket.tools:
-                await self.insist(lambda: self.lifecycle.start_tool(ticket, "c1", "look", "{}"))
+            if dice.random() < 0.2 and not claim.tools:
+                await self.retry_until_done(lambda: self.lifecycle.start_tool(claim, "c1", "look", "{}"))
                 await self._town.clock.sleep(dice.random())
-                await self.insist(lambda: self.lifecycle.finish_tool(ticket, "c1", "seen"))
+                await self.retry_until_done(lambda: self.lifecycle.finish_tool(claim, "c1", "seen"))
             if dice.random() < 0.15:
-                await self.insist(lambda: self.note(ticket.ref, f"note in {ticket.message.inbound.text.split()[0]}"))
+                await self.retry_until_done(
+                    lambda: self.note(claim.ref, f"note in {claim.message.inbound.text.split()[0]}")
+                )
             await self._town.clock.sleep(dice.choice((0.0, 0.3, 1.0, 6.0)) * dice.random())
             if dice.random() < 0.06:
-                await self.insist(lambda: self.does(asked.Abandon(ticket), self.lifecycle.abandon_turn(ticket)))
+                await self.retry_until_done(lambda: self.does(asked.Abandon(claim), self.lifecycle.abandon_turn(claim)))
                 return
-            text = ticket.message.inbound.text
+            text = claim.message.inbound.text
             messages = (Message(Role.USER, text), Message(Role.ASSISTANT, f"answer to {text}"))
             interrupted = dice.random() < 0.1
-            operation = asked.Commit(ticket, interrupted)
-            await self.insist(
+            operation = asked.Commit(claim, interrupted)
+            await self.retry_until_done(
                 lambda: self.does(
-                    operation, self.lifecycle.commit_turn(ticket, messages, "answer", interrupted=interrupted)
+                    operation, self.lifecycle.commit_turn(claim, messages, "answer", interrupted=interrupted)
                 )
             )
         except Fenced:
-            self._town.note_down(f"{self.name}: fenced out of {ticket.turn_id}")
+            self._town.log_step(f"{self.name}: fenced out of {claim.turn_id}")
         except EverthreadError as error:
-            self._town.note_down(f"{self.name}: {error}")
+            self._town.log_step(f"{self.name}: {error}")
 
     async def note(self, ref: SessionRef, text: str) -> None:
         change = NoteChange(NoteAction.ADD, NoteTarget.MEMORY, text)
@@ -171,7 +173,7 @@ class Server(SimProcess):
         """Run hooks as a plugin would see them, without threads."""
         for hook in await self.store.read(lambda uow: uow.leases.hooks(20)):
             await self.store.write(lambda uow: uow.leases.check(lease))
-            self._town.heard[hook.key].append((hook.call.hook, hook.call.session_id))
+            self._town.hooks_called[hook.key].append((hook.call.hook, hook.call.session_id))
 
             def done(uow: Any, hook_id: int = hook.id) -> None:
                 uow.leases.check(lease)

@@ -23,14 +23,14 @@ from tests.simulator.operations import (
     Commit,
     Cross,
     Delegate,
-    Forgetting,
+    ForgetOperation,
     Note,
     Recover,
     Rewrite,
     Stop,
     TakeOver,
 )
-from tests.simulator.reference_types import At, Entry, ModelSession, ModelSlot, Words, hold
+from tests.simulator.reference_types import At, Entry, ModelSession, ModelSlot, StoredTexts, hold
 
 ActiveAt = Callable[[str], float]
 Left = ModelSession | None
@@ -46,8 +46,8 @@ def _boundary(operation: object | None, kind: type[B]) -> B:
     return boundary
 
 
-class World:
-    """The model. Call `sees` after each commit with the operation and its result."""
+class ReferenceModel:
+    """The model. Call `observe_result` after each commit with the operation and its result."""
 
     def __init__(self, owners: dict[SessionKey, str], policies: ResetPolicies) -> None:
         self.policies = policies
@@ -59,7 +59,7 @@ class World:
         self.kinds: defaultdict[SessionKey, Kind] = defaultdict(lambda: Kind.CHAT)
         self.waiting: defaultdict[SessionKey, list[tuple[str, float]]] = defaultdict(list)
         self.senders: dict[str, str] = {}
-        self.words = Words()
+        self.words = StoredTexts()
         self.desks: dict[str, ModelSession] = {}
         self.slots: dict[str, ModelSlot] = {}
         self.fates: dict[str, str] = {}
@@ -68,7 +68,7 @@ class World:
         """Child sessions whose delegated work was recorded."""
         self.served: set[tuple[str, str]] = set()
 
-    def sees(
+    def observe_result(
         self, operation: object | None, result: object, rows: list[BoundaryRow], active_at: ActiveAt, now: float
     ) -> None:
         for row in rows:
@@ -78,24 +78,24 @@ class World:
                 self.waiting[key].append((text, row.accepted_at))
                 self.senders[text] = owner
                 self.fates[text] = "waiting"
-            case Begin(key), TurnClaim() as ticket:
-                self._begun(key, ticket, just_opened=bool(rows))
-            case Commit(ticket, interrupted), CommittedTurn() as done:
-                self._held(ticket)
-                self.words.written(self.slots[ticket.turn_id].text, ticket.message.inbound.text)
-                self._committed(ticket.turn_id, done, interrupted, active_at, now)
-            case Abandon(ticket), None:
-                self._held(ticket)
-                self.slots[ticket.turn_id].ticket = ("", 0)
-            case TakeOver(), TurnClaim() as ticket:
-                self.slots[ticket.turn_id].ticket = (ticket.holder, ticket.fence)
-                self.served.add((ticket.holder, ticket.ref.session_id))
+            case Begin(key), TurnClaim() as claim:
+                self._begun(key, claim, just_opened=bool(rows))
+            case Commit(claim, interrupted), CommittedTurn() as done:
+                self._held(claim)
+                self.words.written(self.slots[claim.turn_id].text, claim.message.inbound.text)
+                self._committed(claim.turn_id, done, interrupted, active_at, now)
+            case Abandon(claim), None:
+                self._held(claim)
+                self.slots[claim.turn_id].claim = ("", 0)
+            case TakeOver(), TurnClaim() as claim:
+                self.slots[claim.turn_id].claim = (claim.holder, claim.fence)
+                self.served.add((claim.holder, claim.ref.session_id))
             case Cross(key, boundary), BoundaryResult() as crossing:
                 self._answered(key, boundary, crossing, rows)
             case _:
-                self._told(operation, result)
+                self._expect(operation, result)
 
-    def _told(self, operation: object | None, result: object) -> None:
+    def _expect(self, operation: object | None, result: object) -> None:
         """Apply operations that are neither turns nor boundaries."""
         match operation, result:
             case Note(ref, owner, change), NoteVersion() as note:
@@ -110,7 +110,7 @@ class World:
                 if child not in self.told_of:
                     self.told_of.add(child)
                     self._written(ref, ref.owner, ("delegation", text))
-            case Forgetting(what, owner), int() if not isinstance(result, bool):
+            case ForgetOperation(what, owner), int() if not isinstance(result, bool):
                 self._forgotten(what, owner)
             case _:
                 pass
@@ -120,7 +120,7 @@ class World:
         self.words.note(note.note_id, note.owner, note.content, note.session_id)
         session = self.sessions.get(note.session_id)
         if session is None:
-            self._desk(note.owner).tell((None, 0, 0), "note", note.content)
+            self._notes_session(note.owner).append_log((None, 0, 0), "note", note.content)
             return
         at = (session.key, 0, session.generation)
         session.write(at, "note", note.content)
@@ -143,7 +143,7 @@ class World:
         strange = left is not None and left.owner != row.owner and row.actor == "user"
         hold(not strange or row.kind in ("new", "reset"), f"{row.owner} crossed {row.kind} of {row.from_session}")
         others = [k for k, sid in self.on.items() if sid is not None and sid == row.from_session and k != key]
-        told = getattr(self, f"_told_{row.kind}", None)
+        told = getattr(self, f"_expect_{row.kind}", None)
         hold(told, f"unknown boundary {row.kind}")
         assert told is not None
         told(row, left, others, operation)
@@ -154,7 +154,7 @@ class World:
                 self.pending[key] = None
         hold(self.epoch[key] == row.epoch, f"{key} is at epoch {row.epoch}, not {self.epoch[key]}")
 
-    def _told_new(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
+    def _expect_new(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
         key = row.key
         asked = operation.boundary if isinstance(operation, Cross) else None
         kind = asked.kind if isinstance(asked, New) else None
@@ -171,9 +171,9 @@ class World:
         if left is not None or self.pending[key]:
             self.hooks[key].append(("on_session_reset", opened.id))
 
-    _told_reset = _told_new
+    _expect_reset = _expect_new
 
-    def _told_resume(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
+    def _expect_resume(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
         boundary = _boundary(operation, Resume)
         target = self.sessions[self._tip(boundary.target)]
         self._set_aside(row.key, left, target, operation)
@@ -182,16 +182,16 @@ class World:
         self._leave(row.key, left, None)
         target.ended = None
         target.active_at = row.at
-        target.tell(self._at(row, target), "opened", left.id if left else target.parent or "", False, "resume")
+        target.append_log(self._at(row, target), "opened", left.id if left else target.parent or "", False, "resume")
 
-    def _told_branch(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
+    def _expect_branch(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
         assert left is not None
         self._set_aside(row.key, left, None, operation)
         self._leave(row.key, left, None)
         opened = self._open(row, list(left.shown), ("opened", left.id, False, "branch"), left)
         opened.behind = list(left.behind)
 
-    def _told_compress(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
+    def _expect_compress(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
         assert left is not None
         boundary = _boundary(operation, Compress)
         hold(boundary.generation == left.generation, f"a summary of generation {boundary.generation} was applied")
@@ -209,7 +209,7 @@ class World:
             self.epoch[other] += 1
             self.on[other] = row.to_session
 
-    def _told_rewind(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
+    def _expect_rewind(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
         assert left is not None
         running = any(slot.session == left.id and slot.fate == "live" for slot in self.slots.values())
         turns = _boundary(operation, Rewind).turns - running
@@ -222,7 +222,7 @@ class World:
             if slot.session == left.id and slot.fate == "live":
                 slot.fate = "hidden"
 
-    def _told_suspend(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
+    def _expect_suspend(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
         assert left is not None
         if isinstance(operation, Stop) and (operation.holder, left.id) in self.served:
             self._finalize(row.key, left)
@@ -234,7 +234,7 @@ class World:
             self._set_aside(row.key, left, None, operation)
             left.close(self._here(row.key, left))
 
-    def _told_forget(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
+    def _expect_forget(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
         assert left is not None
         left.end("forgotten")
         self._finalize(row.key, left)
@@ -242,7 +242,7 @@ class World:
             self.epoch[other] += 1
             self.on[other] = None
 
-    def _told_expire(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
+    def _expect_expire(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
         assert left is not None
         key = row.key
         asked = operation.boundary if isinstance(operation, Cross) else None
@@ -283,7 +283,7 @@ class World:
         hold(row.to_session not in self.sessions, f"{row.to_session} was opened twice")
         kind, key = (parent.kind, parent.key) if parent else (self.kinds[row.key], row.key)
         session = ModelSession(row.to_session, row.owner, key, kind, shown, row.at)
-        session.tell(self._at(row, session), *entry)
+        session.append_log(self._at(row, session), *entry)
         if parent is not None:
             session.last, session.parent = parent.last, parent.id
         self.sessions[session.id] = session
@@ -314,33 +314,33 @@ class World:
 
     # Turns ----------------------------------------------------------------------------------------------------------
 
-    def _begun(self, key: SessionKey, ticket: TurnClaim, *, just_opened: bool) -> None:
+    def _begun(self, key: SessionKey, claim: TurnClaim, *, just_opened: bool) -> None:
         text, accepted_at = self.waiting[key].pop(0)
         session = self.sessions[self.on[key] or ""]
-        found = ticket.message.inbound.text
+        found = claim.message.inbound.text
         hold(found == self.words.stored(text), f"{key} took up {found!r} before {text!r}")
         hold(session.owner == self.senders[text], f"{text!r} of {self.senders[text]} began in {session.id}")
         hold(
-            ticket.ref.session_id == session.id,
-            f"{text!r} began in {ticket.ref.session_id}, its key is on {session.id}",
+            claim.ref.session_id == session.id,
+            f"{text!r} began in {claim.ref.session_id}, its key is on {session.id}",
         )
         at = self._here(key, session)
-        ref = ticket.ref
+        ref = claim.ref
         hold((ref.key, ref.epoch, ref.generation, ref.owner) == (*at, session.owner), f"{text!r} began at {ref}")
         hold(not self._running(session.id), f"two turns run in {session.id}")
         due = self.policies.of(key).due(session.active_at)
         hold(just_opened or due is None or accepted_at < due, f"{text!r} went to an expired session")
         session.active_at = max(session.active_at, accepted_at)
-        self.slots[ticket.turn_id] = ModelSlot(key, session.id, text, at, (ticket.holder, ticket.fence))
+        self.slots[claim.turn_id] = ModelSlot(key, session.id, text, at, (claim.holder, claim.fence))
         self.fates[text] = "running"
-        self.served.add((ticket.holder, session.id))
+        self.served.add((claim.holder, session.id))
 
-    def _held(self, ticket: TurnClaim) -> None:
-        slot = self.slots.get(ticket.turn_id)
-        hold(slot is not None, f"turn {ticket.turn_id} was written twice, or never began")
+    def _held(self, claim: TurnClaim) -> None:
+        slot = self.slots.get(claim.turn_id)
+        hold(slot is not None, f"turn {claim.turn_id} was written twice, or never began")
         assert slot is not None
-        mine = (ticket.holder, ticket.fence)
-        hold(slot.ticket == mine, f"turn {ticket.turn_id} was written by {mine}, it is {slot.ticket}'s")
+        mine = (claim.holder, claim.fence)
+        hold(slot.claim == mine, f"turn {claim.turn_id} was written by {mine}, it is {slot.claim}'s")
 
     def _committed(self, turn_id: str, done: CommittedTurn, interrupted: bool, active_at: ActiveAt, now: float) -> None:
         slot = self.slots.pop(turn_id)
@@ -381,7 +381,7 @@ class World:
 
     def _written(self, ref: SessionRef | None, owner: str, entry: Entry) -> None:
         if ref is None:
-            self._desk(owner).tell((None, 0, 0), *entry)
+            self._notes_session(owner).append_log((None, 0, 0), *entry)
             return
         session, at = self.sessions[ref.session_id], (ref.key, ref.epoch, ref.generation)
         session.write(at, *entry)
@@ -393,7 +393,7 @@ class World:
 
     # Forgetting -----------------------------------------------------------------------------------------------------
 
-    def _desk(self, owner: str) -> ModelSession:
+    def _notes_session(self, owner: str) -> ModelSession:
         """Notes session of an owner: the log of entries without a conversation."""
         fresh = ModelSession(f"notes:{owner}", owner, None, Kind.NOTES, [], 0.0)
         return self.desks.setdefault(owner, fresh)
@@ -404,7 +404,7 @@ class World:
                 hold(note_id in self.words.notes, f"the note {note_id} was forgotten twice")
                 text = self.words.notes[note_id][1]
                 self.words.forget_fact(note_id, owner, [t for t, whose in self.senders.items() if whose == owner])
-                self._desk(owner).tell((None, 0, 0), "forget", "fact", text)
+                self._notes_session(owner).append_log((None, 0, 0), "forget", "fact", text)
             case ForgetSession(session_id):
                 self._forgotten_session(self.sessions[session_id])
             case ForgetOwner():
@@ -419,13 +419,13 @@ class World:
                 self.fates[text] = "forgotten in the inbox"
                 waiting.remove((text, accepted_at))
         self.words.forget_notes(lambda whose, session_id: whose == owner)
-        self._desk(owner).tell((None, 0, 0), "forget", "owner")
+        self._notes_session(owner).append_log((None, 0, 0), "forget", "owner")
 
     def _forgotten_session(self, session: ModelSession) -> None:
         session.forgotten = True
         if session.ended is None:
             session.end("forgotten")
-        session.tell((session.key, 0, session.generation), "forget", "session")
+        session.append_log((session.key, 0, session.generation), "forget", "session")
         session.dirty = False
         self._forgotten_rows(session)
         if session.key is not None and session.key.platform == HANDED_OVER:

@@ -52,14 +52,14 @@ class ModelSession:
 
     def close(self, at: At) -> None:
         if self.dirty:
-            self.tell(at, "close", tuple(text for _, text in self.shown))
+            self.append_log(at, "close", tuple(text for _, text in self.shown))
             self.dirty = False
 
     def write(self, at: At, *entry: Any) -> None:
-        self.tell(at, *entry)
+        self.append_log(at, *entry)
         self.dirty = True
 
-    def tell(self, at: At, *entry: Any) -> None:
+    def append_log(self, at: At, *entry: Any) -> None:
         self.log.append(entry)
         self.refs.append(at)
 
@@ -70,12 +70,12 @@ class ModelSlot:
     session: str
     text: str
     at: At
-    ticket: tuple[str, int]
+    claim: tuple[str, int]
     """Holder that may write the turn, and its fence."""
     fate: str = "live"
 
 
-class Words:
+class StoredTexts:
     """Texts of messages and notes, with their changes since they were written."""
 
     def __init__(self) -> None:

@@ -23,9 +23,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 
-from tests.simulator.agent_simulation import AgentTown, make_agent_schedule
+from tests.simulator.agent_simulation import AgentSimulation, make_agent_schedule
 from tests.simulator.scenario import Step, make_schedule
-from tests.simulator.simulation import Town
+from tests.simulator.simulation import Simulation
 
 
 @dataclass
@@ -48,11 +48,11 @@ class Report:
         return {"schedules": self.schedules, **totals, "violations": len(self.violations)}
 
 
-def made(seed: int, schedule: list[Step] | None = None, *, agents: bool = False) -> Town:
+def made(seed: int, schedule: list[Step] | None = None, *, agents: bool = False) -> Simulation:
     """Create the simulation of a seed, with or without agents, with its own schedule or a shorter one."""
     if agents:
-        return AgentTown(seed, schedule if schedule is not None else make_agent_schedule(random.Random(seed)))
-    return Town(seed, schedule if schedule is not None else make_schedule(random.Random(seed)))
+        return AgentSimulation(seed, schedule if schedule is not None else make_agent_schedule(random.Random(seed)))
+    return Simulation(seed, schedule if schedule is not None else make_schedule(random.Random(seed)))
 
 
 def run_seed(seed: int, *, agents: bool = False) -> tuple[int, dict[str, Counter[str]], str | None]:

@@ -26,7 +26,7 @@ from tests.simulator import operations as asked
 from tests.simulator.environment import Backend, Faults, SimClock, SimLoop, fresh_database
 from tests.simulator.invariants import Evidence, check_everything
 from tests.simulator.process import KEYS, POLICIES, Server
-from tests.simulator.reference_model import World
+from tests.simulator.reference_model import ReferenceModel
 from tests.simulator.reference_types import Violation, hold
 from tests.simulator.scenario import FAULTS, Step
 
@@ -40,7 +40,7 @@ PROVIDERS = ("alpha", "beta")
 OWNERS = ("ann", "bob")
 
 
-class Town:
+class Simulation:
     """Run one schedule. `run` returns the violation, or None."""
 
     policies = POLICIES
@@ -54,9 +54,9 @@ class Town:
         self.database = fresh_database()
         self.tables = UnitOfWork(SqliteDatabase(self.database))
         self.faults = Faults()
-        self.world = World(KEYS, self.policies)
+        self.reference = ReferenceModel(KEYS, self.policies)
         self.backends = {name: Backend(name) for name in PROVIDERS}
-        self.heard: dict[SessionKey, list[tuple[str, str]]] = defaultdict(list)
+        self.hooks_called: dict[SessionKey, list[tuple[str, str]]] = defaultdict(list)
         self._happened: list[tuple[float, tuple[object, ...]]] = []
         self.counts: dict[str, Counter[str]] = {"boundaries": Counter(), "totals": Counter(), "faults": self.faults.hit}
         self.violation: str | None = None
@@ -90,7 +90,7 @@ class Town:
         self._ids += 1
         return f"{self._ids:05}"
 
-    def note_down(self, *what: object) -> None:
+    def log_step(self, *what: object) -> None:
         """Record a trace line. It is formatted only when read."""
         self._happened.append((self.loop.time(), what))
 
@@ -114,15 +114,15 @@ class Town:
                 self._boundaries_seen += 1
                 new.append(row)
                 self.counts["boundaries"][row.kind] += 1
-                self.note_down(row.kind, row.key, row.from_session, "->", row.to_session, "by", row.actor)
+                self.log_step(row.kind, row.key, row.from_session, "->", row.to_session, "by", row.actor)
             if isinstance(operation, asked.Commit):
                 self.counts["totals"]["turns"] += 1
             if operation is not None and not isinstance(operation, asked.Recover):
-                self.note_down(operation, "=", result)
+                self.log_step(operation, "=", result)
             if isinstance(operation, asked.Recover):
                 # Before the boundaries: recovery gives up delegated work after settling the turn that waits for it.
                 self._see_settled()
-            self.world.sees(operation, result, new, self._active_at, self.clock.now())
+            self.reference.observe_result(operation, result, new, self._active_at, self.clock.now())
             if isinstance(operation, asked.Abandon):
                 self.counts["totals"]["abandoned"] += 1
                 self._see_settled()
@@ -130,9 +130,9 @@ class Town:
             self._violated(f"{type(error).__name__}: {error}")
 
     def _see_settled(self) -> None:
-        for turn_id in sorted(self.world.slots):
+        for turn_id in sorted(self.reference.slots):
             if self.tables.slots.get(turn_id) is None:
-                self.world.settled(turn_id, self.clock.now())
+                self.reference.settled(turn_id, self.clock.now())
 
     def _active_at(self, session_id: str) -> float:
         session = self.tables.sessions.get(session_id)
@@ -141,7 +141,7 @@ class Town:
     def _violated(self, what: str) -> None:
         if self.violation is None:
             self.violation = what
-            self.note_down(f"VIOLATION {what}")
+            self.log_step(f"VIOLATION {what}")
 
     # The schedule ---------------------------------------------------------------------------------------------------
 
@@ -151,7 +151,7 @@ class Town:
         pending: set[asyncio.Task[Any]] = set()
         for step in self.schedule:
             await asyncio.sleep(max(START_S + step.at - self.loop.time(), 0.0))
-            self.note_down("*", step.action)
+            self.log_step("*", step.action)
             task = asyncio.ensure_future(self._take(step, random.Random(step.dice)))
             pending.add(task)
             self._hold_so_far()
@@ -165,7 +165,7 @@ class Town:
 
     def _check(self) -> None:
         check_everything(
-            Evidence(self.world, self.database, self.tables, self.backends, self.heard, self.time_was_bent)
+            Evidence(self.reference, self.database, self.tables, self.backends, self.hooks_called, self.time_was_bent)
         )
 
     def _hold_so_far(self) -> None:
@@ -200,7 +200,7 @@ class Town:
             case "note" | "delegate" | "recall" | "forget" | "forget_owner" | "forget_fact" | "retry" | "replay":
                 await self._on(dice, lambda server: self._do(server, key, step.action, dice))
             case _:
-                await self._befall(step.action, dice)
+                await self._inject_fault(step.action, dice)
 
     async def _on(self, dice: random.Random, work: Callable[[Server], Awaitable[None]]) -> bool:
         """Run work on a process. Return False if the process died meanwhile."""
@@ -210,7 +210,7 @@ class Town:
             try:
                 await work(server)
             except EverthreadError as error:
-                self.note_down(f"{server.name}: {type(error).__name__}: {error}")
+                self.log_step(f"{server.name}: {type(error).__name__}: {error}")
 
         task = server.spawn(handle())
         await asyncio.wait({task})
@@ -218,7 +218,7 @@ class Town:
             raise error
         return not task.cancelled()
 
-    def _who(self, key: SessionKey, dice: random.Random) -> str:
+    def _choose_owner(self, key: SessionKey, dice: random.Random) -> str:
         """Owner of a key; sometimes another user."""
         return dice.choice(OWNERS) if dice.random() < 0.12 else KEYS[key]
 
@@ -226,8 +226,8 @@ class Town:
         """Deliver a message until a process accepts it; sometimes deliver it again."""
         self._messages += 1
         name = f"m{self._messages}."
-        owner = self._who(key, dice)
-        facts = [text for whose, text, _ in self.world.words.notes.values() if whose == owner]
+        owner = self._choose_owner(key, dice)
+        facts = [text for whose, text, _ in self.reference.words.notes.values() if whose == owner]
         text = f"{name} {dice.choice(facts)}" if facts and dice.random() < 0.3 else name
         inbound = Inbound(key, owner, text, update_id=name)
         taken = 0
@@ -235,14 +235,14 @@ class Town:
 
             async def accept(server: Server) -> None:
                 operation = asked.Accept(key, text, owner)
-                await server.insist(lambda: server.does(operation, server.lifecycle.accept(inbound)))
+                await server.retry_until_done(lambda: server.does(operation, server.lifecycle.accept(inbound)))
 
             taken += await self._on(dice, accept)
             await asyncio.sleep(dice.random())
         self.counts["totals"]["messages"] += 1
 
     async def _cross(self, server: Server, key: SessionKey, action: str, dice: random.Random) -> None:
-        owner = self._who(key, dice)
+        owner = self._choose_owner(key, dice)
         boundary = self._boundary(key, owner, action, dice)
         if boundary is None:
             return
@@ -250,7 +250,7 @@ class Town:
         await server.does(asked.Cross(key, boundary), work)
 
     def _boundary(self, key: SessionKey, owner: str, action: str, dice: random.Random) -> Boundary | None:
-        here = self.world.sessions.get(self.world.on[key] or "")
+        here = self.reference.sessions.get(self.reference.on[key] or "")
         match action:
             case "new":
                 kind = self._kind(key, dice)
@@ -263,7 +263,7 @@ class Town:
                 return Rewind(dice.choice((1, 1, 2, 5)))
             case "resume":
                 anybodys = dice.random() < 0.1
-                there = [s for s in self.world.sessions.values() if not s.forgotten]
+                there = [s for s in self.reference.sessions.values() if not s.forgotten]
                 mine = [s.id for s in there if anybodys or s.owner == owner]
                 return Resume(dice.choice(mine)) if mine else Resume("")
             case _:
@@ -275,13 +275,13 @@ class Town:
 
     def _kind(self, key: SessionKey, dice: random.Random) -> Kind | None:
         """Sometimes assign a key to scheduled or delegated work, and mostly back to chat soon."""
-        if self.world.kinds[key] is not Kind.CHAT:
+        if self.reference.kinds[key] is not Kind.CHAT:
             return dice.choice((Kind.CHAT, Kind.CHAT, None))
         return dice.choice((Kind.CRON, Kind.SUBAGENT)) if dice.random() < 0.08 else None
 
     def _parent(self, owner: str, dice: random.Random) -> str:
         """Session that delegates the work, rarely another owner's; sometimes none."""
-        there = [s for s in self.world.sessions.values() if not s.forgotten and s.kind is not Kind.SUBAGENT]
+        there = [s for s in self.reference.sessions.values() if not s.forgotten and s.kind is not Kind.SUBAGENT]
         mine = [s.id for s in there if s.owner == owner or dice.random() < 0.1]
         return dice.choice(mine) if mine and dice.random() < 0.8 else ""
 
@@ -292,20 +292,20 @@ class Town:
             case "retry":
                 await server.memory.journal.retry(provider)
             case "replay":
-                sessions = [*self.world.sessions, None]
+                sessions = [*self.reference.sessions, None]
                 await server.memory.journal.replay(provider, dice.choice(sessions))
             case "forget_owner":
                 owner = KEYS[key]
                 await server.does(
-                    asked.Forgetting(ForgetOwner(), owner), server.lifecycle.forget(ForgetOwner(), owner=owner)
+                    asked.ForgetOperation(ForgetOwner(), owner), server.lifecycle.forget(ForgetOwner(), owner=owner)
                 )
             case _ if ref is None:
                 return
             case "note":
-                change = NoteChange(NoteAction.ADD, NoteTarget.USER, self._word())
+                change = NoteChange(NoteAction.ADD, NoteTarget.USER, self._choose_word())
                 await server.write_note(change, ref.owner, ref if dice.random() < 0.8 else None)
             case "delegate":
-                text = self._word()
+                text = self._choose_word()
                 child = f"child of {text}"
                 work = server.lifecycle.record_delegation(ref, text, "done", child)
                 await server.does(asked.Delegate(ref, text, child), work)
@@ -319,15 +319,15 @@ class Town:
 
     async def _forget(self, server: Server, owner: str, action: str, dice: random.Random) -> None:
         if action == "forget_fact":
-            notes = [note_id for note_id, (whose, _, _) in self.world.words.notes.items() if whose == owner]
+            notes = [note_id for note_id, (whose, _, _) in self.reference.words.notes.items() if whose == owner]
             what = ForgetFact(dice.choice(notes)) if notes else None
         else:
-            what = ForgetSession(dice.choice([s.id for s in self.world.sessions.values() if s.owner == owner]))
+            what = ForgetSession(dice.choice([s.id for s in self.reference.sessions.values() if s.owner == owner]))
         if what is not None:
-            await server.does(asked.Forgetting(what, owner), server.lifecycle.forget(what, owner=owner))
+            await server.does(asked.ForgetOperation(what, owner), server.lifecycle.forget(what, owner=owner))
             self.counts["totals"]["facts forgotten"] += isinstance(what, ForgetFact)
 
-    def _word(self) -> str:
+    def _choose_word(self) -> str:
         self._messages += 1
         return f"w{self._messages}."
 
@@ -343,7 +343,7 @@ class Town:
         for item in found.items:
             hold(item.text == f"for {here.session_id} of {here.owner}", f"recall {item.text!r} was used at {here}")
 
-    async def _befall(self, action: str, dice: random.Random) -> None:
+    async def _inject_fault(self, action: str, dice: random.Random) -> None:
         match action:
             case "kill":
                 self._server(dice).kill()
@@ -401,14 +401,14 @@ class Town:
             server.kill_after_statements = None
         if all(server.dead for server in self._servers):
             self._start_server()
-        self._bury_the_dead()
+        self._finish_dead_processes()
         await self._until_quiet()
         for provider in PROVIDERS:
             self._parked_is_kept(provider)
             await self._on(self._dice, lambda server, provider=provider: _retry(server, provider))
         await self._until_quiet()
 
-    def _bury_the_dead(self) -> None:
+    def _finish_dead_processes(self) -> None:
         """Delete leases of dead processes that a clock moved back has extended, as an operator would."""
         living = [server.name for server in self._servers if not server.dead]
         self.database.execute(
@@ -420,19 +420,19 @@ class Town:
         deadline = self.loop.time() + SETTLE_S_MAX
         while not self._quiet():
             self._hold_so_far()
-            hold(self.loop.time() < deadline, f"the town does not come to rest: {self._unrest()}")
+            hold(self.loop.time() < deadline, f"the town does not come to rest: {self._pending_work()}")
             await asyncio.sleep(3.0)
 
     def _quiet(self) -> bool:
-        return not any(self._unrest().values())
+        return not any(self._pending_work().values())
 
-    def _unrest(self) -> dict[str, int]:
+    def _pending_work(self) -> dict[str, int]:
         def count(sql: str) -> int:
             return next(iter(self.database.execute(sql)))[0]
 
         return {
-            "waiting": sum(len(rows) for rows in self.world.waiting.values()),
-            "running": len(self.world.slots),
+            "waiting": sum(len(rows) for rows in self.reference.waiting.values()),
+            "running": len(self.reference.slots),
             "hooks": count("SELECT COUNT(*) FROM hook_calls"),
             "unread": count("SELECT COUNT(*) FROM providers p WHERE scanned_pos < (SELECT MAX(pos) FROM log)"),
             "lanes": count("SELECT COUNT(*) FROM cursors WHERE due_at IS NOT NULL"),
@@ -444,9 +444,11 @@ class Town:
         backend = self.backends[provider]
         reported = list(self.database.execute("SELECT 1 FROM incidents WHERE source = ?", (f"memory:{provider}",)))
         parked = [row for row in self.tables.cursors.redeliveries(provider) if row.due_at is None]
-        forgotten = self.world.words.forgotten or any(session.forgotten for session in self.world.sessions.values())
+        forgotten = self.reference.words.forgotten or any(
+            session.forgotten for session in self.reference.sessions.values()
+        )
         hold(reported or not parked or forgotten, f"nobody was told that {provider} rejected {parked}")
-        empty = {session.id: self.world.forgotten_notes(session) for session in self.world.logs()}
+        empty = {session.id: self.reference.forgotten_notes(session) for session in self.reference.logs()}
         for key in backend.rejected - backend.keys:
             session_id, seq, _, replay = key.rsplit(":", 3)
             cursor = self.tables.cursors.get(provider, session_id)

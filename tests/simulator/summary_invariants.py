@@ -12,7 +12,7 @@ from everthread.ports.context import Middle
 from everthread.store.unit_of_work import UnitOfWork
 from tests.simulator import operations as asked
 from tests.simulator.agent_model import summed_up
-from tests.simulator.reference_model import World
+from tests.simulator.reference_model import ReferenceModel
 from tests.simulator.reference_types import hold
 
 Name = tuple[str, int, str]
@@ -22,8 +22,8 @@ Name = tuple[str, int, str]
 class Summaries:
     """Summaries made by agents, and forget operations since."""
 
-    def __init__(self, world: World, tables: UnitOfWork) -> None:
-        self._world = world
+    def __init__(self, reference: ReferenceModel, tables: UnitOfWork) -> None:
+        self._world = reference
         self._tables = tables
         self._forgotten: Counter[str] = Counter()
         self._made: dict[Name, int] = {}
@@ -36,9 +36,9 @@ class Summaries:
     def made(self, middle: Middle, summary: str, begun: int) -> None:
         self._made[middle.ref.session_id, middle.ref.generation, summary] = begun
 
-    def sees(self, operation: object | None, result: object) -> None:
+    def observe_result(self, operation: object | None, result: object) -> None:
         match operation, result:
-            case asked.Forgetting(_, owner), int() if not isinstance(result, bool):
+            case asked.ForgetOperation(_, owner), int() if not isinstance(result, bool):
                 self._forgotten[owner] += 1
             case asked.Cross(_, Compress() as boundary), BoundaryResult(refusal=None) as crossing:
                 self._applied(boundary)
@@ -66,17 +66,19 @@ class Summaries:
             self._stale.add(name)
 
 
-def check_compression(world: World, tables: UnitOfWork, boundary: Compress, crossing: BoundaryResult) -> None:
+def check_compression(
+    reference: ReferenceModel, tables: UnitOfWork, boundary: Compress, crossing: BoundaryResult
+) -> None:
     """Check after a compression that every turn is either shown or in the summary."""
     assert crossing.ref is not None
     assert crossing.left is not None
-    opened = world.sessions[crossing.ref.session_id]
+    opened = reference.sessions[crossing.ref.session_id]
     lines = set(summed_up(boundary.summary))
-    forgotten = [text for text, fate in world.fates.items() if fate.startswith("forgotten")]
+    forgotten = [text for text, fate in reference.fates.items() if fate.startswith("forgotten")]
     known = [line for line in lines if any(line.split(": ", 1)[1] == text for text in forgotten)]
     hold(not known, f"the summary of {crossing.left} says what was forgotten: {known}")
     for number, text in opened.behind:
-        if _is_as_said(world, text):
+        if _is_as_said(reference, text):
             kept = any(line.startswith(f"{number}: {text}") for line in lines)
             hold(kept, f"turn {number} ({text!r}) of {crossing.left} is neither shown nor in the summary {lines}")
     before, after = tables.sessions.get(crossing.left), tables.sessions.get(opened.id)
@@ -87,5 +89,5 @@ def check_compression(world: World, tables: UnitOfWork, boundary: Compress, cros
     hold(name == goes_on, f"{before.id} is called {before.title!r}, and goes on as {after.title!r}")
 
 
-def _is_as_said(world: World, text: str) -> bool:
-    return world.words.stored(text) == text and not world.fates.get(text, "").startswith("forgotten")
+def _is_as_said(reference: ReferenceModel, text: str) -> bool:
+    return reference.words.stored(text) == text and not reference.fates.get(text, "").startswith("forgotten")

@@ -25,7 +25,7 @@ from everthread.lifecycle import ForgetSession, Lifecycle, NoteChange
 from everthread.lifecycle import session_import as taking_in
 from everthread.store.unit_of_work import Store, UnitOfWork
 from everthread.testing import in_loop
-from everthread.testing.contracts.store.fixtures import KEY, Talk, key_named
+from everthread.testing.contracts.store.fixtures import KEY, StoreConversation, key_named
 
 HEADER = {"type": "everthread-export", "version": 1}
 SESSION = {"type": "session", "id": "a", "owner": "me", "key": "agent:main:cli:dm:1", "opened_at": 1, "active_at": 2}
@@ -145,7 +145,7 @@ class Place:
 
 
 def place(store: Store, holder: str = "there") -> Any:
-    talk = Talk(store, holder)
+    talk = StoreConversation(store, holder)
     return Place(store, talk.lifecycle, talk.clock)
 
 
@@ -163,7 +163,7 @@ KEYS = [key_named("1"), key_named("2")]
 STEP = st.tuples(st.sampled_from("tttbrcnsqafdw"), st.integers(0, 1), st.integers(1, 3))
 
 
-async def live(talk: Talk, steps: Sequence[tuple[str, int, int]]) -> None:
+async def live(talk: StoreConversation, steps: Sequence[tuple[str, int, int]]) -> None:
     """Some history: turns with tools, branches, rewinds, compressions, resumptions, messages set aside, notes."""
     opened: list[str] = []
     for number, (step, which, amount) in enumerate(steps):
@@ -187,44 +187,44 @@ async def live(talk: Talk, steps: Sequence[tuple[str, int, int]]) -> None:
             await STEPS[step](talk, here, number, amount)
 
 
-async def _rewind(talk: Talk, here: SessionRef, _: int, amount: int) -> None:
+async def _rewind(talk: StoreConversation, here: SessionRef, _: int, amount: int) -> None:
     await talk.rewind(here.key, amount, here.owner)
 
 
-async def _compress(talk: Talk, here: SessionRef, number: int, amount: int) -> None:
+async def _compress(talk: StoreConversation, here: SessionRef, number: int, amount: int) -> None:
     last = (await talk.session(here.session_id)).last_turn
     await talk.compress(here.key, f"summary {number}", max(last - amount, 0), here.owner)
 
 
-async def _note(talk: Talk, here: SessionRef, number: int, _: int) -> None:
+async def _note(talk: StoreConversation, here: SessionRef, number: int, _: int) -> None:
     change = NoteChange(NoteAction.ADD, NoteTarget.USER, f"note {number}")
     await talk.lifecycle.write_note(change, owner=here.owner, ref=here)
 
 
-async def _delegate(talk: Talk, here: SessionRef, number: int, _: int) -> None:
+async def _delegate(talk: StoreConversation, here: SessionRef, number: int, _: int) -> None:
     await talk.lifecycle.record_delegation(here, f"task {number}", "result", "child")
 
 
-async def _forget(talk: Talk, here: SessionRef, _: int, amount: int) -> None:
+async def _forget(talk: StoreConversation, here: SessionRef, _: int, amount: int) -> None:
     if amount == 3:
         await talk.lifecycle.forget(ForgetSession(here.session_id), owner=here.owner)
 
 
-async def _late(talk: Talk, here: SessionRef, number: int, amount: int) -> None:
+async def _late(talk: StoreConversation, here: SessionRef, number: int, amount: int) -> None:
     """A turn that ends after its session was rewound or left."""
     ticket = await talk.begin(f"late {number}", here.key, here.owner)
     await talk.rewind(here.key, 1, here.owner) if amount == 1 else await talk.new(here.key, here.owner)
     await talk.lifecycle.commit_turn(ticket, [Message(Role.USER, f"late {number}")], None)
 
 
-async def _say(talk: Talk, here: SessionRef, number: int, _: int) -> None:
+async def _say(talk: StoreConversation, here: SessionRef, number: int, _: int) -> None:
     await say_with_tools(talk, here.key, here.owner, number)
 
 
 STEPS = {"r": _rewind, "c": _compress, "a": _note, "d": _delegate, "f": _forget, "w": _late, "t": _say}
 
 
-async def say_with_tools(talk: Talk, key: Any, owner: str, number: int) -> None:
+async def say_with_tools(talk: StoreConversation, key: Any, owner: str, number: int) -> None:
     ticket = await talk.begin(f"said {number} 東京 \x1b[1m\n", key, owner)
     call = ToolCall("c1", "look", '{"where": "here"}')
     messages = [
@@ -241,7 +241,7 @@ async def round_trip(steps: Sequence[tuple[str, int, int]], folder: Path) -> Non
         aclosing(await SqliteStore.open(folder / "one.db")) as one,
         aclosing(await SqliteStore.open(folder / "two.db")) as two,
     ):
-        await live(Talk(one), steps)
+        await live(StoreConversation(one), steps)
         await two.write(lambda uow: uow.cursors.register("p"))
         first = await exported(one)
         await imported(two, first)
@@ -250,7 +250,7 @@ async def round_trip(steps: Sequence[tuple[str, int, int]], folder: Path) -> Non
         assert [_timeless(line) for line in again] == [_timeless(line) for line in first]
         for line in map(json.loads, first):
             if line["type"] == "session":
-                views = [await Talk(store).view(line["id"]) for store in (one, two)]
+                views = [await StoreConversation(store).view(line["id"]) for store in (one, two)]
                 if "parent" in line or "base" not in line or not line["base"]:
                     assert [turn.messages for turn in views[0].turns] == [turn.messages for turn in views[1].turns]
                     assert views[0].summary == views[1].summary
@@ -292,7 +292,7 @@ def homes(tmp_path: Path) -> tuple[Path, Path]:
 @in_loop
 async def test_importing_again_adds_only_what_is_new(homes: tuple[Path, Path]) -> None:
     async with aclosing(await SqliteStore.open(homes[0])) as one, aclosing(await SqliteStore.open(homes[1])) as two:
-        talk = Talk(one)
+        talk = StoreConversation(one)
         session = await talk.new(KEY, title="Bees")
         await talk.say("one", KEY)
         await imported(two, await exported(one))
@@ -302,10 +302,10 @@ async def test_importing_again_adds_only_what_is_new(homes: tuple[Path, Path]) -
         lines = await exported(one)
         tally = await imported(two, lines, dry_run=True)
         assert (tally.sessions, tally.turns) == (1, 2)
-        assert await Talk(two).texts(session) == ["one"], "a dry run changes nothing"
+        assert await StoreConversation(two).texts(session) == ["one"], "a dry run changes nothing"
         tally = await imported(two, lines)
         assert (tally.sessions, tally.turns, tally.same) == (1, 2, 0)
-        assert await Talk(two).texts(session) == ["one", "two"]
+        assert await StoreConversation(two).texts(session) == ["one", "two"]
         assert (await imported(two, lines)).same == 1
         # An older file has nothing to add either.
         assert [_timeless(line) for line in await exported(two)] == [_timeless(line) for line in lines]
@@ -314,11 +314,11 @@ async def test_importing_again_adds_only_what_is_new(homes: tuple[Path, Path]) -
 @in_loop
 async def test_a_session_that_went_on_differently_is_left_alone_with_its_children(homes: tuple[Path, Path]) -> None:
     async with aclosing(await SqliteStore.open(homes[0])) as one, aclosing(await SqliteStore.open(homes[1])) as two:
-        talk = Talk(one)
+        talk = StoreConversation(one)
         session = await talk.new(KEY)
         await talk.say("one", KEY)
         await imported(two, await exported(one))
-        other = Talk(two, "other")
+        other = StoreConversation(two, "other")
         await other.resume(KEY, session)
         await other.say("there", KEY)
         await talk.say("here", KEY)
@@ -333,15 +333,15 @@ async def test_a_session_that_went_on_differently_is_left_alone_with_its_childre
 @in_loop
 async def test_a_session_in_use_is_not_added_to(homes: tuple[Path, Path]) -> None:
     async with aclosing(await SqliteStore.open(homes[0])) as one, aclosing(await SqliteStore.open(homes[1])) as two:
-        talk = Talk(one)
+        talk = StoreConversation(one)
         session = await talk.new(KEY)
         await talk.say("one", KEY)
         await imported(two, await exported(one))
-        await Talk(two, "other").resume(KEY, session)
+        await StoreConversation(two, "other").resume(KEY, session)
         await talk.say("two", KEY)
         tally = await imported(two, await exported(one))
         assert "in use" in tally.left_out[session]
-        assert await Talk(two).texts(session) == ["one"]
+        assert await StoreConversation(two).texts(session) == ["one"]
 
 
 @in_loop
@@ -349,12 +349,12 @@ async def test_a_child_waits_for_a_parent_in_use_and_shows_nothing_of_what_is_sa
     homes: tuple[Path, Path],
 ) -> None:
     async with aclosing(await SqliteStore.open(homes[0])) as one, aclosing(await SqliteStore.open(homes[1])) as two:
-        talk = Talk(one)
+        talk = StoreConversation(one)
         parent = await talk.new(KEY)
         for text in ("one", "two"):
             await talk.say(text, KEY)
         await imported(two, await exported(one))
-        other = Talk(two, "other")
+        other = StoreConversation(two, "other")
         await other.resume(KEY, parent)
         for text in ("three", "four"):
             await talk.say(text, KEY)
@@ -371,11 +371,11 @@ async def test_a_child_waits_for_a_parent_in_use_and_shows_nothing_of_what_is_sa
 @in_loop
 async def test_a_child_of_a_parent_in_use_comes_if_all_it_shows_is_here(homes: tuple[Path, Path]) -> None:
     async with aclosing(await SqliteStore.open(homes[0])) as one, aclosing(await SqliteStore.open(homes[1])) as two:
-        talk = Talk(one)
+        talk = StoreConversation(one)
         parent = await talk.new(KEY)
         await talk.say("one", KEY)
         await imported(two, await exported(one))
-        other = Talk(two, "other")
+        other = StoreConversation(two, "other")
         await other.resume(KEY, parent)
         middle = await talk.branch(KEY)
         child = await talk.branch(KEY)
@@ -396,7 +396,7 @@ async def test_a_child_of_a_parent_in_use_comes_if_all_it_shows_is_here(homes: t
 @in_loop
 async def test_a_child_of_an_empty_branch_in_use_is_not_held_up(homes: tuple[Path, Path]) -> None:
     async with aclosing(await SqliteStore.open(homes[0])) as one, aclosing(await SqliteStore.open(homes[1])) as two:
-        talk = Talk(one)
+        talk = StoreConversation(one)
         await talk.new(KEY)
         await talk.say("one", KEY)
         middle = await talk.branch(KEY)
@@ -404,9 +404,9 @@ async def test_a_child_of_an_empty_branch_in_use_is_not_held_up(homes: tuple[Pat
         child = await talk.branch(KEY)
         await talk.resume(KEY, middle)
         await talk.say("two", KEY)
-        await Talk(two, "other").resume(KEY, middle)
+        await StoreConversation(two, "other").resume(KEY, middle)
         assert set((await imported(two, await exported(one))).left_out) == {middle}
-        assert await Talk(two).texts(child) == ["one"]
+        assert await StoreConversation(two).texts(child) == ["one"]
 
 
 @in_loop
@@ -415,12 +415,12 @@ async def test_a_session_that_is_taken_up_while_it_is_imported_is_left_and_told(
 ) -> None:
     monkeypatch.setattr(taking_in, "ITEMS_AT_ONCE", 2)
     async with aclosing(await SqliteStore.open(homes[0])) as one, aclosing(await SqliteStore.open(homes[1])) as two:
-        talk = Talk(one)
+        talk = StoreConversation(one)
         session = await talk.new(KEY)
         for number in range(1, 7):
             await talk.say(f"turn {number}", KEY)
         child = await talk.branch(KEY)
-        other = Talk(two, "other")
+        other = StoreConversation(two, "other")
         store = Interrupting(two, 2, lambda: _take_up(other, session))
         lines = await exported(one)
         tally = await imported(store, lines)  # pyright: ignore[reportArgumentType]
@@ -436,11 +436,11 @@ async def test_an_import_goes_on_once_a_session_is_left_again(
 ) -> None:
     monkeypatch.setattr(taking_in, "ITEMS_AT_ONCE", 2)
     async with aclosing(await SqliteStore.open(homes[0])) as one, aclosing(await SqliteStore.open(homes[1])) as two:
-        talk = Talk(one)
+        talk = StoreConversation(one)
         session = await talk.new(KEY)
         for number in range(1, 7):
             await talk.say(f"turn {number}", KEY)
-        other = Talk(two, "other")
+        other = StoreConversation(two, "other")
         store = Interrupting(two, 2, lambda: other.resume(KEY, session))
         lines = await exported(one)
         assert "in use" in (await imported(store, lines)).left_out[session]  # pyright: ignore[reportArgumentType]
@@ -468,7 +468,7 @@ class Interrupting:
         return await self._store.write(work)
 
 
-async def _take_up(other: Talk, session: str) -> None:
+async def _take_up(other: StoreConversation, session: str) -> None:
     await other.resume(KEY, session)
     await other.say("something else", KEY)
 
@@ -476,7 +476,7 @@ async def _take_up(other: Talk, session: str) -> None:
 @in_loop
 async def test_what_was_forgotten_does_not_come_back(homes: tuple[Path, Path]) -> None:
     async with aclosing(await SqliteStore.open(homes[0])) as one:
-        talk = Talk(one)
+        talk = StoreConversation(one)
         session = await talk.new(KEY, title="Secret")
         await talk.say("the safe is behind the painting", KEY)
         change = NoteChange(NoteAction.ADD, NoteTarget.USER, "has a safe")
@@ -494,7 +494,7 @@ async def test_everything_belongs_to_whoever_imports_it_under_ids_and_titles_tha
     homes: tuple[Path, Path],
 ) -> None:
     async with aclosing(await SqliteStore.open(homes[0])) as one:
-        talk = Talk(one)
+        talk = StoreConversation(one)
         session = await talk.new(KEY, title="Bees")
         await talk.say("one", KEY)
         child = await talk.branch(KEY)
@@ -515,7 +515,7 @@ async def test_everything_belongs_to_whoever_imports_it_under_ids_and_titles_tha
 @in_loop
 async def test_what_is_shown_through_a_forgotten_session_is_exported_and_imported(homes: tuple[Path, Path]) -> None:
     async with aclosing(await SqliteStore.open(homes[0])) as one, aclosing(await SqliteStore.open(homes[1])) as two:
-        talk = Talk(one)
+        talk = StoreConversation(one)
         root = await talk.new(KEY)
         for text in ("one", "two", "undone in the middle"):
             await talk.say(text, KEY)
@@ -535,15 +535,15 @@ async def test_what_is_shown_through_a_forgotten_session_is_exported_and_importe
             tally = await imported(one, lines)
             assert (tally.renamed, tally.left_out, tally.sessions) == ({}, {}, 0), "nothing is new where it comes from"
         await imported(two, lines)
-        assert await Talk(two).texts(last) == seen
-        assert await Talk(two).texts(root) == ["one", "two", "undone in the middle"]
+        assert await StoreConversation(two).texts(last) == seen
+        assert await StoreConversation(two).texts(root) == ["one", "two", "undone in the middle"]
         assert [_timeless(line) for line in await exported(two)] == [_timeless(line) for line in await exported(one)]
 
 
 @in_loop
 async def test_one_session_takes_along_what_it_shows_and_no_more(homes: tuple[Path, Path]) -> None:
     async with aclosing(await SqliteStore.open(homes[0])) as one:
-        talk = Talk(one)
+        talk = StoreConversation(one)
         first = await talk.new(KEY)
         await talk.say("one", KEY)
         await talk.say("two", KEY)
@@ -560,7 +560,7 @@ async def test_one_session_takes_along_what_it_shows_and_no_more(homes: tuple[Pa
 @in_loop
 async def test_a_provider_is_not_told_of_imported_turns_but_of_those_that_follow(homes: tuple[Path, Path]) -> None:
     async with aclosing(await SqliteStore.open(homes[0])) as one, aclosing(await SqliteStore.open(homes[1])) as two:
-        talk = Talk(one)
+        talk = StoreConversation(one)
         session = await talk.new(KEY)
         await talk.say("one", KEY)
         await two.write(lambda uow: uow.cursors.register("p"))
@@ -576,7 +576,7 @@ async def test_a_provider_is_not_told_of_imported_turns_but_of_those_that_follow
 
         seq, end_of_log = await two.write(cursor)
         assert seq == end_of_log > 0
-        other = Talk(two, "other")
+        other = StoreConversation(two, "other")
         await other.resume(KEY, session)
         await other.say("two", KEY)
         assert await two.write(cursor) == (seq, end_of_log + 2)

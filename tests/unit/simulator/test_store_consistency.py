@@ -14,12 +14,12 @@ from everthread.adapters.sqlite.connection import connect
 from everthread.adapters.sqlite.store import SqliteStore
 from everthread.domain.model import NoteAction, NoteTarget
 from everthread.lifecycle import NoteChange
-from everthread.testing.contracts.store.fixtures import KEY, OTHER_KEY, Talk
+from everthread.testing.contracts.store.fixtures import KEY, OTHER_KEY, StoreConversation
 
 
 async def _live(path: Path) -> None:
     async with aclosing(await SqliteStore.open(path)) as store:
-        talk = Talk(store)
+        talk = StoreConversation(store)
         await store.write(lambda uow: uow.cursors.register("p"))
         await talk.new(KEY, title="Bees")
         for number in range(3):
@@ -28,8 +28,8 @@ async def _live(path: Path) -> None:
         await talk.branch(KEY)
         await talk.say("in the branch", KEY)
         await talk.compress(KEY, "so far", 2)
-        ticket = await talk.begin("running", OTHER_KEY, "bob")
-        await talk.lifecycle.start_tool(ticket, "c", "look", "{}")
+        claim = await talk.begin("running", OTHER_KEY, "bob")
+        await talk.lifecycle.start_tool(claim, "c", "look", "{}")
         await talk.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, "keeps bees"), owner="ann")
         await store.index()
 

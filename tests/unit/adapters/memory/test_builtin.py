@@ -16,7 +16,7 @@ from everthread.domain.model import Cause, Kind, Message, NoteAction, NoteTarget
 from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession, NoteChange
 from everthread.ports.memory import RecallItem
 from everthread.store.unit_of_work import UnitOfWork
-from everthread.testing.contracts.store.fixtures import KEY, OTHER_KEY, Talk, key_named
+from everthread.testing.contracts.store.fixtures import KEY, OTHER_KEY, StoreConversation, key_named
 
 DAY_S = 86_400.0
 
@@ -25,7 +25,7 @@ class Remembering:
     """Conversations on a store, and the built-in memory of them."""
 
     def __init__(self, store: SqliteStore) -> None:
-        self.talk = Talk(store)
+        self.talk = StoreConversation(store)
         self.store = store
         self.memory = BuiltinMemory(store, self.talk.clock)
 

@@ -13,7 +13,7 @@ from everthread.adapters.sqlite import maintenance as files
 from everthread.adapters.sqlite.connection import connect
 from everthread.adapters.sqlite.store import SqliteStore
 from everthread.domain.errors import StoreBusy, StoreCorrupt, StoreUnwritable
-from everthread.testing.contracts.store.fixtures import KEY, Talk
+from everthread.testing.contracts.store.fixtures import KEY, StoreConversation
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def path(tmp_path: Path) -> Path:
     async def live() -> None:
         store = await SqliteStore.open(tmp_path / "home" / "everthread.db")
         for number in range(40):
-            await Talk(store, f"p{number}").say(f"{number} " + "words " * 200, KEY)
+            await StoreConversation(store, f"p{number}").say(f"{number} " + "words " * 200, KEY)
         await store.aclose()
 
     asyncio.run(live())

@@ -28,35 +28,35 @@ tests close the handles that they don't crash. Override `crash` if needed: by de
 | `api_keys` | API keys |
 """
 
-from everthread.testing.contracts.store.api_keys import KeysOfTheInterface
-from everthread.testing.contracts.store.attachments import WhatComesWithMessages
-from everthread.testing.contracts.store.backfill import CopiesOfThePast
-from everthread.testing.contracts.store.cursors_and_leases import CursorsAndLanes
-from everthread.testing.contracts.store.event_log import Following
+from everthread.testing.contracts.store.api_keys import ApiKeyContract
+from everthread.testing.contracts.store.attachments import AttachmentContract
+from everthread.testing.contracts.store.backfill import BackfillContract
+from everthread.testing.contracts.store.cursors_and_leases import CursorAndLeaseContract
+from everthread.testing.contracts.store.event_log import EventLogContract
 from everthread.testing.contracts.store.fixtures import OpenStore
-from everthread.testing.contracts.store.pairings import WhoMayWrite
-from everthread.testing.contracts.store.reviews import WindowsOfReviews
-from everthread.testing.contracts.store.schedules import TasksAndTheirTimes
-from everthread.testing.contracts.store.search_and_erasure import Words
-from everthread.testing.contracts.store.session_views import Views
-from everthread.testing.contracts.store.transactions import UnitsOfWork
-from everthread.testing.contracts.store.turns import RunningTurns
+from everthread.testing.contracts.store.pairings import PairingContract
+from everthread.testing.contracts.store.reviews import ReviewContract
+from everthread.testing.contracts.store.schedules import ScheduleContract
+from everthread.testing.contracts.store.search_and_erasure import SearchAndErasureContract
+from everthread.testing.contracts.store.session_views import SessionViewContract
+from everthread.testing.contracts.store.transactions import TransactionContract
+from everthread.testing.contracts.store.turns import TurnContract
 
 __all__ = ["OpenStore", "StoreContract"]
 
 
 class StoreContract(
-    UnitsOfWork,
-    RunningTurns,
-    Views,
-    Words,
-    CursorsAndLanes,
-    CopiesOfThePast,
-    WindowsOfReviews,
-    WhoMayWrite,
-    KeysOfTheInterface,
-    TasksAndTheirTimes,
-    WhatComesWithMessages,
-    Following,
+    TransactionContract,
+    TurnContract,
+    SessionViewContract,
+    SearchAndErasureContract,
+    CursorAndLeaseContract,
+    BackfillContract,
+    ReviewContract,
+    PairingContract,
+    ApiKeyContract,
+    ScheduleContract,
+    AttachmentContract,
+    EventLogContract,
 ):
     """Guarantees of a store that the core relies on."""

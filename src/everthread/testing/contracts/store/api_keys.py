@@ -6,10 +6,10 @@ from contextlib import aclosing
 
 from everthread.store.api_keys import ApiKey
 from everthread.testing import in_loop
-from everthread.testing.contracts.store.fixtures import OnAStore, OpenStore
+from everthread.testing.contracts.store.fixtures import OpenStore, StoreFixture
 
 
-class KeysOfTheInterface(OnAStore):
+class ApiKeyContract(StoreFixture):
     @in_loop
     async def test_a_token_is_found_by_its_hash_until_it_is_removed(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:

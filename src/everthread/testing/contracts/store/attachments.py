@@ -9,23 +9,23 @@ from everthread.domain.media import Media
 from everthread.domain.model import Inbound, InboxRow, InboxState, Message, Role, SessionKey
 from everthread.lifecycle import ForgetOwner, ForgetSession
 from everthread.testing import in_loop
-from everthread.testing.contracts.store.fixtures import OnAStore, OpenStore, Talk
+from everthread.testing.contracts.store.fixtures import OpenStore, StoreConversation, StoreFixture
 
 KEY = SessionKey.parse("agent:main:there:dm:1")
 PACKED = Media("file", "list.txt", "text/plain", 14, "handle-1", "there/list.txt")
 KEPT = Media("file", path="there/list.txt")
 
 
-async def _hand_over(talk: Talk, text: str = "look") -> InboxRow:
+async def _hand_over(talk: StoreConversation, text: str = "look") -> InboxRow:
     row, _ = await talk.lifecycle.accept(Inbound(KEY, "ann", text, media=(PACKED,)))
     return row
 
 
-class WhatComesWithMessages(OnAStore):
+class AttachmentContract(StoreFixture):
     @in_loop
-    async def test_a_message_is_taken_up_only_after_it_was_unpacked(self, open_store: OpenStore) -> None:
+    async def test_a_message_is_claimed_only_after_its_files_were_fetched(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             row = await _hand_over(talk)
             assert row.inbound.media == (PACKED,)
             assert await talk.lifecycle.begin_turn(KEY) is None
@@ -36,9 +36,9 @@ class WhatComesWithMessages(OnAStore):
             assert not await store.write(lambda uow: uow.inbox.unpack(row.id, "again", ()))
 
     @in_loop
-    async def test_of_what_nothing_is_left_nothing_is_answered(self, open_store: OpenStore) -> None:
+    async def test_an_empty_message_is_not_answered(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             row = await _hand_over(talk)
             assert await store.write(lambda uow: uow.inbox.unpack(row.id, "", ()))
             left = await store.read(lambda uow: uow.inbox.get(row.id))
@@ -47,9 +47,9 @@ class WhatComesWithMessages(OnAStore):
             assert await store.read(lambda uow: uow.inbox.keys_waiting()) == ()
 
     @in_loop
-    async def test_neither_it_nor_what_comes_behind_it_steers_before_that(self, open_store: OpenStore) -> None:
+    async def test_a_message_with_unfetched_files_blocks_steering(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             ticket = await talk.begin("hello", KEY)
             first = await _hand_over(talk)
             second, _ = await talk.lifecycle.accept(Inbound(KEY, "ann", "and eggs"))
@@ -60,9 +60,9 @@ class WhatComesWithMessages(OnAStore):
                 assert await talk.lifecycle.steer(ticket, row.id) is not None
 
     @in_loop
-    async def test_its_files_are_named_for_removal_with_what_is_forgotten(self, open_store: OpenStore) -> None:
+    async def test_files_of_a_forgotten_message_are_listed_for_removal(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             row = await _hand_over(talk)
             await store.write(lambda uow: uow.inbox.unpack(row.id, "milk", (KEPT,)))
             ticket = await talk.lifecycle.begin_turn(KEY)
@@ -82,10 +82,10 @@ class WhatComesWithMessages(OnAStore):
             assert await store.read(lambda uow: uow.attachments.discarded()) == ("there/more.txt",)
 
     @in_loop
-    async def test_what_is_set_aside_before_it_was_fetched_is_named_for_removal(self, open_store: OpenStore) -> None:
+    async def test_unfetched_files_of_a_set_aside_message_are_listed_for_removal(self, open_store: OpenStore) -> None:
         """A process that died while fetching may have left a partial file."""
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             await talk.say("hello", KEY)
             row = await _hand_over(talk)
             await store.write(lambda uow: uow.inbox.unpack(row.id, "milk", (KEPT,)))
@@ -96,7 +96,7 @@ class WhatComesWithMessages(OnAStore):
             assert await store.read(lambda uow: uow.attachments.discarded()) == ("there/more.txt",)
 
     @in_loop
-    async def test_a_chat_that_has_moved_is_known_as_before(self, open_store: OpenStore) -> None:
+    async def test_a_moved_chat_keeps_its_known_id(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:
             assert await store.read_inline(lambda uow: uow.inbox.moved_chats()) == {}
             await store.write(lambda uow: uow.inbox.move_chat("there", "-100", "-1"))

@@ -15,22 +15,22 @@ from everthread.testing import in_loop
 from everthread.testing.contracts.store.fixtures import (
     KEY,
     OTHER_KEY,
-    OnAStore,
     OpenStore,
-    Talk,
+    StoreConversation,
+    StoreFixture,
     discover_all,
     entries_of,
     key_named,
 )
 
 
-class CopiesOfThePast(OnAStore):
+class BackfillContract(StoreFixture):
     @in_loop
-    async def test_what_was_said_before_a_provider_came_is_to_be_copied_with_its_size(
+    async def test_sessions_from_before_a_provider_are_backfill_candidates_with_their_size(
         self, open_store: OpenStore
     ) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             session = (await talk.say("bees", KEY, answer="hives")).session_id
             await talk.say("honey", KEY)
             await store.write(lambda uow: uow.cursors.register("p"))
@@ -42,9 +42,11 @@ class CopiesOfThePast(OnAStore):
             assert await store.read(lambda uow: uow.cursors.backfill_candidates("unknown", "", 99)) == ()
 
     @in_loop
-    async def test_what_a_provider_heard_from_the_beginning_is_not_to_be_copied(self, open_store: OpenStore) -> None:
+    async def test_sessions_delivered_from_the_beginning_are_no_backfill_candidates(
+        self, open_store: OpenStore
+    ) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             begun = (await talk.say("before", KEY)).session_id
             await store.write(lambda uow: uow.cursors.register("p"))
             heard = (await talk.say("after", OTHER_KEY)).session_id
@@ -57,9 +59,9 @@ class CopiesOfThePast(OnAStore):
             assert not await _copy(store, heard)
 
     @in_loop
-    async def test_they_come_by_their_ids_a_few_at_a_time(self, open_store: OpenStore) -> None:
+    async def test_backfill_candidates_are_paged_by_id(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             sessions = sorted([await talk.new(key_named(str(n))) for n in range(5)])
             await store.write(lambda uow: uow.cursors.register("p"))
             found, after = list[str](), ""
@@ -70,9 +72,9 @@ class CopiesOfThePast(OnAStore):
             assert found == sessions
 
     @in_loop
-    async def test_scheduled_and_delegated_work_is_never_copied_and_notes_are(self, open_store: OpenStore) -> None:
+    async def test_backfill_skips_scheduled_and_delegated_work_but_not_notes(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             crossings = [
                 await talk.lifecycle.cross(key_named(str(n)), New(kind=kind), owner="ann")
                 for n, kind in enumerate((Kind.CRON, Kind.SUBAGENT))
@@ -86,11 +88,9 @@ class CopiesOfThePast(OnAStore):
             assert not await _copy(store, "nobody")
 
     @in_loop
-    async def test_a_copy_starts_at_the_beginning_and_ends_where_the_log_ended_then(
-        self, open_store: OpenStore
-    ) -> None:
+    async def test_a_backfill_covers_the_log_as_it_was_at_its_start(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             session = (await talk.say("one", KEY)).session_id
             length = len(await entries_of(store, session))
             await store.write(lambda uow: uow.cursors.register("p"))
@@ -108,9 +108,11 @@ class CopiesOfThePast(OnAStore):
             assert await _cursor(store, session) == cursor
 
     @in_loop
-    async def test_a_copy_of_what_was_told_in_part_comes_under_a_new_number(self, open_store: OpenStore) -> None:
+    async def test_a_backfill_of_a_partly_delivered_session_has_a_new_replay_number(
+        self, open_store: OpenStore
+    ) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             session = (await talk.say("before", KEY)).session_id
             await store.write(lambda uow: uow.cursors.register("p"))
             await talk.say("after", KEY)
@@ -128,9 +130,9 @@ class CopiesOfThePast(OnAStore):
             assert not await _copy(store, session)
 
     @in_loop
-    async def test_while_something_of_a_session_waits_it_is_not_copied(self, open_store: OpenStore) -> None:
+    async def test_a_session_with_waiting_entries_is_not_backfilled(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             session = (await talk.say("before", KEY)).session_id
             await store.write(lambda uow: uow.cursors.register("p"))
             await talk.say("after", KEY)
@@ -143,11 +145,9 @@ class CopiesOfThePast(OnAStore):
             assert await _copy(store, session)
 
     @in_loop
-    async def test_a_copy_takes_the_place_of_what_was_parked_but_not_of_what_is_to_be_forgotten(
-        self, open_store: OpenStore
-    ) -> None:
+    async def test_a_backfill_replaces_parked_entries_but_not_a_parked_forget(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             session = (await talk.say("before", KEY)).session_id
             await store.write(lambda uow: uow.cursors.register("p"))
             await talk.lifecycle.forget(ForgetSession(session), owner="ann")
@@ -168,9 +168,9 @@ class CopiesOfThePast(OnAStore):
             assert await store.read(lambda uow: uow.cursors.redeliveries("q")) == (elsewhere,)
 
     @in_loop
-    async def test_of_a_forgotten_session_no_more_is_to_be_copied_than_came_after(self, open_store: OpenStore) -> None:
+    async def test_a_forgotten_session_is_backfilled_only_from_after_the_forget(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             session = (await talk.say("before", KEY)).session_id
             await talk.lifecycle.forget(ForgetSession(session), owner="ann")
             await store.write(lambda uow: uow.cursors.register("p"))
@@ -180,9 +180,9 @@ class CopiesOfThePast(OnAStore):
             assert one.entries == stored.log_seq - stored.forgotten_seq
 
     @in_loop
-    async def test_how_much_of_the_copies_is_left_is_known_and_nothing_else_counts(self, open_store: OpenStore) -> None:
+    async def test_backfill_progress_counts_only_backfilled_entries(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             a, b = [(await talk.say("before", key)).session_id for key in (KEY, OTHER_KEY)]
             await store.write(lambda uow: uow.cursors.register("p"))
             await store.write(lambda uow: uow.cursors.register("q"))
@@ -205,9 +205,9 @@ class CopiesOfThePast(OnAStore):
             assert await store.read(lambda uow: uow.cursors.copying("p")) == (1, lengths[1])
 
     @in_loop
-    async def test_whoever_asks_for_a_replay_has_the_copy_in_it(self, open_store: OpenStore) -> None:
+    async def test_a_replay_includes_the_backfill(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             session = (await talk.say("before", KEY)).session_id
             await store.write(lambda uow: uow.cursors.register("p"))
             assert await _copy(store, session)
@@ -216,9 +216,9 @@ class CopiesOfThePast(OnAStore):
             assert await _to_copy(store) == ()
 
     @in_loop
-    async def test_what_a_person_said_is_told_again_from_where_it_was_told_first(self, open_store: OpenStore) -> None:
+    async def test_restarting_an_owner_begins_at_the_first_delivered_entry(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             begun = (await talk.say("before", KEY)).session_id
             heard_from = len(await entries_of(store, begun))
             await store.write(lambda uow: uow.cursors.register("p"))

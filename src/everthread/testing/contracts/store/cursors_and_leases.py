@@ -30,21 +30,21 @@ from everthread.testing import in_loop
 from everthread.testing.contracts.store.fixtures import (
     KEY,
     OTHER_KEY,
-    OnAStore,
     OpenStore,
-    Talk,
+    StoreConversation,
+    StoreFixture,
     discover_all,
     key_named,
 )
 
 
-class CursorsAndLanes(OnAStore):
+class CursorAndLeaseContract(StoreFixture):
     # Cursors ---------------------------------------------------------------------------------------------------------
 
     @in_loop
     async def test_a_new_provider_starts_at_the_ends_of_the_logs(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             ref = await talk.say("before", KEY)
             await store.write(lambda uow: uow.cursors.register("p"))
             assert await discover_all(store) == ()
@@ -60,7 +60,7 @@ class CursorsAndLanes(OnAStore):
     @in_loop
     async def test_scheduled_and_delegated_work_is_never_discovered(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             await store.write(lambda uow: uow.cursors.register("p"))
             for n, kind in enumerate((Kind.CRON, Kind.SUBAGENT)):
                 await talk.lifecycle.cross(key_named(str(n)), New(kind=kind), owner="ann")
@@ -70,9 +70,9 @@ class CursorsAndLanes(OnAStore):
             assert await store.write(lambda uow: uow.cursors.restart("p", None, 5.0)) == 2
 
     @in_loop
-    async def test_delegated_work_is_seen_while_it_runs_and_listed_if_asked_for(self, open_store: OpenStore) -> None:
+    async def test_delegated_work_is_found_while_it_runs_and_listed_on_request(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             parent, work = await talk.new(KEY), key_named("work")
             boundary = New(kind=Kind.SUBAGENT, parent=parent)
             child = (await talk.lifecycle.cross(work, boundary, owner="ann")).ref
@@ -90,9 +90,9 @@ class CursorsAndLanes(OnAStore):
             assert {session.id for session in everything} == {parent, child.session_id}
 
     @in_loop
-    async def test_the_last_active_are_listed_first_whenever_they_were_begun(self, open_store: OpenStore) -> None:
+    async def test_sessions_are_listed_by_last_activity(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             assert await store.read(lambda uow: uow.sessions.conversations(2)) == ()
             keys = [key_named(str(n)) for n in range(5)]
             begun = [await talk.new(key) for key in keys]
@@ -107,7 +107,7 @@ class CursorsAndLanes(OnAStore):
     @in_loop
     async def test_discovery_goes_in_slices_and_misses_nothing(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             await store.write(lambda uow: uow.cursors.register("p"))
             sessions = {await talk.new(key_named(str(n))) for n in range(7)}
             rounds = 0
@@ -120,7 +120,7 @@ class CursorsAndLanes(OnAStore):
     @in_loop
     async def test_the_longest_waiting_lane_is_due_first_and_keeps_its_backoff(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             await store.write(lambda uow: uow.cursors.register("p"))
             keys = [key_named(str(n)) for n in range(3)]
             a, b, c = [await talk.new(key) for key in keys]
@@ -146,9 +146,9 @@ class CursorsAndLanes(OnAStore):
             assert nexts == [15.0, 20.0, 30.0, None]
 
     @in_loop
-    async def test_what_waits_too_long_is_brought_forward_and_nothing_else(self, open_store: OpenStore) -> None:
+    async def test_only_lanes_due_too_late_are_brought_forward(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             for provider in ("p", "q"):
                 await store.write(lambda uow, name=provider: uow.cursors.register(name))
             soon, far, resting = [await talk.new(key_named(str(n))) for n in range(3)]
@@ -179,9 +179,9 @@ class CursorsAndLanes(OnAStore):
             assert [(row.name, row.failures, row.open_until) for row in providers] == [("p", 5, 100.0), ("q", 5, 500.0)]
 
     @in_loop
-    async def test_a_lane_that_is_set_back_starts_again_under_a_new_number(self, open_store: OpenStore) -> None:
+    async def test_a_restarted_lane_has_a_new_replay_number(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             await store.write(lambda uow: uow.cursors.register("p"))
             known, unknown = await talk.new(KEY), await talk.new(OTHER_KEY)
             await discover_all(store)
@@ -198,9 +198,9 @@ class CursorsAndLanes(OnAStore):
             assert await store.write(lambda uow: uow.cursors.restart("p", "nobody", 8.0)) == 0
 
     @in_loop
-    async def test_what_stands_outside_the_order_is_parked_or_due(self, open_store: OpenStore) -> None:
+    async def test_a_redelivery_is_parked_or_due(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             await store.write(lambda uow: uow.cursors.register("p"))
             session = (await talk.say("one", KEY)).session_id
             await talk.say("two", KEY)
@@ -222,9 +222,9 @@ class CursorsAndLanes(OnAStore):
             assert await store.read(lambda uow: uow.cursors.redeliveries("other")) == ()
 
     @in_loop
-    async def test_the_lag_counts_what_waits_found_or_not(self, open_store: OpenStore) -> None:
+    async def test_the_lag_counts_waiting_entries_discovered_or_not(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             await store.write(lambda uow: uow.cursors.register("p"))
             await talk.say("one", KEY)
             await talk.say("two", OTHER_KEY)
@@ -237,7 +237,7 @@ class CursorsAndLanes(OnAStore):
             assert (await store.read(lambda uow: uow.cursors.count("p"))).waiting_entries == 5
 
     @in_loop
-    async def test_what_is_known_of_a_provider_is_kept(self, open_store: OpenStore) -> None:
+    async def test_the_state_of_a_provider_is_stored(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
             for name in ("q", "p"):
                 await store.write(lambda uow, n=name: uow.cursors.register(n))
@@ -253,7 +253,7 @@ class CursorsAndLanes(OnAStore):
     # Lanes -----------------------------------------------------------------------------------------------------------
 
     @in_loop
-    async def test_a_lease_has_one_holder_until_it_runs_out(self, open_store: OpenStore) -> None:
+    async def test_a_lease_has_one_holder_until_it_expires(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
             mine = await store.write(lambda uow: uow.leases.acquire("lane", "me", 100.0, 10.0))
             assert mine is not None
@@ -276,7 +276,7 @@ class CursorsAndLanes(OnAStore):
             assert await store.write(lambda uow: uow.leases.acquire("other lane", "you", 116.0, 10.0)) is not None
 
     @in_loop
-    async def test_of_many_who_want_a_lease_one_gets_it(self, open_store: OpenStore) -> None:
+    async def test_one_of_many_processes_acquires_a_lease(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as one, aclosing(await open_store()) as two:
             got = await asyncio.gather(
                 *(
@@ -324,7 +324,7 @@ class CursorsAndLanes(OnAStore):
     # Processes and their timers --------------------------------------------------------------------------------------
 
     @in_loop
-    async def test_a_process_is_there_until_it_leaves_or_is_not_heard_of(self, open_store: OpenStore) -> None:
+    async def test_a_process_is_alive_until_it_ends_or_its_lease_expires(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
             await store.write(lambda uow: uow.leases.keep_alive("p", 100.0, 30.0))
 
@@ -336,7 +336,7 @@ class CursorsAndLanes(OnAStore):
             assert not await alive("p", 100.0)
 
     @in_loop
-    async def test_after_the_clock_is_put_back_a_lease_is_neither_kept_for_long_nor_taken_from_the_living(
+    async def test_a_clock_set_back_neither_prolongs_a_lease_nor_takes_it_from_a_live_holder(
         self, open_store: OpenStore
     ) -> None:
         async with aclosing(await open_store()) as store:
@@ -363,9 +363,7 @@ class CursorsAndLanes(OnAStore):
             await store.read(lambda uow: uow.leases.check(living))
 
     @in_loop
-    async def test_after_the_clock_is_put_back_no_process_is_taken_for_alive_for_long(
-        self, open_store: OpenStore
-    ) -> None:
+    async def test_a_clock_set_back_keeps_no_dead_process_alive(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
             await store.write(lambda uow: uow.leases.keep_alive("dead", 5000.0, 30.0))
             await store.write(lambda uow: uow.leases.keep_alive("living", 100.0, 30.0))
@@ -382,7 +380,7 @@ class CursorsAndLanes(OnAStore):
             assert await store.write(lambda uow: uow.leases.acquire("lane", "next", 5599.0, 600.0)) is None
 
     @in_loop
-    async def test_the_lanes_of_a_process_that_has_left_are_anybodys_at_once(self, open_store: OpenStore) -> None:
+    async def test_an_ended_process_releases_its_lanes_at_once(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
             left = await store.write(lambda uow: uow.leases.acquire("lane", "p", 100.0, 30.0))
             kept = await store.write(lambda uow: uow.leases.acquire("other lane", "q", 100.0, 30.0))
@@ -397,9 +395,9 @@ class CursorsAndLanes(OnAStore):
                 await store.read(lambda uow: uow.leases.check(left))
 
     @in_loop
-    async def test_keys_with_a_waiting_message_are_known_the_longest_waiting_first(self, open_store: OpenStore) -> None:
+    async def test_keys_with_waiting_messages_are_listed_longest_waiting_first(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             await talk.say("answered", key_named("third"))
             for key in (OTHER_KEY, KEY, OTHER_KEY):
                 await talk.accept("waits", key)

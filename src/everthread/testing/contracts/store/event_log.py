@@ -8,7 +8,7 @@ from everthread.domain.boundary import Rewind
 from everthread.store.activity import FeedPosition, TurnActivity
 from everthread.store.sessions import BoundaryRow
 from everthread.testing import in_loop
-from everthread.testing.contracts.store.fixtures import OnAStore, OpenStore, Talk, key_named
+from everthread.testing.contracts.store.fixtures import OpenStore, StoreConversation, StoreFixture, key_named
 
 WINDOW = 1000
 
@@ -17,11 +17,11 @@ def _seen(news: tuple[BoundaryRow | TurnActivity, ...]) -> list[str | int]:
     return [one.kind if isinstance(one, BoundaryRow) else one.number for one in news]
 
 
-class Following(OnAStore):
+class EventLogContract(StoreFixture):
     @in_loop
-    async def test_boundaries_and_turns_of_the_owner_come_in_order_and_once(self, open_store: OpenStore) -> None:
+    async def test_the_feed_has_each_boundary_and_turn_of_an_owner_once_in_order(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk, key = Talk(store), key_named("1")
+            talk, key = StoreConversation(store), key_named("1")
             await talk.say("hello", key, answer="Hello.")
             talk.clock.time += 1
             await talk.say("hi", key_named("2"), owner="ben", answer="Hi.")
@@ -37,9 +37,9 @@ class Following(OnAStore):
             assert _seen(theirs) == ["new", 1]
 
     @in_loop
-    async def test_a_small_window_comes_to_the_same_as_a_large_one(self, open_store: OpenStore) -> None:
+    async def test_a_small_feed_window_reads_the_same_as_a_large_one(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             for number in range(6):
                 talk.clock.time += 1
                 owner = "ann" if number % 2 else "ben"
@@ -54,9 +54,9 @@ class Following(OnAStore):
             assert [one for one in pieces if isinstance(one, int)] == [1, 2, 3]
 
     @in_loop
-    async def test_pages_of_the_list_hold_each_of_the_owners_conversations_once(self, open_store: OpenStore) -> None:
+    async def test_pages_list_each_conversation_of_the_owner_once(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             for number in range(5):
                 talk.clock.time += number % 2
                 await talk.say("hello", key_named(str(number)), answer="Hello.")

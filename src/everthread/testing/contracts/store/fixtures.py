@@ -51,7 +51,7 @@ class StillClock:
         self.time += seconds
 
 
-class Talk:
+class StoreConversation:
     """A lifecycle on a store, with the steps that most tests share."""
 
     def __init__(self, store: Store, holder: str = "here") -> None:
@@ -161,7 +161,7 @@ async def awaited(work: Awaitable[None]) -> None:
     await work
 
 
-async def commit_user_message(talk: Talk, ticket: TurnClaim, answer: str | None = None):
+async def commit_user_message(talk: StoreConversation, ticket: TurnClaim, answer: str | None = None):
     text = ticket.message.inbound.text
     return await talk.lifecycle.commit_turn(ticket, [Message(Role.USER, text)], answer)
 
@@ -193,7 +193,7 @@ def event_at(uow: UnitOfWork, session_id: str, seq: int) -> object:
     return uow.log.event(entry, ())
 
 
-class OnAStore:
+class StoreFixture:
     """Base class that declares the fixture `open_store`."""
 
     @pytest.fixture

@@ -9,17 +9,15 @@ from msgspec.structs import replace
 from everthread.domain.pairing import Paired, Pairing, WrongCodes
 from everthread.lifecycle import ForgetOwner
 from everthread.testing import in_loop
-from everthread.testing.contracts.store.fixtures import OnAStore, OpenStore, Talk
+from everthread.testing.contracts.store.fixtures import OpenStore, StoreConversation, StoreFixture
 
 BEA = Paired("telegram", "7", "bea", "Bea", 5.0)
 ASKING = Pairing("telegram", "8", "hash", "Cy", 1.0, 3601.0)
 
 
-class WhoMayWrite(OnAStore):
+class PairingContract(StoreFixture):
     @in_loop
-    async def test_a_guest_is_known_by_the_account_on_one_platform_until_turned_out(
-        self, open_store: OpenStore
-    ) -> None:
+    async def test_a_guest_is_found_by_platform_account_until_removed(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:
             also, elsewhere = replace(BEA, user="9", owner="dan"), replace(BEA, platform="matrix")
             for guest in (also, BEA, elsewhere):
@@ -37,7 +35,7 @@ class WhoMayWrite(OnAStore):
             assert await other.read(lambda uow: uow.access.guests()) == (elsewhere, also)
 
     @in_loop
-    async def test_an_account_has_one_code_and_the_newest_counts(self, open_store: OpenStore) -> None:
+    async def test_an_account_has_one_code_which_is_the_newest(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
             later = replace(ASKING, user="1", at=2.0)
             elsewhere = replace(ASKING, platform="matrix", at=3.0)
@@ -54,7 +52,7 @@ class WhoMayWrite(OnAStore):
             assert await store.read(lambda uow: uow.access.pairings()) == (later, elsewhere)
 
     @in_loop
-    async def test_wrong_codes_are_counted_for_each_who_tries(self, open_store: OpenStore) -> None:
+    async def test_wrong_codes_are_counted_per_approver(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
             mine, theirs = WrongCodes("terminal", 1), WrongCodes("telegram:1", 5, 99.0)
             await store.write(lambda uow: uow.access.put_wrong_codes(mine))
@@ -66,9 +64,9 @@ class WhoMayWrite(OnAStore):
             assert await store.read(lambda uow: uow.access.wrong_codes("telegram:1")) == theirs
 
     @in_loop
-    async def test_whoever_is_forgotten_is_no_guest_and_has_no_code_any_more(self, open_store: OpenStore) -> None:
+    async def test_forgetting_a_person_removes_guest_and_code(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             own, stays = replace(BEA, user="9", owner="telegram:9"), replace(BEA, user="1", owner="ann")
             for guest in (BEA, own, stays):
                 await store.write(lambda uow, guest=guest: uow.access.add_guest(guest))

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from everthread.domain.review_window import Review, ReviewState, Window
 from everthread.store.unit_of_work import UnitOfWork
 from everthread.testing import in_loop
-from everthread.testing.contracts.store.fixtures import OnAStore, OpenStore, plain_session
+from everthread.testing.contracts.store.fixtures import OpenStore, StoreFixture, plain_session
 
 FIRST, SECOND = Window(1, 10), Window(11, 14)
 
@@ -20,9 +20,9 @@ def _taken(uow: UnitOfWork, holder: str, now: float) -> Review | None:
     return Review(*found, tombstones=0) if found else None
 
 
-class WindowsOfReviews(OnAStore):
+class ReviewContract(StoreFixture):
     @in_loop
-    async def test_a_window_is_taken_once_and_the_longest_due_first(self, open_store: OpenStore) -> None:
+    async def test_a_review_is_claimed_once_longest_due_first(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:
             await store.write(lambda uow: uow.sessions.add(plain_session("s1")))
             await store.write(lambda uow: uow.reviews.add("s1", SECOND, 2.0))
@@ -50,7 +50,7 @@ class WindowsOfReviews(OnAStore):
             ]
 
     @in_loop
-    async def test_what_the_dead_had_taken_is_taken_over_and_is_theirs_no_more(self, open_store: OpenStore) -> None:
+    async def test_a_review_of_a_dead_process_is_taken_over_with_a_new_fence(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
             await store.write(lambda uow: uow.reviews.add("s1", FIRST, 1.0))
             lost = await store.write(lambda uow: _taken(uow, "one", 1.0))
@@ -64,7 +64,7 @@ class WindowsOfReviews(OnAStore):
             assert await store.read(lambda uow: uow.reviews.is_held(found))
 
     @in_loop
-    async def test_what_is_stopped_is_not_held_does_not_count_and_may_be_asked_for_anew(
+    async def test_a_stopped_review_is_not_held_does_not_count_and_can_be_restarted(
         self, open_store: OpenStore
     ) -> None:
         async with aclosing(await open_store()) as store:

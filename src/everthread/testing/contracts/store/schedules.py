@@ -11,7 +11,7 @@ from everthread.domain.recurrence import Missed
 from everthread.domain.schedule import Occurrence, OccurrenceState, Schedule, ScheduleState, Target, TargetKind
 from everthread.lifecycle import ForgetOwner
 from everthread.testing import in_loop
-from everthread.testing.contracts.store.fixtures import OnAStore, OpenStore, Talk, key_named
+from everthread.testing.contracts.store.fixtures import OpenStore, StoreConversation, StoreFixture, key_named
 
 DAILY = Schedule("s1", "ann", "daily", "@daily", "UTC", 5.0, "Sum up", next_at=100.0)
 WHOLE = Schedule(
@@ -34,9 +34,9 @@ WHOLE = Schedule(
 TIME = Occurrence("s1", 100.0, "ann")
 
 
-class TasksAndTheirTimes(OnAStore):
+class ScheduleContract(StoreFixture):
     @in_loop
-    async def test_a_task_comes_back_as_it_was_and_its_name_is_one_of_a_kind(self, open_store: OpenStore) -> None:
+    async def test_a_task_is_stored_unchanged_under_a_unique_name(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:
             added = [await store.write(lambda uow, s=s: uow.schedules.add(s)) for s in (WHOLE, DAILY)]
             assert added == [True, True]
@@ -52,7 +52,7 @@ class TasksAndTheirTimes(OnAStore):
             assert await other.read(lambda uow: uow.schedules.occurrences("s1", 9)) == ()
 
     @in_loop
-    async def test_what_is_due_comes_in_order_and_what_is_paused_never(self, open_store: OpenStore) -> None:
+    async def test_due_tasks_come_in_order_and_paused_ones_never(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
             for number, at in enumerate((300.0, 100.0, 200.0, None)):
                 task = replace(DAILY, id=f"s{number}", name=f"n{number}", next_at=at)
@@ -64,7 +64,7 @@ class TasksAndTheirTimes(OnAStore):
             assert await store.read(lambda uow: uow.schedules.due(999.0, 9)) == ("s2", "s0")
 
     @in_loop
-    async def test_a_time_is_there_once_whoever_writes_it(self, open_store: OpenStore) -> None:
+    async def test_an_occurrence_is_stored_once(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:
             assert await store.write(lambda uow: uow.schedules.add_occurrence(TIME))
             assert not await other.write(
@@ -84,7 +84,7 @@ class TasksAndTheirTimes(OnAStore):
             assert not await store.read(lambda uow: uow.schedules.is_running("s1"))
 
     @in_loop
-    async def test_old_times_are_let_go_of_but_not_those_that_are_not_over(self, open_store: OpenStore) -> None:
+    async def test_trimming_removes_old_occurrences_but_not_open_ones(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
             for at in range(6):
                 state = OccurrenceState.WAITING if at == 1 else OccurrenceState.DONE
@@ -99,7 +99,7 @@ class TasksAndTheirTimes(OnAStore):
             ]
 
     @in_loop
-    async def test_a_file_is_kept_until_its_reply_is_out(self, open_store: OpenStore) -> None:
+    async def test_an_attachment_is_stored_until_its_reply_is_sent(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
             reply = Reply("send-1", key_named("1"), "", "ann", "here", ReplyState.READY, 1.0, file="a.bin")
             await store.write(lambda uow: uow.outbox.attach("send-1", "ann", "a.bin", b"\x00\xff"))
@@ -113,13 +113,13 @@ class TasksAndTheirTimes(OnAStore):
             assert await store.read(lambda uow: uow.outbox.attachment("send-1")) is None
 
     @in_loop
-    async def test_a_person_who_is_forgotten_has_no_tasks(self, open_store: OpenStore) -> None:
+    async def test_forgetting_a_person_removes_their_tasks(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
             for schedule in (DAILY, WHOLE):
                 await store.write(lambda uow, schedule=schedule: uow.schedules.add(schedule))
             await store.write(lambda uow: uow.schedules.add_occurrence(TIME))
             await store.write(lambda uow: uow.outbox.attach("send-1", "ann", "a", b"x"))
-            await Talk(store).lifecycle.forget(ForgetOwner(), owner="ann")
+            await StoreConversation(store).lifecycle.forget(ForgetOwner(), owner="ann")
             assert await store.read(lambda uow: uow.schedules.all()) == (WHOLE,)
             assert await store.read(lambda uow: uow.schedules.occurrence("s1", 100.0)) is None
             assert await store.read(lambda uow: uow.outbox.attachment("send-1")) is None

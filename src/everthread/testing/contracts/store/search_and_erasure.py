@@ -30,22 +30,22 @@ from everthread.testing import in_loop
 from everthread.testing.contracts.store.fixtures import (
     KEY,
     OTHER_KEY,
-    OnAStore,
     OpenStore,
-    Talk,
+    StoreConversation,
+    StoreFixture,
     entries_of,
     plain_session,
     there,
 )
 
 
-class Words(OnAStore):
+class SearchAndErasureContract(StoreFixture):
     # Search ----------------------------------------------------------------------------------------------------------
 
     @in_loop
     async def test_search_finds_all_words_newest_first(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             texts = ["the green boat", "a boat, green as grass", "the red boat", "Grüne Boote"]
             for text in texts:
                 await talk.say(text, KEY)
@@ -61,9 +61,9 @@ class Words(OnAStore):
             assert hit == Hit(session, 3, 0, "user", "the red boat", talk.clock.time)
 
     @in_loop
-    async def test_a_search_sees_every_message_once_whenever_it_was_indexed(self, open_store: OpenStore) -> None:
+    async def test_a_search_finds_every_message_once_whenever_it_was_indexed(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             for n in range(40):
                 await talk.say(f"zanzibar {n}", KEY)
                 # Skip some searches, so that more than one message waits for indexing.
@@ -71,13 +71,13 @@ class Words(OnAStore):
                     assert len(await talk.search("zanzibar", limit=99)) == n + 1
             await self.crash(store)
         async with aclosing(await open_store()) as after:
-            talk = Talk(after)
+            talk = StoreConversation(after)
             assert await talk.search("zanzibar", limit=99) == [f"zanzibar {n}" for n in reversed(range(40))]
 
     @in_loop
     async def test_search_finds_parts_of_unspaced_text(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             for text in ("私は東京都に住んでいます", "京都へ行く", "서울에서 만나요"):
                 await talk.say(text, KEY)
             assert await talk.search("東京都") == ["私は東京都に住んでいます"]
@@ -89,7 +89,7 @@ class Words(OnAStore):
     @in_loop
     async def test_search_never_crosses_from_one_owner_to_another(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             await talk.say("ann's secret", KEY, "ann")
             await talk.say("bob's secret", OTHER_KEY, "bob")
             for ranked in (False, True):
@@ -107,7 +107,7 @@ class Words(OnAStore):
     @in_loop
     async def test_a_ranked_search_puts_the_best_first(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             await talk.say("tea tea tea", KEY)
             for n in range(5):
                 await talk.say(f"we spoke of many things, of ships and wax and also of tea, on day {n}", KEY)
@@ -116,9 +116,9 @@ class Words(OnAStore):
             assert (await talk.search("tea"))[-1] == "tea tea tea"
 
     @in_loop
-    async def test_any_query_is_answered(self, open_store: OpenStore) -> None:
+    async def test_any_query_returns_a_result(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             await talk.say('so "it" goes AND NOT (well) near*', KEY)
             for query in ("", " ", '"', "*", "AND", "NOT", "NEAR(", "a:b", "^x", "-", "\x00", "(" * 99, "x " * 999):
                 await talk.search(query)
@@ -127,7 +127,7 @@ class Words(OnAStore):
     @in_loop
     async def test_an_undone_turn_is_not_found(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             for n in range(12):
                 await talk.say(f"boat {n}", KEY)
             await talk.rewind(KEY, 10)
@@ -136,11 +136,11 @@ class Words(OnAStore):
             assert sorted(await talk.recall("boat", limit=2)) == ["boat 0", "boat 1"]
 
     @in_loop
-    async def test_what_a_continuation_undoes_is_undone_and_what_a_branch_undoes_is_not(
+    async def test_a_rewind_in_a_continuation_hides_turns_from_search_and_one_in_a_branch_does_not(
         self, open_store: OpenStore
     ) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             for text in ("the old boat", "the red boat"):
                 await talk.say(text, KEY)
             await talk.compress(KEY, "of boats", 1)
@@ -153,11 +153,11 @@ class Words(OnAStore):
             assert sorted(await talk.recall("boat")) == ["the blue boat", "the old boat"]
 
     @in_loop
-    async def test_a_number_that_was_undone_in_a_continuation_may_be_another_turn_in_its_parent(
+    async def test_a_rewound_turn_number_of_a_continuation_does_not_hide_the_parents_turn(
         self, open_store: OpenStore
     ) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             parent = await talk.session((await talk.say("the old boat", KEY)).session_id)
             await talk.compress(KEY, "of boats", 1)
             await talk.say("the red boat", KEY)
@@ -169,9 +169,9 @@ class Words(OnAStore):
     # Recall ----------------------------------------------------------------------------------------------------------
 
     @in_loop
-    async def test_a_question_finds_what_was_said_in_other_words(self, open_store: OpenStore) -> None:
+    async def test_a_question_finds_turns_with_other_words(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             for text in ("My dog is called Bruno", "The weather is nice", "Ich wohne in Köln", "我的狗叫旺财"):
                 await talk.say(text, KEY)
             assert await talk.recall("what was the name of my dog again?") == ["My dog is called Bruno"]
@@ -185,9 +185,11 @@ class Words(OnAStore):
             assert 0 < hit.score <= 1
 
     @in_loop
-    async def test_more_and_rarer_words_come_first_and_a_turn_once(self, open_store: OpenStore) -> None:
+    async def test_recall_ranks_by_number_and_rarity_of_words_and_lists_a_turn_once(
+        self, open_store: OpenStore
+    ) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             await talk.say("the harbour has a lighthouse", KEY, answer="a lighthouse, in the harbour?")
             await talk.say("a lighthouse", KEY)
             for n in range(8):
@@ -201,9 +203,9 @@ class Words(OnAStore):
             assert not (await talk.recall("harbour", limit=1))[0].endswith("more of it ")
 
     @in_loop
-    async def test_words_of_two_that_are_everywhere_are_found_together(self, open_store: OpenStore) -> None:
+    async def test_two_frequent_words_are_found_together(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             await talk.say("the red boat", KEY)
 
             def fill(uow: UnitOfWork) -> None:
@@ -217,9 +219,9 @@ class Words(OnAStore):
             assert await talk.recall("red boat", limit=1) == ["the red boat"]
 
     @in_loop
-    async def test_recall_leaves_out_what_the_session_shows_or_has_undone(self, open_store: OpenStore) -> None:
+    async def test_recall_excludes_visible_and_rewound_turns_of_the_session(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             await talk.say("an early boat", KEY)
             await talk.say("a later boat", KEY)
             tip = await talk.compress(KEY, "of boats", 1)
@@ -235,9 +237,9 @@ class Words(OnAStore):
             assert "boat of the branch" in await talk.recall("boat", beside=tip)
 
     @in_loop
-    async def test_recall_is_of_chats_and_of_what_was_said_there(self, open_store: OpenStore) -> None:
+    async def test_recall_covers_user_and_assistant_messages_of_chats(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             ref = await talk.say("the boat of the chat", KEY)
 
             def add(uow: UnitOfWork) -> None:
@@ -258,7 +260,7 @@ class Words(OnAStore):
     @in_loop
     async def test_recall_never_crosses_from_one_owner_to_another(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             mine = (await talk.say("ann's secret", KEY, "ann")).session_id
             for n in range(20):
                 await talk.say(f"bob's secret {n}", OTHER_KEY, "bob")
@@ -270,9 +272,9 @@ class Words(OnAStore):
             assert await talk.recall("secret", "ann") == []
 
     @in_loop
-    async def test_any_question_is_answered(self, open_store: OpenStore) -> None:
+    async def test_any_question_returns_a_result(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             await talk.say('so "it" goes AND NOT (well) near*', KEY)
             for question in ("", " ", '"', "*", "NOT", "NEAR(", "a:b", "^x", "\x00", "\ud800", "(" * 99, "xyz " * 999):
                 await talk.recall(question)
@@ -281,7 +283,7 @@ class Words(OnAStore):
     @in_loop
     async def test_a_part_of_a_view_can_be_read(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             for n in range(1, 5):
                 await talk.say(f"boat {n}", KEY)
             branch = await talk.branch(KEY)
@@ -299,9 +301,9 @@ class Words(OnAStore):
     # Forgetting ------------------------------------------------------------------------------------------------------
 
     @in_loop
-    async def test_a_forgotten_session_is_found_nowhere_and_stays_gone(self, open_store: OpenStore) -> None:
+    async def test_a_forgotten_session_is_not_found_and_does_not_come_back(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             session = await talk.new(KEY, title="Zanzibar")
             ref = await talk.say("zanzibar please", KEY, answer="zanzibar it is")
             await talk.lifecycle.put_prefix(ref, b"zanzibar")
@@ -333,9 +335,9 @@ class Words(OnAStore):
                 await talk.resume(KEY, session)
 
     @in_loop
-    async def test_a_forgotten_person_leaves_nothing_and_nobody_else_is_touched(self, open_store: OpenStore) -> None:
+    async def test_forgetting_a_person_erases_their_rows_only(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             await talk.say("zanzibar", KEY)
             await talk.say("zanzibar", OTHER_KEY, "bob")
             await talk.accept("zanzibar waits", KEY)
@@ -350,9 +352,9 @@ class Words(OnAStore):
             assert await store.read(lambda uow: uow.erasure.has_tombstone("owner", "ann"))
 
     @in_loop
-    async def test_a_forgotten_fact_loses_its_words_wherever_they_stand(self, open_store: OpenStore) -> None:
+    async def test_forgetting_a_fact_erases_its_words_everywhere(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             fact = 'the code is "4711"'
             ref = await talk.say(f"remember: {fact}!", KEY, answer=f"noted, {fact}")
             await talk.say(fact, OTHER_KEY, "bob")
@@ -373,11 +375,11 @@ class Words(OnAStore):
                 await talk.lifecycle.forget(ForgetFact(note.note_id), owner="ann")
 
     @in_loop
-    async def test_the_words_of_a_forgotten_fact_stay_in_the_log_until_all_providers_are_told(
+    async def test_the_log_keeps_a_forgotten_fact_until_all_providers_received_the_forget(
         self, open_store: OpenStore
     ) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             for provider in ("one", "two"):
                 await store.write(lambda uow, p=provider: uow.cursors.register(p))
             note = await talk.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, "4711"), owner="ann")
@@ -404,9 +406,9 @@ class Words(OnAStore):
             assert await tell("two") == Forgotten(entry.ref, ForgetScope.FACT, "", note.note_id)
 
     @in_loop
-    async def test_a_fact_that_no_provider_must_hear_of_leaves_the_log_at_once(self, open_store: OpenStore) -> None:
+    async def test_a_fact_that_no_provider_needs_leaves_the_log_at_once(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             note = await talk.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, "4711"), owner="ann")
             await talk.lifecycle.forget(ForgetFact(note.note_id), owner="ann")
             assert "4711" not in str(await entries_of(store, note.session_id))
@@ -424,9 +426,9 @@ class Words(OnAStore):
             assert found == [True, False, False]
 
     @in_loop
-    async def test_purging_comes_to_an_end(self, open_store: OpenStore) -> None:
+    async def test_purging_ends(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             for n in range(30):
                 await talk.say(f"word{n} zanzibar", KEY)
             async with asyncio.timeout(10):
@@ -440,7 +442,7 @@ class Words(OnAStore):
     @in_loop
     async def test_a_note_keeps_all_its_versions_and_shows_the_last(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
 
             async def change(action: NoteAction, content: str = "", note_id: str = "", owner: str = "ann") -> str:
                 wanted = NoteChange(action, NoteTarget.USER, content, note_id)
@@ -475,7 +477,7 @@ class Words(OnAStore):
             assert await store.read(lambda uow: uow.notes.history("nobody", 9)) == ()
 
     @in_loop
-    async def test_what_a_file_last_looked_like_is_remembered_per_owner_and_target(self, open_store: OpenStore) -> None:
+    async def test_the_digest_of_a_note_file_is_stored_per_owner_and_target(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
             for digest in ("abc", "def"):
                 await store.write(lambda uow, d=digest: uow.notes.set_file_digest("ann", NoteTarget.USER, d))

@@ -1,4 +1,4 @@
-"""Views of a session along its lineage, and its log."""
+"""SessionViewContract of a session along its lineage, and its log."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from everthread.testing import in_loop
 from everthread.testing.contracts.store.fixtures import (
     KEY,
     OTHER_KEY,
-    OnAStore,
     OpenStore,
-    Talk,
+    StoreConversation,
+    StoreFixture,
     commit_user_message,
     entries_of,
     event_at,
@@ -66,7 +66,7 @@ class _Copy:
 class _Tree:
     """Apply operations to both the store and the copied lists."""
 
-    def __init__(self, talk: Talk, owner: str) -> None:
+    def __init__(self, talk: StoreConversation, owner: str) -> None:
         self.talk = talk
         self.owner = owner
         self.key = key_named(owner)
@@ -148,19 +148,19 @@ class _Tree:
 async def _compare_with_copies(open_store: OpenStore, ops: list[tuple[str, int, int]]) -> None:
     async with aclosing(await open_store()) as store:
         known = await store.read(lambda uow: len(uow.sessions.recent(owner=None, limit=100_000)))
-        tree = _Tree(Talk(store, f"tree{known}"), f"owner{known}")
+        tree = _Tree(StoreConversation(store, f"tree{known}"), f"owner{known}")
         for op, which, amount in ops:
             await tree.apply(op, which, amount)
         await tree.check()
 
 
-class Views(OnAStore):
-    # Views -----------------------------------------------------------------------------------------------------------
+class SessionViewContract(StoreFixture):
+    # Views ------------------------------------------------------------------------------------------------------------
 
     @in_loop
     async def test_a_branch_sees_its_parent_as_of_the_branch(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             parent = (await talk.say("one", KEY)).session_id
             await talk.say("two", KEY)
             child = await talk.branch(KEY)
@@ -177,9 +177,9 @@ class Views(OnAStore):
             ]
 
     @in_loop
-    async def test_what_the_parent_takes_back_later_stays_in_the_branch(self, open_store: OpenStore) -> None:
+    async def test_a_later_rewind_of_the_parent_does_not_change_the_branch(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             parent = (await talk.say("one", KEY)).session_id
             for text in ("two", "three"):
                 await talk.say(text, KEY)
@@ -191,9 +191,9 @@ class Views(OnAStore):
             assert await talk.texts(child) == ["one", "two"]
 
     @in_loop
-    async def test_a_branch_takes_back_what_it_inherited_for_itself_only(self, open_store: OpenStore) -> None:
+    async def test_a_rewind_of_inherited_turns_changes_only_the_branch(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             parent = (await talk.say("one", KEY)).session_id
             await talk.say("two", KEY)
             child = await talk.branch(KEY)
@@ -211,7 +211,7 @@ class Views(OnAStore):
     @in_loop
     async def test_a_compressed_session_shows_its_summary_and_the_tail(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             parent = (await talk.say("one", KEY)).session_id
             for text in ("two", "three", "four"):
                 await talk.say(text, KEY)
@@ -228,7 +228,7 @@ class Views(OnAStore):
     @in_loop
     async def test_branches_and_compressions_nest(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             root = (await talk.say("one", KEY)).session_id
             await talk.say("two", KEY)
             branch = await talk.branch(KEY)
@@ -251,7 +251,7 @@ class Views(OnAStore):
         self, open_store: OpenStore
     ) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             parent = (await talk.say("one", KEY)).session_id
             hidden = await talk.begin("hidden", KEY)
             await talk.lifecycle.cross(KEY, Rewind(1), owner="ann")
@@ -288,9 +288,9 @@ class Views(OnAStore):
             ]
 
     @in_loop
-    async def test_a_close_hands_over_what_was_shown_when_it_was_written(self, open_store: OpenStore) -> None:
+    async def test_a_close_has_the_view_of_the_time_it_was_written(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             parent = (await talk.say("one", KEY)).session_id
             await talk.say("two", KEY)
             await talk.new(KEY)
@@ -324,9 +324,9 @@ class Views(OnAStore):
     # The log ---------------------------------------------------------------------------------------------------------
 
     @in_loop
-    async def test_the_log_tells_what_happened_in_order(self, open_store: OpenStore) -> None:
+    async def test_the_log_has_the_events_in_order(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             ref = await talk.say("one", KEY, answer="yes")
             await talk.lifecycle.write_note(
                 NoteChange(NoteAction.ADD, NoteTarget.USER, "likes tea"), owner="ann", ref=ref
@@ -359,9 +359,9 @@ class Views(OnAStore):
             assert await store.read(lambda uow: uow.log.entry(ref.session_id, 3)) == entries[2]
 
     @in_loop
-    async def test_what_takes_long_to_read_is_known_before_it_is_read(self, open_store: OpenStore) -> None:
+    async def test_heavy_entries_are_recognised_before_they_are_read(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             ref = await talk.say("short", KEY, answer="too")
             await talk.say("short", KEY, answer="é" * 1_000_000)
             await talk.branch(KEY)
@@ -381,9 +381,9 @@ class Views(OnAStore):
             assert await store.read(lambda uow: uow.log.end()) > before
 
     @in_loop
-    async def test_what_was_asked_is_known_the_latest_first(self, open_store: OpenStore) -> None:
+    async def test_user_messages_are_listed_latest_first(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             here = (await talk.say("one", KEY, answer="an answer")).session_id
             await talk.say("two", KEY)
             await talk.say("long" * 10, KEY)

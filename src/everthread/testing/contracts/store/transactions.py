@@ -30,9 +30,9 @@ from everthread.testing import in_loop
 from everthread.testing.contracts.store.fixtures import (
     KEY,
     OTHER_KEY,
-    OnAStore,
     OpenStore,
-    Talk,
+    StoreConversation,
+    StoreFixture,
     awaited,
     key_named,
     one_step,
@@ -47,12 +47,12 @@ def put(store: Store, how: str, work: Callable[[UnitOfWork], T]) -> Awaitable[T]
     return store.write_inline(work) if how == "write_inline" else store.write(work)
 
 
-class UnitsOfWork(OnAStore):
+class TransactionContract(StoreFixture):
     # Units of work ---------------------------------------------------------------------------------------------------
 
     @EITHER_WAY
     @in_loop
-    async def test_a_unit_that_raises_leaves_nothing_behind(self, open_store: OpenStore, how: str) -> None:
+    async def test_a_unit_of_work_that_raises_writes_nothing(self, open_store: OpenStore, how: str) -> None:
         def work(uow: UnitOfWork) -> None:
             uow.sessions.add(plain_session("s1"))
             uow.sessions.bind(Binding(KEY, "ann", "s1", 1))
@@ -65,7 +65,7 @@ class UnitsOfWork(OnAStore):
 
     @EITHER_WAY
     @in_loop
-    async def test_a_unit_that_raises_takes_no_other_with_it(self, open_store: OpenStore, how: str) -> None:
+    async def test_a_unit_of_work_that_raises_does_not_affect_others(self, open_store: OpenStore, how: str) -> None:
         def work(uow: UnitOfWork, number: int) -> int:
             uow.sessions.add(plain_session(f"s{number}"))
             if number % 3 == 0:
@@ -88,7 +88,7 @@ class UnitsOfWork(OnAStore):
 
     @EITHER_WAY
     @in_loop
-    async def test_a_unit_sees_what_it_has_written(self, open_store: OpenStore, how: str) -> None:
+    async def test_a_unit_of_work_reads_its_own_writes(self, open_store: OpenStore, how: str) -> None:
         def work(uow: UnitOfWork) -> Session | None:
             uow.sessions.add(plain_session("s1"))
             uow.sessions.save(plain_session("s1").but(last_turn=7))
@@ -98,7 +98,7 @@ class UnitsOfWork(OnAStore):
             assert await put(store, how, work) == plain_session("s1").but(last_turn=7)
 
     @in_loop
-    async def test_a_key_is_at_the_generation_of_its_session(self, open_store: OpenStore) -> None:
+    async def test_a_ref_has_the_generation_of_its_session(self, open_store: OpenStore) -> None:
         """For keys bound before or after the change, and for changes by any handle."""
         renewed = plain_session("s1").but(generation=3)
 
@@ -126,10 +126,10 @@ class UnitsOfWork(OnAStore):
             assert await store.read(lambda uow: uow.sessions.at(key_named("elsewhere"))) == (None, None)
 
     @in_loop
-    async def test_where_a_key_is_and_who_else_is_there_is_known_at_once(self, open_store: OpenStore) -> None:
+    async def test_key_state_has_the_session_and_its_other_keys(self, open_store: OpenStore) -> None:
         odd = key_named("a\nb")
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             assert await store.read(lambda uow: uow.sessions.key_state(KEY)) == KeyState()
             session_id = await talk.new(KEY)
             alone = await store.read(lambda uow: uow.sessions.key_state(KEY))
@@ -145,9 +145,9 @@ class UnitsOfWork(OnAStore):
             assert gone == KeyState(Binding(KEY, "ann", None, 9), awaited=False)
 
     @in_loop
-    async def test_what_waits_at_a_key_is_known_with_where_it_is(self, open_store: OpenStore) -> None:
+    async def test_key_state_shows_waiting_messages(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
 
             async def waits() -> tuple[bool, bool]:
                 here = await store.read(lambda uow: uow.sessions.key_state(KEY, "a timer"))
@@ -167,9 +167,9 @@ class UnitsOfWork(OnAStore):
             assert await waits() == (False, False)
 
     @in_loop
-    async def test_whoever_is_on_a_session_sees_that_it_was_rewound_elsewhere(self, open_store: OpenStore) -> None:
+    async def test_all_keys_of_a_session_see_a_rewind(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             session_id = (await talk.say("hello", KEY)).session_id
             await talk.resume(OTHER_KEY, session_id)
             assert await talk.rewind(KEY) is None
@@ -179,7 +179,7 @@ class UnitsOfWork(OnAStore):
             assert session.generation > 0
 
     @in_loop
-    async def test_a_key_that_changes_hands_is_its_new_owners_alone(self, open_store: OpenStore) -> None:
+    async def test_a_key_with_a_new_owner_belongs_to_that_owner_alone(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
             await store.write(lambda uow: uow.sessions.bind(Binding(KEY, "ann", None, 1)))
             await store.write(lambda uow: uow.sessions.bind(Binding(KEY, "bob", None, 2)))
@@ -190,7 +190,7 @@ class UnitsOfWork(OnAStore):
 
     @EITHER_WAY
     @in_loop
-    async def test_a_result_is_given_only_after_the_commit(self, open_store: OpenStore, how: str) -> None:
+    async def test_a_result_is_returned_only_after_the_commit(self, open_store: OpenStore, how: str) -> None:
         """A returned result is visible through every other handle immediately."""
         async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:
             for number in range(30):
@@ -199,7 +199,7 @@ class UnitsOfWork(OnAStore):
 
     @EITHER_WAY
     @in_loop
-    async def test_what_was_reported_is_there_after_a_crash(self, open_store: OpenStore, how: str) -> None:
+    async def test_a_returned_write_survives_a_crash(self, open_store: OpenStore, how: str) -> None:
         store = await open_store()
         await asyncio.gather(
             *(put(store, how, lambda uow, n=n: uow.sessions.add(plain_session(f"s{n:02d}"))) for n in range(20))
@@ -211,7 +211,9 @@ class UnitsOfWork(OnAStore):
 
     @EITHER_WAY
     @in_loop
-    async def test_a_write_lands_although_its_caller_stopped_waiting(self, open_store: OpenStore, how: str) -> None:
+    async def test_a_write_is_committed_although_its_caller_was_cancelled(
+        self, open_store: OpenStore, how: str
+    ) -> None:
         async with aclosing(await open_store()) as store:
             for steps in range(1, 8):
                 session = plain_session(f"s{steps}")
@@ -225,7 +227,7 @@ class UnitsOfWork(OnAStore):
                     await one_step()
 
     @in_loop
-    async def test_what_is_asked_for_first_is_written_first_whichever_way(self, open_store: OpenStore) -> None:
+    async def test_writes_are_committed_in_the_order_of_their_calls(self, open_store: OpenStore) -> None:
         ways = [
             "write_inline",
             "write_inline",
@@ -252,7 +254,7 @@ class UnitsOfWork(OnAStore):
 
     @EITHER_WAY
     @in_loop
-    async def test_closing_finishes_what_was_handed_in(self, open_store: OpenStore, how: str) -> None:
+    async def test_closing_finishes_queued_writes(self, open_store: OpenStore, how: str) -> None:
         for steps in range(3):
             store = await open_store()
             waiting = [
@@ -268,7 +270,7 @@ class UnitsOfWork(OnAStore):
 
     @EITHER_WAY
     @in_loop
-    async def test_a_closed_handle_says_so_and_may_be_closed_again(self, open_store: OpenStore, how: str) -> None:
+    async def test_a_closed_store_raises_and_can_be_closed_again(self, open_store: OpenStore, how: str) -> None:
         store = await open_store()
         await store.aclose()
         await store.aclose()
@@ -281,7 +283,7 @@ class UnitsOfWork(OnAStore):
 
     @EITHER_WAY
     @in_loop
-    async def test_two_handles_work_side_by_side(self, open_store: OpenStore, how: str) -> None:
+    async def test_two_handles_work_concurrently(self, open_store: OpenStore, how: str) -> None:
         async with aclosing(await open_store()) as one, aclosing(await open_store()) as two:
             await asyncio.gather(
                 *(
@@ -294,7 +296,7 @@ class UnitsOfWork(OnAStore):
                 assert len(await handle.read(lambda uow: uow.sessions.matching("s-", 100))) == 80
 
     @in_loop
-    async def test_a_read_sees_one_moment_only(self, open_store: OpenStore) -> None:
+    async def test_a_read_uses_one_snapshot(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:
             await other.write(lambda uow: uow.sessions.add(plain_session("s1")))
             loop, thread = asyncio.get_running_loop(), threading.get_ident()
@@ -313,7 +315,7 @@ class UnitsOfWork(OnAStore):
 
     @EITHER_WAY
     @in_loop
-    async def test_a_commit_by_anyone_shows_in_the_change_number(self, open_store: OpenStore, how: str) -> None:
+    async def test_any_commit_changes_the_change_number(self, open_store: OpenStore, how: str) -> None:
         async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:
             await put(store, how, lambda uow: uow.sessions.add(plain_session("s0")))
             numbers = [await store.changed()]
@@ -346,7 +348,7 @@ class UnitsOfWork(OnAStore):
             assert [one.turn_id for one in all_of_it] == ["t1", "t2", "t3"]
 
     @in_loop
-    async def test_a_title_is_one_session_of_its_owner(self, open_store: OpenStore) -> None:
+    async def test_a_title_is_unique_per_owner(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
             await store.write(lambda uow: uow.sessions.add(plain_session("s1", title="Straße")))
             with pytest.raises(StoreError):
@@ -360,9 +362,9 @@ class UnitsOfWork(OnAStore):
             await store.write(lambda uow: uow.sessions.set_title("s4", "straße"))
 
     @in_loop
-    async def test_of_many_who_want_a_title_one_gets_it(self, open_store: OpenStore) -> None:
+    async def test_one_of_many_concurrent_renames_gets_the_title(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as one, aclosing(await open_store()) as two:
-            talks = [Talk(one, "one"), Talk(two, "two")]
+            talks = [StoreConversation(one, "one"), StoreConversation(two, "two")]
             results = await asyncio.gather(
                 *(talk.new(key_named(f"{n}-{t}"), title="Trip") for t, talk in enumerate(talks) for n in range(5)),
                 return_exceptions=True,
@@ -372,7 +374,7 @@ class UnitsOfWork(OnAStore):
             assert all(isinstance(error, TitleTaken) for error in refused)
 
     @in_loop
-    async def test_an_update_of_a_platform_is_taken_once(self, open_store: OpenStore) -> None:
+    async def test_an_update_of_a_platform_is_accepted_once(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as one, aclosing(await open_store()) as two:
             same = Inbound(KEY, "ann", "hello", account="bot", update_id="7", user="u-42")
             assert await one.read(lambda uow: uow.inbox.known(same)) is None
@@ -401,9 +403,9 @@ class UnitsOfWork(OnAStore):
             assert (done.id, done.state) == (taken[0][0].id, InboxState.DONE)
 
     @in_loop
-    async def test_of_fifty_crossings_at_once_each_has_an_epoch_of_its_own(self, open_store: OpenStore) -> None:
+    async def test_fifty_concurrent_boundaries_have_fifty_epochs(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as one, aclosing(await open_store()) as two:
-            talks = [Talk(one, "one"), Talk(two, "two")]
+            talks = [StoreConversation(one, "one"), StoreConversation(two, "two")]
             crossings = await asyncio.gather(
                 *(talks[n % 2].lifecycle.cross(KEY, New(), owner="ann") for n in range(50))
             )
@@ -416,9 +418,9 @@ class UnitsOfWork(OnAStore):
             assert [s.id for s in open_now] == [trail[0].to_session]
 
     @in_loop
-    async def test_of_many_who_begin_a_turn_one_gets_the_ticket(self, open_store: OpenStore) -> None:
+    async def test_one_of_many_concurrent_begins_gets_the_claim(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as one, aclosing(await open_store()) as two:
-            talks = [Talk(one, "one"), Talk(two, "two")]
+            talks = [StoreConversation(one, "one"), StoreConversation(two, "two")]
             for text in ("first", "second"):
                 await talks[0].accept(text, KEY)
             results = await asyncio.gather(

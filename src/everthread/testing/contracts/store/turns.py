@@ -30,16 +30,16 @@ from everthread.domain.spend import Spent, Used
 from everthread.store.sessions import BoundaryRow
 from everthread.store.unit_of_work import UnitOfWork
 from everthread.testing import in_loop
-from everthread.testing.contracts.store.fixtures import KEY, OTHER_KEY, OnAStore, OpenStore, Talk
+from everthread.testing.contracts.store.fixtures import KEY, OTHER_KEY, OpenStore, StoreConversation, StoreFixture
 
 
-class RunningTurns(OnAStore):
+class TurnContract(StoreFixture):
     # Running turns ---------------------------------------------------------------------------------------------------
 
     @in_loop
-    async def test_a_turn_of_a_dead_process_goes_to_one_other(self, open_store: OpenStore) -> None:
+    async def test_a_turn_of_a_dead_process_is_taken_over_once(self, open_store: OpenStore) -> None:
         dying = await open_store()
-        talk = Talk(dying, "dying")
+        talk = StoreConversation(dying, "dying")
         ticket = await talk.begin("hello", KEY)
         thought = Thought('{"why": "\\"so\\""}', "a/one")
         await talk.lifecycle.start_tool(ticket, "c1", "search", "{}", thought)
@@ -47,7 +47,7 @@ class RunningTurns(OnAStore):
         await talk.lifecycle.finish_tool(ticket, "c1", "found")
         await self.crash(dying)
         async with aclosing(await open_store()) as store:
-            heir = Talk(store, "heir")
+            heir = StoreConversation(store, "heir")
             assert await heir.lifecycle.recover() == ()
             heir.clock.time += 60
             assert await heir.lifecycle.recover() == (ticket.turn_id,)
@@ -68,7 +68,7 @@ class RunningTurns(OnAStore):
                 await heir.lifecycle.commit_turn(taken, [Message(Role.USER, "hello")], "hi")
 
     @in_loop
-    async def test_a_process_that_is_there_or_has_left_is_told_apart(self, open_store: OpenStore) -> None:
+    async def test_live_and_ended_processes_are_distinguished(self, open_store: OpenStore) -> None:
         slot = Slot("t1", SessionRef("s1", 0, KEY, 1, "ann"), "here", 1, Fate.LIVE, 1, 1.0)
         async with aclosing(await open_store()) as store:
             await store.write(lambda uow: uow.slots.add(slot))
@@ -82,7 +82,7 @@ class RunningTurns(OnAStore):
             assert await store.read(lambda uow: uow.slots.orphans(110.0)) == (slot,)
 
     @in_loop
-    async def test_messages_wait_in_the_order_they_came(self, open_store: OpenStore) -> None:
+    async def test_messages_wait_in_order_of_arrival(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
             rows = [
                 (await store.write(lambda uow, t=text, k=key: uow.inbox.accept(Inbound(k, "ann", t), 5.0)))[0]
@@ -106,7 +106,7 @@ class RunningTurns(OnAStore):
     @in_loop
     async def test_a_reply_keeps_its_platform_id_from_draft_to_sent(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             ticket = await talk.begin("hello", KEY)
             await talk.lifecycle.draft_reply(ticket, "h", "platform-9")
             await talk.lifecycle.draft_reply(ticket, "hi the")
@@ -119,9 +119,9 @@ class RunningTurns(OnAStore):
             assert await store.read(lambda uow: uow.outbox.replies(ReplyState.READY, 10)) == ()
 
     @in_loop
-    async def test_a_reply_keeps_from_where_on_to_look_for_it(self, open_store: OpenStore) -> None:
+    async def test_a_reply_keeps_the_message_it_was_sent_after(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             ticket = await talk.begin("hello", KEY)
             assert await talk.lifecycle.stored_reply(ticket.turn_id) is None
             await talk.lifecycle.draft_reply(ticket, "h", "", "0/7")
@@ -138,7 +138,7 @@ class RunningTurns(OnAStore):
             assert kept.sent_after == "0/12"
 
     @in_loop
-    async def test_what_is_known_to_be_out_is_found_by_its_id(self, open_store: OpenStore) -> None:
+    async def test_a_sent_reply_is_found_by_its_platform_id(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
             for number, message_id in enumerate(("", "11", "12", "13")):
                 reply = Reply(f"t{number}", KEY, "s1", "ann", "hi", ReplyState.SENT, float(number), message_id)
@@ -153,7 +153,7 @@ class RunningTurns(OnAStore):
             assert await store.read(lambda uow: uow.outbox.sent_as("12", 2.5)) == ()
 
     @in_loop
-    async def test_a_turn_comes_back_as_it_was_stored(self, open_store: OpenStore) -> None:
+    async def test_a_turn_is_read_as_it_was_stored(self, open_store: OpenStore) -> None:
         messages = (
             Message(Role.USER, "naïve 東京 🧵 \x00 \"quoted\" 'n' \r\n\ttabbed "),
             Message(
@@ -166,7 +166,7 @@ class RunningTurns(OnAStore):
             Message(Role.ASSISTANT, "x" * 100_000),
         )
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             ticket = await talk.begin("hello", KEY)
             done = await talk.lifecycle.commit_turn(ticket, messages, None)
             expected = Turn(
@@ -179,7 +179,7 @@ class RunningTurns(OnAStore):
     @in_loop
     async def test_a_prefix_is_stored_byte_for_byte_and_numbered(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             ref = await talk.say("hello", KEY)
             contents = [b"\x00\xff system \r\n", "naïve".encode()]
             for content in contents:
@@ -204,7 +204,7 @@ class RunningTurns(OnAStore):
             assert await store.read(lambda uow: uow.spend.total("nobody", 0.0)) == 0.0
 
     @in_loop
-    async def test_spend_is_told_by_model_in_some_sessions_or_in_all(self, open_store: OpenStore) -> None:
+    async def test_spend_is_summed_by_model_for_some_or_all_sessions(self, open_store: OpenStore) -> None:
         here, there = (SessionRef(name, 0, KEY, 1, "ann") for name in ("s1", "s2"))
         async with aclosing(await open_store()) as store:
 
@@ -235,7 +235,7 @@ class RunningTurns(OnAStore):
     @in_loop
     async def test_sessions_are_found_by_tip_title_prefix_and_age(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             first = await talk.new(KEY, title="Trip")
             await talk.say("one", KEY)
             second = await talk.compress(KEY, "so far", 1)
@@ -268,7 +268,7 @@ class RunningTurns(OnAStore):
     @in_loop
     async def test_sessions_are_found_by_the_beginning_of_their_titles(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
-            talk = Talk(store)
+            talk = StoreConversation(store)
             titles = ("Trip to Rome", "trip to Lisbon", "Éclairs", "", "50 % more")
             rome, lisbon, cakes, _, more = [await talk.new(KEY, title=title) for title in titles]
             await talk.new(OTHER_KEY, "bob", "Trip of bob")
@@ -287,7 +287,7 @@ class RunningTurns(OnAStore):
             assert await named("nobody", "") == []
 
     @in_loop
-    async def test_the_audit_trail_keeps_every_crossing(self, open_store: OpenStore) -> None:
+    async def test_the_audit_trail_has_every_boundary(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
             rows = [
                 BoundaryRow("new", KEY, "ann", None if n == 0 else f"s{n}", f"s{n + 1}", n, "user", float(n))
@@ -308,7 +308,7 @@ class RunningTurns(OnAStore):
             assert await store.read(lambda uow: uow.sessions.boundary(max(ids) + 1)) is None
 
     @in_loop
-    async def test_who_has_served_a_session_is_known_until_it_is_finalized(self, open_store: OpenStore) -> None:
+    async def test_a_session_is_served_until_it_is_finalized(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store:
 
             def serve(uow: UnitOfWork) -> None:
