@@ -96,9 +96,9 @@ def test_path_is_said_whatever_is_in_the_file(tmp_path: Path) -> None:
 
 
 def test_validate_is_content_with_what_is_right(home: Path, tmp_path: Path) -> None:
-    assert everthread(home, "config", "validate").stdout == f"{home / 'config.toml'}: no mistakes.\n"
+    assert everthread(home, "config", "validate").stdout == f"{home / 'config.toml'}: no problems.\n"
     assert printed(home, "config", "validate") == {"valid": True, "error": None, "problems": [], "warnings": []}
-    assert "not there, and not needed" in everthread(tmp_path / "none", "config", "validate").stdout
+    assert "does not exist; defaults are used" in everthread(tmp_path / "none", "config", "validate").stdout
     (home / ".env").chmod(0o644)
     [warning] = printed(home, "config", "validate")["warnings"]
     assert f"chmod 600 {home / '.env'}" in warning
@@ -254,7 +254,7 @@ def test_set_mends_a_file_and_makes_one_and_says_if_something_goes_before_it(tmp
     (home / "config.toml").write_text('model = "x"\n')
     done = everthread(home, "config", "set", "model", "ollama/y", EVERTHREAD_MODEL="local/z")
     assert done.returncode == 0
-    assert "EVERTHREAD_MODEL) goes before it" in done.stderr
+    assert "EVERTHREAD_MODEL) takes precedence" in done.stderr
     (home / "config.toml").write_text('[limits]\nturn_s = "x"\n')
     done = everthread(home, "config", "set", "model", "ollama/y")
     assert done.returncode == 78, "another mistake in the file"
@@ -303,7 +303,7 @@ def test_somebody_at_a_terminal_can_open_it_again(home: Path, tmp_path_factory: 
 def test_edit_puts_what_is_right_into_place_and_keeps_what_is_not(home: Path, tmp_path_factory: Any) -> None:
     folder, config = tmp_path_factory.mktemp("editor"), home / "config.toml"
     done = everthread(home, "config", "edit", EDITOR=editor(folder, 'model = "ollama/z"\n'))
-    assert (done.returncode, done.stdout) == (0, f"{config} is changed.\n")
+    assert (done.returncode, done.stdout) == (0, f"{config} was changed.\n")
     assert config.read_text() == 'model = "ollama/z"\n'
     wrong = 'model = "ollama/z"\n[limits]\nturns = 1\n'
     done = everthread(home, "config", "edit", VISUAL=editor(folder, wrong))
@@ -313,7 +313,7 @@ def test_edit_puts_what_is_right_into_place_and_keeps_what_is_not(home: Path, tm
     assert (config.read_text(), kept.read_text()) == ('model = "ollama/z"\n', wrong)
     assert kept.stat().st_mode & 0o777 == 0o600
     # What was rejected is nobody's to throw away.
-    assert everthread(home, "config", "edit", EDITOR="true").stdout == f"{config} is as it was.\n"
+    assert everthread(home, "config", "edit", EDITOR="true").stdout == f"{config} was not changed.\n"
     done = everthread(home, "config", "edit", VISUAL=editor(folder, wrong + "# again"))
     assert f"what you wrote is in {kept}.2" in done.stderr
     assert (kept.read_text(), (home / "config.toml.rejected.2").read_text()) == (wrong, wrong + "# again")
@@ -335,7 +335,7 @@ def test_somebody_at_a_terminal_can_go_on_with_what_was_rejected(home: Path, tmp
         patch.setenv("VISUAL", f"{sys.executable} {program}")
         terminal = Terminal([sys.executable, "-m", "everthread", "--home", str(home), "config", "edit"])
     try:
-        terminal.expect("Go on with what was rejected")
+        terminal.expect("Continue with the text rejected")
         terminal.type("\n")
         assert terminal.ended() == 0, terminal.seen
     finally:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from everthread.agent.skills.folders import SkillFolders
     from everthread.agent.turn import Agent
     from everthread.config.provider_settings import Field
-    from everthread.config.settings import Settings
+    from everthread.config.settings import Places, Settings
     from everthread.domain.model import Reply, Session
     from everthread.gateway.scheduler import Scheduler
     from everthread.gateway.server import Gateway
@@ -125,6 +125,13 @@ class CliContext:
 
         return config.load(self.home)
 
+    @property
+    def places(self) -> Places:
+        """The paths of the home and its configuration files. Unlike `settings`, reads no file."""
+        from everthread.config.settings import places
+
+        return places(self.home)
+
     def list_newest(self, limit: int) -> Sequence[tuple[Session, int]] | None:
         """List the newest sessions without opening a runtime; None if a runtime is needed."""
         return self._list_newest(self.settings.db_path, limit) if self._list_newest is not None else None
@@ -135,32 +142,35 @@ class CliContext:
 
     def read(self, work: Callable[[CliRuntime], Awaitable[T]], *, default: T) -> T:
         """Run `work`, which only reads; return `default` if there is no store yet."""
-        return self._run(work) if self._has_store() else default
+        return self._run(work) if self.has_store() else default
 
-    def write(self, work: Callable[[CliRuntime], Awaitable[T]]) -> tuple[T, bool]:
-        """Run `work`, then deliver to memory providers for a moment. Return its result and whether all was delivered.
+    def read_existing(self, work: Callable[[CliRuntime], Awaitable[T]], name: str = "") -> T:
+        """Run `work`, which only reads. Raises `NotFound` if there is no store yet; the message mentions `name`."""
+        self._require_store(name)
+        return self._run(work)
 
-        Raises `NotFound` if there is no store yet.
-        """
-        if not self._has_store():
-            raise self.no_store()
+    def write(self, work: Callable[[CliRuntime], Awaitable[T]]) -> T:
+        """Run `work`, then deliver to memory providers for a moment. Raises `NotFound` if there is no store yet."""
+        self._require_store()
 
-        async def start_and_drain(runtime: CliRuntime) -> tuple[T, bool]:
+        async def start_and_drain(runtime: CliRuntime) -> T:
             await runtime.start()
-            return await work(runtime), await runtime.drain()
+            result = await work(runtime)
+            await runtime.drain()
+            return result
 
         return self._run(start_and_drain)
 
     def write_if_exists(self, work: Callable[[CliRuntime], Awaitable[T]], *, default: T) -> T:
         """Run `work` as `write` does; return `default` if there is no store yet."""
-        return self.write(work)[0] if self._has_store() else default
+        return self.write(work) if self.has_store() else default
 
-    def no_store(self, wanted: str = "") -> Exception:
-        """Return the error of a command that needs a store, or something in it, where there is none yet."""
+    def _require_store(self, name: str = "") -> None:
         from everthread.domain.errors import NotFound
 
-        missing = f"no {wanted[:100]!r}: " if wanted else ""
-        return NotFound(f"{missing}no data in {self.settings.home} yet; choose another home with --home")
+        if not self.has_store():
+            prefix = f"no {name[:100]!r}: " if name else ""
+            raise NotFound(f"{prefix}no data in {self.settings.home} yet; choose another home with --home")
 
     def open_home(self, work: Callable[[CliRuntime], Awaitable[T]]) -> T:
         """Run `work` with the log file open. Creates the home if it does not exist."""
@@ -205,7 +215,7 @@ class CliContext:
 
         return self.run(run())
 
-    def _has_store(self) -> bool:
+    def has_store(self) -> bool:
         from everthread.domain.errors import StoreUnwritable
 
         path = self.settings.db_path
@@ -239,3 +249,13 @@ limit_option = click.option(
     show_default=True,
     help="Show at most N, newest first.",
 )
+
+
+def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --json and --home to a command, and pass it the `CliContext`."""
+    return json_option(home_option(pass_cli(command)))
+
+
+def list_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --json, --limit and --home to a command, and pass it the `CliContext`."""
+    return json_option(limit_option(home_option(pass_cli(command))))

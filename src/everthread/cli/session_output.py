@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from everthread.cli.context import CliContext
+from everthread.cli.context import CliContext, CliRuntime
 from everthread.cli.output import iso_time
 from everthread.domain.text_format import one_line
 
@@ -48,3 +48,10 @@ def session_as_json(session: Session, turns: int) -> dict[str, Any]:
 def session_name(session: Session) -> str:
     """Return the title and id of a session, for use in a sentence."""
     return f'"{one_line(session.title)}" ({session.id})' if session.title else session.id
+
+
+async def find_session_id(runtime: CliRuntime, text: str) -> str:
+    """Find the session that a user names by an id, a prefix of an id or a title. Raises `NotFound`."""
+    from everthread.lifecycle.session_lookup import find_session_of_any_owner
+
+    return (await runtime.store.read(lambda uow: find_session_of_any_owner(uow, text))).id

@@ -6,20 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everthread.cli.context import CliContext, home_option, json_option, limit_option, pass_cli
+from everthread.cli.context import CliContext, list_options
 from everthread.cli.output import Result, iso_time, render, table
 from everthread.domain.text_format import local_time
 
 if TYPE_CHECKING:
     from everthread.store.sessions import BoundaryRow
-    from everthread.store.unit_of_work import UnitOfWork
 
 
 @click.command()
-@json_option
-@limit_option
-@home_option
-@pass_cli
+@list_options
 def boundaries(cli: CliContext, as_json: bool, limit: int) -> None:
     """List session boundaries, newest first: each start, resume, branch, compression and end of a session.
 
@@ -28,17 +24,11 @@ def boundaries(cli: CliContext, as_json: bool, limit: int) -> None:
       everthread boundaries
       everthread boundaries --limit 100 --json
     """
-
-    def list_boundaries(uow: UnitOfWork) -> tuple[BoundaryRow, ...]:
-        return uow.sessions.boundaries(limit=limit)
-
-    found = cli.read(lambda runtime: runtime.store.read(list_boundaries), default=())
+    found = cli.read(lambda runtime: runtime.store.read(lambda uow: uow.sessions.boundaries(limit=limit)), default=())
     headings = ("WHEN", "BOUNDARY", "FROM", "TO", "BY", "KEY")
     empty = f"No boundaries yet in {cli.settings.home}."
-    result = Result(
-        lambda: [_as_json(row) for row in found], lambda: table(headings, [_row(row) for row in found], empty=empty)
-    )
-    render(result, as_json)
+    text = table(headings, [_row(row) for row in found], empty=empty)
+    render(Result([_as_json(row) for row in found], text), as_json)
 
 
 def _row(row: BoundaryRow) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""`everthread config`: which settings are in force, and where they are written."""
+"""`everthread config`: show, change and check the settings."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everthread.cli.context import CliContext, home_option, json_option, pass_cli
+from everthread.cli.context import CliContext, common_options
 from everthread.cli.exit_codes import CONFIGURATION
-from everthread.cli.output import print_json, table
+from everthread.cli.output import Result, print_json, render, table
 from everthread.cli.shell_complete import complete_settings
+from everthread.domain.errors import BadConfig
 from everthread.domain.text_format import one_line
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _REJECTED = ".rejected"
 
 @click.group()
 def config() -> None:
-    """Look at the settings and change them.
+    """Show, change and check the settings.
 
     \b
     Examples:
@@ -34,11 +35,9 @@ def config() -> None:
 
 
 @config.command()
-@json_option
-@home_option
-@pass_cli
+@common_options
 def path(cli: CliContext, as_json: bool) -> None:
-    """Print where config.toml is, or would be.
+    """Print the path of config.toml, which need not exist.
 
     \b
     Examples:
@@ -47,21 +46,14 @@ def path(cli: CliContext, as_json: bool) -> None:
     """
     from msgspec.structs import asdict
 
-    from everthread.config.settings import places
-
-    found = places(cli.home)
-    if as_json:
-        print_json({name: str(place) for name, place in asdict(found).items()})
-    else:
-        click.echo(str(found.config))
+    found = cli.places
+    render(Result({name: str(file) for name, file in asdict(found).items()}, str(found.config)), as_json)
 
 
 @config.command("show")
-@json_option
-@home_option
-@pass_cli
+@common_options
 def show_settings(cli: CliContext, as_json: bool) -> None:
-    """Show the settings in force. Secrets are not shown, only whether they are set.
+    """Show all settings in effect. Secrets are not shown, only whether they are set.
 
     \b
     Examples:
@@ -72,19 +64,14 @@ def show_settings(cli: CliContext, as_json: bool) -> None:
     from everthread.cli.settings_view import rows
 
     settings = shown(cli.settings)
-    if as_json:
-        print_json(settings)
-    else:
-        click.echo(table(("SETTING", "VALUE"), list(rows(settings))))
+    render(Result(settings, lambda: table(("SETTING", "VALUE"), list(rows(settings)))), as_json)
 
 
 @config.command()
 @click.argument("key", shell_complete=complete_settings)
-@json_option
-@home_option
-@pass_cli
+@common_options
 def get(cli: CliContext, key: str, as_json: bool) -> None:
-    """Print the setting KEY, or all of a table, and where it comes from.
+    """Show the setting KEY, or all settings of a table, and their origin.
 
     \b
     Examples:
@@ -100,26 +87,22 @@ def get(cli: CliContext, key: str, as_json: bool) -> None:
     settings = cli.settings
     keys = keys_of(key)
     value = find_setting(shown(settings), keys)
-    if as_json:
-        print_json({"key": key, "value": value, "from": origin(settings, keys)})
-        return
-    all_of_it = leaves({keys[-1]: value}, keys[:-1])
-    lines = [(".".join(way), format_value(one), origin(settings, way)) for way, one in all_of_it]
-    click.echo(table(("SETTING", "VALUE", "FROM"), lines))
+    all_leaves = leaves({keys[-1]: value}, keys[:-1])
+    leaf_rows = [(".".join(path), format_value(leaf), origin(settings, path)) for path, leaf in all_leaves]
+    data = {"key": key, "value": value, "from": origin(settings, keys)}
+    render(Result(data, lambda: table(("SETTING", "VALUE", "FROM"), leaf_rows)), as_json)
 
 
 # Numbers may begin with a minus.
 @config.command("set", context_settings={"ignore_unknown_options": True})
 @click.argument("key", shell_complete=complete_settings)
 @click.argument("value")
-@json_option
-@home_option
-@pass_cli
+@common_options
 def set_setting(cli: CliContext, key: str, value: str, as_json: bool) -> None:
-    """Set KEY to VALUE in config.toml. Everything else in the file stays as it is, remarks too.
+    """Set KEY to VALUE in config.toml. The rest of the file, with its comments, is not changed.
 
-    VALUE is written as in TOML; quotes around a text may be left out, and several texts may stand between commas.
-    A secret is refused: it belongs into .env.
+    VALUE is a TOML value. Quotes around a string may be omitted, and a list of strings may be separated by commas.
+    Secrets are rejected; write them to .env.
 
     \b
     Examples:
@@ -130,54 +113,45 @@ def set_setting(cli: CliContext, key: str, value: str, as_json: bool) -> None:
     """
     from everthread.config.edit import keys_of, set_value
     from everthread.config.origins import origin
-    from everthread.config.settings import places
 
     for argument in (key, value):
         if argument.startswith("-") and not argument[1:2].isdigit():
             raise click.NoSuchOption(argument)
-    where = places(cli.home)
+    where = cli.places
+    file = where.config
     now = set_value(where, key, value)
-    settings = cli.settings
-    source = origin(settings, keys_of(key))
-    if as_json:
-        print_json({"key": key, "value": now, "file": str(where.config), "in_force": str(where.config) in source})
-        return
-    click.echo(f"{one_line(key)} is set in {where.config}.")
-    if str(where.config) not in source:
-        click.echo(f"It is not in force: {source} goes before it.", err=True)
+    source = origin(cli.settings, keys_of(key))
+    in_force = str(file) in source
+    data = {"key": key, "value": now, "file": str(file), "in_force": in_force}
+    render(Result(data, f"{one_line(key)} is set in {file}."), as_json)
+    if not in_force and not as_json:
+        click.echo(f"It has no effect: {source} takes precedence.", err=True)
 
 
 @config.command()
-@json_option
-@home_option
-@pass_cli
+@common_options
 def edit(cli: CliContext, as_json: bool) -> None:
-    """Edit config.toml in $VISUAL or $EDITOR. It is checked before it is put into place.
+    """Edit config.toml in $VISUAL or $EDITOR. The new text is checked before it is saved.
 
-    What can't be used is kept beside it, as config.toml.rejected, and config.toml stays as it was. The next time
-    you are asked whether to go on with that.
+    If it is invalid and you do not correct it, it is kept in config.toml.rejected and config.toml is not changed. The
+    next `config edit` offers to continue with it.
 
     \b
     Examples:
       everthread config edit
       EDITOR=nano everthread config edit
     """
-    from everthread.config.settings import places
 
-    where = places(cli.home)
-    changed = _edited(where)
-    if as_json:
-        print_json({"file": str(where.config), "changed": changed})
-    else:
-        click.echo(f"{where.config} {'is changed' if changed else 'is as it was'}.")
+    where = cli.places
+    changed = _edit(where)
+    text = f"{where.config} {'was changed' if changed else 'was not changed'}."
+    render(Result({"file": str(where.config), "changed": changed}, text), as_json)
 
 
 @config.command()
-@json_option
-@home_option
-@pass_cli
+@common_options
 def validate(cli: CliContext, as_json: bool) -> None:
-    """Check config.toml, .env and mcp.json; the exit code is 78 if there is something wrong.
+    """Check config.toml, .env and mcp.json. The exit code is 78 if there is a problem.
 
     \b
     Examples:
@@ -192,22 +166,18 @@ def validate(cli: CliContext, as_json: bool) -> None:
             click.echo(f"everthread: {problem}", err=True)
         raise click.exceptions.Exit(CONFIGURATION)
     settings = cli.settings
-    if as_json:
-        print_json({"valid": True, "error": None, "problems": [], "warnings": list(settings.warnings)})
-        return
-    for warning in settings.warnings:
-        click.echo(f"Warning: {one_line(warning)}")
-    there = settings.config_path.exists()
-    click.echo(f"{settings.config_path}: {'no mistakes' if there else 'not there, and not needed'}.")
+    state = "no problems" if settings.config_path.exists() else "does not exist; defaults are used"
+    lines = [*(f"Warning: {one_line(warning)}" for warning in settings.warnings), f"{settings.config_path}: {state}."]
+    data = {"valid": True, "error": None, "problems": [], "warnings": list(settings.warnings)}
+    render(Result(data, lines), as_json)
 
 
 def _problems(cli: CliContext) -> list[str]:
-    """All that is wrong with the files; else the first thing that is wrong with what they come to."""
-    from everthread.config.settings import default_model, places
+    """Return all problems of the files; if there are none, the first problem of the resulting settings."""
+    from everthread.config.settings import default_model
     from everthread.config.validate import problems
-    from everthread.domain.errors import BadConfig
 
-    found = problems(places(cli.home))
+    found = problems(cli.places)
     if not found:
         try:
             default_model(cli.settings)
@@ -216,35 +186,34 @@ def _problems(cli: CliContext) -> list[str]:
     return [one_line(problem) for problem in found]
 
 
-def _edited(where: Places) -> bool:
-    """Have a copy of the file edited until it can be used, or nobody wants to go on; whether it was changed.
+def _edit(where: Places) -> bool:
+    """Edit a copy of the file until it is valid or the user gives up. Return whether config.toml was changed.
 
-    What was rejected once is never written over: it is gone on with, or stays beside the next.
+    A rejected text is never overwritten: the user continues with it, or it stays beside the next one.
     """
     import sys
 
     from everthread.cli.editor import EditFailed
-    from everthread.cli.editor import edit as have_edited
+    from everthread.cli.editor import edit as open_editor
     from everthread.config.edit import replace_config
     from everthread.config.tables import read_text
     from everthread.config.validate import problems
-    from everthread.domain.errors import BadConfig
 
     before = read_text(where.config) or ""
     draft, start = _draft(where, before)
     while True:
         try:
-            have_edited(draft)
+            open_editor(draft)
         except EditFailed as error:
             if read_text(draft) == start == before:
                 draft.unlink()
                 raise
-            raise EditFailed(f"{error}; {where.config} stays as it was, what was saved is in {draft}") from error
+            raise EditFailed(f"{error}; {where.config} was not changed, your text is in {draft}") from error
         text = read_text(draft) or ""
         found = problems(where, draft=text) if text != before else []
         if not found:
             if (read_text(where.config) or "") != before:
-                raise EditFailed(f"{where.config} was changed meanwhile, and stays so; what you wrote is in {draft}")
+                raise EditFailed(f"{where.config} was changed meanwhile by another program; your text is in {draft}")
             if text != before:
                 replace_config(where, text)
             draft.unlink()
@@ -252,11 +221,11 @@ def _edited(where: Places) -> bool:
         for problem in found:
             click.echo(one_line(problem.replace(str(where.config), str(draft))), err=True)
         if not sys.stdin.isatty() or not click.confirm("Open it again?", default=True, err=True):
-            raise BadConfig(f"{where.config} stays as it was; what you wrote is in {draft}")
+            raise BadConfig(f"{where.config} was not changed; your text is in {draft}")
 
 
 def _draft(where: Places, before: str) -> tuple[Path, str]:
-    """The file to edit, and what it starts with: what was rejected before, if that is wanted."""
+    """Return the file to edit and its text: the text rejected before, if the user wants to continue with it."""
     import sys
 
     from everthread.cli.editor import free_name
@@ -264,7 +233,7 @@ def _draft(where: Places, before: str) -> tuple[Path, str]:
     from everthread.config.tables import read_text
 
     rejected = where.config.with_name(where.config.name + _REJECTED)
-    question = f"Go on with what was rejected before, {rejected}?"
+    question = f"Continue with the text rejected before, {rejected}?"
     if rejected.exists() and sys.stdin.isatty() and click.confirm(question, default=True, err=True):
         return rejected, read_text(rejected) or ""
     draft = free_name(where.config, _REJECTED)

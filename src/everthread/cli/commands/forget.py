@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_cli
+from everthread.cli.context import CliContext, CliRuntime, common_options
 from everthread.cli.exit_codes import REFUSED
 from everthread.cli.output import Result, render
 from everthread.cli.session_output import session_name
 from everthread.cli.shell_complete import complete_sessions
+from everthread.domain.errors import NotFound
 from everthread.domain.text_format import counted, local_time, one_line, shortened
 
 if TYPE_CHECKING:
@@ -42,9 +43,7 @@ class ForgetPlan(NamedTuple):
 @click.option("--owner", metavar="NAME", help="Forget a person: all their sessions and notes.")
 @click.option("--note", metavar="ID", help="Forget a note, and its text wherever it was copied to.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@json_option
-@home_option
-@pass_cli
+@common_options
 def forget(cli: CliContext, session: str | None, owner: str | None, note: str | None, yes: bool, as_json: bool) -> None:
     """Forget a session, a person or a note. This can't be undone.
 
@@ -80,9 +79,7 @@ def forget_it(
         changes = runtime.skills.changes()
         return await runtime.store.read(lambda uow: _plan(uow, runtime.providers, changes, session, owner, note))
 
-    plan = cli.read(make_plan, default=None)
-    if plan is None:
-        raise cli.no_store(session or owner or note or "")
+    plan = cli.read_existing(make_plan, session or owner or note or "")
     # With --json, stdout is for the result only.
     click.echo(plan.words, err=as_json)
     if not yes and not click.confirm("Forget this permanently?", err=as_json):
@@ -129,11 +126,10 @@ def _plan(
     from everthread.ports.memory import Capability, is_told
 
     if session is not None:
-        what, kind, identity, whose, words = _describe_session(uow, session)
-    elif owner is not None:
-        what, kind, identity, whose, words = _describe_owner(uow, owner)
+        found = _describe_session(uow, session)
     else:
-        what, kind, identity, whose, words = _describe_note(uow, note or "")
+        found = _describe_owner(uow, owner) if owner is not None else _describe_note(uow, note or "")
+    what, kind, identity, whose, words = found
     cannot = [p.name for p in providers if is_told(p) and Capability.FORGET not in p.capabilities]
     loaded = {p.name for p in providers}
     absent = [row.name for row in uow.cursors.providers() if row.name not in loaded]
@@ -181,7 +177,6 @@ def _describe_session(uow: UnitOfWork, text: str) -> tuple[Forgettable, str, str
 
 
 def _describe_owner(uow: UnitOfWork, owner: str) -> tuple[Forgettable, str, str, str, str]:
-    from everthread.domain.errors import NotFound
     from everthread.domain.model import Kind, NoteTarget
     from everthread.lifecycle import ForgetOwner
 
@@ -197,7 +192,6 @@ def _describe_owner(uow: UnitOfWork, owner: str) -> tuple[Forgettable, str, str,
 
 
 def _describe_note(uow: UnitOfWork, note_id: str) -> tuple[Forgettable, str, str, str, str]:
-    from everthread.domain.errors import NotFound
     from everthread.lifecycle import ForgetFact
 
     note = uow.notes.get(note_id)

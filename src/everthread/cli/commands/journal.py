@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, limit_option, pass_cli
+from everthread.cli.context import CliContext, CliRuntime, common_options, list_options
 from everthread.cli.output import Result, iso_time, render, table
+from everthread.cli.session_output import find_session_id
 from everthread.cli.shell_complete import complete_sessions
 from everthread.domain.text_format import counted, local_time, shortened
 
@@ -31,10 +32,7 @@ def journal() -> None:
 
 
 @journal.command()
-@json_option
-@limit_option
-@home_option
-@pass_cli
+@list_options
 def status(cli: CliContext, as_json: bool, limit: int) -> None:
     """Show the delivery state of every memory provider.
 
@@ -63,9 +61,7 @@ def status(cli: CliContext, as_json: bool, limit: int) -> None:
 @journal.command()
 @click.argument("provider")
 @click.argument("session", required=False, shell_complete=complete_sessions)
-@json_option
-@home_option
-@pass_cli
+@common_options
 def retry(cli: CliContext, provider: str, session: str | None, as_json: bool) -> None:
     """Deliver parked entries to PROVIDER again, of one SESSION (id, prefix of an id, or title) or of all.
 
@@ -81,23 +77,18 @@ def retry_parked(cli: CliContext, provider: str, session: str | None, *, as_json
     """Deliver parked entries again and print their number."""
 
     async def work(runtime: CliRuntime) -> tuple[int, str | None]:
-        session_id = await _session_id(runtime, session)
+        session_id = await find_session_id(runtime, session) if session is not None else None
         return await runtime.memory.journal.retry(provider, session_id), session_id
 
-    (count, session_id), _ = cli.write(work)
-    data = {"provider": provider, "session": session_id, "entries": count}
-    text = (
-        _will_redeliver(provider, counted(count, "entry", "entries")) if count else f"Nothing is parked for {provider}."
-    )
-    render(Result(data, text), as_json)
+    count, session_id = cli.write(work)
+    text = _redelivery(provider, counted(count, "entry", "entries")) if count else f"Nothing is parked for {provider}."
+    render(Result({"provider": provider, "session": session_id, "entries": count}, text), as_json)
 
 
 @journal.command()
 @click.argument("provider")
 @click.argument("session", required=False, shell_complete=complete_sessions)
-@json_option
-@home_option
-@pass_cli
+@common_options
 def replay(cli: CliContext, provider: str, session: str | None, as_json: bool) -> None:
     """Deliver everything to PROVIDER again, of one SESSION (id, prefix of an id, or title) or of all.
 
@@ -110,25 +101,16 @@ def replay(cli: CliContext, provider: str, session: str | None, as_json: bool) -
     """
 
     async def work(runtime: CliRuntime) -> tuple[int, str | None]:
-        session_id = await _session_id(runtime, session)
+        session_id = await find_session_id(runtime, session) if session is not None else None
         return await runtime.memory.journal.replay(provider, session_id), session_id
 
-    (count, session_id), _ = cli.write(work)
-    data = {"provider": provider, "session": session_id, "sessions": count}
-    text = _will_redeliver(provider, counted(count, "session")) if count else f"Nothing to deliver to {provider}."
-    render(Result(data, text), as_json)
+    count, session_id = cli.write(work)
+    text = _redelivery(provider, counted(count, "session")) if count else f"Nothing to deliver to {provider}."
+    render(Result({"provider": provider, "session": session_id, "sessions": count}, text), as_json)
 
 
-def _will_redeliver(provider: str, what: str) -> str:
+def _redelivery(provider: str, what: str) -> str:
     return f"{what} will be delivered to {provider} again. `everthread journal status` shows the progress."
-
-
-async def _session_id(runtime: CliRuntime, session: str | None) -> str | None:
-    from everthread.lifecycle.session_lookup import find_session_of_any_owner
-
-    if session is None:
-        return None
-    return (await runtime.store.read(lambda uow: find_session_of_any_owner(uow, session))).id
 
 
 def _row(provider: ProviderStatus) -> tuple[str, ...]:

@@ -46,10 +46,9 @@ def logs(cli: CliContext, follow: bool, lines: int, as_json: bool) -> None:
       everthread logs -f
       everthread logs -n 1000 --json | jq 'select(.level == "error")'
     """
-    from everthread.config.settings import places
     from everthread.log_file import path_in
 
-    file = path_in(places(cli.home).home)
+    file = path_in(cli.places.home)
     if not file.exists() and not follow:
         click.echo(f"No log yet in {file.parent}.", err=True)
         return

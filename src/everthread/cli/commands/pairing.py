@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_cli
+from everthread.cli.context import CliContext, CliRuntime, common_options
 from everthread.cli.output import Result, iso_time, render, table
 from everthread.domain.text_format import local_time, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from everthread.config.settings import Settings
     from everthread.domain.pairing import Paired, Pairing
-    from everthread.lifecycle.pairing import PairingList
+    from everthread.lifecycle.pairing import Pairings
 
 
 @click.group()
@@ -34,9 +33,7 @@ def pairing() -> None:
 
 
 @pairing.command("list")
-@json_option
-@home_option
-@pass_cli
+@common_options
 def list_pairings(cli: CliContext, as_json: bool) -> None:
     """List pending and approved accounts. Codes are not shown: only their hashes are stored.
 
@@ -45,13 +42,7 @@ def list_pairings(cli: CliContext, as_json: bool) -> None:
       everthread pairing list
       everthread pairing list --json | jq -r '.guests[].account'
     """
-
-    async def work(runtime: CliRuntime) -> PairingList:
-        from everthread.lifecycle.pairing import Pairings
-
-        return await Pairings(runtime.store, runtime.clock).list_all()
-
-    known = cli.read(work, default=None)
+    known = cli.read(lambda runtime: _pairings(runtime).list_all(), default=None)
     waiting, guests = (known.waiting, known.guests) if known is not None else ((), ())
 
     def text() -> Iterator[str]:
@@ -71,9 +62,7 @@ def list_pairings(cli: CliContext, as_json: bool) -> None:
 @pairing.command()
 @click.argument("code")
 @click.option("--owner", metavar="NAME", default="", help="The person this account belongs to. Default: a new person.")
-@json_option
-@home_option
-@pass_cli
+@common_options
 def approve(cli: CliContext, code: str, owner: str, as_json: bool) -> None:
     """Approve the account that was shown CODE. The gateway notifies it.
 
@@ -86,13 +75,9 @@ def approve(cli: CliContext, code: str, owner: str, as_json: bool) -> None:
       everthread pairing approve K7WM3XQP --owner me
       everthread pairing approve k7wm-3xqp --json
     """
+    from everthread.lifecycle.pairing import TERMINAL
 
-    async def work(runtime: CliRuntime) -> Paired:
-        from everthread.lifecycle.pairing import TERMINAL, Pairings
-
-        return await Pairings(runtime.store, runtime.clock).approve(code, scope=TERMINAL, owner=owner)
-
-    guest, _ = cli.write(work)
+    guest = cli.write(lambda runtime: _pairings(runtime).approve(code, scope=TERMINAL, owner=owner))
     name = f" ({one_line(guest.name)})" if guest.name else ""
     text = f"{one_line(guest.account)}{name} may write now, as {one_line(guest.owner)}."
     render(Result(_guest(guest), text), as_json)
@@ -100,9 +85,7 @@ def approve(cli: CliContext, code: str, owner: str, as_json: bool) -> None:
 
 @pairing.command()
 @click.argument("account", metavar="PLATFORM:USER")
-@json_option
-@home_option
-@pass_cli
+@common_options
 def revoke(cli: CliContext, account: str, as_json: bool) -> None:
     """Revoke the access of PLATFORM:USER, or their pending code.
 
@@ -116,14 +99,9 @@ def revoke(cli: CliContext, account: str, as_json: bool) -> None:
     platform, colon, user = account.partition(":")
     if not (platform and colon and user):
         raise click.UsageError(f"Invalid account {account[:100]!r}. Write PLATFORM:USER, as `pairing list` does")
-
-    async def work(runtime: CliRuntime) -> bool:
-        from everthread.lifecycle.pairing import Pairings
-
-        return await Pairings(runtime.store, runtime.clock).revoke(platform, user)
-
-    found, _ = cli.write(work)
-    named = _is_named(cli.settings, platform, user)
+    found = cli.write(lambda runtime: _pairings(runtime).revoke(platform, user))
+    known = cli.settings.platforms.get(platform)
+    named = known is not None and (known.allow_all or user in known.allow or user in known.admins)
     still = f"the settings still allow {account[:100]}: see [platforms.{platform[:32]}] in config.toml" if named else ""
     if not found:
         from everthread.domain.errors import NotFound
@@ -133,10 +111,10 @@ def revoke(cli: CliContext, account: str, as_json: bool) -> None:
     render(Result({"account": account, "still_allowed": named}, text), as_json)
 
 
-def _is_named(settings: Settings, platform: str, user: str) -> bool:
-    """Tell if the settings allow the account regardless of pairing."""
-    known = settings.platforms.get(platform)
-    return known is not None and (known.allow_all or user in known.allow or user in known.admins)
+def _pairings(runtime: CliRuntime) -> Pairings:
+    from everthread.lifecycle.pairing import Pairings
+
+    return Pairings(runtime.store, runtime.clock)
 
 
 def _waiting(pairing: Pairing) -> dict[str, str | None]:

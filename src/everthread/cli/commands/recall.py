@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_cli
+from everthread.cli.context import CliContext, CliRuntime, common_options
 from everthread.cli.output import Result, iso_time, render
 from everthread.domain.text_format import local_time, one_line, shortened
 
@@ -23,9 +23,7 @@ _LINES_MAX = 6
 @click.command()
 @click.argument("query")
 @click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Show at most N items, best first.")
-@json_option
-@home_option
-@pass_cli
+@common_options
 def recall(cli: CliContext, query: str, limit: int | None, as_json: bool) -> None:
     """Show what memory recalls for QUERY, and the source of each item.
 

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_cli
+from everthread.cli.context import CliContext, CliRuntime, common_options
+from everthread.cli.exit_codes import REFUSED, RETRY, print_error
+from everthread.cli.files import parse_path
 from everthread.cli.output import Result, render
+from everthread.domain.errors import BadInput, NotFound, TooLarge
 
 if TYPE_CHECKING:
     from everthread.domain.model import Reply, SessionKey
@@ -31,9 +34,7 @@ POLL_S = 0.1
     default=0.0,
     help="Wait up to this long until it is sent.",
 )
-@json_option
-@home_option
-@pass_cli
+@common_options
 def send(cli: CliContext, address: str, text: str | None, file: str, wait_s: float, as_json: bool) -> None:
     """Send TEXT to a chat. ADDRESS is PLATFORM:CHAT or PLATFORM:CHAT#THREAD.
 
@@ -50,7 +51,6 @@ def send(cli: CliContext, address: str, text: str | None, file: str, wait_s: flo
     Exit codes: 0 stored (with --wait: sent), 1 refused or delivery unknown, 75 still waiting.
     """
     from everthread.cli.commands.gateway.lock import read_lock
-    from everthread.cli.exit_codes import REFUSED, RETRY, print_error
     from everthread.domain.model import ReplyState
     from everthread.domain.schedule import chat_at
 
@@ -98,7 +98,6 @@ async def _store(runtime: CliRuntime, key: SessionKey, owner: str, text: str, na
 
 
 def _read_text(text: str | None, *, optional: bool) -> str:
-    from everthread.domain.errors import BadInput, TooLarge
     from everthread.domain.model import whole
 
     if text == "-" or (text is None and not optional):
@@ -114,8 +113,6 @@ def _read_text(text: str | None, *, optional: bool) -> str:
 
 
 def _read_file(file: str) -> tuple[str, bytes]:
-    from everthread.cli.files import parse_path
-    from everthread.domain.errors import BadInput, NotFound, TooLarge
 
     if not file:
         return "", b""

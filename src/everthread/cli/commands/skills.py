@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everthread.cli.context import CliContext, home_option, json_option, pass_cli
+from everthread.cli.context import CliContext, common_options
 from everthread.cli.exit_codes import REFUSED
 from everthread.cli.output import Result, render, table
 from everthread.domain.text_format import counted, one_line, shortened
@@ -42,9 +42,7 @@ def skills() -> None:
 
 
 @skills.command("list")
-@json_option
-@home_option
-@pass_cli
+@common_options
 def list_skills(cli: CliContext, as_json: bool) -> None:
     """List skills, and the problems of unusable ones.
 
@@ -70,9 +68,7 @@ def list_skills(cli: CliContext, as_json: bool) -> None:
 @skills.command("show")
 @click.argument("name")
 @click.argument("file", required=False)
-@json_option
-@home_option
-@pass_cli
+@common_options
 def show_skill(cli: CliContext, name: str, file: str | None, as_json: bool) -> None:
     """Show skill NAME as the agent reads it, or another FILE of it.
 
@@ -103,9 +99,7 @@ def show_skill(cli: CliContext, name: str, file: str | None, as_json: bool) -> N
 @skills.command()
 @click.argument("name")
 @click.option("-d", "--description", metavar="TEXT", default="", help="Purpose of the skill, and when to use it.")
-@json_option
-@home_option
-@pass_cli
+@common_options
 def new(cli: CliContext, name: str, description: str, as_json: bool) -> None:
     """Create skill NAME: a folder with a SKILL.md template. Existing files are not overwritten.
 
@@ -126,9 +120,7 @@ def new(cli: CliContext, name: str, description: str, as_json: bool) -> None:
 
 @skills.command()
 @click.argument("what", metavar="[NAME|FOLDER]", required=False)
-@json_option
-@home_option
-@pass_cli
+@common_options
 def validate(cli: CliContext, what: str | None, as_json: bool) -> None:
     """Check all skills, or one by NAME or FOLDER. The exit code is 1 if there is a problem.
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, owner_option, pass_cli
+from everthread.cli.context import CliContext, CliRuntime, common_options, owner_option
 from everthread.cli.output import Result, iso_time, render, table
+from everthread.domain.errors import AlreadyThere, BadInput, NotFound
 from everthread.domain.text_format import local_time, one_line
 
 if TYPE_CHECKING:
@@ -33,9 +34,7 @@ def tokens() -> None:
 @tokens.command("new")
 @click.argument("name")
 @owner_option
-@json_option
-@home_option
-@pass_cli
+@common_options
 def new_token(cli: CliContext, name: str, owner: str, as_json: bool) -> None:
     """Create token NAME and show it once.
 
@@ -47,7 +46,6 @@ def new_token(cli: CliContext, name: str, owner: str, as_json: bool) -> None:
     import secrets
 
     from everthread.domain.api_key import BYTES, check_name, hashed, made_of
-    from everthread.domain.errors import AlreadyThere
     from everthread.store.api_keys import ApiKey
 
     check_name(name)
@@ -68,9 +66,7 @@ def new_token(cli: CliContext, name: str, owner: str, as_json: bool) -> None:
 
 
 @tokens.command("list")
-@json_option
-@home_option
-@pass_cli
+@common_options
 def list_tokens(cli: CliContext, as_json: bool) -> None:
     """List tokens. The tokens themselves are not stored and not shown.
 
@@ -79,11 +75,7 @@ def list_tokens(cli: CliContext, as_json: bool) -> None:
       everthread tokens list
       everthread tokens list --json | jq -r '.[].name'
     """
-
-    async def list_all(runtime: CliRuntime) -> tuple[ApiKey, ...]:
-        return await runtime.store.read(lambda uow: uow.api_keys.all())
-
-    found = cli.read(list_all, default=())
+    found = cli.read(lambda runtime: runtime.store.read(lambda uow: uow.api_keys.all()), default=())
     rows = [(token.name, token.owner, local_time(token.at), _used(token)) for token in found]
     empty = "No tokens yet. Create one with everthread tokens new NAME."
     text = table(("NAME", "OWNER", "CREATED", "LAST USED"), rows, empty=empty)
@@ -93,9 +85,7 @@ def list_tokens(cli: CliContext, as_json: bool) -> None:
 @tokens.command("revoke")
 @click.argument("name")
 @owner_option
-@json_option
-@home_option
-@pass_cli
+@common_options
 def revoke_token(cli: CliContext, name: str, owner: str, as_json: bool) -> None:
     """Revoke token NAME, with immediate effect.
 
@@ -104,20 +94,13 @@ def revoke_token(cli: CliContext, name: str, owner: str, as_json: bool) -> None:
       everthread tokens revoke laptop
       everthread tokens revoke phone --owner anna --json
     """
-    from everthread.domain.errors import NotFound
-
     whose = _owner(cli, owner)
-
-    async def remove(runtime: CliRuntime) -> bool:
-        return await runtime.store.write(lambda uow: uow.api_keys.remove(whose, name))
-
-    if not cli.write(remove)[0]:
+    if not cli.write(lambda runtime: runtime.store.write(lambda uow: uow.api_keys.remove(whose, name))):
         raise NotFound(f"{whose} has no token {name[:80]!r}; `tokens list` shows all")
     render(Result({"name": name, "owner": whose, "revoked": True}, "Revoked."), as_json)
 
 
 def _owner(cli: CliContext, owner: str) -> str:
-    from everthread.domain.errors import BadInput
     from everthread.domain.model import OWNER_CHARS_MAX
 
     if len(owner) > OWNER_CHARS_MAX or not owner.isprintable():

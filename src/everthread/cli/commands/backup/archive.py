@@ -106,17 +106,14 @@ def make_entry(source: Source) -> BackupEntry:
 def pack(file: BinaryIO, manifest: Manifest, files: Sequence[Source], advance: Advance) -> None:
     """Write the archive. Raises `BadInput` if a file has changed since the manifest was made."""
     with tarfile.open(fileobj=file, mode="w:gz", compresslevel=6, format=tarfile.PAX_FORMAT) as archive:
-        _add(archive, MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)), manifest.created_at)
+        text = msgspec.json.format(msgspec.json.encode(manifest))
+        archive.addfile(_info(MANIFEST, len(text), manifest.created_at), io.BytesIO(text))
         for source, entry in zip(files, manifest.files, strict=True):
             info = _info(source.name, entry.size, manifest.created_at)
             with source.path.open("rb") as content:
                 reading = _HashingReader(content, entry, advance)
                 archive.addfile(info, reading)  # pyright: ignore[reportArgumentType] - only `read` is used
                 reading.check()
-
-
-def _add(archive: tarfile.TarFile, name: str, content: bytes, at: float) -> None:
-    archive.addfile(_info(name, len(content), at), io.BytesIO(content))
 
 
 def _info(name: str, size: int, at: float) -> tarfile.TarInfo:

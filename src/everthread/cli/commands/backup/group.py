@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_cli
-from everthread.cli.output import Result, render
+from everthread.cli.context import CliContext, CliRuntime, common_options
+from everthread.cli.files import new_file, parse_path, remove_stale, temporary_folder, translate_os_error
+from everthread.cli.output import Result, progress_bar, render
+from everthread.domain.errors import StoreCorrupt
 from everthread.domain.text_format import counted, one_line
 
 if TYPE_CHECKING:
@@ -21,9 +23,7 @@ _NAMED_MAX = 10
 
 @click.command()
 @click.argument("file", metavar="[FILE]", required=False)
-@json_option
-@home_option
-@pass_cli
+@common_options
 def backup(cli: CliContext, file: str | None, as_json: bool) -> None:
     """Back up the home to a new FILE: sessions, memory, notes, skills and settings. Then verify it.
 
@@ -37,14 +37,10 @@ def backup(cli: CliContext, file: str | None, as_json: bool) -> None:
       everthread backup /media/stick/agent.tar.gz
       everthread --home /srv/agent backup --json
     """
-    from everthread.cli.files import parse_path
     from everthread.domain.model import whole
 
     path = parse_path(file) if file is not None else None
-    done = cli.read(lambda runtime: _back_up(cli, runtime, path), default=None)
-    if done is None:
-        raise cli.no_store()
-    target, manifest, skipped = done
+    target, manifest, skipped = cli.read_existing(lambda runtime: _back_up(cli, runtime, path))
 
     def data() -> dict[str, Any]:
         names = [whole(name) for name in skipped]
@@ -63,8 +59,6 @@ def backup(cli: CliContext, file: str | None, as_json: bool) -> None:
 
 async def _back_up(cli: CliContext, runtime: CliRuntime, path: Path | None) -> tuple[Path, Manifest, tuple[str, ...]]:
     import re
-
-    from everthread.cli.files import new_file, remove_stale, temporary_folder, translate_os_error
 
     now = runtime.clock.now()
     target = path or Path(f"everthread-{stamp(now)}.tar.gz")
@@ -90,7 +84,6 @@ async def _pack(
     from msgspec.structs import asdict
 
     from everthread.cli.commands.backup import archive as backup_file
-    from everthread.cli.output import progress_bar
 
     settings = runtime.settings
     copy = folder / backup_file.STORE
@@ -121,8 +114,6 @@ def _check(cli: CliContext, archive: Path, folder: Path, manifest: Manifest) -> 
     from msgspec.structs import asdict
 
     from everthread.cli.commands.backup import archive as backup_file
-    from everthread.cli.output import progress_bar
-    from everthread.domain.errors import StoreCorrupt
 
     with progress_bar("Checking", sum(entry.size for entry in manifest.files)) as advance:
         again = backup_file.unpack(archive, folder, advance)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from everthread.cli.context import CliContext, home_option, json_option, pass_cli
-from everthread.cli.output import Result, render
+from everthread.cli.context import CliContext, common_options
+from everthread.cli.files import parse_path, sync_folder, temporary_folder, translate_os_error
+from everthread.cli.output import Result, progress_bar, render
+from everthread.domain.errors import AlreadyThere, NotFound
 from everthread.domain.text_format import local_time, one_line
 
 if TYPE_CHECKING:
@@ -32,9 +34,7 @@ class Restored(NamedTuple):
 @click.command()
 @click.argument("file", metavar="FILE")
 @click.option("--force", is_flag=True, help="Restore even if the home has data, which is moved aside.")
-@json_option
-@home_option
-@pass_cli
+@common_options
 def restore(cli: CliContext, file: str, force: bool, as_json: bool) -> None:
     """Restore a home from a backup FILE written by `everthread backup`.
 
@@ -49,8 +49,6 @@ def restore(cli: CliContext, file: str, force: bool, as_json: bool) -> None:
       everthread restore everthread-20261116-034500.tar.gz
       everthread --home /srv/agent restore agent.tar.gz --force
     """
-    from everthread.cli.files import parse_path
-
     done = _restore(cli, parse_path(file), force)
     home = cli.settings.home
 
@@ -82,9 +80,6 @@ def _list(things: tuple[tuple[str, str], ...]) -> str:
 
 def _restore(cli: CliContext, file: Path, force: bool) -> Restored:
     from everthread.cli.commands.backup import archive as backup_file
-    from everthread.cli.files import sync_folder, temporary_folder, translate_os_error
-    from everthread.cli.output import progress_bar
-    from everthread.domain.errors import NotFound
 
     settings = cli.settings
     if not file.is_file():
@@ -119,7 +114,6 @@ def _restore(cli: CliContext, file: Path, force: bool) -> Restored:
 
 def _refuse_to_overwrite(settings: Settings) -> None:
     from everthread.cli.commands.backup import archive as backup_file
-    from everthread.domain.errors import AlreadyThere
 
     places = (settings.db_path, settings.home / backup_file.NOTES, settings.config_path)
     existing = next((place for place in places if place.exists() or place.is_symlink()), None)

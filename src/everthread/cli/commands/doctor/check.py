@@ -51,6 +51,12 @@ class Case(Struct):
     """Error of reading the store; empty if none."""
 
     @property
+    def open_runtime(self) -> CliRuntime:
+        """The runtime, for checks that need `store` or `runtime`."""
+        assert self.runtime is not None
+        return self.runtime
+
+    @property
     def db_path(self) -> Path:
         from everthread.config.settings import Settings
 

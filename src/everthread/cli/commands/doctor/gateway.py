@@ -24,8 +24,7 @@ async def gateway(case: Case) -> Finding:
     from everthread.cli.commands.gateway.status import status_at
 
     assert case.settings is not None
-    assert case.runtime is not None
-    runtime, now = case.runtime, case.runtime.clock.now()
+    runtime, now = case.open_runtime, case.open_runtime.clock.now()
     found = await status_at(case.settings.home, runtime)
     problems = [
         *await _open_to_all(case.settings, runtime),

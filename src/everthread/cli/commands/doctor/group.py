@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everthread.cli.context import CliContext, home_option, json_option, pass_cli
+from everthread.cli.context import CliContext, common_options
 from everthread.cli.exit_codes import REFUSED
 from everthread.cli.output import Result, render
+from everthread.domain.errors import BadConfig, EverthreadError
 from everthread.domain.text_format import counted, one_line
 
 if TYPE_CHECKING:
@@ -51,9 +52,7 @@ def all_checks() -> tuple[Check, ...]:
 
 @click.command()
 @click.option("--offline", is_flag=True, help="Skip checks that need the network.")
-@json_option
-@home_option
-@pass_cli
+@common_options
 def doctor(cli: CliContext, offline: bool, as_json: bool) -> None:
     """Check the installation and suggest fixes.
 
@@ -87,10 +86,9 @@ async def run_checks(cli: CliContext, offline: bool) -> AsyncIterator[tuple[str,
     from contextlib import AsyncExitStack
 
     from everthread.cli.commands.doctor.check import Case
-    from everthread.config.settings import Settings, places
-    from everthread.domain.errors import BadConfig
+    from everthread.config.settings import Settings
 
-    case = Case(places(cli.home), offline)
+    case = Case(cli.places, offline)
     try:
         case.settings = cli.settings
     except BadConfig as error:
@@ -109,8 +107,6 @@ async def run_checks(cli: CliContext, offline: bool) -> AsyncIterator[tuple[str,
 
 async def _open(case: Case, opened: AsyncExitStack) -> CliRuntime | None:
     """Open the store. On failure, the store check reports the error and the others are skipped."""
-    from everthread.domain.errors import EverthreadError
-
     if case.unopened is None or case.examined is None or case.examined.damage:
         return None
     try:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from everthread.cli.commands.doctor.check import Case, Finding, bad, skipped, well
+from everthread.domain.errors import BadConfig, StoreError
 
 PYTHON = (3, 11)
 DISK_MB_MIN = 200
@@ -27,7 +28,6 @@ async def python(case: Case) -> Finding:
 async def configuration(case: Case) -> Finding:
     from everthread.config.settings import default_model
     from everthread.config.validate import problems
-    from everthread.domain.errors import BadConfig
 
     found = problems(case.places) or [*filter(None, [case.config_problem])]
     if not found and case.settings is not None:
@@ -86,7 +86,6 @@ async def disk(case: Case) -> Finding:
 
 async def engine(case: Case) -> Finding:
     assert case.unopened is not None
-    from everthread.domain.errors import StoreError
 
     try:
         case.examined = await case.unopened.examine_store(EXAMINE_S_MAX)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from everthread.cli.commands.doctor.check import Case, Finding, bad, skipped, well
+from everthread.domain.errors import EverthreadError
 
 
 async def model(case: Case) -> Finding:
-    from everthread.domain.errors import EverthreadError
 
     if case.offline:
         return skipped("--offline")
@@ -18,7 +18,6 @@ async def model(case: Case) -> Finding:
 
 
 async def platforms(case: Case) -> Finding:
-    from everthread.domain.errors import EverthreadError
 
     assert case.unopened is not None
     assert case.settings is not None
@@ -55,11 +54,11 @@ async def mcp(case: Case) -> Finding:
 async def providers(case: Case) -> Finding:
     from everthread.ports.memory import Capability
 
-    assert case.runtime is not None
-    declared = [p.name for p in case.runtime.providers if Capability.HEALTH in p.capabilities]
-    health = await case.runtime.memory.health() if declared else {}
+    runtime = case.open_runtime
+    declared = [p.name for p in runtime.providers if Capability.HEALTH in p.capabilities]
+    health = await runtime.memory.health() if declared else {}
     unhealthy = {name: health.get(name, "no answer") for name in declared if health.get(name) != "ok"}
     if unhealthy:
         what = "; ".join(f"{name}: {status}" for name, status in unhealthy.items())
         return bad(what, "check the service of the provider; deliveries wait for it")
-    return well(", ".join(case.runtime.memory.names))
+    return well(", ".join(runtime.memory.names))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from everthread.cli.commands.doctor.check import Case, Finding, bad, well
-from everthread.cli.context import CliRuntime
 from everthread.domain.text_format import counted, shortened
 
 LAG_MAX = 100
@@ -11,13 +10,8 @@ RECENT_S = 86_400.0
 _LOOKED_AT = 1000
 
 
-def _runtime(case: Case) -> CliRuntime:
-    assert case.runtime is not None
-    return case.runtime
-
-
 async def parked(case: Case) -> Finding:
-    found = [p for p in await _runtime(case).memory.journal.status() if p.lanes.parked]
+    found = [p for p in await case.open_runtime.memory.journal.status() if p.lanes.parked]
     if found:
         what = ", ".join(f"{counted(p.lanes.parked, 'entry', 'entries')} of {p.name}" for p in found)
         return bad(f"parked: {what}", f"see everthread journal status, then everthread journal retry {found[0].name}")
@@ -25,7 +19,7 @@ async def parked(case: Case) -> Finding:
 
 
 async def lanes(case: Case) -> Finding:
-    for provider in await _runtime(case).memory.journal.status():
+    for provider in await case.open_runtime.memory.journal.status():
         why = f" ({shortened(provider.last_error)})" if provider.last_error else ""
         if provider.breaker_open_until is not None:
             says = f"{provider.name} is paused after failures{why}"
@@ -37,7 +31,7 @@ async def lanes(case: Case) -> Finding:
 
 
 async def incidents(case: Case) -> Finding:
-    runtime = _runtime(case)
+    runtime = case.open_runtime
     since = runtime.clock.now() - RECENT_S
     found = [i for i in await runtime.store.read(lambda uow: uow.leases.incidents(_LOOKED_AT)) if i.at >= since]
     if found:
@@ -48,7 +42,7 @@ async def incidents(case: Case) -> Finding:
 
 async def hooks(case: Case) -> Finding:
     found = [
-        hook for hook in await _runtime(case).store.read(lambda uow: uow.leases.hooks(_LOOKED_AT)) if hook.attempts
+        hook for hook in await case.open_runtime.store.read(lambda uow: uow.leases.hooks(_LOOKED_AT)) if hook.attempts
     ]
     if found:
         names = ", ".join(dict.fromkeys(hook.call.hook for hook in found))
@@ -58,7 +52,7 @@ async def hooks(case: Case) -> Finding:
 
 
 async def slots(case: Case) -> Finding:
-    runtime = _runtime(case)
+    runtime = case.open_runtime
     now = runtime.clock.now()
     found = await runtime.store.read(lambda uow: uow.slots.orphans(now))
     if found:
@@ -69,7 +63,7 @@ async def slots(case: Case) -> Finding:
 
 
 async def notes(case: Case) -> Finding:
-    runtime = _runtime(case)
+    runtime = case.open_runtime
     found = await runtime.notebook.unsynced(runtime.settings.owner)
     if found:
         return bad(f"{found[0]} was edited or could not be written", "everthread memory list synchronizes it")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import click
 
-from everthread.cli.context import CliContext, home_option, json_option, pass_cli
-from everthread.cli.exit_codes import REFUSED
+from everthread.cli.context import CliContext, common_options
+from everthread.cli.exit_codes import REFUSED, print_error
 from everthread.cli.output import Result, iso_time, render
+from everthread.domain.errors import NotFound
 from everthread.domain.text_format import one_line
 
 if TYPE_CHECKING:
@@ -32,9 +34,7 @@ def gateway() -> None:
 
 
 @gateway.command()
-@json_option
-@home_option
-@pass_cli
+@common_options
 def run(cli: CliContext, as_json: bool) -> None:
     """Run the gateway in the foreground, until Ctrl-C or SIGTERM.
 
@@ -73,9 +73,7 @@ def run(cli: CliContext, as_json: bool) -> None:
 @gateway.command()
 @click.option("--print", "only_print", is_flag=True, help="Print the unit without writing it.")
 @click.option("--system", "system", is_flag=True, help="Print how to install it as a system service.")
-@json_option
-@home_option
-@pass_cli
+@common_options
 def install(cli: CliContext, only_print: bool, system: bool, as_json: bool) -> None:
     """Install the gateway as a systemd service of your user. It starts at boot and restarts on failure.
 
@@ -117,9 +115,7 @@ def install(cli: CliContext, only_print: bool, system: bool, as_json: bool) -> N
 
 
 @gateway.command()
-@json_option
-@home_option
-@pass_cli
+@common_options
 def start(cli: CliContext, as_json: bool) -> None:
     """Start the gateway in the background, by systemd if it is installed there.
 
@@ -128,13 +124,11 @@ def start(cli: CliContext, as_json: bool) -> None:
       everthread gateway start
       everthread gateway start --json
     """
-    _print_started(_start(cli), as_json)
+    _start(cli, as_json)
 
 
 @gateway.command()
-@json_option
-@home_option
-@pass_cli
+@common_options
 def stop(cli: CliContext, as_json: bool) -> None:
     """Stop the gateway of this home.
 
@@ -153,9 +147,7 @@ def stop(cli: CliContext, as_json: bool) -> None:
 
 
 @gateway.command()
-@json_option
-@home_option
-@pass_cli
+@common_options
 def restart(cli: CliContext, as_json: bool) -> None:
     """Restart the gateway, for example after a change of config.toml.
 
@@ -164,20 +156,15 @@ def restart(cli: CliContext, as_json: bool) -> None:
       everthread gateway restart
     """
     from everthread.cli.commands.gateway import control
-    from everthread.domain.errors import NotFound
 
-    try:
+    # If none is running, just start one.
+    with contextlib.suppress(NotFound):
         control.stop(cli.settings)
-    except NotFound:
-        # None is running: just start one.
-        pass
-    _print_started(_start(cli), as_json)
+    _start(cli, as_json)
 
 
 @gateway.command()
-@json_option
-@home_option
-@pass_cli
+@common_options
 def status(cli: CliContext, as_json: bool) -> None:
     """Show the status of the gateway. The exit code is 1 if it is not running.
 
@@ -194,18 +181,14 @@ def status(cli: CliContext, as_json: bool) -> None:
         raise click.exceptions.Exit(REFUSED)
 
 
-def _start(cli: CliContext) -> LockHolder:
+def _start(cli: CliContext, as_json: bool) -> None:
     from everthread.cli.commands.gateway import control
-    from everthread.cli.exit_codes import print_error
 
     try:
-        return control.start(cli.settings, cli.home)
+        by = control.start(cli.settings, cli.home)
     except control.GatewayNotStarted as error:
         print_error(str(error))
         raise click.exceptions.Exit(error.code) from error
-
-
-def _print_started(by: LockHolder, as_json: bool) -> None:
     http = f", HTTP on port {by.port}" if by.port is not None else ""
     data = {"running": True, "pid": by.pid, "since": iso_time(by.started_at), "port": by.port}
     render(Result(data, f"The gateway is up (process {by.pid}{http})."), as_json)

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from everthread.cli.commands.gateway import report as gateway_report
 from everthread.cli.commands.gateway.lock import GatewayLock, LockHolder, pid_namespace
-from everthread.cli.commands.gateway.systemd_notify import ALIVE, READY, STOPPING, notify
+from everthread.cli.commands.gateway.systemd import ALIVE, READY, STOPPING, notify
 from everthread.cli.context import CliRuntime, Web
 from everthread.cli.exit_codes import INTERRUPTED
 from everthread.config.environment import notify_socket

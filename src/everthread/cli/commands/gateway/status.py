@@ -17,6 +17,8 @@ from everthread.domain.model import ReplyState
 from everthread.domain.text_format import counted
 
 COUNTED_MAX = 10_000
+_COUNTERS = ("taken", "answered", "turned_away", "running_turns", "loop_stall_ms_max")
+"""Fields of a report that are printed with their names."""
 _LOCAL_PLATFORMS = ("cli", "delegation")
 """Platforms that are not served by a gateway."""
 
@@ -84,11 +86,7 @@ def status_as_json(state: GatewayStatus) -> dict[str, Any]:
             {"platform": name, "up": platform.up, "problem": platform.problem or None}
             for name, platform in (report.platforms.items() if report is not None else ())
         ],
-        "taken": report.taken if report is not None else None,
-        "answered": report.answered if report is not None else None,
-        "turned_away": report.turned_away if report is not None else None,
-        "running_turns": report.running_turns if report is not None else None,
-        "loop_stall_ms_max": report.loop_stall_ms_max if report is not None else None,
+        **{name: getattr(report, name, None) for name in _COUNTERS},
         "conversations_waiting": waiting.conversations,
         "replies_waiting": waiting.replies,
         "replies_ambiguous": waiting.ambiguous,

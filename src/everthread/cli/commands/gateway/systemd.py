@@ -1,8 +1,10 @@
-"""The gateway as a systemd service: write its unit and call systemctl."""
+"""The gateway as a systemd service: write its unit, call systemctl, and send notifications (sd_notify)."""
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,9 @@ from everthread.config.environment import user_units
 from everthread.config.settings import Settings
 from everthread.domain.errors import AlreadyThere, BadInput, EverthreadError
 
+READY = "READY=1"
+STOPPING = "STOPPING=1"
+ALIVE = "WATCHDOG=1"
 NAME = "everthread-gateway.service"
 SYSTEM_FOLDER = "/etc/systemd/system"
 _HOME = "X-Everthread-Home="
@@ -165,3 +170,13 @@ def _one_line(text: str | Path) -> str:
     if any(ord(char) < 32 for char in str(text)):
         raise BadInput(f"{str(text)!r} has control characters and does not fit into a unit; use another home")
     return str(text)
+
+
+def notify(address: str | None, state: str) -> None:
+    """Send a state to the socket of systemd, if there is one. Errors are ignored."""
+    if not address:
+        return
+    name = f"\0{address[1:]}" if address.startswith("@") else address
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as to:
+        to.setblocking(False)
+        to.sendto(state.encode(), name)

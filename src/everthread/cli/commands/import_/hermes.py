@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from msgspec import Struct
 
-from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_cli
-from everthread.cli.output import Result, render
+from everthread.cli.context import CliContext, CliRuntime, common_options
+from everthread.cli.files import parse_path
+from everthread.cli.output import Result, progress_bar, render
+from everthread.domain.errors import BadInput
 from everthread.domain.text_format import counted, one_line
 
 if TYPE_CHECKING:
     from everthread.cli.commands.import_.hermes_data import HermesImport, ImportReport
-    from everthread.config.settings import Settings
     from everthread.hermes_import.allowlist import Account
     from everthread.hermes_import.database import Database
     from everthread.hermes_import.home import HermesHome
@@ -46,9 +47,7 @@ class ImportHistory(Struct, frozen=True):
 @click.argument("path", required=False)
 @click.option("--dry-run", is_flag=True, help="Show what would be imported.")
 @click.option("--as-mine", is_flag=True, help="Make everything yours, including sessions on platforms.")
-@json_option
-@home_option
-@pass_cli
+@common_options
 def hermes(cli: CliContext, path: str | None, dry_run: bool, as_mine: bool, as_json: bool) -> None:
     """Import the data of Hermes Agent from PATH (default: $HERMES_HOME or ~/.hermes).
 
@@ -67,37 +66,38 @@ def hermes(cli: CliContext, path: str | None, dry_run: bool, as_mine: bool, as_j
       everthread import hermes /srv/hermes --as-mine
       everthread import hermes ~/.hermes/profiles/work --json
     """
-    from everthread.cli.commands.import_.hermes_data import ImportReport
-    from everthread.cli.files import parse_path
+    from everthread.cli.commands.import_.hermes_data import HermesImport, ImportReport
     from everthread.config.environment import hermes_home
     from everthread.hermes_import.database import open_database
     from everthread.hermes_import.home import HermesHome
 
     home = HermesHome(parse_path(path) if path is not None else hermes_home())
-    settings = cli.settings
     report = ImportReport(str(home.path))
     with open_database(home.database) if home.database.exists() else nullcontext() as database:
-        routes, accounts = _read(home, database, report)
+        source = _read(home, database, report)
 
-        async def run(runtime: CliRuntime | None) -> ImportReport:
-            job = _make_import(runtime, settings, report, as_mine=as_mine, dry_run=dry_run)
-            await _import(runtime, job, home, database, routes, accounts, settings, dry_run=dry_run)
-            return report
+        async def run(runtime: CliRuntime | None) -> None:
+            await _import(HermesImport(runtime, cli.settings, report, as_mine=as_mine, dry_run=dry_run), source)
 
         if not dry_run:
             cli.open_home(run)
-        elif cli.read(_has_store, default=False):
-            cli.read(run, default=report)
+        elif cli.has_store():
+            cli.read_existing(run)
         else:
             cli.run(run(None))
     render(Result(lambda: _as_json(report, dry_run), lambda: _lines(report, dry_run)), as_json)
 
 
-async def _has_store(_: CliRuntime) -> bool:
-    return True
+class HermesData(NamedTuple):
+    """The data to import."""
+
+    home: HermesHome
+    database: Database | None
+    routes: list[Route]
+    accounts: list[Account]
 
 
-def _read(home: HermesHome, database: Database | None, report: ImportReport) -> tuple[list[Route], list[Account]]:
+def _read(home: HermesHome, database: Database | None, report: ImportReport) -> HermesData:
     """Read all files before anything is changed, so that an unreadable file stops the import."""
     from everthread.hermes_import.allowlist import accounts_of
     from everthread.hermes_import.database import SCHEMAS
@@ -117,53 +117,32 @@ def _read(home: HermesHome, database: Database | None, report: ImportReport) -> 
         if report.schema not in SCHEMAS:
             known = f"{SCHEMAS[0]} to {SCHEMAS[-1]}"
             report.skip("new parts of the database", f"have schema {report.schema}; schemas {known} are supported")
-    return routes, accounts
+    return HermesData(home, database, routes, accounts)
 
 
-def _make_import(
-    runtime: CliRuntime | None, settings: Settings, report: ImportReport, *, as_mine: bool, dry_run: bool
-) -> HermesImport:
-    import time
-
-    from everthread.cli.commands.import_.hermes_data import HermesImport
-
-    now = runtime.clock.now() if runtime is not None else time.time()  # noqa: TID251 - there is no runtime with a clock yet
-    return HermesImport(runtime, settings, report, now, as_mine=as_mine, dry_run=dry_run)
-
-
-async def _import(
-    runtime: CliRuntime | None,
-    job: HermesImport,
-    home: HermesHome,
-    database: Database | None,
-    routes: list[Route],
-    accounts: list[Account],
-    settings: Settings,
-    *,
-    dry_run: bool,
-) -> None:
+async def _import(job: HermesImport, source: HermesData) -> None:
     from everthread.agent.skills.folders import SkillFolders
     from everthread.cli.commands.import_.hermes_skills import import_skills
-    from everthread.cli.output import progress_bar
     from everthread.domain.model import NoteTarget
 
-    report, history = job.report, _read_history(settings.home)
-    if database is not None:
-        with progress_bar("Importing", database.count()) as advance:
-            await job.sessions(database, routes, advance)
-    await job.guests(accounts, history.accounts)
+    runtime, settings, report, home = job.runtime, job.settings, job.report, source.home
+    history = _read_history(settings.home)
+    if source.database is not None:
+        with progress_bar("Importing", source.database.count()) as advance:
+            await job.sessions(source.database, source.routes, advance)
+    await job.guests(source.accounts, history.accounts)
     for target in NoteTarget:
         await job.notes(target, home.notes(target))
     folders = runtime.skills if runtime is not None else SkillFolders(settings.skills_path)
-    skills = import_skills(home, folders, history.skills, dry_run=dry_run)
+    skills = import_skills(home, folders, history.skills, dry_run=job.dry_run)
     report.skills, report.skipped = skills.names, [*report.skipped, *skills.skipped]
-    if runtime is not None and not dry_run:
+    if runtime is not None and not job.dry_run:
         _write_history(settings.home, history, report)
         if report.counts.notes and (problem := await runtime.sync_notes(settings.owner)):
             click.echo(problem, err=True)
         await runtime.start()
-    await job.routing(routes, history.places)
-    if runtime is not None and not dry_run:
+    await job.routing(source.routes, history.places)
+    if runtime is not None and not job.dry_run:
         _write_history(settings.home, history, report)
         await runtime.drain()
     for name in home.there(*_NOT_IMPORTED):
@@ -177,8 +156,6 @@ async def _import(
 
 def _read_history(home: Path) -> ImportHistory:
     import msgspec
-
-    from everthread.domain.errors import BadInput
 
     file = home / _HISTORY_FILE
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -61,17 +62,16 @@ class HermesImport:
         runtime: CliRuntime | None,
         settings: Settings,
         report: ImportReport,
-        now: float,
         *,
         as_mine: bool,
         dry_run: bool,
     ) -> None:
-        self._runtime = runtime
-        self._settings = settings
+        self.runtime = runtime
+        self.settings = settings
         self.report = report
-        self._now = now
+        self._now = runtime.clock.now() if runtime is not None else time.time()  # noqa: TID251 - no runtime, no clock
         self._as_mine = as_mine
-        self._dry_run = dry_run
+        self.dry_run = dry_run
         self._owners = {account: owner for owner, linked in settings.gateway.links.items() for account in linked}
         self._imported: dict[str, ImportedSession] = {}
         self._last: dict[str, str] = {}
@@ -84,13 +84,13 @@ class HermesImport:
         existing = await self._existing(member.row.id for member in members)
         await self._load_guests()
         routed = {route.session_id: route for route in routes}
-        keys = frozenset(key_of_route(route, self._settings.profile) for route in routes)
+        keys = frozenset(key_of_route(route, self.settings.profile) for route in routes)
         owners: dict[str, str] = {}
 
         def place_of(member: LinkedSession) -> Destination:
             known = existing.get(our_id(member.row.id))
             route = routed.get(member.row.id)
-            key = key_of_member(member, route, self._settings.profile)
+            key = key_of_member(member, route, self.settings.profile)
             if known is not None and known.opened_at == member.row.started_at:
                 key, owner = known.key, known.owner
             else:
@@ -112,16 +112,16 @@ class HermesImport:
 
     async def _import(self, arriving: ConvertedSession, keys: frozenset[SessionKey]) -> None:
         line = arriving.line
-        if self._runtime is None:
+        if self.runtime is None:
             done = ImportedSession(ImportOutcome.NEW, line.id, len(arriving.turns))
         else:
-            done = await self._runtime.lifecycle.import_session(
+            done = await self.runtime.lifecycle.import_session(
                 line,
                 lambda found: arriving.items(found.turns, found.rewinds),
                 owner=line.owner,
                 before=self._imported,
                 routed=keys,
-                dry_run=self._dry_run,
+                dry_run=self.dry_run,
             )
         self._imported[line.id] = done
         self.report.counts.count(line, done)
@@ -142,18 +142,18 @@ class HermesImport:
         def read(uow: UnitOfWork) -> dict[str, Session]:
             return {found.id: found for each in wanted if (found := uow.sessions.get(each)) is not None}
 
-        return await self._runtime.store.read(read) if self._runtime is not None else {}
+        return await self.runtime.store.read(read) if self.runtime is not None else {}
 
     # --- Owners ------------------------------------------------------------------------------------------------------
 
     async def _load_guests(self) -> None:
-        if self._runtime is not None:
-            guests = await self._runtime.store.read(lambda uow: uow.access.guests())
+        if self.runtime is not None:
+            guests = await self.runtime.store.read(lambda uow: uow.access.guests())
             self._owners = {guest.account: guest.owner for guest in guests} | self._owners
 
     def _owner(self, member: LinkedSession, key: SessionKey, route: Route | None) -> str:
         if self._as_mine or key.platform in _LOCAL_PLATFORMS:
-            return self._settings.owner
+            return self.settings.owner
         user = member.row.user_id or (route.user if route is not None else None) or key.user or key.chat
         return owner_of(key, self._person(key.platform, whole(user)))
 
@@ -175,7 +175,7 @@ class HermesImport:
         )
         # If two routes map to one chat, the newer one counts.
         for route in sorted(routes, key=lambda route: route.updated_at):
-            key = key_of_route(route, self._settings.profile)
+            key = key_of_route(route, self.settings.profile)
             session_id = self._last.get(route.session_id)
             done = self._imported.get(session_id or "")
             if route.why_not:
@@ -191,7 +191,7 @@ class HermesImport:
 
     async def _bind(self, key: SessionKey, session_id: str, before: str | None, theirs: frozenset[str]) -> str | None:
         """Bind the chat to the session. Return the problem if that is not possible."""
-        if self._runtime is None:
+        if self.runtime is None:
             self.report.places[str(key)] = session_id
             return None
 
@@ -202,7 +202,7 @@ class HermesImport:
             newest = tip.id if tip is not None else session_id
             return on, newest, left.id if left is not None else None, target.owner if target is not None else ""
 
-        on, tip, left, owner = await self._runtime.store.read(read)
+        on, tip, left, owner = await self.runtime.store.read(read)
         if on is not None and on.id == tip:
             return None
         put_there = {before, left} if before is not None else theirs
@@ -212,8 +212,8 @@ class HermesImport:
             return f"belongs to {on.owner} here, but its session belongs to {owner}"
         if on is None and before == session_id:
             return "its session has ended here"
-        if not self._dry_run:
-            done = await self._runtime.lifecycle.cross(key, Resume(session_id), owner=owner, actor="import")
+        if not self.dry_run:
+            done = await self.runtime.lifecycle.cross(key, Resume(session_id), owner=owner, actor="import")
             if done.refusal is not None:
                 return f"could not be bound to {session_id} ({done.refusal.value}); import again later"
         self.report.places[str(key)] = session_id
@@ -222,7 +222,7 @@ class HermesImport:
     # --- Notes and guests --------------------------------------------------------------------------------------------
 
     async def notes(self, target: NoteTarget, text: str) -> None:
-        owner, long = self._settings.owner, 0
+        owner, long = self.settings.owner, 0
         for content in parse(whole(text)):
             if len(content) > NOTE_CHARS_MAX:
                 long += 1
@@ -233,12 +233,12 @@ class HermesImport:
             self.report.skip(f"notes of {target.name}.md", f"have more than {NOTE_CHARS_MAX} characters", long)
 
     async def _import_note(self, line: NoteLine) -> bool:
-        if self._runtime is None:
+        if self.runtime is None:
             return True
         # Imported before; it may have been changed or removed here since.
-        if await self._runtime.store.read(lambda uow: uow.notes.get(line.id)) is not None:
+        if await self.runtime.store.read(lambda uow: uow.notes.get(line.id)) is not None:
             return False
-        return await self._runtime.lifecycle.import_note(line, owner=line.owner, dry_run=self._dry_run)
+        return await self.runtime.lifecycle.import_note(line, owner=line.owner, dry_run=self.dry_run)
 
     async def guests(self, accounts: Sequence[Account], before: Sequence[str]) -> None:
         """Allow the accounts that Hermes allows, except those of earlier imports: they may have been revoked since."""
@@ -248,13 +248,13 @@ class HermesImport:
             for each in accounts
             if account_of(each.platform, each.user) not in known
         ]
-        if self._runtime is not None and wanted:
-            pairings = Pairings(self._runtime.store, self._runtime.clock)
-            wanted = list(await pairings.import_guests(wanted, dry_run=self._dry_run))
+        if self.runtime is not None and wanted:
+            pairings = Pairings(self.runtime.store, self.runtime.clock)
+            wanted = list(await pairings.import_guests(wanted, dry_run=self.dry_run))
         self.report.guests = [guest.account for guest in wanted]
 
     def _guest_owner(self, account: Account) -> str:
-        return self._settings.owner if self._as_mine else self._person(account.platform, account.user)
+        return self.settings.owner if self._as_mine else self._person(account.platform, account.user)
 
 
 def note_id(owner: str, target: NoteTarget, content: str) -> str:

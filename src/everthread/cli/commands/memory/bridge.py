@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from everthread.cli.context import CliContext, home_option, json_option, pass_cli
+from everthread.cli.context import CliContext, common_options
 from everthread.cli.exit_codes import REFUSED
 from everthread.cli.output import Result, render, table
 from everthread.domain.text_format import counted, one_line, shortened
@@ -32,9 +32,7 @@ def bridge() -> None:
 
 
 @bridge.command("list")
-@json_option
-@home_option
-@pass_cli
+@common_options
 def list_plugins(cli: CliContext, as_json: bool) -> None:
     """List memory plugins: those bundled with Hermes Agent, and those in its home.
 
@@ -62,9 +60,7 @@ def list_plugins(cli: CliContext, as_json: bool) -> None:
 
 @bridge.command()
 @click.argument("plugin", metavar="hermes:PLUGIN")
-@json_option
-@home_option
-@pass_cli
+@common_options
 def test(cli: CliContext, plugin: str, as_json: bool) -> None:
     """Test a plugin: start it, send it a turn, a note and a session end, and recall them.
 

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_cli
-from everthread.cli.output import Result, render
+from everthread.cli.context import CliContext, CliRuntime, common_options
+from everthread.cli.exit_codes import REFUSED, RETRY
+from everthread.cli.output import Result, progress_bar, render
+from everthread.cli.session_output import find_session_id
 from everthread.cli.shell_complete import complete_sessions
+from everthread.domain.errors import BadInput, NotFound
 from everthread.domain.text_format import counted
 
 if TYPE_CHECKING:
@@ -48,9 +51,7 @@ class CopyPlan:
 @click.argument("sessions", metavar="[SESSION]...", nargs=-1, shell_complete=complete_sessions)
 @click.option("--dry-run", is_flag=True, help="Show what would be copied.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@json_option
-@home_option
-@pass_cli
+@common_options
 def copy(
     cli: CliContext, source: str, target: str, sessions: tuple[str, ...], dry_run: bool, yes: bool, as_json: bool
 ) -> None:
@@ -66,19 +67,16 @@ def copy(
       everthread memory copy --to hindsight --yes
       everthread memory copy --to honcho "Trip to Lisbon" 01JZ8Q4T
     """
-    from everthread.cli.exit_codes import REFUSED, RETRY
-    from everthread.domain.errors import BadInput
-
     if source != _SOURCE:
         raise BadInput(f"data can be copied from {_SOURCE} only, which has everything; use --from {_SOURCE}")
 
     async def make_plan(runtime: CliRuntime) -> tuple[list[str] | None, CopyPlan, int]:
         _check_provider(runtime, target)
-        wanted = await _session_ids(runtime, sessions)
+        wanted = [await find_session_id(runtime, text) for text in sessions] or None
         plan = CopyPlan.of(await runtime.memory.backfill.backfill_candidates(target, wanted))
         return wanted, plan, (await runtime.memory.backfill.copying(target))[1]
 
-    (wanted, plan, begun), _ = cli.write(make_plan)
+    wanted, plan, begun = cli.write(make_plan)
     if dry_run or not (plan.sessions or begun):
         _print(target, plan, as_json=as_json, dry_run=dry_run)
         return
@@ -86,7 +84,7 @@ def copy(
         click.echo(f"{plan} will be delivered to {target}, which may charge for it.", err=True)
         if not click.confirm("Copy them?", default=True, err=True):
             raise click.Abort
-    left, parked = cli.write(lambda runtime: _copy(runtime, target, wanted, plan))[0]
+    left, parked = cli.write(lambda runtime: _copy(runtime, target, wanted, plan))
     _print(target, plan, as_json=as_json, left=left, parked=parked)
     if left or parked:
         raise click.exceptions.Exit(RETRY if left else REFUSED)
@@ -94,8 +92,6 @@ def copy(
 
 async def _copy(runtime: CliRuntime, target: str, wanted: Collection[str] | None, plan: CopyPlan) -> tuple[int, int]:
     """Copy until everything is delivered or the provider is unavailable; return the entries left and parked."""
-    from everthread.cli.output import progress_bar
-
     backfill, clock = runtime.memory.backfill, runtime.clock
     total = plan.entries + (await backfill.copying(target))[1]
     done, moved_at = 0, clock.now()
@@ -129,23 +125,11 @@ async def _rejected(runtime: CliRuntime, target: str, sessions: Collection[str])
 
 
 def _check_provider(runtime: CliRuntime, target: str) -> None:
-    from everthread.domain.errors import NotFound
 
     told = runtime.memory.journal.receivers
     if target not in told:
         known = f"in use are: {', '.join(told)}" if told else "none is in use"
         raise NotFound(f"memory provider {target[:60]!r} is not in use; {known} (setting memory.providers)")
-
-
-async def _session_ids(runtime: CliRuntime, sessions: tuple[str, ...]) -> list[str] | None:
-    """Return the ids of the given sessions; None for all."""
-    from everthread.lifecycle.session_lookup import find_session_of_any_owner
-
-    if not sessions:
-        return None
-    return [
-        (await runtime.store.read(lambda uow, text=text: find_session_of_any_owner(uow, text))).id for text in sessions
-    ]
 
 
 def _print(

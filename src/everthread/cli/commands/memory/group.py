@@ -8,10 +8,11 @@ import click
 
 from everthread.cli.commands.memory.bridge import bridge
 from everthread.cli.commands.memory.copy import copy
-from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, limit_option, pass_cli
+from everthread.cli.context import CliContext, CliRuntime, common_options, list_options
 from everthread.cli.exit_codes import REFUSED
 from everthread.cli.output import Result, iso_time, render, table
 from everthread.cli.shell_complete import complete_notes, complete_sessions
+from everthread.domain.errors import BadInput
 from everthread.domain.text_format import local_time, one_line, shortened
 
 if TYPE_CHECKING:
@@ -46,9 +47,7 @@ memory.add_command(bridge)
 
 
 @memory.command("list")
-@json_option
-@home_option
-@pass_cli
+@common_options
 def list_notes(cli: CliContext, as_json: bool) -> None:
     """List notes with their ids and the size of each file.
 
@@ -71,9 +70,7 @@ def list_notes(cli: CliContext, as_json: bool) -> None:
 
 @memory.command("show")
 @click.argument("note", shell_complete=complete_notes)
-@json_option
-@home_option
-@pass_cli
+@common_options
 def show_note(cli: CliContext, note: str, as_json: bool) -> None:
     """Show a NOTE (id, prefix of an id, or part of its text) with all versions, newest first.
 
@@ -82,11 +79,7 @@ def show_note(cli: CliContext, note: str, as_json: bool) -> None:
       everthread memory show 01JZ8Q7M3N5P6R8S9T0V1W2X3Y
       everthread memory show "green tea" --json
     """
-
-    async def read(runtime: CliRuntime) -> list[NoteEdit]:
-        return await (await _curator(runtime)).versions(note)
-
-    changes, _ = cli.write(read)
+    changes = cli.write(lambda runtime: _note_versions(runtime, note))
     last = changes[0].version
     is_live = last.action.value != "remove"
 
@@ -103,10 +96,7 @@ def show_note(cli: CliContext, note: str, as_json: bool) -> None:
 
 
 @memory.command()
-@json_option
-@limit_option
-@home_option
-@pass_cli
+@list_options
 def log(cli: CliContext, as_json: bool, limit: int) -> None:
     """Show changes of notes and skills: what, when, by whom, and in which turns.
 
@@ -133,9 +123,7 @@ def log(cli: CliContext, as_json: bool, limit: int) -> None:
 
 @memory.command()
 @click.argument("change", default="")
-@json_option
-@home_option
-@pass_cli
+@common_options
 def undo(cli: CliContext, change: str, as_json: bool) -> None:
     """Undo the newest change of notes and skills, or CHANGE as listed by `memory log`.
 
@@ -155,7 +143,7 @@ def undo(cli: CliContext, change: str, as_json: bool) -> None:
         _warn(await curator.synced())
         return done
 
-    (old, new), _ = cli.write(work)
+    old, new = cli.write(work)
     data = {
         "undone": old.name,
         "version": new.name,
@@ -167,9 +155,7 @@ def undo(cli: CliContext, change: str, as_json: bool) -> None:
 
 @memory.command()
 @click.argument("target", type=click.Choice(["memory", "user"]), default="memory")
-@json_option
-@home_option
-@pass_cli
+@common_options
 def edit(cli: CliContext, target: str, as_json: bool) -> None:
     """Edit MEMORY.md or USER.md in $VISUAL or $EDITOR, and show the changes.
 
@@ -206,9 +192,7 @@ def edit(cli: CliContext, target: str, as_json: bool) -> None:
 @memory.command()
 @click.argument("note", shell_complete=complete_notes)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@json_option
-@home_option
-@pass_cli
+@common_options
 def forget(cli: CliContext, note: str, yes: bool, as_json: bool) -> None:
     """Forget a NOTE (id, or part of its text) and its text wherever it was copied to. This can't be undone.
 
@@ -221,17 +205,12 @@ def forget(cli: CliContext, note: str, yes: bool, as_json: bool) -> None:
     """
     from everthread.cli.commands.forget import forget_it
 
-    async def find(runtime: CliRuntime) -> str:
-        return (await (await _curator(runtime)).versions(note))[0].version.note_id
-
-    note_id, _ = cli.write(find)
-    forget_it(cli, note=note_id, yes=yes, as_json=as_json)
+    newest = cli.write(lambda runtime: _note_versions(runtime, note))[0]
+    forget_it(cli, note=newest.version.note_id, yes=yes, as_json=as_json)
 
 
 @memory.command()
-@json_option
-@home_option
-@pass_cli
+@common_options
 def status(cli: CliContext, as_json: bool) -> None:
     """Show the status of memory providers and the size of the notes.
 
@@ -275,9 +254,7 @@ def status(cli: CliContext, as_json: bool) -> None:
 @memory.command()
 @click.argument("provider")
 @click.argument("session", required=False, shell_complete=complete_sessions)
-@json_option
-@home_option
-@pass_cli
+@common_options
 def retry(cli: CliContext, provider: str, session: str | None, as_json: bool) -> None:
     """Deliver parked entries to PROVIDER again, of one SESSION (id, prefix of an id, or title) or of all.
 
@@ -295,8 +272,6 @@ def retry(cli: CliContext, provider: str, session: str | None, as_json: bool) ->
 
 async def _curator(runtime: CliRuntime, *, strict: bool = False) -> NoteHistory:
     """Synchronize the note files and return the curator. If `strict`, a failure raises `BadInput`."""
-    from everthread.domain.errors import BadInput
-
     curator = _curator_of(runtime)
     problem = await curator.synced()
     if problem and strict:
@@ -318,6 +293,10 @@ def _warn(problem: str) -> None:
 
 async def _read_notes(runtime: CliRuntime) -> list[NoteVersion]:
     return await (await _curator(runtime)).notes()
+
+
+async def _note_versions(runtime: CliRuntime, note: str) -> list[NoteEdit]:
+    return await (await _curator(runtime)).versions(note)
 
 
 async def _versions(curator: NoteHistory) -> dict[str, int]:
@@ -356,30 +335,20 @@ def _change_as_json(change: Edit) -> dict[str, Any]:
 
     source, window = change.source, change.source.reviewed
     if isinstance(change, NoteEdit):
-        version = change.version
-        what = {
-            "note": version.note_id,
-            "skill": None,
-            "version": version.version,
-            "target": version.target.value,
-            "action": version.action.value,
-            "text": version.content or None,
-            "before": change.before or None,
-        }
+        note, edit = change.version, None
+        version, target, text, before = note.version, note.target.value, note.content, change.before
     else:
-        edit = change.change
-        what = {
-            "note": None,
-            "skill": edit.skill,
-            "version": edit.number,
-            "target": "skill",
-            "action": edit.action.value,
-            "text": edit.description or None,
-            "before": edit.before or None,
-        }
+        note, edit = None, change.change
+        version, target, text, before = edit.number, "skill", edit.description, edit.before
     return {
         "change": change.name,
-        **what,
+        "note": note.note_id if note else None,
+        "skill": edit.skill if edit else None,
+        "version": version,
+        "target": target,
+        "action": change.action.value,
+        "text": text or None,
+        "before": before or None,
         "at": iso_time(change.at),
         "by": "review" if window else "agent" if source.by_agent else "user",
         "session": source.session_id if source.in_conversation else None,

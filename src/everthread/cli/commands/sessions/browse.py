@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everthread.cli.context import CliContext, home_option, json_option, pass_cli
+from everthread.cli.context import CliContext, common_options
 from everthread.cli.output import print_json
 from everthread.cli.session_output import newest_sessions, session_as_json
 from everthread.domain.text_format import counted, local_time
@@ -18,9 +18,7 @@ _LISTED_MAX = 10_000
 
 
 @click.command("browse")
-@json_option
-@home_option
-@pass_cli
+@common_options
 def browse_sessions(cli: CliContext, as_json: bool) -> None:
     """Choose a session and show it. Arrow keys move, typing filters, Enter selects, Esc or q quits.
 

@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING
 import click
 
 from everthread.cli.commands.forget import forget_it
-from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_cli
+from everthread.cli.context import CliContext, CliRuntime, common_options
 from everthread.cli.output import Result, render
 from everthread.cli.shell_complete import complete_sessions
 from everthread.domain.text_format import one_line
+
+if TYPE_CHECKING:
+    from everthread.domain.model import Session
 
 
 @click.command("delete")
 @click.argument("session", metavar="ID|TITLE", shell_complete=complete_sessions)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@json_option
-@home_option
-@pass_cli
+@common_options
 def delete_sessions(cli: CliContext, session: str, yes: bool, as_json: bool) -> None:
     """Forget a session, same as `everthread forget`. This can't be undone.
 
@@ -33,16 +34,10 @@ def delete_sessions(cli: CliContext, session: str, yes: bool, as_json: bool) -> 
     forget_it(cli, session=session, yes=yes, as_json=as_json)
 
 
-if TYPE_CHECKING:
-    from everthread.domain.model import Session
-
-
 @click.command("rename")
 @click.argument("session", metavar="ID|TITLE", shell_complete=complete_sessions)
 @click.argument("title", metavar="NEW")
-@json_option
-@home_option
-@pass_cli
+@common_options
 def rename_sessions(cli: CliContext, session: str, title: str, as_json: bool) -> None:
     """Rename a session. Titles are unique per owner.
 
@@ -57,6 +52,6 @@ def rename_sessions(cli: CliContext, session: str, title: str, as_json: bool) ->
         found = await runtime.store.read(lambda uow: find_session_of_any_owner(uow, session, exactly=True))
         return found, await runtime.lifecycle.rename(found.id, title, owner=found.owner)
 
-    (found, now), _ = cli.write(rename)
+    found, now = cli.write(rename)
     data = {"id": found.id, "title": now, "before": found.title}
     render(Result(data, f'{found.id} is now titled "{one_line(now)}".'), as_json)

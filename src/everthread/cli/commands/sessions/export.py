@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import click
 
-from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_cli
-from everthread.cli.output import Result, render
+from everthread.cli.context import CliContext, CliRuntime, common_options
+from everthread.cli.files import new_file
+from everthread.cli.output import Result, progress_bar, render
 from everthread.cli.shell_complete import complete_sessions
 from everthread.domain.text_format import counted
 
@@ -27,9 +28,7 @@ class ExportCounts(NamedTuple):
 @click.option("--all", "everything", is_flag=True, help="Export every session of every owner.")
 @click.option("-o", "--output", metavar="FILE", help="Write to this new file instead of stdout.")
 @click.option("--notes", "with_notes", is_flag=True, help="Include the notes of the owners.")
-@json_option
-@home_option
-@pass_cli
+@common_options
 def export_sessions(
     cli: CliContext,
     names: tuple[str, ...],
@@ -58,14 +57,11 @@ def export_sessions(
             binary = sys.stdout.buffer
             shown = for_a_terminal if sys.stdout.isatty() else bytes
             return await write_lines(runtime, names, with_notes, lambda line: binary.write(shown(line)))
-        from everthread.cli.files import new_file
 
         with new_file(output) as file:
             return await write_lines(runtime, names, with_notes, file.write)
 
-    done = cli.read(export, default=None)
-    if done is None:
-        raise cli.no_store()
+    done = cli.read_existing(export)
     if output is not None:
         text = f"Exported {counted(done.sessions, 'session')} with {counted(done.turns, 'turn')}."
         render(Result({"file": output, **done._asdict()}, text), as_json)
@@ -82,7 +78,6 @@ async def write_lines(
     """Write the export line by line and return the numbers written. Without names, export all sessions."""
     from importlib.metadata import version
 
-    from everthread.cli.output import progress_bar
     from everthread.domain.export_format import EndLine, SessionLine, written
     from everthread.lifecycle import export
     from everthread.lifecycle.export import write_out

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everthread.cli.context import CliContext, home_option, json_option, limit_option, pass_cli
+from everthread.cli.context import CliContext, list_options
 from everthread.cli.lazy_group import LazyGroup
 from everthread.cli.output import Result, render, table
 from everthread.cli.session_output import newest_sessions, session_as_json, session_state
@@ -43,10 +43,7 @@ def sessions() -> None:
 
 
 @click.command("list")
-@json_option
-@limit_option
-@home_option
-@pass_cli
+@list_options
 def list_sessions(cli: CliContext, as_json: bool, limit: int) -> None:
     """List sessions of every owner, most recently active first.
 

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import click
 from msgspec import Struct, field
+from msgspec.structs import asdict
 
-from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_cli
-from everthread.cli.output import Result, render
+from everthread.cli.context import CliContext, CliRuntime, common_options
+from everthread.cli.files import parse_path, translate_os_error
+from everthread.cli.output import Result, progress_bar, render
+from everthread.domain.errors import BadInput, NotFound, TooLarge
 from everthread.domain.text_format import counted
 
 if TYPE_CHECKING:
@@ -54,9 +57,7 @@ class ImportCounts(Struct):
 @click.option("--dry-run", is_flag=True, help="Check the file and show what would be imported.")
 @click.option("--keep-owners", is_flag=True, help="Keep the owners named in the file.")
 @click.option("--as-mine", is_flag=True, help="Make everything yours, even sessions of several people.")
-@json_option
-@home_option
-@pass_cli
+@common_options
 def import_sessions(cli: CliContext, file: str, dry_run: bool, keep_owners: bool, as_mine: bool, as_json: bool) -> None:
     """Import sessions from a FILE written by `sessions export`; - reads stdin.
 
@@ -74,8 +75,6 @@ def import_sessions(cli: CliContext, file: str, dry_run: bool, keep_owners: bool
       everthread sessions import backup-of-the-team.jsonl --keep-owners
       everthread sessions export --all | everthread --home /srv/other sessions import - --keep-owners
     """
-    from everthread.cli.output import progress_bar
-
     if keep_owners and as_mine:
         raise click.UsageError("--keep-owners and --as-mine exclude each other. Give one of them")
     with _open(file) as (name, lines):
@@ -95,7 +94,7 @@ def import_sessions(cli: CliContext, file: str, dry_run: bool, keep_owners: bool
 
         # An import may create the home; without one, everything in the file is new.
         counts = cli.read(import_all, default=contents.counts) if dry_run else cli.open_home(import_all)
-    render(Result(_as_json(counts, dry_run), _lines(counts, dry_run)), as_json)
+    render(Result({**asdict(counts), "dry_run": dry_run}, _lines(counts, dry_run)), as_json)
 
 
 class FileContents(NamedTuple):
@@ -126,7 +125,6 @@ def count_lines(lines: Iterator[AnyLine]) -> FileContents:
 
 def _check_owners(name: str, contents: FileContents) -> None:
     """Check that owner names from the file are valid here. Raises `BadInput`."""
-    from everthread.domain.errors import BadInput
     from everthread.domain.pairing import owner_problem
 
     for owner in sorted(contents.owners):
@@ -136,8 +134,6 @@ def _check_owners(name: str, contents: FileContents) -> None:
 
 def _refuse_to_mix(name: str, contents: FileContents, mine: str) -> None:
     """Raise `BadInput` for data of several people unless the user has chosen an owner."""
-    from everthread.domain.errors import BadInput
-
     if len(contents.owners) > 1:
         what = f"has data of {len(contents.owners)} people"
     elif contents.note_owners - {mine}:
@@ -202,9 +198,6 @@ class _LinesBySession:
 @contextlib.contextmanager
 def _open(file: str) -> Generator[tuple[str, BinaryIO]]:
     """Open the file to import and yield its name and content, which can be read twice. `-` is stdin."""
-    from everthread.cli.files import parse_path
-    from everthread.domain.errors import BadInput, NotFound
-
     if file == "-":
         with _spooled(sys.stdin.buffer) as lines:
             yield "stdin", lines
@@ -230,9 +223,6 @@ def _open(file: str) -> Generator[tuple[str, BinaryIO]]:
 def _spooled(source: BinaryIO) -> Generator[BinaryIO]:
     """Copy a pipe to an unnamed private file, so that it can be read twice."""
     import tempfile
-
-    from everthread.cli.files import translate_os_error
-    from everthread.domain.errors import TooLarge
 
     if source.isatty():
         raise click.UsageError("stdin is a terminal. Pipe an export into it, or give a FILE")
@@ -271,15 +261,3 @@ def _lines(counts: ImportCounts, dry_run: bool) -> Iterator[str]:
     yield from remarks[:_REMARKS_MAX]
     if len(remarks) > _REMARKS_MAX:
         yield f"... and {len(remarks) - _REMARKS_MAX} more; --json lists them all"
-
-
-def _as_json(counts: ImportCounts, dry_run: bool) -> dict[str, Any]:
-    return {
-        "sessions": counts.sessions,
-        "turns": counts.turns,
-        "notes": counts.notes,
-        "same": counts.same,
-        "renamed": counts.renamed,
-        "left_out": counts.left_out,
-        "dry_run": dry_run,
-    }

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everthread.cli.context import CliContext, CliRuntime, home_option, json_option, pass_cli
+from everthread.cli.context import CliContext, CliRuntime, common_options
 from everthread.cli.exit_codes import REFUSED
-from everthread.cli.output import print_json
+from everthread.cli.output import Result, progress_bar, render
 from everthread.domain.text_format import counted, local_time, shortened
 
 if TYPE_CHECKING:
@@ -41,9 +41,7 @@ class _Age(click.ParamType[float]):
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@json_option
-@home_option
-@pass_cli
+@common_options
 def prune_sessions(cli: CliContext, age_s: float, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Delete sessions that ended long ago. This can't be undone; export them first.
 
@@ -75,21 +73,21 @@ def prune_sessions(cli: CliContext, age_s: float, dry_run: bool, yes: bool, as_j
         else:
             removed, turns = _remove(cli, found, before)
             click.echo(f"Deleted {counted(removed, 'session')} with {counted(turns, 'turn')}.", err=as_json)
-    if as_json:
-        ids = [session.id for session in found.sessions] if found else []
-        kept = {"needed": found.needed, "untold": found.undelivered} if found else {"needed": 0, "untold": 0}
-        print_json({"found": ids, "removed": removed, "turns": turns, "kept": kept, "dry_run": dry_run})
+    ids = [session.id for session in found.sessions] if found else []
+    kept = {"needed": found.needed, "untold": found.undelivered} if found else {"needed": 0, "untold": 0}
+    data = {"found": ids, "removed": removed, "turns": turns, "kept": kept, "dry_run": dry_run}
+    # The text was printed along the way.
+    render(Result(data, ""), as_json)
 
 
 def _remove(cli: CliContext, found: Prunable, before: float) -> tuple[int, int]:
-    from everthread.cli.output import progress_bar
 
     async def remove(runtime: CliRuntime) -> tuple[int, int]:
         with progress_bar("Deleting", len(found.sessions)) as advance:
             ids = [session.id for session in found.sessions]
             return await runtime.lifecycle.prune(ids, before=before, advance=advance)
 
-    return cli.write(remove)[0]
+    return cli.write(remove)
 
 
 def _summary(found: Prunable) -> str:

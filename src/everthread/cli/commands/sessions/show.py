@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everthread.cli.context import CliContext, home_option, json_option, pass_cli
+from everthread.cli.context import CliContext, common_options
 from everthread.cli.output import Result, iso_time, render, strip_control_chars
 from everthread.cli.session_output import session_as_json, session_name, session_state
 from everthread.cli.shell_complete import complete_sessions
@@ -25,9 +25,7 @@ _RESULT_CHARS = 60
 @click.command("show")
 @click.argument("session", metavar="ID|TITLE", shell_complete=complete_sessions)
 @click.option("--full", is_flag=True, help="Show full tool calls, tool results and the model's reasoning.")
-@json_option
-@home_option
-@pass_cli
+@common_options
 def show_sessions(cli: CliContext, session: str, full: bool, as_json: bool) -> None:
     """Show the messages of a session, with one line for each tool call.
 
@@ -49,10 +47,7 @@ def show_session(cli: CliContext, text: str, *, full: bool = False, as_json: boo
         session = find_session_of_any_owner(uow, text)
         return session, uow.turns.view_with_set_aside(session)
 
-    found = cli.read(lambda runtime: runtime.store.read(read), default=None)
-    if found is None:
-        raise cli.no_store(text)
-    session, view = found
+    session, view = cli.read_existing(lambda runtime: runtime.store.read(read), text)
     render(Result(lambda: _as_json(session, view), lambda: transcript(session, view, full=full)), as_json)
 
 

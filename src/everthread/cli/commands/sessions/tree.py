@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from everthread.cli.context import CliContext, home_option, json_option, limit_option, pass_cli
+from everthread.cli.context import CliContext, CliRuntime, list_options
 from everthread.cli.output import Result, iso_time, render
 from everthread.cli.session_output import session_as_json, session_state
 from everthread.cli.shell_complete import complete_sessions
@@ -35,10 +35,7 @@ class Node(NamedTuple):
 
 @click.command("tree")
 @click.argument("session", metavar="[ID|TITLE]", required=False, shell_complete=complete_sessions)
-@json_option
-@limit_option
-@home_option
-@pass_cli
+@list_options
 def tree_sessions(cli: CliContext, session: str | None, as_json: bool, limit: int) -> None:
     """Draw the lineage of sessions: branches, continuations, delegated work and resumptions.
 
@@ -50,23 +47,25 @@ def tree_sessions(cli: CliContext, session: str | None, as_json: bool, limit: in
       everthread sessions tree "Trip to Lisbon"
       everthread sessions tree --json
     """
-    found = cli.read(lambda runtime: runtime.store.read(lambda uow: _read_trees(uow, session, limit)), default=None)
-    if found is None and session is not None:
-        raise cli.no_store(session)
+
+    async def read(runtime: CliRuntime) -> tuple[Node, ...]:
+        return await runtime.store.read(lambda uow: _read_trees(uow, session, limit))
+
+    found = cli.read(read, default=()) if session is None else cli.read_existing(read, session)
 
     def text() -> Iterator[str]:
         width = shutil.get_terminal_size().columns
-        for node in found or ():
+        for node in found:
             yield from draw(node, width)
         if not found:
             yield f"No sessions yet in {cli.settings.home}."
 
-    render(Result(lambda: [_as_json(node) for node in found or ()], text), as_json)
+    render(Result(lambda: [_as_json(node) for node in found], text), as_json)
 
 
 def draw(root: Node, width: int) -> Iterator[str]:
     """Yield the lines of a tree, shortening titles to fit the width where possible."""
-    titles = _titles(root)
+    titles = {node.session.id: node.session.title for node in _nodes(root)}
     # A tree may be very deep: no recursion.
     waiting: list[tuple[Node, str, str]] = [(root, "", "")]
     while waiting:
@@ -91,13 +90,11 @@ def _line(node: Node, mark: str, width: int, *, root: bool) -> str:
     return f"{mark}{cause}{shortened(session.title or '-', room)}{rest}"
 
 
-def _titles(root: Node) -> dict[str, str | None]:
-    found: dict[str, str | None] = {}
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        found[node.session.id] = node.session.title
-        waiting += node.children
+def _nodes(root: Node) -> list[Node]:
+    """List the nodes of a tree, parents before their children, without recursion."""
+    found = [root]
+    for node in found:
+        found += node.children
     return found
 
 
@@ -120,11 +117,9 @@ def build_trees(
 
     nodes: dict[str, Node] = {}
     # Children before their parents, without recursion.
-    order: list[Session] = []
-    waiting = list(roots)
-    while waiting:
-        order.append(waiting.pop())
-        waiting += children.get(order[-1].id, [])
+    order = list(roots)
+    for session in order:
+        order += children.get(session.id, [])
     for session in reversed(order):
         below = tuple(nodes[child.id] for child in children.get(session.id, []))
         nodes[session.id] = Node(session, turns.get(session.id, 0), below, tuple(resumed.get(session.id, ())))
@@ -160,12 +155,7 @@ def _root(uow: UnitOfWork, session: Session) -> Session:
 
 def _as_json(node: Node) -> dict[str, Any]:
     whole: dict[str, dict[str, Any]] = {}
-    order: list[Node] = []
-    waiting = [node]
-    while waiting:
-        order.append(waiting.pop())
-        waiting += order[-1].children
-    for each in reversed(order):
+    for each in reversed(_nodes(node)):
         whole[each.session.id] = session_as_json(each.session, each.turns) | {
             "resumed_from": [{"session": left, "at": iso_time(at)} for left, at in each.resumed_from],
             "children": [whole[child.session.id] for child in each.children],

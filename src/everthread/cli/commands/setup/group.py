@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from everthread.cli.commands.setup.memory import setup_memory
-from everthread.cli.context import CliContext, home_option, json_option, pass_cli
+from everthread.cli.commands.setup.telegram import telegram
+from everthread.cli.context import CliContext, common_options, home_option, json_option
 from everthread.cli.output import Result, render
 
 if TYPE_CHECKING:
@@ -66,40 +67,12 @@ def setup(
 
 
 setup.add_command(setup_memory)
-
-
-@setup.command()
-@click.option("--token-env", metavar="NAME", default="", help="Environment variable with the token.")
-@click.option("--allow", metavar="USER", multiple=True, help="Numeric id of a user who may write; may be repeated.")
-@click.option("--offline", is_flag=True, help="Do not test the token.")
-@json_option
-@home_option
-@pass_cli
-def telegram(cli: CliContext, token_env: str, allow: tuple[str, ...], offline: bool, as_json: bool) -> None:
-    """Set up a Telegram bot.
-
-    Create a bot with @BotFather on Telegram (/newbot) to get its token. The token is entered hidden, tested, and
-    written to .env, readable for your user only. The table [platforms.telegram] is added to config.toml. Needs an
-    extra: python -m pip install 'everthread[telegram]'
-
-    \b
-    Examples:
-      everthread setup telegram
-      everthread setup telegram --token-env TELEGRAM_BOT_TOKEN --allow 12345678
-      everthread setup telegram --token-env MY_TOKEN --offline --json
-    """
-    from everthread.cli.commands.setup.telegram import set_up
-
-    if not token_env and (as_json or not sys.stdin.isatty()):
-        raise click.UsageError("No terminal to ask questions. Give --token-env NAME, with the token in that variable")
-    render(Result(set_up(cli, "telegram", token_env, allow, offline=offline), ""), as_json)
+setup.add_command(telegram)
 
 
 @setup.command()
 @click.option("--if-needed", is_flag=True, help="Do nothing if a key or a model is configured.")
-@json_option
-@home_option
-@pass_cli
+@common_options
 def local(cli: CliContext, if_needed: bool, as_json: bool) -> None:
     """Download the local model, SmolLM2-135M, to chat on this machine without an API key.
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import fnmatch
 import os
+import shutil
 import subprocess
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
 from everthread.config.environment import child_environment
@@ -52,19 +54,49 @@ def write_error(folder: Path, error: OSError) -> Exception:
     return StoreUnwritable(f"{folder}: {error.strerror or error}; choose another home with --home")
 
 
-def run_installer(
-    command: Sequence[str], output: Path, temporary: Path | None, wait: Callable[[subprocess.Popen[bytes]], None]
-) -> None:
-    """Run a command, with its output in a file; `wait` returns when it has ended, or raises to kill it.
+def install_folder(folder: Path, what: str, is_installed: Callable[[Path], bool], fill: Callable[[Path], None]) -> bool:
+    """Create a folder completely or not at all; return whether it was created.
+
+    `fill` writes the files to `files` in the folder it gets, which also has a folder `tmp`. Raises the errors of
+    `exclusive_install`.
+    """
+    try:
+        if is_installed(folder):
+            return False
+        for parent in (folder.parent.parent, folder.parent):
+            parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise write_error(folder, error) from error
+    with exclusive_install(folder, what):
+        if is_installed(folder):  # by a process that ended just now
+            return False
+        stage = folder.with_name(f".{folder.name}.part")
+        shutil.rmtree(stage, ignore_errors=True)
+        try:
+            (stage / "tmp").mkdir(parents=True)
+            fill(stage)
+            if folder.exists():
+                folder.rename(stage / "old")
+            (stage / "files").rename(folder)
+        finally:
+            shutil.rmtree(stage, ignore_errors=True)
+    return True
+
+
+def run_installer(command: Sequence[str], stage: Path, poll_s: float, poll: Callable[[], None]) -> None:
+    """Run a command for `install_folder`. Call `poll` every `poll_s` seconds; if it raises, the command is killed.
 
     Temporary files go to the disk of the home: /tmp may be small. Raises `DiskFull` or `InstallerFailed`.
     """
-    with output.open("w+b") as file:
-        folders = {"TMPDIR": str(temporary)} if temporary is not None else {}
-        environment = child_environment(PYTHONUNBUFFERED="1", **folders)
+    with (stage / "output").open("w+b") as file:
+        environment = child_environment(PYTHONUNBUFFERED="1", TMPDIR=str(stage / "tmp"))
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment)
         try:
-            wait(process)
+            while process.poll() is None:
+                try:
+                    process.wait(poll_s)
+                except subprocess.TimeoutExpired:
+                    poll()
         finally:
             if process.poll() is None:
                 process.kill()
@@ -75,3 +107,11 @@ def run_installer(
             if "no space left" in failed.output or "disk quota exceeded" in failed.output:
                 raise DiskFull("no space left on the device; free some space and try again")
             raise failed
+
+
+def file_sizes(folder: Path, pattern: str = "*") -> Iterator[tuple[str, int]]:
+    """Yield the names and sizes of the files in a folder. Unlike a glob, a walk tolerates files that disappear."""
+    for path, _, names in os.walk(folder):
+        for name in fnmatch.filter(names, pattern):
+            with contextlib.suppress(OSError):
+                yield name, os.lstat(os.path.join(path, name)).st_size

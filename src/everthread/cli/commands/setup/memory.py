@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everthread.cli.context import CliContext, home_option, json_option, pass_cli
-from everthread.cli.output import Result, render
+from everthread.cli.commands.setup.secrets import ask_secret, with_secrets, write_settings
+from everthread.cli.context import CliContext, common_options
+from everthread.cli.output import Result, progress_bar, render
+from everthread.domain.errors import BadInput
 from everthread.domain.text_format import one_line, shortened
 
 if TYPE_CHECKING:
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from everthread.config.settings import Settings
 
 _BUILTIN = "builtin"
-_KEY_CHARS_MAX = 4096
 _WHICH_PLUGIN = "give a plugin of Hermes Agent, such as hermes:holographic; `everthread memory bridge list` shows all"
 
 
@@ -35,9 +36,7 @@ class MemoryChoice:
 @click.argument("names", metavar="[PROVIDER]...", nargs=-1)
 @click.option("--set", "given", metavar="PROVIDER.KEY=VALUE", multiple=True, help="Setting of a provider.")
 @click.option("--offline", is_flag=True, help="Do not test the providers.")
-@json_option
-@home_option
-@pass_cli
+@common_options
 def setup_memory(cli: CliContext, names: tuple[str, ...], given: tuple[str, ...], offline: bool, as_json: bool) -> None:
     """Choose, configure and test memory providers.
 
@@ -86,7 +85,6 @@ def setup_memory(cli: CliContext, names: tuple[str, ...], given: tuple[str, ...]
 def _check_names(chosen: Sequence[str], known: Mapping[str, str]) -> None:
     from everthread.config.provider_settings import HERMES, check_provider_name, table_of
     from everthread.config.tables import suggest
-    from everthread.domain.errors import BadInput
 
     for name in chosen:
         if name == HERMES:
@@ -132,7 +130,7 @@ def _ask(settings: Settings, name: str, fields: Sequence[Field], choice: MemoryC
             if choice.settings[name].get(other, defaults.get(other)) != wanted:
                 continue
         if each.kind == "secret":
-            _ask_secret(settings, name, each, choice)
+            _ask_variable(settings, name, each, choice)
             continue
         is_written = each.key in choice.settings[name]
         current = choice.settings[name].get(each.key, each.default)
@@ -148,24 +146,12 @@ def _ask(settings: Settings, name: str, fields: Sequence[Field], choice: MemoryC
             choice.settings[name][each.key] = value
 
 
-def _ask_secret(settings: Settings, name: str, each: Field, choice: MemoryChoice) -> None:
+def _ask_variable(settings: Settings, name: str, each: Field, choice: MemoryChoice) -> None:
     variable = str(choice.settings[name].get(each.key, each.default) or "")
     if not variable:
         variable = choice.settings[name][each.key] = f"{name}_{each.name}".upper().replace("-", "_")
     exists = settings.secret(variable) is not None
-    keeps = "Enter keeps the current one" if exists else "Enter if it needs none" if not each.required else ""
-
-    def checked(text: str) -> str:
-        key = text.strip()
-        if not key and each.required and not exists:
-            raise click.BadParameter("is empty")
-        if len(key) > _KEY_CHARS_MAX or not key.isprintable() or " " in key:
-            raise click.BadParameter("not a valid key; paste the key and nothing else")
-        return key
-
-    question = f"{name}: {each.asks} ({variable}; input is hidden{', ' * bool(keeps)}{keeps})"
-    default = None if each.required and not exists else ""
-    key = click.prompt(question, default=default, hide_input=True, show_default=False, value_proc=checked)
+    key = ask_secret(f"{name}: {each.asks}", variable, exists=exists, required=each.required)
     if key:
         choice.secrets[variable] = key
 
@@ -242,7 +228,6 @@ def _variable(text: str) -> str:
 def _install_hermes(settings: Settings, choice: MemoryChoice, *, may_ask: bool) -> None:
     """Install Hermes Agent, unless it is installed or another Python is configured."""
     from everthread.cli.commands.setup.hermes_env import SIZE_BYTES, VERSION, install, is_installed
-    from everthread.cli.output import progress_bar
     from everthread.config.provider_settings import HERMES
 
     if "python" in choice.settings[HERMES] or is_installed(settings.hermes_path):
@@ -268,12 +253,9 @@ def _install_hermes(settings: Settings, choice: MemoryChoice, *, may_ask: bool) 
 def _updated_settings(settings: Settings, choice: MemoryChoice) -> Settings:
     from msgspec.structs import replace
 
-    from everthread.config.settings import Variables
-
-    variables = Variables({**settings.variables.environ, **choice.secrets}, settings.variables.file)
     providers = {**settings.memory_providers, **choice.settings}
     memory = replace(settings.memory, providers=choice.providers)
-    return replace(settings, memory=memory, memory_providers=providers, variables=variables)
+    return replace(with_secrets(settings, choice.secrets), memory=memory, memory_providers=providers)
 
 
 def _test(cli: CliContext, settings: Settings, names: Sequence[str]) -> dict[str, str]:
@@ -286,13 +268,7 @@ def _test(cli: CliContext, settings: Settings, names: Sequence[str]) -> dict[str
 
 
 def _write(cli: CliContext, choice: MemoryChoice) -> None:
-    from everthread.config.edit import set_secret, set_values
-    from everthread.config.settings import places
-
-    where = places(cli.home)
     values: dict[str, Any] = {"memory.providers": list(choice.providers)}
     for name, values_of in choice.settings.items():
         values |= {f"memory.{name}.{key}": value for key, value in values_of.items()}
-    set_values(where, values)
-    for variable, secret in choice.secrets.items():
-        set_secret(where, variable, secret)
+    write_settings(cli.places, values, choice.secrets)

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from everthread.cli.commands.setup.secrets import ask_secret, with_secrets, write_settings
 from everthread.cli.context import CliContext
+from everthread.domain.errors import BadInput, EverthreadError
 from everthread.domain.text_format import one_line, shortened
 
 if TYPE_CHECKING:
     from everthread.config.settings import Provider, Settings
 
-_KEY_CHARS_MAX = 4096
 _OWN_MEMORY = "builtin"
 _ANOTHER = "+"
 """Not a valid provider name."""
@@ -49,7 +50,6 @@ class SetupChoice:
 def choice_from_options(cli: CliContext, model: str, key_env: str) -> SetupChoice:
     """Return the choice made by options. Raises `BadInput` if a key is missing."""
     from everthread.config.settings import default_model
-    from everthread.domain.errors import BadInput
 
     settings = cli.settings
     chosen = model or default_model(settings)
@@ -63,8 +63,6 @@ def choice_from_options(cli: CliContext, model: str, key_env: str) -> SetupChoic
 
 def ask(cli: CliContext, *, offline: bool) -> dict[str, Any]:
     """Ask for a model until it works or the user accepts it untested. Return the result as for `apply_choice`."""
-    from everthread.domain.errors import EverthreadError
-
     settings = cli.settings
     click.echo(f"Setting up Everthread in {settings.home}. Press Ctrl-C to quit without changes.\n")
     while True:
@@ -83,10 +81,7 @@ def ask(cli: CliContext, *, offline: bool) -> dict[str, Any]:
 
 def apply_choice(cli: CliContext, choice: SetupChoice, *, offline: bool) -> dict[str, Any]:
     """Test the choice, then write it; return the result for --json. If the test raises, nothing is written."""
-    from everthread.config.edit import set_secret, set_values
-    from everthread.config.settings import places
-
-    where = places(cli.home)
+    where = cli.places
     settings = _updated_settings(cli, choice)
     provider = _provider(settings, choice.model)
     variable = choice.key_env or provider.api_key_env
@@ -101,9 +96,7 @@ def apply_choice(cli: CliContext, choice: SetupChoice, *, offline: bool) -> dict
         values[f"providers.{name}.base_url"] = choice.endpoint.base_url
         if choice.endpoint.api_key_env:
             values[f"providers.{name}.api_key_env"] = choice.endpoint.api_key_env
-    set_values(where, values)
-    if choice.key:
-        set_secret(where, variable, choice.key)
+    write_settings(where, values, {variable: choice.key} if choice.key else {})
     tested = "Not tested." if offline else "The model answered."
     click.echo(f"{tested} The model {choice.model} is set in {where.config}.", err=True)
     if choice.key:
@@ -136,7 +129,6 @@ def _print_memory(found: dict[str, Any]) -> None:
 
 def _updated_settings(cli: CliContext, choice: SetupChoice) -> Settings:
     """Return the settings with the choice applied."""
-    from msgspec import structs
     from msgspec.structs import replace
 
     from everthread.config import settings as config
@@ -149,18 +141,16 @@ def _updated_settings(cli: CliContext, choice: SetupChoice) -> Settings:
     else:
         settings = config.load(cli.home, model=choice.model)
     if choice.key_env:
-        provider = structs.replace(settings.providers[name], api_key_env=choice.key_env)
+        provider = replace(settings.providers[name], api_key_env=choice.key_env)
         settings = replace(settings, providers={**settings.providers, name: provider})
     if choice.key:
         variable = _provider(settings, choice.model).api_key_env
-        environ = {**settings.variables.environ, variable: choice.key}
-        settings = replace(settings, variables=config.Variables(environ, settings.variables.file))
+        settings = with_secrets(settings, {variable: choice.key})
     return settings
 
 
 def _provider(settings: Settings, model: str) -> Provider:
     from everthread.config.parse import check_setting
-    from everthread.domain.errors import BadInput
 
     if problem := check_setting("model", model, settings.providers):
         raise BadInput(f"{shortened(model)}: {problem}")
@@ -237,16 +227,4 @@ def ask_key(settings: Settings, variable: str, what: str = "Key") -> str:
     exists = settings.secret(variable) is not None
     if os.path.lexists(settings.env_path) and settings.variables.environ.get(variable):
         click.echo(f"{variable} is set in the environment, which takes precedence over {settings.env_path}.")
-
-    def checked(text: str) -> str:
-        key = text.strip()
-        if not key and not exists:
-            raise click.BadParameter("is empty")
-        if len(key) > _KEY_CHARS_MAX or not key.isprintable() or " " in key:
-            raise click.BadParameter("not a valid key; paste the key and nothing else")
-        return key
-
-    keeps = ", Enter keeps the current one" if exists else ""
-    question = f"{what} ({variable}; input is hidden{keeps})"
-    default = "" if exists else None
-    return click.prompt(question, default=default, hide_input=True, show_default=False, value_proc=checked)
+    return ask_secret(what, variable, exists=exists)

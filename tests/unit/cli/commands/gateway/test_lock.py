@@ -9,7 +9,7 @@ import pytest
 
 from everthread.cli.commands.gateway import report as gateway_report
 from everthread.cli.commands.gateway.lock import FILE, GatewayLock, LockHolder, LockState, read_lock
-from everthread.cli.commands.gateway.systemd_notify import notify
+from everthread.cli.commands.gateway.systemd import notify
 from everthread.domain.errors import Busy, StoreUnwritable
 
 ME = LockHolder(1, "1-A", 1_790_000_000.0)
