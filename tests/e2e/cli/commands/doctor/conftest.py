@@ -1,0 +1,5 @@
+"""Fixtures of the tests in this folder."""
+
+from __future__ import annotations
+
+from tests.e2e.cli.commands.doctor.doctor_home import home, original, server  # noqa: F401 - fixtures

@@ -1,0 +1,78 @@
+"""The check of the gateway."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from tests.e2e.cli.commands.doctor.doctor_home import ME, failed, in_home
+
+from everthread.bootstrap.runtime import Runtime
+from everthread.cli.commands.gateway import report as gateway_report
+from everthread.cli.commands.gateway.lock import GatewayLock, LockHolder
+from everthread.domain.model import Inbound, Reply, ReplyState, SessionKey
+from everthread.store.api_keys import ApiKey
+
+
+def _reply(state: ReplyState, at: float, chat: str = "7") -> Reply:
+    key = SessionKey.parse(f"agent:main:post:dm:{chat}")
+    return Reply(f"turn-{chat}-{state.value}", key, "01SESSION", ME, "words", state, at)
+
+
+def test_undelivered_replies_are_reported_with_chat_and_time(home: Path) -> None:
+    async def leave(runtime: Runtime) -> None:
+        now = runtime.clock.now()
+        replies = (_reply(ReplyState.AMBIGUOUS, now - 60), _reply(ReplyState.FAILED, now - 2 * 86_400, "8"))
+        for reply in replies:
+            await runtime.store.write(lambda uow, reply=reply: uow.outbox.put_reply(reply))
+
+    in_home(home, leave)
+    says, fix = failed(home, "--offline")["gateway"]
+    assert "a reply to post chat 7 of 20" in says
+    assert "may not have arrived" in says
+    assert "more" not in says, "that of the day before yesterday is told no more"
+    assert "everthread sessions show 01SESSION" in fix
+
+
+def test_queued_work_without_a_gateway_is_reported(home: Path) -> None:
+    async def leave(runtime: Runtime) -> None:
+        await runtime.lifecycle.accept(Inbound(SessionKey.parse("agent:main:post:dm:7"), "post:anna", "hello?"))
+        await runtime.store.write(lambda uow: uow.outbox.put_reply(_reply(ReplyState.READY, runtime.clock.now())))
+
+    in_home(home, leave)
+    says, fix = failed(home, "--offline")["gateway"]
+    assert says == "1 conversation and 1 reply queued, but no gateway is running"
+    assert fix == "everthread gateway start"
+
+
+def test_http_open_to_others_without_a_token_is_reported(home: Path) -> None:
+    with (home / "config.toml").open("a") as config:
+        config.write('[gateway.http]\nhost = "0.0.0.0"\n')
+    says, fix = failed(home, "--offline")["gateway"]
+    assert "0.0.0.0, open to other machines" in says
+    assert "everthread tokens new" in fix
+
+    async def make(runtime: Runtime) -> None:
+        token = ApiKey("hash", ME, "phone", runtime.clock.now())
+        await runtime.store.write(lambda uow: uow.api_keys.add(token))
+
+    in_home(home, make)
+    assert failed(home, "--offline") == {}
+
+
+def test_a_silent_gateway_and_a_platform_that_is_down_are_reported(home: Path) -> None:
+    now, lock = time.time(), GatewayLock(home)
+    lock.acquire(LockHolder(os.getpid(), "1-A", now))
+    down = {"post": gateway_report.PlatformReport(False, "the post office is shut")}
+    gateway_report.write_report(home, gateway_report.GatewayReport("1-A", now, down))
+    says, fix = failed(home, "--offline")["gateway"]
+    assert says == "post is down: the post office is shut"
+    assert "platforms.post" in fix
+    gateway_report.write_report(home, gateway_report.GatewayReport("1-A", now - 3600))
+    says, fix = failed(home, "--offline")["gateway"]
+    assert "no status report since" in says
+    assert fix == "everthread gateway restart"
+    gateway_report.write_report(home, gateway_report.GatewayReport("1-A", now))
+    assert failed(home, "--offline") == {}
+    lock.release()

@@ -1,0 +1,26 @@
+"""Homes of gateways that run as processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.e2e.gateway_process_fixture import GatewayHouse, model, until
+
+
+@pytest.fixture(scope="session")
+def url() -> Iterator[str]:
+    with model() as address:
+        yield address
+
+
+@pytest.fixture
+def core(tmp_path: Path, url: str) -> Iterator[GatewayHouse]:
+    there = GatewayHouse(tmp_path / "home", url)
+    yield there
+    there.leave()
+
+
+def answered(core: GatewayHouse, chat: str = "1", count: int = 1) -> None:
+    until(lambda: len(core.out(chat)) == count, f"{count} answers in {chat}")

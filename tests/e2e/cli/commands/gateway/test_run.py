@@ -1,0 +1,263 @@
+"""`everthread gateway run`: serving, and a graceful shutdown within its limit."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.e2e.cli.commands.gateway.gateway_home import answered
+from tests.e2e.gateway_process_fixture import GatewayHouse, lines, model, silent_model, until
+
+MARGIN_S = 1.0
+
+
+@pytest.fixture(scope="module")
+def silence() -> Iterator[str]:
+    with silent_model() as address:
+        yield address
+
+
+@pytest.fixture
+def mute(tmp_path: Path, silence: str) -> Iterator[GatewayHouse]:
+    there = GatewayHouse(tmp_path / "home", silence)
+    yield there
+    there.leave()
+
+
+def in_order(core: GatewayHouse) -> bool:
+    """Whether the end was seen through, rather than cut short."""
+    return any(line["text"] == "gateway stopped" for line in lines(core.home / "logs" / "everthread.log"))
+
+
+# --- The end (S19, S28) ----------------------------------------------------------------------------------------------
+
+
+def test_s19_a_shutdown_finalizes_served_sessions_and_closes_no_memory(core: GatewayHouse) -> None:
+    process = core.run()
+    for chat in ("1", "2", "3"):
+        core.say("hello", chat)
+    for chat in ("1", "2", "3"):
+        answered(core, chat)
+    code, took_s = core.end(process)
+    assert code == 0
+    assert took_s < 2.0 + MARGIN_S
+    rung = lines(core.home / "hooks.jsonl")
+    assert [(bell["hook"], bell["platform"]) for bell in rung] == [("finalize", "post")] * 3
+    assert len({bell["session"] for bell in rung}) == 3
+    assert [line for line in lines(core.home / "diary.jsonl") if "closed" in line] == []
+    assert len(lines(core.home / "diary.jsonl")) == 3, "what was due is delivered"
+
+
+def test_s19_a_raising_shutdown_hook_changes_nothing_else(core: GatewayHouse) -> None:
+    process = core.run(hook="raises")
+    core.say("hello", "1")
+    core.say("hello", "2")
+    answered(core, "1")
+    answered(core, "2")
+    code, took_s = core.end(process)
+    assert (code, took_s < 2.0 + MARGIN_S) == (0, True)
+    assert len({bell["session"] for bell in lines(core.home / "hooks.jsonl")}) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_s28_a_hanging_model_does_not_delay_the_shutdown_and_is_asked_again_later(
+    mute: GatewayHouse, url: str, number: int
+) -> None:
+    process = mute.run()
+    mute.say("hello")
+    until(lambda: mute.taken() == 1, "taken")
+    time.sleep(0.3)
+    code, took_s = mute.end(process, number)
+    assert code == 0, process.stderr and process.stderr.read()
+    assert took_s < 2.0 + MARGIN_S
+    assert (mute.out(), in_order(mute)) == ([], True)
+    assert lines(mute.home / "hooks.jsonl"), "its session was finalized all the same"
+    again = GatewayHouse(mute.home, url)
+    mute.processes.append(again.run())
+    answered(again)
+    time.sleep(0.5)
+    assert len(again.out()) == 1
+
+
+def test_s28_a_hanging_provider_does_not_delay_the_shutdown_and_is_served_later(core: GatewayHouse) -> None:
+    process = core.run(diary_hangs=True)
+    core.say("hello")
+    answered(core)
+    code, took_s = core.end(process)
+    assert (code, lines(core.home / "diary.jsonl"), in_order(core)) == (0, [], True)
+    assert took_s < 2.0 + MARGIN_S
+    core.run()
+    until(lambda: lines(core.home / "diary.jsonl") == [{"turn": "hello"}], "told")
+    assert len(core.out()) == 1
+
+
+def test_s28_a_hanging_platform_does_not_delay_the_shutdown(core: GatewayHouse) -> None:
+    process = core.run(slow_send=True, slow_close=True)
+    core.say("hello")
+    until(lambda: lines(core.home / "sending.jsonl"), "sending")
+    code, took_s = core.end(process)
+    assert (code, in_order(core)) == (0, True)
+    assert took_s < 2.0 + MARGIN_S
+    # Nobody knows whether it is out: it is shown, and not repeated.
+    core.run()
+    time.sleep(0.5)
+    assert core.out() == []
+    status = json.loads(core.ask("status", "--json").stdout)
+    assert (status["replies_ambiguous"], status["replies_waiting"]) == (1, 0)
+
+
+def test_the_shutdown_is_in_time_even_if_the_event_loop_is_blocked(core: GatewayHouse) -> None:
+    process = core.run(holds_the_loop=True)
+    core.say("hello")
+    until(lambda: core.taken() == 1, "taken")
+    code, took_s = core.end(process)
+    assert code == 0
+    assert took_s < 2.0 + MARGIN_S
+    assert core.end(core.run())[0] == 0, "the lock went with it"
+
+
+def test_a_foreign_thread_does_not_delay_the_shutdown(core: GatewayHouse) -> None:
+    process = core.run(thread=True)
+    code, took_s = core.end(process)
+    assert code == 0
+    assert took_s < 2.0
+
+
+def test_a_second_signal_exits_at_once(mute: GatewayHouse) -> None:
+    process = mute.run()
+    mute.say("hello")
+    until(lambda: mute.taken() == 1, "taken")
+    time.sleep(0.3)
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    code, took_s = mute.end(process)
+    assert code == 130
+    assert took_s < 0.5
+
+
+def test_closing_the_terminal_does_not_stop_the_gateway(core: GatewayHouse) -> None:
+    process = core.run()
+    process.send_signal(signal.SIGHUP)
+    core.say("hello")
+    answered(core)
+    assert process.poll() is None
+
+
+def test_an_answer_finished_in_time_is_sent_before_the_shutdown(tmp_path: Path) -> None:
+    with model(delay_ms=15) as slow:
+        core = GatewayHouse(tmp_path / "home", slow, drain_s=5.0)
+        try:
+            process = core.run()
+            core.say("hello")
+            until(lambda: core.taken() == 1, "taken")
+            time.sleep(0.2)
+            assert core.out() == []
+            core.say("too late")
+            code, _ = core.end(process)
+            assert (code, len(core.out())) == (0, 1)
+        finally:
+            core.leave()
+
+
+# --- The start -------------------------------------------------------------------------------------------------------
+
+
+def test_an_answer_cut_off_by_a_kill_is_sent_once_after_the_start(tmp_path: Path) -> None:
+    with model(delay_ms=10) as slow:
+        core = GatewayHouse(tmp_path / "home", slow)
+        try:
+            first = core.run()
+            core.say("hello")
+            until(lambda: core.taken() == 1, "taken")
+            time.sleep(0.3)
+            first.kill()
+            first.wait()
+            assert core.out() == []
+            core.run()
+            answered(core)
+            until(lambda: lines(core.home / "diary.jsonl") == [{"turn": "hello"}], "told")
+            time.sleep(0.5)
+            assert len(core.out()) == 1
+            assert len(lines(core.home / "diary.jsonl")) == 1
+        finally:
+            core.leave()
+
+
+def test_no_unrequested_message_is_sent(core: GatewayHouse) -> None:
+    core.run()
+    time.sleep(1.0)
+    assert core.out() == []
+    core.say("hello")
+    answered(core)
+    assert core.end(core.processes[0])[0] == 0
+    core.run()
+    time.sleep(1.0)
+    assert len(core.out()) == 1, "a restart is nobody's business"
+
+
+def test_a_platform_that_is_down_is_reported_and_delays_nothing(core: GatewayHouse) -> None:
+    process = core.run(down=True)
+    until(lambda: json.loads((core.home / "gateway.json").read_text())["platforms"]["post"]["problem"], "told of")
+    status = json.loads(core.ask("status", "--json").stdout)
+    assert status["platforms"] == [{"platform": "post", "up": False, "problem": "the post office is shut"}]
+    assert core.end(process)[0] == 0
+
+
+def test_http_starts_and_stops_with_the_gateway_and_its_port_is_known(tmp_path: Path, url: str) -> None:
+    core = GatewayHouse(tmp_path / "home", url, http=True)
+    try:
+        process = core.run()
+        status = json.loads(core.ask("status", "--json").stdout)
+        assert (status["running"], status["pid"], status["port"]) == (True, process.pid, 4711)
+        assert core.end(process)[0] == 0
+        assert lines(core.home / "web.jsonl") == [{"web": "started"}, {"web": "stopped"}]
+    finally:
+        core.leave()
+
+
+def test_a_hanging_http_request_does_not_delay_the_shutdown(tmp_path: Path, silence: str) -> None:
+    core = GatewayHouse(tmp_path / "home", silence, http=True)
+    try:
+        process = core.run(http=True)
+        port = json.loads(core.ask("status", "--json").stdout)["port"]
+        said = json.dumps({"model": "everthread", "messages": [{"role": "user", "content": "hello"}]})
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+            client.sendall(f"{head}X-Session-Key: one\r\nContent-Length: {len(said)}\r\n\r\n{said}".encode())
+            until(lambda: json.loads((core.home / "gateway.json").read_text())["running_turns"] == 1, "running")
+            code, took_s = core.end(process)
+            assert code == 0
+            assert took_s < 2.0 + MARGIN_S
+            assert b"503" in client.recv(1000), "whoever waited is told"
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.1", port), timeout=1)
+    finally:
+        core.leave()
+
+
+def test_an_unknown_platform_is_a_configuration_error(core: GatewayHouse) -> None:
+    with (core.home / "config.toml").open("a") as config:
+        config.write('[platforms.elsewhere]\nkind = "pigeon"\n')
+    process = core.run(up=False)
+    _, wrong = process.communicate(timeout=15)
+    assert process.returncode == 78
+    assert "platforms.elsewhere: unknown kind of platform 'pigeon'" in wrong
+    assert wrong.count("\n") == 1
+
+
+def test_systemd_is_notified_of_start_life_and_stop(core: GatewayHouse, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(10)
+        process = core.run(env={"NOTIFY_SOCKET": str(tmp_path / "notify")})
+        assert systemd.recv(100) == b"READY=1"
+        assert systemd.recv(100) == b"WATCHDOG=1"
+        core.end(process)
+        said = b""
+        while said != b"STOPPING=1":
+            said = systemd.recv(100)

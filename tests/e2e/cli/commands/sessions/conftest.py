@@ -1,0 +1,5 @@
+"""Fixtures of the tests in this folder."""
+
+from __future__ import annotations
+
+from tests.e2e.cli.commands.sessions.sessions_home import original, sample  # noqa: F401 - fixtures

@@ -1,0 +1,82 @@
+"""`everthread logs`."""
+
+from __future__ import annotations
+
+import json
+import select
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.cli.commands.logs_home import KEY, ask, command, environment, everthread
+
+
+def test_a_conversation_is_logged_with_ids_and_without_secrets(home: Path) -> None:
+    assert "No log yet" in everthread(home, "logs").stderr
+    told = ask(home, "hello, my number is 4711")
+    done = everthread(home, "logs", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    entries = [json.loads(line) for line in done.stdout.splitlines()]
+    [turn] = [entry for entry in entries if entry["text"] == "turn committed"]
+    assert (turn["session"], turn["turn"], turn["status"]) == (told["session"], 1, "done")
+    assert {"suspend"} <= {entry.get("boundary") for entry in entries}
+    text = (home / "logs" / "everthread.log").read_text()
+    assert KEY not in text
+    assert "4711" not in text, "what is said stays in the store"
+    assert (home / "logs" / "everthread.log").stat().st_mode & 0o777 == 0o600
+    shown = everthread(home, "logs", "-n", "50").stdout
+    assert f"INFO lifecycle: turn committed (session {told['session']}, turn 1)" in shown
+    assert everthread(home, "logs", "-n", "1").stdout.count("\n") == 1
+
+
+def test_forgetting_empties_the_log(home: Path) -> None:
+    session = ask(home, "hello")["session"]
+    assert session in (home / "logs" / "everthread.log").read_text()
+    assert everthread(home, "forget", session, "--yes").returncode == 0
+    assert (home / "logs" / "everthread.log").read_text() == ""
+
+
+def test_commands_that_only_read_log_nothing(home: Path) -> None:
+    everthread(home, "sessions", "list")
+    everthread(home, "doctor", "--offline")
+    assert not (home / "logs").exists()
+
+
+def test_follow_prints_new_lines_also_after_rotation(home: Path) -> None:
+    ask(home, "first")
+    following = subprocess.Popen(
+        command(home, "logs", "-f", "-n", "0", "--json"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        env=environment(),
+    )
+    try:
+        assert following.stdout is not None
+        time.sleep(1.5)
+        second = ask(home, "second")
+        assert _comes(following.stdout, second["session"])
+        file = home / "logs" / "everthread.log"
+        file.rename(file.with_name("everthread.log.1"))
+        third = ask(home, "third")
+        assert _comes(following.stdout, third["session"])
+        following.send_signal(signal.SIGINT)
+        assert following.wait(5) == 130
+        assert following.stderr is not None
+        assert following.stderr.read().strip() == b""
+    finally:
+        following.kill()
+        following.communicate()
+    assert len(everthread(home, "logs", "-n", "1000", "--json").stdout.splitlines()) > 4, "older files are read too"
+
+
+def _comes(stream: Any, session: str) -> bool:
+    deadline = time.monotonic() + 8
+    while time.monotonic() < deadline:
+        if select.select([stream], [], [], 0.2)[0]:
+            entry = json.loads(stream.readline())
+            if entry.get("session") == session and entry["text"] == "turn committed":
+                return True
+    return False
