@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from tests.e2e.cli.commands.memory.memory_home import SampleHome, assert_refused, everthread, original, printed, sample
+from tests.e2e.cli.commands.memory.memory_home import (
+    SampleHome,
+    assert_refused,
+    everthread,
+    printed,
+    sample,
+    sample_original,
+)
 
-__all__ = ["original", "sample"]
+__all__ = ["sample_original", "sample"]
 
 
 def test_recall_prints_the_items_of_a_turn_with_their_source(sample: SampleHome) -> None:

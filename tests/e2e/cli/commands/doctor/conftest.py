@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from tests.e2e.cli.commands.doctor.doctor_home import home, original, server  # noqa: F401 - fixtures
+from tests.e2e.cli.commands.doctor.doctor_home import healthy_original, home, server  # noqa: F401 - fixtures

@@ -53,7 +53,7 @@ def server() -> Iterator[ModelServer]:
 
 
 @pytest.fixture(scope="session")
-def original(tmp_path_factory: pytest.TempPathFactory, server: ModelServer) -> Path:
+def healthy_original(tmp_path_factory: pytest.TempPathFactory, server: ModelServer) -> Path:
     home = tmp_path_factory.mktemp("original") / "home"
     asyncio.run(fill_home(home))
     config = home / "config.toml"
@@ -64,8 +64,8 @@ def original(tmp_path_factory: pytest.TempPathFactory, server: ModelServer) -> P
 
 
 @pytest.fixture
-def home(original: Path, tmp_path: Path) -> Path:
-    shutil.copytree(original, tmp_path / "home")
+def home(healthy_original: Path, tmp_path: Path) -> Path:
+    shutil.copytree(healthy_original, tmp_path / "home")
     return tmp_path / "home"
 
 

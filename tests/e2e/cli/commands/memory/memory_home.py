@@ -69,14 +69,14 @@ async def fill_home(home: Path) -> SampleHome:
 
 
 @pytest.fixture(scope="session")
-def original(tmp_path_factory: pytest.TempPathFactory) -> SampleHome:
+def sample_original(tmp_path_factory: pytest.TempPathFactory) -> SampleHome:
     return asyncio.run(fill_home(tmp_path_factory.mktemp("original") / "home"))
 
 
 @pytest.fixture
-def sample(original: SampleHome, tmp_path: Path) -> SampleHome:
-    shutil.copytree(original.home, tmp_path / "home")
-    return SampleHome(tmp_path / "home", original.session, original.tea, original.name)
+def sample(sample_original: SampleHome, tmp_path: Path) -> SampleHome:
+    shutil.copytree(sample_original.home, tmp_path / "home")
+    return SampleHome(tmp_path / "home", sample_original.session, sample_original.tea, sample_original.name)
 
 
 def everthread(home: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

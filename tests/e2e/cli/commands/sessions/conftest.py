@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from tests.e2e.cli.commands.sessions.sessions_home import original, sample  # noqa: F401 - fixtures
+from tests.e2e.cli.commands.sessions.sessions_home import sample, sample_original  # noqa: F401 - fixtures

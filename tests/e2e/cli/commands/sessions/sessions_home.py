@@ -104,12 +104,18 @@ async def fill_home(home: Path) -> SampleHome:
 
 
 @pytest.fixture(scope="session")
-def original(tmp_path_factory: pytest.TempPathFactory) -> SampleHome:
+def sample_original(tmp_path_factory: pytest.TempPathFactory) -> SampleHome:
     return asyncio.run(fill_home(tmp_path_factory.mktemp("original") / "home"))
 
 
 @pytest.fixture
-def sample(original: SampleHome, tmp_path: Path) -> SampleHome:
-    shutil.copytree(original.home, tmp_path / "home")
-    ids = (original.lisbon, original.branch, original.tip, original.taxes, original.chat)
+def sample(sample_original: SampleHome, tmp_path: Path) -> SampleHome:
+    shutil.copytree(sample_original.home, tmp_path / "home")
+    ids = (
+        sample_original.lisbon,
+        sample_original.branch,
+        sample_original.tip,
+        sample_original.taxes,
+        sample_original.chat,
+    )
     return SampleHome(tmp_path / "home", *ids)

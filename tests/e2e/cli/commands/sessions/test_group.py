@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 from tests.e2e.cli.commands.sessions.sessions_home import SampleHome
 from tests.e2e.commands import everthread, refused
+from tests.e2e.used_home import Lived, printed
+from tests.e2e.used_home import everthread as run_everthread
 
 VERBS = ["list", "browse", "show", "tree", "rename", "export", "import", "prune", "delete"]
 
@@ -45,3 +48,39 @@ def test_output_to_a_full_device_is_one_line(sample: SampleHome, verb: tuple[str
             check=False,
         )
     refused(done, 75, "no space left")
+
+
+def test_sessions_list_shows_every_owners_conversations(lived: Lived) -> None:
+    found = printed("sessions", "list", home=lived.home)
+    assert [session["id"] for session in found] == [lived.chat, lived.branch, lived.lisbon]
+    lisbon = found[-1]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", lisbon.pop("last_active"))
+    assert lisbon.pop("opened")
+    assert lisbon == {
+        "id": lived.lisbon,
+        "title": "Trip to Lisbon",
+        "state": "open",
+        "end_reason": None,
+        "turns": 2,
+        "key": "agent:main:cli:dm:1",
+        "owner": "local",
+        "kind": "chat",
+        "cause": "new_session",
+        "parent": None,
+    }
+
+
+def test_sessions_list_prints_a_table(lived: Lived) -> None:
+    heading, *lines = run_everthread("sessions", "list", home=lived.home).stdout.splitlines()
+    assert heading.split("  ")[0] == "ID"
+    assert len(lines) == 3
+    assert re.match(
+        rf"{lived.lisbon}  Trip to Lisbon +open +2 +\d{{4}}-\d\d-\d\d \d\d:\d\d +agent:main:cli:dm:1$", lines[2]
+    )
+    # Characters of double width push nothing out of line.
+    assert lines[0].index("open") + len("日本旅行") == lines[2].index("open")
+
+
+def test_limit_limits_the_list(lived: Lived) -> None:
+    assert len(printed("sessions", "list", "--limit", "1", home=lived.home)) == 1
+    assert len(printed("boundaries", "--limit", "2", home=lived.home)) == 2
