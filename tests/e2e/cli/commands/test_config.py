@@ -317,7 +317,7 @@ def test_edit_saves_a_valid_text_and_keeps_a_rejected_one(home: Path, tmp_path_f
     # What was rejected is nobody's to throw away.
     assert everthread(home, "config", "edit", EDITOR="true").stdout == f"{config} was not changed.\n"
     done = everthread(home, "config", "edit", VISUAL=editor(folder, wrong + "# again"))
-    assert f"what you wrote is in {kept}.2" in done.stderr
+    assert f"your text is in {kept}.2" in done.stderr
     assert (kept.read_text(), (home / "config.toml.rejected.2").read_text()) == (wrong, wrong + "# again")
     assert everthread(home, "config", "edit", EDITOR="false").returncode == 1
     assert sorted(path.name for path in home.iterdir()) == [
@@ -366,6 +366,6 @@ def test_the_text_of_a_failing_editor_is_kept_and_not_used(home: Path, tmp_path_
     program.write_text("import sys, pathlib\npathlib.Path(sys.argv[1]).write_text('owner = \"ana\"')\nsys.exit(3)")
     done = everthread(home, "config", "edit", EDITOR=f"{sys.executable} {program}")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-    assert "what was saved is in" in done.stderr
+    assert "your text is in" in done.stderr
     assert (home / "config.toml.rejected").read_text() == 'owner = "ana"'
     assert (config.read_text() if config.exists() else None) == before
