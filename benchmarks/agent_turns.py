@@ -25,7 +25,7 @@ from everthread.agent.prompt_cache import Preparer
 from everthread.agent.tools.runner import Toolbox
 from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import Compression, Provider, Settings
+from everthread.config.settings import CompressionSettings, ProviderSettings, Settings
 from everthread.domain.model import ChatType, Inbound, Message, Role, SessionKey, SessionRef
 from everthread.ports.model import ToolSchema
 from everthread.ports.tools import Tool, ToolUse
@@ -128,8 +128,10 @@ class BenchmarkAgent:
 async def benchmark_agent(folder: Path) -> AsyncIterator[BenchmarkAgent]:
     async with model_server() as url:
         # Compression would summarise half of the thousand messages that are to be measured.
-        whole = Compression(enabled=False)
-        settings = Settings(folder, model="stub/one", providers={"stub": Provider(base_url=url)}, compression=whole)
+        whole = CompressionSettings(enabled=False)
+        settings = Settings(
+            folder, model="stub/one", providers={"stub": ProviderSettings(base_url=url)}, compression=whole
+        )
         async with Runtime(settings, tools=tools(TOOLS - OWN_TOOLS)) as runtime:
             problems = await runtime.ready()
             assert not problems, problems

@@ -23,10 +23,10 @@ from everthread.agent.compression.service import Compressor
 from everthread.agent.compression.summarizer import SECTIONS
 from everthread.agent.events import Compressed, Reviewed
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import Compression, Provider, Review, Settings
+from everthread.config.settings import CompressionSettings, ProviderSettings, ReviewSettings, Settings
 from everthread.domain.boundary import Compress
 from everthread.domain.model import ChatType, SessionKey, SessionRef
-from everthread.gc_tuning import settle
+from everthread.gc_tuning import collect_and_freeze
 
 BATCH = 500
 BATCHES = 9
@@ -93,7 +93,7 @@ async def measure_loop_stall(folder: Path) -> dict[str, Figure]:
         # Exclude the imports of the first answer.
         await benchmark_agent.turn(SessionKey("main", "bench", ChatType.DM, "0"), "hello")
         # Tune the garbage collector as a server process does.
-        settle()
+        collect_and_freeze()
         idle = [(await _measure_stall(partial(asyncio.sleep, 0.5))).waited_ms for _ in range(ROUNDS)]
         busy: list[LoopStall] = []
         for number in range(ROUNDS):
@@ -160,9 +160,9 @@ def _settings(folder: Path, url: str, reader: str = "") -> Settings:
         folder,
         model="stub/one",
         auxiliary_model="reader/one",
-        providers={"stub": Provider(base_url=url), "reader": Provider(base_url=reader or url)},
-        compression=Compression(tail_tokens=4_000),
-        review=Review(every_turns=TURNS),
+        providers={"stub": ProviderSettings(base_url=url), "reader": ProviderSettings(base_url=reader or url)},
+        compression=CompressionSettings(tail_tokens=4_000),
+        review=ReviewSettings(every_turns=TURNS),
     )
 
 

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import aiohttp
 
 from benchmarks.measurement import Figure, run
-from everthread.domain.api_key import made_of
+from everthread.domain.api_key import make_token
 from everthread.testing.loopback.users import LoopbackUsers
 
 SESSIONS = (50, 200, 2_000, 10_000)
@@ -213,7 +213,7 @@ async def throughput(folder: Path) -> dict[str, Figure]:
 
 async def http(folder: Path) -> dict[str, Figure]:
     """Measure the cost of a message over HTTP; every conversation has its own owner."""
-    tokens = [made_of(f"{number:043}") for number in range(SESSIONS[0])]
+    tokens = [make_token(f"{number:043}") for number in range(SESSIONS[0])]
     async with gateway(folder, tokens) as measured, aiohttp.ClientSession() as client:
         url = f"http://127.0.0.1:{(await measured.line())['port']}"
 

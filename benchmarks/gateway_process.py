@@ -10,9 +10,17 @@ import time
 from pathlib import Path
 
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import Gateway, Http, PlatformAccount, Provider, Review, Settings, Variables
-from everthread.domain.api_key import hashed
-from everthread.gc_tuning import settle
+from everthread.config.settings import (
+    GatewaySettings,
+    HttpSettings,
+    PlatformAccount,
+    ProviderSettings,
+    ReviewSettings,
+    Settings,
+    Variables,
+)
+from everthread.domain.api_key import hash_token
+from everthread.gc_tuning import collect_and_freeze
 from everthread.store.api_keys import ApiKey
 from everthread.testing.loopback.platform import LoopbackPlatform
 
@@ -31,14 +39,14 @@ async def main() -> None:
     settings = Settings(
         Path(options["home"]),
         model="stub/one",
-        providers={"stub": Provider("openai_compat", options["model"])},
+        providers={"stub": ProviderSettings("openai_compat", options["model"])},
         platforms={
             options["kind"]: PlatformAccount(
                 options["kind"], allow_all=True, stream=False, base_url=options["platform"]
             )
         },
-        gateway=Gateway(messages_per_minute=100_000, http=Http(port=0)),
-        review=Review(every_turns=0),
+        gateway=GatewaySettings(messages_per_minute=100_000, http=HttpSettings(port=0)),
+        review=ReviewSettings(every_turns=0),
         variables=Variables({"TELEGRAM_BOT_TOKEN": TOKEN}),
     )
     # Other platforms are built from the settings, as in `gateway run`.
@@ -51,9 +59,9 @@ async def main() -> None:
         web = runtime.web(gateway)
         await web.start()
         for token in options["tokens"]:
-            row = ApiKey(hashed(token), f"owner of {token}", "bench", runtime.clock.now())
+            row = ApiKey(hash_token(token), f"owner of {token}", "bench", runtime.clock.now())
             await runtime.store.write(lambda uow, row=row: uow.api_keys.add(row))
-        settle()
+        collect_and_freeze()
 
         def report() -> None:
             print_report(cpu_s=time.process_time(), stall_ms=gateway.loop_lag.longest_s * 1000, port=web.port)

@@ -18,7 +18,7 @@ from benchmarks.agent_turns import QUESTION_WORDS, BenchmarkAgent, model_server,
 from benchmarks.measurement import Figure, batch_cpu_ms
 from benchmarks.providers_http import HttpProvider
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import Compression, Provider, Settings
+from everthread.config.settings import CompressionSettings, ProviderSettings, Settings
 from everthread.ports.memory import MemoryProvider
 
 CLOSED_PORT = 9
@@ -67,8 +67,8 @@ def _ratio(these: list[float], those: list[float]) -> Figure:
 
 @asynccontextmanager
 async def _benchmark_agent(folder: Path, url: str, *providers: MemoryProvider) -> AsyncIterator[BenchmarkAgent]:
-    whole = Compression(enabled=False)
-    settings = Settings(folder, model="stub/one", providers={"stub": Provider(base_url=url)}, compression=whole)
+    whole = CompressionSettings(enabled=False)
+    settings = Settings(folder, model="stub/one", providers={"stub": ProviderSettings(base_url=url)}, compression=whole)
     async with Runtime(settings, tools=tools(28), providers=providers) as runtime:
         await runtime.ready()
         yield BenchmarkAgent(runtime, url)

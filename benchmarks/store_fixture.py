@@ -19,11 +19,11 @@ from everthread.domain.model import (
     Cause,
     ChatType,
     Inbound,
-    Kind,
     Message,
     Role,
     Session,
     SessionKey,
+    SessionKind,
     ToolCall,
 )
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
@@ -98,7 +98,7 @@ class StoreFixture:
 
             def work(uow: UnitOfWork, some: Sequence[SessionKey] = keys[start : start + _UNIT_KEYS]) -> None:
                 for key in some:
-                    session = Session(self.new_id(), OWNER, key, Kind.CHAT, Cause.NEW, now, active_at=now)
+                    session = Session(self.new_id(), OWNER, key, SessionKind.CHAT, Cause.NEW, now, active_at=now)
                     uow.sessions.add(session)
                     uow.sessions.bind(Binding(key, OWNER, session.id, 1))
 

@@ -20,7 +20,7 @@ from everthread.agent.titles import Titler
 from everthread.agent.tools.runner import Toolbox, ToolRunner
 from everthread.agent.turn import Agent
 from everthread.agent.turn_options import TurnLimits, TurnOptions
-from everthread.config.settings import Compression, Review
+from everthread.config.settings import CompressionSettings, ReviewSettings
 from everthread.domain import review_window as domain_review
 from everthread.domain.model import Inbound, InboxRow, SessionKey, Turn
 from everthread.memory.note_files import CHARS_MAX
@@ -50,12 +50,12 @@ class AgentFixture(CoreFixture):
         spend_per_day: float | None = None,
         allowed: frozenset[str] = frozenset(),
         names: Callable[[], ModelChoice | None] | None = None,
-        compression: Compression | None = None,
+        compression: CompressionSettings | None = None,
         summariser: FakeModel | None = None,
         engine: ContextEngine | None = None,
         stop_s_max: float = 5.0,
         skills: Callable[[], str] = str,
-        review: Review | None = None,
+        review: ReviewSettings | None = None,
         **more: Any,
     ) -> None:
         super().__init__(folder, *providers, review_every=review.every_turns if review else 0, **more)
@@ -94,7 +94,7 @@ class AgentFixture(CoreFixture):
             self.memory,
             self._engine or Summarizer(self.lifecycle, model_caller, self._auxiliary, self._named),
             self.clock,
-            self._compression or Compression(enabled=False),
+            self._compression or CompressionSettings(enabled=False),
             holder=self.holder,
             stop_s_max=self._stop_s_max,
         )
@@ -116,7 +116,7 @@ class AgentFixture(CoreFixture):
             self._tools_of_a_review,
             self._named_first,
             self.clock,
-            self._review or Review(every_turns=0),
+            self._review or ReviewSettings(every_turns=0),
             note_limits=CHARS_MAX,
             output_tokens=1000,
             auxiliary=self._auxiliary,

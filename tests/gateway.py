@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from everthread.bootstrap.runtime import TIMERS_LANE, Runtime
-from everthread.config.settings import PlatformAccount, Provider, Review, Settings
+from everthread.config.settings import PlatformAccount, ProviderSettings, ReviewSettings, Settings
 from everthread.domain.model import Session, SessionKey, Turn
 from everthread.gateway.server import Gateway
 from everthread.ports.tools import Tool
@@ -76,11 +76,11 @@ async def gateway_fixture(
 ) -> AsyncIterator[GatewayFixture]:
     clock = clock or MovableClock()
     platform = platform or FakePlatform()
-    more.setdefault("review", Review(every_turns=0))
+    more.setdefault("review", ReviewSettings(every_turns=0))
     settings = Settings(
         home,
         model="stub/one",
-        providers=more.pop("endpoints", None) or {"stub": Provider("openai_compat", model.base_url)},
+        providers=more.pop("endpoints", None) or {"stub": ProviderSettings("openai_compat", model.base_url)},
         platforms={each.name: account or PlatformAccount("fake", allow_all=True) for each in (platform, *others)},
         **more,
     )

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import aiohttp
 
-from everthread.config.settings import Gateway
+from everthread.config.settings import GatewaySettings
 from everthread.domain.errors import BadConfig, PlatformRefused, PlatformUnavailable, SendUncertain, StoreBusy
 from everthread.domain.model import ChatType, Inbound
 from everthread.ports.platform import Address, Button, Capabilities, Media, Outbound, Take, Update
@@ -61,7 +61,7 @@ class Building:
             self.place.web = self.place.runtime.web(self.place.gateway)
             await self.place.web.start()
         elif self.place is None:
-            gateway = Gateway(messages_per_minute=PER_MINUTE, drain_s=DRAIN_S)
+            gateway = GatewaySettings(messages_per_minute=PER_MINUTE, drain_s=DRAIN_S)
             model = await self._stack.enter_async_context(ModelServer(self._reply))
             try:
                 self.place = await self._stack.enter_async_context(

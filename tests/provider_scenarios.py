@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from everthread.domain.boundary import Branch, New, Resume
 from everthread.domain.events import Delivery
-from everthread.domain.model import ChatType, Kind, SessionKey, SessionRef
+from everthread.domain.model import ChatType, SessionKey, SessionKind, SessionRef
 from everthread.memory.delivery_results import Limits
 from everthread.ports.memory import MemoryProvider
 from tests.hermes_home import HermesHome
@@ -193,7 +193,7 @@ class ProviderScenarios:
                 await core.turn(key, f"the password is {secrets[owner]}", owner=owner)
             # Scheduled turns are not delivered to providers.
             scheduled = replace(CLI, chat="cron")
-            await core.cross(scheduled, New(kind=Kind.CRON), owner="ann")
+            await core.cross(scheduled, New(kind=SessionKind.CRON), owner="ann")
             await core.turn(scheduled, "the password is nightshade", owner="ann")
             await core.settled()
             provider = back_end.made().name

@@ -275,14 +275,14 @@ class CoreFixture:
 
     async def __aenter__(self) -> Self:
         self.store = await SqliteStore.open(self.path)
-        manager = plugin_hooks.loaded(self._plugins, entry_points=False)
+        manager = plugin_hooks.load_plugins(self._plugins, entry_points=False)
         self.lifecycle = Lifecycle(
             self.store,
             self.clock,
             self.new_id,
             holder=self.holder,
             policies=self._policies,
-            hooks=plugin_hooks.wanted(manager),
+            hooks=plugin_hooks.implemented_hooks(manager),
             review_every=self._review_every,
         )
         self.lanes = LocalLanes(self.store, self.clock, self.holder, poll_s=0.01)

@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import PlatformAccount, Provider, Review, Settings, Variables
+from everthread.config.settings import PlatformAccount, ProviderSettings, ReviewSettings, Settings, Variables
 from everthread.domain.model import Session, SessionKey, Turn
 from everthread.gateway.server import Gateway
 from everthread.testing.model_server.server import ModelServer
@@ -85,11 +85,11 @@ class TelegramGateway:
 
 def settings_of(home: Path, model: ModelServer, base_url: str, **more: Any) -> Settings:
     account = {"allow_all": True, "stream": False, **more.pop("account", {})}
-    more.setdefault("review", Review(every_turns=0))
+    more.setdefault("review", ReviewSettings(every_turns=0))
     return Settings(
         home,
         model="stub/one",
-        providers={"stub": Provider("openai_compat", model.base_url), **more.pop("endpoints", {})},
+        providers={"stub": ProviderSettings("openai_compat", model.base_url), **more.pop("endpoints", {})},
         platforms={"telegram": PlatformAccount("telegram", base_url=base_url, **account)},
         variables=Variables({"TELEGRAM_BOT_TOKEN": TOKEN, "KEY": "secret-key"}),
         **more,

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    collecting.start()
+    collecting.postpone_collection()
     from everthread.cli.main import run  # noqa: PLC0415 - what it imports is there to stay, and not to be searched
 
     code = run(open_runtime, list_newest=glance, open_serving=open_serving)
-    collecting.end()
+    collecting.skip_final_collection()
     sys.exit(code)
 
 

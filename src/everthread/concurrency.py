@@ -1,9 +1,9 @@
 """Helpers for asyncio: daemon threads, uninterruptible waits, the end of tasks, and long work in slices.
 
 `in_daemon_thread` calls a blocking function, so that it delays neither the event loop nor the exit of the process.
-`until_done` waits for work that must not be abandoned halfway. `finish_tasks` and `cancel_tasks` end tasks. `in_slices`
-yields to other tasks between slices of CPU work. Threads would not help there: they share the interpreter lock, and
-each busy thread delays the event loop.
+`wait_until_done` waits for work that must not be abandoned halfway. `finish_tasks` and `cancel_tasks` end tasks.
+`in_slices` yields to other tasks between slices of CPU work. Threads would not help there: they share the interpreter
+lock, and each busy thread delays the event loop.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def as_exception(error: BaseException) -> Exception:
 T = TypeVar("T")
 
 
-async def until_done(task: asyncio.Future[T]) -> asyncio.CancelledError | None:
+async def wait_until_done(task: asyncio.Future[T]) -> asyncio.CancelledError | None:
     """Wait until the task is done, despite cancellation. Return the last cancellation, for the caller to raise."""
     stopped: asyncio.CancelledError | None = None
     while not task.done():
@@ -88,7 +88,7 @@ async def finish_tasks(
     await cancel_tasks(running(), cancel_s)
 
 
-def unheard(task: asyncio.Task[Any]) -> None:
+def ignore_exception(task: asyncio.Task[Any]) -> None:
     """Mark the task's exception as retrieved. Done callback for tasks that may have no waiter.
 
     asyncio would otherwise report the exception on the terminal.

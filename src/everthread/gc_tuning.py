@@ -14,25 +14,25 @@ STARTING_MAX = 100_000
 """More objects than a process makes until its first answer."""
 
 
-def start() -> None:
+def postpone_collection() -> None:
     """Postpone collections during start-up. Call it first in every process: almost all objects made by imports stay."""
     gc.set_threshold(STARTING_MAX, *gc.get_threshold()[1:])
 
 
-def settle() -> None:
+def collect_and_freeze() -> None:
     """Collect once and freeze all objects, in a process that starts to serve. A full collection would block every
     request.
     """
     gc.collect()
-    settle_at_once()
+    freeze()
 
 
-def settle_at_once() -> None:
+def freeze() -> None:
     """Freeze all objects without the collection, where a user would notice the pause. The few dead ones stay."""
     gc.freeze()
     gc.set_threshold(YOUNG_MAX, *gc.get_threshold()[1:])
 
 
-def end() -> None:
+def skip_final_collection() -> None:
     """Skip the final collection of a process: the system reclaims its memory."""
     gc.freeze()

@@ -24,7 +24,7 @@ from everthread.config.checks import SECRET_VALUE, is_secret_name
 from everthread.config.settings import Settings
 
 BYTES_MAX = 5_000_000
-KEPT = 3
+ROTATED_MAX = 3
 """The number of rotated files: everthread.log.1 and so on."""
 TEXT_CHARS_MAX = 4_000
 TRACE_CHARS_MAX = 12_000
@@ -37,7 +37,7 @@ _FIELDS = ("session", "turn", "turn_id", "boundary", "status", "platform", "key"
 _BEARER = r"(?<=Bearer )[\w.~+/=-]{8,}"
 
 
-def path_in(home: Path) -> Path:
+def log_path(home: Path) -> Path:
     """Return the path of the log file of a home folder."""
     return home / "logs" / "everthread.log"
 
@@ -47,7 +47,7 @@ def log_to_file(settings: Settings) -> LogFile | None:
     try:
         # `mkdir(parents=True)` of the log folder would create this one with the default mode.
         settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handler = LogFile(path_in(settings.home), hidden=secrets_of(settings))
+        handler = LogFile(log_path(settings.home), hidden=secrets_of(settings))
     except OSError:
         return None
     logger = logging.getLogger("everthread")
@@ -58,10 +58,10 @@ def log_to_file(settings: Settings) -> LogFile | None:
     return handler
 
 
-def empty(home: Path) -> None:
+def erase_logs(home: Path) -> None:
     """Erase the log files, because an error message may quote forgotten text. Other processes can go on writing."""
-    file = path_in(home)
-    for number in range(KEPT, 0, -1):
+    file = log_path(home)
+    for number in range(ROTATED_MAX, 0, -1):
         file.with_name(f"{file.name}.{number}").unlink(missing_ok=True)
     if file.exists():
         os.truncate(file, 0)
@@ -187,7 +187,7 @@ class LogFile(logging.Handler):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if self._is_current():
-                for number in range(KEPT, 0, -1):
+                for number in range(ROTATED_MAX, 0, -1):
                     older = self._numbered(number - 1)
                     if older.exists():
                         older.replace(self._numbered(number))

@@ -88,7 +88,7 @@ class Hooks:
         """Return the context engine that replaces the built-in one. Called once, when the agent is created."""
 
 
-def loaded(plugins: Iterable[object] = (), *, entry_points: bool = True) -> pluggy.PluginManager:
+def load_plugins(plugins: Iterable[object] = (), *, entry_points: bool = True) -> pluggy.PluginManager:
     """Load the given plugins and those of installed packages. A plugin that fails to load is logged and left out."""
     manager = pluggy.PluginManager("everthread")
     manager.add_hookspecs(Hooks)
@@ -100,7 +100,7 @@ def loaded(plugins: Iterable[object] = (), *, entry_points: bool = True) -> plug
 
 
 def _load_entry_points(manager: pluggy.PluginManager) -> None:
-    if not declared(sys.path):
+    if not has_plugins(sys.path):
         return
     from importlib.metadata import entry_points  # noqa: PLC0415 - it takes as long to import as half of the program
 
@@ -111,16 +111,16 @@ def _load_entry_points(manager: pluggy.PluginManager) -> None:
             log.warning("plugin %s can't be loaded: %s", entry.name, error)
 
 
-def installed() -> tuple[str, ...]:
+def installed_plugins() -> tuple[str, ...]:
     """Return the names of the plugins of installed packages, without loading them."""
-    if not declared(sys.path):
+    if not has_plugins(sys.path):
         return ()
     from importlib.metadata import entry_points  # noqa: PLC0415 - as above
 
     return tuple(sorted({entry.name for entry in entry_points(group=GROUP)}))
 
 
-def declared(folders: Iterable[str]) -> bool:
+def has_plugins(folders: Iterable[str]) -> bool:
     """Return True if a package in these folders may have plugins. Much cheaper than reading all entry points."""
     for folder in folders:
         if os.path.isfile(folder):
@@ -141,13 +141,13 @@ def _declares(package: str) -> bool:
         return False
 
 
-def wanted(manager: pluggy.PluginManager) -> frozenset[str]:
+def implemented_hooks(manager: pluggy.PluginManager) -> frozenset[str]:
     """Return the hooks that at least one plugin implements. Only these are queued."""
     told = (name for name in vars(manager.hook) if name != "context_engine")
     return frozenset(name for name in told if getattr(manager.hook, name).get_hookimpls())
 
 
-def brought_engine(manager: pluggy.PluginManager) -> ContextEngine | None:
+def plugin_context_engine(manager: pluggy.PluginManager) -> ContextEngine | None:
     """Return the context engine of the first plugin that has one. An error is logged, and gives None."""
     try:
         return manager.hook.context_engine()
@@ -190,7 +190,7 @@ class HookRunner:
         self._clock = clock
         self._manager = manager
         self._wake = wake
-        self.names = wanted(manager)
+        self.names = implemented_hooks(manager)
         self.lane = lane_name(self.names)
         self._running: dict[SessionKey, asyncio.Task[None]] = {}
         self._plugins: defaultdict[str, _Plugin] = defaultdict(lambda: _Plugin(hook_s_max))

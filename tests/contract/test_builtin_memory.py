@@ -18,17 +18,17 @@ from everthread.adapters.sqlite.store import prepare as prepare_file
 from everthread.domain.events import Delivery
 from everthread.domain.model import (
     Cause,
-    Kind,
     Message,
     NoteAction,
     NoteTarget,
     NoteVersion,
     Role,
     Session,
+    SessionKind,
     SessionRef,
     TurnStatus,
 )
-from everthread.ports.memory import RecallItem, is_told
+from everthread.ports.memory import RecallItem, receives_events
 from everthread.store.unit_of_work import Store, UnitOfWork
 from everthread.testing.contracts.memory_provider import EffectsOf, ProviderContract
 from everthread.testing.contracts.store.fixtures import StillClock
@@ -45,7 +45,7 @@ class FedByHand(BuiltinMemory):
 
         def add(uow: UnitOfWork) -> None:
             if uow.sessions.get(ref.session_id) is None:
-                uow.sessions.add(Session(ref.session_id, ref.owner, ref.key, Kind.CHAT, Cause.NEW, 1.0))
+                uow.sessions.add(Session(ref.session_id, ref.owner, ref.key, SessionKind.CHAT, Cause.NEW, 1.0))
             session = uow.sessions.get(ref.session_id)
             assert session is not None
             uow.turns.add(session, more["turn"], delivery.key, TurnStatus.DONE, messages, more["at"])
@@ -93,4 +93,4 @@ class TestBuiltinMemory(ProviderContract):
         return effects
 
     def test_nothing_is_delivered_to_it(self, provider: FedByHand) -> None:
-        assert not is_told(BuiltinMemory(provider.store, StillClock()))
+        assert not receives_events(BuiltinMemory(provider.store, StillClock()))

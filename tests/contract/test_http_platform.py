@@ -12,7 +12,7 @@ from tests.http_as_platform import Building, Callers, HttpAsPlatform
 from tests.http_gateway import HttpGateway, http_gateway
 from tests.runtime import until
 
-from everthread.config.settings import Gateway
+from everthread.config.settings import GatewaySettings
 from everthread.domain.errors import StoreBusy
 from everthread.domain.model import SessionKey
 from everthread.ports.platform import Platform
@@ -138,7 +138,7 @@ async def test_a_question_can_be_too_long_and_an_answer_can_not(tmp_path: Path) 
 
 
 async def test_who_writes_too_much_is_told_how_long_to_wait(tmp_path: Path) -> None:
-    gateway = Gateway(messages_per_minute=1)
+    gateway = GatewaySettings(messages_per_minute=1)
     async with ModelServer(echo) as model, http_gateway(tmp_path, model, gateway=gateway) as there:
         assert (await there.say("one", X_Session_Key="desk")).status == 200
         much = await there.say("two", X_Session_Key="desk")

@@ -320,7 +320,7 @@ async def test_what_takes_long_is_done_by_the_writers_thread_although_it_was_jot
 async def test_the_log_is_emptied_although_it_is_just_being_moved(path: Path) -> None:
     async with aclosing(await SqliteStore.open(path)) as store:
         for n in range(3):
-            large = plain_session(f"s{n}").but(end_reason="x" * 8_000_000)
+            large = plain_session(f"s{n}").replace(end_reason="x" * 8_000_000)
             await store.write(lambda uow, s=large: uow.sessions.add(s))
             assert await store.tidy()
 
@@ -332,7 +332,7 @@ async def test_what_is_only_jotted_leaves_no_long_log_behind(path: Path) -> None
     async with aclosing(await SqliteStore.open(path)) as idle:
         for n in range(60):
             async with aclosing(await SqliteStore.open(path)) as store:
-                one = plain_session(f"s{n}").but(end_reason="x" * 90_000)
+                one = plain_session(f"s{n}").replace(end_reason="x" * 90_000)
                 await store.write_inline(lambda uow, s=one: uow.sessions.add(s))
         assert log.stat().st_size < 1.2 * 4120 * writing.WAL_PAGES_MAX
         assert len(await idle.read(lambda uow: uow.sessions.matching("s", 100))) == 60
@@ -373,7 +373,7 @@ async def fill_to(store: SqliteStore, spare_pages: int) -> None:
 async def test_a_unit_that_fills_the_disk_takes_no_other_with_it(path: Path) -> None:
     async with aclosing(await SqliteStore.open(path)) as store:
         await fill_to(store, 60)
-        large = plain_session("s-large").but(end_reason="x" * 2_000_000)
+        large = plain_session("s-large").replace(end_reason="x" * 2_000_000)
         sessions = [plain_session(f"s{n:02d}") for n in range(10)]
         sessions.insert(5, large)
         results = await asyncio.gather(
@@ -392,7 +392,7 @@ async def test_on_a_full_disk_every_unit_is_there_or_is_said_not_to_be(path: Pat
 
         def add_two(uow: UnitOfWork, number: int) -> None:
             uow.sessions.add(plain_session(f"a{number:03d}"))
-            uow.sessions.add(plain_session(f"b{number:03d}").but(end_reason="y" * 8000))
+            uow.sessions.add(plain_session(f"b{number:03d}").replace(end_reason="y" * 8000))
 
         results = await asyncio.gather(
             *(store.write(lambda uow, n=n: add_two(uow, n)) for n in range(60)), return_exceptions=True
@@ -1015,7 +1015,7 @@ async def test_what_was_forgotten_is_nowhere_in_the_closed_file(path: Path, what
 async def test_while_somebody_reads_the_log_is_not_emptied_and_that_is_said_soon(path: Path) -> None:
     async with aclosing(await SqliteStore.open(path)) as store:
         other = raw(path)
-        await store.write(lambda uow: uow.sessions.add(plain_session("s1").but(end_reason=SENTENCE)))
+        await store.write(lambda uow: uow.sessions.add(plain_session("s1").replace(end_reason=SENTENCE)))
         other.execute("BEGIN")
         list(other.execute("SELECT * FROM sessions"))
         await store.write(lambda uow: uow.sessions.add(plain_session("s2")))

@@ -18,7 +18,7 @@ from typing import Any
 from everthread.agent.events import TextWritten, ToolBegan, ToolEnded, TurnEnded, TurnEvent
 from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import Provider, Settings
+from everthread.config.settings import ProviderSettings, Settings
 from everthread.domain.model import ChatType, Inbound, SessionKey
 from everthread.domain.spend import Price
 from everthread.ports.model import ToolSchema
@@ -70,7 +70,7 @@ async def work(home: Path, url: str, life: int, message: str) -> None:
     settings = Settings(
         home,
         model="stub/one",
-        providers={"stub": Provider(base_url=url)},
+        providers={"stub": ProviderSettings(base_url=url)},
         prices={"stub/one": Price(1.0, 1.0)},
     )
     async with Runtime(settings, tools=(tool,), clock=FastClock(life * LIFE_S)) as runtime:

@@ -16,7 +16,7 @@ from tests.e2e.agent_worker import KEY, LIFE_S, OWNER, FastClock
 
 from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import Compression, Provider, Review, Settings
+from everthread.config.settings import CompressionSettings, ProviderSettings, ReviewSettings, Settings
 from everthread.domain.model import Inbound
 from everthread.store.unit_of_work import UnitOfWork
 
@@ -29,9 +29,9 @@ def settings(home: Path, url: str, *, compresses: bool) -> Settings:
     return Settings(
         home,
         model="stub/one",
-        providers={"stub": Provider(base_url=url, context_tokens=CONTEXT_TOKENS)},
-        compression=Compression(enabled=compresses, share=0.5, tail_tokens=200),
-        review=Review(every_turns=0 if compresses else REVIEW_EVERY),
+        providers={"stub": ProviderSettings(base_url=url, context_tokens=CONTEXT_TOKENS)},
+        compression=CompressionSettings(enabled=compresses, share=0.5, tail_tokens=200),
+        review=ReviewSettings(every_turns=0 if compresses else REVIEW_EVERY),
     )
 
 

@@ -11,7 +11,7 @@ from tests.fake_platform import FakePlatform
 from tests.gateway import GatewayFixture, gateway_fixture
 from tests.runtime import until
 
-from everthread.config.settings import Gateway, PlatformAccount, Price
+from everthread.config.settings import GatewaySettings, PlatformAccount, Price
 from everthread.domain.errors import PlatformUnavailable, SendUncertain
 from everthread.domain.model import ChatType, SessionKey
 from everthread.gateway import server as serving
@@ -87,7 +87,7 @@ async def test_a_stranger_in_a_group_hears_nothing_and_only_three_have_a_code(tm
 
 async def test_what_was_approved_elsewhere_counts_at_once_and_makes_one_person_of_two_accounts(tmp_path: Path) -> None:
     account = PlatformAccount("fake", allow=("bert",))
-    gateway = Gateway(links={"ann": ("fake:bert",)})
+    gateway = GatewaySettings(links={"ann": ("fake:bert",)})
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,
         gateway_fixture(tmp_path, model, account=account, gateway=gateway) as there,
@@ -163,7 +163,7 @@ def bytes_in(folder: Path) -> bytes:
 async def test_pairing_is_for_admins_and_locks_out_whoever_guesses(tmp_path: Path) -> None:
     account = PlatformAccount("fake", allow=("bert",), admins=("root",))
     # Which commands are for admins is a setting; that this one is, is none.
-    gateway = Gateway(admin_commands=())
+    gateway = GatewaySettings(admin_commands=())
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,
         gateway_fixture(tmp_path, model, account=account, gateway=gateway) as there,
@@ -195,7 +195,7 @@ async def test_a_pairing_that_is_delivered_twice_is_carried_out_once(tmp_path: P
 
 async def test_help_lists_what_somebody_may_use(tmp_path: Path) -> None:
     account = PlatformAccount("fake", allow=("bert",), admins=("root",))
-    gateway = Gateway(admin_commands=("model", "export"))
+    gateway = GatewaySettings(admin_commands=("model", "export"))
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,
         gateway_fixture(tmp_path, model, account=account, gateway=gateway) as there,
@@ -218,7 +218,7 @@ async def test_help_lists_what_somebody_may_use(tmp_path: Path) -> None:
 
 
 async def test_too_much_at_once_is_dropped_and_told_of_once_but_stop_and_help_are_heard(tmp_path: Path) -> None:
-    gateway = Gateway(messages_per_minute=2)
+    gateway = GatewaySettings(messages_per_minute=2)
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,
         gateway_fixture(tmp_path, model, gateway=gateway) as there,
@@ -241,7 +241,7 @@ async def test_too_much_at_once_is_dropped_and_told_of_once_but_stop_and_help_ar
 
 
 async def test_that_a_platform_repeats_itself_is_not_held_against_a_person(tmp_path: Path) -> None:
-    gateway = Gateway(messages_per_minute=2)
+    gateway = GatewaySettings(messages_per_minute=2)
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,
         gateway_fixture(tmp_path, model, gateway=gateway) as there,
@@ -257,7 +257,7 @@ async def test_that_a_platform_repeats_itself_is_not_held_against_a_person(tmp_p
 
 
 async def test_a_guest_may_spend_less_than_the_person_at_the_machine(tmp_path: Path) -> None:
-    gateway = Gateway(spend_per_day=0.0, links={"me": ("fake:bert",)})
+    gateway = GatewaySettings(spend_per_day=0.0, links={"me": ("fake:bert",)})
     prices = {"stub/one": Price(1.0, 1.0)}
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,

@@ -13,7 +13,7 @@ from tests.runtime import until
 
 from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import Provider, Review, Settings
+from everthread.config.settings import ProviderSettings, ReviewSettings, Settings
 from everthread.domain.boundary import New
 from everthread.domain.model import ChatType, Inbound, SessionKey, ToolCall, TurnStatus
 from everthread.memory.recall import FENCE
@@ -29,8 +29,8 @@ TURNS = 30
 @asynccontextmanager
 async def agent(home: Path, server: ModelServer, kind: Any = "openai_compat", **more: Any) -> AsyncIterator[Runtime]:
     # Reviews come whenever there is time: most tests look at the requests of turns.
-    more.setdefault("review", Review(every_turns=0))
-    settings = Settings(home, model="stub/one", providers={"stub": Provider(kind, server.base_url)}, **more)
+    more.setdefault("review", ReviewSettings(every_turns=0))
+    settings = Settings(home, model="stub/one", providers={"stub": ProviderSettings(kind, server.base_url)}, **more)
     async with Runtime(settings) as runtime:
         assert await runtime.ready() == ()
         yield runtime
@@ -62,7 +62,7 @@ def notes_now_and_then() -> Script:
 @pytest.mark.parametrize("kind", ["openai_compat", "anthropic"])
 async def test_every_request_begins_with_the_bytes_of_the_one_before(tmp_path: Path, kind: str) -> None:
     """Thirty turns with tools, notes and recall: up to the newest message, what was sent is sent again."""
-    review = Review(every_turns=10)
+    review = ReviewSettings(every_turns=10)
     async with ModelServer(notes_now_and_then()) as server, agent(tmp_path, server, kind, review=review) as runtime:
         await ask(runtime, "The lighthouse of message numbers is green.", SessionKey("main", "cli", ChatType.DM, "0"))
         for number in range(TURNS):
@@ -143,7 +143,10 @@ async def test_a_provider_that_is_down_is_stood_in_for(tmp_path: Path) -> None:
         ModelServer(lambda request: Fail(500, "down")) as bad,
         ModelServer(lambda request: Say("I am here.")) as good,
     ):
-        providers = {"bad": Provider(base_url=bad.base_url), "good": Provider("anthropic", good.base_url)}
+        providers = {
+            "bad": ProviderSettings(base_url=bad.base_url),
+            "good": ProviderSettings("anthropic", good.base_url),
+        }
         settings = Settings(tmp_path, model="bad/one", fallback_models=("good/two",), providers=providers)
         async with Runtime(settings) as runtime:
             await runtime.ready()
@@ -185,7 +188,9 @@ class Toolmaker(MemoryProvider):
 
 async def test_tools_of_a_provider_that_nobody_can_use_keep_nothing_else_from_working(tmp_path: Path) -> None:
     async with ModelServer([Say(calls=(ToolCall("c1", "look_up", "{}"),)), Say("Done.")]) as server:
-        settings = Settings(tmp_path, model="stub/one", providers={"stub": Provider("openai_compat", server.base_url)})
+        settings = Settings(
+            tmp_path, model="stub/one", providers={"stub": ProviderSettings("openai_compat", server.base_url)}
+        )
         async with Runtime(settings, providers=[Toolmaker()]) as runtime:
             problems = await runtime.ready()
             assert await ask(runtime, "look it up") == "Done."

@@ -11,7 +11,7 @@ from typing import Any
 
 from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import McpServer, Provider, Settings
+from everthread.config.settings import McpServer, ProviderSettings, Settings
 from everthread.domain.model import ChatType, Inbound, SessionKey, ToolCall
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
@@ -37,7 +37,7 @@ async def talking(
         home,
         model="stub/one",
         auxiliary_model="",
-        providers={"stub": Provider("openai_compat", server.base_url)},
+        providers={"stub": ProviderSettings("openai_compat", server.base_url)},
         mcp_servers={"a": given},
     )
     async with Runtime(settings) as runtime:

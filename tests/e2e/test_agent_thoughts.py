@@ -16,7 +16,7 @@ from tests.runtime import until
 
 from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import Provider, Settings
+from everthread.config.settings import ProviderSettings, Settings
 from everthread.domain.model import ChatType, Inbound, Role, SessionKey, ToolCall, TurnStatus
 from everthread.testing.model_server.replies import End, Fail, ReasoningFormat, Say
 from everthread.testing.model_server.server import ModelServer
@@ -55,7 +55,9 @@ async def agent(
         home,
         model="stub0/one",
         fallback_models=tuple(f"{name}/one" for name in names[1:]),
-        providers={name: Provider(kind, server.base_url) for name, (server, kind) in zip(names, servers, strict=True)},
+        providers={
+            name: ProviderSettings(kind, server.base_url) for name, (server, kind) in zip(names, servers, strict=True)
+        },
     )
     async with Runtime(settings, tools=(tool("look", look),)) as runtime:
         await runtime.ready()

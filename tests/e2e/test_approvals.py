@@ -13,7 +13,7 @@ from tests.gateway import GatewayFixture, gateway_fixture
 from tests.http_gateway import http_gateway
 from tests.runtime import until
 
-from everthread.config.settings import Gateway, PlatformAccount, Tools
+from everthread.config.settings import GatewaySettings, PlatformAccount, ToolSettings
 from everthread.domain.errors import PlatformUnavailable
 from everthread.domain.model import ChatType, ReplyState, ToolCall, TurnStatus
 from everthread.ports.model import ToolSchema
@@ -170,7 +170,7 @@ async def test_only_whoever_it_is_done_for_may_answer(tmp_path: Path) -> None:
 )
 async def test_who_may_allow_is_for_the_settings_to_say(tmp_path: Path, approvals: Any, user: str, asks: bool) -> None:
     wipe, platform = Wipe(), FakePlatform(buttons=True)
-    gateway = Gateway(approvals=approvals, links={"me": ("fake:mine",)})
+    gateway = GatewaySettings(approvals=approvals, links={"me": ("fake:mine",)})
     async with (
         ModelServer(wiping) as model,
         gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), gateway=gateway) as there,
@@ -190,7 +190,7 @@ async def test_who_may_allow_is_for_the_settings_to_say(tmp_path: Path, approval
 
 async def test_no_answer_is_a_no(tmp_path: Path) -> None:
     wipe, platform = Wipe(), FakePlatform(buttons=True, edits=True)
-    gateway = Gateway(approval_s=0.3)
+    gateway = GatewaySettings(approval_s=0.3)
     async with (
         ModelServer(wiping) as model,
         gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), gateway=gateway) as there,
@@ -206,7 +206,7 @@ async def test_no_answer_is_a_no(tmp_path: Path) -> None:
 async def test_a_question_that_could_not_be_asked_in_time_is_not_asked_later(tmp_path: Path) -> None:
     wipe, platform = Wipe(), FakePlatform(buttons=True)
     platform.faults.append(PlatformUnavailable("down", 1.0))
-    gateway = Gateway(approval_s=0.3)
+    gateway = GatewaySettings(approval_s=0.3)
     async with (
         ModelServer(wiping) as model,
         gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), gateway=gateway) as there,
@@ -326,7 +326,7 @@ async def test_what_the_settings_allow_is_not_asked_about(tmp_path: Path) -> Non
     async with (
         ModelServer(wiping) as model,
         gateway_fixture(
-            tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), tools=Tools(("wipe",))
+            tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), tools=ToolSettings(("wipe",))
         ) as there,
     ):
         platform.say("wipe the disk")

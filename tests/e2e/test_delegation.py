@@ -22,10 +22,10 @@ from everthread.agent.tools.runner import Toolbox, ToolRunner
 from everthread.agent.turn import Agent
 from everthread.agent.turn_options import TurnLimits, TurnOptions
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import Provider, Settings
+from everthread.config.settings import ProviderSettings, Settings
 from everthread.domain.boundary import New
 from everthread.domain.events import EntryKind
-from everthread.domain.model import Cause, Kind, Session, SessionKey, SessionRef, ToolCall, ToolState, TurnStatus
+from everthread.domain.model import Cause, Session, SessionKey, SessionKind, SessionRef, ToolCall, ToolState, TurnStatus
 from everthread.domain.spend import Price
 from everthread.lifecycle import ForgetSession, TurnClaim
 from everthread.ports.tools import Tool, ToolUse
@@ -97,12 +97,12 @@ class DelegatingHouse(AgentFixture):
         self.asked_for.append(model)
         return [self.worker.choice(price=self._price)]
 
-    async def sessions(self, kind: Kind) -> list[Session]:
+    async def sessions(self, kind: SessionKind) -> list[Session]:
         found = await self.store.read(lambda uow: uow.sessions.recent(owner=ME, limit=99, kind=kind.value))
         return sorted(found, key=lambda session: session.id)
 
     async def child(self) -> Session:
-        (found,) = await self.sessions(Kind.SUBAGENT)
+        (found,) = await self.sessions(SessionKind.SUBAGENT)
         return found
 
 
@@ -171,7 +171,7 @@ async def test_pieces_of_one_answer_run_side_by_side_but_never_too_many(tmp_path
     async with DelegatingHouse(tmp_path, model, worker, tools=(tool("count", count),), parallel=2) as core:
         await core.ask("do all of it")
         assert (len(at_once), max(at_once)) == (5, 2)
-        children = await core.sessions(Kind.SUBAGENT)
+        children = await core.sessions(SessionKind.SUBAGENT)
         assert len({child.id for child in children}) == 5
         assert all(DONE in result for result in told(core))
 
@@ -261,7 +261,7 @@ async def test_work_that_waits_for_its_turn_is_never_begun_once_the_parent_is_st
         assert here is not None
         core.agent.stop(here.session_id)
         await asking
-        assert len(await core.sessions(Kind.SUBAGENT)) == 1
+        assert len(await core.sessions(SessionKind.SUBAGENT)) == 1
         assert await core.store.read_inline(lambda uow: uow.inbox.keys_waiting()) == ()
 
 
@@ -396,7 +396,7 @@ async def test_a_call_that_says_nothing_opens_nothing(tmp_path: Path, arguments:
     async with DelegatingHouse(tmp_path, model, FakeModel([DONE])) as core:
         await core.ask("go")
         assert said in told(core)[0]
-        assert await core.sessions(Kind.SUBAGENT) == []
+        assert await core.sessions(SessionKind.SUBAGENT) == []
 
 
 async def test_the_place_of_a_call_is_a_key_whatever_its_id(tmp_path: Path) -> None:
@@ -427,7 +427,7 @@ async def test_a_killed_program_is_gone_on_with_and_so_is_what_it_had_handed_ove
         return Say("", pieces)
 
     async with ModelServer(script) as server:
-        providers = {"stub": Provider("openai_compat", server.base_url)}
+        providers = {"stub": ProviderSettings("openai_compat", server.base_url)}
         (tmp_path / "config.toml").write_text(
             f'model = "stub/one"\n[providers.stub]\nbase_url = "{server.base_url}"\n', encoding="utf-8"
         )

@@ -9,7 +9,7 @@ from tests.fake_platform import FakePlatform
 from tests.gateway import gateway_fixture
 from tests.runtime import until
 
-from everthread.config.settings import Gateway
+from everthread.config.settings import GatewaySettings
 from everthread.domain.model import TurnStatus
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
@@ -88,7 +88,7 @@ async def test_a_stranger_hears_nothing(tmp_path: Path) -> None:
     account = PlatformAccount("fake", allow=("bert",))
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,
-        gateway_fixture(tmp_path, model, account=account, gateway=Gateway(pairing=False)) as there,
+        gateway_fixture(tmp_path, model, account=account, gateway=GatewaySettings(pairing=False)) as there,
     ):
         there.platform.say("hello")
         there.platform.say("hello", user="bert", chat="7")

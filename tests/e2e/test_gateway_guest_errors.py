@@ -11,7 +11,7 @@ from tests.fake_platform import FakePlatform
 from tests.gateway import gateway_fixture
 from tests.http_gateway import http_gateway
 
-from everthread.config.settings import Gateway
+from everthread.config.settings import GatewaySettings
 from everthread.domain.model import SessionKey
 from everthread.store.compression_pauses import CompressionPause
 from everthread.testing.model_server.replies import Fail, Say
@@ -25,7 +25,7 @@ FAILURES = [
     (Fail(413, "box-7: too much"), "more than the model can read"),
     (Fail(503, "box-7 is down", headers={"Retry-After": "3600"}), "can't be reached now"),
 ]
-ME = Gateway(links={"me": ("fake:mine",)})
+ME = GatewaySettings(links={"me": ("fake:mine",)})
 
 
 def reference(text: str) -> str:

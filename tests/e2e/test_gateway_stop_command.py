@@ -14,11 +14,11 @@ from tests.gateway import ANNA, GatewayFixture, gateway_fixture
 from tests.runtime import until
 
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import Gateway, PlatformAccount
+from everthread.config.settings import GatewaySettings, PlatformAccount
 from everthread.domain.boundary import Resume
 from everthread.domain.errors import SendUncertain
 from everthread.domain.model import Inbound, Message, Role, SessionKey, TurnStatus
-from everthread.domain.pairing import Paired
+from everthread.domain.pairing import PairedAccount
 from everthread.ports.platform import Outbound
 from everthread.testing.model_server.replies import End, Say
 from everthread.testing.model_server.server import ModelServer
@@ -151,7 +151,9 @@ async def test_a_handoff_leads_only_to_accounts_that_are_there_and_may_write(tmp
     platform, other = FakePlatform(), FakePlatform("other")
     links = {"anna": ("fake:42", "other:7")}
     async with ModelServer(lambda _: Say("Yes.")) as model:
-        async with gateway_fixture(tmp_path, model, platform, others=(other,), gateway=Gateway(links=links)) as there:
+        async with gateway_fixture(
+            tmp_path, model, platform, others=(other,), gateway=GatewaySettings(links=links)
+        ) as there:
             await there.hear("hello")
             other.say("hello", chat="chat-7", user="7")
             await until(lambda: other.texts("chat-7"))
@@ -160,11 +162,11 @@ async def test_a_handoff_leads_only_to_accounts_that_are_there_and_may_write(tmp
         for platforms, account, guests, is_offered in (
             ((), closed, (), False),
             ((other,), closed, (), False),
-            ((other,), closed, (Paired("other", "7", "bea", "Bea", 1.0),), True),
+            ((other,), closed, (PairedAccount("other", "7", "bea", "Bea", 1.0),), True),
             ((other,), PlatformAccount("fake", allow=("42", "7")), (), True),
         ):
             async with gateway_fixture(
-                tmp_path, model, platform, others=platforms, account=account, gateway=Gateway(links=links)
+                tmp_path, model, platform, others=platforms, account=account, gateway=GatewaySettings(links=links)
             ) as there:
                 for guest in guests:
                     await there.runtime.store.write(lambda uow, guest=guest: uow.access.add_guest(guest))

@@ -11,7 +11,7 @@ from tests.fake_platform import FakePlatform
 from tests.gateway import ANNA, gateway_fixture
 from tests.runtime import until
 
-from everthread.config.settings import Gateway, PlatformAccount
+from everthread.config.settings import GatewaySettings, PlatformAccount
 from everthread.domain.errors import BadConfig
 from everthread.domain.model import ChatType, Reply, ReplyState, SessionKey, ToolCall
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
@@ -116,7 +116,7 @@ async def test_what_a_handoff_sets_aside_elsewhere_is_named(tmp_path: Path) -> N
     async with (
         ModelServer(slow) as model,
         gateway_fixture(
-            tmp_path, model, others=(other,), gateway=Gateway(links={"anna": ("fake:42", "other:7")})
+            tmp_path, model, others=(other,), gateway=GatewaySettings(links={"anna": ("fake:42", "other:7")})
         ) as there,
     ):
         await there.hear("hello")

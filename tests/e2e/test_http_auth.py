@@ -10,7 +10,7 @@ import pytest
 from tests.gateway import GatewayFixture, gateway_fixture
 from tests.http_gateway import http_gateway
 
-from everthread.config.settings import Gateway, Http, Webhook
+from everthread.config.settings import GatewaySettings, HttpSettings, WebhookSettings
 from everthread.domain.errors import BadConfig
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
@@ -26,7 +26,7 @@ def everything_in(folder: Path) -> bytes:
 
 def bound_to(there: GatewayFixture, host: str, port: int = 0) -> Web:
     settings = there.gateway.settings
-    changed = msgspec.structs.replace(settings.gateway, http=Http(host=host, port=port))
+    changed = msgspec.structs.replace(settings.gateway, http=HttpSettings(host=host, port=port))
     there.gateway.settings = msgspec.structs.replace(settings, gateway=changed)
     return there.runtime.web(there.gateway)
 
@@ -110,7 +110,7 @@ async def test_a_port_that_is_taken_and_a_hook_without_a_secret_are_told_in_word
     async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as there:
         with pytest.raises(BadConfig, match=r"can't listen on 127\.0\.0\.1"):
             await bound_to(there, "127.0.0.1", there.web.port).start()
-    hooked = Gateway(webhooks={"ci": Webhook("NO_SUCH_SECRET")})
+    hooked = GatewaySettings(webhooks={"ci": WebhookSettings("NO_SUCH_SECRET")})
     async with ModelServer(MODEL) as model, gateway_fixture(tmp_path / "b", model, gateway=hooked) as there:
         with pytest.raises(BadConfig, match="NO_SUCH_SECRET"):
             await bound_to(there, "127.0.0.1").start()

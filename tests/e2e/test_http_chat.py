@@ -13,7 +13,7 @@ import pytest
 from tests.http_gateway import http_gateway
 from tests.runtime import until
 
-from everthread.config.settings import Gateway, Limits, Price
+from everthread.config.settings import GatewaySettings, LimitSettings, Price
 from everthread.domain.model import SessionKey, ToolCall, TurnStatus
 from everthread.ports.model import Usage
 from everthread.testing.model_server.replies import End, Fail, Raw, Say
@@ -268,7 +268,7 @@ async def test_two_people_may_use_the_same_names(tmp_path: Path) -> None:
 
 
 async def test_one_person_may_not_say_too_much_at_once_and_may_always_stop(tmp_path: Path) -> None:
-    gateway = Gateway(messages_per_minute=2)
+    gateway = GatewaySettings(messages_per_minute=2)
     async with ModelServer(echo) as model, http_gateway(tmp_path, model, gateway=gateway) as there:
         anna, ben = await there.token("anna"), await there.token("ben")
         for name in ("one", "two"):
@@ -290,7 +290,7 @@ async def test_what_must_not_be_stored_is_not(tmp_path: Path) -> None:
 
 
 async def test_spending_is_settled_and_its_limit_holds(tmp_path: Path) -> None:
-    more: dict[str, Any] = {"limits": Limits(spend_per_day=0.05), "prices": {"stub/one": Price(1.0, 2.0)}}
+    more: dict[str, Any] = {"limits": LimitSettings(spend_per_day=0.05), "prices": {"stub/one": Price(1.0, 2.0)}}
     script = lambda _: Say("Hello.", usage=Usage(10_000, 5_000))  # noqa: E731
     async with ModelServer(script) as model, http_gateway(tmp_path, model, **more) as there:
         body = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
@@ -389,7 +389,10 @@ async def test_a_message_of_a_megabyte_is_answered(tmp_path: Path) -> None:
 
 async def test_a_gateway_that_stops_takes_nothing_and_tells_whoever_waits(tmp_path: Path) -> None:
     script = lambda _: Say("very slow", chunks=100, delay_s=0.1)  # noqa: E731
-    async with ModelServer(script) as model, http_gateway(tmp_path, model, gateway=Gateway(drain_s=0.2)) as there:
+    async with (
+        ModelServer(script) as model,
+        http_gateway(tmp_path, model, gateway=GatewaySettings(drain_s=0.2)) as there,
+    ):
         waiting = asyncio.ensure_future(there.say("hello", X_Session_Key="desk"))
         await until(lambda: there.gateway.worker.running == 1)
         stopping = asyncio.ensure_future(there.gateway.stop(0.3))

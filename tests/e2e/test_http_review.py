@@ -13,7 +13,7 @@ import pytest
 from tests.http_gateway import HttpGateway, http_gateway
 from tests.runtime import until
 
-from everthread.config.settings import Gateway, Price
+from everthread.config.settings import GatewaySettings, Price
 from everthread.domain.boundary import New
 from everthread.domain.model import SessionKey
 from everthread.lifecycle import ForgetOwner
@@ -95,7 +95,7 @@ async def test_a_fork_goes_on_while_its_original_is_answered(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("headers", [{}, {"X_Session_Key": "desk"}], ids=["stateless", "conversation"])
 async def test_what_a_guest_may_spend_holds_for_each_of_them_alone(tmp_path: Path, headers: dict[str, str]) -> None:
-    gateway = Gateway(spend_per_day=0.05)
+    gateway = GatewaySettings(spend_per_day=0.05)
     script = lambda _: Say("Hello.", usage=Usage(10_000, 15_000))  # noqa: E731
     more: dict[str, Any] = {"prices": {"stub/one": Price(1.0, 2.0)}}
     async with ModelServer(script) as model, http_gateway(tmp_path, model, gateway=gateway, **more) as there:
@@ -111,7 +111,7 @@ async def test_what_a_guest_may_spend_holds_for_each_of_them_alone(tmp_path: Pat
 async def test_messages_without_a_conversation_count_with_the_others(tmp_path: Path) -> None:
     async with (
         ModelServer(echo) as model,
-        http_gateway(tmp_path, model, gateway=Gateway(messages_per_minute=2)) as there,
+        http_gateway(tmp_path, model, gateway=GatewaySettings(messages_per_minute=2)) as there,
     ):
         assert (await there.ask("POST", CHAT, BODY)).status == 200
         assert (await there.say("hello", X_Session_Key="desk")).status == 200

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.http_gateway import Answer, HttpGateway, http_gateway
 
-from everthread.config.settings import Gateway, Variables, Webhook
+from everthread.config.settings import GatewaySettings, Variables, WebhookSettings
 from everthread.domain.model import SessionKey
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
@@ -24,7 +24,9 @@ from everthread.web.webhooks import render_text
 
 SECRET = "not for strangers"
 TEMPLATE = "Build {build.id} of {repo} is {build.state}: {commits.0.message}{nothing.there}"
-HOOKS = Gateway(webhooks={"ci": Webhook("CI_SECRET", TEMPLATE), "raw": Webhook("CI_SECRET", owner="ben")})
+HOOKS = GatewaySettings(
+    webhooks={"ci": WebhookSettings("CI_SECRET", TEMPLATE), "raw": WebhookSettings("CI_SECRET", owner="ben")}
+)
 ENVIRONMENT: dict[str, Any] = {"gateway": HOOKS, "variables": Variables({"CI_SECRET": SECRET})}
 SLOW = (HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large)
 SENT = {"build": {"id": 7, "state": "red"}, "repo": "porto", "commits": [{"message": "mend it"}]}
@@ -131,7 +133,7 @@ NAMES = st.lists(st.sampled_from(["a", "0", "build", "-1", "__class__", "9999999
 
 @given(JSON, NAMES, st.text(max_size=50))
 def test_any_template_of_any_json_is_words_or_refused(sent: Any, path: list[str], around: str) -> None:
-    hook = Webhook("X", f"{around}{{{'.'.join(path)}}}")
+    hook = WebhookSettings("X", f"{around}{{{'.'.join(path)}}}")
     status, text = 200, "words"
     try:
         text = render_text(hook, msgspec.json.encode(sent))

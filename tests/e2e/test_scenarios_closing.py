@@ -26,7 +26,7 @@ from everthread.domain.boundary import Boundary, Branch, New, Reset, Resume
 from everthread.domain.errors import Unavailable
 from everthread.domain.model import (
     Inbound,
-    Kind,
+    SessionKind,
 )
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 
@@ -308,11 +308,11 @@ async def test_s13_a_provider_that_cannot_be_initialised_is_told_nothing_and_all
 async def test_s13_sessions_that_are_no_chats_reach_no_provider(tmp_path: Path) -> None:
     diary = AsyncDiary()
     async with CoreFixture(tmp_path, diary) as core:
-        await core.cross(CLI, New(kind=Kind.CRON))
+        await core.cross(CLI, New(kind=SessionKind.CRON))
         await core.turn(CLI, "scheduled")
         await core.cross(CLI, Reset())
         await core.turn(CLI, "scheduled again")
-        await core.cross(CLI, New(kind=Kind.CHAT))
+        await core.cross(CLI, New(kind=SessionKind.CHAT))
         await core.turn(CLI, "said")
         await core.settled()
     assert diary.book.of("on_session_end") == []

@@ -21,7 +21,7 @@ from everthread.agent.events import Compressed, TurnEvent
 from everthread.agent.tools.memory import session_search
 from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import Compression, Provider, Review, Settings
+from everthread.config.settings import CompressionSettings, ProviderSettings, ReviewSettings, Settings
 from everthread.domain.model import ChatType, Inbound, SessionKey
 from everthread.lifecycle.session_lookup import find_session
 from everthread.plugins import hookimpl
@@ -70,11 +70,11 @@ async def sailing(
         model="stub/one",
         auxiliary_model="aux/reader",
         providers={
-            "stub": Provider(kind, server.base_url),
-            "aux": Provider(kind, server.base_url, context_tokens=AUX_TOKENS),
+            "stub": ProviderSettings(kind, server.base_url),
+            "aux": ProviderSettings(kind, server.base_url, context_tokens=AUX_TOKENS),
         },
-        compression=Compression(tail_tokens=300),
-        review=Review(every_turns=0),
+        compression=CompressionSettings(tail_tokens=300),
+        review=ReviewSettings(every_turns=0),
     )
     async with Runtime(settings, providers=providers, **more) as runtime:
         assert await runtime.ready() == ()
@@ -219,7 +219,7 @@ async def test_two_thousand_turns_and_twenty_compressions_lose_nothing(tmp_path:
 
     model, reader = FakeModel([answer], usage=Usage(1_000, 10)), FakeModel([SUMMARY])
     model.requests = _Last()
-    async with LongHouse(tmp_path, model, compression=Compression(tail_tokens=300), summariser=reader) as core:
+    async with LongHouse(tmp_path, model, compression=CompressionSettings(tail_tokens=300), summariser=reader) as core:
         lineage: list[str] = []
         for number in range(1, TURNS + 1):
             model.usage = Usage(70_000, 10) if number % EACH == 0 else Usage(1_000, 10)

@@ -14,7 +14,13 @@ from tests.runtime import AsyncDiary, MovableClock, until
 
 from everthread import plugins as plugin_hooks
 from everthread.commands.registry import COMMANDS
-from everthread.config.settings import Compression, Gateway, PlatformAccount, Provider, Review
+from everthread.config.settings import (
+    CompressionSettings,
+    GatewaySettings,
+    PlatformAccount,
+    ProviderSettings,
+    ReviewSettings,
+)
 from everthread.domain.boundary import Resume
 from everthread.domain.model import Inbound, NoteTarget, SessionKey, ToolCall, TurnStatus
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
@@ -161,7 +167,7 @@ async def test_s19_finalize_comes_before_reset_on_new_on_expiry_and_at_the_end_f
 
 async def test_s22_the_same_person_goes_on_elsewhere(tmp_path: Path) -> None:
     """One person on two platforms is one owner: what was begun on the one is resumed on the other."""
-    gateway = Gateway(links={"anna": ("fake:42", "fake:43")})
+    gateway = GatewaySettings(links={"anna": ("fake:42", "fake:43")})
     async with model() as server, gateway_fixture(tmp_path, server, gateway=gateway) as there:
         await there.hear("the lamp is green")
         await there.hear("/title Lamp")
@@ -175,7 +181,7 @@ async def test_s22_the_same_person_goes_on_elsewhere(tmp_path: Path) -> None:
 
 
 async def test_s22_handoff_goes_on_at_another_platform(tmp_path: Path) -> None:
-    gateway = Gateway(links={"anna": ("fake:42", "tower:7")})
+    gateway = GatewaySettings(links={"anna": ("fake:42", "tower:7")})
     tower = FakePlatform("tower")
     async with model() as server, gateway_fixture(tmp_path, server, others=(tower,), gateway=gateway) as there:
         tower.say("hello", chat="7")
@@ -216,7 +222,7 @@ async def test_s23_a_branch_has_the_history_and_both_go_on(tmp_path: Path) -> No
 
 
 async def test_s25_what_is_said_on_a_platform_is_reviewed_with_the_same_prefix(tmp_path: Path) -> None:
-    async with model() as server, gateway_fixture(tmp_path, server, review=Review(every_turns=10)) as there:
+    async with model() as server, gateway_fixture(tmp_path, server, review=ReviewSettings(every_turns=10)) as there:
         for number in range(10):
             await there.hear(f"message {number}")
         await until(lambda: any(b"[A review." in body for body in server.requests), "a review")
@@ -236,10 +242,10 @@ async def test_s25_what_a_review_noted_is_told_in_the_chat_if_that_is_wanted(tmp
     def script(request: Any) -> Say:
         return Say(calls=next(steps, ())) if "[A review." in str(request) else Say("Aye.")
 
-    gateway = Gateway(review_notices=told)
+    gateway = GatewaySettings(review_notices=told)
     async with (
         ModelServer(script) as server,
-        gateway_fixture(tmp_path, server, review=Review(every_turns=2), gateway=gateway) as there,
+        gateway_fixture(tmp_path, server, review=ReviewSettings(every_turns=2), gateway=gateway) as there,
     ):
         for text in ("I sail", "a boat called Bruno"):
             await there.hear(text)
@@ -267,7 +273,7 @@ async def test_s25_what_a_review_noted_is_told_by_the_next_process_if_this_one_d
     async def nothing() -> None:
         pass
 
-    more: dict[str, Any] = {"review": Review(every_turns=2), "gateway": Gateway(review_notices=True)}
+    more: dict[str, Any] = {"review": ReviewSettings(every_turns=2), "gateway": GatewaySettings(review_notices=True)}
     async with ModelServer(script) as server:
         async with gateway_fixture(tmp_path, server, **more) as there:
             # As if it died once the review's end is written: nothing that it would do after that is done.
@@ -300,9 +306,9 @@ async def test_s24_a_long_conversation_on_a_platform_is_compressed_and_goes_on(t
         return Say("## Facts\n- boats") if "Bring the summary" in str(request) else answers
 
     async with ModelServer(script) as server:
-        endpoints = {"stub": Provider("openai_compat", server.base_url, context_tokens=20_000)}
+        endpoints = {"stub": ProviderSettings("openai_compat", server.base_url, context_tokens=20_000)}
         async with gateway_fixture(
-            tmp_path, server, endpoints=endpoints, compression=Compression(tail_tokens=100)
+            tmp_path, server, endpoints=endpoints, compression=CompressionSettings(tail_tokens=100)
         ) as there:
             await there.hear("one")
             # Of this one, or of what it was compressed to by now.
@@ -336,7 +342,10 @@ def _parent(uow: UnitOfWork, session_id: str) -> str | None:
 
 @pytest.mark.parametrize("name", [command.name for command in COMMANDS])
 async def test_s26_a_command_with_nonsense_behind_it_is_answered_in_words(tmp_path: Path, name: str) -> None:
-    async with model() as server, gateway_fixture(tmp_path, server, gateway=Gateway(admin_commands=())) as there:
+    async with (
+        model() as server,
+        gateway_fixture(tmp_path, server, gateway=GatewaySettings(admin_commands=())) as there,
+    ):
         await there.hear("hello")
         for nonsense in ("", "\x00\x01", "x" * 3000, "-1", "999999999999", "; DROP TABLE sessions"):
             (answer, *_) = await there.hear(f"/{name} {nonsense}")

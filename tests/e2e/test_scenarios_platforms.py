@@ -10,7 +10,7 @@ from tests.platform_scenarios import Where, ended, later, platform_fixture, runn
 from tests.runtime import AsyncDiary, until
 
 from everthread.domain.boundary import New
-from everthread.domain.model import Inbound, Kind, TurnStatus
+from everthread.domain.model import Inbound, SessionKind, TurnStatus
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
@@ -44,7 +44,7 @@ async def test_s15_a_scheduled_session_that_expires_concerns_no_provider(tmp_pat
     async with model() as server, platform_fixture(where, tmp_path, server, providers=(diary,), policies=IDLE) as there:
         # Nobody can be written to who has not written.
         await there.hear("/help")
-        await there.runtime.lifecycle.cross(there.ann, New(kind=Kind.CRON), owner="me")
+        await there.runtime.lifecycle.cross(there.ann, New(kind=SessionKind.CRON), owner="me")
         await there.runtime.lifecycle.accept(Inbound(there.ann, "me", "do your work"))
         there.gateway.worker.wake(there.ann)
         await seen(there, lambda texts: texts[1:] == ["You said: do your work"], "the work's answer")

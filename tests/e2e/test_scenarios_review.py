@@ -19,7 +19,7 @@ from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
 from everthread.commands.memory import format_author
 from everthread.commands.note_history import NoteHistory
-from everthread.config.settings import Provider, Settings
+from everthread.config.settings import ProviderSettings, Settings
 from everthread.domain.model import ChatType, Inbound, NoteTarget, SessionKey, ToolCall
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer, Script
@@ -49,7 +49,7 @@ def script() -> Script:
 
 @asynccontextmanager
 async def at_home(home: Path, server: ModelServer, kind: Any, *providers: object) -> AsyncIterator[Runtime]:
-    settings = Settings(home, model="stub/one", providers={"stub": Provider(kind, server.base_url)})
+    settings = Settings(home, model="stub/one", providers={"stub": ProviderSettings(kind, server.base_url)})
     async with Runtime(settings, providers=providers) as runtime:
         assert await runtime.ready() == ()
         yield runtime

@@ -14,10 +14,17 @@ from tests.gateway import GatewayFixture, gateway_fixture
 from tests.notices import NoticeRecorder
 from tests.runtime import until
 
-from everthread.config.settings import Compression, Gateway, PlatformAccount, Provider, Schedule, Variables
-from everthread.domain.model import Kind, SessionKey
-from everthread.domain.pairing import Paired
-from everthread.domain.recurrence import Missed
+from everthread.config.settings import (
+    CompressionSettings,
+    GatewaySettings,
+    PlatformAccount,
+    ProviderSettings,
+    ScheduleSettings,
+    Variables,
+)
+from everthread.domain.model import SessionKey, SessionKind
+from everthread.domain.pairing import PairedAccount
+from everthread.domain.recurrence import MissedPolicy
 from everthread.domain.schedule import Occurrence, OccurrenceState, ScheduleState, Target, TargetKind
 from everthread.gateway import scheduler as schedule
 from everthread.gateway.schedule_output import signature
@@ -82,7 +89,7 @@ async def test_a_task_is_done_when_its_time_comes_and_its_answer_is_said_in_the_
             await there.runtime.store.read(lambda uow, t=time: uow.sessions.get(t.session_id or "")) for time in found
         ]
         assert len({session.id for session in sessions if session}) == 2, "each time in a session of its own"
-        assert all(session and session.kind is Kind.CRON and session.ended_at for session in sessions)
+        assert all(session and session.kind is SessionKind.CRON and session.ended_at for session in sessions)
         there.platform.say("hello")
         await until(lambda: len(there.platform.texts()) == 3)
         await there.settled()
@@ -111,8 +118,8 @@ async def test_a_task_that_goes_on_for_long_is_compressed_as_any_conversation(tm
         return Say("## Facts\n- boats") if "Bring the summary" in str(request) else answers
 
     async with ModelServer(script) as model:
-        endpoints = {"stub": Provider("openai_compat", model.base_url, context_tokens=20_000)}
-        more = {"endpoints": endpoints, "compression": Compression(tail_tokens=100), "providers": (told,)}
+        endpoints = {"stub": ProviderSettings("openai_compat", model.base_url, context_tokens=20_000)}
+        more = {"endpoints": endpoints, "compression": CompressionSettings(tail_tokens=100), "providers": (told,)}
         async with gateway_fixture(tmp_path, model, **more) as there:
             await there.runtime.scheduling.add(replace(WISH, continues=True))
             for count in range(1, 6):
@@ -125,7 +132,7 @@ async def test_a_task_that_goes_on_for_long_is_compressed_as_any_conversation(tm
             while line[-1] is not None:
                 session = await store.read(lambda uow: uow.sessions.get(line[-1] or ""))
                 assert session is not None
-                assert session.kind is Kind.CRON, "kept out of providers and reviews, as what it was"
+                assert session.kind is SessionKind.CRON, "kept out of providers and reviews, as what it was"
                 line.append(session.parent_id)
             assert {time.session_id for time in found} <= {*line}, "one conversation all the same"
             assert [time.state for time in found] == [OccurrenceState.DONE] * 5
@@ -134,7 +141,7 @@ async def test_a_task_that_goes_on_for_long_is_compressed_as_any_conversation(tm
 
 
 async def test_what_was_missed_while_nobody_was_there(tmp_path: Path) -> None:
-    for missed, expected in ((Missed.SKIP, 0), (Missed.ONCE, 1), (Missed.ALL, 5)):
+    for missed, expected in ((MissedPolicy.SKIP, 0), (MissedPolicy.ONCE, 1), (MissedPolicy.ALL, 5)):
         home = tmp_path / missed.value
         async with ModelServer(echo) as model:
             async with gateway_fixture(home, model) as there:
@@ -142,7 +149,7 @@ async def test_what_was_missed_while_nobody_was_there(tmp_path: Path) -> None:
                 clock = there.clock
             clock.ahead_s += 5.5 * HOUR
             async with gateway_fixture(home, model, clock=clock) as there:
-                skipped = {Missed.SKIP: 1, Missed.ONCE: 1, Missed.ALL: 0}[missed]
+                skipped = {MissedPolicy.SKIP: 1, MissedPolicy.ONCE: 1, MissedPolicy.ALL: 0}[missed]
                 await over(there, expected + skipped)
                 await until(lambda there=there: there.gateway.scheduler.running == 0)
                 await there.rest()
@@ -287,7 +294,7 @@ async def test_answers_go_to_files_for_their_owner_only(tmp_path: Path) -> None:
     reports = tmp_path / "reports"
     async with (
         ModelServer(echo) as model,
-        gateway_fixture(tmp_path / "home", model, schedule=Schedule(folders=(reports,))) as there,
+        gateway_fixture(tmp_path / "home", model, schedule=ScheduleSettings(folders=(reports,))) as there,
     ):
         scheduling = there.runtime.scheduling
         await scheduling.add(replace(WISH, name="one", target=Target(TargetKind.FILE, "morning.txt")))
@@ -460,11 +467,13 @@ async def test_nothing_is_done_any_more_for_a_guest_who_is_turned_out(tmp_path: 
     pairings_of = {"fake:42": "42", "anna": "43", "fake:46": "46", "mia": "47", "nora": "48"}
     async with (
         ModelServer(echo) as model,
-        gateway_fixture(tmp_path, model, account=PlatformAccount("fake"), gateway=Gateway(links=links)) as there,
+        gateway_fixture(
+            tmp_path, model, account=PlatformAccount("fake"), gateway=GatewaySettings(links=links)
+        ) as there,
     ):
         store, scheduling = there.runtime.store, there.runtime.scheduling
         for owner, user in pairings_of.items():
-            await store.write(lambda uow, o=owner, u=user: uow.access.add_guest(Paired("fake", u, o, "", 1.0)))
+            await store.write(lambda uow, o=owner, u=user: uow.access.add_guest(PairedAccount("fake", u, o, "", 1.0)))
             chat = Target(TargetKind.CHAT, f"agent:main:fake:dm:{user}")
             await scheduling.add(replace(WISH, owner=owner, target=chat))
         # Whom the settings name, and let in no more; and somebody known by no account, for whom the owner keeps one.
@@ -475,7 +484,7 @@ async def test_nothing_is_done_any_more_for_a_guest_who_is_turned_out(tmp_path: 
             assert await there.hear("hello", user) == ["You said hello (1)"]
         for user in ("42", "47", "48"):
             await Pairings(store, there.clock).revoke("fake", user)
-        await store.write(lambda uow: uow.access.add_guest(Paired("fake", "49", "nora", "", 1.0)))
+        await store.write(lambda uow: uow.access.add_guest(PairedAccount("fake", "49", "nora", "", 1.0)))
         asked = len(model.received)
         await there.later(HOUR)
         await until(lambda: all(there.platform.texts(chat) for chat in ("43", "45", "46")))

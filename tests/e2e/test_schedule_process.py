@@ -13,7 +13,7 @@ from tests.faults.worker import FastClock
 
 from everthread.adapters.sqlite.store import SqliteStore
 from everthread.bootstrap.clock import ulids
-from everthread.domain.recurrence import Missed, occurrences
+from everthread.domain.recurrence import MissedPolicy, occurrences
 from everthread.domain.schedule import Schedule, Target, TargetKind
 from everthread.lifecycle.schedules import NewSchedule, ScheduleService
 
@@ -27,7 +27,7 @@ async def kept(home: Path, clock: FastClock) -> Schedule:
     store = await SqliteStore.open(home / "everthread.db")
     try:
         target = Target(TargetKind.CHAT, "agent:main:loop:dm:c1")
-        wish = NewSchedule("me", "every 1m", "UTC", "tick", target=target, missed=Missed.ALL)
+        wish = NewSchedule("me", "every 1m", "UTC", "tick", target=target, missed=MissedPolicy.ALL)
         return await ScheduleService(store, clock, ulids(clock.now)).add(wish)
     finally:
         await store.aclose()

@@ -17,7 +17,7 @@ from everthread.agent.skills.format import SkillText, parse
 from everthread.agent.tools.skills import skill_tools
 from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import Provider, Settings
+from everthread.config.settings import ProviderSettings, Settings
 from everthread.domain.boundary import New
 from everthread.domain.model import Inbound, SessionRef, ToolCall
 from everthread.testing.model_server.replies import Say
@@ -150,7 +150,7 @@ async def test_the_whole_agent_has_skills_and_hands_work_over(tmp_path: Path) ->
 
     async with ModelServer(script) as server:
         settings = Settings(
-            tmp_path / "home", model="stub/one", providers={"stub": Provider("openai_compat", server.base_url)}
+            tmp_path / "home", model="stub/one", providers={"stub": ProviderSettings("openai_compat", server.base_url)}
         )
         async with Runtime(settings, project=tmp_path / "work") as runtime:
             (problem,) = await runtime.ready()

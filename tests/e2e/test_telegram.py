@@ -17,7 +17,7 @@ from tests.transcription import VOICE, TranscriptionServer
 
 from everthread.adapters.platforms.telegram import TelegramPlatform, TokenLock
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import Gateway, PlatformAccount, Provider
+from everthread.config.settings import GatewaySettings, PlatformAccount, ProviderSettings
 from everthread.domain.errors import PlatformRefused
 from everthread.domain.model import SessionKey, ToolCall
 from everthread.gateway.attachments import NO_TRANSCRIBER, NOT_TRANSCRIBED
@@ -321,8 +321,8 @@ async def test_an_export_comes_as_a_document(tmp_path: Path) -> None:
 
 async def test_a_voice_is_made_into_words(tmp_path: Path) -> None:
     async with TranscriptionServer() as ears, model() as server:
-        endpoints = {"ears": Provider("openai_compat", ears.base_url, "KEY")}
-        speech = Gateway(transcription_model="ears/whisper-1")
+        endpoints = {"ears": ProviderSettings("openai_compat", ears.base_url, "KEY")}
+        speech = GatewaySettings(transcription_model="ears/whisper-1")
         async with telegram_gateway(tmp_path, server, endpoints=endpoints, gateway=speech) as there:
             await there.people.say(ANN, "", file=VOICE)
             await there.people.until(lambda: there.people.texts(ANN) == ["You said: [spoken] buy milk"], "an answer")
@@ -341,8 +341,8 @@ async def test_without_an_endpoint_whoever_speaks_is_asked_to_write(tmp_path: Pa
 
 async def test_a_voice_that_is_not_heard_is_told_of(tmp_path: Path) -> None:
     async with TranscriptionServer(500) as ears, model() as server:
-        endpoints = {"ears": Provider("openai_compat", ears.base_url)}
-        speech = Gateway(transcription_model="ears/whisper-1")
+        endpoints = {"ears": ProviderSettings("openai_compat", ears.base_url)}
+        speech = GatewaySettings(transcription_model="ears/whisper-1")
         async with telegram_gateway(tmp_path, server, endpoints=endpoints, gateway=speech) as there:
             await there.people.say(ANN, "", file=VOICE)
             await there.people.until(lambda: there.people.texts(ANN) == [NOT_TRANSCRIBED], "a notice")

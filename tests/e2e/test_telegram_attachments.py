@@ -12,7 +12,7 @@ from tests.runtime import until
 from tests.telegram_gateway import ANN, BOB, TOKEN, telegram_gateway
 from tests.transcription import VOICE, TranscriptionServer
 
-from everthread.config.settings import Gateway, Provider
+from everthread.config.settings import GatewaySettings, ProviderSettings
 from everthread.domain.model import ToolCall
 from everthread.lifecycle import ForgetOwner, ForgetSession
 from everthread.ports.model import ToolSchema
@@ -39,8 +39,8 @@ def model() -> ModelServer:
 
 
 def hearing(ears: TranscriptionServer, **more: Any) -> dict[str, Any]:
-    endpoints = {"ears": Provider("openai_compat", ears.base_url)}
-    return {"endpoints": endpoints, "gateway": Gateway(transcription_model="ears/whisper-1", **more)}
+    endpoints = {"ears": ProviderSettings("openai_compat", ears.base_url)}
+    return {"endpoints": endpoints, "gateway": GatewaySettings(transcription_model="ears/whisper-1", **more)}
 
 
 def kept(home: Path) -> list[bytes]:

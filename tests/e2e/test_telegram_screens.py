@@ -17,7 +17,7 @@ import pytest
 from tests.e2e.test_telegram import FORUM, GROUP, PICTURE, VOICE, TranscriptionServer
 from tests.telegram_gateway import ANN, BOB, TelegramGateway, telegram_gateway
 
-from everthread.config.settings import Gateway, Provider
+from everthread.config.settings import GatewaySettings, ProviderSettings
 from everthread.domain.model import ToolCall
 from everthread.ports.model import ToolSchema
 from everthread.ports.tools import Tool, ToolUse
@@ -183,8 +183,8 @@ async def test_a_group_and_a_topic(tmp_path: Path) -> None:
 
 async def test_a_photo_and_a_voice(tmp_path: Path) -> None:
     async with TranscriptionServer() as ears, ModelServer(answering) as server:
-        endpoints = {"ears": Provider("openai_compat", ears.base_url, "KEY")}
-        speech = Gateway(transcription_model="ears/whisper-1")
+        endpoints = {"ears": ProviderSettings("openai_compat", ears.base_url, "KEY")}
+        speech = GatewaySettings(transcription_model="ears/whisper-1")
         async with telegram_gateway(tmp_path, server, endpoints=endpoints, gateway=speech) as there:
             await acquainted(there)
             await there.people.say(ANN, "what is this?", file=wire.AttachedFile("photo", PICTURE))

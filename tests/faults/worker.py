@@ -24,7 +24,15 @@ import msgspec
 from everthread.bootstrap.runtime import Runtime
 from everthread.cli.commands.gateway.lock import GatewayLock
 from everthread.cli.commands.gateway.run import ShutdownSignals, serve
-from everthread.config.settings import Gateway, Http, PlatformAccount, Provider, Review, Settings, Variables
+from everthread.config.settings import (
+    GatewaySettings,
+    HttpSettings,
+    PlatformAccount,
+    ProviderSettings,
+    ReviewSettings,
+    Settings,
+    Variables,
+)
 from everthread.domain.errors import Unavailable
 from everthread.domain.events import Delivery
 from everthread.domain.model import Message, SessionRef
@@ -190,11 +198,11 @@ async def _serve(orders: Orders, lock: GatewayLock, signals: ShutdownSignals) ->
     settings = Settings(
         Path(orders.home),
         model="stub/one",
-        providers={"stub": Provider("openai_compat", orders.model_url)},
+        providers={"stub": ProviderSettings("openai_compat", orders.model_url)},
         platforms={orders.kind: account},
         variables=Variables({"TELEGRAM_BOT_TOKEN": TOKEN}),
-        gateway=Gateway(drain_s=orders.drain_s, messages_per_minute=100_000, http=Http(enabled=False)),
-        review=Review(every_turns=0),
+        gateway=GatewaySettings(drain_s=orders.drain_s, messages_per_minute=100_000, http=HttpSettings(enabled=False)),
+        review=ReviewSettings(every_turns=0),
     )
     runtime = Runtime(
         settings,

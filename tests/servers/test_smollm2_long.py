@@ -21,7 +21,7 @@ from everthread.agent.model_call import ModelChoice
 from everthread.agent.prompt import decode_prompt
 from everthread.agent.turn_options import TurnLimits, TurnOptions
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import Compression, Provider, Review, Settings
+from everthread.config.settings import CompressionSettings, ProviderSettings, ReviewSettings, Settings
 from everthread.domain.errors import NotCompressed
 from everthread.domain.model import Inbound, Message, NoteTarget
 from everthread.ports.model import Answer, Delta, Prompt, Request, Traits
@@ -75,8 +75,8 @@ async def test_a_compression_and_a_review_are_seen_through_and_nothing_is_lost(f
         async with AgentFixture(
             tmp_path,
             None,
-            compression=Compression(tail_tokens=200),
-            review=Review(every_turns=len(SAID), iterations=2),
+            compression=CompressionSettings(tail_tokens=200),
+            review=ReviewSettings(every_turns=len(SAID), iterations=2),
             turn_limits=TurnLimits(output_tokens=12),
             stop_s_max=120.0,
         ) as core:
@@ -137,8 +137,8 @@ async def test_as_it_is_set_up_it_answers_says_that_it_can_not_summarise_and_is_
     settings = Settings(
         tmp_path,
         model="local/smollm2",
-        providers={"local": Provider("local", "")},
-        review=Review(every_turns=1),
+        providers={"local": ProviderSettings("local", "")},
+        review=ReviewSettings(every_turns=1),
     )
     async with Runtime(settings) as runtime:
         await runtime.ready()

@@ -30,7 +30,7 @@ from everthread.agent.turn import Agent
 from everthread.agent.turn_options import TurnLimits
 from everthread.config.settings import Settings
 from everthread.domain.model import Message, Role
-from everthread.domain.recurrence import Missed, occurrences
+from everthread.domain.recurrence import MissedPolicy, occurrences
 from everthread.domain.schedule import OccurrenceState, Schedule, Target, TargetKind
 from everthread.gateway.scheduler import Scheduler
 from everthread.lifecycle import Lifecycle
@@ -98,7 +98,7 @@ class Office(SimProcess):
         self.lifecycle = Lifecycle(self.store, clock, fixture.new_id, holder=name)
         lanes = LocalLanes(self.store, clock, name)
         memory = MemoryManager((), self.store, clock, lanes, random=self.random.random)
-        hooks = plugins.HookRunner(self.store, clock, plugins.loaded((), entry_points=False))
+        hooks = plugins.HookRunner(self.store, clock, plugins.load_plugins((), entry_points=False))
         prompts = PromptBuilder(Path("/nonexistent"), memory, clock)
         preparer = Preparer(self.store, self.lifecycle, prompts, clock, output_tokens_max=1000)
 
@@ -203,8 +203,8 @@ def lived(seed: int, zone: str, day: str) -> tuple[Simulation, list[Schedule], f
 
     async def live() -> None:
         clerk = Office(fixture, "clerk", seed)
-        others = itertools.product((Missed.ONCE, Missed.SKIP), PLANS[:2])
-        for missed, plan in (*((Missed.ALL, plan) for plan in PLANS), *others):
+        others = itertools.product((MissedPolicy.ONCE, MissedPolicy.SKIP), PLANS[:2])
+        for missed, plan in (*((MissedPolicy.ALL, plan) for plan in PLANS), *others):
             target = Target(TargetKind.CHAT, f"agent:main:post:dm:{missed.value}")
             wish = NewSchedule("ann", plan, zone, f"{missed.value} {plan}", target=target, missed=missed)
             kept.append(await clerk.scheduling.add(wish))
@@ -255,7 +255,7 @@ def test_a_week_in_which_the_clock_is_changed_has_each_time_once(zone: str, day:
         times = expected(schedule, end)
         assert {row[2] for row in mine} <= {OccurrenceState.DONE, OccurrenceState.SKIPPED}
         assert set(done) <= set(times)
-        if schedule.missed is Missed.ALL:
+        if schedule.missed is MissedPolicy.ALL:
             # Only as many as are kept can be looked at; the rest was seen to before.
             assert done == times[-len(done) :]
             assert len(done) >= min(len(times), 95)
@@ -264,7 +264,7 @@ def test_a_week_in_which_the_clock_is_changed_has_each_time_once(zone: str, day:
                 assert (turns[session_id], replies[session_id]) == (1, 1), (schedule.prompt, due_at)
     said = [row[0] for row in fixture.database.execute("SELECT content FROM messages WHERE role = 'user'")]
     assert len(said) == len(set(said)), "what is asked names the task and the time"
-    in_all = sum(len(expected(schedule, end)) for schedule in kept if schedule.missed is Missed.ALL)
-    later = sum(row[0] in {s.id for s in kept if s.missed is Missed.ALL} for row in after_the_end(fixture, end))
+    in_all = sum(len(expected(schedule, end)) for schedule in kept if schedule.missed is MissedPolicy.ALL)
+    later = sum(row[0] in {s.id for s in kept if s.missed is MissedPolicy.ALL} for row in after_the_end(fixture, end))
     assert sum("\nall " in text for text in said) == in_all + later, "those included that are kept no more"
     assert inconsistencies(fixture.database) == []

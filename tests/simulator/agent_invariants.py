@@ -9,8 +9,16 @@ from typing import Any, cast
 
 from everthread.adapters.sqlite.connection import Connection
 from everthread.domain.boundary import Rewind
-from everthread.domain.model import HANDED_OVER, Kind, NoteVersion, Session, SessionKey, SessionRef, TurnStatus
-from everthread.domain.review_window import Review, ReviewState, Window
+from everthread.domain.model import (
+    SUBAGENT_PLATFORM,
+    NoteVersion,
+    Session,
+    SessionKey,
+    SessionKind,
+    SessionRef,
+    TurnStatus,
+)
+from everthread.domain.review_window import Review, ReviewState, ReviewWindow
 from everthread.lifecycle import BoundaryResult, CommittedTurn
 from everthread.store.unit_of_work import UnitOfWork
 from tests.simulator import operations as asked
@@ -21,7 +29,7 @@ from tests.simulator.note_invariants import NoteLedger
 from tests.simulator.reference_model import ReferenceModel
 from tests.simulator.reference_types import ModelSession, hold
 
-ReviewKey = tuple[str, Window]
+ReviewKey = tuple[str, ReviewWindow]
 
 
 # Reviews end without a lifecycle call, so a trigger on the table records their changes.
@@ -58,7 +66,9 @@ class ReviewLedger:
     counts: Counter[str] = field(default_factory=Counter[str])
     taken: dict[ReviewKey, ClaimedReview] = field(default_factory=dict[ReviewKey, ClaimedReview])
     done: set[ReviewKey] = field(default_factory=set[ReviewKey])
-    stopped: defaultdict[str, list[Window]] = field(default_factory=lambda: defaultdict[str, list[Window]](list))
+    stopped: defaultdict[str, list[ReviewWindow]] = field(
+        default_factory=lambda: defaultdict[str, list[ReviewWindow]](list)
+    )
     """Rewound turns by session, one window per rewind."""
     forgotten: int = 0
 
@@ -77,7 +87,7 @@ class ReviewLedger:
             case asked.Rewrite(ref, owner, _, review, holder), tuple():
                 self._noted(holder, review, ref, owner)
             case asked.Cross(_, Rewind()), BoundaryResult(ref=SessionRef() as ref, hidden=hidden) if hidden:
-                self._rewound(ref.session_id, Window(min(hidden), max(hidden)))
+                self._rewound(ref.session_id, ReviewWindow(min(hidden), max(hidden)))
             case asked.ForgetOperation(_, owner), int() if not isinstance(result, bool):
                 self.forgotten += 1
                 for taken in self.taken.values():
@@ -90,7 +100,7 @@ class ReviewLedger:
         changes = list(self.database.execute("SELECT * FROM review_changes ORDER BY rowid"))
         self.database.execute("DELETE FROM review_changes")
         for session_id, from_turn, to_turn, before, held_by, after, holder, writer in changes:
-            place = (session_id, Window(from_turn, to_turn))
+            place = (session_id, ReviewWindow(from_turn, to_turn))
             if before == after == "running":
                 free = held_by == holder or not self.is_at_work(held_by)
                 hold(free, f"{holder} took {place} from {held_by}, which is at it")
@@ -113,7 +123,7 @@ class ReviewLedger:
     def _took(self, holder: str, review: Review, ref: SessionRef) -> None:
         place, session = (review.session_id, review.window), self.reference.sessions[review.session_id]
         hold(ref.session_id == review.session_id, f"the review of {place} was taken as one of {ref.session_id}")
-        hold(session.kind is Kind.CHAT, f"{session.id} is {session.kind.value}, and is reviewed")
+        hold(session.kind is SessionKind.CHAT, f"{session.id} is {session.kind.value}, and is reviewed")
         hold(not session.forgotten, f"{session.id} was forgotten, and is reviewed")
         hold(ref.owner == session.owner, f"the review of {place} is in the name of {ref.owner}")
         before = self.taken.get(place)
@@ -135,7 +145,7 @@ class ReviewLedger:
         hold(owner == self.reference.sessions[review.session_id].owner, f"the review of {place} wrote for {owner}")
         self.counts["notes of reviews"] += 1
 
-    def _rewound(self, session_id: str, turns: Window) -> None:
+    def _rewound(self, session_id: str, turns: ReviewWindow) -> None:
         self.stopped[session_id].append(turns)
         for (reviewed, window), taken in self.taken.items():
             if reviewed == session_id and _meet(window, turns):
@@ -147,7 +157,7 @@ def _writer() -> str:
     return process.name if process is not None else ""
 
 
-def _meet(one: Window, other: Window) -> bool:
+def _meet(one: ReviewWindow, other: ReviewWindow) -> bool:
     return one.from_turn <= other.to_turn and other.from_turn <= one.to_turn
 
 
@@ -170,7 +180,7 @@ def check_helpers(reference: ReferenceModel, commit: asked.Commit, done: Committ
 
 
 def _is_of(key: SessionKey, turn_id: str) -> bool:
-    return key.platform == HANDED_OVER and key.chat.startswith(f"{turn_id}-")
+    return key.platform == SUBAGENT_PLATFORM and key.chat.startswith(f"{turn_id}-")
 
 
 # --- At the end ------------------------------------------------------------------------------------------------------
@@ -221,16 +231,16 @@ def _reviews_are_done(tables: UnitOfWork, session: ModelSession, stored: Session
         hold(row.window.from_turn > reviewed_to, f"turns of {place} were reviewed before")
         reviewed_to = row.window.to_turn
     mine = [number for number, _ in session.shown if number > reviewed_to]
-    if session.kind is Kind.CHAT and not tables.sessions.keys_on(session.id):
+    if session.kind is SessionKind.CHAT and not tables.sessions.keys_on(session.id):
         hold(not mine, f"{session.id} was left, and its turns {mine} were never reviewed")
-    elif session.kind is Kind.CHAT:
+    elif session.kind is SessionKind.CHAT:
         hold(len(mine) < REVIEW_EVERY, f"{session.id} has turns {mine} that are not to be reviewed")
 
 
 def _handed_over_work_is_over(tables: UnitOfWork, stored: Session, ledger: ReviewLedger) -> None:
-    if stored.key.platform != HANDED_OVER:
+    if stored.key.platform != SUBAGENT_PLATFORM:
         return
-    hold(stored.kind is Kind.SUBAGENT, f"{stored.id} is handed-over work, and is {stored.kind.value}")
+    hold(stored.kind is SessionKind.SUBAGENT, f"{stored.id} is handed-over work, and is {stored.kind.value}")
     # If the parent is forgotten at the moment of delegation, the work may have no parent.
     hold(stored.parent_id or ledger.forgotten, f"{stored.id} is handed-over work of nobody: {stored}")
     hold(tables.slots.live(stored.id) is None, f"the work in {stored.id} goes on for ever")

@@ -24,8 +24,7 @@ from everthread.agent.tools.memory import memory_tool
 from everthread.agent.tools.runner import Toolbox, ToolRunner
 from everthread.agent.turn import Agent
 from everthread.agent.turn_options import TurnLimits, TurnOptions
-from everthread.config.settings import Compression
-from everthread.config.settings import Review as ReviewSettings
+from everthread.config.settings import CompressionSettings, ReviewSettings
 from everthread.domain.errors import Busy, EverthreadError
 from everthread.domain.model import ChatType, NoteTarget, SessionKey
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
@@ -40,7 +39,7 @@ from tests.simulator.process import HOOKS, RECOVER_S, Server, SimEnvironment
 
 POLICIES = ResetPolicies(ResetPolicy(), by_chat_type={ChatType.GROUP: ResetPolicy(idle_s=90.0)})
 REVIEW_EVERY = 4
-COMPRESSION = Compression(share=0.25, tail_tokens=900)
+COMPRESSION = CompressionSettings(share=0.25, tail_tokens=900)
 OUTPUT_TOKENS = 1_000
 NOTE_CHARS_MAX = {NoteTarget.MEMORY: 45, NoteTarget.USER: 4_000}
 """Room for about three notes, so that reviews have to condense them."""
@@ -97,7 +96,7 @@ class AgentServer(Server):
         self._house = fixture
         super().__init__(fixture, name, seed)
         self._clock = fixture.clock
-        self._hooks = plugins.HookRunner(self.store, fixture.clock, plugins.loaded((), entry_points=False))
+        self._hooks = plugins.HookRunner(self.store, fixture.clock, plugins.load_plugins((), entry_points=False))
         self._choice = ModelChoice(MODEL, "one", SimModel(fixture.mind, self))
         self._toolbox = Toolbox()
         preparer = self._preparer()

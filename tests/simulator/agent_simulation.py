@@ -13,7 +13,7 @@ from everthread.agent.compression.policy import size_of
 from everthread.agent.events import Compressed, CompressionFailed, TurnEnded, TurnEvent
 from everthread.agent.prompt import decode_prompt
 from everthread.domain.errors import EverthreadError
-from everthread.domain.model import HANDED_OVER, Kind, SessionKey, Turn
+from everthread.domain.model import SUBAGENT_PLATFORM, SessionKey, SessionKind, Turn
 from everthread.lifecycle import CommittedTurn, ForgetSession
 from everthread.ports.context import Middle, Rollover
 from everthread.ports.model import Request
@@ -107,7 +107,7 @@ def make_agent_schedule(dice: random.Random) -> list[Step]:
 
 
 def _is_helper(key: SessionKey) -> bool:
-    return key.platform == HANDED_OVER
+    return key.platform == SUBAGENT_PLATFORM
 
 
 class AgentSimulation(Simulation):
@@ -267,7 +267,7 @@ class AgentSimulation(Simulation):
         if slot is None or self._ledger.forgotten or self.time_was_bent:
             return
         session = self.reference.sessions[slot.session]
-        if session.kind is not Kind.CHAT:
+        if session.kind is not SessionKind.CHAT:
             return
         shown = [content for role, content, _, _ in history if role == "user"]
         wanted = [text for number, text in session.shown if text in shown or not self._has_no_room(session.id, number)]

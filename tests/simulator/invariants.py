@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from everthread.adapters.sqlite.connection import Connection
-from everthread.domain.model import FORGOTTEN, Kind, SessionKey, SessionRef
+from everthread.domain.model import FORGOTTEN, SessionKey, SessionKind, SessionRef
 from everthread.store.unit_of_work import UnitOfWork
 from tests.simulator.environment import Backend, Effect
 from tests.simulator.reference_model import ReferenceModel
@@ -63,7 +63,7 @@ def _the_store_agrees(fixture: Evidence, session: ModelSession) -> None:
     rows = fixture.database.execute("SELECT seq, kind FROM log WHERE session_id = ? ORDER BY seq", (session.id,))
     log = list(rows)
     hold(log == list(enumerate((e[0] for e in session.log), 1)), f"the log of {session.id} is {log}, not {session.log}")
-    left = session.kind is not Kind.NOTES and not fixture.tables.sessions.keys_on(session.id)
+    left = session.kind is not SessionKind.NOTES and not fixture.tables.sessions.keys_on(session.id)
     hold(not (stored.dirty and left), f"{session.id} was left unclosed")
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from everthread.adapters.sqlite.connection import Connection
 from everthread.domain.model import NoteTarget, NoteVersion
-from everthread.domain.review_window import ReviewState, Window
+from everthread.domain.review_window import ReviewState, ReviewWindow
 from everthread.lifecycle import ForgetSession
 from everthread.store.unit_of_work import UnitOfWork
 from tests.simulator import operations as asked
@@ -144,7 +144,7 @@ class NoteLedger:
 
     def _is_looked_for(self, version: NoteVersion) -> bool:
         rows = self.tables.reviews.of_session(version.session_id)
-        window = Window.marked(version.turn_id)
+        window = ReviewWindow.from_mark(version.turn_id)
         waits = [row.window for row in rows if row.state in (ReviewState.WAITING, ReviewState.RUNNING)]
         return window in waits if window is not None else bool(waits) or not rows
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from everthread.domain.boundary import Boundary, Suspend
-from everthread.domain.model import HANDED_OVER, Inbound, InboxRow, Message, NoteVersion, SessionKey, SessionRef
+from everthread.domain.model import SUBAGENT_PLATFORM, Inbound, InboxRow, Message, NoteVersion, SessionKey, SessionRef
 from everthread.domain.review_window import Review
-from everthread.domain.spend import Spent
+from everthread.domain.spend import SpendEntry
 from everthread.lifecycle import BoundaryResult, CommittedTurn, Lifecycle, NoteChange, NoteRewrite, TurnClaim
 from everthread.lifecycle.forget import Forgettable
 from tests.simulator import operations as asked
@@ -74,7 +74,7 @@ class ObservedLifecycle(Lifecycle):
         reply: str | None,
         *,
         interrupted: bool = False,
-        spent: Sequence[Spent] = (),
+        spent: Sequence[SpendEntry] = (),
     ) -> CommittedTurn:
         work = super().commit_turn(claim, messages, reply, interrupted=interrupted, spent=spent)
         return await self._as(asked.Commit(claim, interrupted), work)
@@ -114,4 +114,4 @@ class ObservedLifecycle(Lifecycle):
 
 def _of_work(name: str, key: SessionKey) -> str:
     """Name an operation on delegated work differently."""
-    return f"{name} of work" if key.platform == HANDED_OVER else name
+    return f"{name} of work" if key.platform == SUBAGENT_PLATFORM else name

@@ -11,7 +11,15 @@ from collections.abc import Callable
 from typing import TypeVar, cast
 
 from everthread.domain.boundary import Boundary, Branch, Compress, Expire, New, Resume, Rewind
-from everthread.domain.model import FORGOTTEN, HANDED_OVER, InboxRow, Kind, NoteVersion, SessionKey, SessionRef
+from everthread.domain.model import (
+    FORGOTTEN,
+    SUBAGENT_PLATFORM,
+    InboxRow,
+    NoteVersion,
+    SessionKey,
+    SessionKind,
+    SessionRef,
+)
 from everthread.domain.reset_policy import ResetPolicies
 from everthread.lifecycle import BoundaryResult, CommittedTurn, ForgetFact, ForgetOwner, ForgetSession, TurnClaim
 from everthread.lifecycle.forget import Forgettable
@@ -56,7 +64,7 @@ class ReferenceModel:
         self.on: defaultdict[SessionKey, str | None] = defaultdict(lambda: None, dict.fromkeys(owners))
         self.epoch: defaultdict[SessionKey, int] = defaultdict(int)
         self.pending: defaultdict[SessionKey, str | None] = defaultdict(lambda: None)
-        self.kinds: defaultdict[SessionKey, Kind] = defaultdict(lambda: Kind.CHAT)
+        self.kinds: defaultdict[SessionKey, SessionKind] = defaultdict(lambda: SessionKind.CHAT)
         self.waiting: defaultdict[SessionKey, list[tuple[str, float]]] = defaultdict(list)
         self.senders: dict[str, str] = {}
         self.words = StoredTexts()
@@ -252,7 +260,7 @@ class ReferenceModel:
         hold(due is not None and (as_of >= due or (waiting and waiting[0][1] >= due)), f"{key} expired too early")
         hold(not self._running(left.id), f"{key} expired in mid-turn")
         # A branch of delegated work belongs to its user; only work delegated by the session itself counts.
-        children = [s.id for s in self.sessions.values() if s.parent == left.id and s.kind is Kind.SUBAGENT]
+        children = [s.id for s in self.sessions.values() if s.parent == left.id and s.kind is SessionKind.SUBAGENT]
         hold(not any(self._running(child) for child in children), f"{key} expired while others worked for it")
         hold(not (waiting and due is not None and waiting[0][1] < due), f"{key} expired before a message in time")
         at = max(as_of, waiting[0][1]) if waiting else as_of
@@ -395,7 +403,7 @@ class ReferenceModel:
 
     def _notes_session(self, owner: str) -> ModelSession:
         """Notes session of an owner: the log of entries without a conversation."""
-        fresh = ModelSession(f"notes:{owner}", owner, None, Kind.NOTES, [], 0.0)
+        fresh = ModelSession(f"notes:{owner}", owner, None, SessionKind.NOTES, [], 0.0)
         return self.desks.setdefault(owner, fresh)
 
     def _forgotten(self, what: Forgettable, owner: str) -> None:
@@ -428,7 +436,7 @@ class ReferenceModel:
         session.append_log((session.key, 0, session.generation), "forget", "session")
         session.dirty = False
         self._forgotten_rows(session)
-        if session.key is not None and session.key.platform == HANDED_OVER:
+        if session.key is not None and session.key.platform == SUBAGENT_PLATFORM:
             # Delegated work that has not started is dropped with its session.
             self.fates |= {text: "forgotten in the inbox" for text, _ in self.waiting[session.key]}
             self.waiting[session.key].clear()

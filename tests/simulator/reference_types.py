@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from everthread.domain.model import FORGOTTEN, Kind, SessionKey
+from everthread.domain.model import FORGOTTEN, SessionKey, SessionKind
 
 
 class Violation(AssertionError):
@@ -29,7 +29,7 @@ class ModelSession:
     id: str
     owner: str
     key: SessionKey | None
-    kind: Kind
+    kind: SessionKind
     shown: list[tuple[int, str]]
     active_at: float
     last: int = 0

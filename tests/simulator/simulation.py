@@ -13,10 +13,10 @@ from everthread.domain.boundary import Boundary, Branch, Compress, New, Reset, R
 from everthread.domain.errors import EverthreadError
 from everthread.domain.model import (
     Inbound,
-    Kind,
     NoteAction,
     NoteTarget,
     SessionKey,
+    SessionKind,
     SessionRef,
 )
 from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession, NoteChange
@@ -254,7 +254,7 @@ class Simulation:
         match action:
             case "new":
                 kind = self._kind(key, dice)
-                return New(kind=kind, parent=self._parent(owner, dice) if kind is Kind.SUBAGENT else "")
+                return New(kind=kind, parent=self._parent(owner, dice) if kind is SessionKind.SUBAGENT else "")
             case "reset":
                 return Reset()
             case "branch":
@@ -273,15 +273,15 @@ class Simulation:
                 covers = dice.randint(stored.floor, stored.last_turn)
                 return Compress(stored.id, stored.generation - (dice.random() < 0.1), "what was said", covers)
 
-    def _kind(self, key: SessionKey, dice: random.Random) -> Kind | None:
+    def _kind(self, key: SessionKey, dice: random.Random) -> SessionKind | None:
         """Sometimes assign a key to scheduled or delegated work, and mostly back to chat soon."""
-        if self.reference.kinds[key] is not Kind.CHAT:
-            return dice.choice((Kind.CHAT, Kind.CHAT, None))
-        return dice.choice((Kind.CRON, Kind.SUBAGENT)) if dice.random() < 0.08 else None
+        if self.reference.kinds[key] is not SessionKind.CHAT:
+            return dice.choice((SessionKind.CHAT, SessionKind.CHAT, None))
+        return dice.choice((SessionKind.CRON, SessionKind.SUBAGENT)) if dice.random() < 0.08 else None
 
     def _parent(self, owner: str, dice: random.Random) -> str:
         """Session that delegates the work, rarely another owner's; sometimes none."""
-        there = [s for s in self.reference.sessions.values() if not s.forgotten and s.kind is not Kind.SUBAGENT]
+        there = [s for s in self.reference.sessions.values() if not s.forgotten and s.kind is not SessionKind.SUBAGENT]
         mine = [s.id for s in there if s.owner == owner or dice.random() < 0.1]
         return dice.choice(mine) if mine and dice.random() < 0.8 else ""
 

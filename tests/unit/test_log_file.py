@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from everthread.config.schema import Settings, Variables
-from everthread.log_file import HIDDEN, KEPT, LogFile, empty, log_to_file, path_in, secrets_of
+from everthread.log_file import HIDDEN, ROTATED_MAX, LogFile, erase_logs, log_path, log_to_file, secrets_of
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_a_full_file_is_put_aside_and_only_some_are_kept(logger: logging.Logger,
     for number in range(200):
         logger.warning("line %d", number)
     names = sorted(path.name for path in tmp_path.glob("everthread.log*"))
-    assert names == ["everthread.log", *(f"everthread.log.{number}" for number in range(1, KEPT + 1))]
+    assert names == ["everthread.log", *(f"everthread.log.{number}" for number in range(1, ROTATED_MAX + 1))]
     kept = [entry["text"] for path in reversed(names) for entry in entries(tmp_path / path)]
     assert kept == [f"line {number}" for number in range(200 - len(kept), 200)], "in order, and nothing between"
     for name in names:
@@ -150,13 +150,13 @@ def test_several_that_write_at_once_lose_no_line_and_break_none(tmp_path: Path) 
 
 
 def test_an_emptied_log_is_gone_on_with(logger: logging.Logger, tmp_path: Path) -> None:
-    empty(tmp_path)
-    file = path_in(tmp_path)
+    erase_logs(tmp_path)
+    file = log_path(tmp_path)
     logger.addHandler(LogFile(file, bytes_max=300))
     for word in ("mango", "mango", "mango", "mango"):
         logger.warning(word)
     assert len(list(file.parent.glob("everthread.log.*"))) > 0
-    empty(tmp_path)
+    erase_logs(tmp_path)
     logger.warning("papaya")
     assert [entry["text"] for entry in entries(file)] == ["papaya"]
     assert not list(file.parent.glob("everthread.log.*"))
@@ -184,4 +184,4 @@ def test_a_log_that_can_not_be_written_disturbs_nobody(tmp_path: Path, capfd: py
         logger.propagate = True
     assert logger.handlers == before[1]
     assert capfd.readouterr().err == ""
-    assert not path_in(tmp_path / "home").exists()
+    assert not log_path(tmp_path / "home").exists()

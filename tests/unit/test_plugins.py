@@ -76,7 +76,7 @@ async def served_by_hand(
     core: CoreFixture, plugin: object, wake: Callable[[str], None]
 ) -> tuple[plugins.HookRunner, Lease]:
     """A runner that does nothing unless it is drained here."""
-    manager = plugins.loaded([plugin], entry_points=False)
+    manager = plugins.load_plugins([plugin], entry_points=False)
     runner = plugins.HookRunner(core.store, core.clock, manager, wake=wake, hook_s_max=60)
     lease = await core.store.write(lambda uow: uow.leases.acquire(runner.lane, "me", core.clock.now(), 60))
     assert lease is not None
@@ -88,9 +88,9 @@ async def waiting(core: CoreFixture | Runtime) -> list[str]:
 
 
 def test_only_what_some_plugin_implements_is_wanted() -> None:
-    assert plugins.wanted(plugins.loaded(entry_points=False)) == frozenset()
-    manager = plugins.loaded([Finalize(print), Boundaries()], entry_points=False)
-    assert plugins.wanted(manager) == {"on_session_finalize", "on_boundary"}
+    assert plugins.implemented_hooks(plugins.load_plugins(entry_points=False)) == frozenset()
+    manager = plugins.load_plugins([Finalize(print), Boundaries()], entry_points=False)
+    assert plugins.implemented_hooks(manager) == {"on_session_finalize", "on_boundary"}
 
 
 def test_a_plugin_that_asks_for_what_no_hook_gives_is_refused_at_once() -> None:
@@ -99,7 +99,7 @@ def test_a_plugin_that_asks_for_what_no_hook_gives_is_refused_at_once() -> None:
         def on_session_finalize(self, session_identifier: str) -> None: ...
 
     with pytest.raises(Exception, match="session_identifier"):
-        plugins.loaded([Wrong()], entry_points=False)
+        plugins.load_plugins([Wrong()], entry_points=False)
 
 
 def test_an_installed_plugin_that_cannot_be_loaded_is_reported_and_left_out(
@@ -118,7 +118,7 @@ def test_an_installed_plugin_that_cannot_be_loaded_is_reported_and_left_out(
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Entry("bad", None), Entry("good", good)])
     monkeypatch.setattr(plugins, "declared", lambda folders: True)
     with caplog.at_level(logging.WARNING):
-        manager = plugins.loaded()
+        manager = plugins.load_plugins()
     assert manager.get_plugin("good") is good
     assert "plugin bad can't be loaded: no module named gone" in caplog.text
 
@@ -545,19 +545,19 @@ async def test_whatever_a_hook_does_is_reported_and_the_next_is_called(
 
 
 def test_a_package_that_declares_a_plugin_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not plugins.declared([str(tmp_path), str(tmp_path / "nowhere")])
+    assert not plugins.has_plugins([str(tmp_path), str(tmp_path / "nowhere")])
     package = tmp_path / "diary-1.0.dist-info"
     package.mkdir()
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: diary\nVersion: 1.0\n")
     (package / "entry_points.txt").write_text("[console_scripts]\ndiary = diary:main\n")
-    assert not plugins.declared([str(tmp_path)])
+    assert not plugins.has_plugins([str(tmp_path)])
     (package / "entry_points.txt").write_text("[everthread.plugins]\ndiary = diary_plugin:plugin\n")
-    assert plugins.declared([str(tmp_path)])
+    assert plugins.has_plugins([str(tmp_path)])
     (tmp_path / "diary_plugin.py").write_text("class plugin:\n    pass\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert plugins.loaded().has_plugin("diary")
+    assert plugins.load_plugins().has_plugin("diary")
 
 
 def test_what_is_in_an_archive_is_left_to_python(tmp_path: Path) -> None:
     (tmp_path / "packages.zip").write_bytes(b"")
-    assert plugins.declared([str(tmp_path / "packages.zip")])
+    assert plugins.has_plugins([str(tmp_path / "packages.zip")])

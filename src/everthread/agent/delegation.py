@@ -23,17 +23,17 @@ from everthread.agent.tools.runner import Toolbox
 from everthread.agent.turn import Agent
 from everthread.agent.turn_options import TurnOptions
 from everthread.agent.turn_outcome import STOP_S_MAX
-from everthread.concurrency import unheard, until_done
+from everthread.concurrency import ignore_exception, wait_until_done
 from everthread.domain.boundary import Expire, New, Suspend
-from everthread.domain.errors import Gone, StoreError, ToolFailed
+from everthread.domain.errors import Erased, StoreError, ToolFailed
 from everthread.domain.model import (
-    HANDED_OVER,
+    SUBAGENT_PLATFORM,
     ChatType,
     Inbound,
-    Kind,
     Message,
     Role,
     SessionKey,
+    SessionKind,
     SessionRef,
     TurnStatus,
 )
@@ -95,7 +95,7 @@ def is_usable_unattended(tool: Tool, allowed: Collection[str]) -> bool:
 def key_of(use: ToolUse) -> SessionKey:
     """Derive the child's session key from the call. The same call gives the same key."""
     call = hashlib.sha256(use.call_id.encode(errors="replace")).hexdigest()[:16]
-    return SessionKey(use.ref.key.profile, HANDED_OVER, ChatType.DM, f"{use.turn_id}-{call}")
+    return SessionKey(use.ref.key.profile, SUBAGENT_PLATFORM, ChatType.DM, f"{use.turn_id}-{call}")
 
 
 class Delegation:
@@ -133,7 +133,7 @@ class Delegation:
             raise ToolFailed("delegate: `task` is empty; say what is to be done")
         async with self._room(use.turn_id):
             work = asyncio.ensure_future(self._work(task, use))
-            work.add_done_callback(unheard)
+            work.add_done_callback(ignore_exception)
             try:
                 child, outcome = await asyncio.shield(work)
             except asyncio.CancelledError:
@@ -141,7 +141,7 @@ class Delegation:
                 raise
         # The subtask is done: stopping the turn now must not prevent the record of its result.
         telling = asyncio.ensure_future(self._tell(task, outcome, child, use))
-        stopped = await until_done(telling)
+        stopped = await wait_until_done(telling)
         telling.result()
         if stopped is not None:
             raise stopped
@@ -177,7 +177,7 @@ class Delegation:
         options = TurnOptions(self._choices(await self._store.read_inline(lambda uow: _model_of(uow, use.ref))))
         child = await self._store.read_inline(lambda uow: _opened_before(uow, use.ref.session_id, key))
         if child is None:
-            boundary = New(kind=Kind.SUBAGENT, parent=use.ref.session_id)
+            boundary = New(kind=SessionKind.SUBAGENT, parent=use.ref.session_id)
             opened = (await self._lifecycle.cross(key, boundary, owner=owner, actor="delegation")).ref
             assert opened is not None
             child = opened.session_id
@@ -239,7 +239,7 @@ def _stored(uow: UnitOfWork, child: str) -> Outcome:
     session = uow.sessions.get(child)
     turn = uow.turns.get(child, session.last_turn) if session is not None else None
     if turn is None:
-        raise Gone("the work was taken over or forgotten; nothing is known of its outcome")
+        raise Erased("the work was taken over or forgotten; nothing is known of its outcome")
     said = [m.content for m in turn.messages if m.role is Role.ASSISTANT and not m.tool_calls]
     text = said[-1] if said else ""
     return Outcome(text, "" if turn.status is TurnStatus.DONE else "it was cut off")

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from msgspec import Struct
 
 from everthread.domain.model import SessionRef, ToolCall
-from everthread.domain.review_window import Window
+from everthread.domain.review_window import ReviewWindow
 from everthread.lifecycle import CommittedTurn, TurnClaim
 from everthread.ports.memory import RecallItem
 from everthread.ports.model import Usage
@@ -121,7 +121,7 @@ class Reviewed(Struct, frozen=True):
 
     ref: SessionRef
     """The reviewed session."""
-    window: Window
+    window: ReviewWindow
     wrote: tuple[str, ...]
     """A few words for each note or skill written."""
     missing: tuple[str, ...] = ()

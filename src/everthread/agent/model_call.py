@@ -10,10 +10,10 @@ from msgspec import Struct, field
 
 from everthread.agent.events import Listen, ReasoningWritten, Retrying, TextWritten
 from everthread.agent.transcript import adopt_answer
-from everthread.concurrency import until_done
+from everthread.concurrency import wait_until_done
 from everthread.domain.backoff import Backoff
 from everthread.domain.errors import (
-    BudgetSpent,
+    BudgetExceeded,
     ModelError,
     ModelUnauthorized,
     ModelUnavailable,
@@ -21,7 +21,7 @@ from everthread.domain.errors import (
     ModelWithoutTools,
 )
 from everthread.domain.model import Message, SessionRef
-from everthread.domain.spend import BYTES_PER_TOKEN, Price, Spent, at_most, cost
+from everthread.domain.spend import BYTES_PER_TOKEN, Price, SpendEntry, cost, max_cost
 from everthread.lifecycle import Lifecycle
 from everthread.plugins import HookRunner
 from everthread.ports.clock import Clock
@@ -52,7 +52,7 @@ class Progress(Struct):
     messages: list[Message] = field(default_factory=list[Message])
     writing: list[str] = field(default_factory=list[str])
     """Text deltas of the answer that is being streamed."""
-    spent: list[Spent] = field(default_factory=list[Spent])
+    spent: list[SpendEntry] = field(default_factory=list[SpendEntry])
     """Costs of calls that are not yet settled in the store."""
     usage: Usage = Usage()
     """Total of all calls."""
@@ -184,18 +184,18 @@ class ModelCaller(Struct, frozen=True):
     ) -> int | None:
         """Reserve the highest possible cost of a call; return `None` if the model has no price.
 
-        Raises `BudgetSpent` beyond a limit, or if there is a limit and no price, unless the model is small.
+        Raises `BudgetExceeded` beyond a limit, or if there is a limit and no price, unless the model is small.
         """
         price, per_day = choice.price, self.spend_per_day(ref.owner)
         if price is None:
             limited = (per_day, self.spend_per_session, self.spend_per_turn) != (None, None, None)
             if limited and not choice.traits.small:
-                raise BudgetSpent(
+                raise BudgetExceeded(
                     f"there is a limit on spending, but no price for {choice.name}; "
                     f'add it to config.toml: [prices."{choice.name}"]'
                 )
             return None
-        amount = at_most(price, request_bytes=_size(request), output_tokens_max=request.output_tokens_max)
+        amount = max_cost(price, request_bytes=_size(request), output_tokens_max=request.output_tokens_max)
         settled = tuple(progress.spent)
         reserving = asyncio.ensure_future(
             self.lifecycle.reserve_spend(
@@ -209,14 +209,14 @@ class ModelCaller(Struct, frozen=True):
                 spent=settled,
             )
         )
-        stopped = await until_done(reserving)
+        stopped = await wait_until_done(reserving)
         error = reserving.exception()
-        if error is None or isinstance(error, BudgetSpent):
+        if error is None or isinstance(error, BudgetExceeded):
             # The settled costs are stored in both cases; only the new reservation may fail.
             del progress.spent[: len(settled)]
         if stopped is not None:
             if error is None:
-                progress.spent.append(Spent(choice.name, 0.0, spend_id=reserving.result()))
+                progress.spent.append(SpendEntry(choice.name, 0.0, spend_id=reserving.result()))
             raise stopped
         return reserving.result()
 
@@ -243,7 +243,7 @@ def _guessed(request: Request, written_bytes: int) -> Usage:
     return Usage(_size(request) // BYTES_PER_TOKEN, written_bytes // BYTES_PER_TOKEN + 1)
 
 
-def _spent(choice: ModelChoice, usage: Usage, spend_id: int | None) -> Spent:
+def _spent(choice: ModelChoice, usage: Usage, spend_id: int | None) -> SpendEntry:
     amount = usage.cost
     if amount is None:
         amount = 0.0
@@ -254,4 +254,4 @@ def _spent(choice: ModelChoice, usage: Usage, spend_id: int | None) -> Spent:
                 output_tokens=usage.output_tokens,
                 cached_tokens=usage.cached_tokens,
             )
-    return Spent(choice.name, amount, usage.input_tokens, usage.output_tokens, spend_id)
+    return SpendEntry(choice.name, amount, usage.input_tokens, usage.output_tokens, spend_id)

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 
 from everthread.agent.model_call import ModelCaller, ModelChoice, Progress
 from everthread.domain.errors import EverthreadError, Fenced, NotCondensed, StoreError
-from everthread.domain.model import Message, NoteAction, NoteTarget, NoteVersion, Role, SessionRef, chars_of
+from everthread.domain.model import Message, NoteAction, NoteTarget, NoteVersion, Role, SessionRef, count_chars
 from everthread.domain.review_window import Review
 from everthread.domain.spend import BYTES_PER_TOKEN
-from everthread.domain.text_format import excerpt
+from everthread.domain.text_format import quote_start
 from everthread.lifecycle import Lifecycle, NoteChange, NoteRewrite
 from everthread.ports.model import Finish, Prompt, Request
 from everthread.store.unit_of_work import Store
@@ -42,7 +42,7 @@ def request_text(notes: Sequence[NoteVersion], chars: int, refused: str = "") ->
     again = f"\n\nYour last answer could not be used: {refused}. Answer anew." if refused else ""
     return f"""\
 Make notes shorter. They are shown to an assistant at the start of every conversation, and have grown too long: they
-have {chars_of(notes):,} characters, and may have {chars:,}.
+have {count_chars(notes):,} characters, and may have {chars:,}.
 
 Put notes about one thing together in one, and say each in as few words as it needs. Where one contradicts another, the
 one with the higher number holds. Copy names, numbers, dates, paths and addresses letter by letter. Add nothing.
@@ -72,7 +72,7 @@ def parse_changes(answer: str, notes: Sequence[NoteVersion], chars_max: int) -> 
         some = ", ".join(map(str, sorted(wrong)[:_NUMBERS_NAMED_MAX]))
         raise NotCondensed(f"each number from 1 to {len(notes)} has to be there once; these are not: {some}")
     chars = sum(len(text) for _, text in groups)
-    if chars > chars_max or chars >= chars_of(notes):
+    if chars > chars_max or chars >= count_chars(notes):
         raise NotCondensed(f"the new notes have {chars:,} characters; at most {chars_max:,} are of use")
     changes: list[NoteChange] = []
     for numbers, text in groups:
@@ -102,7 +102,7 @@ class Condenser:
     ) -> str:
         """Make room for `needed` more characters; return a short description. Raises `NotCondensed`."""
         notes = await self._store.read(lambda uow: uow.notes.current(ref.owner, target))
-        if len(notes) == 0 or needed >= limit or chars_of(notes) > READ_CHARS_MAX:
+        if len(notes) == 0 or needed >= limit or count_chars(notes) > READ_CHARS_MAX:
             raise NotCondensed("shorter notes would not help")
         changes = await self._thought_of(notes, limit - needed, limit, review, ref, self._auxiliary() or choice)
         marked = tuple(
@@ -201,4 +201,4 @@ class NoteSpace:
     @property
     def missing(self) -> tuple[str, ...]:
         """Excerpts of the notes that did not fit."""
-        return tuple(excerpt(change.content) for change in self._missing)
+        return tuple(quote_start(change.content) for change in self._missing)

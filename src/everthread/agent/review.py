@@ -24,11 +24,11 @@ from everthread.agent.tools.memory import Written, memory_tool
 from everthread.agent.tools.runner import CALLS_MAX, Toolbox, ToolRunner
 from everthread.agent.tools.skills import skill_tools
 from everthread.agent.transcript import adopt_answer, drop_other_thoughts, result
-from everthread.config.settings import Review as Settings
+from everthread.config.settings import ReviewSettings as Settings
 from everthread.domain.errors import EverthreadError, Fenced, NotesFull, StoreError
 from everthread.domain.model import Message, NoteAction, NoteTarget, NoteVersion, Role, SessionRef, ToolCall
 from everthread.domain.review_window import Review, ReviewState
-from everthread.domain.text_format import excerpt
+from everthread.domain.text_format import quote_start
 from everthread.lifecycle import Lifecycle, NoteChange
 from everthread.lifecycle.reviews import check_review
 from everthread.memory.note_files import snapshot
@@ -105,7 +105,7 @@ def review_tools(
     async def write_note(change: NoteChange, *, owner: str, ref: SessionRef | None) -> NoteVersion:
         version = await write_where_there_is_room(change, owner, ref)
         room.noted(change)
-        wrote("a note removed" if version.action is NoteAction.REMOVE else excerpt(version.content))
+        wrote("a note removed" if version.action is NoteAction.REMOVE else quote_start(version.content))
         return version
 
     def skill_written(change: SkillChange) -> None:
@@ -264,7 +264,7 @@ class Reviewer:
         log.warning("session %s, %s: %s", ref.session_id, review.window.mark, why)
         if review.fence < ATTEMPTS_MAX:
             return ReviewState.WAITING, self._clock.now() + COOL_DOWN_S * review.fence
-        text = f"{review.window.words} were not reviewed, after {review.fence} attempts: {why}"
+        text = f"{review.window.label} were not reviewed, after {review.fence} attempts: {why}"
         incident = Incident(self._clock.now(), "review", ref.session_id, text)
         await self._store.write(lambda uow: uow.leases.add_incident(incident))
         return ReviewState.FAILED, 0.0
@@ -302,7 +302,7 @@ class Reviewer:
         finally:
             await asyncio.shield(self._lifecycle.settle_spend(ref, turn_id, tuple(progress.spent)))
         if room.missing:
-            text = f"{NO_ROOM}: {'; '.join(room.missing)} ({review.window.words})"
+            text = f"{NO_ROOM}: {'; '.join(room.missing)} ({review.window.label})"
             incident = Incident(self._clock.now(), "review", ref.session_id, text)
             await self._store.write(lambda uow: uow.leases.add_incident(incident))
         return room.missing

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from everthread.agent.model_call import ModelCaller, ModelChoice, Progress
 from everthread.domain import titles
 from everthread.domain.errors import BadTitle, EverthreadError, TitleTaken
-from everthread.domain.model import Kind, Message, Role, SessionRef
+from everthread.domain.model import Message, Role, SessionKind, SessionRef
 from everthread.lifecycle import CommittedTurn, Lifecycle
 from everthread.ports.model import Prompt, Request
 from everthread.store.unit_of_work import Store
@@ -84,7 +84,7 @@ class Titler:
         try:
             choice = self._auxiliary() or choice
             session = await self._store.read_inline(lambda uow: uow.sessions.get(ref.session_id))
-            if session is None or session.title or session.kind is not Kind.CHAT:
+            if session is None or session.title or session.kind is not SessionKind.CHAT:
                 return
             said = messages[0].content[:EXCERPT_CHARS_MAX]
             async with asyncio.timeout(TITLE_S_MAX):

@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from everthread.agent.turn_options import TurnLimits, TurnOptions
 from everthread.agent.turn_state import RunningTurn
-from everthread.concurrency import unheard
+from everthread.concurrency import ignore_exception
 from everthread.domain.errors import EverthreadError, Fenced, ModelError, StoreError
-from everthread.domain.text_format import REFERENCE_CHARS, to_a_guest
+from everthread.domain.text_format import REFERENCE_CHARS, guest_error
 from everthread.lifecycle import TurnClaim
 
 log = logging.getLogger("everthread.agent")
@@ -41,7 +41,7 @@ async def outcome_of(
     Raises `StoreError` and `Fenced`: after either, nothing can be committed.
     """
     turn.task = task = asyncio.ensure_future(steps)
-    task.add_done_callback(unheard)
+    task.add_done_callback(ignore_exception)
     try:
         await asyncio.wait({task, turn.stop_requested}, timeout=limits.turn_s, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
@@ -65,7 +65,7 @@ def _failure(claim: TurnClaim, written: str, error: BaseException, options: Turn
     if isinstance(error, ModelError):
         reference = claim.turn_id[-REFERENCE_CHARS:]
         log.warning("%s: the model did not answer: %s", reference, error, extra=claim_fields(claim))
-        reply = to_a_guest(error.plain, reference) if options.is_guest(claim.ref.owner) else ""
+        reply = guest_error(error.plain, reference) if options.is_guest(claim.ref.owner) else ""
         return TurnOutcome(written, str(error), error, reply=reply)
     if isinstance(error, EverthreadError):
         return TurnOutcome(written, str(error), error)

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from everthread.agent.turn_outcome import claim_fields
 from everthread.agent.turn_state import RunningTurn
-from everthread.concurrency import until_done
+from everthread.concurrency import wait_until_done
 from everthread.domain.backoff import Backoff
 from everthread.domain.errors import EverthreadError, Fenced, StoreBusy, StoreError
 from everthread.lifecycle import Lifecycle, TurnClaim
@@ -49,7 +49,7 @@ class TurnReleaser:
     async def claimed(self, claiming: Awaitable[TurnClaim | None]) -> TurnClaim | None:
         """Await a claim; release it if the caller was cancelled meanwhile."""
         task = asyncio.ensure_future(claiming)
-        cancelled = await until_done(task)
+        cancelled = await wait_until_done(task)
         if cancelled is None:
             return task.result()
         with suppress(EverthreadError):

@@ -11,7 +11,7 @@ from everthread.agent.model_call import ModelChoice, Progress
 from everthread.agent.prompt_cache import Prepared
 from everthread.agent.transcript import rebuild_tool_messages
 from everthread.agent.turn_options import TurnLimits
-from everthread.concurrency import until_done
+from everthread.concurrency import wait_until_done
 from everthread.domain.errors import TurnTooLong
 from everthread.domain.model import Message, Role
 from everthread.lifecycle import TURN_CHARS_MAX, Lifecycle, TurnClaim
@@ -89,7 +89,7 @@ async def take_steering(turn: RunningTurn, lifecycle: Lifecycle, listen: Listen)
     while turn.steering:
         # A message that the store counts as part of the turn must be in it, even if the turn is stopped meanwhile.
         turn.taking_up = asyncio.ensure_future(take_up(turn.steering.pop(0)))
-        cancelled = await until_done(turn.taking_up)
+        cancelled = await wait_until_done(turn.taking_up)
         turn.taking_up.result()
         if cancelled is not None:
             raise cancelled

@@ -27,7 +27,7 @@ from everthread.agent.tools.skills import skill_tools
 from everthread.agent.turn import Agent
 from everthread.agent.turn_options import TurnLimits
 from everthread.config.schema import built_in_providers
-from everthread.config.settings import McpServer, Provider, Settings, default_model
+from everthread.config.settings import McpServer, ProviderSettings, Settings, default_model
 from everthread.domain.errors import BadConfig
 from everthread.domain.model import NoteTarget
 from everthread.domain.review_window import Review
@@ -84,11 +84,11 @@ class Models:
             self._clients[provider] = self._client(provider, known)
         return ModelChoice(name, model, self._clients[provider], self._settings.prices.get(name))
 
-    def _client(self, name: str, provider: Provider) -> ModelClient:
+    def _client(self, name: str, provider: ProviderSettings) -> ModelClient:
         from everthread.adapters.models.openai_compat import OpenAICompat
 
         traits = Traits(provider.tools, provider.context_tokens)
-        headers = self._settings.filled_in(provider.headers)
+        headers = self._settings.expand_references(provider.headers)
         key = (self._settings.secret(provider.api_key_env) if provider.api_key_env else None) or ""
         match provider.kind:
             case "local":
@@ -119,7 +119,7 @@ class Models:
                 )
 
 
-def _needs_key(provider: Provider) -> bool:
+def _needs_key(provider: ProviderSettings) -> bool:
     """Return True for a built-in endpoint that requires a key. False if unknown, or if custom headers are set."""
     known = (one for one in built_in_providers().values() if one.api_key_env)
     return not provider.headers and provider.base_url in {one.base_url for one in known}
@@ -133,7 +133,9 @@ def mcp_servers(settings: Settings, servers: Mapping[str, McpServer], clock: Clo
     from everthread.adapters.mcp.servers import McpServers
 
     filled = {
-        name: replace(server, env=settings.filled_in(server.env), headers=settings.filled_in(server.headers))
+        name: replace(
+            server, env=settings.expand_references(server.env), headers=settings.expand_references(server.headers)
+        )
         for name, server in servers.items()
     }
     return McpServers(filled, clock, environ=os.environ)

@@ -19,15 +19,15 @@ from msgspec import Struct
 from everthread.config.environment import hermes_home
 from everthread.config.provider_settings import (
     BUILTIN,
+    BUNDLED_PROVIDERS,
     GROUP,
     HERMES,
-    OWN,
     Field,
     Value,
     arguments,
     check_provider_name,
     read_provider_table,
-    table_of,
+    table_name,
 )
 from everthread.config.settings import Settings
 from everthread.config.tables import suggest
@@ -38,7 +38,7 @@ from everthread.ports.memory import Capability, MemoryProvider
 _REMEDY = "install it anew, or remove it"
 
 
-class Made(Struct, frozen=True):
+class ConfiguredProvider(Struct, frozen=True):
     """A provider and the arguments of its `initialize`."""
 
     provider: MemoryProvider
@@ -70,26 +70,26 @@ _ADAPTERS: dict[str, Adapter] = {
 """The settings of each are declared in `config/provider_settings.py`."""
 
 
-def configured(settings: Settings) -> dict[str, Made]:
+def configured(settings: Settings) -> dict[str, ConfiguredProvider]:
     """Create the providers in the settings, except the built-in one. Raises `BadConfig` if one can't be created."""
     wanted = [name for name in settings.memory.providers if name != BUILTIN]
     for name in wanted:
-        if table_of(name) not in OWN:
+        if table_name(name) not in BUNDLED_PROVIDERS:
             read_provider_table(settings.config_path, name, fields_of(name))
     return {name: made(name, settings) for name in wanted}
 
 
-def made(name: str, settings: Settings) -> Made:
+def made(name: str, settings: Settings) -> ConfiguredProvider:
     """Create one provider with its settings, even if it is not among the configured ones."""
-    fields, written = fields_of(name), settings.memory_providers.get(table_of(name), {})
-    given: dict[str, Value] = arguments(table_of(name), fields, written, settings.secret, settings.env_path)
+    fields, written = fields_of(name), settings.memory_providers.get(table_name(name), {})
+    given: dict[str, Value] = arguments(table_name(name), fields, written, settings.secret, settings.env_path)
     provider = _provider(name)
     if provider.name != name:
         raise BadConfig(f"the memory provider {name!r} calls itself {provider.name!r}; use that name for both")
     folder = settings.home / "providers" / name.replace(":", "-")
-    if table_of(name) == HERMES:
+    if table_name(name) == HERMES:
         given = {**hermes_places(settings), "owner": settings.owner, **given}
-    return Made(provider, {**given, "folder": folder, "profile": settings.profile})
+    return ConfiguredProvider(provider, {**given, "folder": folder, "profile": settings.profile})
 
 
 def hermes_places(settings: Settings) -> dict[str, Value]:
@@ -99,13 +99,16 @@ def hermes_places(settings: Settings) -> dict[str, Value]:
 
 def known() -> dict[str, str]:
     """Return the available providers besides the built-in one, with descriptions."""
-    return {**{name: entry.words for name, entry in OWN.items()}, **{name: entry.value for name, entry in _others()}}
+    return {
+        **{name: entry.description for name, entry in BUNDLED_PROVIDERS.items()},
+        **{name: entry.value for name, entry in _others()},
+    }
 
 
 def fields_of(name: str) -> tuple[Field, ...]:
     """Return the settings of a provider. Raises `BadConfig` for an unknown provider."""
-    if table_of(name) in OWN:
-        return OWN[table_of(name)].fields
+    if table_name(name) in BUNDLED_PROVIDERS:
+        return BUNDLED_PROVIDERS[table_name(name)].fields
     fields: object = getattr(_class_of(name), "settings_fields", ())
     if not isinstance(fields, Sequence) or not all(
         isinstance(each, Field) for each in cast("Sequence[object]", fields)
@@ -127,13 +130,13 @@ def _provider(name: str) -> MemoryProvider:
 
 
 def _class_of(name: str) -> Callable[[], object]:
-    adapter = _ADAPTERS.get(table_of(name))
+    adapter = _ADAPTERS.get(table_name(name))
     if adapter is not None:
         _refuse_incomplete(name, adapter)
-        if table_of(name) == HERMES and (problem := check_provider_name(name)):
+        if table_name(name) == HERMES and (problem := check_provider_name(name)):
             raise BadConfig(f"{name[:100]!r} {problem}")
         kind: Any = getattr(import_module(adapter.module), adapter.name)
-        return partial(kind, name.partition(":")[2]) if table_of(name) == HERMES else kind
+        return partial(kind, name.partition(":")[2]) if table_name(name) == HERMES else kind
     others: Mapping[str, EntryPoint] = dict(_others())
     if name not in others:
         hint = suggest(name, [BUILTIN, *known()])
@@ -157,4 +160,6 @@ def _refuse_incomplete(name: str, adapter: Adapter) -> None:
 
 
 def _others() -> Sequence[tuple[str, EntryPoint]]:
-    return [(entry.name, entry) for entry in entry_points(group=GROUP) if entry.name not in (BUILTIN, *OWN)]
+    return [
+        (entry.name, entry) for entry in entry_points(group=GROUP) if entry.name not in (BUILTIN, *BUNDLED_PROVIDERS)
+    ]

@@ -81,7 +81,7 @@ def transcriber(settings: Settings) -> Transcriber | None:
     from everthread.adapters.transcription import OpenAICompatTranscriber
 
     key = (settings.secret(provider.api_key_env) if provider.api_key_env else None) or ""
-    return OpenAICompatTranscriber(provider.base_url, model, key, headers=settings.filled_in(provider.headers))
+    return OpenAICompatTranscriber(provider.base_url, model, key, headers=settings.expand_references(provider.headers))
 
 
 def _telegram(settings: Settings, name: str, account: PlatformAccount, token: str, clock: Clock) -> Platform:

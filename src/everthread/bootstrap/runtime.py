@@ -26,7 +26,7 @@ from everthread.lifecycle.forget import fact_identity
 from everthread.memory import MemoryManager, NoteFiles
 from everthread.memory.legacy_providers import as_provider
 from everthread.memory.note_files import folder_for
-from everthread.plugins import HookRunner, brought_engine, loaded, wanted
+from everthread.plugins import HookRunner, implemented_hooks, load_plugins, plugin_context_engine
 from everthread.ports.clock import Clock
 from everthread.ports.context import ContextEngine
 from everthread.ports.memory import MemoryProvider
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from everthread.agent.skills.folders import SkillFolders
     from everthread.agent.turn import Agent
     from everthread.bootstrap.agent import AgentParts
-    from everthread.bootstrap.memory_providers import Made
+    from everthread.bootstrap.memory_providers import ConfiguredProvider
     from everthread.gateway.scheduler import Scheduler
     from everthread.gateway.server import Gateway
     from everthread.lifecycle.schedules import ScheduleService
@@ -110,8 +110,8 @@ class Runtime(Inspection):
         return (*self.settings.memory.providers, *(provider.name for provider in self._given_providers))
 
     async def __aenter__(self) -> Self:
-        self._manager = manager = loaded(self._plugins)
-        self._hooks = wanted(manager)
+        self._manager = manager = load_plugins(self._plugins)
+        self._hooks = implemented_hooks(manager)
         # Before the store is opened: a missing provider raises, and there is nothing to close.
         described = self._described_providers()
         self.store = await SqliteStore.open(self.settings.db_path)
@@ -148,7 +148,7 @@ class Runtime(Inspection):
     def _builtin(self) -> MemoryProvider:
         return BuiltinMemory(self.store, self.clock)
 
-    def _described_providers(self) -> Mapping[str, Made]:
+    def _described_providers(self) -> Mapping[str, ConfiguredProvider]:
         """Return the configured providers besides the built-in one."""
         if self.settings.memory.providers == (BUILTIN,):
             return {}
@@ -252,7 +252,7 @@ class Runtime(Inspection):
 
     def context_engine(self) -> ContextEngine | None:
         """Return the context engine of a plugin; None to use the default."""
-        return brought_engine(self._manager)
+        return plugin_context_engine(self._manager)
 
     def known_models(self) -> tuple[str, ...]:
         """Return the names of the models in the settings."""
@@ -358,7 +358,7 @@ def _notebook(settings: Settings, store: Store, lifecycle: Lifecycle) -> NoteFil
     return NoteFiles(store, write, lambda owner: folder_for(settings.home, owner, mine=settings.owner), is_forgotten)
 
 
-def _told(described: Mapping[str, Made]) -> dict[str, dict[str, object]]:
+def _told(described: Mapping[str, ConfiguredProvider]) -> dict[str, dict[str, object]]:
     return {name: made.settings for name, made in described.items()}
 
 

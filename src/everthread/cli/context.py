@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from everthread.agent.skills.folders import SkillFolders
     from everthread.agent.turn import Agent
     from everthread.config.provider_settings import Field
-    from everthread.config.settings import Places, Settings
+    from everthread.config.settings import HomePaths, Settings
     from everthread.domain.model import Reply, Session
     from everthread.gateway.scheduler import Scheduler
     from everthread.gateway.server import Gateway
@@ -126,11 +126,11 @@ class CliContext:
         return config.load(self.home)
 
     @property
-    def places(self) -> Places:
+    def home_paths(self) -> HomePaths:
         """The paths of the home and its configuration files. Unlike `settings`, reads no file."""
-        from everthread.config.settings import places
+        from everthread.config.settings import home_paths
 
-        return places(self.home)
+        return home_paths(self.home)
 
     def list_newest(self, limit: int) -> Sequence[tuple[Session, int]] | None:
         """List the newest sessions without opening a runtime; None if a runtime is needed."""

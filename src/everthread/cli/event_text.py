@@ -14,7 +14,7 @@ from everthread.agent.events import (
     Steered,
     TurnEvent,
 )
-from everthread.domain.text_format import shortened
+from everthread.domain.text_format import shorten
 from everthread.ports.memory import RecallItem
 
 _DETAIL_CHARS_MAX = 100
@@ -27,7 +27,7 @@ def event_notices(event: TurnEvent, *, verbose: bool) -> Sequence[str]:
             when = f" in {event.wait_s:.0f} s" if event.wait_s >= 1 else ""
             return [f"{event.why}; asking {event.model}{when}"]
         case Steered():
-            return [f"Passed to the running answer: {shortened(event.text, _DETAIL_CHARS_MAX)}"]
+            return [f"Passed to the running answer: {shorten(event.text, _DETAIL_CHARS_MAX)}"]
         case Recalled() if verbose:
             return [*map(_recall_line, event.items), *(f"recalled nothing in time: {name}" for name in event.missing)]
         case Compressing() | Compressed() | CompressionFailed() | Reviewed():
@@ -38,4 +38,4 @@ def event_notices(event: TurnEvent, *, verbose: bool) -> Sequence[str]:
 
 def _recall_line(item: RecallItem) -> str:
     source = " ".join(filter(None, (item.provider, item.session_id)))
-    return f"recalled ({source}): {shortened(item.text, _DETAIL_CHARS_MAX)}"
+    return f"recalled ({source}): {shorten(item.text, _DETAIL_CHARS_MAX)}"

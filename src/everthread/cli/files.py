@@ -29,9 +29,9 @@ def parse_path(text: str) -> Path:
 def new_file(name: str | Path) -> Generator[BinaryIO]:
     """Open a new private file for writing. It gets its name once it is complete and on disk; a failure leaves nothing.
 
-    Raises `AlreadyThere` if the name exists, `StoreUnwritable` or `DiskFull` if it can't be written.
+    Raises `AlreadyExists` if the name exists, `StoreUnwritable` or `DiskFull` if it can't be written.
     """
-    from everthread.domain.errors import AlreadyThere
+    from everthread.domain.errors import AlreadyExists
 
     path = parse_path(name) if isinstance(name, str) else name
     draft = path.with_name(f".{path.name[:200]}.{os.getpid()}.part")
@@ -48,7 +48,7 @@ def new_file(name: str | Path) -> Generator[BinaryIO]:
             draft.unlink(missing_ok=True)
         sync_folder(path.parent)
     except FileExistsError:
-        raise AlreadyThere(f"{path}: already exists; choose another name, or move it") from None
+        raise AlreadyExists(f"{path}: already exists; choose another name, or move it") from None
     except OSError as error:
         raise translate_os_error(path, error) from error
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import click
 
-from everthread.domain.text_format import columns_of, one_line, shortened
+from everthread.domain.text_format import display_width, one_line, shorten
 
 CUT_COLUMNS_MIN = 10
 
@@ -69,7 +69,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str 
         return empty
     lines = [headings, *([one_line(cell) for cell in row] for row in rows)]
     widths = fit_widths(
-        [max(columns_of(line[index]) for line in lines) for index in range(len(headings))], terminal_columns()
+        [max(display_width(line[index]) for line in lines) for index in range(len(headings))], terminal_columns()
     )
     return "\n".join(
         "  ".join(_pad(cell, width) for cell, width in zip(line, widths, strict=False)).rstrip() for line in lines
@@ -98,8 +98,8 @@ def _row_columns(widths: Sequence[int]) -> int:
 
 
 def _pad(cell: str, width: int) -> str:
-    cut = cell if columns_of(cell) <= width else shortened(cell, width)
-    return cut + " " * (width - columns_of(cut))
+    cut = cell if display_width(cell) <= width else shorten(cell, width)
+    return cut + " " * (width - display_width(cut))
 
 
 def terminal_columns() -> int | None:

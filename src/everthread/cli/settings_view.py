@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     from msgspec import Struct
 
-    from everthread.config.settings import Provider, Settings
+    from everthread.config.settings import ProviderSettings, Settings
     from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 
 HIDDEN = "[hidden]"
@@ -104,7 +104,7 @@ def _without_secrets(table: Struct) -> dict[str, Any]:
     return shown
 
 
-def _provider(provider: Provider, settings: Settings) -> dict[str, Any]:
+def _provider(provider: ProviderSettings, settings: Settings) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     for key, value in _without_secrets(provider).items():
         shown[key] = value

@@ -46,14 +46,14 @@ def _notes(cli: CliContext, incomplete: str) -> list[CompletionItem]:
     from click.shell_completion import CompletionItem
 
     from everthread.domain.model import NoteTarget
-    from everthread.domain.text_format import shortened
+    from everthread.domain.text_format import shorten
 
     def read(uow: UnitOfWork) -> list[tuple[str, str]]:
         notes = [note for target in NoteTarget for note in uow.notes.current(cli.settings.owner, target)]
         return [(note.note_id, note.content) for note in notes]
 
     found = cli.read(lambda runtime: runtime.store.read(read), default=[])
-    items = [CompletionItem(key, help=shortened(text)) for key, text in found if key.startswith(incomplete.upper())]
+    items = [CompletionItem(key, help=shorten(text)) for key, text in found if key.startswith(incomplete.upper())]
     return items[:_ITEMS_MAX]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from everthread.domain.text_format import columns_of, shortened
+from everthread.domain.text_format import display_width, shorten
 
 _BETWEEN = " · "
 _TITLE_CHARS_MAX = 40
@@ -26,7 +26,7 @@ class Status(Struct, frozen=True):
 def status_line(status: Status, columns: int) -> str:
     """Format the status line, most important part first. Parts that do not fit are left out."""
     parts = [
-        shortened(status.title or "new session", min(_TITLE_CHARS_MAX, max(columns // 3, 10))),
+        shorten(status.title or "new session", min(_TITLE_CHARS_MAX, max(columns // 3, 10))),
         status.model.rpartition("/")[2] if columns < 80 else status.model,
         f"{status.waiting} queued" if status.waiting else "",
         _context(status),
@@ -36,9 +36,9 @@ def status_line(status: Status, columns: int) -> str:
     line = ""
     for part in parts:
         longer = f"{line}{_BETWEEN}{part}" if line and part else line or part
-        if columns_of(longer) + 2 <= columns:
+        if display_width(longer) + 2 <= columns:
             line = longer
-    return f" {line}" if line else shortened(f" {parts[0]}", max(columns, 4))
+    return f" {line}" if line else shorten(f" {parts[0]}", max(columns, 4))
 
 
 def _context(status: Status) -> str:

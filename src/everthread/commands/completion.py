@@ -13,7 +13,7 @@ from everthread.commands.registry import COMMANDS
 from everthread.domain import titles
 from everthread.domain.errors import EverthreadError
 from everthread.domain.model import Session
-from everthread.domain.text_format import local_time, shortened
+from everthread.domain.text_format import local_time, shorten
 from everthread.lifecycle.session_lookup import PREFIX_CHARS_MIN, is_resumable
 from everthread.store.unit_of_work import UnitOfWork
 
@@ -77,8 +77,7 @@ async def _resume(context: CommandContext, typed: str) -> list[Candidate]:
     named, by_id = await context.store.read(lambda uow: _sessions(uow, context.owner, typed))
     found = [Candidate(session.title or "", len(typed), local_time(session.active_at)) for session in named]
     return found + [
-        Candidate(session.id, len(typed), shortened(session.title or "(no title)", _NOTE_CHARS_MAX))
-        for session in by_id
+        Candidate(session.id, len(typed), shorten(session.title or "(no title)", _NOTE_CHARS_MAX)) for session in by_id
     ]
 
 

@@ -13,8 +13,8 @@ from everthread.agent.turn import Agent
 from everthread.commands.recap import Recap
 from everthread.domain.errors import BadConfig, BadInput, NotFound
 from everthread.domain.model import InboxRow, Session, SessionKey
-from everthread.domain.pairing import Paired
-from everthread.domain.text_format import excerpt
+from everthread.domain.pairing import PairedAccount
+from everthread.domain.text_format import quote_start
 from everthread.lifecycle import Lifecycle
 from everthread.lifecycle.session_lookup import find_session
 from everthread.memory import MemoryManager
@@ -94,7 +94,7 @@ class CommandContext(Struct, frozen=True):
     """The caller is not the owner of this machine and must not see its configuration or health."""
     hidden_commands: Collection[str] = ()
     """Names of commands that the caller may not run here."""
-    pair: Callable[[str], Awaitable[Paired]] | None = None
+    pair: Callable[[str], Awaitable[PairedAccount]] | None = None
     """Approves a pairing code; `None` if the caller may not."""
     decide: Callable[[str, bool], CommandResult] | None = None
     """Allows or denies the tool call with that code; `None` in a terminal."""
@@ -186,7 +186,7 @@ def sentence(error: Exception) -> str:
 
 def list_messages(rows: Sequence[InboxRow]) -> str:
     """The first words of some messages."""
-    shown = ", ".join(excerpt(row.inbound.text) for row in rows[:_LISTED_MAX])
+    shown = ", ".join(quote_start(row.inbound.text) for row in rows[:_LISTED_MAX])
     return shown + (f" and {len(rows) - _LISTED_MAX} more" if len(rows) > _LISTED_MAX else "")
 
 

@@ -17,7 +17,7 @@ from everthread.commands.context import (
 from everthread.domain import titles
 from everthread.domain.errors import ModelError, NotCompressed
 from everthread.domain.model import Inbound, InboxRow, InboxState, Slot
-from everthread.domain.text_format import counted, excerpt
+from everthread.domain.text_format import pluralize, quote_start
 from everthread.store.unit_of_work import UnitOfWork
 
 log = logging.getLogger("everthread.commands")
@@ -61,14 +61,14 @@ async def status(context: CommandContext, _: str) -> CommandResult:
 
     turns, running, waiting = await context.store.read(read)
     session_id = f" ({session.id})" if session and session.title else ""
-    lines = [f"Session: {label_of(session)}{session_id}, {counted(turns, 'turn')}" if session else NO_SESSION]
+    lines = [f"Session: {label_of(session)}{session_id}, {pluralize(turns, 'turn')}" if session else NO_SESSION]
     lines.append("An answer is being written." if running else "Nothing is running.")
     if session is not None and (
         compression := await context.agent.compression_status(session.id, whole=not context.guest)
     ):
         lines.append(compression)
     if waiting:
-        lines.append(f"{counted(len(waiting), 'message')} waiting: {list_messages(waiting)}")
+        lines.append(f"{pluralize(len(waiting), 'message')} waiting: {list_messages(waiting)}")
     for provider in () if context.guest else await context.memory.journal.status():
         if provider.name in context.memory.names:
             lanes = provider.lanes
@@ -91,7 +91,9 @@ async def retry(context: CommandContext, _: str) -> CommandResult:
     row, which = again.row, "unfinished" if again.crossing.cancelled else "previous"
     before = await _waiting_before(context, row)
     after = f" It is queued after: {list_messages(before)}." if before else ""
-    text = f"Asking again: {excerpt(row.inbound.text)}. The {which} answer is hidden and removed from memory.{after}"
+    text = (
+        f"Asking again: {quote_start(row.inbound.text)}. The {which} answer is hidden and removed from memory.{after}"
+    )
     return CommandResult(text, wakes_worker=True)
 
 
@@ -99,15 +101,15 @@ async def queue(context: CommandContext, text: str) -> CommandResult:
     if text:
         row, _ = await _accept(context, text)
         before = await _waiting_before(context, row)
-        place = f"after {counted(len(before), 'waiting message')}" if before else "next"
-        return CommandResult(f"Queued, {place}: {excerpt(text)}", wakes_worker=True)
+        place = f"after {pluralize(len(before), 'waiting message')}" if before else "next"
+        return CommandResult(f"Queued, {place}: {quote_start(text)}", wakes_worker=True)
     rows = await context.store.read(lambda uow: _waiting(uow, context))
     if not rows:
         return CommandResult("The queue is empty. /queue TEXT adds a message.")
-    lines = [f"{number:>3}  {excerpt(row.inbound.text, _LINE_CHARS_MAX)}" for number, row in enumerate(rows, 1)]
+    lines = [f"{number:>3}  {quote_start(row.inbound.text, _LINE_CHARS_MAX)}" for number, row in enumerate(rows, 1)]
     more = [f"and {len(rows) - _LISTED_MAX} more"] if len(rows) > _LISTED_MAX else []
     return CommandResult(
-        "\n".join([f"{counted(len(rows), 'message')} waiting, in this order:", *lines[:_LISTED_MAX], *more])
+        "\n".join([f"{pluralize(len(rows), 'message')} waiting, in this order:", *lines[:_LISTED_MAX], *more])
     )
 
 

@@ -15,7 +15,7 @@ from everthread.commands.context import (
 )
 from everthread.commands.recap import count_tools, format_tools
 from everthread.domain.model import Role, Session, Turn, TurnStatus
-from everthread.domain.text_format import counted, local_time, one_line
+from everthread.domain.text_format import local_time, one_line, pluralize
 from everthread.store.unit_of_work import UnitOfWork
 
 CHARS_MAX = 20_000_000
@@ -25,7 +25,7 @@ _UNSAFE = re.compile(r"[^\w.-]+")
 _STATUS = {
     TurnStatus.INTERRUPTED: "This answer was interrupted.",
     TurnStatus.LATE: "This answer was finished after the session was left.",
-    TurnStatus.SET_ASIDE: f"({TurnStatus.SET_ASIDE.in_words})",
+    TurnStatus.SET_ASIDE: f"({TurnStatus.SET_ASIDE.label})",
 }
 
 
@@ -40,14 +40,14 @@ async def export(context: CommandContext, name: str) -> CommandResult:
         return fail("There is nothing to export yet. Send a message first.")
     document = Document(name or _file_name(session), text)
     return CommandResult(
-        f"Exported {label_of(session)}, {counted(turns, 'turn')}, as Markdown: {document.name}", document=document
+        f"Exported {label_of(session)}, {pluralize(turns, 'turn')}, as Markdown: {document.name}", document=document
     )
 
 
 def markdown(uow: UnitOfWork, session: Session, chars_max: int = CHARS_MAX) -> tuple[int, str]:
     """The number of turns and the text of a session, including compressed turns and those before a branch."""
     # Without its floor a session shows the original turns instead of their summary.
-    whole = session.but(floor=0, summary_id=None)
+    whole = session.replace(floor=0, summary_id=None)
     parts = [f"# {one_line(session.title or 'Session')}\n", f"Session {session.id}.\n"]
     turns, chars = 0, 0
     for after in range(0, session.last_turn, _TURNS_PER_READ):

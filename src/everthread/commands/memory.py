@@ -5,7 +5,7 @@ from __future__ import annotations
 from everthread.commands.context import CommandContext, CommandResult, fail
 from everthread.commands.note_history import Edit, NoteEdit, NoteHistory, find_note
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
-from everthread.domain.text_format import excerpt, local_time
+from everthread.domain.text_format import local_time, quote_start
 from everthread.lifecycle import NoteChange
 
 ARGUMENTS = "[add TEXT | remove ID or TEXT | log | undo [CHANGE]]"
@@ -42,7 +42,7 @@ async def _show(context: CommandContext, history: NoteHistory) -> CommandResult:
         of_target = [note for note in notes if note.target is target]
         if of_target:
             lines.append(format_fullness(target, of_target, limit))
-            lines += [f"  {note.note_id}  {excerpt(note.content, _LINE_CHARS_MAX)[1:-1]}" for note in of_target]
+            lines += [f"  {note.note_id}  {quote_start(note.content, _LINE_CHARS_MAX)[1:-1]}" for note in of_target]
     return CommandResult("\n".join(lines) + problem)
 
 
@@ -53,7 +53,7 @@ async def _add(context: CommandContext, history: NoteHistory, text: str) -> Comm
     await context.lifecycle.write_note(
         NoteChange(NoteAction.ADD, NoteTarget.MEMORY, text), owner=context.owner, ref=here
     )
-    return CommandResult(f"Noted: {excerpt(text)}. The agent recalls it from now on.{await _sync(history)}")
+    return CommandResult(f"Noted: {quote_start(text)}. The agent recalls it from now on.{await _sync(history)}")
 
 
 async def _remove(context: CommandContext, history: NoteHistory, wanted: str) -> CommandResult:
@@ -62,7 +62,7 @@ async def _remove(context: CommandContext, history: NoteHistory, wanted: str) ->
     change = NoteChange(NoteAction.REMOVE, note.target, note_id=note.note_id)
     await context.lifecycle.write_note(change, owner=context.owner)
     problem = await _sync(history)
-    return CommandResult(f"Removed: {excerpt(note.content)}. Messages in your sessions are unchanged.{problem}")
+    return CommandResult(f"Removed: {quote_start(note.content)}. Messages in your sessions are unchanged.{problem}")
 
 
 async def _log(history: NoteHistory) -> CommandResult:
@@ -71,7 +71,7 @@ async def _log(history: NoteHistory) -> CommandResult:
     if not changes:
         return CommandResult(f"There are no changes: no note was ever written.{problem}")
     lines = [
-        f"{change.name}  {local_time(change.at)}  {change.action.value:<7}  {excerpt(change.words)}, "
+        f"{change.name}  {local_time(change.at)}  {change.action.value:<7}  {quote_start(change.words)}, "
         f"by {format_author(change)}"
         for change in changes
     ]
@@ -99,10 +99,10 @@ def format_undo(change: Edit, made: Edit) -> str:
             case NoteAction.REPLACE:
                 return f"Restored the previous version: {what}."
     if made.action is NoteAction.REMOVE:
-        return f"Removed again: {excerpt(change.words)}."
+        return f"Removed again: {quote_start(change.words)}."
     if made.action is NoteAction.ADD:
-        return f"Restored: {excerpt(made.words)}."
-    return f"Restored the previous text: {excerpt(made.words)}."
+        return f"Restored: {quote_start(made.words)}."
+    return f"Restored the previous text: {quote_start(made.words)}."
 
 
 def format_author(change: Edit) -> str:
@@ -112,9 +112,9 @@ def format_author(change: Edit) -> str:
     if not source.in_conversation:
         return who
     turn = f"turn {source.turn} of " if source.turn is not None else ""
-    place = excerpt(source.title) if source.title else source.session_id
+    place = quote_start(source.title) if source.title else source.session_id
     if (window := source.reviewed) is not None:
-        return f"a review of {window.words} of {place}"
+        return f"a review of {window.label} of {place}"
     return f"{who}, in {turn}{place}"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from everthread.commands.context import CommandContext, CommandResult, MenuItem, fail, sentence
 from everthread.domain.errors import BadConfig
-from everthread.domain.text_format import shortened
+from everthread.domain.text_format import shorten
 
 LISTED_MAX = 20
 _NAME_CHARS_MAX = 200
@@ -37,7 +37,7 @@ def _list(context: CommandContext) -> CommandResult:
     current, problem = _current(context)
     lines = [f"The model is {current}." if current else f"There is no model: {problem}"]
     others = [name for name in context.known_models if name != current][:LISTED_MAX]
-    lines += [f"  {shortened(name, _NAME_CHARS_MAX)}" for name in others]
+    lines += [f"  {shorten(name, _NAME_CHARS_MAX)}" for name in others]
     lines.append("Change it with /model PROVIDER/MODEL.")
     return CommandResult("\n".join(lines), menu=_menu(others))
 

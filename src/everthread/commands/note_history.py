@@ -13,9 +13,9 @@ from msgspec import Struct
 from everthread.agent.skills.folders import SkillFolders
 from everthread.agent.skills.history import PREFIX, SkillChange
 from everthread.domain.errors import BadInput, EverthreadError, NotFound
-from everthread.domain.model import FORGOTTEN, Kind, NoteAction, NoteTarget, NoteVersion
-from everthread.domain.review_window import Window
-from everthread.domain.text_format import counted, excerpt
+from everthread.domain.model import FORGOTTEN, NoteAction, NoteTarget, NoteVersion, SessionKind
+from everthread.domain.review_window import ReviewWindow
+from everthread.domain.text_format import pluralize, quote_start
 from everthread.lifecycle import Lifecycle
 from everthread.lifecycle.session_lookup import PREFIX_CHARS_MIN
 from everthread.memory.note_files import NoteFiles
@@ -37,9 +37,9 @@ class EditSource(Struct, frozen=True):
     """The number of the turn in that session; `None` if a person made the edit."""
 
     @property
-    def reviewed(self) -> Window | None:
+    def reviewed(self) -> ReviewWindow | None:
         """The reviewed turns, if a background review made the edit."""
-        return Window.marked(self.turn_id)
+        return ReviewWindow.from_mark(self.turn_id)
 
     @property
     def by_agent(self) -> bool:
@@ -193,10 +193,10 @@ def find_note(notes: Sequence[NoteVersion], wanted: str) -> NoteVersion:
         found = [note for note in notes if note.note_id.startswith(wanted)]
     found = found or [note for note in notes if words in " ".join(note.content.casefold().split())]
     if not found:
-        raise NotFound(f"there is no note {excerpt(wanted)}; /memory (`everthread memory list`) lists the notes")
+        raise NotFound(f"there is no note {quote_start(wanted)}; /memory (`everthread memory list`) lists the notes")
     if len(found) > 1:
         some = ", ".join(note.note_id for note in found[:3])
-        raise BadInput(f"{excerpt(wanted)} matches {counted(len(found), 'note')}, such as {some}; give an id")
+        raise BadInput(f"{quote_start(wanted)} matches {pluralize(len(found), 'note')}, such as {some}; give an id")
     return found[0]
 
 
@@ -251,7 +251,7 @@ def _find_note_edit(uow: UnitOfWork, owner: str, wanted: str, since: float | Non
 
 def _edit_not_found(wanted: str) -> NotFound:
     shown = "/memory log (`everthread memory log`) lists the changes"
-    return NotFound(f"there is no change {excerpt(wanted)}; {shown}")
+    return NotFound(f"there is no change {quote_start(wanted)}; {shown}")
 
 
 def _note_edit(uow: UnitOfWork, version: NoteVersion) -> NoteEdit:
@@ -268,7 +268,7 @@ def _skill_edit(uow: UnitOfWork, edit: SkillChange, owner: str) -> SkillEdit:
 def _source(uow: UnitOfWork, session_id: str, turn_id: str | None, owner: str) -> EditSource:
     session = uow.sessions.get(session_id)
     conversation = (
-        session if session is not None and session.kind is not Kind.NOTES and session.owner == owner else None
+        session if session is not None and session.kind is not SessionKind.NOTES and session.owner == owner else None
     )
     turn = uow.turns.number(conversation.id, turn_id) if conversation is not None and turn_id else None
     return EditSource(

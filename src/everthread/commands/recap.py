@@ -7,7 +7,7 @@ from collections import Counter
 from msgspec import Struct
 
 from everthread.domain.model import Session, Turn, TurnStatus
-from everthread.domain.text_format import counted, local_time, shortened
+from everthread.domain.text_format import local_time, pluralize, shorten
 from everthread.store.unit_of_work import UnitOfWork
 
 RECAP_TURNS = 3
@@ -59,8 +59,8 @@ def _last_turns(uow: UnitOfWork, session: Session, count: int) -> list[Turn]:
 
 def summarize_turn(turn: Turn) -> RecapTurn:
     return RecapTurn(
-        shortened(turn.user_text, QUESTION_CHARS_MAX),
-        shortened(turn.assistant_text, ANSWER_CHARS_MAX),
+        shorten(turn.user_text, QUESTION_CHARS_MAX),
+        shorten(turn.assistant_text, ANSWER_CHARS_MAX),
         count_tools(turn),
         turn.status,
     )
@@ -73,15 +73,15 @@ def count_tools(turn: Turn) -> tuple[tuple[str, int], ...]:
 
 def format_recap(recap: Recap) -> str:
     """The recap as plain text."""
-    lines = [f"{counted(recap.turns, 'turn')}, last active {local_time(recap.active_at)}"]
+    lines = [f"{pluralize(recap.turns, 'turn')}, last active {local_time(recap.active_at)}"]
     for turn in recap.last_turns:
         lines.append(f"> {turn.question}")
         if turn.tools:
             lines.append(f"  [{format_tools(turn.tools)}]")
         if turn.answer:
             lines.append(f"  {turn.answer}")
-        if turn.status.in_words:
-            lines.append(f"  ({turn.status.in_words})")
+        if turn.status.label:
+            lines.append(f"  ({turn.status.label})")
     return "\n".join(lines)
 
 

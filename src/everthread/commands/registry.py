@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from everthread.commands import access, conversation, export, memory, model, search, sessions, usage
 from everthread.commands.context import CommandContext, CommandResult, Document, MenuItem, fail, sentence
-from everthread.domain.errors import DoneBefore, EverthreadError, StoreError
+from everthread.domain.errors import AlreadyDone, EverthreadError, StoreError
 
 __all__ = [
     "COMMANDS",
@@ -97,11 +97,11 @@ def parse(text: str) -> ParsedCommand | UnknownCommand | None:
 async def run_command(context: CommandContext, parsed: ParsedCommand) -> CommandResult:
     """Run a command. Errors become a result that is not `ok`.
 
-    `StoreError` and `DoneBefore` are raised for commands from a platform, because those can be retried.
+    `StoreError` and `AlreadyDone` are raised for commands from a platform, because those can be retried.
     """
     try:
         return await parsed.command.run(context, parsed.argument)
-    except (StoreError, DoneBefore) as error:
+    except (StoreError, AlreadyDone) as error:
         if context.order is not None or context.update_id is not None:
             raise
         return fail(sentence(error))

@@ -27,8 +27,8 @@ from everthread.commands.recap import RECAP_TURNS, Recap, recap
 from everthread.domain import titles
 from everthread.domain.boundary import Boundary, Branch, New, Refusal, Reset, Resume, Rewind
 from everthread.domain.errors import Ambiguous, BadInput, NoSuchSession
-from everthread.domain.model import HANDED_OVER, Cause, ChatType, Kind, Session, SessionKey
-from everthread.domain.text_format import counted, excerpt, local_time
+from everthread.domain.model import SUBAGENT_PLATFORM, Cause, ChatType, Session, SessionKey, SessionKind
+from everthread.domain.text_format import local_time, pluralize, quote_start
 from everthread.lifecycle import BoundaryResult
 from everthread.lifecycle.session_lookup import find_session
 from everthread.store.unit_of_work import UnitOfWork
@@ -37,7 +37,7 @@ LISTED_MAX = 10
 _CHOICES_MAX = 50
 _SCANNED_MAX = 200
 _NUMBER = re.compile(r"[1-9][0-9]?")
-_WITHOUT_CHATS = ("cli", "hooks", "http", HANDED_OVER)
+_WITHOUT_CHATS = ("cli", "hooks", "http", SUBAGENT_PLATFORM)
 """Platforms that deliver no replies."""
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
 
@@ -89,7 +89,7 @@ async def resume(context: CommandContext, wanted: str) -> CommandResult:
         return _not_found(wanted, error)
     except Ambiguous as error:
         return CommandResult(
-            sentence(error), ok=False, menu=tuple(resume_item(*one) for one in error.fitting[:LISTED_MAX])
+            sentence(error), ok=False, menu=tuple(resume_item(*one) for one in error.matches[:LISTED_MAX])
         )
     move = await _cross(context, Resume(target.id))
     if move.crossing.refusal is Refusal.ALREADY_THERE:
@@ -98,7 +98,7 @@ async def resume(context: CommandContext, wanted: str) -> CommandResult:
         return fail(f"{label_of(target)} is empty or was forgotten. /sessions lists the others.")
     session = move.to
     found = await context.store.read(lambda uow: recap(uow, session))
-    lines = [f"Resumed {label_of(session)}, {counted(found.turns, 'turn')}.", *_departure(move)]
+    lines = [f"Resumed {label_of(session)}, {pluralize(found.turns, 'turn')}.", *_departure(move)]
     return CommandResult("\n".join(lines), recap=found)
 
 
@@ -143,7 +143,7 @@ def _keys_elsewhere(uow: UnitOfWork, context: CommandContext) -> list[SessionKey
 
 async def undo(context: CommandContext, count: str) -> CommandResult:
     if count and not _COUNT.fullmatch(count):
-        return fail(f"Invalid number {excerpt(count, 20)}. Usage: /undo [n], with n from 1.")
+        return fail(f"Invalid number {quote_start(count, 20)}. Usage: /undo [n], with n from 1.")
     move = await _cross(context, Rewind(int(count or "1")))
     if move.crossing.refusal is not None:
         return fail("There is nothing to undo.")
@@ -163,7 +163,7 @@ async def sessions(context: CommandContext, _: str) -> CommandResult:
         return CommandResult("There are no sessions yet. Send a message to start one.")
     lines = [
         f"{'*' if here and here.session_id == session.id else ' '} {session.id}  {local_time(session.active_at)}  "
-        f"{counted(turns, 'turn'):>9}  {session.title or '(no title)'}"
+        f"{pluralize(turns, 'turn'):>9}  {session.title or '(no title)'}"
         for session, turns in rows
     ]
     return CommandResult("\n".join([*lines, "Resume one with /resume ID or /resume TITLE."]))
@@ -171,7 +171,7 @@ async def sessions(context: CommandContext, _: str) -> CommandResult:
 
 def recent(uow: UnitOfWork, owner: str, limit: int) -> list[Session]:
     """The owner's sessions, last active first; of a compressed one, only the newest continuation."""
-    found = uow.sessions.recent(owner=owner, limit=_SCANNED_MAX, kind=Kind.CHAT.value)
+    found = uow.sessions.recent(owner=owner, limit=_SCANNED_MAX, kind=SessionKind.CHAT.value)
     return [s for s in found if s.forgotten_seq is None and s.end_reason != "compressed"][:limit]
 
 
@@ -251,10 +251,10 @@ def _first_words(uow: UnitOfWork, session: Session) -> str:
     if not turns and (last := uow.turns.last_visible(session, 1)):
         turns = uow.turns.view(session, after=last[0] - 1).turns
     if turns:
-        return excerpt(turns[0].user_text)
+        return quote_start(turns[0].user_text)
     running = uow.slots.live(session.id)
     rows = uow.inbox.of_turn(running.ref.key, running.turn_id) if running else ()
-    return excerpt(rows[0].inbound.text) if rows else ""
+    return quote_start(rows[0].inbound.text) if rows else ""
 
 
 def _find(uow: UnitOfWork, wanted: str, context: CommandContext) -> Session:
@@ -271,12 +271,14 @@ def _find(uow: UnitOfWork, wanted: str, context: CommandContext) -> Session:
 
 
 def _not_found(wanted: str, error: NoSuchSession) -> CommandResult:
-    near = " or ".join(f'"{title}"' for _, title in error.near)
-    text = f"There is no session {excerpt(wanted)}. {f'Did you mean {near}? ' if near else ''}/sessions lists yours."
-    return CommandResult(text, ok=False, menu=tuple(resume_item(*one) for one in error.near))
+    near = " or ".join(f'"{title}"' for _, title in error.similar)
+    text = (
+        f"There is no session {quote_start(wanted)}. {f'Did you mean {near}? ' if near else ''}/sessions lists yours."
+    )
+    return CommandResult(text, ok=False, menu=tuple(resume_item(*one) for one in error.similar))
 
 
 def _hidden_turns(uow: UnitOfWork, crossing: BoundaryResult) -> str:
     """The number of undone turns and the first words of the oldest, if it belongs to this session."""
     first = uow.turns.get(crossing.left or "", crossing.hidden[0])
-    return counted(len(crossing.hidden), "turn") + (f", from {excerpt(first.user_text)}" if first else "")
+    return pluralize(len(crossing.hidden), "turn") + (f", from {quote_start(first.user_text)}" if first else "")

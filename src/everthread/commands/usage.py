@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from everthread.commands.context import CommandContext, CommandResult, current_session
-from everthread.domain.spend import Used
+from everthread.domain.spend import ModelUsage
 from everthread.lifecycle.spend import MONTH_DAYS
 
 _MODELS_MAX = 8
@@ -22,7 +22,7 @@ async def usage(context: CommandContext, _: str) -> CommandResult:
     return CommandResult("\n".join(lines))
 
 
-def _section(heading: str, models: Sequence[Used]) -> list[str]:
+def _section(heading: str, models: Sequence[ModelUsage]) -> list[str]:
     if not models:
         return [f"{heading}: nothing."]
     lines = [f"{heading}: {_format(_total(models))}"]
@@ -35,8 +35,8 @@ def _section(heading: str, models: Sequence[Used]) -> list[str]:
     return lines
 
 
-def _total(models: Sequence[Used]) -> Used:
-    return Used(
+def _total(models: Sequence[ModelUsage]) -> ModelUsage:
+    return ModelUsage(
         "",
         sum(used.calls for used in models),
         sum(used.input_tokens for used in models),
@@ -46,7 +46,7 @@ def _total(models: Sequence[Used]) -> Used:
     )
 
 
-def _format(used: Used) -> str:
+def _format(used: ModelUsage) -> str:
     calls = f"{used.calls:,} call{'' if used.calls == 1 else 's'}"
     tokens = f"{used.input_tokens:,} tokens read, {used.output_tokens:,} written"
     # A model without a price is free, or its price is unknown.

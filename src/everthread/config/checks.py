@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from everthread.domain.model import HANDED_OVER, ChatType
+from everthread.domain.model import SUBAGENT_PLATFORM, ChatType
 from everthread.domain.pairing import person_problem, user_problem
 
 Check = Callable[[str], str]
@@ -16,7 +16,7 @@ Check = Callable[[str], str]
 TEXT_CHARS_MAX = 4096
 _TEMPLATE_CHARS_MAX = 10_000
 _MODEL_CHARS_MAX = 200
-_RESERVED = ("cli", "group", "hooks", "http", HANDED_OVER)
+_RESERVED = ("cli", "group", "hooks", "http", SUBAGENT_PLATFORM)
 _NAME = "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 _REFERENCE = r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}"
 # `api_key`, `X-Api-Key`, `GITHUB_TOKEN`, `clientSecret`; but not `api_key_env`, which is the name of a variable.
@@ -70,10 +70,10 @@ def check_model(text: str) -> str:
 
 def check_zone(text: str) -> str:
     from everthread.domain.errors import BadPolicy  # noqa: PLC0415 - few configurations name a zone
-    from everthread.domain.timezones import zone_named  # noqa: PLC0415 - as above
+    from everthread.domain.timezones import load_zone  # noqa: PLC0415 - as above
 
     try:
-        zone_named(text)
+        load_zone(text)
     except BadPolicy:
         return "unknown time zone; write an IANA name such as Europe/Berlin or UTC"
     return ""

@@ -20,8 +20,8 @@ from everthread.config import dotenv
 from everthread.config.line_numbers import Keys, layout_of_toml, line_in_toml
 from everthread.config.parse import read_files
 from everthread.config.secrets import refuse_secrets
-from everthread.config.settings import Places
-from everthread.config.tables import Mistake, Source, Table, dotted, parse_toml, read_text
+from everthread.config.settings import HomePaths
+from everthread.config.tables import SettingError, Source, Table, dotted, parse_toml, read_text
 from everthread.domain.errors import BadConfig, BadInput, DiskFull, StoreUnwritable
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -29,7 +29,7 @@ _KEYS_MAX = 16
 _CHARS_MAX = 4096
 
 
-def keys_of(text: str) -> tuple[str, ...]:
+def parse_key(text: str) -> tuple[str, ...]:
     """Split a dotted key such as limits.turn_s or prices."openai/x".input. Raises `BadInput`."""
     if len(text) > _CHARS_MAX or "\n" in text or "=" in text or "#" in text:
         raise BadInput(f"{text[:60]!r} is not a setting; write one like limits.turn_s")
@@ -48,14 +48,14 @@ def keys_of(text: str) -> tuple[str, ...]:
     return tuple(keys)
 
 
-def values_meant(text: str) -> Iterator[Any]:
+def candidate_values(text: str) -> Iterator[Any]:
     """Yield the readings of a value on the command line: a TOML value, a string, a comma-separated list."""
     if "\n" not in text:
         try:
             found = tomllib.loads(f"value = {text}")
         except (ValueError, RecursionError):
             found = {}
-        # Exclude nan: no setting accepts it, and it would fail the comparison in `changed`.
+        # Exclude nan: no setting accepts it, and it would fail the comparison in `change_setting`.
         if set(found) == {"value"} and found["value"] == found["value"]:
             yield found["value"]
     yield text
@@ -63,7 +63,7 @@ def values_meant(text: str) -> Iterator[Any]:
         yield [part.strip() for part in text.split(",") if part.strip()]
 
 
-def changed(text: str, keys: tuple[str, ...], value: Any) -> str | None:
+def change_setting(text: str, keys: tuple[str, ...], value: Any) -> str | None:
     """Return the text with the setting changed; None if this module can't change it as it is written.
 
     The result was parsed again and differs from the old text in this value only.
@@ -157,35 +157,35 @@ def _written(value: Any) -> str:
             return str(value)
 
 
-def set_value(places: Places, key: str, written: str) -> Any:
+def set_value(places: HomePaths, key: str, written: str) -> Any:
     """Set one setting in `config.toml` to the first valid reading of the text, and return it. Raises `BadInput`."""
-    keys = keys_of(key)
+    keys = parse_key(key)
     _refuse_secret(places, keys, written)
     first: BadConfig | None = None
-    for value in values_meant(written):
+    for value in candidate_values(written):
         try:
             _set(places, {keys: value})
             return value
         except BadConfig as error:
             first = first or error
     assert first is not None
-    if isinstance(first, Mistake) and first.keys[: len(keys)] == keys[: len(first.keys)]:
+    if isinstance(first, SettingError) and first.keys[: len(keys)] == keys[: len(first.keys)]:
         raise BadInput(first.problem) from first
     raise first
 
 
-def set_values(places: Places, values: Mapping[str, Any]) -> None:
+def set_values(places: HomePaths, values: Mapping[str, Any]) -> None:
     """Set several settings, or none if one is invalid."""
-    _set(places, {keys_of(key): value for key, value in values.items()})
+    _set(places, {parse_key(key): value for key, value in values.items()})
 
 
-def replace_config(places: Places, text: str) -> None:
+def replace_config(places: HomePaths, text: str) -> None:
     """Check a new text and replace `config.toml` with it. Raises `BadConfig` for the first mistake."""
     read_files(places.home, places.config, places.env, places.mcp, draft=text)
     replace_file(places.config, text)
 
 
-def set_secret(places: Places, name: str, value: str) -> None:
+def set_secret(places: HomePaths, name: str, value: str) -> None:
     """Set a variable in `.env`."""
     text = read_text(places.env) or ""
     changed_text = dotenv.with_variable(text, name, value)
@@ -193,22 +193,22 @@ def set_secret(places: Places, name: str, value: str) -> None:
     replace_file(places.env, changed_text)
 
 
-def _refuse_secret(places: Places, keys: tuple[str, ...], written: str) -> None:
+def _refuse_secret(places: HomePaths, keys: tuple[str, ...], written: str) -> None:
     """Refuse a secret. Runs first, so that no other error message can quote it."""
     values: Any = written
     for key in reversed(keys):
         values = {key: values}
     try:
         refuse_secrets(Table(Source(places.config, "", line_in_toml), (), values), places.env)
-    except Mistake as error:
+    except SettingError as error:
         raise BadInput(error.problem.removesuffix(" and remove it here")) from error
 
 
-def _set(places: Places, values: Mapping[tuple[str, ...], Any]) -> None:
+def _set(places: HomePaths, values: Mapping[tuple[str, ...], Any]) -> None:
     text = read_text(places.config) or ""
     parse_toml(places.config, text)
     for keys, value in values.items():
-        result = changed(text, keys, value)
+        result = change_setting(text, keys, value)
         if result is None:
             raise BadInput(f"{dotted(keys)} can't be set in {places.config} as it is written; use config edit")
         text = result

@@ -50,10 +50,10 @@ def local_zone(environ: Mapping[str, str] = os.environ, link: Path = Path("/etc/
         except OSError:
             named = ""
     from everthread.domain.errors import BadPolicy  # noqa: PLC0415 - only some commands ask
-    from everthread.domain.timezones import zone_named  # noqa: PLC0415 - as above
+    from everthread.domain.timezones import load_zone  # noqa: PLC0415 - as above
 
     try:
-        zone_named(named or "UTC")
+        load_zone(named or "UTC")
     except BadPolicy:
         return "UTC"
     return named or "UTC"

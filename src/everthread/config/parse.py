@@ -24,11 +24,11 @@ from everthread.config.declaration import (
 from everthread.config.provider_settings import check_provider_names, provider_table_names, read_provider_tables
 from everthread.config.schema import (
     BASE_URLS,
-    Gateway,
+    GatewaySettings,
     McpServer,
-    Memory,
+    MemorySettings,
     PlatformAccount,
-    Provider,
+    ProviderSettings,
     Settings,
     built_in_providers,
 )
@@ -70,7 +70,7 @@ def read_config(top: Table, home: Path, env: Path) -> dict[str, Any]:
     _refuse_unknown(top)
     values = _Reader(home).values(top, Settings)
     if "memory" in top:
-        values["memory_providers"] = read_provider_tables(top.table("memory"), keys_of(Memory))
+        values["memory_providers"] = read_provider_tables(top.table("memory"), keys_of(MemorySettings))
     if "providers" in top:
         values["providers"] = {**built_in_providers(), **values["providers"]}
     _refuse_unknown_providers(top, values)
@@ -92,7 +92,7 @@ def check_setting(name: str, text: str, providers: Collection[str]) -> str:
     return setting.check(text) or (_provider_problem(text, providers) if "model" in name else "")
 
 
-def move_provider(providers: Mapping[str, Provider], variable: str, value: str) -> dict[str, Provider]:
+def move_provider(providers: Mapping[str, ProviderSettings], variable: str, value: str) -> dict[str, ProviderSettings]:
     """Replace the URL of a provider by the one of an environment variable."""
     name = BASE_URLS[variable]
     url = _ollama_url(value) if variable == "OLLAMA_HOST" else value.strip()
@@ -206,7 +206,7 @@ class _Reader:
 
 
 _BASES: Mapping[type[Struct], Callable[[str], Struct]] = {
-    Provider: lambda name: built_in_providers().get(name, Provider()),
+    ProviderSettings: lambda name: built_in_providers().get(name, ProviderSettings()),
     PlatformAccount: PlatformAccount,
 }
 """The values of an entry before its table is read, by its name."""
@@ -222,13 +222,13 @@ def _other_keys(kind: type[Struct], table: Table) -> Collection[str]:
     if kind is McpServer:
         # Other programs write `type` beside `command` and `url`.
         return ("type",)
-    return provider_table_names(table, keys_of(Memory)) if kind is Memory else ()
+    return provider_table_names(table, keys_of(MemorySettings)) if kind is MemorySettings else ()
 
 
 # --- Rules that concern several keys of a table ----------------------------------------------------------------------
 
 
-def _finish_provider(table: Table, provider: Provider) -> Provider:
+def _finish_provider(table: Table, provider: ProviderSettings) -> ProviderSettings:
     if provider.kind != "local" and not provider.base_url:
         raise table.bad((), 'has no URL; add base_url = "https://..."')
     return replace(provider, base_url=provider.base_url.rstrip("/"))
@@ -254,7 +254,7 @@ def _finish_server(table: Table, server: McpServer) -> McpServer:
     return server
 
 
-def _finish_gateway(table: Table, gateway: Gateway) -> Gateway:
+def _finish_gateway(table: Table, gateway: GatewaySettings) -> GatewaySettings:
     owners: dict[str, str] = {}
     for owner, accounts in gateway.links.items():
         for account in accounts:
@@ -263,7 +263,7 @@ def _finish_gateway(table: Table, gateway: Gateway) -> Gateway:
     return gateway
 
 
-def _finish_memory(table: Table, memory: Memory) -> Memory:
+def _finish_memory(table: Table, memory: MemorySettings) -> MemorySettings:
     check_provider_names(table, memory.providers)
     return memory
 
@@ -284,11 +284,11 @@ def _finish_reset(table: Table, reset: ResetTable) -> ResetPolicies:
 
 
 _FINISH: Mapping[type[Struct], Callable[[Table, Any], Any]] = {
-    Provider: _finish_provider,
+    ProviderSettings: _finish_provider,
     PlatformAccount: _finish_account,
     McpServer: _finish_server,
-    Gateway: _finish_gateway,
-    Memory: _finish_memory,
+    GatewaySettings: _finish_gateway,
+    MemorySettings: _finish_memory,
     PriceTable: lambda _, prices: Price(**asdict(prices)),
     ResetPolicyTable: _finish_policy,
     ResetTable: _finish_reset,

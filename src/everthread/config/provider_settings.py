@@ -23,7 +23,7 @@ HERMES = "hermes"
 PROVIDERS_MAX = 16
 MEM0_MODES = ("library", "platform")
 _LIBRARY, _PLATFORM = (("mode", mode) for mode in MEM0_MODES)
-Kind = Literal["text", "address", "whole", "number", "flag", "secret"]
+FieldType = Literal["text", "address", "whole", "number", "flag", "secret"]
 Value = str | int | float | bool
 
 
@@ -35,9 +35,9 @@ class Field(Struct, frozen=True):
     """
 
     name: str
-    asks: str
+    label: str
     """The question of the set-up wizard, such as "Address of the server"."""
-    kind: Kind = "text"
+    kind: FieldType = "text"
     default: Value | None = None
     """None: the provider does not get the setting unless it is set."""
     required: bool = False
@@ -53,16 +53,16 @@ class Field(Struct, frozen=True):
         return f"{self.name}_env" if self.kind == "secret" else self.name
 
 
-class Entry(Struct, frozen=True):
+class ProviderInfo(Struct, frozen=True):
     """A provider that comes with this program."""
 
-    words: str
+    description: str
     """Description for the person who chooses a provider."""
     fields: tuple[Field, ...] = ()
 
 
-OWN: dict[str, Entry] = {
-    "hindsight": Entry(
+BUNDLED_PROVIDERS: dict[str, ProviderInfo] = {
+    "hindsight": ProviderInfo(
         "draws facts from what is said; on a server of your own, or hosted",
         (
             Field("address", "Address of the server", "address", default="http://127.0.0.1:8888"),
@@ -70,7 +70,7 @@ OWN: dict[str, Entry] = {
             Field("bank", "What the names of its banks begin with", default="everthread"),
         ),
     ),
-    HERMES: Entry(
+    HERMES: ProviderInfo(
         "a memory plugin of Hermes Agent's, as hermes:PLUGIN; `everthread memory bridge list` shows which there are",
         (
             Field("python", "An interpreter that has hermes-agent, if not one that is set up for it here"),
@@ -83,7 +83,7 @@ OWN: dict[str, Entry] = {
             ),
         ),
     ),
-    "honcho": Entry(
+    "honcho": ProviderInfo(
         "draws conclusions about each person from what they say; hosted, or on a server of your own",
         (
             Field("url", "Address of the server", "address", "https://api.honcho.dev"),
@@ -91,7 +91,7 @@ OWN: dict[str, Entry] = {
             Field("api_key", "Its key, if it wants one", "secret", "HONCHO_API_KEY"),
         ),
     ),
-    "mem0": Entry(
+    "mem0": ProviderInfo(
         "draws facts from what is said, with a model of your choice; on this machine, or hosted",
         (
             Field("mode", "Its library on this machine, or its platform", default=_LIBRARY[1], choices=MEM0_MODES),
@@ -109,7 +109,7 @@ OWN: dict[str, Entry] = {
             Field("infer", "Draw facts; if not, turns are kept word for word", "flag", default=True),
         ),
     ),
-    "openviking": Entry(
+    "openviking": ProviderInfo(
         "files of what it draws from each conversation when that is closed; on a server of your own",
         (
             Field("url", "Address of the server", "address", "http://127.0.0.1:1933"),
@@ -117,7 +117,7 @@ OWN: dict[str, Entry] = {
             Field("api_key", "Its root key, if it has one", "secret", "OPENVIKING_API_KEY"),
         ),
     ),
-    "supermemory": Entry(
+    "supermemory": ProviderInfo(
         "a hosted memory that searches what was said and keeps a profile of each person",
         (
             Field("url", "Address of the service", "address", "https://api.supermemory.ai"),
@@ -129,7 +129,7 @@ OWN: dict[str, Entry] = {
 """The module of each is in `bootstrap/memory_providers.py`."""
 
 
-def table_of(name: str) -> str:
+def table_name(name: str) -> str:
     """Return the name of a provider's table: its own, or the one that the plugins of Hermes Agent share."""
     return HERMES if name.startswith(f"{HERMES}:") else name
 
@@ -137,11 +137,11 @@ def table_of(name: str) -> str:
 def provider_table_names(table: Table, known: Collection[str]) -> list[str]:
     """Return the names of the tables that may be in `[memory]`, besides the known keys."""
     chosen = table.texts("providers", check_provider_name) if "providers" in table else ()
-    others = [name for name in chosen if table_of(name) not in OWN and name != BUILTIN]
-    if not {*table} <= {*known, *OWN, *others}:
+    others = [name for name in chosen if table_name(name) not in BUNDLED_PROVIDERS and name != BUILTIN]
+    if not {*table} <= {*known, *BUNDLED_PROVIDERS, *others}:
         # A table may stay when its provider is no longer in use.
-        others += [name for name in _installed() if name not in (*OWN, *others, *known)]
-    return [*OWN, *others]
+        others += [name for name in _installed() if name not in (*BUNDLED_PROVIDERS, *others, *known)]
+    return [*BUNDLED_PROVIDERS, *others]
 
 
 def check_provider_names(table: Table, names: Sequence[str]) -> None:
@@ -160,7 +160,9 @@ def read_provider_tables(table: Table, known: Collection[str]) -> dict[str, Prov
     names = [name for name in provider_table_names(table, known) if name in table]
     tables = {name: table.table(name) for name in names}
     return {
-        name: _read_fields(tables[name], OWN[name].fields) if name in OWN else _read_unchecked(tables[name])
+        name: _read_fields(tables[name], BUNDLED_PROVIDERS[name].fields)
+        if name in BUNDLED_PROVIDERS
+        else _read_unchecked(tables[name])
         for name in names
     }
 
@@ -212,7 +214,7 @@ def check_provider_name(text: str) -> str:
         return f"must name the plugin: {HERMES}:NAME; `everthread memory bridge list` shows the plugins"
     text = text.removeprefix(f"{HERMES}:")
     if not text or len(text) > 64 or not text.replace("_", "").replace("-", "").isalnum() or not text.isascii():
-        return f"not the name of a memory provider. {suggest(text, [BUILTIN, *OWN])}"
+        return f"not the name of a memory provider. {suggest(text, [BUILTIN, *BUNDLED_PROVIDERS])}"
     return ""
 
 

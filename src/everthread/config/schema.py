@@ -59,7 +59,7 @@ MINUTES_MAX = 525_600
 USD_MAX = 1_000_000
 
 
-class Provider(Struct, frozen=True):
+class ProviderSettings(Struct, frozen=True):
     """An endpoint that serves models."""
 
     kind: Annotated[ProviderKind, Setting("protocol of the endpoint")] = "openai_compat"
@@ -86,7 +86,7 @@ class Provider(Struct, frozen=True):
         return repr_without(self, "headers")
 
 
-class Limits(Struct, frozen=True):
+class LimitSettings(Struct, frozen=True):
     """Limits of one turn, and of one day."""
 
     iterations: Annotated[int, Setting("model calls in one turn", 1, 10_000)] = 50
@@ -95,7 +95,7 @@ class Limits(Struct, frozen=True):
     spend_per_day: Annotated[float | None, Setting("US dollars in 24 hours", 0, USD_MAX, default="no limit")] = None
 
 
-class Delegation(Struct, frozen=True):
+class DelegationSettings(Struct, frozen=True):
     """Limits of one delegated task."""
 
     parallel: Annotated[int, Setting("tasks of one turn that run at the same time", 1, 32)] = 3
@@ -111,7 +111,7 @@ ProviderTable = Mapping[str, str | int | float | bool]
 """The table `[memory.NAME]` of one memory provider; `provider_settings` declares and checks its keys."""
 
 
-class Memory(Struct, frozen=True):
+class MemorySettings(Struct, frozen=True):
     recall_s: Annotated[float, Setting("seconds that a turn waits for recall", 0.01, 60)] = 2.0
     recall_tokens: Annotated[int, Setting("length of the recall in a prompt, in tokens", 1, 1_000_000)] = 1500
     notes_chars: Annotated[int, Setting("characters of `MEMORY.md` in a prompt", 1, 1_000_000)] = 8000
@@ -122,7 +122,7 @@ class Memory(Struct, frozen=True):
     ] = ("builtin",)
 
 
-class Compression(Struct, frozen=True):
+class CompressionSettings(Struct, frozen=True):
     """Compression of long conversations by summaries."""
 
     enabled: Annotated[bool, Setting("compress long conversations automatically; `/compress` always works")] = True
@@ -135,7 +135,7 @@ class Compression(Struct, frozen=True):
     ] = 16_000
 
 
-class Review(Struct, frozen=True):
+class ReviewSettings(Struct, frozen=True):
     """The background review of a conversation."""
 
     every_turns: Annotated[
@@ -149,7 +149,7 @@ class Review(Struct, frozen=True):
     ] = None
 
 
-class Schedule(Struct, frozen=True):
+class ScheduleSettings(Struct, frozen=True):
     """Scheduled tasks: their default time zone, and limits for tasks that the agent makes."""
 
     zone: Annotated[
@@ -174,7 +174,7 @@ class Schedule(Struct, frozen=True):
     ] = 15.0
 
 
-class Tools(Struct, frozen=True):
+class ToolSettings(Struct, frozen=True):
     allow: Annotated[tuple[str, ...], Setting("names of dangerous tools that need no approval", check=check_tool)] = ()
 
 
@@ -219,7 +219,7 @@ def repr_without(value: Struct, *hidden: str) -> str:
     return f"{type(value).__name__}({', '.join(shown)})"
 
 
-class Terminal(Struct, frozen=True):
+class TerminalSettings(Struct, frozen=True):
     background: Annotated[
         Background,
         Setting("background of the terminal, for the colours of code; `auto` follows `COLORFGBG`, or else is dark"),
@@ -265,7 +265,7 @@ class PlatformAccount(Struct, frozen=True):
     webhook_port: Annotated[int, Setting("port that the webhook listens on", 0, 65_535)] = 8643
 
 
-class Webhook(Struct, frozen=True):
+class WebhookSettings(Struct, frozen=True):
     """A name under which another program may send messages to the agent."""
 
     secret_env: Annotated[
@@ -281,7 +281,7 @@ class Webhook(Struct, frozen=True):
     owner: Annotated[str, Setting("owner of the conversation", default="`owner`")] = ""
 
 
-class Http(Struct, frozen=True):
+class HttpSettings(Struct, frozen=True):
     enabled: Annotated[bool, Setting("serve the HTTP interface")] = True
     host: Annotated[
         str, Setting("address to listen on; a public one is refused while there is no token", check=check_host)
@@ -289,7 +289,7 @@ class Http(Struct, frozen=True):
     port: Annotated[int, Setting("port to listen on; 0 is any free port", 0, 65_535)] = 8642
 
     @property
-    def only_here(self) -> bool:
+    def is_loopback(self) -> bool:
         """True if only this machine can reach it."""
         if self.host.lower() == "localhost":
             return True
@@ -301,7 +301,7 @@ class Http(Struct, frozen=True):
             return False
 
 
-class Gateway(Struct, frozen=True):
+class GatewaySettings(Struct, frozen=True):
     """The gateway: messaging platforms and the HTTP interface."""
 
     busy: Annotated[
@@ -352,10 +352,10 @@ class Gateway(Struct, frozen=True):
             names=check_person,
         ),
     ] = field(default_factory=dict[str, tuple[str, ...]])
-    http: Annotated[Http, Setting("see `[gateway.http]`")] = Http()
-    webhooks: Annotated[Mapping[str, Webhook], Setting("see `[gateway.webhooks.NAME]`", names=check_platform)] = field(
-        default_factory=dict[str, Webhook]
-    )
+    http: Annotated[HttpSettings, Setting("see `[gateway.http]`")] = HttpSettings()
+    webhooks: Annotated[
+        Mapping[str, WebhookSettings], Setting("see `[gateway.webhooks.NAME]`", names=check_platform)
+    ] = field(default_factory=dict[str, WebhookSettings])
 
 
 class Variables(Struct, frozen=True):
@@ -370,19 +370,19 @@ class Variables(Struct, frozen=True):
         return self.environ.get(name) or self.file.get(name) or None
 
 
-def built_in_providers() -> dict[str, Provider]:
+def built_in_providers() -> dict[str, ProviderSettings]:
     """Return the providers that need no table. A file may change them and add others."""
     return {
-        "anthropic": Provider("anthropic", "https://api.anthropic.com", "ANTHROPIC_API_KEY"),
-        "openai": Provider(base_url="https://api.openai.com/v1", api_key_env="OPENAI_API_KEY"),
-        "openrouter": Provider(base_url="https://openrouter.ai/api/v1", api_key_env="OPENROUTER_API_KEY"),
-        "gemini": Provider(
+        "anthropic": ProviderSettings("anthropic", "https://api.anthropic.com", "ANTHROPIC_API_KEY"),
+        "openai": ProviderSettings(base_url="https://api.openai.com/v1", api_key_env="OPENAI_API_KEY"),
+        "openrouter": ProviderSettings(base_url="https://openrouter.ai/api/v1", api_key_env="OPENROUTER_API_KEY"),
+        "gemini": ProviderSettings(
             base_url="https://generativelanguage.googleapis.com/v1beta/openai", api_key_env="GEMINI_API_KEY"
         ),
-        "ollama": Provider(base_url="http://127.0.0.1:11434/v1"),
-        "vllm": Provider(base_url="http://127.0.0.1:8000/v1"),
-        "llamacpp": Provider(base_url="http://127.0.0.1:8080/v1"),
-        "local": Provider("local", tools=False, context_tokens=2048),
+        "ollama": ProviderSettings(base_url="http://127.0.0.1:11434/v1"),
+        "vllm": ProviderSettings(base_url="http://127.0.0.1:8000/v1"),
+        "llamacpp": ProviderSettings(base_url="http://127.0.0.1:8080/v1"),
+        "local": ProviderSettings("local", tools=False, context_tokens=2048),
     }
 
 
@@ -420,20 +420,20 @@ class Settings(Struct, frozen=True, eq=False, rename={"mcp_servers": "mcpServers
         tuple[str, ...],
         Setting("tried in this order if the model is not available", check=check_model, allowed="`PROVIDER/MODEL`"),
     ] = ()
-    limits: Annotated[Limits, Setting()] = Limits()
-    delegation: Annotated[Delegation, Setting()] = Delegation()
-    memory: Annotated[Memory, Setting()] = Memory()
+    limits: Annotated[LimitSettings, Setting()] = LimitSettings()
+    delegation: Annotated[DelegationSettings, Setting()] = DelegationSettings()
+    memory: Annotated[MemorySettings, Setting()] = MemorySettings()
     memory_providers: Mapping[str, ProviderTable] = field(default_factory=dict[str, ProviderTable])
     """The tables `[memory.NAME]`, by name."""
-    compression: Annotated[Compression, Setting()] = Compression()
-    review: Annotated[Review, Setting()] = Review()
-    schedule: Annotated[Schedule, Setting()] = Schedule()
-    tools: Annotated[Tools, Setting()] = Tools()
-    terminal: Annotated[Terminal, Setting()] = Terminal()
+    compression: Annotated[CompressionSettings, Setting()] = CompressionSettings()
+    review: Annotated[ReviewSettings, Setting()] = ReviewSettings()
+    schedule: Annotated[ScheduleSettings, Setting()] = ScheduleSettings()
+    tools: Annotated[ToolSettings, Setting()] = ToolSettings()
+    terminal: Annotated[TerminalSettings, Setting()] = TerminalSettings()
     reset: Annotated[ResetPolicies, Setting(table=ResetTable)] = field(
         default_factory=lambda: ResetPolicies(ResetPolicy())
     )
-    gateway: Annotated[Gateway, Setting()] = Gateway()
+    gateway: Annotated[GatewaySettings, Setting()] = GatewaySettings()
     platforms: Annotated[Mapping[str, PlatformAccount], Setting(names=check_platform)] = field(
         default_factory=dict[str, PlatformAccount]
     )
@@ -443,7 +443,7 @@ class Settings(Struct, frozen=True, eq=False, rename={"mcp_servers": "mcpServers
     )
     """Prices by PROVIDER/MODEL."""
     mcp_servers: Annotated[Mapping[str, McpServer], Setting()] = field(default_factory=dict[str, McpServer])
-    providers: Annotated[Mapping[str, Provider], Setting()] = field(default_factory=built_in_providers)
+    providers: Annotated[Mapping[str, ProviderSettings], Setting()] = field(default_factory=built_in_providers)
     warnings: tuple[str, ...] = ()
     """Problems that are no errors, such as a `.env` that others can read."""
     variables: Variables = field(default_factory=Variables)
@@ -511,7 +511,7 @@ class Settings(Struct, frozen=True, eq=False, rename={"mcp_servers": "mcpServers
         """Return the value of a variable from the environment or else from `.env`."""
         return self.variables.get(name)
 
-    def filled_in(self, values: Mapping[str, str]) -> dict[str, str]:
+    def expand_references(self, values: Mapping[str, str]) -> dict[str, str]:
         """Replace every `${NAME}` in headers or variables. Raises `BadConfig` if one has no value."""
         from everthread.config.checks import fill_references  # noqa: PLC0415 - a home without any need not load it
 

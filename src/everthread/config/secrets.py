@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from everthread.config.checks import SECRET_VALUE, is_secret_name, references
-from everthread.config.schema import Provider, built_in_providers
+from everthread.config.schema import ProviderSettings, built_in_providers
 from everthread.config.tables import Table, dotted
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _is_secret(keys: Keys, text: str) -> bool:
     return bool(text) and is_secret_name(key) and not references(text)
 
 
-def _variable_for(keys: Keys, providers: Mapping[str, Provider]) -> str:
+def _variable_for(keys: Keys, providers: Mapping[str, ProviderSettings]) -> str:
     """Return a good name for the variable that should hold the secret."""
     names = [key for key in keys if isinstance(key, str)]
     if "env" in names[:-1]:

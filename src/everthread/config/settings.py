@@ -11,24 +11,24 @@ from msgspec.structs import replace
 
 from everthread.config.environment import expand_path
 from everthread.config.schema import BASE_URLS, ENV_SETTINGS
-from everthread.config.schema import Compression as Compression
-from everthread.config.schema import Delegation as Delegation
-from everthread.config.schema import Gateway as Gateway
-from everthread.config.schema import Http as Http
-from everthread.config.schema import Limits as Limits
+from everthread.config.schema import CompressionSettings as CompressionSettings
+from everthread.config.schema import DelegationSettings as DelegationSettings
+from everthread.config.schema import GatewaySettings as GatewaySettings
+from everthread.config.schema import HttpSettings as HttpSettings
+from everthread.config.schema import LimitSettings as LimitSettings
 from everthread.config.schema import McpServer as McpServer
-from everthread.config.schema import Memory as Memory
+from everthread.config.schema import MemorySettings as MemorySettings
 from everthread.config.schema import PlatformAccount as PlatformAccount
-from everthread.config.schema import Provider as Provider
 from everthread.config.schema import ProviderKind as ProviderKind
-from everthread.config.schema import Review as Review
-from everthread.config.schema import Schedule as Schedule
+from everthread.config.schema import ProviderSettings as ProviderSettings
+from everthread.config.schema import ReviewSettings as ReviewSettings
+from everthread.config.schema import ScheduleSettings as ScheduleSettings
 from everthread.config.schema import Settings as Settings
-from everthread.config.schema import Terminal as Terminal
-from everthread.config.schema import Tools as Tools
+from everthread.config.schema import TerminalSettings as TerminalSettings
+from everthread.config.schema import ToolSettings as ToolSettings
 from everthread.config.schema import Trigger as Trigger
 from everthread.config.schema import Variables as Variables
-from everthread.config.schema import Webhook as Webhook
+from everthread.config.schema import WebhookSettings as WebhookSettings
 from everthread.domain.errors import BadConfig
 from everthread.domain.spend import Price as Price
 
@@ -37,7 +37,7 @@ _KEYS_CHECKED = ("anthropic", "openai", "openrouter", "gemini")
 """Providers whose API key means that the user wants another model than the local one, in the order of the message."""
 
 
-class Places(Struct, frozen=True):
+class HomePaths(Struct, frozen=True):
     """Paths of the home and the configuration files, whether or not they exist."""
 
     home: Path
@@ -59,14 +59,14 @@ def load(
 
     An empty value counts as unset, and a missing file as empty. Raises `BadConfig` for the first mistake.
     """
-    found = places(home, environ)
+    found = home_paths(home, environ)
     variables, warnings = _read_env(found.env, environ)
     settings = Settings(found.home, found.config, found.env, found.mcp, warnings=warnings, variables=variables)
     options = {"owner": owner, "profile": profile, "model": model, "auxiliary_model": auxiliary_model}
     return _override(_with_files(settings), options)
 
 
-def places(home: str | None = None, environ: Mapping[str, str] = os.environ) -> Places:
+def home_paths(home: str | None = None, environ: Mapping[str, str] = os.environ) -> HomePaths:
     """Return the paths of the files. The home is the argument, `EVERTHREAD_HOME`, `$XDG_DATA_HOME/everthread` or
     `~/.everthread`: the first that is set.
 
@@ -75,11 +75,11 @@ def places(home: str | None = None, environ: Mapping[str, str] = os.environ) -> 
     chosen = home or environ.get("EVERTHREAD_HOME")
     if chosen:
         root = expand_path(chosen)
-        return Places(root, root / "config.toml", root / ".env", root / "mcp.json")
+        return HomePaths(root, root / "config.toml", root / ".env", root / "mcp.json")
     data = _xdg(environ, "XDG_DATA_HOME")
     root = data if data is not None else expand_path("~/.everthread")
     config = _xdg(environ, "XDG_CONFIG_HOME")
-    return Places(root, *(_find(name, config, root) for name in ("config.toml", ".env", "mcp.json")))
+    return HomePaths(root, *(_find(name, config, root) for name in ("config.toml", ".env", "mcp.json")))
 
 
 def default_model(settings: Settings) -> str:

@@ -48,7 +48,7 @@ def _line_at(content: bytes, position: int) -> int:
     return content.count(b"\n", 0, position) + 1
 
 
-class Mistake(BadConfig):
+class SettingError(BadConfig):
     """An error in the value of one key of a file."""
 
     def __init__(self, where: str, problem: str, keys: Keys) -> None:
@@ -65,7 +65,7 @@ class Source(Struct, frozen=True):
     line_of: Callable[[str, Keys], int]
 
     def error(self, keys: Keys, problem: str) -> BadConfig:
-        return Mistake(f"{self.file}:{self.line_of(self.text, keys)}", problem, keys)
+        return SettingError(f"{self.file}:{self.line_of(self.text, keys)}", problem, keys)
 
 
 def parse_toml(file: Path, text: str) -> Table:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from everthread.config.schema import Background
 
 
-class Resized(Enum):
+class ResizeBehavior(Enum):
     """Reaction of a terminal's lines to a change of its width."""
 
     CUTS = "cuts"
@@ -26,7 +26,7 @@ class Display(Struct, frozen=True):
     """False if the user sets NO_COLOR."""
     dark: bool = True
     """True for a dark background."""
-    resized: Resized = Resized.WRAPS
+    resized: ResizeBehavior = ResizeBehavior.WRAPS
 
 
 # PuTTY and old versions of xterm set TERM=xterm; later terminals with its codes set xterm-256color or similar.
@@ -34,7 +34,7 @@ _CUTS = ("xterm", "linux", "cygwin")
 _CUTS_OF_ANY_KIND = ("rxvt", "vt1", "vt2", "eterm")
 
 
-def display(background: Background = "auto") -> Display:
+def detect_display(background: Background = "auto") -> Display:
     # COLORFGBG is FOREGROUND;BACKGROUND, each one of 16 colours. Colour 7 and those from 9 on are light.
     behind = os.environ.get("COLORFGBG", "").rpartition(";")[2]
     says_light = behind.isdecimal() and (int(behind) == 7 or int(behind) >= 9)
@@ -43,10 +43,10 @@ def display(background: Background = "auto") -> Display:
     return Display(term, not os.environ.get("NO_COLOR"), not light, _resized(term))
 
 
-def _resized(term: str) -> Resized:
+def _resized(term: str) -> ResizeBehavior:
     # tmux and screen may share a TERM, but each sets its own variable. Over SSH only TERM is passed on.
     if "TMUX" in os.environ:
-        return Resized.WRAPS_ERASED
+        return ResizeBehavior.WRAPS_ERASED
     if "STY" in os.environ or "XTERM_VERSION" in os.environ or term in _CUTS or term.startswith(_CUTS_OF_ANY_KIND):
-        return Resized.CUTS
-    return Resized.WRAPS_ERASED if term.startswith(("tmux", "screen")) else Resized.WRAPS
+        return ResizeBehavior.CUTS
+    return ResizeBehavior.WRAPS_ERASED if term.startswith(("tmux", "screen")) else ResizeBehavior.WRAPS

@@ -9,14 +9,14 @@ from typing import Any, cast
 
 from everthread.config import dotenv
 from everthread.config.parse import read_config, read_mcp
-from everthread.config.settings import Places
-from everthread.config.tables import Mistake, Table, parse_json, parse_toml, read_text
+from everthread.config.settings import HomePaths
+from everthread.config.tables import SettingError, Table, parse_json, parse_toml, read_text
 from everthread.domain.errors import BadConfig
 
 PROBLEMS_MAX = 50
 
 
-def problems(places: Places, *, draft: str | None = None) -> list[str]:
+def problems(places: HomePaths, *, draft: str | None = None) -> list[str]:
     """Return one line for each mistake, with file and line. A draft is read in place of the text of `config.toml`."""
     found: list[str] = []
     try:
@@ -33,7 +33,7 @@ def problems(places: Places, *, draft: str | None = None) -> list[str]:
     return found[:PROBLEMS_MAX]
 
 
-def _problems_of(top: Table, read: Callable[[Table, Path, Path], object], places: Places) -> list[str]:
+def _problems_of(top: Table, read: Callable[[Table, Path, Path], object], places: HomePaths) -> list[str]:
     """Read a file repeatedly, each time without the mistake found before."""
     found: list[str] = []
     values = cast("dict[str, Any]", top.values)
@@ -41,7 +41,7 @@ def _problems_of(top: Table, read: Callable[[Table, Path, Path], object], places
         try:
             read(top, places.home, places.env)
             return found
-        except Mistake as error:
+        except SettingError as error:
             found.append(str(error))
             if not _remove(values, [str(key) for key in takewhile(lambda key: isinstance(key, str), error.keys)]):
                 return found

@@ -14,12 +14,12 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TOKEN = re.compile(r"et_[A-Za-z0-9_-]{43}")
 
 
-def made_of(random: str) -> str:
+def make_token(random: str) -> str:
     """Return the token for a result of `secrets.token_urlsafe(BYTES)`. A token is shown once and never stored."""
     return _PREFIX + random
 
 
-def hashed(token: str) -> str:
+def hash_token(token: str) -> str:
     """Return the hash to store. A token is random, so a fast hash is sufficient."""
     return hashlib.sha256(token.encode()).hexdigest()
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from everthread.domain import titles
 from everthread.domain.errors import BadBoundary, TitleTaken
-from everthread.domain.model import Cause, Fate, HookCall, Kind, Session, SessionKey
+from everthread.domain.model import Cause, Fate, HookCall, Session, SessionKey, SessionKind
 from everthread.domain.reset_policy import ExpiryReason, ResetPolicy
 
 SUMMARY_CHARS_MAX = 1_000_000
@@ -28,7 +28,7 @@ class New(Struct, frozen=True):
     """
 
     title: str = ""
-    kind: Kind | None = None
+    kind: SessionKind | None = None
     parent: str = ""
 
 
@@ -139,7 +139,7 @@ class BoundaryState(Struct, frozen=True):
     """Rewind: the numbers of the newest visible turns, in ascending order; at most as many as requested."""
     titles: tuple[str, ...] = ()
     """Titles of the owner's sessions that share a base with the requested title."""
-    kind: Kind = Kind.CHAT
+    kind: SessionKind = SessionKind.CHAT
     """The kind of the key's sessions."""
     parent: Session | None = None
     """New: the session that delegates work. It belongs to the owner."""
@@ -255,16 +255,16 @@ def _delegating(place: BoundaryState, boundary: New | Reset) -> str:
     """Return the id of the session that delegates work to the new one, or an empty string."""
     if not isinstance(boundary, New) or not boundary.parent:
         return ""
-    if boundary.kind is not Kind.SUBAGENT:
+    if boundary.kind is not SessionKind.SUBAGENT:
         raise BadBoundary("only delegated work has a parent; leave it out, or give the kind `subagent`")
-    if place.parent is None or place.parent.kind in (Kind.SUBAGENT, Kind.NOTES):
+    if place.parent is None or place.parent.kind in (SessionKind.SUBAGENT, SessionKind.NOTES):
         raise BadBoundary(f"session {boundary.parent!r} can't delegate; conversations and scheduled work can")
     return place.parent.id
 
 
 def _resume(place: BoundaryState, boundary: Resume) -> BoundaryPlan:
     target = place.target
-    if not boundary.target or target is None or target.kind is Kind.NOTES:
+    if not boundary.target or target is None or target.kind is SessionKind.NOTES:
         return BoundaryPlan(refusal=Refusal.NOTHING_THERE)
     if place.session is not None and target.id == place.session.id:
         return BoundaryPlan(refusal=Refusal.ALREADY_THERE)
@@ -282,7 +282,7 @@ def _resume(place: BoundaryState, boundary: Resume) -> BoundaryPlan:
 
 def _branch(place: BoundaryState, boundary: Branch, new_id: str, now: float) -> BoundaryPlan:
     parent = place.target if boundary.parent else place.session
-    if parent is None or parent.kind is Kind.NOTES:
+    if parent is None or parent.kind is SessionKind.NOTES:
         return BoundaryPlan(refusal=Refusal.NOTHING_THERE)
     if boundary.title:
         title = _free_title(boundary.title, place.titles)
@@ -397,9 +397,9 @@ def _child(
     )
 
 
-def as_of(child: Session, parent: Session) -> Session:
+def rebase(child: Session, parent: Session) -> Session:
     """Return the child with its base at the parent's end, after leaving the parent has added turns or log entries."""
-    return child.but(base_turn=parent.last_turn, last_turn=parent.last_turn, base_seq=parent.log_seq)
+    return child.replace(base_turn=parent.last_turn, last_turn=parent.last_turn, base_seq=parent.log_seq)
 
 
 def _end_if_last(place: BoundaryState, reason: str) -> str | None:

@@ -15,7 +15,7 @@ from datetime import date, time, timedelta, tzinfo
 from msgspec import Struct
 
 from everthread.domain.errors import BadRecurrence
-from everthread.domain.timezones import first_reading, wall
+from everthread.domain.timezones import first_instant, wall_time
 
 EXPRESSION_CHARS_MAX = 200
 _ONE_DAY = timedelta(days=1)
@@ -69,11 +69,11 @@ class Expression(Struct, frozen=True):
     def _shown(self, instant: float, zone: tzinfo) -> float | None:
         """Return the next time of day that the clock shows or skips."""
         # Includes the day before: a clock that is set back over midnight shows that day again.
-        day = self._next_day(wall(instant, zone).date() - _ONE_DAY)
+        day = self._next_day(wall_time(instant, zone).date() - _ONE_DAY)
         while day is not None:
             found, following = self._shown_on(day, instant, zone), day + _ONE_DAY
             if found is not None:
-                midnight = first_reading(following, time(), zone)
+                midnight = first_instant(following, time(), zone)
                 if midnight is not None and midnight <= found and self.falls_on(following):
                     # The clock is set back over midnight: the next day begins before this one is over.
                     return min(found, self._shown_on(following, instant, zone) or found)
@@ -83,13 +83,13 @@ class Expression(Struct, frozen=True):
 
     def _shown_on(self, day: date, after: float, zone: tzinfo) -> float | None:
         """Return the first time of that day whose instant is after `after`; None for a day that the zone skips."""
-        if first_reading(day, time(), zone) is None:
+        if first_instant(day, time(), zone) is None:
             return None
         hours, minutes = sorted(self.hours), sorted(self.minutes)
 
         def shown(place: int) -> float:
             hour, minute = divmod(place, len(minutes))
-            return first_reading(day, time(hours[hour], minutes[minute]), zone) or 0.0
+            return first_instant(day, time(hours[hour], minutes[minute]), zone) or 0.0
 
         places = range(len(hours) * len(minutes))
         place = bisect_right(places, after, key=shown)
@@ -98,15 +98,15 @@ class Expression(Struct, frozen=True):
     def _passing(self, instant: float, zone: tzinfo) -> float | None:
         """Return the next elapsed minute that matches, in any hour of a matching day."""
         at = math.floor(instant) + 1.0
-        day = wall(at, zone).date()
+        day = wall_time(at, zone).date()
         while (day := self._next_day(day)) is not None:
-            begins = first_reading(day, time(), zone)
+            begins = first_instant(day, time(), zone)
             if begins is not None:
                 at = max(at, begins - _FOLD_S_MAX)
-            shown = wall(at, zone)
+            shown = wall_time(at, zone)
             while shown.second or not (self.falls_on(shown.date()) and shown.minute in self.minutes):
                 at += 60 - shown.second
-                shown = wall(at, zone)
+                shown = wall_time(at, zone)
                 if shown.date() > day and not self.falls_on(shown.date()):
                     break
             else:

@@ -6,15 +6,15 @@ EverthreadError
 │   ├── BadRecurrence  BadSchedule
 │   ├── TitleTaken
 │   ├── Ambiguous            the name matches several sessions; lists them
-│   └── NotesFull  AlreadyNoted
+│   └── NotesFull  DuplicateNote
 ├── NotFound                 no such session, note or entry, or it belongs to another owner
 │   └── NoSuchSession        lists the sessions with the nearest names
-├── AlreadyThere             the name is in use, and nothing is overwritten: choose another name
-├── Gone                     erased by a forget request, permanently
+├── AlreadyExists            the name is in use, and nothing is overwritten: choose another name
+├── Erased                   erased by a forget request, permanently
 ├── KeyMoved                 the key left the session that the message was for: send it again
 ├── Busy                     a turn is running in the session
 ├── LockedOut                too many wrong pairing codes: wait
-├── DoneBefore               the command was carried out already
+├── AlreadyDone              the command was carried out already
 ├── Fenced                   another holder took over the slot, lease or review
 ├── StoreError               the transaction was rolled back
 │   ├── StoreBusy            another process holds the write lock: retry
@@ -35,7 +35,7 @@ EverthreadError
 │   ├── PlatformUnavailable  the request had no effect: retry after `retry_after` seconds
 │   ├── PlatformRefused      the platform rejects the request
 │   └── SendUncertain        the message may have been sent
-├── BudgetSpent              a spending limit is reached
+├── BudgetExceeded           a spending limit is reached
 ├── TurnTooLong              a turn exceeds its maximum number of steps
 ├── NotCompressed            the conversation was not compressed
 ├── NotCondensed             the notes were not condensed
@@ -97,11 +97,11 @@ class TitleTaken(BadInput):
 
 
 class Ambiguous(BadInput):
-    """The name matches several sessions. `fitting` has the id and the title of some of them."""
+    """The name matches several sessions. `matches` has the id and the title of some of them."""
 
-    def __init__(self, message: str, fitting: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, message: str, matches: Sequence[tuple[str, str]]) -> None:
         super().__init__(message)
-        self.fitting = tuple(fitting)
+        self.matches = tuple(matches)
 
 
 class NotesFull(BadInput):
@@ -113,7 +113,7 @@ class NotesFull(BadInput):
         self.limit = limit
 
 
-class AlreadyNoted(BadInput):
+class DuplicateNote(BadInput):
     """A note with the same text exists."""
 
 
@@ -122,18 +122,18 @@ class NotFound(EverthreadError):
 
 
 class NoSuchSession(NotFound):
-    """No session has this name. `near` has the id and the title of sessions with a similar name."""
+    """No session has this name. `similar` has the id and the title of sessions with a similar name."""
 
-    def __init__(self, message: str, near: Sequence[tuple[str, str]] = ()) -> None:
+    def __init__(self, message: str, similar: Sequence[tuple[str, str]] = ()) -> None:
         super().__init__(message)
-        self.near = tuple(near)
+        self.similar = tuple(similar)
 
 
-class AlreadyThere(EverthreadError):
+class AlreadyExists(EverthreadError):
     """An object of that name exists, and is not overwritten."""
 
 
-class Gone(EverthreadError):
+class Erased(EverthreadError):
     """The object was erased by a forget request."""
 
 
@@ -149,7 +149,7 @@ class LockedOut(EverthreadError):
     """Too many wrong pairing codes were entered."""
 
 
-class DoneBefore(EverthreadError):
+class AlreadyDone(EverthreadError):
     """A command of the inbox was carried out already, possibly by a process that has ended."""
 
 
@@ -270,7 +270,7 @@ class SendUncertain(PlatformError):
     """The connection broke after the request was written. The message may have been sent."""
 
 
-class BudgetSpent(EverthreadError):
+class BudgetExceeded(EverthreadError):
     """A spending limit is reached."""
 
 

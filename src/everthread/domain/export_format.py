@@ -16,7 +16,7 @@ from msgspec import Meta, Struct, field
 
 from everthread.domain import titles
 from everthread.domain.errors import BadExport, BadKey, BadTitle
-from everthread.domain.model import OWNER_CHARS_MAX, Cause, Kind, NoteTarget, Role, SessionKey, TurnStatus
+from everthread.domain.model import OWNER_CHARS_MAX, Cause, NoteTarget, Role, SessionKey, SessionKind, TurnStatus
 
 VERSION = 1
 LINE_BYTES_MAX = 128 * 1024 * 1024
@@ -64,7 +64,7 @@ class SessionLine(Line, frozen=True, tag="session"):
     key: Annotated[str, Meta(max_length=512)]
     opened_at: Time
     active_at: Time
-    kind: Kind = Kind.CHAT
+    kind: SessionKind = SessionKind.CHAT
     cause: Cause = Cause.NEW
     title: Annotated[str, Meta(max_length=titles.TITLE_CHARS_MAX)] | None = None
     generation: Number = 0
@@ -151,7 +151,7 @@ AnyLine = Header | SessionLine | Item | NoteLine | EndLine
 _DECODER: msgspec.json.Decoder[AnyLine] = msgspec.json.Decoder(AnyLine)
 
 
-def written(line: AnyLine) -> bytes:
+def encode_line(line: AnyLine) -> bytes:
     """Encode a line, including the line break."""
     return msgspec.json.encode(line) + b"\n"
 
@@ -165,7 +165,7 @@ class _Seen(Struct):
     hidden: set[int] = field(default_factory=set[int])
 
 
-class Reader:
+class ExportReader:
     """Decode the lines of a file, and validate each by itself and against the lines before it.
 
     Raises `BadExport` with the line number. Memory use grows with the number of sessions, not of turns.
@@ -235,7 +235,7 @@ class Reader:
             raise self._bad(f"session {line.id!r} stands in the file twice")
         if len(self._sessions) >= SESSIONS_MAX:
             raise self._bad(f"a file has at most {SESSIONS_MAX} sessions")
-        if line.kind is Kind.NOTES:
+        if line.kind is SessionKind.NOTES:
             raise self._bad("a session of kind notes is not exchanged; notes have lines of their own")
         try:
             SessionKey.parse(line.key)

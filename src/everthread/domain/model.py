@@ -22,16 +22,16 @@ FORGOTTEN = "[forgotten]"
 """The text that replaces forgotten text."""
 
 
-def whole(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Return the text with lone surrogates, which UTF-8 can't encode, replaced by question marks."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-HANDED_OVER = "subagent"
+SUBAGENT_PLATFORM = "subagent"
 """The platform of the keys of delegated work. They receive no messages from users."""
 
 
-SCHEDULED = "cron"
+CRON_PLATFORM = "cron"
 """The platform of the keys of scheduled tasks. They receive no messages from users."""
 
 
@@ -122,7 +122,7 @@ def _written_out(key: SessionKey) -> str:
     return ":".join(quote(part, safe=_SAFE) for part in parts)
 
 
-class Kind(StrEnum):
+class SessionKind(StrEnum):
     """The purpose of a session. Memory includes chats and notes; reviews cover chats only."""
 
     CHAT = "chat"
@@ -134,7 +134,7 @@ class Kind(StrEnum):
     @property
     def remembered(self) -> bool:
         """Return True if memory providers and recall include sessions of this kind."""
-        return self in (Kind.CHAT, Kind.NOTES)
+        return self in (SessionKind.CHAT, SessionKind.NOTES)
 
 
 class Cause(StrEnum):
@@ -175,7 +175,7 @@ class Session(Struct, frozen=True):
     id: str
     owner: str
     key: SessionKey
-    kind: Kind
+    kind: SessionKind
     cause: Cause
     opened_at: float
     parent_id: str | None = None
@@ -206,9 +206,9 @@ class Session(Struct, frozen=True):
 
     def ended(self, reason: str, now: float) -> Session:
         """Return the session as ended at `now`."""
-        return self.but(ended_at=now, end_reason=reason, generation=self.generation + 1)
+        return self.replace(ended_at=now, end_reason=reason, generation=self.generation + 1)
 
-    def but(self, **changes: Any) -> Session:
+    def replace(self, **changes: Any) -> Session:
         """Return a copy with some fields changed."""
         return replace(self, **changes)
 
@@ -221,7 +221,7 @@ class Binding(Struct, frozen=True):
     session_id: str | None
     epoch: int
     pending: Cause | None = None
-    kind: Kind = Kind.CHAT
+    kind: SessionKind = SessionKind.CHAT
 
 
 class Role(StrEnum):
@@ -285,7 +285,7 @@ class TurnStatus(StrEnum):
         return self in _REMEMBERED_TURNS
 
     @property
-    def in_words(self) -> str:
+    def label(self) -> str:
         """Return the label for display; empty for a completed turn."""
         if self is TurnStatus.SET_ASIDE:
             return "set aside, not answered"
@@ -362,7 +362,7 @@ class Inbound(Struct, frozen=True):
     """The platform's id of the message, on platforms that can search a chat. Stored, but not read into this value."""
 
     @property
-    def is_packed(self) -> bool:
+    def has_pending_media(self) -> bool:
         """Return True if an attachment is not downloaded yet, so that the text to answer is incomplete."""
         return any(media.handle for media in self.media)
 
@@ -461,7 +461,7 @@ class NoteVersion(Struct, frozen=True):
     at: float
 
 
-def chars_of(notes: Iterable[NoteVersion]) -> int:
+def count_chars(notes: Iterable[NoteVersion]) -> int:
     """Return the number of characters of the notes, as the limits count them."""
     return sum(len(note.content) for note in notes)
 

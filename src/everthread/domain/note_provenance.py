@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from everthread.domain.model import FORGOTTEN, NoteAction, NoteVersion
-from everthread.domain.review_window import Window
+from everthread.domain.review_window import ReviewWindow
 
 Writing = tuple[str, str]
 """A session id, and the id of a turn or the mark of a review in it."""
 
 
-class Back(Struct, frozen=True):
+class NoteRestore(Struct, frozen=True):
     """A note to restore to an earlier version, or to remove."""
 
     last: NoteVersion
@@ -28,26 +28,26 @@ class Back(Struct, frozen=True):
     """The other sessions that wrote the note, the latest first. Memory providers may have received it from them."""
 
 
-class Mending(Struct, frozen=True):
+class NoteRepair(Struct, frozen=True):
     """The changes that forgetting a session makes to the owner's notes, beyond the versions it wrote itself."""
 
     tainted: tuple[NoteVersion, ...] = ()
     """Versions by other sessions that may contain text of the session."""
-    back: tuple[Back, ...] = ()
+    back: tuple[NoteRestore, ...] = ()
     """Notes to restore or remove."""
     writings: tuple[Writing, ...] = ()
     """Writings of other sessions that lose text. Their turns have to be reviewed again."""
 
 
-def without(session_id: str, versions: Sequence[NoteVersion]) -> Mending:
+def plan_repair(session_id: str, versions: Sequence[NoteVersion]) -> NoteRepair:
     """Return the changes that remove every trace of the session. `versions` are all note versions of the owner."""
     notes = _by_note(versions)
     if not any(v.session_id == session_id for v in versions):
-        return Mending()
+        return NoteRepair()
     own = {_name(v) for v in versions if v.session_id == session_id and _has_words(v)}
     gone = _tainted(own, notes, versions)
     tainted = tuple(v for v in versions if _name(v) in gone - own)
-    return Mending(
+    return NoteRepair(
         tainted,
         tuple(_back(notes, gone, session_id)),
         tuple(sorted({writing for v in tainted if (writing := _writing(v))})),
@@ -89,7 +89,7 @@ def _repeats(version: NoteVersion, sources: Iterable[NoteVersion]) -> bool:
     return version.turn_id is not None and any(v.at <= version.at and v.content in version.content for v in sources)
 
 
-def _back(notes: _Notes, gone: set[_Name], session_id: str) -> Iterable[Back]:
+def _back(notes: _Notes, gone: set[_Name], session_id: str) -> Iterable[NoteRestore]:
     """Yield the notes whose last version is erased, was replaced by an erased merge, or was removed by the session.
 
     The session's log is erased, so memory providers learn of these changes only in this way. Notes that only the
@@ -101,9 +101,9 @@ def _back(notes: _Notes, gone: set[_Name], session_id: str) -> Iterable[Back]:
         clean = [v for v in note if _has_words(v) and _name(v) not in gone]
         places = tuple(dict.fromkeys(v.session_id for v in reversed(note) if v.session_id != session_id))
         if clean and (_name(last) in gone or _is_stood_for(last, in_force)):
-            yield Back(last, clean[-1], places)
+            yield NoteRestore(last, clean[-1], places)
         elif places and (_name(last) in gone or last.session_id == session_id):
-            yield Back(last, None, places)
+            yield NoteRestore(last, None, places)
 
 
 def _in_force(notes: _Notes, gone: set[_Name]) -> set[Writing]:
@@ -119,7 +119,11 @@ def _in_force(notes: _Notes, gone: set[_Name]) -> set[Writing]:
 
 def _is_stood_for(last: NoteVersion, in_force: set[Writing]) -> bool:
     """Return True if a review removed the note in favour of merged notes. A removal by a user is not undone."""
-    return last.action is NoteAction.REMOVE and Window.marked(last.turn_id) is not None and _writing(last) in in_force
+    return (
+        last.action is NoteAction.REMOVE
+        and ReviewWindow.from_mark(last.turn_id) is not None
+        and _writing(last) in in_force
+    )
 
 
 # --- Versions --------------------------------------------------------------------------------------------------------

@@ -17,14 +17,14 @@ CODE_S = 3600.0
 PENDING_MAX = 3
 """The maximum number of valid codes of one platform."""
 WRONG_MAX = 5
-LOCKED_S = 3600.0
+LOCKOUT_S = 3600.0
 USER_CHARS_MAX = 128
 PERSON_CHARS_MAX = 128
 _SHARED = "group:"
 _A_GROUPS = f"a name that begins with {_SHARED} is a group's"
 
 
-class Paired(Struct, frozen=True):
+class PairedAccount(Struct, frozen=True):
     """An account that was paired with a code."""
 
     platform: str
@@ -36,10 +36,10 @@ class Paired(Struct, frozen=True):
 
     @property
     def account(self) -> str:
-        return account_of(self.platform, self.user)
+        return format_account(self.platform, self.user)
 
 
-class Pairing(Struct, frozen=True):
+class PairingRequest(Struct, frozen=True):
     """A stranger who received a code. Only the hash of the code is stored."""
 
     platform: str
@@ -51,7 +51,7 @@ class Pairing(Struct, frozen=True):
 
     @property
     def account(self) -> str:
-        return account_of(self.platform, self.user)
+        return format_account(self.platform, self.user)
 
 
 class WrongCodes(Struct, frozen=True):
@@ -62,7 +62,7 @@ class WrongCodes(Struct, frozen=True):
     locked_until: float = 0.0
 
 
-def account_of(platform: str, user: str) -> str:
+def format_account(platform: str, user: str) -> str:
     """Return the text form of an account. It is also its owner, unless the account is linked to another owner."""
     return f"{platform}:{user}"
 
@@ -71,35 +71,35 @@ def new_code(choice: Callable[[str], str]) -> str:
     return "".join(choice(ALPHABET) for _ in range(CODE_CHARS))
 
 
-def as_typed(text: str) -> str:
+def normalize_code(text: str) -> str:
     """Normalize a code as typed: upper case, without spaces and hyphens."""
     return "".join(text.upper().replace("-", " ").split())
 
 
-def hash_of(platform: str, user: str, code: str) -> str:
+def hash_code(platform: str, user: str, code: str) -> str:
     return hashlib.sha256(f"{platform}\0{user}\0{code}".encode(errors="replace")).hexdigest()
 
 
-def is_of(pairing: Pairing, code: str) -> bool:
-    return hmac.compare_digest(pairing.code_hash, hash_of(pairing.platform, pairing.user, code))
+def matches_code(pairing: PairingRequest, code: str) -> bool:
+    return hmac.compare_digest(pairing.code_hash, hash_code(pairing.platform, pairing.user, code))
 
 
-def holds(pairing: Pairing, now: float) -> bool:
+def is_valid(pairing: PairingRequest, now: float) -> bool:
     """Return True if the code is valid. A clock that is set back does not extend its validity."""
     return now < pairing.expires_at <= now + CODE_S
 
 
-def locked_s(wrong: WrongCodes | None, now: float) -> float:
+def lockout_s(wrong: WrongCodes | None, now: float) -> float:
     """Return the remaining lockout in seconds. A clock that is set back does not extend it."""
-    if wrong is None or not now < wrong.locked_until <= now + LOCKED_S:
+    if wrong is None or not now < wrong.locked_until <= now + LOCKOUT_S:
         return 0.0
     return wrong.locked_until - now
 
 
-def one_more(wrong: WrongCodes | None, scope: str, now: float) -> WrongCodes:
+def count_wrong_code(wrong: WrongCodes | None, scope: str, now: float) -> WrongCodes:
     """Count one more wrong code. The count starts again after a lockout."""
     count = 1 if wrong is None or wrong.locked_until else wrong.count + 1
-    return WrongCodes(scope, count, now + LOCKED_S if count >= WRONG_MAX else 0.0)
+    return WrongCodes(scope, count, now + LOCKOUT_S if count >= WRONG_MAX else 0.0)
 
 
 def owner_problem(owner: str) -> str:
@@ -111,16 +111,16 @@ def owner_problem(owner: str) -> str:
 
 def user_problem(owner: str) -> str:
     """Return the reason why the text is no valid owner for the user of the program; empty if it is valid."""
-    return owner_problem(owner) or (_A_GROUPS if is_groups(owner) else "")
+    return owner_problem(owner) or (_A_GROUPS if is_group(owner) else "")
 
 
 def person_problem(owner: str) -> str:
     """Return the reason why the text is no valid name of a person; empty if it is valid."""
     if owner_problem(owner) or len(owner) > PERSON_CHARS_MAX or owner != owner.strip():
         return f"a person's name must be 1 to {PERSON_CHARS_MAX} visible characters"
-    return _A_GROUPS if is_groups(owner) else ""
+    return _A_GROUPS if is_group(owner) else ""
 
 
-def is_groups(owner: str) -> bool:
+def is_group(owner: str) -> bool:
     """Return True if the owner is a group."""
     return owner.startswith(_SHARED)

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from everthread.domain.cron import Expression, parse_cron
 from everthread.domain.errors import BadRecurrence
-from everthread.domain.timezones import first_reading, wall, zone_named
+from everthread.domain.timezones import first_instant, load_zone, wall_time
 
 TEXT_CHARS_MAX = 200
 EVERY_S_MIN = 60.0
@@ -66,13 +66,13 @@ class Cron(Struct, frozen=True):
 
     def after(self, instant: float) -> float | None:
         """Return the first occurrence strictly after the instant; None if there is none for years."""
-        return self.expression.after(instant, zone_named(self.zone))
+        return self.expression.after(instant, load_zone(self.zone))
 
 
 Recurrence = At | Every | Cron
 
 
-class Missed(StrEnum):
+class MissedPolicy(StrEnum):
     """The treatment of occurrences that were missed: skip them, run the latest one, or run all."""
 
     SKIP = "skip"
@@ -80,7 +80,7 @@ class Missed(StrEnum):
     ALL = "all"
 
 
-class Due(Struct, frozen=True):
+class DueOccurrences(Struct, frozen=True):
     """The occurrences to run now, in order, and the time of the next one. `skipped` is the latest one left out."""
 
     now: tuple[float, ...]
@@ -88,7 +88,7 @@ class Due(Struct, frozen=True):
     skipped: float | None = None
 
 
-def parse(text: str, zone: str, anchor: float) -> Recurrence:
+def parse_recurrence(text: str, zone: str, anchor: float) -> Recurrence:
     """Parse `at 2026-11-23 08:00`, `at 8:00`, `in 20m`, `every 2h`, or a cron expression.
 
     `anchor` is the creation time. Intervals are counted from it, and a time without a date is the first one after it.
@@ -99,7 +99,7 @@ def parse(text: str, zone: str, anchor: float) -> Recurrence:
         raise BadRecurrence(
             'say when: a cron expression such as "0 8 * * 1-5", "every 2h", "in 20m", or "at 2026-11-23 08:00"'
         )
-    zone_named(zone)
+    load_zone(zone)
     word, _, rest = said.lower().partition(" ")
     if word == "every":
         return Every(_interval(rest, text), anchor)
@@ -110,7 +110,7 @@ def parse(text: str, zone: str, anchor: float) -> Recurrence:
     return Cron(parse_cron(said), zone)
 
 
-def shortest_s(plan: Recurrence, since: float) -> float:
+def shortest_interval_s(plan: Recurrence, since: float) -> float:
     """Return the shortest time between two of the next occurrences; `inf` if there are fewer than two.
 
     At most 64 occurrences within about a year are compared.
@@ -133,26 +133,26 @@ def occurrences(plan: Recurrence, after: float) -> Iterator[float]:
         after = found
 
 
-def due(plan: Recurrence, next_at: float, now: float, missed: Missed) -> Due:
+def due_occurrences(plan: Recurrence, next_at: float, now: float, missed: MissedPolicy) -> DueOccurrences:
     """Return the occurrences of a plan that are due at `now`. `next_at` is the first one not handled yet."""
     if next_at > now:
-        return Due((), next_at)
+        return DueOccurrences((), next_at)
     latest = _latest(plan, next_at, now)
     following = plan.after(now)
     late = [at for at in latest if now - at > ON_TIME_S]
     on_time = tuple(at for at in latest if now - at <= ON_TIME_S)
     match missed:
-        case Missed.ALL:
-            return Due(latest, following)
-        case Missed.ONCE:
-            return Due(latest[-1:], following, latest[-2] if len(latest) > 1 else None)
-        case Missed.SKIP:
-            return Due(on_time, following, late[-1] if late else None)
+        case MissedPolicy.ALL:
+            return DueOccurrences(latest, following)
+        case MissedPolicy.ONCE:
+            return DueOccurrences(latest[-1:], following, latest[-2] if len(latest) > 1 else None)
+        case MissedPolicy.SKIP:
+            return DueOccurrences(on_time, following, late[-1] if late else None)
 
 
-def in_zone(instant: float, zone: str) -> str:
+def format_in_zone(instant: float, zone: str) -> str:
     """Format an instant as `Mon 2026-11-23 08:00 Europe/Berlin`, with the zone's abbreviation if it is ambiguous."""
-    there = datetime.fromtimestamp(instant, zone_named(zone))
+    there = datetime.fromtimestamp(instant, load_zone(zone))
     offset = f" ({there:%Z})" if there.replace(fold=1 - there.fold).utcoffset() != there.utcoffset() else ""
     return f"{there:%a %Y-%m-%d %H:%M}{f':{there:%S}' if there.second else ''}{offset} {zone}"
 
@@ -197,9 +197,9 @@ def _instant(text: str, zone: str, now: float) -> float:
 def _next_showing(hour: int, minute: int, zone: str, now: float) -> float | None:
     if hour > 23 or minute > 59:
         return None
-    place = zone_named(zone)
-    today = wall(now, place).date()
-    days = (first_reading(today + timedelta(days=ahead), time(hour, minute), place) for ahead in range(3))
+    place = load_zone(zone)
+    today = wall_time(now, place).date()
+    days = (first_instant(today + timedelta(days=ahead), time(hour, minute), place) for ahead in range(3))
     return next((at for at in days if at is not None and at > now), None)
 
 
@@ -212,4 +212,4 @@ def _written_out(text: str, zone: str) -> float | None:
         return None
     if written.tzinfo is not None:
         return written.timestamp()
-    return first_reading(written.date(), written.time(), zone_named(zone))
+    return first_instant(written.date(), written.time(), load_zone(zone))

@@ -11,8 +11,8 @@ from enum import StrEnum
 from msgspec import Struct, field
 
 from everthread.domain.errors import BadPolicy
-from everthread.domain.model import SCHEDULED, ChatType, SessionKey, Timer
-from everthread.domain.timezones import first_reading, zone_named
+from everthread.domain.model import CRON_PLATFORM, ChatType, SessionKey, Timer
+from everthread.domain.timezones import first_instant, load_zone
 
 # Two days inside the range of datetime, so that no zone's offset overflows it.
 _EARLIEST = datetime(1, 1, 3, tzinfo=UTC).timestamp()
@@ -52,7 +52,7 @@ class ResetPolicy(Struct, frozen=True):
             raise BadPolicy(
                 f"daily_hour is {self.daily_hour}: give a whole hour from 0 to 23, or leave it out for no daily reset."
             )
-        zone_named(self.zone)
+        load_zone(self.zone)
 
     def due(self, last_active: float) -> float | None:
         """Return the first instant at which a session with this last activity is expired; None if it never expires."""
@@ -71,7 +71,7 @@ class ResetPolicy(Struct, frozen=True):
 
     def _deadline(self, last_active: float) -> tuple[float, ExpiryReason] | None:
         idle = None if self.idle_s is None else last_active + self.idle_s
-        daily = None if self.daily_hour is None else _next_daily(last_active, self.daily_hour, zone_named(self.zone))
+        daily = None if self.daily_hour is None else _next_daily(last_active, self.daily_hour, load_zone(self.zone))
         if daily is not None and (idle is None or daily <= idle):
             return daily, ExpiryReason.DAILY
         return None if idle is None else (idle, ExpiryReason.IDLE)
@@ -89,7 +89,7 @@ class ResetPolicies(Struct, frozen=True):
 
     def of(self, key: SessionKey) -> ResetPolicy:
         """Return the policy of a key. An override replaces the whole policy; policies are not merged."""
-        if key.platform == SCHEDULED and SCHEDULED not in self.by_platform:
+        if key.platform == CRON_PLATFORM and CRON_PLATFORM not in self.by_platform:
             # A scheduled task is idle between two occurrences.
             return _NEVER
         return self.by_platform.get(key.platform) or self.by_chat_type.get(key.chat_type) or self.default
@@ -116,7 +116,7 @@ def _next_daily(last_active: float, hour: int, zone: tzinfo) -> float | None:
     # At most three iterations: today's occurrence may be past, tomorrow's too if the clock went back a day, and a date
     # may be skipped.
     for day in range(today, _LAST_DAY + 1):
-        occurrence = first_reading(date.fromordinal(day), time(hour), zone)
+        occurrence = first_instant(date.fromordinal(day), time(hour), zone)
         if occurrence is not None and occurrence > second:
             return occurrence
     return None

@@ -11,7 +11,7 @@ from msgspec import Struct
 _MARK = re.compile(r"review-(\d{1,18})-(\d{1,18})")
 
 
-class Window(Struct, frozen=True):
+class ReviewWindow(Struct, frozen=True):
     """The range of turns that one review covers, inclusive at both ends."""
 
     from_turn: int
@@ -23,12 +23,12 @@ class Window(Struct, frozen=True):
         return f"review-{self.from_turn}-{self.to_turn}"
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """Return the text for display."""
         return f"turn {self.to_turn}" if self.from_turn == self.to_turn else f"turns {self.from_turn} to {self.to_turn}"
 
     @classmethod
-    def marked(cls, turn_id: str | None) -> Window | None:
+    def from_mark(cls, turn_id: str | None) -> ReviewWindow | None:
         """Return the window of a mark; None for the id of a turn."""
         found = _MARK.fullmatch(turn_id or "")
         return cls(int(found[1]), int(found[2])) if found else None
@@ -50,23 +50,23 @@ class Review(Struct, frozen=True):
     """The right to run a review, valid until another holder gets a higher fence."""
 
     session_id: str
-    window: Window
+    window: ReviewWindow
     fence: int
     tombstones: int
     """The owner's number of tombstones at the start. If it has grown, the review may have read forgotten text."""
 
 
-def due(reviewed_to: int, shown: Sequence[int], every: int) -> Window | None:
+def due_window(reviewed_to: int, shown: Sequence[int], every: int) -> ReviewWindow | None:
     """Return the next window if it is full: all of the last `every` visible turns are not reviewed yet.
 
     `shown` has the numbers of these turns. 0 for `every` disables reviews.
     """
     if not every or len(shown) < every or min(shown) <= reviewed_to:
         return None
-    return Window(reviewed_to + 1, max(shown))
+    return ReviewWindow(reviewed_to + 1, max(shown))
 
 
-def rest(reviewed_to: int, shown: Sequence[int]) -> Window | None:
+def remaining_window(reviewed_to: int, shown: Sequence[int]) -> ReviewWindow | None:
     """Return the window of the remaining turns when a key leaves the session; None if all turns are reviewed."""
     newest = max(shown, default=0)
-    return Window(reviewed_to + 1, newest) if newest > reviewed_to else None
+    return ReviewWindow(reviewed_to + 1, newest) if newest > reviewed_to else None

@@ -9,8 +9,8 @@ from enum import StrEnum
 from msgspec import Struct
 
 from everthread.domain.errors import BadSchedule
-from everthread.domain.model import SCHEDULED, ChatType, SessionKey, whole
-from everthread.domain.recurrence import Missed, Recurrence, in_zone, parse
+from everthread.domain.model import CRON_PLATFORM, ChatType, SessionKey, replace_surrogates
+from everthread.domain.recurrence import MissedPolicy, Recurrence, format_in_zone, parse_recurrence
 
 NAME_CHARS_MAX = 64
 PROMPT_CHARS_MAX = 20_000
@@ -45,7 +45,7 @@ class Target(Struct, frozen=True, omit_defaults=True):
             case TargetKind.NONE:
                 return "none"
             case TargetKind.CHAT:
-                return address_of(SessionKey.parse(self.to))
+                return format_address(SessionKey.parse(self.to))
             case TargetKind.WEBHOOK:
                 # Query, fragment and user information may hold secrets.
                 scheme, _, place = re.split(r"[?#]", self.to)[0].partition("://")
@@ -77,7 +77,7 @@ class Schedule(Struct, frozen=True):
     model: str = ""
     tools: tuple[str, ...] | None = None
     """The tools that the task may use. None means the default tools."""
-    missed: Missed = Missed.ONCE
+    missed: MissedPolicy = MissedPolicy.ONCE
     continues: bool = False
     """Each occurrence continues the conversation of the previous one."""
     spend: float | None = None
@@ -87,11 +87,11 @@ class Schedule(Struct, frozen=True):
 
     @property
     def plan(self) -> Recurrence:
-        return parse(self.recurrence, self.zone, self.anchor)
+        return parse_recurrence(self.recurrence, self.zone, self.anchor)
 
-    def said(self, due_at: float) -> str:
+    def prompt_at(self, due_at: float) -> str:
         """Return the prompt for the model, with the scheduled time."""
-        return f"(Scheduled for {in_zone(due_at, self.zone)})\n{self.prompt}"
+        return f"(Scheduled for {format_in_zone(due_at, self.zone)})\n{self.prompt}"
 
 
 class OccurrenceState(StrEnum):
@@ -124,7 +124,7 @@ class Occurrence(Struct, frozen=True):
 
 def key_of(schedule: Schedule, profile: str) -> SessionKey:
     """Return the session key of the task."""
-    return SessionKey(profile, SCHEDULED, ChatType.DM, schedule.id)
+    return SessionKey(profile, CRON_PLATFORM, ChatType.DM, schedule.id)
 
 
 def check_name(name: str) -> str:
@@ -136,12 +136,12 @@ def check_name(name: str) -> str:
 
 def check_prompt(prompt: str) -> str:
     """Return the prompt of a task. Raises `BadSchedule` if it is invalid."""
-    if not prompt.strip() or len(prompt) > PROMPT_CHARS_MAX or whole(prompt) != prompt:
+    if not prompt.strip() or len(prompt) > PROMPT_CHARS_MAX or replace_surrogates(prompt) != prompt:
         raise BadSchedule(f"what is to be done is said in 1 to {PROMPT_CHARS_MAX} characters")
     return prompt
 
 
-def name_for(prompt: str, taken: Collection[str]) -> str:
+def make_name(prompt: str, taken: Collection[str]) -> str:
     """Make an unused task name from the first words of the prompt."""
     words = _UNFIT.sub("-", prompt[:200].lower()).strip("-").split("-")[:_NAME_WORDS]
     base = "-".join(words)[: NAME_CHARS_MAX - 6].strip("-") or "task"
@@ -149,12 +149,12 @@ def name_for(prompt: str, taken: Collection[str]) -> str:
     return next(name for name in names if name not in taken)
 
 
-def address_of(key: SessionKey) -> str:
+def format_address(key: SessionKey) -> str:
     """Return the address of a chat: `telegram:42`, or `telegram:42#7` for a thread."""
     return f"{key.platform}:{key.chat}{f'#{key.thread}' if key.thread else ''}"
 
 
-def chat_at(address: str, profile: str, platforms: Collection[str]) -> SessionKey:
+def parse_address(address: str, profile: str, platforms: Collection[str]) -> SessionKey:
     """Parse the address of a chat. Raises `BadSchedule` if it is invalid, or if the platform is not configured."""
     platform, colon, chat = address.partition(":")
     if not (platform and colon and chat.strip()) or len(chat) > CHAT_CHARS_MAX or not address.isprintable():

@@ -18,13 +18,13 @@ MAX_QUERY_TERMS = 32
 # messages), so its star is ignored.
 MIN_PREFIX_CHARS = 3
 # Each keyword of a question is searched separately, for up to a millisecond.
-MAX_TELLING = 6
+MAX_KEYWORDS = 6
 # A pair of characters is less specific than a word, and costs a quarter.
-MAX_TELLING_PAIRS = 20
+MAX_KEYWORD_PAIRS = 20
 # A shorter stem would be a prefix of too many words.
 MIN_STEM_CHARS = 4
 # Hits are searched in this many characters of a text.
-MAX_LOOKED_AT = 50_000
+MAX_SEARCHED_CHARS = 50_000
 
 _RUN = (
     "[\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u1000-\u1049\u1050-\u109f\u1780-\u17d3"  # Thai-Burmese
@@ -130,12 +130,12 @@ def begins_with_run(text: str) -> bool:
     return not text[:1].isascii() and _runs().match(text) is not None
 
 
-def runs_replaced(replacement: str | Callable[[re.Match[str]], str], text: str) -> str:
+def replace_runs(replacement: str | Callable[[re.Match[str]], str], text: str) -> str:
     """Return the text with each run of such a script replaced."""
     return text if text.isascii() else _runs().sub(replacement, text)
 
 
-def normalised(text: str) -> str:
+def normalize(text: str) -> str:
     """Return the text in NFKC, without optional and invisible characters."""
     if text.isascii():
         return text
@@ -149,7 +149,7 @@ def normalised(text: str) -> str:
 def terms(query: str) -> list[tuple[str, bool]]:
     """Return each searchable term of the query without trailing punctuation, and True if it is a prefix."""
     found: dict[tuple[str, bool], None] = {}
-    for match in _TERM.finditer(normalised(_cut(query)).translate(_QUOTES)):
+    for match in _TERM.finditer(normalize(_cut(query)).translate(_QUOTES)):
         raw = match["quoted"] or match["word"] or ""
         kinds = "".join(unicodedata.category(char)[0] for char in raw)
         # FTS5 finds nothing for an AND with a term that has no token, so such terms are left out.
@@ -162,13 +162,13 @@ def terms(query: str) -> list[tuple[str, bool]]:
 
 # Cached, because a recall needs the keywords twice: to search, and to cut the excerpts.
 @lru_cache(maxsize=64)
-def telling(question: str) -> list[tuple[str, bool]]:
+def keywords(question: str) -> list[tuple[str, bool]]:
     """Return the keywords of a question, each with True if it also matches as a prefix.
 
     A question of stop words only has none. A run of a script without spaces is split into pairs of characters, as in
     the index. Of many words the longest are used, which are mostly the rarest.
     """
-    words = _folded_words(normalised(_cut(question)).lower())
+    words = _folded_words(normalize(_cut(question)).lower())
     spoken = frozenset(words.values())
     common = max(_COMMON, key=lambda language: len(language & spoken))
     chosen = [word for word, folded in words.items() if folded not in common and not _is_letter(word)]
@@ -178,20 +178,20 @@ def telling(question: str) -> list[tuple[str, bool]]:
         chosen = [word for word in chosen if not _HIRAGANA.fullmatch(word)] or chosen
         pairs = [word for word in chosen if begins_with_run(word)]
         chosen = [word for word in chosen if not begins_with_run(word)]
-    longest = sorted(chosen, key=len, reverse=True)[:MAX_TELLING]
-    return list(dict.fromkeys(map(_with_endings, (*longest, *pairs[:MAX_TELLING_PAIRS]))))
+    longest = sorted(chosen, key=len, reverse=True)[:MAX_KEYWORDS]
+    return list(dict.fromkeys(map(_with_endings, (*longest, *pairs[:MAX_KEYWORD_PAIRS]))))
 
 
 def _folded_words(text: str) -> dict[str, str]:
     """Return each word or pair of the text with its form without accents."""
     if text.isascii():
         return {word: word for word in _NO_WORD.sub(" ", text).split()}
-    text = runs_replaced(r" \g<0> ", text)
+    text = replace_runs(r" \g<0> ", text)
     spaced = "".join(char if unicodedata.category(char)[0] in "LNM" else " " for char in text)
     return {word: word.translate(_FOLDED) for run in spaced.split() for word in _parts(run) if re.search(r"\w", word)}
 
 
-def matched(text: str, sought: list[tuple[str, bool]]) -> int:
+def count_matches(text: str, sought: list[tuple[str, bool]]) -> int:
     """Return the number of terms that the text contains."""
     folded = _folded(_readable(text))
     return sum(_found_at(folded, term, prefix) is not None for term, prefix in sought)
@@ -218,7 +218,7 @@ def excerpt(content: str, sought: list[tuple[str, bool]], width: int) -> str:
         if start and (space := _SPACE.search(text, start, hit)):
             start = space.end()
     shown = ("…" if start else "") + " ".join(text[start : start + width].split())
-    cut = len(content) > MAX_LOOKED_AT or start + width < len(text) or len(shown) > width
+    cut = len(content) > MAX_SEARCHED_CHARS or start + width < len(text) or len(shown) > width
     return shown[: width - 1].rstrip() + "…" if cut else shown
 
 
@@ -243,7 +243,7 @@ def _found_at(folded: str, term: str, prefix: bool) -> int | None:
 
 
 def _readable(content: str) -> str:
-    text = content[:MAX_LOOKED_AT]
+    text = content[:MAX_SEARCHED_CHARS]
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 

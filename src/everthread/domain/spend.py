@@ -18,7 +18,7 @@ class Price(Struct, frozen=True):
     """The price of input tokens read from the endpoint's cache. None means the price of other input tokens."""
 
 
-class Spent(Struct, frozen=True):
+class SpendEntry(Struct, frozen=True):
     """The ledger entry of one model call. `spend_id` is its reservation, if it had one."""
 
     model: str
@@ -28,7 +28,7 @@ class Spent(Struct, frozen=True):
     spend_id: int | None = None
 
 
-class Used(Struct, frozen=True):
+class ModelUsage(Struct, frozen=True):
     """The total usage of one model."""
 
     model: str
@@ -48,6 +48,6 @@ def cost(price: Price, *, input_tokens: int, output_tokens: int, cached_tokens: 
     return (fresh * price.input + cached_tokens * cached_price + output_tokens * price.output) / PER
 
 
-def at_most(price: Price, *, request_bytes: int, output_tokens_max: int) -> float:
+def max_cost(price: Price, *, request_bytes: int, output_tokens_max: int) -> float:
     """Return the maximum cost of a call, to reserve before the call."""
     return cost(price, input_tokens=request_bytes // BYTES_PER_TOKEN + 1, output_tokens=output_tokens_max)

@@ -20,40 +20,40 @@ def one_line(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
-def columns_of(text: str) -> int:
+def display_width(text: str) -> int:
     """Return the width of the text in terminal columns: wide characters take two, combining marks none."""
     return len(text) if text.isascii() else sum(map(_width, text))
 
 
-def shortened(text: str, columns_max: int = CELL_COLUMNS_MAX) -> str:
+def shorten(text: str, columns_max: int = CELL_COLUMNS_MAX) -> str:
     """Return the beginning of a text, on one line."""
     # A message may have megabytes, and the rest would not be shown.
     start = text[: 4 * columns_max]
     line = one_line(start)
-    if len(start) == len(text) and columns_of(line) <= columns_max:
+    if len(start) == len(text) and display_width(line) <= columns_max:
         return line
     return _beginning(line, columns_max - len(_CUT)).rstrip() + _CUT
 
 
-def excerpt(text: str, columns_max: int = EXCERPT_COLUMNS_MAX) -> str:
+def quote_start(text: str, columns_max: int = EXCERPT_COLUMNS_MAX) -> str:
     """Return the beginning of a text in quotes, on one line."""
-    return f'"{shortened(text, columns_max)}"'
+    return f'"{shorten(text, columns_max)}"'
 
 
-def call_in_words(name: str, arguments: str) -> str:
+def format_call(name: str, arguments: str) -> str:
     """Format a tool call for an approval request: the shortened arguments, and their full length if they were cut."""
-    text = shortened(arguments, _CALL_COLUMNS_MAX)
-    is_cut = len(arguments) > _CALL_COLUMNS_MAX or columns_of(arguments) > _CALL_COLUMNS_MAX
+    text = shorten(arguments, _CALL_COLUMNS_MAX)
+    is_cut = len(arguments) > _CALL_COLUMNS_MAX or display_width(arguments) > _CALL_COLUMNS_MAX
     more = f" [{len(arguments)} characters in all]" if is_cut else ""
     return f"{name} {text}{more}"
 
 
-def to_a_guest(plain: str, reference: str) -> str:
+def guest_error(plain: str, reference: str) -> str:
     """Return an error message for a guest, with the reference under which the operator finds details in the log."""
     return f"{plain} Whoever runs this finds more in the log, under {reference}."
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
+def pluralize(number: int, noun: str, plural: str = "") -> str:
     """Return the number with the noun in singular or plural."""
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
 

@@ -13,7 +13,7 @@ from everthread.domain.errors import BadPolicy
 _ONE_DAY = timedelta(days=1)
 
 
-def zone_named(name: str) -> tzinfo:
+def load_zone(name: str) -> tzinfo:
     """Return the time zone with this IANA name. Raises `BadPolicy` if it is unknown."""
     if name == "UTC":
         return UTC
@@ -32,7 +32,7 @@ def zone_named(name: str) -> tzinfo:
         ) from error
 
 
-def first_reading(day: date, at: time, zone: tzinfo) -> float | None:
+def first_instant(day: date, at: time, zone: tzinfo) -> float | None:
     """Return the first instant at which the zone's clock shows that time of that day, or has skipped it.
 
     Returns None if the clock skips the whole day.
@@ -45,8 +45,8 @@ def first_reading(day: date, at: time, zone: tzinfo) -> float | None:
     # The reading is in a gap. Both instants are then wrong, by design of `fold`: `second` is before the jump, `first`
     # at or after it. The jump is the first instant between them at which the clock shows at least the reading.
     candidates = range(int(second) + 1, int(first) + 1)
-    jump = candidates[bisect_left(candidates, reading, key=lambda instant: wall(instant, zone))]
-    gap_end = wall(jump, zone)
+    jump = candidates[bisect_left(candidates, reading, key=lambda instant: wall_time(instant, zone))]
+    gap_end = wall_time(jump, zone)
     gap_start = gap_end - timedelta(seconds=first - second)
     midnight = datetime.combine(day, time())
     if gap_start <= midnight and gap_end >= midnight + _ONE_DAY:
@@ -54,6 +54,6 @@ def first_reading(day: date, at: time, zone: tzinfo) -> float | None:
     return float(jump)
 
 
-def wall(instant: float, zone: tzinfo) -> datetime:
+def wall_time(instant: float, zone: tzinfo) -> datetime:
     """Return the naive local time of the zone at an instant."""
     return datetime.fromtimestamp(instant, zone).replace(tzinfo=None)

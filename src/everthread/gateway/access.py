@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from everthread.config.settings import Gateway, PlatformAccount
+from everthread.config.settings import GatewaySettings, PlatformAccount
 from everthread.domain.model import ChatType, SessionKey
-from everthread.domain.pairing import USER_CHARS_MAX, account_of
+from everthread.domain.pairing import USER_CHARS_MAX, format_account
 from everthread.ports.platform import Update
 from everthread.store.unit_of_work import Store, UnitOfWork
 
@@ -32,7 +32,7 @@ class Access:
     """Admits the senders that the settings name and those that were paired."""
 
     def __init__(
-        self, store: Store, gateway: Gateway, accounts: Mapping[str, PlatformAccount], home_owner: str = ""
+        self, store: Store, gateway: GatewaySettings, accounts: Mapping[str, PlatformAccount], home_owner: str = ""
     ) -> None:
         """`home_owner` is the owner of this installation."""
         self._store = store
@@ -46,7 +46,7 @@ class Access:
         if self._gateway.approvals != "admins":
             return self._gateway.approvals == "everybody"
         account = self._accounts.get(platform)
-        person = self._owners.get(account_of(platform, user), owner)
+        person = self._owners.get(format_account(platform, user), owner)
         return (account is not None and user in account.admins) or person == self._home_owner
 
     async def admit(self, update: Update) -> Sender | RejectedSender:
@@ -77,7 +77,7 @@ class Access:
         """
         # A former guest with a name of their own is known only by the chats they wrote from.
         wrote_from = [
-            account_of(key.platform, uow.inbox.last_user(key) or key.chat)
+            format_account(key.platform, uow.inbox.last_user(key) or key.chat)
             for key in uow.sessions.keys_of(owner)
             if key.chat_type is ChatType.DM and key.platform in self._accounts
         ]
@@ -94,5 +94,5 @@ class Access:
         admin = user in account.admins
         if not (admin or account.allow_all or user in account.allow or paired is not None):
             return None
-        name = account_of(platform, user)
+        name = format_account(platform, user)
         return Sender(self._owners.get(name) or (paired.owner if paired is not None else name), admin)

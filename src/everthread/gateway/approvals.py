@@ -20,7 +20,7 @@ from everthread.commands.registry import CommandResult
 from everthread.concurrency import cancel_tasks
 from everthread.domain.errors import EverthreadError, NotApproved, PlatformError
 from everthread.domain.model import Reply, ReplyState, SessionKey, SessionRef, ToolCall
-from everthread.domain.text_format import call_in_words, counted
+from everthread.domain.text_format import format_call, pluralize
 from everthread.gateway.access import Access
 from everthread.gateway.command_runner import GatewayRuntime
 from everthread.gateway.message_split import split_for
@@ -117,7 +117,7 @@ class Approvals:
         if not self._access.may_approve(key.platform, user, ref.owner):
             raise NotApproved(NOT_YOU)
         code, time = "".join(self._choice(_ALPHABET) for _ in range(CODE_CHARS)), _time(self._wait_s)
-        described = call_in_words(call.name, call.arguments)
+        described = format_call(call.name, call.arguments)
         asked = f"May I do this?\n{_fenced(described)}"
         text = f"{asked}\n/approve {code} allows it, /deny {code} does not. I wait {time}."
         question = _Question(code, user, described, asyncio.get_running_loop().create_future())
@@ -175,4 +175,4 @@ def _fenced(text: str) -> str:
 
 
 def _time(seconds: float) -> str:
-    return counted(round(seconds / 60), "minute") if seconds >= 60 else counted(round(seconds), "second")
+    return pluralize(round(seconds / 60), "minute") if seconds >= 60 else pluralize(round(seconds), "second")

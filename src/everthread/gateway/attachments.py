@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from everthread.concurrency import cancel_tasks
 from everthread.domain.errors import ModelError, PlatformError, PlatformUnavailable, StoreError
 from everthread.domain.media import Media
-from everthread.domain.model import InboxRow, Reply, ReplyState, SessionKey, whole
+from everthread.domain.model import InboxRow, Reply, ReplyState, SessionKey, replace_surrogates
 from everthread.gateway.outbox import Outbox
 from everthread.gateway.routing import text_with_attachments
 from everthread.log_context import log_fields
@@ -141,7 +141,7 @@ class AttachmentFetcher:
             return None
         try:
             async with asyncio.timeout(TRANSCRIBE_S_MAX):
-                return whole(await self._transcriber.transcribe(content, media.name, media.mime)) or None
+                return replace_surrogates(await self._transcriber.transcribe(content, media.name, media.mime)) or None
         except (ModelError, TimeoutError) as error:
             log.warning("a voice message was not transcribed: %s", error or "timeout")
         except Exception:
@@ -176,7 +176,7 @@ def _text_in(media: Media, content: bytes) -> str:
     """Return the beginning of a text file; empty for other files."""
     if not _TEXT.fullmatch(media.mime) or b"\0" in content[:READ_BYTES_MAX]:
         return ""
-    text = whole(content[:READ_BYTES_MAX].decode("utf-8", "replace"))
+    text = replace_surrogates(content[:READ_BYTES_MAX].decode("utf-8", "replace"))
     return text if len(content) <= READ_BYTES_MAX else f"{text}\n(and so on; the rest is in the file)"
 
 
@@ -206,7 +206,7 @@ class AttachmentQueue:
 
     def enqueue(self, row: InboxRow, done: Callable[[], None] = lambda: None) -> None:
         """Fetch the attachments of a message behind those of its key, then call `done`. Does not block."""
-        if not row.inbound.is_packed or row.id in self._tasks:
+        if not row.inbound.has_pending_media or row.id in self._tasks:
             return
         key = row.inbound.key
         task = asyncio.ensure_future(self._fetch(row, self._last.get(key)))

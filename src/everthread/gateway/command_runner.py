@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from everthread.commands.context import CommandContext, CommandRuntime
 from everthread.commands.registry import CommandResult, ParsedCommand, parse, run_command
-from everthread.domain.errors import DoneBefore, StoreError
+from everthread.domain.errors import AlreadyDone, StoreError
 from everthread.domain.model import ChatType, InboxRow, InboxState, Reply
 from everthread.gateway.outbox import Outbox
 from everthread.gateway.routing import is_shared
@@ -88,7 +88,7 @@ class CommandRunner:
             return CommandResult(NOT_HERE, ok=False)
         try:
             result = await run_command(self._build_context(row, model), found)
-        except DoneBefore:
+        except AlreadyDone:
             return CommandResult(BEGUN_BEFORE)
         except StoreError:
             raise

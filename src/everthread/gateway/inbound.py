@@ -13,8 +13,8 @@ from everthread.commands.context import CommandContext
 from everthread.commands.registry import ParsedCommand, UnknownCommand, hidden_commands, parse, run_command
 from everthread.config.settings import PlatformAccount
 from everthread.domain.errors import BadInput, EverthreadError
-from everthread.domain.model import Inbound, InboxState, Reply, ReplyState, SessionKey, whole
-from everthread.domain.pairing import account_of
+from everthread.domain.model import Inbound, InboxState, Reply, ReplyState, SessionKey, replace_surrogates
+from everthread.domain.pairing import format_account
 from everthread.gateway.access import Access, RejectedSender, Sender
 from everthread.gateway.attachments import AttachmentFetcher, Attachments
 from everthread.gateway.command_runner import GatewayRuntime
@@ -185,7 +185,7 @@ class InboundHandler:
         context = replace(
             self._context(update, key, owner),
             hidden_commands=self._hidden_from(sender),
-            pair=partial(self._pairings.approve, scope=account_of(update.platform, update.user)),
+            pair=partial(self._pairings.approve, scope=format_account(update.platform, update.user)),
         )
         result = await run_command(context, command)
         await self._reply(reply_id, key, owner, result.text)
@@ -211,7 +211,7 @@ class InboundHandler:
 def _check_ids(update: Update) -> None:
     """Raise `BadInput` for ids with lone surrogates, which the store cannot hold."""
     ids = (update.account, update.update_id, update.chat, update.thread or "", update.user)
-    if any(whole(text) != text for text in ids):
+    if any(replace_surrogates(text) != text for text in ids):
         raise BadInput("an id contains half a character")
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from everthread.domain.errors import StoreError
 from everthread.domain.model import Reply, ReplyState
-from everthread.domain.text_format import excerpt
+from everthread.domain.text_format import quote_start
 from everthread.log_context import log_fields
 from everthread.ports.clock import Clock
 from everthread.ports.platform import Address, Finder
@@ -105,7 +105,7 @@ class ReplyWriter:
         def give_up(uow: UnitOfWork) -> None:
             save(uow, replace(reply, state=state))
             outcome = "may not have reached" if state is ReplyState.AMBIGUOUS else "did not reach"
-            text = f"a reply {outcome} {chat_of(reply)}: {excerpt(why, 200)}"
+            text = f"a reply {outcome} {chat_of(reply)}: {quote_start(why, 200)}"
             uow.leases.add_incident(Incident(self._clock.now(), "delivery", reply.session_id or None, text))
 
         await self._write(give_up)

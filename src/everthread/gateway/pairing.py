@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 
 from everthread.concurrency import cancel_tasks
 from everthread.domain.errors import EverthreadError, SendUncertain
-from everthread.domain.model import SessionKey, whole
-from everthread.domain.pairing import Pairing, account_of, new_code
+from everthread.domain.model import SessionKey, replace_surrogates
+from everthread.domain.pairing import PairingRequest, format_account, new_code
 from everthread.domain.text_format import one_line
 from everthread.gateway.routing import NAME_CHARS_MAX
 from everthread.lifecycle.pairing import SENDING_S, Pairings, code_reply_id
@@ -35,7 +35,7 @@ class PairingOffers:
 
     async def offer(self, update: Update, key: SessionKey) -> None:
         """Send a code in the background, unless the sender has one or too many others do."""
-        account, platform = account_of(update.platform, update.user), self._platforms.get(update.platform)
+        account, platform = format_account(update.platform, update.user), self._platforms.get(update.platform)
         if platform is None or account in self._tasks:
             return
         if await self._pairings.may_offer(update.platform, update.user) and account not in self._tasks:
@@ -48,7 +48,7 @@ class PairingOffers:
 
     async def _create_and_send(self, platform: Platform, update: Update, key: SessionKey) -> None:
         try:
-            name = one_line(whole(update.user_name))[:NAME_CHARS_MAX]
+            name = one_line(replace_surrogates(update.user_name))[:NAME_CHARS_MAX]
             code = new_code(self._choice)
             pairing = await self._pairings.offer(update.platform, update.user, name, code)
             if pairing is not None:
@@ -56,7 +56,7 @@ class PairingOffers:
         except Exception as error:  # noqa: BLE001 - its text may contain the code
             log.warning("%s: could not send a pairing code: %s", platform.name, type(error).__name__)
 
-    async def _send(self, platform: Platform, pairing: Pairing, key: SessionKey, text: str) -> None:
+    async def _send(self, platform: Platform, pairing: PairingRequest, key: SessionKey, text: str) -> None:
         message_id: str | None = None
         out = Outbound(code_reply_id(pairing.platform, pairing.user, pairing.at), Address.of(key), text)
         try:

@@ -6,7 +6,7 @@ import math
 
 from msgspec import Struct
 
-from everthread.domain.text_format import counted
+from everthread.domain.text_format import pluralize
 
 MINUTE_S = 60.0
 KEPT_MAX = 10_000
@@ -48,7 +48,7 @@ class RateLimiter:
         if bucket.told_at is not None and 0 <= now - bucket.told_at < MINUTE_S:
             return ""
         bucket.told_at = now
-        return TOO_MANY.format(seconds=counted(self.wait_s(owner), "second"))
+        return TOO_MANY.format(seconds=pluralize(self.wait_s(owner), "second"))
 
     def wait_s(self, owner: str) -> int:
         """Return the seconds until one more message is within the limit."""

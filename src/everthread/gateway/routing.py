@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from everthread.config.settings import PlatformAccount
-from everthread.domain.model import ChatType, SessionKey, whole
-from everthread.domain.text_format import excerpt
+from everthread.domain.model import ChatType, SessionKey, replace_surrogates
+from everthread.domain.text_format import quote_start
 from everthread.ports.platform import Media, Update
 
 NAME_CHARS_MAX = 80
@@ -34,11 +34,11 @@ def owner_of(key: SessionKey, person: str) -> str:
 
 def message_text(update: Update, key: SessionKey) -> str:
     """Return the text that the model reads; empty for an empty message. In a shared session it names the sender."""
-    parts = [_quote(update), whole(update.text), *(_describe(media) for media in update.media)]
+    parts = [_quote(update), replace_surrogates(update.text), *(_describe(media) for media in update.media)]
     text = "\n".join(part for part in parts if part)
     if not text.strip():
         return ""
-    name = " ".join(whole(update.user_name).split())[:NAME_CHARS_MAX] or update.user
+    name = " ".join(replace_surrogates(update.user_name).split())[:NAME_CHARS_MAX] or update.user
     return f"{name}: {text}" if is_shared(key) else text
 
 
@@ -55,18 +55,23 @@ def text_with_attachments(text: str, pending: tuple[Media, ...], fetched: tuple[
 def _quote(update: Update) -> str:
     if update.reply_to is None or not update.reply_to.text.strip():
         return ""
-    return f"(In answer to {excerpt(whole(update.reply_to.text), _QUOTED_CHARS_MAX)})"
+    return f"(In answer to {quote_start(replace_surrogates(update.reply_to.text), _QUOTED_CHARS_MAX)})"
 
 
 def _describe(media: Media) -> str:
     if media.kind == "voice" and media.words:
-        return f"[spoken] {whole(media.words)}"
+        return f"[spoken] {replace_surrogates(media.words)}"
     size = _size(media.size) if media.size else ""
-    about = ", ".join(filter(None, (whole(media.name)[:NAME_CHARS_MAX], whole(media.mime)[:NAME_CHARS_MAX], size)))
+    about = ", ".join(
+        filter(
+            None,
+            (replace_surrogates(media.name)[:NAME_CHARS_MAX], replace_surrogates(media.mime)[:NAME_CHARS_MAX], size),
+        )
+    )
     kept = f"kept as {media.path}" if media.path and not media.handle else ""
     details = "; ".join(filter(None, (about, kept)))
     named = f"[{media.kind}{f': {details}' if details else ''}]"
-    return f"{named}\n{whole(media.words)}" if media.words else named
+    return f"{named}\n{replace_surrogates(media.words)}" if media.words else named
 
 
 def _size(size: int) -> str:

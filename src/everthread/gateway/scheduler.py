@@ -23,7 +23,7 @@ from everthread.domain.errors import BadConfig, Busy, StoreError
 from everthread.domain.model import InboxState, Reply, SessionKey, Slot
 from everthread.domain.reset_policy import ResetPolicy
 from everthread.domain.schedule import Occurrence, OccurrenceState, Schedule, key_of
-from everthread.domain.text_format import REFERENCE_CHARS, to_a_guest
+from everthread.domain.text_format import REFERENCE_CHARS, guest_error
 from everthread.gateway.schedule_output import POST_S_MAX, OutputFailed, deliver
 from everthread.lifecycle import Lifecycle
 from everthread.lifecycle.schedules import OccurrenceResult, ScheduleService
@@ -189,7 +189,7 @@ class Scheduler:
         return await self._scheduling.outcome(known) if known is not None else None
 
     def _guest_text(self, schedule: Schedule, name: str) -> str:
-        return "" if schedule.owner == self._settings.owner else to_a_guest(NOT_DONE, _reference(name))
+        return "" if schedule.owner == self._settings.owner else guest_error(NOT_DONE, _reference(name))
 
     async def _answer(self, key: SessionKey, options: TurnOptions) -> TurnEnded | None:
         try:

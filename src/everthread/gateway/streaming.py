@@ -7,7 +7,7 @@ import logging
 from contextlib import suppress
 
 from everthread.agent.events import Retrying, TextWritten, ToolBegan, TurnEvent
-from everthread.concurrency import cancel_tasks, until_done
+from everthread.concurrency import cancel_tasks, wait_until_done
 from everthread.domain.errors import EverthreadError, PlatformError, PlatformUnavailable
 from everthread.domain.model import ChatType
 from everthread.gateway.delivery_check import Delivered, DeliveryCheck
@@ -104,7 +104,7 @@ class LiveReply:
                     continue
                 # Not to be cancelled midway: the id of a sent message must be stored.
                 showing = asyncio.ensure_future(self._show_once(claim, to, text))
-                stopped = await until_done(showing)
+                stopped = await wait_until_done(showing)
                 try:
                     showing.result()
                     pause_s = every_s

@@ -15,7 +15,7 @@ from everthread.agent.events import TurnEnded
 from everthread.agent.inbox_worker import InboxWorker
 from everthread.agent.turn_options import TurnOptions
 from everthread.commands.registry import ParsedCommand, parse
-from everthread.concurrency import finish_tasks, until_done
+from everthread.concurrency import finish_tasks, wait_until_done
 from everthread.domain.errors import BadConfig, Busy, StoreError
 from everthread.domain.model import InboxRow, SessionKey, SessionRef, TurnStatus
 from everthread.gateway.approvals import Approvals
@@ -223,7 +223,7 @@ class Worker:
         if row.inbound.command:
             await self._run_next(lane, row)
             return True
-        if row.inbound.is_packed:
+        if row.inbound.has_pending_media:
             await self._attachments.wait(row)
             return True
         return await self._answer(lane)
@@ -275,7 +275,7 @@ class Worker:
         is_late = relay.ended is not None and relay.ended.committed.status in _UNSEEN
         # Not to be cancelled: until it is stored, only this task knows the id of the message on the platform.
         ending = asyncio.ensure_future(live_reply.end(withheld=is_late))
-        cancelled = await until_done(ending)
+        cancelled = await wait_until_done(ending)
         self._outbox.release(relay.turn_id)
         ending.result()
         if cancelled is not None:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from everthread.domain import titles
 from everthread.domain.errors import BadTitle
 from everthread.domain.export_format import ID_CHARS_MAX, Base, Item, RewindLine, SessionLine, TurnLine
-from everthread.domain.model import Cause, Kind, SessionKey
+from everthread.domain.model import Cause, SessionKey, SessionKind
 from everthread.hermes_import.compaction import (
     Continuation,
     VisibleMessage,
@@ -258,7 +258,11 @@ def _line(
         str(place.key),
         opened_at,
         max((turn.at for turn in turns), default=opened_at),
-        Kind.SUBAGENT if member.tie is Relation.DELEGATE else Kind.CRON if row.source == "cron" else Kind.CHAT,
+        SessionKind.SUBAGENT
+        if member.tie is Relation.DELEGATE
+        else SessionKind.CRON
+        if row.source == "cron"
+        else SessionKind.CHAT,
         start.cause,
         _title(row.title) if session_id == our_id(row.id) else None,
         ended_at=ended_at,

@@ -9,7 +9,7 @@ from typing import Any, cast
 from msgspec import Struct
 
 from everthread.domain.export_format import TEXT_CHARS_MAX, CallLine, MessageLine
-from everthread.domain.model import Role, whole
+from everthread.domain.model import Role, replace_surrogates
 
 ENCODED = "\0json:"
 """Prefix of content that is not plain text."""
@@ -87,13 +87,13 @@ def time_of(value: object, otherwise: float = 0.0) -> float:
 def text_of(content: str) -> str:
     """Return the text of a message. Parts that are not text are replaced by their type."""
     if not content.startswith(ENCODED):
-        return whole(content)[:TEXT_CHARS_MAX]
+        return replace_surrogates(content)[:TEXT_CHARS_MAX]
     try:
         found = json.loads(content[len(ENCODED) :])
     except (ValueError, RecursionError):
-        return whole(content.replace("\0", ""))[:TEXT_CHARS_MAX]
+        return replace_surrogates(content.replace("\0", ""))[:TEXT_CHARS_MAX]
     parts = cast("list[object]", found) if isinstance(found, list) else [found]
-    return whole("\n".join(filter(None, map(_part, parts))))[:TEXT_CHARS_MAX]
+    return replace_surrogates("\n".join(filter(None, map(_part, parts))))[:TEXT_CHARS_MAX]
 
 
 def _part(part: object) -> str:
@@ -137,7 +137,11 @@ def _call(call: object) -> CallLine | None:
         return None
     arguments = function.get("arguments", "{}")
     written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return CallLine(whole(str(fields.get("id") or fields.get("call_id") or "")), whole(name), whole(written))
+    return CallLine(
+        replace_surrogates(str(fields.get("id") or fields.get("call_id") or "")),
+        replace_surrogates(name),
+        replace_surrogates(written),
+    )
 
 
 def line_of(row: MessageRow) -> MessageLine:
@@ -146,13 +150,13 @@ def line_of(row: MessageRow) -> MessageLine:
     calls = calls_of(row.tool_calls)
     content = text_of(row.content)
     if row.tool_calls and not calls:
-        content = "\n".join(filter(None, (content, whole(row.tool_calls)[:TEXT_CHARS_MAX])))
+        content = "\n".join(filter(None, (content, replace_surrogates(row.tool_calls)[:TEXT_CHARS_MAX])))
     answers = role is Role.TOOL
     return MessageLine(
         role,
         content,
         calls if role is Role.ASSISTANT else (),
-        whole(row.tool_call_id or "") if answers else None,
-        whole(row.tool_name) if answers and row.tool_name else None,
-        whole(row.reasoning)[:TEXT_CHARS_MAX] if row.reasoning else None,
+        replace_surrogates(row.tool_call_id or "") if answers else None,
+        replace_surrogates(row.tool_name) if answers and row.tool_name else None,
+        replace_surrogates(row.reasoning)[:TEXT_CHARS_MAX] if row.reasoning else None,
     )

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from everthread.domain.model import HANDED_OVER, KEY_CHARS_MAX, ChatType, SessionKey, whole
+from everthread.domain.model import KEY_CHARS_MAX, SUBAGENT_PLATFORM, ChatType, SessionKey, replace_surrogates
 from everthread.hermes_import.lineage import LinkedSession, Relation
 
 TERMINAL = "cli"
@@ -116,7 +116,7 @@ def key_of_member(member: LinkedSession, route: Route | None, profile: str) -> S
     """Return the session key of a session, from its route or its row."""
     row = member.row
     if member.tie is Relation.DELEGATE:
-        return _key(profile, HANDED_OVER, ChatType.DM, f"{HERE}-{row.id}", None, None)
+        return _key(profile, SUBAGENT_PLATFORM, ChatType.DM, f"{HERE}-{row.id}", None, None)
     if row.source == "cron":
         return _key(profile, "cron", ChatType.DM, HERE, None, None)
     if row.source in _AT_HOME:
@@ -133,7 +133,7 @@ def key_of_member(member: LinkedSession, route: Route | None, profile: str) -> S
 def _key(
     profile: str, platform: str, chat_type: ChatType, chat: str, thread: str | None, user: str | None
 ) -> SessionKey:
-    parts = [whole(part)[:100] if part else None for part in (platform.lower(), chat, thread, user)]
+    parts = [replace_surrogates(part)[:100] if part else None for part in (platform.lower(), chat, thread, user)]
     key = SessionKey(profile, parts[0] or TERMINAL, chat_type, parts[1] or HERE, parts[2], parts[3])
     if len(str(key)) > KEY_CHARS_MAX:
         key = SessionKey(profile, parts[0] or TERMINAL, chat_type, (parts[1] or HERE)[:20])

@@ -22,10 +22,10 @@ from everthread.domain.boundary import (
     Reset,
     Resume,
     Suspend,
-    as_of,
     plan,
+    rebase,
 )
-from everthread.domain.errors import DoneBefore, NotFound
+from everthread.domain.errors import AlreadyDone, NotFound
 from everthread.domain.events import EntryKind, LogEntry
 from everthread.domain.model import (
     Binding,
@@ -34,7 +34,6 @@ from everthread.domain.model import (
     HookCall,
     InboxRow,
     InboxState,
-    Kind,
     Message,
     Prefix,
     Reply,
@@ -42,11 +41,12 @@ from everthread.domain.model import (
     Role,
     Session,
     SessionKey,
+    SessionKind,
     SessionRef,
     TurnStatus,
 )
 from everthread.domain.reset_policy import timer_name
-from everthread.domain.review_window import Window
+from everthread.domain.review_window import ReviewWindow
 from everthread.lifecycle.base import LifecycleBase, WriteContext, transaction
 from everthread.lifecycle.boundary_state import read_state
 from everthread.lifecycle.reviews import schedule_rest
@@ -97,7 +97,7 @@ class BoundaryOperations(LifecycleBase):
         """Carry out a boundary of a key in one transaction.
 
         `command_id` is the inbox row of the command that asks for it. A boundary that leaves the session sets aside the
-        messages before that row and keeps those after it. Raises `DoneBefore` if the command was carried out already.
+        messages before that row and keeps those after it. Raises `AlreadyDone` if the command was carried out already.
         """
         if isinstance(boundary, Forget):
             raise TypeError("use `Lifecycle.forget`, which also erases the session's text")
@@ -208,7 +208,7 @@ def append(
     """Write the next entry of a session's log. Returns the session with its new positions, not yet saved."""
     seq = session.log_seq + 1
     uow.log.append(LogEntry(ref, seq, kind, now, number, detail))
-    return session.but(log_seq=seq, dirty_seq=seq if kind.dirties else session.dirty_seq)
+    return session.replace(log_seq=seq, dirty_seq=seq if kind.dirties else session.dirty_seq)
 
 
 def close(uow: UnitOfWork, session: Session, ref: SessionRef, now: float) -> Session:
@@ -217,12 +217,12 @@ def close(uow: UnitOfWork, session: Session, ref: SessionRef, now: float) -> Ses
         return session
     through = session.log_seq
     detail: dict[str, object] = {"through": through, "turn": session.last_turn}
-    return append(uow, session, ref, EntryKind.CLOSE, now, detail=detail).but(closed_seq=through)
+    return append(uow, session, ref, EntryKind.CLOSE, now, detail=detail).replace(closed_seq=through)
 
 
 def close_if_left(uow: UnitOfWork, session: Session, ref: SessionRef, now: float) -> Session:
     """Close the memory of a session that no key is on: no boundary will do so later."""
-    if session.kind is Kind.NOTES or uow.sessions.keys_on(session.id) or uow.slots.of_session(session.id):
+    if session.kind is SessionKind.NOTES or uow.sessions.keys_on(session.id) or uow.slots.of_session(session.id):
         return session
     return close(uow, session, ref, now)
 
@@ -245,7 +245,7 @@ def log_boundary(crossing: BoundaryResult) -> None:
 def _begin_command(uow: UnitOfWork, inbox_id: int) -> None:
     row = uow.inbox.get(inbox_id)
     if row is None or row.state is not InboxState.WAITING:
-        raise DoneBefore(f"command {inbox_id} was carried out before")
+        raise AlreadyDone(f"command {inbox_id} was carried out before")
     uow.inbox.assign(inbox_id, "", command_turn_id(inbox_id))
 
 
@@ -269,7 +269,7 @@ def _set_aside(
         message = Message(Role.USER, row.inbound.text)
         uow.turns.add(session, number, turn_id, TurnStatus.SET_ASIDE, (message,), now)
         uow.inbox.set_aside(row.id, session.id, turn_id)
-        session = session.but(last_turn=number)
+        session = session.replace(last_turn=number)
     return session, theirs
 
 
@@ -280,12 +280,12 @@ def _leave(
     ref = session.ref_at(state.key, epoch)
     generation = session.generation
     if decision.stays:
-        session = session.but(generation=session.generation + 1)
+        session = session.replace(generation=session.generation + 1)
     if decision.hides:
         detail: dict[str, object] = {"turns": list(decision.hides)}
         session = append(uow, session, session.ref_at(state.key, epoch + 1), EntryKind.REWIND, now, detail=detail)
         uow.turns.hide(session, decision.hides, session.log_seq)
-        uow.reviews.stop(session.id, Window(min(decision.hides), max(decision.hides)))
+        uow.reviews.stop(session.id, ReviewWindow(min(decision.hides), max(decision.hides)))
     if decision.closes:
         session = close(uow, session, ref, now)
     if decision.ends:
@@ -307,9 +307,9 @@ def _open(uow: UnitOfWork, opening: Opening, parent: Session | None, binding: Bi
     """Create a session or reopen one, and log it."""
     session = opening.session
     if not opening.fresh:
-        session = session.but(ended_at=None, end_reason=None, active_at=now)
+        session = session.replace(ended_at=None, end_reason=None, active_at=now)
     elif parent is not None and opening.inherits:
-        session = as_of(session, parent)
+        session = rebase(session, parent)
     detail: dict[str, object] = {"parent": opening.parent_id, "reset": opening.reset, "reason": opening.reason.value}
     ref = session.ref_at(binding.key, binding.epoch + 1)
     # The opened entry comes before any turn, so that a provider knows the parent first.

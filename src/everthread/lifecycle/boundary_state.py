@@ -16,7 +16,7 @@ from everthread.domain.boundary import (
     Rewind,
     Suspend,
 )
-from everthread.domain.errors import Gone, NotFound
+from everthread.domain.errors import Erased, NotFound
 from everthread.domain.model import Binding, Session
 from everthread.store.sessions import KeyState
 from everthread.store.unit_of_work import UnitOfWork
@@ -31,7 +31,7 @@ def owned_session(uow: UnitOfWork, session_id: str, owner: str) -> Session:
     if session is None or session.owner != owner:
         raise NotFound(f"there is no session {session_id!r}; `sessions list` shows your sessions")
     if session.forgotten_seq is not None:
-        raise Gone(f"session {session_id!r} was forgotten")
+        raise Erased(f"session {session_id!r} was forgotten")
     return session
 
 

@@ -12,9 +12,9 @@ from msgspec import Struct
 from everthread.domain.boundary import Forget
 from everthread.domain.errors import NotFound
 from everthread.domain.events import EntryKind, ForgetScope
-from everthread.domain.model import FORGOTTEN, Cause, InboxState, Kind, NoteAction, NoteVersion, Session
-from everthread.domain.note_provenance import Back, Mending, Writing, without
-from everthread.domain.review_window import Window
+from everthread.domain.model import FORGOTTEN, Cause, InboxState, NoteAction, NoteVersion, Session, SessionKind
+from everthread.domain.note_provenance import NoteRepair, NoteRestore, Writing, plan_repair
+from everthread.domain.review_window import ReviewWindow
 from everthread.lifecycle.base import WriteContext
 from everthread.lifecycle.boundaries import append, cross
 from everthread.lifecycle.boundary_state import owned_session
@@ -66,7 +66,7 @@ def _forget_session(uow: UnitOfWork, session: Session, context: WriteContext, *,
     keys = uow.sessions.keys_on(session.id)
     if keys:
         cross(uow, keys[0], Forget(session.id), session.owner, context)
-    mending = without(session.id, uow.notes.of_owner(session.owner)) if notes_stay else Mending()
+    mending = plan_repair(session.id, uow.notes.of_owner(session.owner)) if notes_stay else NoteRepair()
     wordings = uow.erasure.scrub_session(session)
     _bury_facts(uow, wordings + mend(uow, mending, session, context.now), session.owner, context.now)
     for slot in uow.slots.of_session(session.id):
@@ -86,7 +86,7 @@ def _forget_session(uow: UnitOfWork, session: Session, context: WriteContext, *,
 
 
 def _forget_owner(uow: UnitOfWork, owner: str, context: WriteContext) -> int:
-    sessions = [s for s in uow.sessions.of_owner(owner) if s.kind is not Kind.NOTES and s.forgotten_seq is None]
+    sessions = [s for s in uow.sessions.of_owner(owner) if s.kind is not SessionKind.NOTES and s.forgotten_seq is None]
     for session in sessions:
         # Delegated work is forgotten together with the session that delegated it.
         if (left := uow.sessions.get(session.id)) is not None and left.forgotten_seq is None:
@@ -126,13 +126,13 @@ def _tell_providers(
     """Append a FORGET entry. Delivery skips the entries before it that providers did not get yet."""
     session = append(uow, session, session.ref_at(session.key, 0), EntryKind.FORGET, now, detail=detail)
     if hides_the_rest:
-        session = session.but(forgotten_seq=session.log_seq, closed_seq=session.log_seq)
+        session = session.replace(forgotten_seq=session.log_seq, closed_seq=session.log_seq)
     uow.sessions.save(session)
     # Without a provider, the entry need not keep the text of the fact.
     uow.erasure.strip_delivered(session.id, session.log_seq)
 
 
-def mend(uow: UnitOfWork, mending: Mending, session: Session, now: float) -> tuple[str, ...]:
+def mend(uow: UnitOfWork, mending: NoteRepair, session: Session, now: float) -> tuple[str, ...]:
     """Correct the notes after the session's own text was erased. Returns the texts that were erased from them."""
     uow.erasure.scrub_notes(session.owner, mending.tainted)
     for back in mending.back:
@@ -142,7 +142,7 @@ def mend(uow: UnitOfWork, mending: Mending, session: Session, now: float) -> tup
     return tuple({version.content for version in mending.tainted})
 
 
-def _put_back(uow: UnitOfWork, back: Back, now: float) -> None:
+def _put_back(uow: UnitOfWork, back: NoteRestore, now: float) -> None:
     """Write the earlier version of a note in the session that its text comes from, so that forgetting that session
     erases it too. A removal is logged in the session of the last version.
     """
@@ -161,8 +161,8 @@ def _put_back(uow: UnitOfWork, back: Back, now: float) -> None:
 def _review_again(uow: UnitOfWork, writing: Writing, now: float) -> None:
     """Run a review again for what it had learned from other sessions. A turn without a review gets one later anyway."""
     session_id, turn_id = writing
-    window = Window.marked(turn_id)
+    window = ReviewWindow.from_mark(turn_id)
     if window is None and (number := uow.turns.number(session_id, turn_id)) is not None:
-        window = Window(number, number)
+        window = ReviewWindow(number, number)
     if window is not None:
         uow.reviews.restart(session_id, window, now)

@@ -119,7 +119,7 @@ def _keep_in_session(uow: UnitOfWork, row: InboxRow, session_id: str, context: W
         raise KeyMoved(f"a command waits at {key}, which may lead to another session; send it again")
     if context.policies.of(key).expired(session.active_at, row.accepted_at):
         # Naming a session continues it, like a resume.
-        uow.sessions.save(session.but(active_at=row.accepted_at))
+        uow.sessions.save(session.replace(active_at=row.accepted_at))
 
 
 def _last_user_text(uow: UnitOfWork, session: Session) -> str:

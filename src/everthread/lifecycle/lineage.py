@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from everthread.domain.events import EntryKind
-from everthread.domain.model import Kind, Session
+from everthread.domain.model import Session, SessionKind
 from everthread.store.unit_of_work import UnitOfWork
 
 
@@ -34,7 +34,7 @@ def above(uow: UnitOfWork, session: Session) -> Above:
         turn = min((turn, at.base_turn, *(n - 1 for n in undone)))
         seq = at.base_seq
         at = uow.sessions.get(at.parent_id) if at.parent_id is not None else None
-    if at is None or at.kind is Kind.NOTES:
+    if at is None or at.kind is SessionKind.NOTES:
         return Above(None, session.base_turn, session.base_seq)
     return Above(at, turn, seq)
 

@@ -6,20 +6,20 @@ import hashlib
 
 from msgspec import Struct
 
-from everthread.domain.errors import AlreadyNoted, BadInput, Gone, NotCondensed, NotesFull, NotFound, TooLarge
+from everthread.domain.errors import BadInput, DuplicateNote, Erased, NotCondensed, NotesFull, NotFound, TooLarge
 from everthread.domain.events import EntryKind
 from everthread.domain.model import (
     FORGOTTEN,
     Cause,
     ChatType,
-    Kind,
     NoteAction,
     NoteTarget,
     NoteVersion,
     Session,
     SessionKey,
+    SessionKind,
     SessionRef,
-    chars_of,
+    count_chars,
 )
 from everthread.domain.review_window import Review
 from everthread.lifecycle.base import LifecycleBase, transaction
@@ -93,7 +93,7 @@ class NoteOperations(LifecycleBase):
             raise NotCondensed("the notes were changed meanwhile")
         now = self._clock.now()
         written = [write_note(uow, change, owner=owner, ref=ref, new_id="", now=now) for change in rewriting.changes]
-        if chars_of(uow.notes.current(owner, rewriting.target)) >= chars_of(rewriting.read):
+        if count_chars(uow.notes.current(owner, rewriting.target)) >= count_chars(rewriting.read):
             raise NotCondensed("the notes would take as much room as before")
         return tuple(written)
 
@@ -110,13 +110,13 @@ class NoteOperations(LifecycleBase):
             raise BadInput(f"the note was changed again since; undo {note_id}:{versions[-1].version} first")
         last = versions[-1]
         if last.content == FORGOTTEN:
-            raise Gone(f"the text of {note_id}:{version} was forgotten; there is nothing to undo")
+            raise Erased(f"the text of {note_id}:{version} was forgotten; there is nothing to undo")
         before = versions[-2] if len(versions) > 1 else None
         if before is None or before.action is NoteAction.REMOVE:
             change = NoteChange(NoteAction.REMOVE, last.target, note_id=note_id)
             return write_note(uow, change, owner=owner, ref=None, new_id="", now=now)
         if before.content == FORGOTTEN:
-            raise Gone(f"the text before {note_id}:{version} was forgotten; it can't be restored")
+            raise Erased(f"the text before {note_id}:{version} was forgotten; it can't be restored")
         action = NoteAction.ADD if last.action is NoteAction.REMOVE else NoteAction.REPLACE
         change = NoteChange(action, last.target, before.content, note_id)
         return write_note(uow, change, owner=owner, ref=_origin(uow, before), new_id="", now=now)
@@ -144,7 +144,7 @@ def write_note(
     if session is None or session.owner != owner:
         raise NotFound(f"there is no session {ref.session_id!r}")
     if is_erased(session):
-        raise Gone(f"session {session.id!r} was forgotten; no note can be added to it")
+        raise Erased(f"session {session.id!r} was forgotten; no note can be added to it")
     version = _next_version(uow, change, owner, session.id, new_id, now)
     _check_room(uow, change, version)
     put_version(uow, version, session, ref, now)
@@ -170,7 +170,7 @@ def notes_session(uow: UnitOfWork, owner: str, now: float) -> tuple[Session, Ses
     key = SessionKey("main", "notes", ChatType.DM, hashlib.sha256(owner.encode()).hexdigest()[:32])
     session = uow.sessions.get(session_id)
     if session is None:
-        session = Session(session_id, owner, key, Kind.NOTES, Cause.NEW, opened_at=now, active_at=now)
+        session = Session(session_id, owner, key, SessionKind.NOTES, Cause.NEW, opened_at=now, active_at=now)
         uow.sessions.add(session)
     return session, session.ref_at(key, 0)
 
@@ -182,8 +182,8 @@ def _check_room(uow: UnitOfWork, change: NoteChange, version: NoteVersion) -> No
     notes = uow.notes.current(version.owner, version.target)
     others = [note for note in notes if note.note_id != version.note_id]
     if change.once and _words(version) in map(_words, others):
-        raise AlreadyNoted("this is noted already")
-    before, after = chars_of(notes), chars_of((*others, version))
+        raise DuplicateNote("this is noted already")
+    before, after = count_chars(notes), count_chars((*others, version))
     # A collection that was too large before may always shrink.
     if change.limit_chars is not None and after > max(change.limit_chars, before - 1):
         raise NotesFull(before, change.limit_chars)
@@ -213,6 +213,6 @@ def _next_version(
 def _origin(uow: UnitOfWork, version: NoteVersion) -> SessionRef | None:
     """Return the conversation in which a text was first written, so that forgetting it also erases a restored note."""
     session = uow.sessions.get(version.session_id)
-    if session is None or session.kind is Kind.NOTES:
+    if session is None or session.kind is SessionKind.NOTES:
         return None
     return session.ref_at(session.key, 0)

@@ -13,18 +13,18 @@ from everthread.domain.model import Reply, ReplyState, SessionKey
 from everthread.domain.pairing import (
     CODE_S,
     PENDING_MAX,
-    Paired,
-    Pairing,
-    account_of,
-    as_typed,
-    hash_of,
-    holds,
-    is_of,
-    locked_s,
-    one_more,
+    PairedAccount,
+    PairingRequest,
+    count_wrong_code,
+    format_account,
+    hash_code,
+    is_valid,
+    lockout_s,
+    matches_code,
+    normalize_code,
     person_problem,
 )
-from everthread.domain.text_format import counted
+from everthread.domain.text_format import pluralize
 from everthread.ports.clock import Clock
 from everthread.store.unit_of_work import Store, UnitOfWork
 
@@ -38,8 +38,8 @@ TERMINAL = "terminal"
 class PairingList(Struct, frozen=True):
     """Pending pairings and paired guests."""
 
-    waiting: tuple[Pairing, ...]
-    guests: tuple[Paired, ...]
+    waiting: tuple[PairingRequest, ...]
+    guests: tuple[PairedAccount, ...]
 
 
 class Pairings:
@@ -52,30 +52,30 @@ class Pairings:
     async def list_all(self) -> PairingList:
         now = self._clock.now()
         return await self._store.read(
-            lambda uow: PairingList(tuple(p for p in uow.access.pairings() if holds(p, now)), uow.access.guests())
+            lambda uow: PairingList(tuple(p for p in uow.access.pairings() if is_valid(p, now)), uow.access.guests())
         )
 
     async def may_offer(self, platform: str, user: str) -> bool:
         """Return True if `offer` would offer a code. Only reads, because it runs for every message of a stranger."""
         return await self._store.read_inline(lambda uow: _has_room(uow, platform, user, self._clock.now()))
 
-    async def offer(self, platform: str, user: str, name: str, code: str) -> Pairing | None:
+    async def offer(self, platform: str, user: str, name: str, code: str) -> PairingRequest | None:
         """Store a code that is valid while it is sent. Returns None if the account has one or too many are pending."""
 
-        def offer(uow: UnitOfWork) -> Pairing | None:
+        def offer(uow: UnitOfWork) -> PairingRequest | None:
             now = self._clock.now()
             if not _has_room(uow, platform, user, now):
                 return None
             for old in uow.access.pairings():
-                if not holds(old, now):
+                if not is_valid(old, now):
                     uow.access.drop_pairing(old.platform, old.user)
-            pairing = Pairing(platform, user, hash_of(platform, user, code), name, now, now + SENDING_S)
+            pairing = PairingRequest(platform, user, hash_code(platform, user, code), name, now, now + SENDING_S)
             uow.access.put_pairing(pairing)
             return pairing
 
         return await self._store.write(offer)
 
-    async def mark_sent(self, pairing: Pairing, key: SessionKey, message_id: str | None) -> None:
+    async def mark_sent(self, pairing: PairingRequest, key: SessionKey, message_id: str | None) -> None:
         """Record that the code was sent to that key. Its full lifetime starts now."""
 
         def sent(uow: UnitOfWork) -> None:
@@ -88,7 +88,7 @@ class Pairings:
 
         await self._store.write(sent)
 
-    async def withdraw(self, pairing: Pairing) -> None:
+    async def withdraw(self, pairing: PairingRequest) -> None:
         """Remove a code that could not be sent, so that another can be offered."""
 
         def withdraw(uow: UnitOfWork) -> None:
@@ -97,7 +97,7 @@ class Pairings:
 
         await self._store.write(withdraw)
 
-    async def approve(self, code: str, *, scope: str, owner: str = "") -> Paired:
+    async def approve(self, code: str, *, scope: str, owner: str = "") -> PairedAccount:
         """Approve a code and queue a message to the new guest. An empty `owner` makes the account its own owner.
 
         `scope` names the approver, whose wrong codes are counted. Raises `NotFound` for a wrong code, and `LockedOut`
@@ -106,36 +106,38 @@ class Pairings:
         if owner and (problem := person_problem(owner)):
             raise BadInput(problem)
 
-        def approve(uow: UnitOfWork) -> Paired | float | None:
+        def approve(uow: UnitOfWork) -> PairedAccount | float | None:
             now = self._clock.now()
             wrong = uow.access.wrong_codes(scope)
-            if left_s := locked_s(wrong, now):
+            if left_s := lockout_s(wrong, now):
                 return left_s
-            typed = as_typed(code)
+            typed = normalize_code(code)
             # Compare every code, so that the timing reveals nothing.
-            found = [p for p in uow.access.pairings() if is_of(p, typed) & holds(p, now)]
+            found = [p for p in uow.access.pairings() if matches_code(p, typed) & is_valid(p, now)]
             if not found:
-                wrong = one_more(wrong, scope, now)
+                wrong = count_wrong_code(wrong, scope, now)
                 uow.access.put_wrong_codes(wrong)
-                return locked_s(wrong, now) or None
+                return lockout_s(wrong, now) or None
             uow.access.drop_wrong_codes(scope)
             return _let_in(uow, found[0], owner, now)
 
         found = await self._store.write(approve)
         if found is None:
             raise NotFound("no one waits with that code; codes hold for an hour, and a stranger who writes gets one")
-        if isinstance(found, Paired):
+        if isinstance(found, PairedAccount):
             return found
-        minutes = counted(max(math.ceil(found / 60), 1), "minute")
+        minutes = pluralize(max(math.ceil(found / 60), 1), "minute")
         raise LockedOut(f"too many wrong codes; no code is looked at for {minutes}")
 
-    async def import_guests(self, guests: Sequence[Paired], *, dry_run: bool = False) -> tuple[Paired, ...]:
+    async def import_guests(
+        self, guests: Sequence[PairedAccount], *, dry_run: bool = False
+    ) -> tuple[PairedAccount, ...]:
         """Import guests paired elsewhere, without a message to them. Returns those that were missing here."""
 
-        def missing(uow: UnitOfWork) -> tuple[Paired, ...]:
+        def missing(uow: UnitOfWork) -> tuple[PairedAccount, ...]:
             return tuple(guest for guest in guests if uow.access.guest(guest.platform, guest.user) is None)
 
-        def take_in(uow: UnitOfWork) -> tuple[Paired, ...]:
+        def take_in(uow: UnitOfWork) -> tuple[PairedAccount, ...]:
             new = missing(uow)
             for guest in new:
                 uow.access.drop_pairing(guest.platform, guest.user)
@@ -161,21 +163,21 @@ class Pairings:
 
 def code_reply_id(platform: str, user: str, at: float) -> str:
     """Return the outbox name of the message with a code."""
-    return f"code-{account_of(platform, user)}-{at:.3f}"
+    return f"code-{format_account(platform, user)}-{at:.3f}"
 
 
-def approval_reply_id(guest: Paired) -> str:
+def approval_reply_id(guest: PairedAccount) -> str:
     """Return the outbox name of the message that announces the approval."""
     return f"let-in-{guest.account}-{guest.at:.3f}"
 
 
 def _has_room(uow: UnitOfWork, platform: str, user: str, now: float) -> bool:
-    waiting = [pairing for pairing in uow.access.pairings(platform) if holds(pairing, now)]
+    waiting = [pairing for pairing in uow.access.pairings(platform) if is_valid(pairing, now)]
     return len(waiting) < PENDING_MAX and all(pairing.user != user for pairing in waiting)
 
 
-def _let_in(uow: UnitOfWork, pairing: Pairing, owner: str, now: float) -> Paired:
-    guest = Paired(pairing.platform, pairing.user, owner or pairing.account, pairing.name, now)
+def _let_in(uow: UnitOfWork, pairing: PairingRequest, owner: str, now: float) -> PairedAccount:
+    guest = PairedAccount(pairing.platform, pairing.user, owner or pairing.account, pairing.name, now)
     uow.access.drop_pairing(pairing.platform, pairing.user)
     uow.access.add_guest(guest)
     shown = uow.outbox.reply(code_reply_id(pairing.platform, pairing.user, pairing.at))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from everthread.domain.boundary import Suspend
-from everthread.domain.model import HANDED_OVER, Cause, Fate, Message, ReplyState, Role, Slot
+from everthread.domain.model import SUBAGENT_PLATFORM, Cause, Fate, Message, ReplyState, Role, Slot
 from everthread.lifecycle.base import LifecycleBase, WriteContext, transaction
 from everthread.lifecycle.boundaries import cross
 from everthread.lifecycle.turns import PROCESS_TTL_S, TurnClaim, claimed_slot, commit
@@ -63,7 +63,7 @@ def _claim_of(uow: UnitOfWork, slot: Slot) -> TurnClaim:
 def _set_aside_orphaned_work(uow: UnitOfWork, context: WriteContext) -> None:
     """Set aside delegated work that has not begun and whose delegating turn is over."""
     for key in uow.inbox.keys_waiting():
-        if key.platform != HANDED_OVER:
+        if key.platform != SUBAGENT_PLATFORM:
             continue
         _, session = uow.sessions.at(key)
         delegated = session is not None and session.cause is Cause.DELEGATION and session.key == key

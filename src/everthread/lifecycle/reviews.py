@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from everthread.domain.errors import Fenced
-from everthread.domain.model import Kind, Session, SessionRef
-from everthread.domain.review_window import Review, Window, due, rest
+from everthread.domain.model import Session, SessionKind, SessionRef
+from everthread.domain.review_window import Review, ReviewWindow, due_window, remaining_window
 from everthread.store.unit_of_work import UnitOfWork
 
 
 def schedule_full(uow: UnitOfWork, session: Session, every: int, now: float) -> None:
     """After a committed turn, schedule a review if a window of `every` turns is full."""
-    if not every or session.kind is not Kind.CHAT or session.last_turn - session.base_turn < every:
+    if not every or session.kind is not SessionKind.CHAT or session.last_turn - session.base_turn < every:
         return
     reviewed_to = _reviewed_to(uow, session)
     if session.last_turn - reviewed_to >= every:
-        _add(uow, session, due(reviewed_to, uow.turns.last_visible(session, every), every), now)
+        _add(uow, session, due_window(reviewed_to, uow.turns.last_visible(session, every), every), now)
 
 
 def schedule_rest(uow: UnitOfWork, session: Session, every: int, now: float) -> None:
     """After a close, schedule a review of the turns that were not reviewed yet."""
-    if every and session.kind is Kind.CHAT and session.last_turn > session.base_turn:
-        _add(uow, session, rest(_reviewed_to(uow, session), uow.turns.last_visible(session, 1)), now)
+    if every and session.kind is SessionKind.CHAT and session.last_turn > session.base_turn:
+        _add(uow, session, remaining_window(_reviewed_to(uow, session), uow.turns.last_visible(session, 1)), now)
 
 
 def claim_review(uow: UnitOfWork, holder: str, now: float) -> tuple[Review, SessionRef] | None:
@@ -37,7 +37,7 @@ def claim_review(uow: UnitOfWork, holder: str, now: float) -> tuple[Review, Sess
 def check_review(uow: UnitOfWork, review: Review, owner: str) -> None:
     """Raise `Fenced` unless the review may still write: its turns may have been rewound or forgotten since."""
     if not uow.reviews.is_held(review) or uow.erasure.tombstones(owner) != review.tombstones:
-        raise Fenced(f"the review of {review.window.words} was stopped")
+        raise Fenced(f"the review of {review.window.label} was stopped")
 
 
 def _reviewed_to(uow: UnitOfWork, session: Session) -> int:
@@ -45,7 +45,7 @@ def _reviewed_to(uow: UnitOfWork, session: Session) -> int:
     return max(uow.reviews.reviewed_to(session.id), session.base_turn)
 
 
-def _add(uow: UnitOfWork, session: Session, window: Window | None, now: float) -> None:
+def _add(uow: UnitOfWork, session: Session, window: ReviewWindow | None, now: float) -> None:
     if window is not None:
         uow.reviews.add(session.id, window, now)
 

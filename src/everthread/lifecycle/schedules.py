@@ -14,9 +14,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from everthread.domain.boundary import New
-from everthread.domain.errors import AlreadyThere, BadInput, BadRecurrence, BadSchedule, NotFound
-from everthread.domain.model import Inbound, InboxRow, InboxState, Kind, Reply, ReplyState, Role, SessionKey, TurnStatus
-from everthread.domain.recurrence import Missed, due, occurrences
+from everthread.domain.errors import AlreadyExists, BadInput, BadRecurrence, BadSchedule, NotFound
+from everthread.domain.model import (
+    Inbound,
+    InboxRow,
+    InboxState,
+    Reply,
+    ReplyState,
+    Role,
+    SessionKey,
+    SessionKind,
+    TurnStatus,
+)
+from everthread.domain.recurrence import MissedPolicy, due_occurrences, occurrences
 from everthread.domain.schedule import (
     Occurrence,
     OccurrenceState,
@@ -27,9 +37,9 @@ from everthread.domain.schedule import (
     check_name,
     check_prompt,
     key_of,
-    name_for,
+    make_name,
 )
-from everthread.domain.text_format import excerpt
+from everthread.domain.text_format import quote_start
 from everthread.lifecycle.base import WriteContext
 from everthread.lifecycle.boundaries import cross
 from everthread.ports.clock import Clock
@@ -57,7 +67,7 @@ class NewSchedule(Struct, frozen=True):
     target: Target = Target()
     model: str = ""
     tools: tuple[str, ...] | None = None
-    missed: Missed = Missed.ONCE
+    missed: MissedPolicy = MissedPolicy.ONCE
     continues: bool = False
     spend: float | None = None
 
@@ -83,7 +93,7 @@ class ScheduleService:
         self._new_id = new_id
 
     async def add(self, wish: NewSchedule, *, at_most: int = SCHEDULES_MAX) -> Schedule:
-        """Store a task. Raises `BadInput` for an invalid task, `AlreadyThere` if the name is taken."""
+        """Store a task. Raises `BadInput` for an invalid task, `AlreadyExists` if the name is taken."""
         check_prompt(wish.prompt)
         anchor = float(math.floor(self._clock.now()))
         schedule = Schedule(
@@ -112,9 +122,9 @@ class ScheduleService:
             if count >= at_most:
                 raise BadSchedule(f"there are {count} tasks, and no more than {at_most} are kept; remove one")
             _let_go_of_old(uow, theirs)
-            named = replace(schedule, name=schedule.name or name_for(wish.prompt, {each.name for each in theirs}))
+            named = replace(schedule, name=schedule.name or make_name(wish.prompt, {each.name for each in theirs}))
             if not uow.schedules.add(named):
-                raise AlreadyThere(f"there is a task {named.name!r}; choose another name, or remove it first")
+                raise AlreadyExists(f"there is a task {named.name!r}; choose another name, or remove it first")
             return named
 
         return await self._store.write(keep)
@@ -273,7 +283,7 @@ def fire(uow: UnitOfWork, schedule_id: str, now: float) -> int:
     schedule = uow.schedules.get(schedule_id)
     if schedule is None or schedule.state is not ScheduleState.ON or schedule.next_at is None:
         return 0
-    found = due(schedule.plan, schedule.next_at, now, schedule.missed)
+    found = due_occurrences(schedule.plan, schedule.next_at, now, schedule.missed)
     if found.skipped is not None:
         left_out = Occurrence(schedule.id, found.skipped, schedule.owner, OccurrenceState.SKIPPED, ended_at=now)
         uow.schedules.add_occurrence(left_out)
@@ -302,8 +312,8 @@ def begin_occurrence(
         return None
     _, session = uow.sessions.at(key)
     if session is None or session.owner != schedule.owner or not schedule.continues:
-        cross(uow, key, New(kind=Kind.CRON), schedule.owner, context)
-    asked = Inbound(key, schedule.owner, schedule.said(due_at), schedule.id, repr(due_at))
+        cross(uow, key, New(kind=SessionKind.CRON), schedule.owner, context)
+    asked = Inbound(key, schedule.owner, schedule.prompt_at(due_at), schedule.id, repr(due_at))
     row, _ = uow.inbox.accept(asked, context.now)
     uow.schedules.save_occurrence(replace(time, state=OccurrenceState.RUNNING, inbox_id=row.id))
     return key, row
@@ -338,7 +348,7 @@ def end(
         _report(uow, ended, f"{schedule.name}: {problem}", now)
     target, reply = schedule.target, None
     if target.kind is TargetKind.CHAT and came.turn_id:
-        text = came.text or f"The scheduled task {excerpt(schedule.name)} was not done: {came.told or problem}"
+        text = came.text or f"The scheduled task {quote_start(schedule.name)} was not done: {came.told or problem}"
         key = SessionKey.parse(target.to)
         # The reply has the turn's id, so that forgetting the turn erases it too.
         reply = uow.outbox.put_reply(

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from msgspec import Struct
 
 from everthread.domain import titles
-from everthread.domain.errors import Gone
+from everthread.domain.errors import Erased
 from everthread.domain.events import EntryKind
 from everthread.domain.export_format import (
     Base,
@@ -90,7 +90,7 @@ def add(uow: UnitOfWork, session_id: str, items: Sequence[Item]) -> int:
             case TurnLine():
                 messages = [_message(message) for message in item.messages]
                 uow.turns.add(session, item.number, item.id, item.status, messages, item.at)
-                session = session.but(last_turn=item.number)
+                session = session.replace(last_turn=item.number)
                 if item.status.remembered:
                     session = append(uow, session, ref, EntryKind.TURN, item.at, number=item.number)
             case RewindLine():
@@ -116,7 +116,7 @@ def finish(
         # Invalidate prompts that were prepared without the added turns.
         generation += 1
     uow.sessions.renew(
-        session.but(generation=generation, active_at=active_at, ended_at=line.ended_at, end_reason=line.end_reason)
+        session.replace(generation=generation, active_at=active_at, ended_at=line.ended_at, end_reason=line.end_reason)
     )
     uow.archive.mark_delivered(session_id)
 
@@ -144,7 +144,7 @@ def import_note(uow: UnitOfWork, line: NoteLine, owner: str, new_id: str, now: f
 def _still_there(uow: UnitOfWork, session_id: str) -> Session:
     session = uow.sessions.get(session_id)
     if session is None or session.forgotten_seq is not None:
-        raise Gone(f"session {session_id!r} was forgotten while it was imported")
+        raise Erased(f"session {session_id!r} was forgotten while it was imported")
     return session
 
 
@@ -219,7 +219,7 @@ async def import_session(
             except InUse:
                 # The batches written so far match the file; a later import continues after them.
                 return ImportedSession(ImportOutcome.BUSY, None if opening else session_id, turns, has)
-            except Gone:
+            except Erased:
                 return ImportedSession(ImportOutcome.FORGOTTEN, session_id, turns)
         turns += sum(isinstance(item, TurnLine) for item in some or ())
         has = _behind(has, some or ())

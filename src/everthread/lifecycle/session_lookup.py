@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from everthread.domain import titles
 from everthread.domain.errors import Ambiguous, BadInput, NoSuchSession
-from everthread.domain.model import Kind, Session
+from everthread.domain.model import Session, SessionKind
 from everthread.store.unit_of_work import UnitOfWork
 
 PREFIX_CHARS_MIN = 4
@@ -64,12 +64,12 @@ def _still_there(uow: UnitOfWork, session: Session | None, text: str, owner: str
 
 
 def _is_conversation(session: Session) -> bool:
-    return session.forgotten_seq is None and session.kind is not Kind.NOTES
+    return session.forgotten_seq is None and session.kind is not SessionKind.NOTES
 
 
 def is_resumable(session: Session) -> bool:
     """Return True if a user can continue a conversation in the session."""
-    return _is_conversation(session) and session.kind is Kind.CHAT and session.end_reason != "compressed"
+    return _is_conversation(session) and session.kind is SessionKind.CHAT and session.end_reason != "compressed"
 
 
 def _by_anyones_title(uow: UnitOfWork, text: str, exactly: bool) -> Session | None:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from everthread.domain.errors import BudgetSpent
-from everthread.domain.model import SCHEDULED, Cause, Session, SessionRef
-from everthread.domain.spend import Spent, Used
+from everthread.domain.errors import BudgetExceeded
+from everthread.domain.model import CRON_PLATFORM, Cause, Session, SessionRef
+from everthread.domain.spend import ModelUsage, SpendEntry
 from everthread.lifecycle.base import LifecycleBase, transaction
 from everthread.store.unit_of_work import UnitOfWork
 
@@ -19,11 +19,11 @@ MONTH_DAYS = 30
 class Usage(Struct, frozen=True):
     """Cost and tokens by model, most expensive first."""
 
-    conversation: tuple[Used, ...]
+    conversation: tuple[ModelUsage, ...]
     """Includes the sessions that the conversation was compressed from."""
-    day: tuple[Used, ...]
+    day: tuple[ModelUsage, ...]
     """The last 24 hours, as the daily limit counts them."""
-    month: tuple[Used, ...]
+    month: tuple[ModelUsage, ...]
 
 
 class SpendOperations(LifecycleBase):
@@ -39,9 +39,9 @@ class SpendOperations(LifecycleBase):
         limit_per_day: float | None,
         limit_of_session: float | None = None,
         limit_of_turn: float | None = None,
-        spent: Sequence[Spent] = (),
+        spent: Sequence[SpendEntry] = (),
     ) -> int:
-        """Reserve money for a call, after settling the turn's earlier calls. Raises `BudgetSpent` beyond a limit."""
+        """Reserve money for a call, after settling the turn's earlier calls. Raises `BudgetExceeded` beyond a limit."""
 
         def reserve(uow: UnitOfWork) -> int | str:
             now = self._clock.now()
@@ -61,11 +61,11 @@ class SpendOperations(LifecycleBase):
         # A refusal is returned, not raised, so that the earlier calls stay settled.
         reserved = await self._store.write_inline(reserve)
         if isinstance(reserved, str):
-            raise BudgetSpent(reserved)
+            raise BudgetExceeded(reserved)
         return reserved
 
     @transaction
-    def settle_spend(self, uow: UnitOfWork, ref: SessionRef, turn_id: str, spent: Sequence[Spent]) -> None:
+    def settle_spend(self, uow: UnitOfWork, ref: SessionRef, turn_id: str, spent: Sequence[SpendEntry]) -> None:
         """Record the cost of calls whose turn is not committed."""
         for cost in spent:
             uow.spend.settle(cost, ref, turn_id, self._clock.now())
@@ -82,7 +82,7 @@ class SpendOperations(LifecycleBase):
         return await self._store.read(read)
 
 
-def conversation_usage(uow: UnitOfWork, session: Session) -> tuple[Used, ...]:
+def conversation_usage(uow: UnitOfWork, session: Session) -> tuple[ModelUsage, ...]:
     """Return the usage by model, including the sessions that this one was compressed from."""
     ids, first = [session.id], session
     while first.cause is Cause.COMPRESSION and (parent := uow.sessions.get(first.parent_id or "")) is not None:
@@ -97,6 +97,6 @@ def _spent_in(uow: UnitOfWork, ref: SessionRef) -> float:
 
 
 def _turn_limit_message(ref: SessionRef, limit: float) -> str:
-    if ref.key.platform == SCHEDULED:
+    if ref.key.platform == CRON_PLATFORM:
         return f"the limit of ${limit:g} for this task would be passed; add it anew with a higher --spend"
     return f"the limit of ${limit:g} for a review would be passed; raise review.spend"

@@ -16,12 +16,12 @@ from everthread.domain.model import (
     HookCall,
     InboxRow,
     InboxState,
-    Kind,
     Message,
     Reply,
     ReplyState,
     Session,
     SessionKey,
+    SessionKind,
     SessionRef,
     Slot,
     Thought,
@@ -29,7 +29,7 @@ from everthread.domain.model import (
     ToolState,
     TurnStatus,
 )
-from everthread.domain.spend import Spent
+from everthread.domain.spend import SpendEntry
 from everthread.lifecycle.base import LifecycleBase, WriteContext, transaction
 from everthread.lifecycle.boundaries import append, close_if_left, cross
 from everthread.lifecycle.reviews import schedule_full, schedule_rest
@@ -62,7 +62,7 @@ class TurnClaim(Struct, frozen=True):
     """Tool calls that were started or done before a crash; empty for a new turn."""
     steered: tuple[InboxRow, ...] = ()
     """Messages that the turn took up before a crash."""
-    kind: Kind = Kind.CHAT
+    kind: SessionKind = SessionKind.CHAT
     """The kind of the session."""
 
     @property
@@ -99,10 +99,10 @@ class TurnOperations(LifecycleBase):
             return None
         if slot.fate is not Fate.LIVE or row.inbound.owner != slot.ref.owner:
             return None
-        if row.inbound.is_packed:
+        if row.inbound.has_pending_media:
             return None
         before = uow.inbox.next(row.inbound.key)
-        if before is not None and (before.inbound.command or before.inbound.is_packed) and before.id < row.id:
+        if before is not None and (before.inbound.command or before.inbound.has_pending_media) and before.id < row.id:
             # A command may change the session, and a message may not overtake one whose files are being fetched.
             return None
         uow.inbox.assign(row.id, slot.ref.session_id, slot.turn_id)
@@ -178,7 +178,7 @@ class TurnOperations(LifecycleBase):
         reply: str | None,
         *,
         interrupted: bool = False,
-        spent: Sequence[Spent] = (),
+        spent: Sequence[SpendEntry] = (),
     ) -> CommittedTurn:
         """Store a whole turn and its cost. Raises `Fenced` if the claim is not valid any more."""
         texts = [part for message in messages for part in message.texts()]
@@ -200,7 +200,7 @@ def begin(uow: UnitOfWork, key: SessionKey, turn_id: str, context: WriteContext)
     files were not fetched yet.
     """
     row = uow.inbox.next(key)
-    if row is None or row.inbound.command or row.inbound.is_packed:
+    if row is None or row.inbound.command or row.inbound.has_pending_media:
         return None
     if len(row.inbound.text) > INLINE_CHARS_MAX:
         uow.leave_event_loop()
@@ -211,7 +211,7 @@ def begin(uow: UnitOfWork, key: SessionKey, turn_id: str, context: WriteContext)
     slot = Slot(turn_id, ref, context.holder, 1, Fate.LIVE, row.id, context.now)
     uow.slots.add(slot)
     uow.inbox.assign(row.id, session.id, turn_id)
-    uow.sessions.save(session.but(active_at=max(session.active_at, row.accepted_at)))
+    uow.sessions.save(session.replace(active_at=max(session.active_at, row.accepted_at)))
     uow.sessions.serve(context.holder, session.id, key)
     uow.leases.keep_alive(context.holder, context.now, PROCESS_TTL_S)
     return TurnClaim(turn_id, ref, context.holder, slot.fence, row, kind=session.kind)
@@ -233,7 +233,7 @@ def commit(
     context: WriteContext,
     *,
     interrupted: bool = False,
-    spent: Sequence[Spent] = (),
+    spent: Sequence[SpendEntry] = (),
 ) -> CommittedTurn:
     """Write messages, log entry, reply, inbox row and slot, all to the session in which the turn began."""
     slot = claimed_slot(uow, claim)
@@ -243,7 +243,7 @@ def commit(
     number = session.last_turn + 1
     uow.turns.add(session, number, slot.turn_id, status, messages, context.now)
     active_at = max(session.active_at, context.now) if slot.fate is Fate.LIVE else session.active_at
-    session = session.but(last_turn=number, active_at=active_at)
+    session = session.replace(last_turn=number, active_at=active_at)
     if status.remembered:
         session = append(uow, session, slot.ref, EntryKind.TURN, context.now, number=number)
     uow.inbox.end_turn(slot.ref.key, slot.turn_id, InboxState.DONE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from everthread.domain.errors import BadInput, BadKey, TooLarge
-from everthread.domain.model import OWNER_CHARS_MAX, SessionKey, whole
+from everthread.domain.model import OWNER_CHARS_MAX, SessionKey, replace_surrogates
 
 TEXT_CHARS_MAX = 10_000_000
 TURN_CHARS_MAX = 10 * TEXT_CHARS_MAX
@@ -40,5 +40,5 @@ def _is_valid(key: SessionKey) -> bool:
 
 def check_owner(owner: str) -> None:
     """Raise `BadInput` for an empty, overlong or malformed owner."""
-    if not owner or len(owner) > OWNER_CHARS_MAX or whole(owner) != owner:
+    if not owner or len(owner) > OWNER_CHARS_MAX or replace_surrogates(owner) != owner:
         raise BadInput(f"an owner has 1 to {OWNER_CHARS_MAX} characters, all of them valid text")

@@ -19,7 +19,7 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from everthread.domain.errors import TooLarge
-from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, chars_of
+from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, count_chars
 from everthread.store.unit_of_work import Store
 
 SEPARATOR = "\n§\n"
@@ -50,7 +50,7 @@ def render(notes: tuple[NoteVersion, ...]) -> str:
 
 def usage(target: NoteTarget, notes: Sequence[NoteVersion], limits: Mapping[NoteTarget, int] = CHARS_MAX) -> str:
     """Return the heading of a collection and its size."""
-    return f"{_HEADINGS[target]} {chars_of(notes):,}/{limits[target]:,} characters"
+    return f"{_HEADINGS[target]} {count_chars(notes):,}/{limits[target]:,} characters"
 
 
 def snapshot(notes: Mapping[NoteTarget, Sequence[NoteVersion]], limits: Mapping[NoteTarget, int] = CHARS_MAX) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from everthread.concurrency import in_daemon_thread
 from everthread.domain.errors import Unavailable
 from everthread.domain.events import Delivery, Event
-from everthread.ports.memory import HOOK_OF, MemoryProvider, has, is_told
+from everthread.ports.memory import HOOK_OF, MemoryProvider, overrides, receives_events
 
 STUCK_MAX = 4
 INITIALIZE_S_MAX = 60.0
@@ -35,7 +35,7 @@ class Caller:
     def __init__(self, provider: MemoryProvider, settings: dict[str, Any] | None = None) -> None:
         self.provider = provider
         self.name = provider.name
-        self.receives_log = is_told(provider)
+        self.receives_log = receives_events(provider)
         self._settings = settings or {}
         self._ready = False
         self._initialising: asyncio.Future[None] | None = None
@@ -43,7 +43,7 @@ class Caller:
 
     def has(self, hook: str) -> bool:
         """Return True if the provider overrides this hook."""
-        return has(self.provider, hook)
+        return overrides(self.provider, hook)
 
     @property
     def is_ready(self) -> bool:

@@ -286,11 +286,11 @@ def is_outdated(metadata: Mapping[str, Any]) -> bool:
     return int(metadata.get("newest", 0)) > int(metadata.get("version", 0))
 
 
-def has(provider: MemoryProvider, hook: str) -> bool:
+def overrides(provider: MemoryProvider, hook: str) -> bool:
     """Return True if the provider overrides this hook."""
     return getattr(type(provider), hook, None) is not getattr(MemoryProvider, hook)
 
 
-def is_told(provider: MemoryProvider) -> bool:
+def receives_events(provider: MemoryProvider) -> bool:
     """Return True if the provider overrides any hook for log entries; otherwise it gets none and has no cursors."""
-    return any(has(provider, hook) for hook, _ in HOOK_OF.values())
+    return any(overrides(provider, hook) for hook, _ in HOOK_OF.values())

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from everthread.domain.model import Kind, Session
+from everthread.domain.model import Session, SessionKind
 from everthread.store.attachments import discard
 from everthread.store.database import Database, Table
 from everthread.store.search_index import SearchIndex
 from everthread.store.session_list import COLUMNS, session_of
 from everthread.store.turns import MESSAGES_PER_TURN
 
-_REMEMBERED = ", ".join(f"'{kind.value}'" for kind in Kind if kind.remembered)
+_REMEMBERED = ", ".join(f"'{kind.value}'" for kind in SessionKind if kind.remembered)
 _ITS_ROWS = (
     "DELETE FROM turns WHERE session_id = ?",
     "DELETE FROM hidden WHERE session_id = ?",
@@ -77,7 +77,7 @@ class Archive(Table):
             "AND kind <> ? AND NOT EXISTS (SELECT 1 FROM bindings b WHERE b.session_id = s.id) "
             "AND NOT EXISTS (SELECT 1 FROM slots x WHERE x.session_id = s.id) "
             f"AND NOT EXISTS (SELECT 1 FROM hook_calls h WHERE h.session_id = s.id) {some} ORDER BY id",
-            (before, before, Kind.NOTES.value, *(() if session_id is None else (session_id,))),
+            (before, before, SessionKind.NOTES.value, *(() if session_id is None else (session_id,))),
         )
         return tuple(session_of(row) for row in rows)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from everthread.domain.model import FORGOTTEN, HANDED_OVER, NoteVersion, Session
+from everthread.domain.model import FORGOTTEN, SUBAGENT_PLATFORM, NoteVersion, Session
 from everthread.store.attachments import discard
 from everthread.store.database import Database, Table
 from everthread.store.search_index import SearchIndex
@@ -75,7 +75,7 @@ class Erasure(Table):
             "UPDATE note_versions SET content = '[forgotten]' WHERE session_id = ?",
         ):
             self._execute(sql, (session.id,))
-        if session.key.platform == HANDED_OVER:
+        if session.key.platform == SUBAGENT_PLATFORM:
             # Delegated work that has not started: its key is unbound, so no process would ever start it.
             self._execute(
                 "UPDATE inbox SET content = '[forgotten]', state = 'set_aside' WHERE key = ? AND state = 'waiting'",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everthread.domain.pairing import Paired, Pairing, WrongCodes
+from everthread.domain.pairing import PairedAccount, PairingRequest, WrongCodes
 from everthread.store.database import Table
 
 _GUEST = 'platform, "user", owner, name, at'
@@ -12,19 +12,19 @@ _PAIRING = 'platform, "user", code_hash, name, at, expires_at'
 class Access(Table):
     """Guests, codes and failed attempts."""
 
-    def guest(self, platform: str, user: str) -> Paired | None:
+    def guest(self, platform: str, user: str) -> PairedAccount | None:
         row = self._first(f'SELECT {_GUEST} FROM guests WHERE platform = ? AND "user" = ?', (platform, user))
-        return Paired(*row) if row else None
+        return PairedAccount(*row) if row else None
 
-    def guests(self, owner: str | None = None) -> tuple[Paired, ...]:
+    def guests(self, owner: str | None = None) -> tuple[PairedAccount, ...]:
         """Return all guests, or the accounts of one owner, ordered by account."""
         whose, values = ("WHERE owner = ?", (owner,)) if owner is not None else ("", ())
         return tuple(
-            Paired(*row)
+            PairedAccount(*row)
             for row in self._execute(f'SELECT {_GUEST} FROM guests {whose} ORDER BY platform, "user"', values)
         )
 
-    def add_guest(self, guest: Paired) -> None:
+    def add_guest(self, guest: PairedAccount) -> None:
         """Add or update a guest."""
         self._execute(
             f'INSERT INTO guests ({_GUEST}) VALUES (?, ?, ?, ?, ?) ON CONFLICT (platform, "user") '
@@ -36,19 +36,19 @@ class Access(Table):
         """Remove a guest. Return False if there is none."""
         return self._exists('DELETE FROM guests WHERE platform = ? AND "user" = ? RETURNING 1', (platform, user))
 
-    def pairing(self, platform: str, user: str) -> Pairing | None:
+    def pairing(self, platform: str, user: str) -> PairingRequest | None:
         row = self._first(f'SELECT {_PAIRING} FROM pairings WHERE platform = ? AND "user" = ?', (platform, user))
-        return Pairing(*row) if row else None
+        return PairingRequest(*row) if row else None
 
-    def pairings(self, platform: str | None = None) -> tuple[Pairing, ...]:
+    def pairings(self, platform: str | None = None) -> tuple[PairingRequest, ...]:
         """Return the codes of one platform or of all, the oldest first, including expired ones."""
         some, values = ("WHERE platform = ?", (platform,)) if platform is not None else ("", ())
         return tuple(
-            Pairing(*row)
+            PairingRequest(*row)
             for row in self._execute(f'SELECT {_PAIRING} FROM pairings {some} ORDER BY at, platform, "user"', values)
         )
 
-    def put_pairing(self, pairing: Pairing) -> None:
+    def put_pairing(self, pairing: PairingRequest) -> None:
         """Store a code in place of the account's previous one."""
         p = pairing
         self._execute(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from everthread.domain.review_window import Review, ReviewState, Window
+from everthread.domain.review_window import Review, ReviewState, ReviewWindow
 from everthread.store.database import Table
 
 
@@ -12,7 +12,7 @@ class ReviewRow(Struct, frozen=True):
     """The state of one review."""
 
     session_id: str
-    window: Window
+    window: ReviewWindow
     state: ReviewState
     fence: int
     """The number of claims so far."""
@@ -30,7 +30,7 @@ _ONE = "session_id = ? AND from_turn = ? AND to_turn = ?"
 class Reviews(Table):
     """Reviews of windows of turns, each done once."""
 
-    def add(self, session_id: str, window: Window, now: float) -> None:
+    def add(self, session_id: str, window: ReviewWindow, now: float) -> None:
         """Queue a review of these turns. Does nothing if it exists, unless it was stopped."""
         self._execute(
             "INSERT INTO reviews (session_id, from_turn, to_turn, state, due_at) VALUES (?, ?, ?, 'waiting', ?) "
@@ -45,7 +45,7 @@ class Reviews(Table):
             "SELECT COALESCE(MAX(to_turn), 0) FROM reviews WHERE session_id = ? AND state <> 'stopped'", (session_id,)
         )
 
-    def claim(self, holder: str, now: float) -> tuple[str, Window, int] | None:
+    def claim(self, holder: str, now: float) -> tuple[str, ReviewWindow, int] | None:
         """Claim the oldest due review that has no live holder. Return session, window and fence."""
         row = self._first(
             "UPDATE reviews SET state = 'running', holder = ?, fence = fence + 1 "
@@ -54,7 +54,7 @@ class Reviews(Table):
             "RETURNING session_id, from_turn, to_turn, fence",
             (holder, now, now),
         )
-        return (row[0], Window(row[1], row[2]), row[3]) if row else None
+        return (row[0], ReviewWindow(row[1], row[2]), row[3]) if row else None
 
     def is_due(self, now: float) -> bool:
         """Return whether there is a review to claim, without writing."""
@@ -72,7 +72,7 @@ class Reviews(Table):
             (state.value, due_at, *_held(review)),
         )
 
-    def stop(self, session_id: str, turns: Window) -> None:
+    def stop(self, session_id: str, turns: ReviewWindow) -> None:
         """Stop open reviews that overlap these turns."""
         self._execute(
             f"UPDATE reviews SET state = 'stopped', holder = '' WHERE session_id = ? AND {_OPEN} "
@@ -80,7 +80,7 @@ class Reviews(Table):
             (session_id, turns.from_turn, turns.to_turn),
         )
 
-    def restart(self, session_id: str, turns: Window, now: float) -> None:
+    def restart(self, session_id: str, turns: ReviewWindow, now: float) -> None:
         """Queue finished reviews that overlap these turns again."""
         self._execute(
             "UPDATE reviews SET state = 'waiting', due_at = ? WHERE session_id = ? "
@@ -95,7 +95,7 @@ class Reviews(Table):
             (session_id,),
         )
         return tuple(
-            ReviewRow(session_id, Window(from_turn, to_turn), ReviewState(state), fence, due_at)
+            ReviewRow(session_id, ReviewWindow(from_turn, to_turn), ReviewState(state), fence, due_at)
             for from_turn, to_turn, state, fence, due_at in rows
         )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from everthread.domain.recurrence import Missed
+from everthread.domain.recurrence import MissedPolicy
 from everthread.domain.schedule import Occurrence, OccurrenceState, Schedule, ScheduleState, Target
 from everthread.store.database import Table
 
@@ -145,7 +145,7 @@ def _schedule(row: tuple[Any, ...]) -> Schedule:
         msgspec.json.decode(target, type=Target),
         model,
         msgspec.json.decode(tools, type=tuple[str, ...]) if tools is not None else None,
-        Missed(missed),
+        MissedPolicy(missed),
         bool(continues),
         spend,
         ScheduleState(state),

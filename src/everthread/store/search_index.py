@@ -28,8 +28,8 @@ from itertools import islice
 
 from msgspec import Struct
 
-from everthread.domain.model import Kind, Session, TurnStatus
-from everthread.domain.search_terms import begins_with_run, normalised, runs_replaced, telling, terms
+from everthread.domain.model import Session, SessionKind, TurnStatus
+from everthread.domain.search_terms import begins_with_run, keywords, normalize, replace_runs, terms
 from everthread.store.database import Database, Table
 from everthread.store.session_list import SHOWN
 from everthread.store.sql import Row, placeholders
@@ -41,7 +41,7 @@ TOKENIZER = "unicode61 remove_diacritics 2 categories 'L* N* M*'"
 
 def index_text(text: str) -> str:
     """Return the text column for a message's content. Accepts any str."""
-    return text if text.isascii() else runs_replaced(_pairs, normalised(text))
+    return text if text.isascii() else replace_runs(_pairs, normalize(text))
 
 
 @lru_cache(maxsize=256)
@@ -69,7 +69,7 @@ def match_all(phrases: Sequence[str], owner: str) -> str:
 
 def question_phrases(question: str) -> list[str]:
     """Return phrases to search for, one by one, from a question in natural language."""
-    return [_phrase(term, prefix) for term, prefix in telling(question)]
+    return [_phrase(term, prefix) for term, prefix in keywords(question)]
 
 
 def _pairs(run: re.Match[str]) -> str:
@@ -78,7 +78,7 @@ def _pairs(run: re.Match[str]) -> str:
 
 
 def _phrase(term: str, prefix: bool) -> str:
-    spread = runs_replaced(_pairs, term).rstrip()
+    spread = replace_runs(_pairs, term).rstrip()
     if begins_with_run(term[-1]):
         # The run may continue in the message, so its last character must not be searched for alone.
         prefix = not begins_with_run(term[-2:-1])
@@ -124,7 +124,7 @@ RECALLED_MAX = 2000
 RECALLED_AT_ONCE = 30
 SESSIONS_AT_ONCE = 100
 PURGE_PAGES = 200
-_REMEMBERED = ", ".join(f"'{kind.value}'" for kind in Kind if kind.remembered)
+_REMEMBERED = ", ".join(f"'{kind.value}'" for kind in SessionKind if kind.remembered)
 _NOTHING = Segment("", 0, 0)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from everthread.domain.model import Cause, Kind, Session
+from everthread.domain.model import Cause, Session, SessionKind
 from everthread.store.database import Execute
 from everthread.store.sql import by_value, key_of
 
@@ -13,7 +13,7 @@ COLUMNS = (
     "base_turn, base_seq, summary_id, last_turn, log_seq, dirty_seq, closed_seq, forgotten_seq"
 )
 OF_SESSION = ", ".join(f"s.{column}" for column in COLUMNS.split(", "))
-KINDS = by_value(Kind)
+KINDS = by_value(SessionKind)
 CAUSES = by_value(Cause)
 # SQLite builds a temporary table for a list of more than two.
 SHOWN = "status NOT IN ('hidden', 'set_aside')"
@@ -40,8 +40,8 @@ def conversations(execute: Execute, limit: int, *, delegated: bool = False) -> t
 
     Delegated and scheduled work is left out unless `delegated`.
     """
-    left_out = (Kind.NOTES, Kind.NOTES) if delegated else (Kind.SUBAGENT, Kind.CRON)
-    kinds = (Kind.NOTES.value, *(kind.value for kind in left_out))
+    left_out = (SessionKind.NOTES, SessionKind.NOTES) if delegated else (SessionKind.SUBAGENT, SessionKind.CRON)
+    kinds = (SessionKind.NOTES.value, *(kind.value for kind in left_out))
     shown = "forgotten_seq IS NULL AND kind NOT IN (?, ?, ?)"
     rows = execute(
         # Ids are sorted, not rows, which takes half the time. Only sessions active since the oldest of the last
@@ -60,7 +60,7 @@ def page(execute: Execute, owner: str, limit: int, before: tuple[float, str] | N
     rows = execute(
         f"SELECT {COLUMNS} FROM sessions WHERE owner = ? AND forgotten_seq IS NULL AND kind NOT IN (?, ?, ?) "
         f"AND {' AND '.join(clauses)} ORDER BY active_at DESC, id DESC LIMIT ?",
-        (owner, Kind.NOTES.value, Kind.SUBAGENT.value, Kind.CRON.value, *(before or ()), limit),
+        (owner, SessionKind.NOTES.value, SessionKind.SUBAGENT.value, SessionKind.CRON.value, *(before or ()), limit),
     )
     return tuple(session_of(row) for row in rows)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from everthread.domain.model import SessionRef
-from everthread.domain.spend import Spent, Used
+from everthread.domain.spend import ModelUsage, SpendEntry
 from everthread.store.database import Table
 from everthread.store.sql import placeholders
 
@@ -20,7 +20,7 @@ class Spend(Table):
             (ref.owner, ref.session_id, turn_id, model, amount, now),
         )
 
-    def settle(self, spent: Spent, ref: SessionRef, turn_id: str, now: float) -> None:
+    def settle(self, spent: SpendEntry, ref: SessionRef, turn_id: str, now: float) -> None:
         """Record the cost of a call, with or without a reservation."""
         tokens = (spent.input_tokens, spent.output_tokens)
         if spent.spend_id is None:
@@ -50,7 +50,7 @@ class Spend(Table):
             (ref.owner, since, ref.session_id, turn_id),
         )
 
-    def by_model(self, owner: str, since: float, sessions: Collection[str] | None = None) -> tuple[Used, ...]:
+    def by_model(self, owner: str, since: float, sessions: Collection[str] | None = None) -> tuple[ModelUsage, ...]:
         """Return the usage of each model since then, in these sessions or in all, the most expensive first."""
         if sessions is not None and not sessions:
             return ()
@@ -61,4 +61,4 @@ class Spend(Table):
             f"FROM spend WHERE owner = ? AND at >= ? {concerns} GROUP BY model ORDER BY amount + waiting DESC, model",
             (owner, since, *(sessions or ())),
         )
-        return tuple(Used(*row) for row in rows)
+        return tuple(ModelUsage(*row) for row in rows)

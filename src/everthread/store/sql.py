@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from everthread.domain.errors import BadKey
-from everthread.domain.model import ChatType, SessionKey, whole
+from everthread.domain.model import ChatType, SessionKey, replace_surrogates
 
 E = TypeVar("E", bound=StrEnum)
 Row = tuple[Any, ...]
@@ -30,7 +30,7 @@ def to_json(value: object) -> str:
     except UnicodeEncodeError:
         import json  # noqa: PLC0415 - lone surrogates are rare, and `sessions list` must start fast
 
-        return whole(json.dumps(value, ensure_ascii=False))
+        return replace_surrogates(json.dumps(value, ensure_ascii=False))
 
 
 def from_json(text: str) -> Any:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from everthread.domain.api_key import hashed, is_token
+from everthread.domain.api_key import hash_token, is_token
 from everthread.store.api_keys import ApiKey
 from everthread.store.unit_of_work import UnitOfWork
 from everthread.web.errors import HttpError
@@ -23,7 +23,7 @@ async def authenticate(call: ApiCall) -> ApiCaller:
     """Return the caller, or raise `HttpError`."""
     scheme, _, token = (call.header("authorization") or "").strip().partition(" ")
     token = token.strip() if scheme.lower() == "bearer" else ""
-    token_hash = hashed(token) if is_token(token) else ""
+    token_hash = hash_token(token) if is_token(token) else ""
 
     def read(uow: UnitOfWork) -> tuple[ApiKey | None, bool]:
         found = uow.api_keys.get(token_hash) if token_hash else None

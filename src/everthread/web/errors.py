@@ -10,7 +10,7 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from everthread.domain import errors
-from everthread.domain.text_format import REFERENCE_CHARS, to_a_guest
+from everthread.domain.text_format import REFERENCE_CHARS, guest_error
 from everthread.web.responses import json_response
 
 log = logging.getLogger("everthread.web")
@@ -76,7 +76,7 @@ def to_http_error(error: Exception, *, is_guest: bool = True) -> HttpError:
     if is_guest and isinstance(error, errors.ModelError):
         reference = token_hex(REFERENCE_CHARS // 2)
         log.warning("%s: a request was not answered: %s", reference, error)
-        message = to_a_guest(error.plain, reference)
+        message = guest_error(error.plain, reference)
     for kind, status, code in _KNOWN:
         if isinstance(error, kind):
             if code not in _CONFIDENTIAL:
@@ -92,10 +92,10 @@ _KNOWN: tuple[tuple[type[Exception], int, str], ...] = (
     (errors.TitleTaken, 409, "title_taken"),
     (errors.BadInput, 400, "bad_request"),
     (errors.NotFound, 404, "not_found"),
-    (errors.Gone, 404, "not_found"),
+    (errors.Erased, 404, "not_found"),
     (errors.Busy, 409, "busy"),
     (errors.KeyMoved, 409, "left"),
-    (errors.BudgetSpent, 429, "insufficient_quota"),
+    (errors.BudgetExceeded, 429, "insufficient_quota"),
     (errors.TurnTooLong, 500, "turn_too_long"),
     (errors.ContextTooLong, 400, "context_length_exceeded"),
     (errors.ModelUnknown, 404, "model_not_found"),

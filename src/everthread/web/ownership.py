@@ -8,8 +8,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from everthread.domain.boundary import Refusal, Resume
-from everthread.domain.errors import Gone, NotFound
-from everthread.domain.model import ChatType, Kind, Session, SessionKey, SessionRef
+from everthread.domain.errors import Erased, NotFound
+from everthread.domain.model import ChatType, Session, SessionKey, SessionKind, SessionRef
 from everthread.gateway.server import HTTP, Gateway
 from everthread.store.unit_of_work import UnitOfWork
 from everthread.web.errors import HttpError, no_such_session
@@ -33,7 +33,12 @@ class Conversation(Struct, frozen=True):
 def owned_session(uow: UnitOfWork, session_id: str, owner: str) -> Session | None:
     """Read the owner's session of that id. Every session id of a client passes through here."""
     session = uow.sessions.get(session_id) if len(session_id) <= SESSION_ID_CHARS_MAX else None
-    if session is None or session.owner != owner or session.forgotten_seq is not None or session.kind is Kind.NOTES:
+    if (
+        session is None
+        or session.owner != owner
+        or session.forgotten_seq is not None
+        or session.kind is SessionKind.NOTES
+    ):
         return None
     return session
 
@@ -77,7 +82,7 @@ async def move_to_session(call: ApiCall, conversation: Conversation, session: Se
         return here
     try:
         crossed = await gateway.lifecycle.cross(conversation.key, Resume(session.id), owner=owner)
-    except (NotFound, Gone):
+    except (NotFound, Erased):
         raise no_such_session() from None
     if crossed.ref is None or crossed.refusal not in (None, Refusal.ALREADY_THERE):
         raise HttpError(409, "That session has no turn to continue from.", "nothing_there")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from everthread.domain.model import Message, Role, ToolCall, whole
+from everthread.domain.model import Message, Role, ToolCall, replace_surrogates
 from everthread.ports.model import Finish, ToolSchema, Usage
 from everthread.web.errors import HttpError
 from everthread.web.responses import DONE, encode_event
@@ -100,8 +100,8 @@ def text_of(message: RequestMessage) -> str:
     if isinstance(message.content, list):
         if any(part.type != "text" for part in message.content):
             raise HttpError(400, "Only text content is supported.", "unsupported_content")
-        return whole("".join(part.text or "" for part in message.content))
-    return whole(message.content or "")
+        return replace_surrogates("".join(part.text or "" for part in message.content))
+    return replace_surrogates(message.content or "")
 
 
 def last_user_text(request: ChatRequest) -> str:

@@ -17,11 +17,11 @@ from starlette.responses import Response
 
 from everthread.domain import titles
 from everthread.domain.boundary import Branch
-from everthread.domain.export_format import written
+from everthread.domain.export_format import encode_line
 from everthread.domain.model import Message, Session, Turn
 from everthread.lifecycle import ForgetSession, export
 from everthread.lifecycle.export import write_out
-from everthread.log_file import empty
+from everthread.log_file import erase_logs
 from everthread.store.unit_of_work import UnitOfWork
 from everthread.web.errors import HttpError
 from everthread.web.ownership import (
@@ -186,7 +186,7 @@ async def delete_session(call: ApiCall) -> Response:
     try:
         await gateway.command_context(session.key, owner).notebook.sync(owner)
         # An error in the log may quote the session.
-        await asyncio.to_thread(empty, gateway.settings.home)
+        await asyncio.to_thread(erase_logs, gateway.settings.home)
     except OSError as error:
         log.warning("forgotten, but note files or the log were not updated: %s", error)
     return json_response(SessionDeleted(session.id))
@@ -201,7 +201,7 @@ async def export_session(call: ApiCall) -> Response:
 
     async def lines() -> AsyncGenerator[bytes, None]:
         async for line in write_out(gateway.store, mine, gateway.clock.now(), version("everthread")):
-            yield written(line)
+            yield encode_line(line)
 
     name = {"Content-Disposition": f'attachment; filename="{session.id}.jsonl"'}
     return EventStream(lines(), name, media_type="application/x-ndjson")

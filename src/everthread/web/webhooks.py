@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Struct
 from starlette.responses import Response
 
-from everthread.config.settings import Webhook
-from everthread.domain.model import ChatType, Inbound, InboxState, SessionKey, whole
+from everthread.config.settings import WebhookSettings
+from everthread.domain.model import ChatType, Inbound, InboxState, SessionKey, replace_surrogates
 from everthread.web.errors import HttpError, stopping
 from everthread.web.request import ApiCall, decode_body
 from everthread.web.responses import json_response
@@ -79,14 +79,14 @@ def _unsigned(why: str) -> HttpError:
     return HttpError(401, why, "bad_signature")
 
 
-def render_text(hook: Webhook, body: bytes) -> str:
+def render_text(hook: WebhookSettings, body: bytes) -> str:
     """Fill the template with the body's fields; without a template, return the body."""
     if not hook.template:
-        text = whole(body.decode("utf-8", "replace"))
+        text = replace_surrogates(body.decode("utf-8", "replace"))
     else:
         fields = decode_body(body)
         text = _FIELD.sub(lambda found: _field(fields, found[1].split(".")[:DEPTH_MAX]), hook.template)
-    text = whole(text.replace("\0", ""))[:TEXT_CHARS_MAX]
+    text = replace_surrogates(text.replace("\0", ""))[:TEXT_CHARS_MAX]
     if not text.strip():
         raise HttpError(400, "The message is empty.", "bad_request")
     return text

@@ -18,7 +18,7 @@ from everthread import concurrency as slices
 from everthread.agent.compression.policy import Fill
 from everthread.agent.events import Compressed
 from everthread.concurrency import in_slices
-from everthread.config.settings import Compression, Review
+from everthread.config.settings import CompressionSettings, ReviewSettings
 from everthread.domain.model import Inbound, Message, Role, Turn, TurnStatus
 
 TURNS = 300
@@ -35,9 +35,9 @@ class Harbour(AgentFixture):
         super().__init__(
             folder,
             FakeModel(["fine"]),
-            compression=Compression(tail_tokens=200),
+            compression=CompressionSettings(tail_tokens=200),
             summariser=FakeModel([SUMMARY]),
-            review=Review(every_turns=TURNS),
+            review=ReviewSettings(every_turns=TURNS),
         )
 
     async def fill(self) -> None:

@@ -15,7 +15,7 @@ from tests.runtime import CLI, ME, until
 
 from everthread.agent.events import Reviewed
 from everthread.agent.note_compaction import parse_changes, request_text
-from everthread.config.settings import Review
+from everthread.config.settings import ReviewSettings
 from everthread.domain.errors import ModelRefused, NotCondensed
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, Role, ToolCall
 from everthread.domain.spend import Price
@@ -117,7 +117,7 @@ class Study(AgentFixture):
     """A house whose notes are nearly full: two on tea."""
 
     def __init__(self, folder: Path, model: FakeModel, condenser: FakeModel | None, **more: Any) -> None:
-        super().__init__(folder, model, summariser=condenser, review=Review(every_turns=1), **more)
+        super().__init__(folder, model, summariser=condenser, review=ReviewSettings(every_turns=1), **more)
         self.told: list[Reviewed] = []
 
     async def reviewed(

@@ -15,11 +15,11 @@ from tests.runtime import CLI, ME, TELEGRAM, AsyncDiary, until
 
 from everthread.agent.events import Reviewed as ReviewedEvent
 from everthread.agent.review import ATTEMPTS_MAX, COOL_DOWN_S
-from everthread.config.settings import Review
+from everthread.config.settings import ReviewSettings
 from everthread.domain.boundary import New, Rewind
 from everthread.domain.errors import DiskFull, ModelRefused
-from everthread.domain.model import Kind, NoteAction, NoteTarget, NoteVersion, SessionKey, ToolCall
-from everthread.domain.review_window import Window
+from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, SessionKey, SessionKind, ToolCall
+from everthread.domain.review_window import ReviewWindow
 from everthread.domain.spend import Price
 from everthread.lifecycle import ForgetFact, ForgetSession, NoteChange
 from everthread.ports.model import Request, Traits
@@ -67,7 +67,7 @@ class Reviewed(FakeModel):
 
 class Study(AgentFixture):
     def __init__(self, folder: Path, model: FakeModel, *providers: object, **more: Any) -> None:
-        more.setdefault("review", Review(every_turns=EVERY))
+        more.setdefault("review", ReviewSettings(every_turns=EVERY))
         super().__init__(folder, model, *providers, **more)
 
     async def talk(self, *texts: str, key: SessionKey = CLI) -> str:
@@ -128,7 +128,7 @@ async def test_a_review_whose_end_can_not_be_written_is_ended_once_there_is_room
 
 async def test_a_review_has_the_same_head_where_the_tools_have_changed_and_in_another_process(tmp_path: Path) -> None:
     model = Reviewed("done")
-    async with Study(tmp_path, model, review=Review(every_turns=0)) as core:
+    async with Study(tmp_path, model, review=ReviewSettings(every_turns=0)) as core:
         session = await core.talk("one", "two")
         live = model.requests[-1]
     async with Study(tmp_path, model, tools=(tool("look", says_nothing),)) as core:
@@ -225,7 +225,7 @@ async def test_what_is_not_memory_or_skills_is_refused_and_never_run(tmp_path: P
 
 async def test_it_ends_after_so_many_steps(tmp_path: Path) -> None:
     model = Reviewed(ToolCall("a", "skill_list", "{}"))
-    async with Study(tmp_path, model, review=Review(every_turns=EVERY, iterations=4)) as core:
+    async with Study(tmp_path, model, review=ReviewSettings(every_turns=EVERY, iterations=4)) as core:
         session = await core.talk("one", "two", "three")
         await core.idle()
         assert len(model.reviews) == 4
@@ -234,7 +234,7 @@ async def test_it_ends_after_so_many_steps(tmp_path: Path) -> None:
 
 async def test_it_has_a_limit_of_its_own_and_what_it_cost_is_written_down(tmp_path: Path) -> None:
     model = Reviewed(ToolCall("a", "skill_list", "{}"))
-    async with Study(tmp_path, model, review=Review(every_turns=EVERY, spend=0.05)) as core:
+    async with Study(tmp_path, model, review=ReviewSettings(every_turns=EVERY, spend=0.05)) as core:
         core.choices = [model.choice(price=Price(0.0, 20.0))]
         model.usage = model.usage.__class__(100, 1000)
         session = await core.talk("one", "two", "three")
@@ -343,7 +343,7 @@ async def test_a_model_without_tools_is_not_asked(tmp_path: Path) -> None:
 async def test_scheduled_work_is_not_reviewed(tmp_path: Path) -> None:
     model = Reviewed("done")
     async with Study(tmp_path, model) as core:
-        await core.lifecycle.cross(CLI, New(kind=Kind.CRON), owner=ME)
+        await core.lifecycle.cross(CLI, New(kind=SessionKind.CRON), owner=ME)
         await core.talk("one", "two", "three", "four")
         await core.idle()
         assert model.reviews == []
@@ -377,7 +377,7 @@ async def test_whoever_listens_is_told_what_a_review_wrote_and_of_nothing_else(t
         session = await core.talk("one", "two", "three")
         await core.idle()
         (event,) = heard
-        assert (event.ref.session_id, event.ref.owner, event.window) == (session, ME, Window(1, 3))
+        assert (event.ref.session_id, event.ref.owner, event.window) == (session, ME, ReviewWindow(1, 3))
         assert event.wrote == ('"sails"', "the skill knots", '"sails a boat"', "a note removed")
         await core.talk("four", "five", "six")
         await core.idle()

@@ -33,7 +33,16 @@ from everthread.domain.errors import (
     StoreBusy,
     ToolFailed,
 )
-from everthread.domain.model import InboxRow, InboxState, Kind, Role, SessionKey, SessionRef, ToolCall, TurnStatus
+from everthread.domain.model import (
+    InboxRow,
+    InboxState,
+    Role,
+    SessionKey,
+    SessionKind,
+    SessionRef,
+    ToolCall,
+    TurnStatus,
+)
 from everthread.domain.spend import Price
 from everthread.lifecycle import CommittedTurn, ForgetFact, ForgetSession, TurnClaim
 from everthread.plugins import hookimpl
@@ -1282,8 +1291,8 @@ async def test_a_provider_that_hangs_at_a_notice_delays_no_answer(tmp_path: Path
             assert asyncio.get_running_loop().time() - begun < 4
 
 
-@pytest.mark.parametrize("kind", [Kind.CRON, Kind.SUBAGENT])
-async def test_turns_of_synthetic_sessions_are_not_announced(tmp_path: Path, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [SessionKind.CRON, SessionKind.SUBAGENT])
+async def test_turns_of_synthetic_sessions_are_not_announced(tmp_path: Path, kind: SessionKind) -> None:
     recorder = NoticeRecorder()
     async with AgentFixture(tmp_path, FakeModel(["done", "well met"]), recorder) as core:
         await core.cross(CLI, New(kind=kind))

@@ -12,7 +12,7 @@ from everthread.bootstrap import memory_providers
 from everthread.bootstrap.memory_providers import Adapter, configured
 from everthread.bootstrap.runtime import Runtime
 from everthread.config import settings as config
-from everthread.config.provider_settings import GROUP, OWN, Entry, Field
+from everthread.config.provider_settings import BUNDLED_PROVIDERS, GROUP, Field, ProviderInfo
 from everthread.config.settings import Settings
 from everthread.domain.errors import BadConfig
 from everthread.ports.memory import MemoryProvider
@@ -47,7 +47,7 @@ class Nest(Loft):
 
 @pytest.fixture(autouse=True)
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(OWN, "loft", Entry("pigeons", FIELDS))
+    monkeypatch.setitem(BUNDLED_PROVIDERS, "loft", ProviderInfo("pigeons", FIELDS))
     monkeypatch.setitem(memory_providers._ADAPTERS, "loft", Adapter(__name__, "Loft", "loft"))  # noqa: SLF001
     entries = [EntryPoint("nest", f"{__name__}:Nest", GROUP)]
     monkeypatch.setattr(memory_providers, "entry_points", lambda group: entries)
@@ -199,7 +199,7 @@ def test_what_is_made_shows_no_secret(tmp_path: Path) -> None:
 
 
 def test_every_provider_of_our_own_can_be_made_and_described() -> None:
-    assert set(memory_providers._ADAPTERS) == set(OWN)  # noqa: SLF001
-    for name, entry in OWN.items():
-        assert entry.words
+    assert set(memory_providers._ADAPTERS) == set(BUNDLED_PROVIDERS)  # noqa: SLF001
+    for name, entry in BUNDLED_PROVIDERS.items():
+        assert entry.description
         assert not {field.name for field in entry.fields} & {"folder", "profile"}, name

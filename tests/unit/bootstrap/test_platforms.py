@@ -12,7 +12,7 @@ from tests.fake_platform import FakePlatform
 
 from everthread.bootstrap import platforms
 from everthread.bootstrap.clock import SystemClock
-from everthread.config.settings import Gateway, PlatformAccount, Settings, Variables
+from everthread.config.settings import GatewaySettings, PlatformAccount, Settings, Variables
 from everthread.domain.errors import BadConfig
 
 
@@ -87,7 +87,7 @@ def test_telegram_takes_its_token_from_its_usual_variable_and_never_repeats_it(
 
 def test_a_voice_is_heard_by_a_provider_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
     def of(model: str) -> Any:
-        return platforms.transcriber(Settings(Path("/nowhere"), gateway=Gateway(transcription_model=model)))
+        return platforms.transcriber(Settings(Path("/nowhere"), gateway=GatewaySettings(transcription_model=model)))
 
     assert of("") is None
     assert of("openai/whisper-1") is not None

@@ -21,7 +21,7 @@ from everthread.cli.event_text import event_notices
 from everthread.cli.terminal.styles import TextStyle
 from everthread.cli.terminal.turn_view import TurnView
 from everthread.domain.model import SessionKey, SessionRef
-from everthread.domain.review_window import Window
+from everthread.domain.review_window import ReviewWindow
 from everthread.ports.memory import RecallItem
 
 REF = SessionRef("s", 0, SessionKey.parse("agent:main:cli:dm:1"), 1, "me")
@@ -37,10 +37,10 @@ EVENTS: list[tuple[TurnEvent, str]] = [
         "into a mechanical extract (about 64,300 tokens before, 11,900 now; no summary could be made: it is down)",
     ),
     (
-        Reviewed(REF, Window(1, 10), ('"sails"', "the skill knots")),
+        Reviewed(REF, ReviewWindow(1, 10), ('"sails"', "the skill knots")),
         'Review noted: "sails"; the skill knots. /memory log shows it, /memory undo takes it back.',
     ),
-    (Reviewed(REF, Window(1, 10), ("a", "b", "c", "d", "e")), "Review noted: a; b; c; and 2 more."),
+    (Reviewed(REF, ReviewWindow(1, 10), ("a", "b", "c", "d", "e")), "Review noted: a; b; c; and 2 more."),
     (Retrying("it is busy", "fake/one", 2.0), "it is busy; asking fake/one in 2 s"),
     (Steered("in Lisbon", 1), "Passed to the running answer: in Lisbon"),
     (CompressionFailed("This conversation was not compressed: it is down."), "not compressed: it is down"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from everthread.cli.session_output import session_as_json, session_name, session_state
-from everthread.domain.model import Cause, Kind, Session, SessionKey
+from everthread.domain.model import Cause, Session, SessionKey, SessionKind
 
-SESSION = Session("01ID", "me", SessionKey.parse("agent:main:cli:dm:1"), Kind.CHAT, Cause.NEW, 1_700_000_000.0)
+SESSION = Session("01ID", "me", SessionKey.parse("agent:main:cli:dm:1"), SessionKind.CHAT, Cause.NEW, 1_700_000_000.0)
 
 
 def test_a_session_is_named_by_its_title_and_id() -> None:

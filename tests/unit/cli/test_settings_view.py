@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from everthread.cli.settings_view import as_json
-from everthread.config.schema import PlatformAccount, Schedule
+from everthread.config.schema import PlatformAccount, ScheduleSettings
 from everthread.config.settings import Settings
 
 OTHERWISE = {
@@ -26,7 +26,7 @@ def test_every_setting_is_shown(tmp_path: Path) -> None:
 
 def test_paths_and_accounts_are_shown_as_they_are_written(tmp_path: Path) -> None:
     account = PlatformAccount("telegram", token_env="BOT_TOKEN", allow=("42",))
-    schedule = Schedule(folders=(tmp_path / "reports",))
+    schedule = ScheduleSettings(folders=(tmp_path / "reports",))
     shown = json.loads(json.dumps(as_json(Settings(tmp_path, platforms={"telegram": account}, schedule=schedule))))
     assert shown["platforms"]["telegram"]["token_env"] == "BOT_TOKEN"
     assert shown["platforms"]["telegram"]["allow"] == ["42"]

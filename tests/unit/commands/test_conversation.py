@@ -10,7 +10,7 @@ from tests.fake_model import FakeModel
 from tests.runtime import CLI
 
 from everthread.commands.registry import CommandResult
-from everthread.config.settings import Compression
+from everthread.config.settings import CompressionSettings
 from everthread.domain.errors import ModelUnavailable
 from everthread.domain.model import Cause
 from everthread.ports.model import Traits, Usage
@@ -23,7 +23,7 @@ class Quay(CommandFixture):
     def __init__(self, folder: Path, **more: Any) -> None:
         more.setdefault("summariser", FakeModel([SUMMARY]))
         super().__init__(
-            folder, FakeModel(["fine"], usage=Usage(1_000, 1)), compression=Compression(tail_tokens=200), **more
+            folder, FakeModel(["fine"], usage=Usage(1_000, 1)), compression=CompressionSettings(tail_tokens=200), **more
         )
 
     async def compress(self, focus: str = "") -> CommandResult:

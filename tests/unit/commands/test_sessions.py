@@ -19,7 +19,7 @@ from everthread.commands.registry import COMMANDS, Document
 from everthread.commands.sessions import recap_current
 from everthread.domain.boundary import Branch, Rewind
 from everthread.domain.errors import StoreBusy
-from everthread.domain.model import Cause, Kind, Session, ToolCall, TurnStatus
+from everthread.domain.model import Cause, Session, SessionKind, ToolCall, TurnStatus
 from everthread.lifecycle import ForgetSession
 from everthread.store.unit_of_work import UnitOfWork
 
@@ -478,7 +478,7 @@ async def test_completion_stays_fast_and_short_with_ten_thousand_sessions(tmp_pa
     def fill(uow: UnitOfWork) -> None:
         for n in range(10_000):
             title = None if n % titled_every else f"Trip number {n * 7919 % 10007}"
-            session = Session(f"01J{n:07}", ME, CLI, Kind.CHAT, Cause.NEW, n, title=title, active_at=n)
+            session = Session(f"01J{n:07}", ME, CLI, SessionKind.CHAT, Cause.NEW, n, title=title, active_at=n)
             uow.sessions.add(session)
 
     async with CommandFixture(tmp_path) as console:

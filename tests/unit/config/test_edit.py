@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everthread.config.dotenv import parse, with_variable
-from everthread.config.edit import changed, keys_of, values_meant
+from everthread.config.edit import candidate_values, change_setting, parse_key
 from everthread.domain.errors import BadConfig, BadInput
 
 TEXT = """\
@@ -27,7 +27,7 @@ mode = "idle"
 
 
 def set_in(text: str, key: str, value: Any) -> str:
-    result = changed(text, keys_of(key), value)
+    result = change_setting(text, parse_key(key), value)
     assert result is not None
     return result
 
@@ -63,8 +63,8 @@ def test_inline_tables_and_dotted_keys_grow_in_their_own_way() -> None:
 
 
 def test_what_reads_well_and_says_something_else_is_not_taken() -> None:
-    assert changed('a = "x=1"\n', ("a", "b"), 2) is None
-    assert changed("[[a]]\nb = 1\n", ("a", "b"), 2) is None
+    assert change_setting('a = "x=1"\n', ("a", "b"), 2) is None
+    assert change_setting("[[a]]\nb = 1\n", ("a", "b"), 2) is None
 
 
 def test_lines_keep_their_ends() -> None:
@@ -107,7 +107,7 @@ def test_whatever_is_written_nothing_else_changes(lines: list[str], keys: list[s
         found = inner.get(key)
         inner[key] = inner = found if isinstance(found, dict) else {}
     inner[keys[-1]] = value
-    result = changed(text, tuple(keys), value)
+    result = change_setting(text, tuple(keys), value)
     if result is not None:
         assert tomllib.loads(result) == wanted
         kept = [line for line in lines if line.startswith("#")]
@@ -115,19 +115,19 @@ def test_whatever_is_written_nothing_else_changes(lines: list[str], keys: list[s
 
 
 def test_keys_are_read_as_they_are_written_in_a_file() -> None:
-    assert keys_of("limits.turn_s") == ("limits", "turn_s")
-    assert keys_of('prices."openai/x".input') == ("prices", "openai/x", "input")
+    assert parse_key("limits.turn_s") == ("limits", "turn_s")
+    assert parse_key('prices."openai/x".input') == ("prices", "openai/x", "input")
     for nonsense in ("", "a b", "a.", "a = 1", "a\nb", "[a]", "a.b = 1 #", "x" * 5000, ".".join("a" * 20)):
         with pytest.raises(BadInput):
-            keys_of(nonsense)
+            parse_key(nonsense)
 
 
 def test_a_value_means_what_toml_says_or_a_text_or_texts() -> None:
-    assert list(values_meant("5")) == [5, "5", ["5"]]
-    assert list(values_meant("true"))[0] is True
-    assert list(values_meant("a/b, c/d")) == ["a/b, c/d", ["a/b", "c/d"]]
-    assert list(values_meant('["x"]')) == [["x"], '["x"]']
-    assert list(values_meant("1\nb = 2"))[0] == "1\nb = 2", "one value, not two settings"
+    assert list(candidate_values("5")) == [5, "5", ["5"]]
+    assert list(candidate_values("true"))[0] is True
+    assert list(candidate_values("a/b, c/d")) == ["a/b, c/d", ["a/b", "c/d"]]
+    assert list(candidate_values('["x"]')) == [["x"], '["x"]']
+    assert list(candidate_values("1\nb = 2"))[0] == "1\nb = 2", "one value, not two settings"
 
 
 def test_a_variable_is_set_where_it_stands_or_at_the_end() -> None:

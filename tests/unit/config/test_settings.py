@@ -21,23 +21,23 @@ from everthread.config.declaration import PriceTable, ResetPolicyTable, declarat
 from everthread.config.environment import debugging
 from everthread.config.line_numbers import line_in_json, line_in_toml
 from everthread.config.parse import read_config
-from everthread.config.schema import Gateway, Http, PlatformAccount, Webhook
+from everthread.config.schema import GatewaySettings, HttpSettings, PlatformAccount, WebhookSettings
 from everthread.config.settings import (
-    Compression,
-    Delegation,
-    Limits,
+    CompressionSettings,
+    DelegationSettings,
+    LimitSettings,
     McpServer,
-    Memory,
+    MemorySettings,
     Price,
-    Provider,
-    Review,
-    Schedule,
+    ProviderSettings,
+    ReviewSettings,
+    ScheduleSettings,
     Settings,
-    Terminal,
-    Tools,
+    TerminalSettings,
+    ToolSettings,
     default_model,
+    home_paths,
     load,
-    places,
 )
 from everthread.config.tables import Source, Table
 from everthread.domain.errors import BadConfig
@@ -79,7 +79,7 @@ def test_a_home_is_enough(tmp_path: Path) -> None:
     assert settings == loaded(tmp_path)
     assert settings == loaded(tmp_path, "")
     assert (settings.owner, settings.profile, settings.model, settings.fallback_models) == ("me", "main", "", ())
-    assert (settings.limits, settings.memory, settings.tools) == (Limits(), Memory(), Tools())
+    assert (settings.limits, settings.memory, settings.tools) == (LimitSettings(), MemorySettings(), ToolSettings())
     assert settings.reset == ResetPolicies(ResetPolicy())
     assert settings.db_path == tmp_path / "everthread.db"
     assert settings.config_path == tmp_path / "config.toml"
@@ -170,19 +170,21 @@ def test_a_whole_file_is_understood(tmp_path: Path) -> None:
     assert (settings.owner, settings.profile) == ("ada", "work")
     assert (settings.model, settings.auxiliary_model) == ("mine/big", "ollama/qwen3")
     assert settings.fallback_models == ("openai/x", "openrouter/anthropic/claude-sonnet-4.5")
-    assert settings.providers["mine"] == Provider(
+    assert settings.providers["mine"] == ProviderSettings(
         base_url="https://models.example.com/v1",
         api_key_env="MINE_KEY",
         headers={"X-Team": "blue", "Authorization": "Bearer ${MINE_KEY}"},
         tools=False,
         context_tokens=32_000,
     )
-    assert settings.providers["openai"] == Provider(base_url="https://api.openai.com/v1", api_key_env="WORK_OPENAI_KEY")
+    assert settings.providers["openai"] == ProviderSettings(
+        base_url="https://api.openai.com/v1", api_key_env="WORK_OPENAI_KEY"
+    )
     assert settings.providers["anthropic"].kind == "anthropic"
-    assert settings.limits == Limits(5, 60.0, 100, 1.5)
+    assert settings.limits == LimitSettings(5, 60.0, 100, 1.5)
     assert settings.prices == {"mine/big": Price(3.0, 15.0, 0.3)}
-    assert settings.memory == Memory(0.5, 10, 20, 30)
-    assert settings.tools == Tools(("shell", "mcp:files.write"))
+    assert settings.memory == MemorySettings(0.5, 10, 20, 30)
+    assert settings.tools == ToolSettings(("shell", "mcp:files.write"))
     assert settings.mcp_servers == {
         "files": McpServer(
             "npx", ("-y", "files\n"), {"TOKEN": "${FILES_TOKEN}"}, tmp_path / "work", timeout_s=5.0, trust=True
@@ -354,8 +356,20 @@ def test_a_link_to_nowhere_is_as_no_file(tmp_path: Path) -> None:
 
 
 KINDS = (
-    *(Provider, Limits, Delegation, Price, Memory, Tools, McpServer, Compression, Review, Schedule, Terminal),
-    *(Gateway, Http, Webhook, PlatformAccount),
+    *(
+        ProviderSettings,
+        LimitSettings,
+        DelegationSettings,
+        Price,
+        MemorySettings,
+        ToolSettings,
+        McpServer,
+        CompressionSettings,
+        ReviewSettings,
+        ScheduleSettings,
+        TerminalSettings,
+    ),
+    *(GatewaySettings, HttpSettings, WebhookSettings, PlatformAccount),
 )
 NAMED = [
     *(name for kind in (Settings, *KINDS) for name in kind.__struct_fields__),
@@ -462,9 +476,12 @@ def test_nothing_shows_a_secret(tmp_path: Path) -> None:
 
 def test_references_are_filled_in_when_they_are_needed(tmp_path: Path) -> None:
     settings = loaded(tmp_path, env="A=one\nB=${A}")
-    assert settings.filled_in({"x": "Bearer ${A}-${B}", "y": "$A {A}"}) == {"x": "Bearer one-${A}", "y": "$A {A}"}
+    assert settings.expand_references({"x": "Bearer ${A}-${B}", "y": "$A {A}"}) == {
+        "x": "Bearer one-${A}",
+        "y": "$A {A}",
+    }
     with pytest.raises(BadConfig, match=re.escape(f"C is not set; put C=... into {tmp_path / '.env'}")):
-        settings.filled_in({"x": "${C}"})
+        settings.expand_references({"x": "${C}"})
 
 
 @pytest.mark.parametrize(("mode", "warned"), [(0o600, False), (0o400, False), (0o640, True), (0o604, True)])
@@ -643,7 +660,7 @@ def test_a_home_that_was_named_holds_everything(tmp_path: Path) -> None:
 
 def test_a_relative_xdg_folder_is_ignored(tmp_path: Path) -> None:
     environ = {"XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": "config"}
-    assert places(None, environ).config == tmp_path / "everthread" / "config.toml"
+    assert home_paths(None, environ).config == tmp_path / "everthread" / "config.toml"
 
 
 # --- The file mcp.json -----------------------------------------------------------------------------------------------

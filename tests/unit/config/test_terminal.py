@@ -5,31 +5,31 @@ from __future__ import annotations
 import pytest
 
 from everthread.config.schema import Background
-from everthread.config.terminal import Resized, display
+from everthread.config.terminal import ResizeBehavior, detect_display
 
 
 @pytest.mark.parametrize(
     ("variables", "resized"),
     [
-        ({"TERM": "xterm-256color"}, Resized.WRAPS),
-        ({"TERM": "xterm-kitty"}, Resized.WRAPS),
-        ({"TERM": "xterm"}, Resized.CUTS),
-        ({"TERM": "xterm-256color", "XTERM_VERSION": "XTerm(390)"}, Resized.CUTS),
-        ({"TERM": "linux"}, Resized.CUTS),
-        ({"TERM": "rxvt-unicode-256color"}, Resized.CUTS),
-        ({"TERM": "screen-256color", "STY": "1.pts"}, Resized.CUTS),
-        ({"TERM": "screen-256color"}, Resized.WRAPS_ERASED),
-        ({"TERM": "screen", "TMUX": "/tmp/tmux", "XTERM_VERSION": "XTerm(390)"}, Resized.WRAPS_ERASED),
+        ({"TERM": "xterm-256color"}, ResizeBehavior.WRAPS),
+        ({"TERM": "xterm-kitty"}, ResizeBehavior.WRAPS),
+        ({"TERM": "xterm"}, ResizeBehavior.CUTS),
+        ({"TERM": "xterm-256color", "XTERM_VERSION": "XTerm(390)"}, ResizeBehavior.CUTS),
+        ({"TERM": "linux"}, ResizeBehavior.CUTS),
+        ({"TERM": "rxvt-unicode-256color"}, ResizeBehavior.CUTS),
+        ({"TERM": "screen-256color", "STY": "1.pts"}, ResizeBehavior.CUTS),
+        ({"TERM": "screen-256color"}, ResizeBehavior.WRAPS_ERASED),
+        ({"TERM": "screen", "TMUX": "/tmp/tmux", "XTERM_VERSION": "XTerm(390)"}, ResizeBehavior.WRAPS_ERASED),
     ],
 )
 def test_what_a_terminal_does_with_its_lines_at_a_new_width(
-    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], resized: Resized
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], resized: ResizeBehavior
 ) -> None:
     for name in ("TMUX", "STY", "XTERM_VERSION"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert display().resized is resized
+    assert detect_display().resized is resized
 
 
 @pytest.mark.parametrize(
@@ -47,4 +47,4 @@ def test_what_is_behind_the_text_is_what_is_set_or_what_the_terminal_says(
     monkeypatch: pytest.MonkeyPatch, said: str, set_to: Background, dark: bool
 ) -> None:
     monkeypatch.setenv("COLORFGBG", said)
-    assert display(set_to).dark is dark
+    assert detect_display(set_to).dark is dark

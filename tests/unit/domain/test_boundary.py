@@ -20,11 +20,11 @@ from everthread.domain.boundary import (
     Resume,
     Rewind,
     Suspend,
-    as_of,
     plan,
+    rebase,
 )
 from everthread.domain.errors import BadBoundary, BadTitle, TitleTaken
-from everthread.domain.model import Cause, Fate, HookCall, Kind, Session, SessionKey
+from everthread.domain.model import Cause, Fate, HookCall, Session, SessionKey, SessionKind
 from everthread.domain.reset_policy import ResetPolicy
 
 KEY = SessionKey.parse("agent:main:telegram:dm:42")
@@ -36,7 +36,7 @@ OLD = Session(
     "old",
     "me",
     KEY,
-    Kind.CHAT,
+    SessionKind.CHAT,
     Cause.NEW,
     opened_at=0.0,
     active_at=100.0,
@@ -45,7 +45,7 @@ OLD = Session(
     base_turn=2,
     last_turn=9,
 )
-TARGET = Session("target", "me", KEY, Kind.CHAT, Cause.NEW, opened_at=0.0, parent_id="its parent")
+TARGET = Session("target", "me", KEY, SessionKind.CHAT, Cause.NEW, opened_at=0.0, parent_id="its parent")
 HERE = BoundaryState(KEY, "me", OLD)
 NOWHERE = BoundaryState(KEY, "me")
 COMPRESS = Compress("old", 3, "what was said", covers_to=7)
@@ -220,22 +220,22 @@ def test_after_an_expiry_the_opened_session_says_why_and_resets(pending: Cause) 
 
 
 def test_a_new_session_is_made_for_what_was_asked() -> None:
-    session = opened_by(HERE, New(title=" My  Project ", kind=Kind.CRON)).session
-    assert (session.title, session.kind, session.owner, session.key) == ("My Project", Kind.CRON, "me", KEY)
+    session = opened_by(HERE, New(title=" My  Project ", kind=SessionKind.CRON)).session
+    assert (session.title, session.kind, session.owner, session.key) == ("My Project", SessionKind.CRON, "me", KEY)
     assert (session.opened_at, session.active_at) == (NOW, NOW)
 
 
 # --- Delegated work ---
 
-DELEGATE = New(kind=Kind.SUBAGENT, parent="parent")
-PARENT = OLD.but(id="parent")
+DELEGATE = New(kind=SessionKind.SUBAGENT, parent="parent")
+PARENT = OLD.replace(id="parent")
 
 
 @pytest.mark.parametrize("place", [NOWHERE, HERE, replace(NOWHERE, pending=Cause.IDLE)])
 def test_delegated_work_has_a_parent_and_sees_nothing_of_it(place: BoundaryState) -> None:
     opening = opened_by(replace(place, parent=PARENT), DELEGATE)
     session = opening.session
-    assert (session.kind, session.parent_id, session.cause) == (Kind.SUBAGENT, "parent", Cause.DELEGATION)
+    assert (session.kind, session.parent_id, session.cause) == (SessionKind.SUBAGENT, "parent", Cause.DELEGATION)
     assert (session.floor, session.base_turn, session.last_turn, session.summary_id) == (0, 0, 0, None)
     assert (opening.parent_id, opening.reset, opening.reason) == ("parent", True, Cause.DELEGATION)
     assert not opening.inherits
@@ -248,13 +248,15 @@ def test_only_what_goes_on_with_a_session_shows_its_turns(boundary: Boundary, in
     assert opened_by(HERE, boundary).inherits is inherits
 
 
-@pytest.mark.parametrize("kind", [None, Kind.CHAT, Kind.CRON])
-def test_only_delegated_work_has_a_parent(kind: Kind | None) -> None:
+@pytest.mark.parametrize("kind", [None, SessionKind.CHAT, SessionKind.CRON])
+def test_only_delegated_work_has_a_parent(kind: SessionKind | None) -> None:
     with pytest.raises(BadBoundary, match="only delegated work has a parent"):
-        planned(replace(HERE, parent=PARENT, kind=Kind.SUBAGENT), New(kind=kind, parent="parent"))
+        planned(replace(HERE, parent=PARENT, kind=SessionKind.SUBAGENT), New(kind=kind, parent="parent"))
 
 
-@pytest.mark.parametrize("parent", [None, PARENT.but(kind=Kind.SUBAGENT), PARENT.but(kind=Kind.NOTES)])
+@pytest.mark.parametrize(
+    "parent", [None, PARENT.replace(kind=SessionKind.SUBAGENT), PARENT.replace(kind=SessionKind.NOTES)]
+)
 def test_delegated_work_delegates_nothing_further(parent: Session | None) -> None:
     with pytest.raises(BadBoundary, match="can't delegate"):
         planned(replace(NOWHERE, parent=parent), DELEGATE)
@@ -274,18 +276,18 @@ def test_a_title_that_is_none_is_refused(boundary: Boundary) -> None:
 
 @pytest.mark.parametrize("boundary", [Branch(), COMPRESS])
 def test_a_child_is_numbered_after_its_parent(boundary: Boundary) -> None:
-    named = replace(HERE, session=OLD.but(title="name"), titles=("name", "name #2"))
+    named = replace(HERE, session=OLD.replace(title="name"), titles=("name", "name #2"))
     assert opened_by(named, boundary).session.title == "name #3"
     assert opened_by(HERE, boundary).session.title is None
 
 
 def test_a_branch_may_have_a_title_of_its_own() -> None:
-    named = replace(HERE, session=OLD.but(title="name"))
+    named = replace(HERE, session=OLD.replace(title="name"))
     assert opened_by(named, Branch("another")).session.title == "another"
 
 
 def test_a_branch_of_a_compressed_session_keeps_its_summary() -> None:
-    compressed = replace(HERE, session=OLD.but(summary_id="old"))
+    compressed = replace(HERE, session=OLD.replace(summary_id="old"))
     assert opened_by(compressed, Branch()).session.summary_id == "old"
 
 
@@ -295,7 +297,7 @@ def test_compression_brings_its_summary_along() -> None:
 
 @pytest.mark.parametrize(
     ("target", "found"),
-    [("", TARGET), ("target", None), ("", None), ("notes:me", TARGET.but(id="notes:me", kind=Kind.NOTES))],
+    [("", TARGET), ("target", None), ("", None), ("notes:me", TARGET.replace(id="notes:me", kind=SessionKind.NOTES))],
 )
 def test_resume_of_nothing_changes_nothing(target: str, found: Session | None) -> None:
     assert planned(replace(HERE, target=found), Resume(target)) == BoundaryPlan(refusal=Refusal.NOTHING_THERE)
@@ -313,7 +315,7 @@ def test_a_branch_grows_out_of_the_session_that_is_named_wherever_the_key_is() -
 def test_resume_from_nowhere_keeps_the_parent_that_the_target_has() -> None:
     opening = opened_by(replace(NOWHERE, target=TARGET), Resume("target"))
     assert opening.parent_id == "its parent"
-    orphan = opened_by(replace(NOWHERE, target=TARGET.but(parent_id=None)), Resume("target"))
+    orphan = opened_by(replace(NOWHERE, target=TARGET.replace(parent_id=None)), Resume("target"))
     assert orphan.parent_id == ""
 
 
@@ -404,8 +406,8 @@ def test_a_process_that_did_not_serve_the_session_finalizes_nothing() -> None:
 
 def test_a_child_sees_its_parent_as_it_is_once_it_was_left() -> None:
     child = opened_by(HERE, Branch()).session
-    left = OLD.but(last_turn=11, log_seq=17)
-    assert as_of(child, left) == child.but(base_turn=11, last_turn=11, base_seq=17)
+    left = OLD.replace(last_turn=11, log_seq=17)
+    assert rebase(child, left) == child.replace(base_turn=11, last_turn=11, base_seq=17)
 
 
 # --- Whatever the place and the boundary ---
@@ -420,7 +422,7 @@ sessions = st.builds(
     st.integers(0, 9),
     st.integers(0, 9),
     st.sampled_from([None, "a parent"]),
-    st.sampled_from([Kind.CHAT, Kind.CRON, Kind.SUBAGENT]),
+    st.sampled_from([SessionKind.CHAT, SessionKind.CRON, SessionKind.SUBAGENT]),
 )  # fmt: skip
 places = st.builds(
     lambda place: place if place.session else replace(place, other_keys=(), running=None, visible=()),
@@ -441,7 +443,7 @@ places = st.builds(
     ),
 )
 boundaries: st.SearchStrategy[Boundary] = st.one_of(
-    st.builds(New, st.sampled_from(["", "fresh"]), st.sampled_from(list(Kind))),
+    st.builds(New, st.sampled_from(["", "fresh"]), st.sampled_from(list(SessionKind))),
     st.builds(Reset, st.sampled_from(["", "fresh"])),
     st.builds(Resume, st.sampled_from(["", "target"])),
     st.builds(Branch, st.sampled_from(["", "fresh"])),

@@ -19,7 +19,7 @@ from everthread.adapters.sqlite.store import SqliteStore
 from everthread.cli.commands.sessions.export import write_lines
 from everthread.cli.commands.sessions.import_ import ImportCounts, import_lines
 from everthread.domain.errors import BadExport
-from everthread.domain.export_format import Reader
+from everthread.domain.export_format import ExportReader
 from everthread.domain.model import Message, NoteAction, NoteTarget, Role, SessionRef, ToolCall
 from everthread.lifecycle import ForgetSession, Lifecycle, NoteChange
 from everthread.lifecycle import session_import as taking_in
@@ -48,7 +48,7 @@ def end(sessions: int = 1, turns: int = 0, notes: int = 0) -> dict[str, Any]:
 
 def read(*lines: dict[str, Any] | str) -> list[Any]:
     raw = [(line if isinstance(line, str) else json.dumps(line)).encode() + b"\n" for line in lines]
-    return list(Reader("some.jsonl").lines(raw))
+    return list(ExportReader("some.jsonl").lines(raw))
 
 
 # --- What a file must look like --------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def test_a_bad_line_is_told_with_its_number(lines: list[Any], number: int, word:
 def test_whatever_stands_in_a_file_it_is_read_or_refused(lines: Sequence[Any]) -> None:
     raw = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
     with suppress(BadExport):
-        assert all(line is not None for line in Reader("any").lines(raw))
+        assert all(line is not None for line in ExportReader("any").lines(raw))
 
 
 # --- A round trip ----------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ async def exported(store: Store, *names: str, notes: bool = True) -> list[bytes]
 
 
 async def imported(store: Store, lines: list[bytes], mine: str | None = None, *, dry_run: bool = False) -> ImportCounts:
-    return await import_lines(place(store), Reader("it").lines(lines), mine, dry_run=dry_run)
+    return await import_lines(place(store), ExportReader("it").lines(lines), mine, dry_run=dry_run)
 
 
 KEYS = [key_named("1"), key_named("2")]

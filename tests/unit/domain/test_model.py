@@ -9,11 +9,11 @@ from everthread.domain.model import (
     KEY_CHARS_MAX,
     Cause,
     ChatType,
-    Kind,
     Message,
     Role,
     Session,
     SessionKey,
+    SessionKind,
     Turn,
     TurnStatus,
 )
@@ -111,7 +111,7 @@ def test_the_longest_key_is_read_and_one_more_character_is_not() -> None:
 
 
 def test_only_chats_and_notes_reach_providers() -> None:
-    assert {kind for kind in Kind if kind.remembered} == {Kind.CHAT, Kind.NOTES}
+    assert {kind for kind in SessionKind if kind.remembered} == {SessionKind.CHAT, SessionKind.NOTES}
 
 
 def test_only_what_was_said_and_answered_is_remembered_of_a_turn() -> None:
@@ -126,7 +126,7 @@ def test_opening_closing_and_forgetting_leave_nothing_to_close() -> None:
 def test_a_session_is_dirty_until_its_close_covers_it() -> None:
     def session(dirty_seq: int, closed_seq: int) -> Session:
         key = SessionKey.parse("agent:main:cli:dm:1")
-        return Session("s", "me", key, Kind.CHAT, Cause.NEW, 0.0, dirty_seq=dirty_seq, closed_seq=closed_seq)
+        return Session("s", "me", key, SessionKind.CHAT, Cause.NEW, 0.0, dirty_seq=dirty_seq, closed_seq=closed_seq)
 
     assert not session(0, 0).dirty
     assert session(3, 2).dirty

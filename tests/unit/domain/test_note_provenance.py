@@ -8,10 +8,10 @@ import pytest
 from tests.runtime import ME, TELEGRAM, AsyncDiary, CoreFixture
 
 from everthread.domain.boundary import New
-from everthread.domain.errors import Gone
+from everthread.domain.errors import Erased
 from everthread.domain.model import FORGOTTEN, NoteAction, NoteTarget, NoteVersion, SessionRef
-from everthread.domain.note_provenance import Mending, without
-from everthread.domain.review_window import ReviewState, Window
+from everthread.domain.note_provenance import NoteRepair, plan_repair
+from everthread.domain.review_window import ReviewState, ReviewWindow
 from everthread.lifecycle import ForgetOwner, ForgetSession, NoteChange, NoteRewrite
 from everthread.memory import NoteFiles
 
@@ -31,7 +31,7 @@ def written(*rows: tuple[str, NoteAction, str, str, str | None]) -> list[NoteVer
     return versions
 
 
-def mended(mending: Mending) -> tuple[list[str], dict[str, str | None]]:
+def mended(mending: NoteRepair) -> tuple[list[str], dict[str, str | None]]:
     """What goes, and what the notes go back to."""
     gone = [f"{v.note_id}{v.version}" for v in mending.tainted]
     return sorted(gone), {back.last.note_id: back.to.content if back.to else None for back in mending.back}
@@ -39,17 +39,17 @@ def mended(mending: Mending) -> tuple[list[str], dict[str, str | None]]:
 
 def test_without_notes_of_the_session_nothing_changes() -> None:
     versions = written(("a", ADD, "tea", R, "t1"), ("a", REPLACE, "coffee", T, REVIEW))
-    assert without(S, versions) == Mending()
+    assert plan_repair(S, versions) == NoteRepair()
 
 
 def test_a_note_goes_back_to_what_it_said_before_the_session_changed_it() -> None:
     versions = written(("a", ADD, "tea", R, "t1"), ("a", REPLACE, "tea, with rum", S, "t2"))
-    assert mended(without(S, versions)) == ([], {"a": "tea"})
+    assert mended(plan_repair(S, versions)) == ([], {"a": "tea"})
 
 
 def test_what_another_session_made_of_a_note_goes_with_it() -> None:
     versions = written(("a", ADD, "rum", S, "t1"), ("a", REPLACE, "rum, neat", T, "t2"), ("b", ADD, "bread", T, "t3"))
-    mending = without(S, versions)
+    mending = plan_repair(S, versions)
     assert mended(mending) == (["a2"], {"a": None})
     assert mending.writings == ((T, "t2"),)
 
@@ -63,7 +63,7 @@ def test_notes_that_were_merged_come_apart_again_without_the_sessions() -> None:
         ("b", REMOVE, "", T, REVIEW),
         ("c", REMOVE, "", T, REVIEW),
     )
-    mending = without(S, versions)
+    mending = plan_repair(S, versions)
     assert mended(mending) == (["a2"], {"a": "likes tea", "c": "has a boat"})
     assert mending.writings == ((T, REVIEW),)
 
@@ -72,7 +72,7 @@ def test_notes_that_were_merged_come_apart_again_without_the_sessions() -> None:
 def test_a_note_that_was_added_in_the_place_of_others_goes_too(removed_first: bool) -> None:
     add, remove = ("b", ADD, "drinks rum", T, REVIEW), ("a", REMOVE, "", T, REVIEW)
     versions = written(("a", ADD, "likes rum", S, "t1"), *((remove, add) if removed_first else (add, remove)))
-    assert mended(without(S, versions)) == (["b1"], {"b": None})
+    assert mended(plan_repair(S, versions)) == (["b1"], {"b": None})
 
 
 def test_what_was_made_of_what_was_made_goes_too() -> None:
@@ -85,7 +85,7 @@ def test_what_was_made_of_what_was_made_goes_too() -> None:
         ("c", REPLACE, "boat, drinks", U, REVIEW),
         ("b", REMOVE, "", U, REVIEW),
     )
-    mending = without(S, versions)
+    mending = plan_repair(S, versions)
     assert mended(mending) == (["b2", "c2"], {"b": "likes tea", "c": "has a boat"})
     assert mending.writings == ((T, REVIEW), (U, REVIEW))
 
@@ -100,7 +100,7 @@ def test_what_was_merged_twice_comes_apart_altogether() -> None:
         ("c", REPLACE, "boat, drinks", U, REVIEW),
         ("a", REMOVE, "", U, REVIEW),
     )
-    assert mended(without(S, versions)) == (["a2", "c2"], {"b": "likes tea", "c": "has a boat"})
+    assert mended(plan_repair(S, versions)) == (["a2", "c2"], {"b": "likes tea", "c": "has a boat"})
 
 
 def test_what_the_sessions_own_review_condensed_is_as_it_was() -> None:
@@ -110,7 +110,7 @@ def test_what_the_sessions_own_review_condensed_is_as_it_was() -> None:
         ("a", REPLACE, "tea, milk", S, REVIEW),
         ("b", REMOVE, "", S, REVIEW),
     )
-    mending = without(S, versions)
+    mending = plan_repair(S, versions)
     assert mended(mending) == ([], {"a": "likes tea", "b": "likes milk"})
     assert mending.writings == ()
 
@@ -122,7 +122,7 @@ def test_what_a_person_had_removed_stays_removed() -> None:
         ("a", REMOVE, "", T, "t3"),
         ("c", ADD, "likes rum, no tea", T, "t3"),
     )
-    assert mended(without(S, versions)) == (["c1"], {"c": None})
+    assert mended(plan_repair(S, versions)) == (["c1"], {"c": None})
 
 
 def test_what_was_merged_and_then_removed_by_hand_stays_removed() -> None:
@@ -133,7 +133,7 @@ def test_what_was_merged_and_then_removed_by_hand_stays_removed() -> None:
         ("b", REMOVE, "", T, REVIEW),
         ("a", REMOVE, "", "notes:me", None),
     )
-    assert mended(without(S, versions)) == (["a2"], {})
+    assert mended(plan_repair(S, versions)) == (["a2"], {})
 
 
 def test_what_was_taken_back_already_is_left_as_it_is() -> None:
@@ -144,7 +144,7 @@ def test_what_was_taken_back_already_is_left_as_it_is() -> None:
         ("b", REMOVE, "", T, REVIEW),
         ("a", REPLACE, "likes tea", R, None),
     )
-    assert mended(without(S, versions)) == (["a2"], {})
+    assert mended(plan_repair(S, versions)) == (["a2"], {})
 
 
 def test_words_that_are_repeated_go_unless_they_were_there_before_or_were_written_by_hand() -> None:
@@ -154,14 +154,14 @@ def test_words_that_are_repeated_go_unless_they_were_there_before_or_were_writte
         ("c", ADD, "he likes rum", T, "t3"),
         ("d", ADD, "yes, likes rum", "notes:me", None),
     )
-    assert mended(without(S, versions)) == (["c1"], {"c": None})
+    assert mended(plan_repair(S, versions)) == (["c1"], {"c": None})
 
 
 def test_a_note_that_was_told_elsewhere_is_removed_there_also_if_its_last_words_are_the_sessions() -> None:
     rows = ("a", ADD, "likes rum", S, "t1"), ("a", REPLACE, "rum", T, "t2"), ("a", REPLACE, "rum, and gin", S, "t3")
-    (back,) = without(S, written(*rows)).back
+    (back,) = plan_repair(S, written(*rows)).back
     assert (back.to, back.places) == (None, (T,))
-    (back,) = without(S, written(*rows[:2], ("a", REMOVE, "", S, "t3"))).back
+    (back,) = plan_repair(S, written(*rows[:2], ("a", REMOVE, "", S, "t3"))).back
     assert (back.to, back.places) == (None, (T,))
 
 
@@ -173,9 +173,9 @@ class Notes(CoreFixture):
         change = NoteChange(REPLACE if note_id else ADD, NoteTarget.USER, content, note_id, turn_id)
         return (await self.lifecycle.write_note(change, owner=ME, ref=ref)).note_id
 
-    async def condense(self, ref: SessionRef, content: str) -> Window:
+    async def condense(self, ref: SessionRef, content: str) -> ReviewWindow:
         """As a review of the session does it: one note in the place of all."""
-        window = Window(1, 1)
+        window = ReviewWindow(1, 1)
         await self.store.write(lambda uow: uow.reviews.add(ref.session_id, window, self.clock.now()))
         taken = await self.lifecycle.claim_next_review()
         assert taken is not None
@@ -225,9 +225,9 @@ async def test_after_a_session_is_forgotten_its_words_are_nowhere_among_the_note
         versions = await core.store.read(lambda uow: uow.notes.history(ME, 100))
         assert not [v for v in versions if "rum" in v.content]
         assert {v.content for v in versions if v.session_id != r.session_id} == {FORGOTTEN, ""}
-        with pytest.raises(Gone):
+        with pytest.raises(Erased):
             await core.lifecycle.undo_note(tea, left.version, owner=ME)
-        with pytest.raises(Gone):
+        with pytest.raises(Erased):
             await core.lifecycle.undo_note(rum, 2, owner=ME)
         # Whoever mirrors notes is told what each says now.
         await core.settled()
@@ -242,7 +242,7 @@ async def test_what_a_note_of_others_loses_by_it_is_looked_for_again(tmp_path: P
         window = await core.condense(t, "rum")
         await core.noted(u, "other things", turn_id="review-1-1")
 
-        async def states(ref: SessionRef) -> list[tuple[Window, ReviewState]]:
+        async def states(ref: SessionRef) -> list[tuple[ReviewWindow, ReviewState]]:
             rows = await core.store.read(lambda uow: uow.reviews.of_session(ref.session_id))
             return [(row.window, row.state) for row in rows]
 

@@ -22,12 +22,12 @@ from everthread.domain.recurrence import (
     At,
     Cron,
     Every,
-    Missed,
-    due,
-    in_zone,
+    MissedPolicy,
+    due_occurrences,
+    format_in_zone,
     occurrences,
-    parse,
-    shortest_s,
+    parse_recurrence,
+    shortest_interval_s,
 )
 
 # Where the clock is changed at night, at midnight, by half an hour, by two hours, and not at all.
@@ -123,7 +123,7 @@ def test_an_expression_names_what_somebody_sees_who_looks_each_minute(text: str,
     ],
 )
 def test_what_comes_next(text: str, zone: str, after: str, expected: str) -> None:
-    plan = parse(text, zone, 0.0)
+    plan = parse_recurrence(text, zone, 0.0)
     assert plan.after(instant(after, zone)) == instant(expected, zone)
 
 
@@ -131,7 +131,7 @@ def test_a_time_that_comes_twice_is_once_and_every_hour_is_every_hour_that_passe
     begin, end = instant("2026-10-25 00:00", "Europe/Berlin"), instant("2026-10-26 00:00", "Europe/Berlin")
 
     def count(text: str) -> int:
-        return sum(1 for _ in until(parse(text, "Europe/Berlin", 0.0), begin - 1, end))
+        return sum(1 for _ in until(parse_recurrence(text, "Europe/Berlin", 0.0), begin - 1, end))
 
     assert end - begin == 25 * 3600
     assert count("30 2 * * *") == 1
@@ -149,10 +149,10 @@ def until(plan: Cron | Every | At, after: float, end: float) -> Iterator[float]:
 
 def test_an_interval_is_in_time_that_passes_whatever_the_clocks_show() -> None:
     anchor = instant("2026-03-28 20:00", "Europe/Berlin")
-    plan = parse("every 2h", "Europe/Berlin", anchor)
+    plan = parse_recurrence("every 2h", "Europe/Berlin", anchor)
     found = list(until(plan, anchor, anchor + 86_400))
     assert [later - sooner for sooner, later in zip([anchor, *found], found, strict=False)] == [7200.0] * 11
-    assert parse("every 1h30m", "UTC", 5.0) == Every(5400.0, 5.0)
+    assert parse_recurrence("every 1h30m", "UTC", 5.0) == Every(5400.0, 5.0)
 
 
 @given(st.floats(1.7e9, 1.9e9), st.integers(60, 10**6), st.floats(-1e6, 1e6))
@@ -177,10 +177,10 @@ def test_an_interval_always_goes_on(anchor: float, seconds: int, since: float) -
 )
 def test_once(text: str, zone: str, expected: str) -> None:
     now = instant("2026-11-16 10:00")
-    plan = parse(text, zone, now)
+    plan = parse_recurrence(text, zone, now)
     assert plan == At(instant(expected))
     assert plan.after(instant(expected)) is None
-    assert parse(text, zone, now) == plan
+    assert parse_recurrence(text, zone, now) == plan
 
 
 @pytest.mark.parametrize(
@@ -220,21 +220,21 @@ def test_once(text: str, zone: str, expected: str) -> None:
 )
 def test_what_can_not_be_read_is_told(text: str, says: str) -> None:
     with pytest.raises(BadRecurrence, match=says):
-        parse(text, "UTC", instant("2026-11-16 10:00"))
+        parse_recurrence(text, "UTC", instant("2026-11-16 10:00"))
 
 
 def test_a_zone_that_is_none_is_told() -> None:
     for zone in ("Mars/Base", "", "Europe", "../etc", "a\0b", "CEST5"):
         with pytest.raises(BadPolicy, match="Europe/Berlin"):
-            parse("0 8 * * *", zone, 0.0)
+            parse_recurrence("0 8 * * *", zone, 0.0)
 
 
 def test_without_zone_data_it_is_said_how_to_get_it() -> None:
     script = (
         "import sys; sys.modules['tzdata'] = None\n"
-        "from everthread.domain.recurrence import parse\n"
-        "print(parse('0 8 * * *', 'UTC', 0.0).zone)\n"
-        "try: parse('0 8 * * *', 'Europe/Berlin', 0.0)\n"
+        "from everthread.domain.recurrence import parse_recurrence\n"
+        "print(parse_recurrence('0 8 * * *', 'UTC', 0.0).zone)\n"
+        "try: parse_recurrence('0 8 * * *', 'Europe/Berlin', 0.0)\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
     said = subprocess.run(
@@ -252,7 +252,7 @@ def test_without_zone_data_it_is_said_how_to_get_it() -> None:
 @given(st.text(max_size=80))
 def test_whatever_is_written_is_read_or_refused(text: str) -> None:
     with suppress(BadInput):
-        parse(text, "UTC", 1_800_000_000.0)
+        parse_recurrence(text, "UTC", 1_800_000_000.0)
 
 
 # --- What was missed -------------------------------------------------------------------------------------------------
@@ -265,25 +265,27 @@ NOON = instant("2026-11-16 12:00")
     ("missed", "now", "expected"),
     [
         # On time: the policy has nothing to say.
-        *((missed, NOON + 5, (NOON,)) for missed in Missed),
+        *((missed, NOON + 5, (NOON,)) for missed in MissedPolicy),
         # Five hours late.
-        (Missed.SKIP, NOON + 5.5 * 3600, ()),
-        (Missed.ONCE, NOON + 5.5 * 3600, (NOON + 5 * 3600,)),
-        (Missed.ALL, NOON + 5.5 * 3600, tuple(NOON + n * 3600 for n in range(6))),
+        (MissedPolicy.SKIP, NOON + 5.5 * 3600, ()),
+        (MissedPolicy.ONCE, NOON + 5.5 * 3600, (NOON + 5 * 3600,)),
+        (MissedPolicy.ALL, NOON + 5.5 * 3600, tuple(NOON + n * 3600 for n in range(6))),
         # Late for some, and on time for the last.
-        (Missed.SKIP, NOON + 5 * 3600 + 5, (NOON + 5 * 3600,)),
-        (Missed.ONCE, NOON + 5 * 3600 + 5, (NOON + 5 * 3600,)),
+        (MissedPolicy.SKIP, NOON + 5 * 3600 + 5, (NOON + 5 * 3600,)),
+        (MissedPolicy.ONCE, NOON + 5 * 3600 + 5, (NOON + 5 * 3600,)),
     ],
 )
-def test_what_was_missed_is_left_out_or_made_up_for(missed: Missed, now: float, expected: tuple[float, ...]) -> None:
-    found = due(HOURLY, NOON, now, missed)
+def test_what_was_missed_is_left_out_or_made_up_for(
+    missed: MissedPolicy, now: float, expected: tuple[float, ...]
+) -> None:
+    found = due_occurrences(HOURLY, NOON, now, missed)
     assert found.now == expected
     assert found.next_at == HOURLY.after(now)
 
 
 def test_nothing_is_due_before_its_time() -> None:
-    assert due(HOURLY, NOON, NOON - 1, Missed.ALL).now == ()
-    assert due(HOURLY, NOON, NOON - 1, Missed.ALL).next_at == NOON
+    assert due_occurrences(HOURLY, NOON, NOON - 1, MissedPolicy.ALL).now == ()
+    assert due_occurrences(HOURLY, NOON, NOON - 1, MissedPolicy.ALL).next_at == NOON
 
 
 def test_years_of_minutes_that_were_missed_are_not_gone_through() -> None:
@@ -291,7 +293,7 @@ def test_years_of_minutes_that_were_missed_are_not_gone_through() -> None:
 
     plan = Cron(parse_cron("* * * * *"), "Europe/Berlin")
     begun = time.process_time()
-    found = due(plan, NOON, NOON + 5 * 366 * 86_400, Missed.ALL)
+    found = due_occurrences(plan, NOON, NOON + 5 * 366 * 86_400, MissedPolicy.ALL)
     assert time.process_time() - begun < 1.0
     assert len(found.now) == ALL_MAX
     assert found.now[-1] == NOON + 5 * 366 * 86_400
@@ -299,39 +301,43 @@ def test_years_of_minutes_that_were_missed_are_not_gone_through() -> None:
 
 def test_once_that_was_missed_is_over() -> None:
     plan = At(NOON)
-    assert due(plan, NOON, NOON + 9999, Missed.ONCE) == due(plan, NOON, NOON + 9999, Missed.ALL)
-    assert due(plan, NOON, NOON + 9999, Missed.SKIP).now == ()
-    assert due(plan, NOON, NOON + 9999, Missed.SKIP).next_at is None
+    assert due_occurrences(plan, NOON, NOON + 9999, MissedPolicy.ONCE) == due_occurrences(
+        plan, NOON, NOON + 9999, MissedPolicy.ALL
+    )
+    assert due_occurrences(plan, NOON, NOON + 9999, MissedPolicy.SKIP).now == ()
+    assert due_occurrences(plan, NOON, NOON + 9999, MissedPolicy.SKIP).next_at is None
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.floats(1, 20_000), min_size=1, max_size=40), st.sampled_from(list(Missed)))
-def test_whenever_it_is_looked_nothing_is_done_twice_and_all_misses_nothing(steps: list[float], missed: Missed) -> None:
+@given(st.lists(st.floats(1, 20_000), min_size=1, max_size=40), st.sampled_from(list(MissedPolicy)))
+def test_whenever_it_is_looked_nothing_is_done_twice_and_all_misses_nothing(
+    steps: list[float], missed: MissedPolicy
+) -> None:
     plan = Cron(parse_cron("*/17 2,3 * * *"), "Europe/Berlin")
     now = begin = instant("2026-10-24 23:00", "Europe/Berlin")
     next_at, done = plan.after(now), list[float]()
     for step in steps:
         now += step
         assert next_at is not None
-        found = due(plan, next_at, now, missed)
+        found = due_occurrences(plan, next_at, now, missed)
         done += found.now
         next_at = found.next_at
     assert done == sorted(set(done))
     every = [at for at in until(plan, begin, now + 1) if at <= now]
     assert set(done) <= set(every)
-    if missed is Missed.ALL and max(steps) < 20 * 60:
+    if missed is MissedPolicy.ALL and max(steps) < 20 * 60:
         assert done == every
 
 
 def test_how_often_at_most() -> None:
-    assert shortest_s(parse("*/5 8 * * *", "UTC", 0.0), NOON) == 300
-    assert shortest_s(parse("every 2h", "UTC", 0.0), NOON) == 7200
-    assert shortest_s(At(NOON), 0.0) == math.inf
-    assert shortest_s(parse("*/5 8 29 2 *", "UTC", 0.0), NOON) == 300
-    assert shortest_s(parse("0 8 29 2 *", "UTC", 0.0), NOON) == math.inf, "not a century of them"
+    assert shortest_interval_s(parse_recurrence("*/5 8 * * *", "UTC", 0.0), NOON) == 300
+    assert shortest_interval_s(parse_recurrence("every 2h", "UTC", 0.0), NOON) == 7200
+    assert shortest_interval_s(At(NOON), 0.0) == math.inf
+    assert shortest_interval_s(parse_recurrence("*/5 8 29 2 *", "UTC", 0.0), NOON) == 300
+    assert shortest_interval_s(parse_recurrence("0 8 29 2 *", "UTC", 0.0), NOON) == math.inf, "not a century of them"
 
 
 def test_a_time_is_said_with_its_zone() -> None:
-    assert in_zone(instant("2026-11-23 07:00"), "Europe/Berlin") == "Mon 2026-11-23 08:00 Europe/Berlin"
-    twice = [in_zone(instant("2026-10-25 00:30") + passed, "Europe/Berlin") for passed in (0, 3600)]
+    assert format_in_zone(instant("2026-11-23 07:00"), "Europe/Berlin") == "Mon 2026-11-23 08:00 Europe/Berlin"
+    twice = [format_in_zone(instant("2026-10-25 00:30") + passed, "Europe/Berlin") for passed in (0, 3600)]
     assert twice == ["Sun 2026-10-25 02:30 (CEST) Europe/Berlin", "Sun 2026-10-25 02:30 (CET) Europe/Berlin"]

@@ -9,9 +9,9 @@ from tests.runtime import CLI, ME, CoreFixture
 
 from everthread.domain.boundary import Branch, Compress, Expire, New, Reset, Resume, Rewind
 from everthread.domain.errors import Fenced
-from everthread.domain.model import Kind, NoteAction, NoteTarget
+from everthread.domain.model import NoteAction, NoteTarget, SessionKind
 from everthread.domain.reset_policy import ResetPolicy
-from everthread.domain.review_window import Review, ReviewState, Window, due, rest
+from everthread.domain.review_window import Review, ReviewState, ReviewWindow, due_window, remaining_window
 from everthread.lifecycle import ForgetFact, ForgetSession, NoteChange
 
 
@@ -19,30 +19,30 @@ from everthread.lifecycle import ForgetFact, ForgetSession, NoteChange
     ("reviewed_to", "shown", "every", "window"),
     [
         (0, range(1, 10), 10, None),
-        (0, range(1, 11), 10, Window(1, 10)),
+        (0, range(1, 11), 10, ReviewWindow(1, 10)),
         (10, range(10, 20), 10, None),
-        (10, range(11, 21), 10, Window(11, 20)),
-        (0, (1, 2, 5), 3, Window(1, 5)),
+        (10, range(11, 21), 10, ReviewWindow(11, 20)),
+        (0, (1, 2, 5), 3, ReviewWindow(1, 5)),
         (4, (), 3, None),
         (0, range(1, 100), 0, None),
     ],
 )
 def test_a_window_is_full_when_as_many_turns_are_shown_since_the_last(
-    reviewed_to: int, shown: range, every: int, window: Window | None
+    reviewed_to: int, shown: range, every: int, window: ReviewWindow | None
 ) -> None:
-    assert due(reviewed_to, tuple(shown), every) == window
+    assert due_window(reviewed_to, tuple(shown), every) == window
 
 
 def test_what_is_left_at_the_end_is_a_window_up_to_the_newest_turn_that_is_shown() -> None:
-    assert rest(0, (3,)) == Window(1, 3)
-    assert rest(3, (3,)) is None
-    assert rest(5, ()) is None
+    assert remaining_window(0, (3,)) == ReviewWindow(1, 3)
+    assert remaining_window(3, (3,)) is None
+    assert remaining_window(5, ()) is None
 
 
 def test_a_mark_says_which_turns_and_no_turns_id_is_taken_for_one() -> None:
-    assert Window.marked(Window(3, 12).mark) == Window(3, 12)
+    assert ReviewWindow.from_mark(ReviewWindow(3, 12).mark) == ReviewWindow(3, 12)
     for turn_id in (None, "", "01JZ8Q7M3N5P6R8S9T0V1W2X3Y", "review-3", "review-a-b", "xreview-1-2"):
-        assert Window.marked(turn_id) is None
+        assert ReviewWindow.from_mark(turn_id) is None
 
 
 class Hall(CoreFixture):
@@ -119,8 +119,8 @@ async def test_what_a_branch_inherits_is_its_parents_to_be_reviewed(tmp_path: Pa
         assert await core.windows(child) == [(3, 5, "waiting")]
 
 
-@pytest.mark.parametrize("kind", [Kind.CRON, Kind.SUBAGENT])
-async def test_scheduled_and_delegated_work_is_never_reviewed(tmp_path: Path, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [SessionKind.CRON, SessionKind.SUBAGENT])
+async def test_scheduled_and_delegated_work_is_never_reviewed(tmp_path: Path, kind: SessionKind) -> None:
     async with Hall(tmp_path) as core:
         await core.lifecycle.cross(CLI, New(kind=kind), owner=ME)
         session = await core.say("one", "two", "three", "four")

@@ -4,13 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everthread.domain.search_terms import MAX_LOOKED_AT, MAX_TELLING, MAX_TELLING_PAIRS, excerpt, matched, telling
+from everthread.domain.search_terms import (
+    MAX_KEYWORD_PAIRS,
+    MAX_KEYWORDS,
+    MAX_SEARCHED_CHARS,
+    count_matches,
+    excerpt,
+    keywords,
+)
 
 ANY_TEXT = st.text(alphabet=st.characters(exclude_categories=[]), max_size=80)
 
 
 def words(question: str) -> list[str]:
-    return [word for word, _ in telling(question)]
+    return [word for word, _ in keywords(question)]
 
 
 @pytest.mark.parametrize(
@@ -42,34 +49,34 @@ def test_hiragana_counts_where_there_is_nothing_else() -> None:
 
 
 def test_singular_and_plural_find_each_other() -> None:
-    assert telling("languages") == [("language", True)]
-    assert telling("hive") == [("hive", True)]
-    assert telling("Paris glass bus dog") == [("paris", True), ("glass", True), ("bus", False), ("dog", False)]
+    assert keywords("languages") == [("language", True)]
+    assert keywords("hive") == [("hive", True)]
+    assert keywords("Paris glass bus dog") == [("paris", True), ("glass", True), ("bus", False), ("dog", False)]
 
 
 def test_of_many_words_the_longest_are_taken() -> None:
     found = words(" ".join("x" * n for n in range(2, 27)))
-    assert len(found) == MAX_TELLING
-    assert min(map(len, found)) == 27 - MAX_TELLING
+    assert len(found) == MAX_KEYWORDS
+    assert min(map(len, found)) == 27 - MAX_KEYWORDS
 
 
 @given(ANY_TEXT, ANY_TEXT)
 def test_any_text_is_taken(question: str, text: str) -> None:
-    sought = telling(question)
-    assert len(sought) <= MAX_TELLING + MAX_TELLING_PAIRS
-    assert 0 <= matched(text, sought) <= len(sought)
+    sought = keywords(question)
+    assert len(sought) <= MAX_KEYWORDS + MAX_KEYWORD_PAIRS
+    assert 0 <= count_matches(text, sought) <= len(sought)
     assert len(excerpt(text, sought, 40)) <= 41
 
 
 @given(st.text(st.characters(codec="ascii"), max_size=80))
 def test_a_text_holds_the_words_it_is_asked_for_by(text: str) -> None:
-    sought = telling(text)
-    assert matched(text, sought) == len(sought)
+    sought = keywords(text)
+    assert count_matches(text, sought) == len(sought)
 
 
 def test_a_hit_deep_in_a_long_text_is_shown() -> None:
     text = "so it went on " * 1000 + "and the dog is called Bruno " + "and so on " * 1000
-    shown = excerpt(text, telling("my dog"), 100)
+    shown = excerpt(text, keywords("my dog"), 100)
     assert "dog is called Bruno" in shown
     assert len(shown) <= 100
     assert shown.startswith("…")
@@ -77,6 +84,6 @@ def test_a_hit_deep_in_a_long_text_is_shown() -> None:
 
 
 def test_a_text_without_end_costs_no_more_than_its_beginning() -> None:
-    shown = excerpt("x " * MAX_LOOKED_AT + "dog", telling("dog"), 50)
+    shown = excerpt("x " * MAX_SEARCHED_CHARS + "dog", keywords("dog"), 50)
     assert shown.startswith("x x")
     assert shown.endswith("…")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from everthread.domain.spend import Price, at_most, cost
+from everthread.domain.spend import Price, cost, max_cost
 
 PRICE = Price(input=3.0, output=15.0, cached=0.3)
 
@@ -20,5 +20,5 @@ def test_without_a_price_of_their_own_cached_tokens_cost_as_the_others() -> None
 
 def test_what_is_set_aside_is_more_than_what_it_comes_to() -> None:
     text = "Every word of this counts, as it does in real life. " * 50
-    aside = at_most(PRICE, request_bytes=len(text), output_tokens_max=100)
+    aside = max_cost(PRICE, request_bytes=len(text), output_tokens_max=100)
     assert aside > cost(PRICE, input_tokens=len(text) // 4, output_tokens=100)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everthread.domain.text_format import call_in_words, columns_of, counted, excerpt, one_line, shortened
+from everthread.domain.text_format import display_width, format_call, one_line, pluralize, quote_start, shorten
 
 ANY_TEXT = st.text(alphabet=st.characters(exclude_categories=[]), max_size=80)
 
@@ -29,26 +29,26 @@ ANY_TEXT = st.text(alphabet=st.characters(exclude_categories=[]), max_size=80)
     ],
 )
 def test_a_text_is_cut_by_the_columns_that_it_takes(text: str, columns: int, shown: str) -> None:
-    assert shortened(text, columns) == shown
+    assert shorten(text, columns) == shown
 
 
 @given(ANY_TEXT, st.integers(3, 60))
 def test_whatever_the_text_it_fits(text: str, columns: int) -> None:
-    line = shortened(text, columns)
-    assert columns_of(line) <= columns
+    line = shorten(text, columns)
+    assert display_width(line) <= columns
     assert line == one_line(line)
 
 
 def test_numbers_and_excerpts() -> None:
-    assert (counted(1, "turn"), counted(2, "turn"), counted(0, "entry", "entries")) == (
+    assert (pluralize(1, "turn"), pluralize(2, "turn"), pluralize(0, "entry", "entries")) == (
         "1 turn",
         "2 turns",
         "0 entries",
     )
-    assert excerpt("日" * 40) == f'"{"日" * 28}..."'
+    assert quote_start("日" * 40) == f'"{"日" * 28}..."'
 
 
 def test_who_is_asked_about_a_call_is_told_that_there_is_more_of_it() -> None:
-    assert call_in_words("run", '{"a": 1}') == 'run {"a": 1}'
+    assert format_call("run", '{"a": 1}') == 'run {"a": 1}'
     for hidden in ("x" * 2_001, "日" * 1_001, " " * 9_000 + "x", "e\u0301" * 1_500):
-        assert f"[{len(hidden)} characters in all]" in call_in_words("run", hidden)
+        assert f"[{len(hidden)} characters in all]" in format_call("run", hidden)

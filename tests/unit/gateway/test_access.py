@@ -11,17 +11,17 @@ import pytest
 from msgspec.structs import replace
 
 from everthread.adapters.sqlite.store import SqliteStore
-from everthread.config.settings import Gateway, Limits, PlatformAccount, Settings
+from everthread.config.settings import GatewaySettings, LimitSettings, PlatformAccount, Settings
 from everthread.domain.errors import BadInput, LockedOut, NotFound
 from everthread.domain.model import ChatType, Reply, ReplyState, SessionKey
 from everthread.domain.pairing import (
     ALPHABET,
     PENDING_MAX,
     WRONG_MAX,
-    Paired,
-    Pairing,
-    hash_of,
-    is_of,
+    PairedAccount,
+    PairingRequest,
+    hash_code,
+    matches_code,
     new_code,
     person_problem,
 )
@@ -54,7 +54,7 @@ class Gatehouse:
     async def waiting(self) -> list[str]:
         return [pairing.user for pairing in (await self.pairings.list_all()).waiting]
 
-    async def told(self, guest: Paired) -> Reply | None:
+    async def told(self, guest: PairedAccount) -> Reply | None:
         return await self.store.read(lambda uow: uow.outbox.reply(approval_reply_id(guest)))
 
 
@@ -83,10 +83,14 @@ def test_a_code_has_eight_characters_that_nobody_mixes_up() -> None:
 
 
 def test_a_hash_is_of_one_account_only() -> None:
-    pairing = Pairing("telegram", "7", "", "", 0.0, 1.0)
-    theirs = replace(pairing, code_hash=hash_of("telegram", "8", "ABCDEFGH"))
-    mine = replace(pairing, code_hash=hash_of("telegram", "7", "ABCDEFGH"))
-    assert (is_of(theirs, "ABCDEFGH"), is_of(mine, "ABCDEFGH"), is_of(mine, "ABCDEFGJ")) == (False, True, False)
+    pairing = PairingRequest("telegram", "7", "", "", 0.0, 1.0)
+    theirs = replace(pairing, code_hash=hash_code("telegram", "8", "ABCDEFGH"))
+    mine = replace(pairing, code_hash=hash_code("telegram", "7", "ABCDEFGH"))
+    assert (matches_code(theirs, "ABCDEFGH"), matches_code(mine, "ABCDEFGH"), matches_code(mine, "ABCDEFGJ")) == (
+        False,
+        True,
+        False,
+    )
 
 
 async def test_an_approved_code_lets_its_account_in_once_and_they_are_told(tmp_path: Path) -> None:
@@ -94,7 +98,7 @@ async def test_an_approved_code_lets_its_account_in_once_and_they_are_told(tmp_p
         code = await core.shown()
         await core.shown("8")
         guest = await core.pairings.approve(code, scope=TERMINAL)
-        assert guest == Paired("telegram", "7", "telegram:7", "Bea", core.clock.now())
+        assert guest == PairedAccount("telegram", "7", "telegram:7", "Bea", core.clock.now())
         assert await core.waiting() == ["8"]
         told = await core.told(guest)
         assert told is not None
@@ -245,7 +249,7 @@ ACCOUNTS = {
 
 async def test_nobody_is_let_in_but_those_who_are_named_or_paired(tmp_path: Path) -> None:
     async with gatehouse(tmp_path) as core:
-        access = Access(core.store, Gateway(), ACCOUNTS)
+        access = Access(core.store, GatewaySettings(), ACCOUNTS)
         assert await access.admit(update("1")) == Sender("telegram:1")
         assert await access.admit(update("9")) == Sender("telegram:9", admin=True)
         assert await access.admit(update("anybody", "matrix")) == Sender("matrix:anybody")
@@ -254,9 +258,9 @@ async def test_nobody_is_let_in_but_those_who_are_named_or_paired(tmp_path: Path
             assert await access.admit(update("7", chat_type=chat_type)) == RejectedSender()
         for stranger in (update("1", "discord"), update(""), update("7" * 129), update("", "matrix")):
             assert await access.admit(stranger) == RejectedSender()
-        assert await Access(core.store, Gateway(pairing=False), ACCOUNTS).admit(update("7")) == RejectedSender()
+        assert await Access(core.store, GatewaySettings(pairing=False), ACCOUNTS).admit(update("7")) == RejectedSender()
         guest = await core.pairings.approve(await core.shown(), scope=TERMINAL)
-        for gateway in (Gateway(), Gateway(pairing=False)):
+        for gateway in (GatewaySettings(), GatewaySettings(pairing=False)):
             for chat_type in (ChatType.DM, ChatType.GROUP):
                 found = await Access(core.store, gateway, ACCOUNTS).admit(update("7", chat_type=chat_type))
                 assert found == Sender(guest.owner)
@@ -267,7 +271,7 @@ async def test_nobody_is_let_in_but_those_who_are_named_or_paired(tmp_path: Path
 
 async def test_one_person_on_two_platforms_is_one_owner(tmp_path: Path) -> None:
     async with gatehouse(tmp_path) as core:
-        gateway = Gateway(links={"ann": ("telegram:1", "matrix:@ann:home.org")})
+        gateway = GatewaySettings(links={"ann": ("telegram:1", "matrix:@ann:home.org")})
         access = Access(core.store, gateway, ACCOUNTS)
         assert await access.admit(update("1")) == Sender("ann")
         assert await access.admit(update("@ann:home.org", "matrix")) == Sender("ann")
@@ -280,7 +284,7 @@ async def test_one_person_on_two_platforms_is_one_owner(tmp_path: Path) -> None:
 async def test_what_is_sent_reaches_only_whoever_may_still_write(tmp_path: Path) -> None:
     async with gatehouse(tmp_path) as core:
         off = {**ACCOUNTS, "off": PlatformAccount("off", enabled=False, allow_all=True)}
-        access = Access(core.store, Gateway(links={"ann": ("telegram:1", "off:1")}), off)
+        access = Access(core.store, GatewaySettings(links={"ann": ("telegram:1", "off:1")}), off)
 
         async def reaches(key: str, owner: str) -> bool:
             return await core.store.read(lambda uow: access.reaches(uow, SessionKey.parse(key), owner))
@@ -329,7 +333,9 @@ def test_those_who_have_been_quiet_are_let_go_of(monkeypatch: pytest.MonkeyPatch
 
 def test_guests_may_spend_the_lower_of_two_limits_and_the_owner_what_the_limits_say(tmp_path: Path) -> None:
     def limits(own: float | None, guests: float | None) -> tuple[float | None, float | None]:
-        settings = Settings(tmp_path, limits=Limits(spend_per_day=own), gateway=Gateway(spend_per_day=guests))
+        settings = Settings(
+            tmp_path, limits=LimitSettings(spend_per_day=own), gateway=GatewaySettings(spend_per_day=guests)
+        )
         return settings.spend_per_day_of("me"), settings.spend_per_day_of("telegram:1")
 
     assert limits(None, None) == (None, None)

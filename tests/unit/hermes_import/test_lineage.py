@@ -8,7 +8,7 @@ import pytest
 from tests.hermes_rows import START, Rows, compacted, session, translated, words
 
 from everthread.domain.export_format import RewindLine
-from everthread.domain.model import Cause, Kind
+from everthread.domain.model import Cause, SessionKind
 from everthread.hermes_import.compaction import split_at_summaries, summary_of
 from everthread.hermes_import.lineage import CIRCLE, MISSING, Relation, order_by_parent
 from everthread.hermes_import.rows import MessageRow
@@ -101,7 +101,7 @@ def test_delegated_work_is_a_session_of_its_kind_that_sees_nothing_of_its_parent
         (session("p"), Rows().talk("a").rows), (session("c", "p", marks=mark), Rows().talk("do it").rows)
     )
     line = found["c"].line
-    assert (line.kind, line.cause, line.parent, line.base.turn) == (Kind.SUBAGENT, Cause.DELEGATION, "p", 0)
+    assert (line.kind, line.cause, line.parent, line.base.turn) == (SessionKind.SUBAGENT, Cause.DELEGATION, "p", 0)
 
 
 # --- Summaries -------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from tests.runtime import CLI, ME, AsyncDiary, CoreFixture, opened
 from everthread.domain.boundary import Expire, New, Refusal, Resume
 from everthread.domain.errors import NotFound
 from everthread.domain.events import EntryKind
-from everthread.domain.model import Inbound, InboxState, Kind, SessionKey, TurnStatus
+from everthread.domain.model import Inbound, InboxState, SessionKey, SessionKind, TurnStatus
 from everthread.domain.reset_policy import ResetPolicy
 from everthread.lifecycle import ForgetOwner, ForgetSession, TurnClaim
 
@@ -24,7 +24,7 @@ async def began(core: CoreFixture, key: SessionKey, text: str) -> TurnClaim:
 
 
 async def delegated(core: CoreFixture, parent: str) -> str:
-    return opened(await core.cross(CHILD, New(kind=Kind.SUBAGENT, parent=parent)))
+    return opened(await core.cross(CHILD, New(kind=SessionKind.SUBAGENT, parent=parent)))
 
 
 async def test_the_child_shows_nothing_of_its_parent_and_its_parent_goes_on(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ async def test_a_key_that_leaves_a_session_for_work_it_hands_over_takes_none_of_
 ) -> None:
     async with CoreFixture(tmp_path) as core:
         parent = (await core.turn(CLI, "secret plans")).ref.session_id
-        child = opened(await core.cross(CLI, New(kind=Kind.SUBAGENT, parent=parent)))
+        child = opened(await core.cross(CLI, New(kind=SessionKind.SUBAGENT, parent=parent)))
         session = await core.session(child)
         assert (session.base_turn, session.base_seq) == (0, 0)
         assert (await core.store.read(lambda uow: uow.turns.view(session))).turns == ()
@@ -57,7 +57,7 @@ async def test_somebody_elses_session_is_no_parent(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         parent = (await core.turn(CLI, "mine")).ref.session_id
         with pytest.raises(NotFound):
-            await core.lifecycle.cross(CHILD, New(kind=Kind.SUBAGENT, parent=parent), owner="somebody else")
+            await core.lifecycle.cross(CHILD, New(kind=SessionKind.SUBAGENT, parent=parent), owner="somebody else")
 
 
 async def test_expiry_waits_for_delegated_work_and_for_nothing_else(tmp_path: Path) -> None:

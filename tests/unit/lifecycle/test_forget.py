@@ -7,7 +7,7 @@ import pytest
 from tests.runtime import CLI, ME, TELEGRAM, AsyncDiary, Call, CoreFixture, Gate, ThreadDiary, opened, until
 
 from everthread.domain.boundary import Branch, New, Resume
-from everthread.domain.errors import Fenced, Gone, NotFound, Rejected
+from everthread.domain.errors import Erased, Fenced, NotFound, Rejected
 from everthread.domain.events import ForgetScope
 from everthread.domain.model import (
     Inbound,
@@ -215,9 +215,9 @@ async def test_a_forgotten_session_is_gone_for_good(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         first = (await core.turn(CLI, SECRET)).ref.session_id
         await forget(core, ForgetSession(first))
-        with pytest.raises(Gone):
+        with pytest.raises(Erased):
             await core.cross(CLI, Resume(first))
-        with pytest.raises(Gone):
+        with pytest.raises(Erased):
             await forget(core, ForgetSession(first))
         assert await core.store.read(lambda uow: uow.erasure.has_tombstone("session", first))
 

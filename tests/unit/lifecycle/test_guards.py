@@ -13,7 +13,7 @@ from everthread.config.settings import Settings
 from everthread.domain.boundary import Branch, Compress, Forget, New, Reset, Resume, Rewind, Suspend
 from everthread.domain.errors import BadInput, BadKey, NotFound, Rejected, Unavailable
 from everthread.domain.events import EntryKind
-from everthread.domain.model import ChatType, Inbound, Kind, NoteAction, NoteTarget, SessionKey
+from everthread.domain.model import ChatType, Inbound, NoteAction, NoteTarget, SessionKey, SessionKind
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 from everthread.lifecycle import ForgetFact, ForgetSession, NoteChange
 from everthread.memory.delivery_results import Limits
@@ -57,12 +57,12 @@ async def test_a_process_that_stops_leaves_a_key_alone_that_a_stranger_has_taken
 
 async def test_who_resumes_a_scheduled_session_is_remembered_again_afterwards(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
-        await core.cross(TELEGRAM, New(kind=Kind.CRON))
+        await core.cross(TELEGRAM, New(kind=SessionKind.CRON))
         scheduled = (await core.turn(TELEGRAM, "water the plants")).ref.session_id
         await core.turn(CLI, "hello")
         await core.cross(CLI, Resume(scheduled))
-        assert (await core.session(opened(await core.cross(CLI, New())))).kind is Kind.CHAT
-        assert (await core.session(opened(await core.cross(TELEGRAM, New())))).kind is Kind.CRON
+        assert (await core.session(opened(await core.cross(CLI, New())))).kind is SessionKind.CHAT
+        assert (await core.session(opened(await core.cross(TELEGRAM, New())))).kind is SessionKind.CRON
 
 
 async def test_a_key_that_is_left_for_good_sets_its_messages_aside_in_its_session(tmp_path: Path) -> None:
@@ -252,13 +252,13 @@ async def test_a_session_that_somebody_only_goes_back_to_expires_too(tmp_path: P
 async def test_what_a_key_is_for_outlives_its_sessions(tmp_path: Path) -> None:
     policies = ResetPolicies(ResetPolicy(idle_s=10.0))
     async with CoreFixture(tmp_path, policies=policies) as core:
-        await core.cross(CLI, New(kind=Kind.CRON))
+        await core.cross(CLI, New(kind=SessionKind.CRON))
         await core.turn(CLI, "first")
         core.clock.ahead_s += 3600.0
         after_expiry = (await core.turn(CLI, "second")).ref.session_id
         after_reset = opened(await core.cross(CLI, Reset()))
         for session_id in (after_expiry, after_reset):
-            assert (await core.session(session_id)).kind is Kind.CRON
+            assert (await core.session(session_id)).kind is SessionKind.CRON
 
 
 async def test_tool_calls_are_told_apart_by_their_ids(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.runtime import ME, TELEGRAM, CoreFixture, opened
 
 from everthread.domain.boundary import New, Rewind
-from everthread.domain.errors import DoneBefore
+from everthread.domain.errors import AlreadyDone
 from everthread.domain.model import Inbound, InboxState, ReplyState
 
 
@@ -42,7 +42,7 @@ async def test_a_command_is_carried_out_once(tmp_path: Path) -> None:
             await core.turn(TELEGRAM, text)
         order, _ = await core.lifecycle.accept(Inbound(TELEGRAM, ME, "/undo", command=True))
         crossed = await core.lifecycle.cross(TELEGRAM, Rewind(1), owner=ME, command_id=order.id)
-        with pytest.raises(DoneBefore):
+        with pytest.raises(AlreadyDone):
             await core.lifecycle.cross(TELEGRAM, Rewind(1), owner=ME, command_id=order.id)
         assert await core.shown(crossed.left or "") == ["one", "two"]
 

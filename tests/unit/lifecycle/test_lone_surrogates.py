@@ -16,7 +16,7 @@ from everthread.domain.model import (
     Role,
     SessionKey,
     ToolCall,
-    whole,
+    replace_surrogates,
 )
 from everthread.lifecycle import NoteChange
 
@@ -25,8 +25,8 @@ KEY = SessionKey("main", "telegram", ChatType.DM, "1")
 
 
 def test_whole_text_stays_as_it_is() -> None:
-    assert whole("plain") == "plain"
-    assert whole("déjà 😀") == "déjà 😀"
+    assert replace_surrogates("plain") == "plain"
+    assert replace_surrogates("déjà 😀") == "déjà 😀"
 
 
 def test_half_a_character_is_replaced_wherever_text_comes_in(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.runtime import CLI, ME, AsyncDiary, CoreFixture
 
 from everthread.domain.boundary import New
-from everthread.domain.errors import BadInput, Gone, NotFound, TooLarge
+from everthread.domain.errors import BadInput, Erased, NotFound, TooLarge
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, SessionRef
 from everthread.lifecycle import ForgetFact, ForgetSession, NoteChange
 from everthread.lifecycle.forget import fact_identity
@@ -209,7 +209,7 @@ async def test_nothing_more_is_written_to_a_forgotten_session(tmp_path: Path) ->
     async with CoreFixture(tmp_path) as core:
         ref = (await core.turn(CLI, "hello")).ref
         await core.lifecycle.forget(ForgetSession(ref.session_id), owner=ME)
-        with pytest.raises(Gone):
+        with pytest.raises(Erased):
             await Desk(core, tmp_path).add("late", ref=ref)
 
 

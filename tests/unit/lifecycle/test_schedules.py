@@ -13,20 +13,28 @@ from tests.runtime import CLI, CoreFixture
 from everthread.agent.tools.schedule import ScheduleTool
 from everthread.bootstrap.clock import ulids
 from everthread.config.environment import local_zone
-from everthread.config.settings import Schedule, Settings, load
+from everthread.config.settings import ScheduleSettings, Settings, load
 from everthread.domain.errors import BadConfig, BadSchedule, ToolFailed
 from everthread.domain.model import SessionKey, SessionRef
-from everthread.domain.schedule import ScheduleState, Target, TargetKind, address_of, chat_at, check_name, name_for
+from everthread.domain.schedule import (
+    ScheduleState,
+    Target,
+    TargetKind,
+    check_name,
+    format_address,
+    make_name,
+    parse_address,
+)
 from everthread.gateway.schedule_output import _append, file_at, parse_target  # pyright: ignore[reportPrivateUsage]
 from everthread.lifecycle.schedules import OVER_KEPT, NewSchedule, OccurrenceResult, ScheduleService
 from everthread.ports.tools import ToolUse
 
 
 def test_a_name_is_made_of_the_first_words_and_is_one_of_a_kind() -> None:
-    assert name_for("Say good morning, please do!", ()) == "say-good-morning-please"
-    assert name_for("Say it", {"say-it", "say-it-2"}) == "say-it-3"
-    assert name_for("日本", ()) == "task"
-    assert check_name(name_for("x" * 300, ())) == "x" * 58
+    assert make_name("Say good morning, please do!", ()) == "say-good-morning-please"
+    assert make_name("Say it", {"say-it", "say-it-2"}) == "say-it-3"
+    assert make_name("日本", ()) == "task"
+    assert check_name(make_name("x" * 300, ())) == "x" * 58
     for name in ("", "a b", "A", "x" * 65, "-a", "a\n"):
         with pytest.raises(BadSchedule):
             check_name(name)
@@ -42,9 +50,9 @@ def test_a_name_is_made_of_the_first_words_and_is_one_of_a_kind() -> None:
     ],
 )
 def test_an_address_is_read_and_written_alike(address: str, chat: str, thread: str | None) -> None:
-    key = chat_at(address, "main", ("telegram", "matrix", "slack"))
+    key = parse_address(address, "main", ("telegram", "matrix", "slack"))
     assert (key.chat, key.thread) == (chat, thread)
-    assert address_of(key) == address
+    assert format_address(key) == address
     assert SessionKey.parse(str(key)) == key
 
 
@@ -53,14 +61,14 @@ def test_an_address_is_read_and_written_alike(address: str, chat: str, thread: s
 )
 def test_what_is_no_address_is_told(address: str) -> None:
     with pytest.raises(BadSchedule):
-        chat_at(address, "main", ("telegram",))
+        parse_address(address, "main", ("telegram",))
 
 
 def test_files_are_written_under_the_folders_that_are_named_and_nowhere_else(tmp_path: Path) -> None:
     home, reports = tmp_path / "home", tmp_path / "reports"
     reports.mkdir(parents=True)
     (home / "files").mkdir(parents=True)
-    settings = Settings(home, schedule=Schedule(folders=(reports,)))
+    settings = Settings(home, schedule=ScheduleSettings(folders=(reports,)))
     assert file_at(settings, "a/b.txt") == home / "files" / "a" / "b.txt"
     assert file_at(settings, str(reports / "x")) == reports / "x"
     (home / "files" / "out").symlink_to(tmp_path)
@@ -137,7 +145,7 @@ def test_settings_of_schedules_are_read_and_checked(tmp_path: Path) -> None:
         '[schedule]\nzone = "Asia/Tokyo"\nfolders = ["out", "/srv/x"]\nper_owner = 0\nevery_minutes = 1\n'
     )
     settings = load(str(tmp_path), {})
-    assert settings.schedule == Schedule("Asia/Tokyo", (tmp_path / "out", Path("/srv/x")), 0, 1.0)
+    assert settings.schedule == ScheduleSettings("Asia/Tokyo", (tmp_path / "out", Path("/srv/x")), 0, 1.0)
     assert settings.zone == "Asia/Tokyo"
     assert settings.file_folders[0] == tmp_path / "files"
     for line, says in (('zone = "Mars"', "toml:2.*Europe/Berlin"), ("per_owner = -1", "0"), ("often = 1", "often")):
@@ -196,7 +204,7 @@ CHAT = SessionKey.parse("agent:main:telegram:group:42::7")
 class Desk:
     def __init__(self, core: CoreFixture, home: Path) -> None:
         self.scheduling = ScheduleService(core.store, core.clock, ulids(core.clock.now))
-        settings = Settings(home, schedule=Schedule(zone="Europe/Berlin", per_owner=2))
+        settings = Settings(home, schedule=ScheduleSettings(zone="Europe/Berlin", per_owner=2))
         self._tool = ScheduleTool(self.scheduling, core.clock, settings, {"telegram"}).tool()
         assert self._tool.remembers, "a scheduled task must not have it"
 

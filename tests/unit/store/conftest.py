@@ -9,7 +9,7 @@ import pytest
 
 from everthread.adapters.sqlite.connection import SqliteDatabase, connect
 from everthread.adapters.sqlite.store import prepare
-from everthread.domain.model import Cause, ChatType, Kind, Session, SessionKey
+from everthread.domain.model import Cause, ChatType, Session, SessionKey, SessionKind
 from everthread.store.unit_of_work import UnitOfWork
 
 
@@ -34,6 +34,6 @@ def key() -> SessionKey:
 
 @pytest.fixture
 def session(uow: UnitOfWork, key: SessionKey) -> Session:
-    stored = Session("s1", "ann", key, Kind.CHAT, Cause.NEW, 1.0)
+    stored = Session("s1", "ann", key, SessionKind.CHAT, Cause.NEW, 1.0)
     uow.sessions.add(stored)
     return stored

@@ -7,7 +7,7 @@ from everthread.store.unit_of_work import UnitOfWork
 def append(uow: UnitOfWork, session: Session, seq: int) -> None:
     ref = SessionRef(session.id, 1, session.key, 1, session.owner)
     uow.log.append(LogEntry(ref, seq, EntryKind.REWIND, float(seq), detail={"turns": []}))
-    uow.sessions.save(session.but(log_seq=seq))
+    uow.sessions.save(session.replace(log_seq=seq))
 
 
 def test_a_new_provider_starts_at_the_end_of_the_logs(uow: UnitOfWork, session: Session) -> None:

@@ -1,4 +1,4 @@
-from everthread.domain.model import Binding, Cause, ChatType, Kind, Session, SessionKey
+from everthread.domain.model import Binding, Cause, ChatType, Session, SessionKey, SessionKind
 from everthread.store.unit_of_work import UnitOfWork
 
 
@@ -31,7 +31,7 @@ def test_the_owners_keys_without_a_session_come_last(uow: UnitOfWork, session: S
 def test_the_tip_is_the_newest_continuation(uow: UnitOfWork, session: Session, key: SessionKey) -> None:
     assert uow.sessions.tip(session.id) == session
     for number, parent in ((2, "s1"), (3, "s2")):
-        uow.sessions.add(Session(f"s{number}", "ann", key, Kind.CHAT, Cause.COMPRESSION, 1.0, parent))
+        uow.sessions.add(Session(f"s{number}", "ann", key, SessionKind.CHAT, Cause.COMPRESSION, 1.0, parent))
     tip = uow.sessions.tip(session.id)
     assert tip is not None
     assert tip.id == "s3"

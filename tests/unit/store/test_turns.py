@@ -9,7 +9,7 @@ from everthread.store.unit_of_work import UnitOfWork
 def add(uow: UnitOfWork, session: Session, number: int) -> Session:
     messages = [Message(Role.USER, f"question {number}"), Message(Role.ASSISTANT, f"answer {number}")]
     uow.turns.add(session, number, f"t{number}", TurnStatus.DONE, messages, float(number))
-    grown = session.but(last_turn=number, log_seq=number)
+    grown = session.replace(last_turn=number, log_seq=number)
     uow.sessions.save(grown)
     return grown
 

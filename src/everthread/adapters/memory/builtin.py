@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from everthread.domain.model import NoteTarget, SessionRef
-from everthread.domain.search_terms import excerpt, matched, telling
+from everthread.domain.search_terms import count_matches, excerpt, keywords
 from everthread.ports.clock import Clock
 from everthread.ports.memory import Capability, MemoryProvider, RecallItem, Scorecard
 from everthread.store.unit_of_work import Store, UnitOfWork
@@ -50,7 +50,7 @@ class BuiltinMemory(MemoryProvider):
         # Many users have one session and no notes: check that inline, without a thread.
         if not await self._store.read_inline(lambda uow: _is_anything_to_find(uow, ref)):
             return ()
-        terms = telling(query)
+        terms = keywords(query)
         if not terms:
             return ()
         now = self._clock.now()
@@ -102,7 +102,7 @@ def _turns(uow: UnitOfWork, query: str, ref: SessionRef, limit: int, now: float)
 
 def _notes(uow: UnitOfWork, terms: Terms, owner: str) -> list[RecallItem]:
     notes = [note for target in NoteTarget for note in uow.notes.current(owner, target)]
-    counted = [(note, matched(note.content, terms)) for note in notes]
+    counted = [(note, count_matches(note.content, terms)) for note in notes]
     return [
         RecallItem(
             f"noted: {excerpt(note.content, terms, NOTE_CHARS_MAX)}",

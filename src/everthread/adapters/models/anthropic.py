@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from everthread.adapters.models.http import CONNECT_S_MAX, IDLE_S_MAX, NO_TEXT, ErrorObject, SseEvent, StreamingClient
 from everthread.adapters.models.sse import SurrogateJoiner, join_surrogates
 from everthread.adapters.models.tool_calls import is_object, runnable_calls, valid_name
-from everthread.domain.model import Message, Role, Thought, ToolCall, whole
+from everthread.domain.model import Message, Role, Thought, ToolCall, replace_surrogates
 from everthread.ports.model import Answer, Delta, Finish, Prompt, Request, ToolSchema, Traits, Usage
 
 BASE_URL = "https://api.anthropic.com"
@@ -84,7 +84,7 @@ def _sent_messages(messages: Sequence[Message]) -> list[_SentMessage]:
 
 
 def _blocks(message: Message) -> list[_Sendable]:
-    text = whole(message.content)
+    text = replace_surrogates(message.content)
     if message.role is Role.TOOL:
         return [_ToolResult(valid_name(message.tool_call_id or ""), text)]
     texts = [_Text(text)] if text.strip() else []
@@ -104,7 +104,7 @@ def _stored_thoughts(message: Message) -> list[_PositionedThought]:
 
 
 def _tool_use(call: ToolCall) -> _ToolUse:
-    arguments = whole(call.arguments)
+    arguments = replace_surrogates(call.arguments)
     valid = arguments.encode() if is_object(arguments) else b"{}"
     return _ToolUse(valid_name(call.id), valid_name(call.name), msgspec.Raw(valid))
 
@@ -175,7 +175,7 @@ class _PartialCall(Struct):
     initial: dict[str, object]
     arguments: list[str] = field(default_factory=list[str])
 
-    def whole(self) -> ToolCall:
+    def replace_surrogates(self) -> ToolCall:
         return ToolCall(
             self.id, self.name, join_surrogates("".join(self.arguments)) or _JSON.encode(self.initial).decode()
         )
@@ -331,7 +331,7 @@ class Anthropic:
         if prompt.tools:
             start["tools"] = _schemas(prompt.tools)
         if prompt.system.strip():
-            start["system"] = [_Text(whole(prompt.system), _CACHE)]
+            start["system"] = [_Text(replace_surrogates(prompt.system), _CACHE)]
         return _JSON.encode(start)[:-1] + b',"messages":['
 
     def encode(self, messages: Sequence[Message]) -> bytes:
@@ -348,7 +348,7 @@ def _body(request: Request) -> tuple[bytes, ...]:
     tail = _sent_messages(request.tail)
     _mark_for_cache(tail[0].content[0])
     if request.recall:
-        tail[0].content.insert(1, _Text(whole(request.recall)))
+        tail[0].content.insert(1, _Text(replace_surrogates(request.recall)))
     if len(tail) > 1:
         _mark_for_cache(tail[-1].content[-1])
     closing = f'],"max_tokens":{request.output_tokens_max}}}'.encode()

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from everthread.adapters.models.http import CONNECT_S_MAX, IDLE_S_MAX, NO_TEXT, ErrorObject, SseEvent, StreamingClient
 from everthread.adapters.models.sse import SurrogateJoiner, join_surrogates
 from everthread.adapters.models.tool_calls import is_object, runnable_calls, valid_name
-from everthread.domain.model import Message, Role, Thought, ToolCall, whole
+from everthread.domain.model import Message, Role, Thought, ToolCall, replace_surrogates
 from everthread.ports.model import Answer, Delta, Finish, Prompt, Request, ToolSchema, Traits, Usage
 
 _DONE = b"[DONE]"
@@ -69,7 +69,7 @@ _STORED_THOUGHT = msgspec.json.Decoder(_StoredThought)
 
 
 def _encode_message(message: Message) -> bytes:
-    text = whole(message.content)
+    text = replace_surrogates(message.content)
     match message.role:
         case Role.TOOL:
             sent = _ChatMessage("tool", text, tool_call_id=message.tool_call_id or "")
@@ -90,7 +90,7 @@ def _is_empty(message: Message) -> bool:
 
 
 def _sent_call(call: ToolCall, extra: _Extra | None) -> _ChatToolCall:
-    arguments = whole(call.arguments)
+    arguments = replace_surrogates(call.arguments)
     # vLLM, Gemini and others parse the arguments, and reject invalid JSON.
     function = _ChatFunction(valid_name(call.name), arguments if is_object(arguments) else "{}")
     return _ChatToolCall(call.id, function, extra_content=extra or msgspec.UNSET)

@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 import apsw
 
 from everthread.domain.errors import DiskFull, StoreBusy, StoreCorrupt, StoreError, StoreUnwritable
-from everthread.domain.model import whole
+from everthread.domain.model import replace_surrogates
 from everthread.store.database import Execute
 
 BUSY_S_MAX = 5.0
@@ -142,7 +142,9 @@ def _run_to_the_end(execute: RawExecute) -> Execute:
         try:
             return list(execute(sql, parameters))
         except UnicodeEncodeError:
-            return list(execute(sql, [whole(value) if isinstance(value, str) else value for value in parameters]))
+            return list(
+                execute(sql, [replace_surrogates(value) if isinstance(value, str) else value for value in parameters])
+            )
 
     return run
 

@@ -8,7 +8,7 @@ from enum import Enum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from everthread.config.settings import Compression
+from everthread.config.settings import CompressionSettings
 from everthread.domain.model import Message, Role, Turn
 from everthread.domain.spend import BYTES_PER_TOKEN
 
@@ -82,7 +82,7 @@ class Gain(Struct, frozen=True):
     poor: bool
 
 
-def bounds(settings: Compression, window_tokens: int, reads_tokens: int, reader: str) -> Bounds:
+def bounds(settings: CompressionSettings, window_tokens: int, reads_tokens: int, reader: str) -> Bounds:
     """Compute the thresholds. The reader needs no headroom: it reads in as many pieces as necessary."""
     threshold = min(int(window_tokens * settings.share), reads_tokens)
     refusal = ""

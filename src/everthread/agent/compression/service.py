@@ -20,8 +20,8 @@ from everthread.agent.compression.state import COOL_DOWN_S, CompressionState, Co
 from everthread.agent.events import Compressed, Compressing, CompressionFailed, Listen
 from everthread.agent.model_call import ModelChoice
 from everthread.agent.prompt_cache import Prepared
-from everthread.concurrency import until_done
-from everthread.config.settings import Compression
+from everthread.concurrency import wait_until_done
+from everthread.config.settings import CompressionSettings
 from everthread.domain.boundary import Refusal
 from everthread.domain.errors import EverthreadError, NotCompressed
 from everthread.domain.model import SessionKey, SessionRef
@@ -52,7 +52,7 @@ class Compressor:
         memory: MemoryManager,
         engine: ContextEngine,
         clock: Clock,
-        settings: Compression,
+        settings: CompressionSettings,
         *,
         holder: str,
         stop_s_max: float = STOP_S_MAX,
@@ -252,7 +252,7 @@ class Compressor:
         """Cross with the finished summary, if no turn runs. Return true if done. A stale summary is dropped."""
         # A cancelled caller must not prevent the notification of the engine and the listener.
         applying = asyncio.ensure_future(self._applied(known, listen))
-        stopped = await until_done(applying)
+        stopped = await wait_until_done(applying)
         if stopped is not None:
             applying.exception()
             raise stopped

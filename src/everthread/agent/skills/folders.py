@@ -29,7 +29,7 @@ from everthread.agent.skills.format import (
     render,
 )
 from everthread.agent.skills.history import LOG, Origin, SkillChange, encode, last, read, write_atomically
-from everthread.domain.errors import AlreadyThere, BadInput, BadSkill, NotFound
+from everthread.domain.errors import AlreadyExists, BadInput, BadSkill, NotFound
 from everthread.domain.model import NoteAction
 
 COUNT_MAX = 200
@@ -123,7 +123,7 @@ class SkillFolders(Struct, frozen=True):
     def write(self, skill: SkillText, *, new: bool = False, origin: Origin | None = None) -> SkillChange:
         """Write or replace a skill of the user. The previous version is kept, and the change is logged.
 
-        With `new`, raise `AlreadyThere` if the skill exists.
+        With `new`, raise `AlreadyExists` if the skill exists.
         """
         text = render(skill)
         if problem := name_problem(skill.name) or description_problem(skill.description):
@@ -132,7 +132,7 @@ class SkillFolders(Struct, frozen=True):
         with self._alone(skill.name) as changes:
             folder = self.own / skill.name
             if new and os.path.lexists(folder):
-                raise AlreadyThere(f"{folder} is there already; choose another name, or edit it")
+                raise AlreadyExists(f"{folder} is there already; choose another name, or edit it")
             return self._change(skill.name, text, changes, origin)
 
     def changes(self) -> list[SkillChange]:

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Protocol
 import msgspec
 
 from everthread.agent.tools.arguments import parse_arguments
-from everthread.domain.errors import AlreadyNoted, BadInput, Gone, NotesFull, NotFound, ToolFailed
-from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, Role, Session, SessionRef, Turn, chars_of
+from everthread.domain.errors import BadInput, DuplicateNote, Erased, NotesFull, NotFound, ToolFailed
+from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, Role, Session, SessionRef, Turn, count_chars
 from everthread.domain.search_terms import excerpt, snippet
 from everthread.lifecycle import Lifecycle, NoteChange
 from everthread.lifecycle.session_lookup import find_session
@@ -123,7 +123,7 @@ def memory_tool(
         )
         try:
             await write_note(change, owner=owner, ref=use.ref)
-        except AlreadyNoted:
+        except DuplicateNote:
             return f"already noted; {usage(target, await _notes(store, owner, target), limits)}"
         except NotesFull as error:
             notes = await _notes(store, owner, target)
@@ -133,13 +133,13 @@ def memory_tool(
                 f"memory: these {len(content):,} characters do not fit in {usage(target, notes, limits)}. "
                 f"Replace a note by a shorter one, or remove one, and try again. The notes are:\n{_shown(notes)}"
             ) from error
-        except (NotFound, Gone) as error:
+        except (NotFound, Erased) as error:
             raise ToolFailed(f"memory: {error}; perhaps it was removed meanwhile") from error
         if written is not None:
             await written(owner)
         done = {NoteAction.ADD: "noted", NoteAction.REPLACE: "replaced", NoteAction.REMOVE: "removed"}[given.action]
         notes = await _notes(store, owner, target)
-        if condenses and chars_of(notes) > CROWDED * limits[target]:
+        if condenses and count_chars(notes) > CROWDED * limits[target]:
             return f"{done}. {_crowded(target, notes, limits)}"
         return f"{done}; {usage(target, notes, limits)}"
 

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from everthread.agent.tools.arguments import parse_arguments
 from everthread.config.settings import Settings
-from everthread.domain.errors import AlreadyThere, BadInput, NotFound, ToolFailed
+from everthread.domain.errors import AlreadyExists, BadInput, NotFound, ToolFailed
 from everthread.domain.model import SessionKey
-from everthread.domain.recurrence import in_zone, parse, shortest_s
-from everthread.domain.schedule import PROMPT_CHARS_MAX, Occurrence, Schedule, Target, TargetKind, chat_at
+from everthread.domain.recurrence import format_in_zone, parse_recurrence, shortest_interval_s
+from everthread.domain.schedule import PROMPT_CHARS_MAX, Occurrence, Schedule, Target, TargetKind, parse_address
 from everthread.lifecycle.schedules import NewSchedule, ScheduleService
 from everthread.ports.clock import Clock
 from everthread.ports.model import ToolSchema
@@ -75,7 +75,7 @@ class ScheduleTool(Struct, frozen=True):
                     found = await self.scheduling.find(use.ref.owner, given.name)
                     await self.scheduling.remove(found)
                     return f"Removed {found.name}."
-        except (BadInput, AlreadyThere) as error:
+        except (BadInput, AlreadyExists) as error:
             raise ToolFailed(f"schedule: {error}") from error
         except NotFound as error:
             raise ToolFailed(f"schedule: there is no task {given.name!r}; `list` shows the ones there are") from error
@@ -84,7 +84,7 @@ class ScheduleTool(Struct, frozen=True):
         own, owner = self.settings.schedule, use.ref.owner
         zone = given.zone or self.settings.zone
         now = self.clock.now()
-        if shortest_s(parse(given.when, zone, now), now) < own.every_minutes * 60:
+        if shortest_interval_s(parse_recurrence(given.when, zone, now), now) < own.every_minutes * 60:
             raise BadInput(f"that is too often: no more than once in {own.every_minutes:g} minutes")
         wish = NewSchedule(owner, given.when, zone, given.prompt, given.name, self._target(given, use))
         schedule = await self.scheduling.add(wish, at_most=own.per_owner)
@@ -99,7 +99,7 @@ class ScheduleTool(Struct, frozen=True):
         if given.to:
             if use.ref.owner != self.settings.owner:
                 raise BadInput("answers go to the chat where they were asked for; leave `to` out")
-            return Target(TargetKind.CHAT, str(chat_at(given.to, self.settings.profile, self.platforms)))
+            return Target(TargetKind.CHAT, str(parse_address(given.to, self.settings.profile, self.platforms)))
         here = use.ref.key
         return Target(TargetKind.CHAT, _chat(here)) if here.platform in self.platforms else Target()
 
@@ -114,7 +114,7 @@ def _chat(key: SessionKey) -> str:
 
 
 def _next(schedule: Schedule) -> str:
-    return f"next: {in_zone(schedule.next_at, schedule.zone)}" if schedule.next_at else schedule.state.value
+    return f"next: {format_in_zone(schedule.next_at, schedule.zone)}" if schedule.next_at else schedule.state.value
 
 
 def _line(schedule: Schedule, last: Occurrence | None) -> str:

@@ -6,7 +6,7 @@ import asyncio
 
 from everthread.cli.view import ChatView
 from everthread.domain.model import SessionRef, ToolCall
-from everthread.domain.text_format import call_in_words
+from everthread.domain.text_format import format_call
 
 _ALLOW = "Allow this? [y/N]"
 _YES = ("y", "yes")
@@ -25,7 +25,7 @@ class ApprovalPrompt:
         self._lock = asyncio.Lock()
 
     async def approve(self, call: ToolCall, ref: SessionRef) -> bool:
-        description = call_in_words(call.name, call.arguments)
+        description = format_call(call.name, call.arguments)
         if not self._is_open:
             self._view.show_notice(f"Denied, because no user can approve it: {description}")
             return False

@@ -21,11 +21,11 @@ from everthread.cli.exit_codes import INTERRUPTED, REFUSED
 from everthread.cli.signals import handle_signals
 from everthread.cli.stdin import INVALID_UTF8, InputText
 from everthread.cli.view import ChatView
-from everthread.config.terminal import display
+from everthread.config.terminal import detect_display
 from everthread.domain.errors import EverthreadError
 from everthread.domain.model import Inbound, SessionKey
-from everthread.domain.text_format import excerpt
-from everthread.gc_tuning import settle_at_once
+from everthread.domain.text_format import quote_start
+from everthread.gc_tuning import freeze
 
 if TYPE_CHECKING:
     from everthread.commands.completion import Candidate
@@ -74,7 +74,7 @@ class Chat:
 
     def _choose_view(self, *, interactive: bool) -> ChatView:
         """Return the full terminal view, or the plain one for pipes and dumb terminals."""
-        terminal = display(self._runtime.settings.terminal.background)
+        terminal = detect_display(self._runtime.settings.terminal.background)
         if interactive and terminal.term != "dumb":
             from everthread.cli.terminal.view import TerminalView
 
@@ -122,7 +122,7 @@ class Chat:
     async def _run_tasks(self) -> None:
         work = [self._work(), self._read()]
         if self._view.interactive:
-            settle_at_once()
+            freeze()
             work.append(self._recovery.run())
             self._runtime.agent.attend_to_reviews(self._show_review)
         if self._view.rich:
@@ -184,7 +184,7 @@ class Chat:
 
     def _queue(self, job: ParsedCommand | None, text: str) -> None:
         if self._busy:
-            self._view.show_notice(f"Queued: {excerpt(text)}")
+            self._view.show_notice(f"Queued: {quote_start(text)}")
             self._turns.queued += [text] if job is None else []
         self._jobs.put_nowait(job)
         self._changed.set()

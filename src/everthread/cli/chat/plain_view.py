@@ -14,9 +14,9 @@ from everthread.cli.event_text import event_notices
 from everthread.cli.exit_codes import discard_output
 from everthread.cli.output import strip_control_chars
 from everthread.cli.stdin import InputText, LineReader
-from everthread.config.terminal import display
+from everthread.config.terminal import detect_display
 from everthread.domain.model import TurnStatus
-from everthread.domain.text_format import excerpt, shortened
+from everthread.domain.text_format import quote_start, shorten
 
 if TYPE_CHECKING:
     from everthread.cli.status_line import Status
@@ -41,7 +41,7 @@ class PlainView:
         self._verbose = verbose
         self._lines = LineReader()
         self._prompts = interactive
-        self._styled = display().term != "dumb"
+        self._styled = detect_display().term != "dumb"
         self._mid_line = False
         self._at_prompt = False
         self._written = False
@@ -73,9 +73,9 @@ class PlainView:
                 self._written = True
             case ToolBegan():
                 self._written = False
-                self.show_notice(f"* {event.call.name} {shortened(event.call.arguments, _DETAIL_CHARS_MAX)}")
+                self.show_notice(f"* {event.call.name} {shorten(event.call.arguments, _DETAIL_CHARS_MAX)}")
             case ToolEnded() if self._verbose:
-                self.show_notice(f"  {event.call.name}: {shortened(event.result, _DETAIL_CHARS_MAX)}")
+                self.show_notice(f"  {event.call.name}: {shorten(event.result, _DETAIL_CHARS_MAX)}")
             case TurnEnded():
                 self._end_answer(event)
             case _:
@@ -112,7 +112,7 @@ class PlainView:
 
     def show_recap(self, recap: Recap) -> None:
         if recap.last_turns:
-            self.show_notice(f"Last message: {excerpt(recap.last_turns[-1].question)}")
+            self.show_notice(f"Last message: {quote_start(recap.last_turns[-1].question)}")
 
     def show_status(self, status: Status) -> None:
         """Ignore the status: plain streams have no status line."""

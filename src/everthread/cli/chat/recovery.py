@@ -10,7 +10,7 @@ from everthread.agent.inbox_worker import InboxWorker
 from everthread.cli.chat.session import TurnStopper, is_same_front_end
 from everthread.cli.context import CliRuntime
 from everthread.domain.errors import Busy, EverthreadError
-from everthread.domain.model import HANDED_OVER, SessionKey, SessionRef
+from everthread.domain.model import SUBAGENT_PLATFORM, SessionKey, SessionRef
 from everthread.store.unit_of_work import UnitOfWork
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Recovery:
 
     def _is_settled_here(self, ref: SessionRef) -> bool:
         """Also settle delegated work: only the parent turn resumes it."""
-        return self._is_mine(ref) or (ref.key.platform == HANDED_OVER and ref.owner == self._owner)
+        return self._is_mine(ref) or (ref.key.platform == SUBAGENT_PLATFORM and ref.owner == self._owner)
 
     async def _stranded_keys(self) -> Sequence[SessionKey]:
         """Find keys of dead terminals where a message of this owner waits."""

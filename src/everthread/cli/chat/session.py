@@ -14,7 +14,7 @@ from everthread.cli.context import CliRuntime
 from everthread.domain.boundary import Refusal, Resume, Suspend
 from everthread.domain.errors import Busy, NotFound
 from everthread.domain.model import ChatType, InboxRow, SessionKey
-from everthread.domain.text_format import excerpt
+from everthread.domain.text_format import quote_start
 from everthread.lifecycle.session_lookup import find_session
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ async def question_of(runtime: CliRuntime, ended: TurnEnded) -> str:
     """Read the beginning of the message that a turn answered."""
     ref, number = ended.committed.ref, ended.committed.number
     turn = await runtime.store.read(lambda uow: uow.turns.get(ref.session_id, number))
-    return excerpt(turn.user_text if turn else "")
+    return quote_start(turn.user_text if turn else "")
 
 
 def is_same_front_end(one: SessionKey, other: SessionKey) -> bool:

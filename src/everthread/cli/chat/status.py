@@ -12,8 +12,8 @@ from everthread.cli.context import CliRuntime
 from everthread.cli.status_line import Status
 from everthread.cli.view import ChatView
 from everthread.domain.errors import EverthreadError
-from everthread.domain.model import Kind, SessionKey
-from everthread.domain.text_format import counted, excerpt
+from everthread.domain.model import SessionKey, SessionKind
+from everthread.domain.text_format import pluralize, quote_start
 from everthread.lifecycle.spend import conversation_usage
 from everthread.store.unit_of_work import Store, UnitOfWork
 
@@ -47,11 +47,11 @@ async def _show_other_clients(view: ChatView, turns: ChatTurns) -> None:
     if new.earlier:
         session_id = new.turns[-1].session_id if new.turns else ""
         view.show_notice(
-            f"{counted(new.earlier, 'earlier turn')} of other clients not shown; "
+            f"{pluralize(new.earlier, 'earlier turn')} of other clients not shown; "
             f"`everthread sessions show {session_id}` shows all turns."
         )
     for turn in new.turns:
-        view.show_notice(f"From another client: {excerpt(turn.user_text)}")
+        view.show_notice(f"From another client: {quote_start(turn.user_text)}")
         view.show_answer(turn.assistant_text)
 
 
@@ -96,7 +96,7 @@ async def read_history(store: Store, owner: str) -> Sequence[str]:
     """Return the owner's recent messages from all sessions, newest first, without duplicates."""
 
     def read(uow: UnitOfWork) -> list[str]:
-        recent = uow.sessions.recent(owner=owner, limit=_SESSIONS_MAX, kind=Kind.CHAT.value)
+        recent = uow.sessions.recent(owner=owner, limit=_SESSIONS_MAX, kind=SessionKind.CHAT.value)
         messages = [message for session in recent for message in uow.turns.user_messages(session.id, HISTORY_MAX)]
         messages.sort(key=lambda message: -message[0])
         return list(dict.fromkeys(text for _, text in messages))[:HISTORY_MAX]

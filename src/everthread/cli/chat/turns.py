@@ -14,7 +14,7 @@ from everthread.cli.context import CliRuntime
 from everthread.cli.view import ChatView
 from everthread.domain.errors import EverthreadError
 from everthread.domain.model import SessionKey, TurnStatus
-from everthread.domain.text_format import excerpt
+from everthread.domain.text_format import quote_start
 
 _UNDO = "your message is kept; /undo removes it"
 
@@ -90,7 +90,7 @@ class ChatTurns:
             self._changed()
             if event.text in self.queued:
                 self.queued.remove(event.text)
-                self._view.show_notice(f"Answering {excerpt(event.text)}")
+                self._view.show_notice(f"Answering {quote_start(event.text)}")
         elif isinstance(event, Compressed):
             self.context = {event.ref.session_id: event.tokens_after}
             self._changed()

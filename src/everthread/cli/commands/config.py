@@ -16,7 +16,7 @@ from everthread.domain.text_format import one_line
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from everthread.config.settings import Places
+    from everthread.config.settings import HomePaths
 
 _REJECTED = ".rejected"
 
@@ -186,7 +186,7 @@ def _problems(cli: CliContext) -> list[str]:
     return [one_line(problem) for problem in found]
 
 
-def _edit(where: Places) -> bool:
+def _edit(where: HomePaths) -> bool:
     """Edit a copy of the file until it is valid or the user gives up. Return whether config.toml was changed.
 
     A rejected text is never overwritten: the user continues with it, or it stays beside the next one.
@@ -224,7 +224,7 @@ def _edit(where: Places) -> bool:
             raise BadConfig(f"{where.config} was not changed; your text is in {draft}")
 
 
-def _draft(where: Places, before: str) -> tuple[Path, str]:
+def _draft(where: HomePaths, before: str) -> tuple[Path, str]:
     """Return the file to edit and its text: the text rejected before, if the user wants to continue with it."""
     import sys
 

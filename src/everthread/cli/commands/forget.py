@@ -13,7 +13,7 @@ from everthread.cli.output import Result, render
 from everthread.cli.session_output import session_name
 from everthread.cli.shell_complete import complete_sessions
 from everthread.domain.errors import NotFound
-from everthread.domain.text_format import counted, local_time, one_line, shortened
+from everthread.domain.text_format import local_time, one_line, pluralize, shorten
 
 if TYPE_CHECKING:
     from everthread.agent.skills.history import SkillChange
@@ -106,11 +106,11 @@ def forget_it(
 
 def _empty_the_log(cli: CliContext) -> None:
     """Empty the log: error messages of providers and tools may quote the forgotten text."""
-    from everthread.log_file import empty
+    from everthread.log_file import erase_logs
 
     home = cli.settings.home
     try:
-        empty(home)
+        erase_logs(home)
     except OSError as error:
         click.echo(f"Could not empty the log ({error.strerror}). Remove {home / 'logs'} yourself.", err=True)
 
@@ -123,14 +123,14 @@ def _plan(
     owner: str | None,
     note: str | None,
 ) -> ForgetPlan:
-    from everthread.ports.memory import Capability, is_told
+    from everthread.ports.memory import Capability, receives_events
 
     if session is not None:
         found = _describe_session(uow, session)
     else:
         found = _describe_owner(uow, owner) if owner is not None else _describe_note(uow, note or "")
     what, kind, identity, whose, words = found
-    cannot = [p.name for p in providers if is_told(p) and Capability.FORGET not in p.capabilities]
+    cannot = [p.name for p in providers if receives_events(p) and Capability.FORGET not in p.capabilities]
     loaded = {p.name for p in providers}
     absent = [row.name for row in uow.cursors.providers() if row.name not in loaded]
     if cannot:
@@ -162,12 +162,12 @@ def _describe_session(uow: UnitOfWork, text: str) -> tuple[Forgettable, str, str
     session = find_session_of_any_owner(uow, text, exactly=True)
     words = (
         f"Session {session_name(session)} of {one_line(session.owner)}: "
-        f"{counted(uow.turns.count(session), 'turn')}, last active {local_time(session.active_at)}."
+        f"{pluralize(uow.turns.count(session), 'turn')}, last active {local_time(session.active_at)}."
     )
     children = [child for child in uow.sessions.descendants(session.id) if child.forgotten_seq is None]
     if children:
         words += (
-            f"\n{counted(len(children), 'session')} branched or continued from it: text inherited from it is deleted "
+            f"\n{pluralize(len(children), 'session')} branched or continued from it: text inherited from it is deleted "
             "there too, the rest is kept."
         )
     parent = uow.sessions.get(session.parent_id) if session.parent_id else None
@@ -177,15 +177,15 @@ def _describe_session(uow: UnitOfWork, text: str) -> tuple[Forgettable, str, str
 
 
 def _describe_owner(uow: UnitOfWork, owner: str) -> tuple[Forgettable, str, str, str, str]:
-    from everthread.domain.model import Kind, NoteTarget
+    from everthread.domain.model import NoteTarget, SessionKind
     from everthread.lifecycle import ForgetOwner
 
-    theirs = [s for s in uow.sessions.of_owner(owner) if s.forgotten_seq is None and s.kind is not Kind.NOTES]
+    theirs = [s for s in uow.sessions.of_owner(owner) if s.forgotten_seq is None and s.kind is not SessionKind.NOTES]
     notes = sum(len(uow.notes.current(owner, target)) for target in NoteTarget)
     accounts = [guest.account for guest in uow.access.guests(owner)]
     if not theirs and not notes and not accounts:
         raise NotFound(f"no data of owner {owner[:100]!r}; `sessions list --json` shows the owners")
-    words = f"Owner {one_line(owner)}: {counted(len(theirs), 'session')} and {counted(notes, 'note')}."
+    words = f"Owner {one_line(owner)}: {pluralize(len(theirs), 'session')} and {pluralize(notes, 'note')}."
     if accounts:
         words += f"\nAccess revoked for: {', '.join(one_line(account) for account in accounts)}."
     return ForgetOwner(), "owner", owner, owner, words
@@ -197,5 +197,5 @@ def _describe_note(uow: UnitOfWork, note_id: str) -> tuple[Forgettable, str, str
     note = uow.notes.get(note_id)
     if note is None or uow.erasure.has_tombstone("note", note_id):
         raise NotFound(f"no note {note_id[:100]!r}; `memory list` shows all")
-    words = f'Note {note_id} of {one_line(note.owner)}: "{shortened(note.content, 200)}"'
+    words = f'Note {note_id} of {one_line(note.owner)}: "{shorten(note.content, 200)}"'
     return ForgetFact(note_id), "note", note_id, note.owner, words

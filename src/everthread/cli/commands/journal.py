@@ -10,7 +10,7 @@ from everthread.cli.context import CliContext, CliRuntime, common_options, list_
 from everthread.cli.output import Result, iso_time, render, table
 from everthread.cli.session_output import find_session_id
 from everthread.cli.shell_complete import complete_sessions
-from everthread.domain.text_format import counted, local_time, shortened
+from everthread.domain.text_format import local_time, pluralize, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -81,7 +81,9 @@ def retry_parked(cli: CliContext, provider: str, session: str | None, *, as_json
         return await runtime.memory.journal.retry(provider, session_id), session_id
 
     count, session_id = cli.write(work)
-    text = _redelivery(provider, counted(count, "entry", "entries")) if count else f"Nothing is parked for {provider}."
+    text = (
+        _redelivery(provider, pluralize(count, "entry", "entries")) if count else f"Nothing is parked for {provider}."
+    )
     render(Result({"provider": provider, "session": session_id, "entries": count}, text), as_json)
 
 
@@ -105,7 +107,7 @@ def replay(cli: CliContext, provider: str, session: str | None, as_json: bool) -
         return await runtime.memory.journal.replay(provider, session_id), session_id
 
     count, session_id = cli.write(work)
-    text = _redelivery(provider, counted(count, "session")) if count else f"Nothing to deliver to {provider}."
+    text = _redelivery(provider, pluralize(count, "session")) if count else f"Nothing to deliver to {provider}."
     render(Result({"provider": provider, "session": session_id, "sessions": count}, text), as_json)
 
 
@@ -114,7 +116,7 @@ def _redelivery(provider: str, what: str) -> str:
 
 
 def _row(provider: ProviderStatus) -> tuple[str, ...]:
-    error = shortened(provider.last_error or "-", 60)
+    error = shorten(provider.last_error or "-", 60)
     return provider.name, _waiting(provider), str(provider.lanes.parked), _state(provider), error
 
 
@@ -122,7 +124,7 @@ def _waiting(provider: ProviderStatus) -> str:
     lanes = provider.lanes
     if not lanes.waiting_entries:
         return "0"
-    return f"{lanes.waiting_entries} in {counted(max(lanes.waiting_sessions, 1), 'session')}"
+    return f"{lanes.waiting_entries} in {pluralize(max(lanes.waiting_sessions, 1), 'session')}"
 
 
 def _state(provider: ProviderStatus) -> str:
@@ -138,7 +140,7 @@ def parked_lines(parked: Sequence[tuple[str, Mapping[str, Any]]], limit: int) ->
     """List provider names with their parked entries."""
     if not parked:
         return
-    rows = [(name, p["session"], str(p["entry"]), shortened(p["error"], 60)) for name, p in parked[:limit]]
+    rows = [(name, p["session"], str(p["entry"]), shorten(p["error"], 60)) for name, p in parked[:limit]]
     yield "\nParked:"
     yield table(("PROVIDER", "SESSION", "ENTRY", "ERROR"), rows)
     if len(parked) > limit:

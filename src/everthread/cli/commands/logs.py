@@ -46,9 +46,9 @@ def logs(cli: CliContext, follow: bool, lines: int, as_json: bool) -> None:
       everthread logs -f
       everthread logs -n 1000 --json | jq 'select(.level == "error")'
     """
-    from everthread.log_file import path_in
+    from everthread.log_file import log_path
 
-    file = path_in(cli.places.home)
+    file = log_path(cli.places.home)
     if not file.exists() and not follow:
         click.echo(f"No log yet in {file.parent}.", err=True)
         return
@@ -62,10 +62,10 @@ def logs(cli: CliContext, follow: bool, lines: int, as_json: bool) -> None:
 
 def last_lines(file: Path, count: int) -> list[bytes]:
     """Return the last lines of the log, including rotated files if needed."""
-    from everthread.log_file import KEPT
+    from everthread.log_file import ROTATED_MAX
 
     found: list[bytes] = []
-    for path in (file, *(file.with_name(f"{file.name}.{number}") for number in range(1, KEPT + 1))):
+    for path in (file, *(file.with_name(f"{file.name}.{number}") for number in range(1, ROTATED_MAX + 1))):
         if len(found) < count and path.exists():
             found = [*_tail(path, count - len(found)), *found]
     return found

@@ -13,7 +13,7 @@ from everthread.domain.text_format import local_time, one_line
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from everthread.domain.pairing import Paired, Pairing
+    from everthread.domain.pairing import PairedAccount, PairingRequest
     from everthread.lifecycle.pairing import Pairings
 
 
@@ -117,7 +117,7 @@ def _pairings(runtime: CliRuntime) -> Pairings:
     return Pairings(runtime.store, runtime.clock)
 
 
-def _waiting(pairing: Pairing) -> dict[str, str | None]:
+def _waiting(pairing: PairingRequest) -> dict[str, str | None]:
     return {
         "account": pairing.account,
         "name": pairing.name,
@@ -126,5 +126,5 @@ def _waiting(pairing: Pairing) -> dict[str, str | None]:
     }
 
 
-def _guest(guest: Paired) -> dict[str, str | None]:
+def _guest(guest: PairedAccount) -> dict[str, str | None]:
     return {"account": guest.account, "name": guest.name, "owner": guest.owner, "at": iso_time(guest.at)}

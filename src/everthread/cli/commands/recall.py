@@ -8,7 +8,7 @@ import click
 
 from everthread.cli.context import CliContext, CliRuntime, common_options
 from everthread.cli.output import Result, iso_time, render
-from everthread.domain.text_format import local_time, one_line, shortened
+from everthread.domain.text_format import local_time, one_line, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +74,7 @@ def recall(cli: CliContext, query: str, limit: int | None, as_json: bool) -> Non
 def _source(item: RecallItem, titles: dict[str, str]) -> str:
     title = titles.get(item.session_id)
     parts = [
-        f'"{shortened(title)}" ({item.session_id})' if title else item.session_id,
+        f'"{shorten(title)}" ({item.session_id})' if title else item.session_id,
         f"turn {item.turn}" if item.turn is not None else "",
         local_time(item.at) if item.at is not None else "",
         f"from {' and '.join((item.provider, *item.also))}",

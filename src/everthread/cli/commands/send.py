@@ -52,11 +52,11 @@ def send(cli: CliContext, address: str, text: str | None, file: str, wait_s: flo
     """
     from everthread.cli.commands.gateway.lock import read_lock
     from everthread.domain.model import ReplyState
-    from everthread.domain.schedule import chat_at
+    from everthread.domain.schedule import parse_address
 
     settings = cli.settings
     platforms = [name for name, account in settings.platforms.items() if account.enabled]
-    key = chat_at(address, settings.profile, platforms)
+    key = parse_address(address, settings.profile, platforms)
     name, content = _read_file(file)
     message = _read_text(text, optional=bool(file))
     running = read_lock(settings.home).running
@@ -98,13 +98,13 @@ async def _store(runtime: CliRuntime, key: SessionKey, owner: str, text: str, na
 
 
 def _read_text(text: str | None, *, optional: bool) -> str:
-    from everthread.domain.model import whole
+    from everthread.domain.model import replace_surrogates
 
     if text == "-" or (text is None and not optional):
         if text is None and (sys.stdin is None or sys.stdin.isatty()):
             raise click.UsageError("TEXT is missing. Give it, or pipe it in")
         text = sys.stdin.buffer.read(4 * TEXT_CHARS_MAX + 1).decode("utf-8", "replace").strip("\r\n")
-    text = whole(text or "").replace("\0", "")
+    text = replace_surrogates(text or "").replace("\0", "")
     if len(text) > TEXT_CHARS_MAX:
         raise TooLarge(f"the message is longer than {TEXT_CHARS_MAX} characters; send it with --file")
     if not text.strip() and not optional:

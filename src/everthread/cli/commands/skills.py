@@ -10,7 +10,7 @@ import click
 from everthread.cli.context import CliContext, common_options
 from everthread.cli.exit_codes import REFUSED
 from everthread.cli.output import Result, render, table
-from everthread.domain.text_format import counted, one_line, shortened
+from everthread.domain.text_format import one_line, pluralize, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,7 +136,7 @@ def validate(cli: CliContext, what: str | None, as_json: bool) -> None:
         for problem in problems:
             click.echo(one_line(problem), err=True)
         if not problems:
-            yield f"{counted(checked, 'skill')} checked, no problems." if checked else "No skills yet."
+            yield f"{pluralize(checked, 'skill')} checked, no problems." if checked else "No skills yet."
 
     render(Result({"ok": not problems, "checked": checked, "problems": problems}, text), as_json)
     if problems:
@@ -169,7 +169,7 @@ def _folders(cli: CliContext) -> SkillFolders:
 
 def _row(found: FoundSkill) -> tuple[str, ...]:
     skill = found.skill
-    return skill.name, "project" if skill.project else "you", shortened(skill.description, _DESCRIPTION_CHARS)
+    return skill.name, "project" if skill.project else "you", shorten(skill.description, _DESCRIPTION_CHARS)
 
 
 def _as_json(found: FoundSkill) -> dict[str, Any]:

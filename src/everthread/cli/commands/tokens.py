@@ -8,7 +8,7 @@ import click
 
 from everthread.cli.context import CliContext, CliRuntime, common_options, owner_option
 from everthread.cli.output import Result, iso_time, render, table
-from everthread.domain.errors import AlreadyThere, BadInput, NotFound
+from everthread.domain.errors import AlreadyExists, BadInput, NotFound
 from everthread.domain.text_format import local_time, one_line
 
 if TYPE_CHECKING:
@@ -45,19 +45,19 @@ def new_token(cli: CliContext, name: str, owner: str, as_json: bool) -> None:
     """
     import secrets
 
-    from everthread.domain.api_key import BYTES, check_name, hashed, made_of
+    from everthread.domain.api_key import BYTES, check_name, hash_token, make_token
     from everthread.store.api_keys import ApiKey
 
     check_name(name)
     whose = _owner(cli, owner)
-    token = made_of(secrets.token_urlsafe(BYTES))
+    token = make_token(secrets.token_urlsafe(BYTES))
 
     async def add(runtime: CliRuntime) -> bool:
-        row = ApiKey(hashed(token), whose, name, runtime.clock.now())
+        row = ApiKey(hash_token(token), whose, name, runtime.clock.now())
         return await runtime.store.write(lambda uow: uow.api_keys.add(row))
 
     if not cli.open_home(add):
-        raise AlreadyThere(
+        raise AlreadyExists(
             f"{whose} already has a token {name!r}; choose another name, or revoke it: tokens revoke {name}"
         )
     render(Result({"name": name, "owner": whose, "token": token}, token), as_json)

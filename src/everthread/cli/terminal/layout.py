@@ -30,7 +30,7 @@ from everthread.cli.terminal.pastes import Pastes
 from everthread.cli.terminal.resize import RewrappedRenderer
 from everthread.cli.terminal.styles import TextStyle
 from everthread.cli.view import ChatViewHost
-from everthread.config.terminal import Display, Resized
+from everthread.config.terminal import Display, ResizeBehavior
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -84,7 +84,7 @@ class InputArea:
         self.output = terminal_output(display.term, colour=style.colour)
         self.app: Application[None] = self._application(display.resized)
 
-    def _application(self, resized: Resized) -> Application[None]:
+    def _application(self, resized: ResizeBehavior) -> Application[None]:
         search = SearchToolbar()
         self.buffer = Buffer(
             completer=_CommandCompleter(self._host),

@@ -13,7 +13,7 @@ from prompt_toolkit.output import Output
 from prompt_toolkit.renderer import Renderer
 from prompt_toolkit.styles import BaseStyle
 
-from everthread.config.terminal import Resized
+from everthread.config.terminal import ResizeBehavior
 
 
 class RewrappedRenderer(Renderer):
@@ -22,7 +22,7 @@ class RewrappedRenderer(Renderer):
     The base class moves up by the number of rows it drew, and misses rows that the terminal added by wrapping.
     """
 
-    def __init__(self, style: BaseStyle, output: Output, resized: Resized) -> None:
+    def __init__(self, style: BaseStyle, output: Output, resized: ResizeBehavior) -> None:
         super().__init__(style, output)
         self._resized = resized
         self._longest: dict[int, int] = {}
@@ -33,7 +33,7 @@ class RewrappedRenderer(Renderer):
         if self._last_size not in (None, self.output.get_size()):
             self.erase(leave_alternate_screen=False)
         super().render(app, layout, is_done)
-        if self._resized is Resized.WRAPS_ERASED and (screen := self._last_screen) is not None:
+        if self._resized is ResizeBehavior.WRAPS_ERASED and (screen := self._last_screen) is not None:
             for row in range(screen.height):
                 self._longest[row] = max(self._longest.get(row, 0), _length(screen.data_buffer[row]))
 
@@ -41,7 +41,7 @@ class RewrappedRenderer(Renderer):
         screen, columns = self._last_screen, self.output.get_size().columns
         if screen is not None:
             other = self._last_size is not None and columns != self._last_size.columns
-            if other and self._resized is not Resized.CUTS:
+            if other and self._resized is not ResizeBehavior.CUTS:
                 self._cursor_pos = Point(0, rows_above(screen, self._cursor_pos, columns, self._longest))
             self.output.write_raw("\r")
             self.output.cursor_up(self._cursor_pos.y)

@@ -26,7 +26,7 @@ from everthread.cli.terminal.markdown_stream import MarkdownStream
 from everthread.cli.terminal.styles import TextStyle
 from everthread.cli.terminal.text import wrap_text
 from everthread.domain.model import ToolCall, TurnStatus
-from everthread.domain.text_format import shortened
+from everthread.domain.text_format import shorten
 
 if TYPE_CHECKING:
     from everthread.cli.terminal.markdown import MarkdownRenderer
@@ -131,14 +131,14 @@ class TurnView:
     def _tool_ended(self, event: ToolEnded, columns: int) -> str:
         tool = self._tools.pop(event.call.id, None)
         took = f" {_seconds(self._now() - tool.began)}" if tool else ""
-        called = shortened(f"{event.call.name} {event.call.arguments}", columns - len(took) - _MARGIN)
+        called = shorten(f"{event.call.name} {event.call.arguments}", columns - len(took) - _MARGIN)
         self._below_tool = True
         line = f"{self._style.good('✓')} {called}{self._style.faint(took)}\n"
-        return line + (self._note(f"  {shortened(event.result, _RESULT_CHARS_MAX)}", columns) if self._verbose else "")
+        return line + (self._note(f"  {shorten(event.result, _RESULT_CHARS_MAX)}", columns) if self._verbose else "")
 
     def _running_tool(self, tool: _Tool, columns: int) -> str:
         since = self._since(tool.began)
-        called = shortened(f"{tool.call.name} {tool.call.arguments}", columns - len(since) - _MARGIN)
+        called = shorten(f"{tool.call.name} {tool.call.arguments}", columns - len(since) - _MARGIN)
         return f"{self._style.accent(self._spin())} {called}{self._style.faint(since)}"
 
     def _note(self, text: str, columns: int) -> str:

@@ -12,7 +12,17 @@ from tests.runtime import CLI, ME, TELEGRAM, CoreFixture
 from everthread.adapters.memory.builtin import NOTE_CHARS_MAX, SIDE_CHARS_MAX, BuiltinMemory
 from everthread.adapters.sqlite.store import SqliteStore
 from everthread.domain.boundary import Branch, New, Rewind
-from everthread.domain.model import Cause, Kind, Message, NoteAction, NoteTarget, Role, Session, SessionRef, TurnStatus
+from everthread.domain.model import (
+    Cause,
+    Message,
+    NoteAction,
+    NoteTarget,
+    Role,
+    Session,
+    SessionKind,
+    SessionRef,
+    TurnStatus,
+)
 from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession, NoteChange
 from everthread.ports.memory import RecallItem
 from everthread.store.unit_of_work import UnitOfWork
@@ -235,7 +245,7 @@ async def test_the_work_of_timers_and_helpers_is_not_recalled(tmp_path: Path) ->
     async with remembering(tmp_path) as here:
 
         def add(uow: UnitOfWork) -> None:
-            for kind in (Kind.CRON, Kind.SUBAGENT):
+            for kind in (SessionKind.CRON, SessionKind.SUBAGENT):
                 session = Session(kind.value, "ann", KEY, kind, Cause.NEW, 1.0)
                 uow.sessions.add(session)
                 uow.turns.add(session, 1, f"t-{kind}", TurnStatus.DONE, [Message(Role.USER, "boat")], 1.0)

@@ -27,7 +27,7 @@ from everthread.agent.compression.policy import (
     urgency,
 )
 from everthread.agent.compression.summarizer import SECTIONS, join_into_pieces, parse_summary, render_turn, request_text
-from everthread.config.settings import Compression
+from everthread.config.settings import CompressionSettings
 from everthread.domain.errors import NotCompressed
 from everthread.domain.model import Message, Role, ToolCall, Turn, TurnStatus
 from everthread.domain.spend import BYTES_PER_TOKEN
@@ -50,19 +50,19 @@ def with_tool(number: int, result: str, arguments: str = "{}") -> Turn:
 
 
 def test_half_of_the_window_is_the_threshold() -> None:
-    within = bounds(Compression(), WINDOW, WINDOW, "one")
+    within = bounds(CompressionSettings(), WINDOW, WINDOW, "one")
     assert (within.threshold_tokens, within.refusal) == (64_000, "")
     assert within.tail_tokens < within.threshold_tokens / 2
 
 
 def test_whoever_reads_less_than_the_threshold_is_the_threshold_with_nothing_taken_off() -> None:
-    assert bounds(Compression(), WINDOW, 40_000, "aux").threshold_tokens == 40_000
-    assert bounds(Compression(), WINDOW, 64_001, "aux").threshold_tokens == 64_000
+    assert bounds(CompressionSettings(), WINDOW, 40_000, "aux").threshold_tokens == 40_000
+    assert bounds(CompressionSettings(), WINDOW, 64_001, "aux").threshold_tokens == 64_000
 
 
 def test_whoever_reads_too_little_is_refused_by_name_with_the_next_step() -> None:
-    assert bounds(Compression(), WINDOW, READS_TOKENS_MIN, "aux").refusal == ""
-    refusal = bounds(Compression(), WINDOW, READS_TOKENS_MIN - 1, "tiny/aux").refusal
+    assert bounds(CompressionSettings(), WINDOW, READS_TOKENS_MIN, "aux").refusal == ""
+    refusal = bounds(CompressionSettings(), WINDOW, READS_TOKENS_MIN - 1, "tiny/aux").refusal
     assert "tiny/aux reads 15,999 tokens" in refusal
     assert "auxiliary_model" in refusal
 
@@ -83,7 +83,7 @@ def test_whoever_reads_too_little_is_refused_by_name_with_the_next_step() -> Non
     ],
 )
 def test_how_urgent_it_is(fill: Fill, expected: Urgency) -> None:
-    assert urgency(fill, bounds(Compression(), WINDOW, WINDOW, "one")) is expected
+    assert urgency(fill, bounds(CompressionSettings(), WINDOW, WINDOW, "one")) is expected
 
 
 @pytest.mark.parametrize(
@@ -98,13 +98,13 @@ def test_how_urgent_it_is(fill: Fill, expected: Urgency) -> None:
     ],
 )
 def test_the_message_that_comes_next_counts(tokens: int, coming: int, expected: Urgency) -> None:
-    within = bounds(Compression(), WINDOW, WINDOW, "one")
+    within = bounds(CompressionSettings(), WINDOW, WINDOW, "one")
     assert urgency(Fill(100, 100, 1_000_000, tokens), within, coming) is expected
 
 
 @given(st.integers(256, 2_000_000), st.integers(1, 2_000_000), st.floats(0.05, 0.8), st.integers(0, 1_000_000))
 def test_the_bounds_are_in_order_whatever_is_set(window: int, reads: int, share: float, tail: int) -> None:
-    within = bounds(Compression(True, share, tail), window, reads, "one")
+    within = bounds(CompressionSettings(True, share, tail), window, reads, "one")
     assert 0 <= within.tail_tokens <= within.threshold_tokens // 3 + 1
     assert within.threshold_tokens <= within.stop_tokens <= window
     assert within.threshold_tokens <= reads

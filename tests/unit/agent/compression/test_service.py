@@ -19,7 +19,7 @@ from everthread.agent.compression.service import AT_ONCE_MAX, COOL_DOWN_S
 from everthread.agent.compression.summarizer import INSTRUCTION
 from everthread.agent.events import Compressed, Compressing, CompressionFailed
 from everthread.agent.turn_options import TurnOptions
-from everthread.config.settings import Compression
+from everthread.config.settings import CompressionSettings
 from everthread.domain.boundary import New, Resume, Rewind
 from everthread.domain.errors import BadConfig, Busy, ContextTooLong, ModelUnavailable, NotCompressed
 from everthread.domain.model import ChatType, Message, Role, SessionKey, SessionRef, ToolCall
@@ -41,7 +41,7 @@ class Shore(AgentFixture):
     """A house whose conversations are compressed; ten turns are about as much as its tail holds of them."""
 
     def __init__(self, folder: Path, *providers: object, **more: Any) -> None:
-        more.setdefault("compression", Compression(tail_tokens=200))
+        more.setdefault("compression", CompressionSettings(tail_tokens=200))
         more.setdefault("summariser", FakeModel([summarised()]))
         model = FakeModel(["fine"], usage=EMPTY)
         super().__init__(folder, more.pop("model", model), *providers, **more)
@@ -275,7 +275,7 @@ async def test_a_summariser_that_fails_leaves_the_conversation_as_it_was_and_res
 
 async def test_passes_that_save_nothing_come_to_an_end_and_say_so(tmp_path: Path) -> None:
     """A threshold that the prompt alone passes: without an end there would be a summary with every turn."""
-    async with Shore(tmp_path, compression=Compression(share=0.05, tail_tokens=200)) as core:
+    async with Shore(tmp_path, compression=CompressionSettings(share=0.05, tail_tokens=200)) as core:
         core.model.usage = Usage(50_000, 10)
         for number in range(30):
             await core.ask(f"turn {number}: " + "of boats and masts and sails " * 8)
@@ -317,7 +317,7 @@ async def test_passes_that_save_nothing_do_not_begin_again_with_every_process(tm
     """As for somebody who asks one question a time: each is answered by a process of its own."""
     passes, failures = 0, list[str]()
     for number in range(12):
-        async with Narrow(tmp_path, compression=Compression(share=0.05, tail_tokens=200)) as core:
+        async with Narrow(tmp_path, compression=CompressionSettings(share=0.05, tail_tokens=200)) as core:
             core.model.usage = Usage(31_000, 10)
             await core.ask(f"turn {number}: " + "of boats " * 300)
             await core.idle()
@@ -474,7 +474,7 @@ class Narrow(Shore):
 
 
 async def test_before_the_window_overflows_the_turn_waits_for_the_summary(tmp_path: Path) -> None:
-    async with Narrow(tmp_path, compression=Compression(share=0.8, tail_tokens=200)) as core:
+    async with Narrow(tmp_path, compression=CompressionSettings(share=0.8, tail_tokens=200)) as core:
         lasting, core.options = core.options, lambda: TurnOptions(core.choices, core.heard.append, lasting=False)
         await core.overflow()
         assert core.passes == 0, "nothing has gone on in the background"
@@ -558,7 +558,7 @@ async def test_a_conversation_that_goes_on_meanwhile_is_no_trouble_for_the_answe
 
 
 async def test_a_message_that_would_not_fit_any_more_waits_for_the_summary(tmp_path: Path) -> None:
-    async with Narrow(tmp_path, compression=Compression(share=0.8, tail_tokens=200)) as core:
+    async with Narrow(tmp_path, compression=CompressionSettings(share=0.8, tail_tokens=200)) as core:
         core.model.usage = Usage(9_000, 10)
         for number in range(1, 4):
             await core.ask(f"turn {number}: " + "of boats " * 500)
@@ -572,7 +572,7 @@ async def test_a_message_that_would_not_fit_any_more_waits_for_the_summary(tmp_p
 
 async def test_a_summary_that_was_paid_for_at_the_hard_stop_is_not_thrown_away_for_an_extract(tmp_path: Path) -> None:
     """Somebody else is being answered in the same conversation: it can't be crossed just then."""
-    async with Narrow(tmp_path, compression=Compression(share=0.8, tail_tokens=200)) as core:
+    async with Narrow(tmp_path, compression=CompressionSettings(share=0.8, tail_tokens=200)) as core:
         lasting, core.options = core.options, lambda: TurnOptions(core.choices, core.heard.append, lasting=False)
         await core.overflow()
         core.options = lasting
@@ -593,7 +593,7 @@ async def test_a_summary_that_was_paid_for_at_the_hard_stop_is_not_thrown_away_f
 
 
 async def test_another_process_finds_out_by_itself_that_a_conversation_does_not_fit(tmp_path: Path) -> None:
-    async with Narrow(tmp_path, compression=Compression(enabled=False)) as core:
+    async with Narrow(tmp_path, compression=CompressionSettings(enabled=False)) as core:
         await core.overflow()
     async with Narrow(tmp_path) as core:
         await core.ask("and now?")

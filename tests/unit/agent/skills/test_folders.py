@@ -22,7 +22,7 @@ from everthread.agent.skills.format import (
     wrap_file,
 )
 from everthread.agent.skills.history import LINES_MAX, Origin
-from everthread.domain.errors import AlreadyThere, BadInput, BadSkill, NotFound
+from everthread.domain.errors import AlreadyExists, BadInput, BadSkill, NotFound
 
 GOOD = "---\nname: tea\ndescription: How to make tea.\n---\n\nBoil water.\n"
 
@@ -300,7 +300,7 @@ def test_a_link_in_the_home_is_not_written_through(tmp_path: Path) -> None:
 def test_a_new_one_leaves_alone_what_is_there(tmp_path: Path) -> None:
     folders = SkillFolders(tmp_path)
     put(tmp_path, "tea", GOOD)
-    with pytest.raises(AlreadyThere):
+    with pytest.raises(AlreadyExists):
         folders.write(SkillText("tea", "x", "x"), new=True)
     assert (tmp_path / "tea/SKILL.md").read_text() == GOOD
 

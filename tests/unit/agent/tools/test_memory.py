@@ -14,7 +14,7 @@ from everthread.adapters.memory.builtin import BuiltinMemory
 from everthread.agent.tools import memory as tools_module
 from everthread.agent.tools.memory import CONTENT_CHARS_MAX, HITS_MAX, QUERY_CHARS_MAX, memory_tools
 from everthread.domain.boundary import New, Rewind
-from everthread.domain.errors import AlreadyNoted, NotesFull, ToolFailed
+from everthread.domain.errors import DuplicateNote, NotesFull, ToolFailed
 from everthread.domain.model import Message, NoteAction, NoteTarget, Role, SessionRef, TurnStatus
 from everthread.lifecycle import ForgetSession, NoteChange
 from everthread.memory.recall import Recall
@@ -187,7 +187,7 @@ async def test_the_limits_are_refused_where_notes_are_written(tmp_path: Path) ->
             await write(NoteChange(NoteAction.ADD, MEMORY, "abcdef", limit_chars=5), owner=ME)
         assert (full.value.used, full.value.limit) == (0, 5)
         await write(NoteChange(NoteAction.ADD, MEMORY, "abcdef"), owner=ME)
-        with pytest.raises(AlreadyNoted):
+        with pytest.raises(DuplicateNote):
             await write(NoteChange(NoteAction.ADD, MEMORY, "abcdef", once=True), owner=ME)
         await write(NoteChange(NoteAction.ADD, MEMORY, "abcdef"), owner=ME)
 

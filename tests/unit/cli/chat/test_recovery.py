@@ -10,7 +10,7 @@ from everthread.cli.chat.recovery import Recovery
 from everthread.cli.chat.session import ChatOptions, enter_session
 from everthread.config.settings import Settings
 from everthread.domain.boundary import New
-from everthread.domain.model import ChatType, Inbound, Kind, SessionKey, TurnStatus
+from everthread.domain.model import ChatType, Inbound, SessionKey, SessionKind, TurnStatus
 
 
 def terminal(process: str, profile: str = "main", platform: str = "cli") -> SessionKey:
@@ -57,7 +57,7 @@ async def test_handed_over_work_that_nobody_waits_for_is_settled_and_never_answe
         me, key = runtime.settings.owner, terminal("1", platform="subagent")
         parent = (await runtime.lifecycle.cross(terminal("2"), New(), owner=me)).ref
         assert parent is not None
-        await runtime.lifecycle.cross(key, New(kind=Kind.SUBAGENT, parent=parent.session_id), owner=me)
+        await runtime.lifecycle.cross(key, New(kind=SessionKind.SUBAGENT, parent=parent.session_id), owner=me)
         await runtime.lifecycle.accept(Inbound(key, me, "look it up"))
         ticket = await runtime.lifecycle.begin_turn(key)
         assert ticket is not None

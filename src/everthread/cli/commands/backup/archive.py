@@ -24,7 +24,7 @@ from typing import BinaryIO, NamedTuple, cast
 import msgspec
 
 from everthread.domain.errors import BadInput, DiskFull, StoreCorrupt, StoreTooNew, StoreUnwritable
-from everthread.domain.model import whole
+from everthread.domain.model import replace_surrogates
 
 FORMAT = "everthread-backup"
 VERSION = 1
@@ -244,7 +244,12 @@ def _is_allowed(name: str, size: int) -> bool:
     parts = PurePosixPath(name).parts
     is_note = bool(parts) and parts[0] == NOTES and 2 <= len(parts) <= _DEPTH_MAX and name.endswith(".md")
     is_skill = bool(parts) and parts[0] == SKILLS and 2 <= len(parts) <= _SKILL_DEPTH_MAX
-    plain = "/".join(parts) == name and not {"..", "."} & set(parts) and "\0" not in name and whole(name) == name
+    plain = (
+        "/".join(parts) == name
+        and not {"..", "."} & set(parts)
+        and "\0" not in name
+        and replace_surrogates(name) == name
+    )
     return plain and (is_note or is_skill or name in (CONFIG, *RULES)) and 0 <= size <= _SMALL_BYTES_MAX
 
 

@@ -11,7 +11,7 @@ from everthread.cli.context import CliContext, CliRuntime, common_options
 from everthread.cli.files import new_file, parse_path, remove_stale, temporary_folder, translate_os_error
 from everthread.cli.output import Result, progress_bar, render
 from everthread.domain.errors import StoreCorrupt
-from everthread.domain.text_format import counted, one_line
+from everthread.domain.text_format import one_line, pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,20 +37,20 @@ def backup(cli: CliContext, file: str | None, as_json: bool) -> None:
       everthread backup /media/stick/agent.tar.gz
       everthread --home /srv/agent backup --json
     """
-    from everthread.domain.model import whole
+    from everthread.domain.model import replace_surrogates
 
     path = parse_path(file) if file is not None else None
     target, manifest, skipped = cli.read_existing(lambda runtime: _back_up(cli, runtime, path))
 
     def data() -> dict[str, Any]:
-        names = [whole(name) for name in skipped]
+        names = [replace_surrogates(name) for name in skipped]
         return {"file": str(target), "schema": manifest.schema, **manifest.counts, "passed_over": names}
 
     def text() -> Iterator[str]:
         yield f"Backed up to {target}: {describe_counts(manifest.counts)}. Verified."
         yield "Not included: API keys (.env), mcp.json, the local model and received files (media)."
         for name in skipped[:_NAMED_MAX]:
-            yield f"Skipped {one_line(whole(name))}: its name, depth or size does not fit into a backup."
+            yield f"Skipped {one_line(replace_surrogates(name))}: its name, depth or size does not fit into a backup."
         if len(skipped) > _NAMED_MAX:
             yield f"Skipped {len(skipped) - _NAMED_MAX} more; --json lists all."
 
@@ -90,9 +90,9 @@ async def _pack(
     with progress_bar("Copying", 1000) as advance:
         done = 0
 
-        def progress(pages: int, whole: int) -> None:
+        def progress(pages: int, replace_surrogates: int) -> None:
             nonlocal done
-            share = 1000 * pages // max(whole, 1)
+            share = 1000 * pages // max(replace_surrogates, 1)
             advance(share - done)
             done = share
 
@@ -124,7 +124,7 @@ def _check(cli: CliContext, archive: Path, folder: Path, manifest: Manifest) -> 
 
 def describe_counts(counts: dict[str, int]) -> str:
     nouns = {"sessions": "session", "turns": "turn", "messages": "message", "notes": "note"}
-    return ", ".join(counted(counts.get(name, 0), noun) for name, noun in nouns.items())
+    return ", ".join(pluralize(counts.get(name, 0), noun) for name, noun in nouns.items())
 
 
 def stamp(at: float) -> str:

@@ -11,7 +11,7 @@ import click
 from everthread.cli.context import CliContext, common_options
 from everthread.cli.files import parse_path, sync_folder, temporary_folder, translate_os_error
 from everthread.cli.output import Result, progress_bar, render
-from everthread.domain.errors import AlreadyThere, NotFound
+from everthread.domain.errors import AlreadyExists, NotFound
 from everthread.domain.text_format import local_time, one_line
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _refuse_to_overwrite(settings: Settings) -> None:
     places = (settings.db_path, settings.home / backup_file.NOTES, settings.config_path)
     existing = next((place for place in places if place.exists() or place.is_symlink()), None)
     if existing is not None:
-        raise AlreadyThere(
+        raise AlreadyExists(
             f"{existing}: already exists; use --force to move it aside, or --home to choose another home"
         )
 

@@ -91,7 +91,7 @@ def add(
       everthread cron add @hourly "How is the shop?" --to https://shop.example/told --secret-env SHOP_SECRET
     """
     from everthread.cli.commands.gateway.lock import read_lock
-    from everthread.domain.recurrence import Missed
+    from everthread.domain.recurrence import MissedPolicy
     from everthread.lifecycle.schedules import NewSchedule
 
     settings = cli.settings
@@ -104,7 +104,7 @@ def add(
         _target(settings, to, secret_env),
         _model(settings, model),
         tuple(filter(None, (tool.strip() for tool in tools.split(",")))) if tools is not None else None,
-        Missed(missed),
+        MissedPolicy(missed),
         continues,
         spend,
     )
@@ -115,11 +115,11 @@ def add(
 
 
 def _target(settings: Settings, to: str, secret_env: str) -> Target:
-    from everthread.domain.schedule import chat_at
+    from everthread.domain.schedule import parse_address
     from everthread.gateway.schedule_output import parse_target
 
     platforms = [name for name, account in settings.platforms.items() if account.enabled]
-    return parse_target(to, secret_env, settings, lambda text: str(chat_at(text, settings.profile, platforms)))
+    return parse_target(to, secret_env, settings, lambda text: str(parse_address(text, settings.profile, platforms)))
 
 
 def _owner(owner: str) -> str:

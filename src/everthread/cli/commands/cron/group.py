@@ -19,7 +19,7 @@ from everthread.cli.commands.cron.output import (
 from everthread.cli.context import CliContext, CliRuntime, common_options, owner_option
 from everthread.cli.exit_codes import REFUSED, print_error
 from everthread.cli.output import Result, render, table
-from everthread.domain.text_format import shortened
+from everthread.domain.text_format import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +70,7 @@ def list_tasks(cli: CliContext, as_json: bool) -> None:
                 schedule.recurrence,
                 format_next(schedule).removeprefix("next: "),
                 str(schedule.target),
-                shortened(format_result(last)),
+                shorten(format_result(last)),
             )
             for schedule, last in found
         ]
@@ -103,12 +103,12 @@ def show_task(cli: CliContext, name: str, owner: str, as_json: bool) -> None:
 
     def text() -> Iterator[str]:
         yield f"{schedule.name}: {schedule.recurrence} ({schedule.zone}), to {schedule.target}"
-        yield f"  prompt: {shortened(schedule.prompt, 80)}"
+        yield f"  prompt: {shorten(schedule.prompt, 80)}"
         yield f"  {format_next(schedule)}; missed runs: {schedule.missed.value}"
         for run, state in runs:
             where = f", in session {run.session_id}" if run.session_id else ""
             reply = f", reply {state}" if state else ""
-            yield f"  {format_time(run.due_at, schedule)}: {shortened(format_result(run), 80)}{where}{reply}"
+            yield f"  {format_time(run.due_at, schedule)}: {shorten(format_result(run), 80)}{where}{reply}"
 
     times = [run_as_json(run) | {"reply": state or None} for run, state in runs]
     data = task_as_json(schedule, runs[0][0] if runs else None) | {"times": times}

@@ -19,9 +19,9 @@ def format_next(schedule: Schedule) -> str:
 
 
 def format_time(at: float, schedule: Schedule) -> str:
-    from everthread.domain.recurrence import in_zone
+    from everthread.domain.recurrence import format_in_zone
 
-    return in_zone(at, schedule.zone)
+    return format_in_zone(at, schedule.zone)
 
 
 def format_result(run: Occurrence | None) -> str:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from everthread.cli.context import CliRuntime, UnopenedRuntime
-    from everthread.config.settings import Places, Settings
+    from everthread.config.settings import HomePaths, Settings
     from everthread.store.unit_of_work import StoreCheck
 
 
@@ -38,7 +38,7 @@ def skipped(says: str) -> Finding:
 class Case(Struct):
     """One run of the doctor. Later checks use what earlier ones opened."""
 
-    places: Places
+    places: HomePaths
     offline: bool
     settings: Settings | None = None
     """None if the configuration is invalid."""

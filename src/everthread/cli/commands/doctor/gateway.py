@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from everthread.cli.commands.doctor.check import Case, Finding, bad, well
 from everthread.cli.commands.doctor.store import RECENT_S
 from everthread.domain.model import Reply, ReplyState
-from everthread.domain.text_format import counted, local_time, shortened
+from everthread.domain.text_format import local_time, pluralize, shorten
 
 if TYPE_CHECKING:
     from everthread.cli.commands.gateway.status import GatewayStatus
@@ -38,12 +38,12 @@ async def gateway(case: Case) -> Finding:
     if not found.seen.running:
         return well("not running, and nothing is queued for it")
     up = len(found.report.platforms) if found.report is not None else 0
-    return well(f"running, {counted(up, 'platform')} up")
+    return well(f"running, {pluralize(up, 'platform')} up")
 
 
 async def _open_to_all(settings: Settings, runtime: CliRuntime) -> list[tuple[str, str]]:
     http = settings.gateway.http
-    if not http.enabled or http.only_here or await runtime.store.read(lambda uow: uow.api_keys.any_exist()):
+    if not http.enabled or http.is_loopback or await runtime.store.read(lambda uow: uow.api_keys.any_exist()):
         return []
     says = f"gateway.http.host is {http.host}, open to other machines, and no API token protects it"
     return [(says, "everthread config set gateway.http.host 127.0.0.1, or create a token: everthread tokens new NAME")]
@@ -52,8 +52,8 @@ async def _open_to_all(settings: Settings, runtime: CliRuntime) -> list[tuple[st
 def _not_served(found: GatewayStatus) -> Iterator[tuple[str, str]]:
     waiting = found.waiting
     if not found.seen.running and (waiting.conversations or waiting.replies):
-        replies = counted(waiting.replies, "reply", "replies")
-        what = f"{counted(waiting.conversations, 'conversation')} and {replies}"
+        replies = pluralize(waiting.replies, "reply", "replies")
+        what = f"{pluralize(waiting.conversations, 'conversation')} and {replies}"
         yield f"{what} queued, but no gateway is running", "everthread gateway start"
 
 
@@ -66,7 +66,7 @@ def _not_well(found: GatewayStatus, now: float) -> Iterator[tuple[str, str]]:
     for name, platform in report.platforms.items():
         if not platform.up:
             yield (
-                f"{name} is down: {shortened(platform.problem, 120)}",
+                f"{name} is down: {shorten(platform.problem, 120)}",
                 f"check its account and platforms.{name} in config.toml; the gateway retries automatically",
             )
 

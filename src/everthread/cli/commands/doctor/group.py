@@ -11,7 +11,7 @@ from everthread.cli.context import CliContext, common_options
 from everthread.cli.exit_codes import REFUSED
 from everthread.cli.output import Result, render
 from everthread.domain.errors import BadConfig, EverthreadError
-from everthread.domain.text_format import counted, one_line
+from everthread.domain.text_format import one_line, pluralize
 
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
@@ -75,7 +75,7 @@ def doctor(cli: CliContext, offline: bool, as_json: bool) -> None:
     cli.run(run())
     failed = [name for name, finding in found if finding.well is False]
     checks = [{"check": name, "well": f.well, "says": f.says, "fix": f.fix or None} for name, f in found]
-    text = f"{counted(len(failed), 'check')} failed." if failed else "All checks passed."
+    text = f"{pluralize(len(failed), 'check')} failed." if failed else "All checks passed."
     render(Result({"well": not failed, "checks": checks}, text), as_json)
     if failed:
         raise click.exceptions.Exit(REFUSED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everthread.cli.commands.doctor.check import Case, Finding, bad, well
-from everthread.domain.text_format import counted, shortened
+from everthread.domain.text_format import pluralize, shorten
 
 LAG_MAX = 100
 RECENT_S = 86_400.0
@@ -13,14 +13,14 @@ _LOOKED_AT = 1000
 async def parked(case: Case) -> Finding:
     found = [p for p in await case.open_runtime.memory.journal.status() if p.lanes.parked]
     if found:
-        what = ", ".join(f"{counted(p.lanes.parked, 'entry', 'entries')} of {p.name}" for p in found)
+        what = ", ".join(f"{pluralize(p.lanes.parked, 'entry', 'entries')} of {p.name}" for p in found)
         return bad(f"parked: {what}", f"see everthread journal status, then everthread journal retry {found[0].name}")
     return well("nothing is parked")
 
 
 async def lanes(case: Case) -> Finding:
     for provider in await case.open_runtime.memory.journal.status():
-        why = f" ({shortened(provider.last_error)})" if provider.last_error else ""
+        why = f" ({shorten(provider.last_error)})" if provider.last_error else ""
         if provider.breaker_open_until is not None:
             says = f"{provider.name} is paused after failures{why}"
             return bad(says, f"make sure that {provider.name} is reachable; deliveries are retried automatically")
@@ -35,8 +35,8 @@ async def incidents(case: Case) -> Finding:
     since = runtime.clock.now() - RECENT_S
     found = [i for i in await runtime.store.read(lambda uow: uow.leases.incidents(_LOOKED_AT)) if i.at >= since]
     if found:
-        what = f"{counted(len(found), 'incident')} within a day; the last: {found[0].source}: {found[0].text}"
-        return bad(shortened(what, 200), "fix or remove this plugin or provider")
+        what = f"{pluralize(len(found), 'incident')} within a day; the last: {found[0].source}: {found[0].text}"
+        return bad(shorten(what, 200), "fix or remove this plugin or provider")
     return well("no incident within a day")
 
 
@@ -46,7 +46,7 @@ async def hooks(case: Case) -> Finding:
     ]
     if found:
         names = ", ".join(dict.fromkeys(hook.call.hook for hook in found))
-        says = f"{counted(len(found), 'call')} of {names} failed and will be retried"
+        says = f"{pluralize(len(found), 'call')} of {names} failed and will be retried"
         return bad(says, "run a process that loads the plugin, or remove the plugin; see everthread logs")
     return well("no failed plugin call")
 
@@ -57,7 +57,7 @@ async def slots(case: Case) -> Finding:
     found = await runtime.store.read(lambda uow: uow.slots.orphans(now))
     if found:
         where = ", ".join(dict.fromkeys(slot.ref.session_id for slot in found[:3]))
-        says = f"{counted(len(found), 'turn')} interrupted, in {where}"
+        says = f"{pluralize(len(found), 'turn')} interrupted, in {where}"
         return bad(says, "start everthread; it finishes them in the background")
     return well("no interrupted turn")
 

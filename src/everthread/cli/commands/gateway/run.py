@@ -25,7 +25,7 @@ from everthread.cli.commands.gateway.systemd import ALIVE, READY, STOPPING, noti
 from everthread.cli.context import CliRuntime, Web
 from everthread.cli.exit_codes import INTERRUPTED
 from everthread.config.environment import notify_socket
-from everthread.gc_tuning import settle
+from everthread.gc_tuning import collect_and_freeze
 
 if TYPE_CHECKING:
     from everthread.gateway.server import Gateway
@@ -98,7 +98,7 @@ class _Service:
         if web is not None:
             await web.start()
             self._web = web
-        settle()
+        collect_and_freeze()
         log.info(
             "gateway started, serving %s", ", ".join([*gateway.platforms, *(["http"] if web else [])]) or "nothing"
         )

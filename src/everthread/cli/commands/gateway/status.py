@@ -14,7 +14,7 @@ from everthread.cli.commands.gateway.report import GatewayReport
 from everthread.cli.context import CliContext, CliRuntime
 from everthread.cli.output import iso_time
 from everthread.domain.model import ReplyState
-from everthread.domain.text_format import counted
+from everthread.domain.text_format import pluralize
 
 COUNTED_MAX = 10_000
 _COUNTERS = ("taken", "answered", "turned_away", "running_turns", "loop_stall_ms_max")
@@ -110,13 +110,13 @@ def status_lines(state: GatewayStatus) -> Iterator[str]:
             yield f"  {name}: {'up' if platform.up else f'down: {platform.problem}'}"
         yield (
             f"Messages: {report.taken} received, {report.answered} answered, {report.turned_away} rejected; "
-            f"{counted(report.running_turns, 'turn')} running."
+            f"{pluralize(report.running_turns, 'turn')} running."
         )
         yield f"Longest event loop stall: {report.loop_stall_ms_max:g} ms."
     yield (
-        f"Waiting: {counted(waiting.conversations, 'conversation')}, "
-        f"{counted(waiting.replies, 'reply', 'replies')}, "
-        f"{counted(waiting.lag, 'memory entry', 'memory entries')}."
+        f"Waiting: {pluralize(waiting.conversations, 'conversation')}, "
+        f"{pluralize(waiting.replies, 'reply', 'replies')}, "
+        f"{pluralize(waiting.lag, 'memory entry', 'memory entries')}."
     )
     if waiting.ambiguous or waiting.failed:
         yield (

@@ -12,7 +12,7 @@ from pathlib import Path
 from everthread.cli.exit_codes import CONFIGURATION
 from everthread.config.environment import user_units
 from everthread.config.settings import Settings
-from everthread.domain.errors import AlreadyThere, BadInput, EverthreadError
+from everthread.domain.errors import AlreadyExists, BadInput, EverthreadError
 
 READY = "READY=1"
 STOPPING = "STOPPING=1"
@@ -67,12 +67,12 @@ def is_installed(settings: Settings) -> bool:
 
 
 def install(settings: Settings) -> Path:
-    """Write and enable the unit. Raises `NoSystemd`, or `AlreadyThere` if the unit of another home is installed."""
+    """Write and enable the unit. Raises `NoSystemd`, or `AlreadyExists` if the unit of another home is installed."""
     _need_systemd()
     file, text = path(), unit(settings)
     other = _home_in(file)
     if file.exists() and other != _one_line(settings.home):
-        raise AlreadyThere(f"{file} already exists, for {other or 'something else'}; remove it first")
+        raise AlreadyExists(f"{file} already exists, for {other or 'something else'}; remove it first")
     from everthread.config.edit import replace_file
 
     replace_file(file, text)

@@ -14,7 +14,7 @@ from everthread.cli.context import CliContext, CliRuntime, common_options
 from everthread.cli.files import parse_path
 from everthread.cli.output import Result, progress_bar, render
 from everthread.domain.errors import BadInput
-from everthread.domain.text_format import counted, one_line
+from everthread.domain.text_format import one_line, pluralize
 
 if TYPE_CHECKING:
     from everthread.cli.commands.import_.hermes_data import HermesImport, ImportReport
@@ -185,16 +185,16 @@ def _write_history(home: Path, history: ImportHistory, report: ImportReport) -> 
 def _lines(report: ImportReport, dry_run: bool) -> Iterator[str]:
     counts = report.counts
     verb = "Would import" if dry_run else "Imported"
-    messages = f"{counted(report.messages, 'message')} in {counted(counts.turns, 'turn')}"
-    yield f"{verb} {messages} of {counted(counts.sessions, 'session')} from {one_line(report.source)}."
+    messages = f"{pluralize(report.messages, 'message')} in {pluralize(counts.turns, 'turn')}"
+    yield f"{verb} {messages} of {pluralize(counts.sessions, 'session')} from {one_line(report.source)}."
     if counts.same:
-        yield f"{counted(counts.same, 'session')} had nothing new."
+        yield f"{pluralize(counts.same, 'session')} had nothing new."
     for count, what in ((counts.notes, "note"), (len(report.skills), "skill"), (len(report.guests), "guest")):
         if count:
-            yield f"{verb} {counted(count, what)}."
+            yield f"{verb} {pluralize(count, what)}."
     if report.places:
         verb = "would continue" if dry_run else "continue"
-        yield f"{counted(len(report.places), 'chat')} {verb} with the imported sessions."
+        yield f"{pluralize(len(report.places), 'chat')} {verb} with the imported sessions."
     remarks = [f"{old} was imported as {new}: its id is taken." for old, new in counts.renamed.items()]
     remarks += [f"{session_id} {why}." for session_id, why in counts.left_out.items()]
     remarks += [f"{_counted(each.count, each.what)}: {each.why}." for each in report.skipped]

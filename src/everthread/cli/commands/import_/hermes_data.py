@@ -13,8 +13,8 @@ from msgspec import Struct, field
 from everthread.cli.commands.sessions.import_ import ImportCounts
 from everthread.domain.boundary import Resume
 from everthread.domain.export_format import NOTE_CHARS_MAX, NoteLine
-from everthread.domain.model import HANDED_OVER, NoteTarget, SessionKey, whole
-from everthread.domain.pairing import Paired, account_of, is_groups, owner_problem
+from everthread.domain.model import SUBAGENT_PLATFORM, NoteTarget, SessionKey, replace_surrogates
+from everthread.domain.pairing import PairedAccount, format_account, is_group, owner_problem
 from everthread.gateway.routing import owner_of
 from everthread.hermes_import.allowlist import Account, Skipped
 from everthread.hermes_import.convert import ConvertedSession, Converter, Destination, our_id
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from everthread.hermes_import.database import Database
     from everthread.store.unit_of_work import UnitOfWork
 
-_LOCAL_PLATFORMS = (TERMINAL, "cron", HANDED_OVER)
+_LOCAL_PLATFORMS = (TERMINAL, "cron", SUBAGENT_PLATFORM)
 
 
 class ImportReport(Struct):
@@ -155,12 +155,12 @@ class HermesImport:
         if self._as_mine or key.platform in _LOCAL_PLATFORMS:
             return self.settings.owner
         user = member.row.user_id or (route.user if route is not None else None) or key.user or key.chat
-        return owner_of(key, self._person(key.platform, whole(user)))
+        return owner_of(key, self._person(key.platform, replace_surrogates(user)))
 
     def _person(self, platform: str, user: str) -> str:
-        account = account_of(platform, user)
+        account = format_account(platform, user)
         owner = self._owners.get(account, account)
-        if owner_problem(owner) or is_groups(owner):
+        if owner_problem(owner) or is_group(owner):
             # An account without a valid name gets an owner of its own, never that of another person.
             return f"{HERE}-{hashlib.sha256(account.encode(errors='replace')).hexdigest()[:24]}"
         return owner
@@ -223,7 +223,7 @@ class HermesImport:
 
     async def notes(self, target: NoteTarget, text: str) -> None:
         owner, long = self.settings.owner, 0
-        for content in parse(whole(text)):
+        for content in parse(replace_surrogates(text)):
             if len(content) > NOTE_CHARS_MAX:
                 long += 1
                 continue
@@ -244,9 +244,9 @@ class HermesImport:
         """Allow the accounts that Hermes allows, except those of earlier imports: they may have been revoked since."""
         known = set(before)
         wanted = [
-            Paired(each.platform, each.user, self._guest_owner(each), each.name, each.at or self._now)
+            PairedAccount(each.platform, each.user, self._guest_owner(each), each.name, each.at or self._now)
             for each in accounts
-            if account_of(each.platform, each.user) not in known
+            if format_account(each.platform, each.user) not in known
         ]
         if self.runtime is not None and wanted:
             pairings = Pairings(self.runtime.store, self.runtime.clock)

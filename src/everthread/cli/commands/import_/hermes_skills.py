@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from everthread.agent.skills.folders import COUNT_MAX, SkillFolders
 from everthread.agent.skills.format import FILE, FILE_CHARS_MAX, SkillText, parse
-from everthread.domain.errors import AlreadyThere, BadSkill
+from everthread.domain.errors import AlreadyExists, BadSkill
 from everthread.hermes_import.allowlist import Skipped
 from everthread.hermes_import.home import HermesHome
 
@@ -39,7 +39,7 @@ def import_skills(home: HermesHome, folders: SkillFolders, before: Collection[st
                 continue
             _check(skill.name, {*here, *imported.names})
             left = 0 if dry_run else _copy(skill, found.folder, folders)
-        except (AlreadyThere, BadSkill) as error:
+        except (AlreadyExists, BadSkill) as error:
             imported.skipped.append(Skipped(f"skill {found.folder.name}", str(error)))
             continue
         imported.names.append(skill.name)
@@ -55,9 +55,9 @@ def import_skills(home: HermesHome, folders: SkillFolders, before: Collection[st
 
 def _check(name: str, here: Collection[str]) -> None:
     if name in here:
-        raise AlreadyThere("a skill of that name exists here")
+        raise AlreadyExists("a skill of that name exists here")
     if len(here) >= COUNT_MAX:
-        raise AlreadyThere(f"there are {COUNT_MAX} skills here, the maximum")
+        raise AlreadyExists(f"there are {COUNT_MAX} skills here, the maximum")
 
 
 def _copy(skill: SkillText, source: Path, folders: SkillFolders) -> int:

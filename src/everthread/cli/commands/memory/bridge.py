@@ -10,7 +10,7 @@ import click
 from everthread.cli.context import CliContext, common_options
 from everthread.cli.exit_codes import REFUSED
 from everthread.cli.output import Result, render, table
-from everthread.domain.text_format import counted, one_line, shortened
+from everthread.domain.text_format import one_line, pluralize, shorten
 
 _PREFIX = "hermes:"
 _TEXT_CHARS_MAX = 100
@@ -53,7 +53,7 @@ def list_plugins(cli: CliContext, as_json: bool) -> None:
     def text() -> Iterator[str]:
         if found["plugins"]:
             yield table(("PLUGIN", "FROM", "SET UP", "USED", "DESCRIPTION"), [_row(p) for p in found["plugins"]])
-        yield f"{counted(len(found['plugins']), 'plugin')} in {found['python']}, {_version(found['hermes'])}."
+        yield f"{pluralize(len(found['plugins']), 'plugin')} in {found['python']}, {_version(found['hermes'])}."
 
     render(Result(found, text), as_json)
 
@@ -79,7 +79,7 @@ def test(cli: CliContext, plugin: str, as_json: bool) -> None:
 
     def text() -> Iterator[str]:
         for step in steps:
-            detail = f": {shortened(step['said'], _TEXT_CHARS_MAX)}" if step["said"] and step["ok"] else ""
+            detail = f": {shorten(step['said'], _TEXT_CHARS_MAX)}" if step["said"] and step["ok"] else ""
             detail = f": {one_line(step['said'])}" if not step["ok"] else detail
             yield f"{'ok    ' if step['ok'] else 'FAILED'}  {step['step']}{detail}"
         if passed and name not in cli.settings.memory.providers:
@@ -97,7 +97,7 @@ def _row(plugin: dict[str, Any]) -> tuple[str, ...]:
         "Hermes Agent" if plugin["kind"] == "bundled" else "Hermes home",
         "yes" if plugin["available"] else "no",
         "yes" if plugin["used"] else "no",
-        shortened(description, _TEXT_CHARS_MAX),
+        shorten(description, _TEXT_CHARS_MAX),
     )
 
 

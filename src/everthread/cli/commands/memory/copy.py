@@ -15,7 +15,7 @@ from everthread.cli.output import Result, progress_bar, render
 from everthread.cli.session_output import find_session_id
 from everthread.cli.shell_complete import complete_sessions
 from everthread.domain.errors import BadInput, NotFound
-from everthread.domain.text_format import counted
+from everthread.domain.text_format import pluralize
 
 if TYPE_CHECKING:
     from everthread.store.cursors import BackfillCandidate
@@ -42,7 +42,9 @@ class CopyPlan:
         return cls(len(found), sum(one.entries for one in found), sum(one.turns for one in found), tokens)
 
     def __str__(self) -> str:
-        return f"{counted(self.sessions, 'session')} with {counted(self.turns, 'turn')}, about {self.tokens:,} tokens"
+        return (
+            f"{pluralize(self.sessions, 'session')} with {pluralize(self.turns, 'turn')}, about {self.tokens:,} tokens"
+        )
 
 
 @click.command()
@@ -148,12 +150,12 @@ def _print(
     }
     if left:
         text = (
-            f"{counted(left, 'entry', 'entries')} waiting for {target}; delivery continues when it is available.\n"
+            f"{pluralize(left, 'entry', 'entries')} waiting for {target}; delivery continues when it is available.\n"
             "`everthread memory status` shows the progress; run this command again to watch it."
         )
     elif parked:
         text = (
-            f"Delivered {plan} to {target}, which rejected {counted(parked, 'entry', 'entries')}.\n"
+            f"Delivered {plan} to {target}, which rejected {pluralize(parked, 'entry', 'entries')}.\n"
             f"`everthread memory status` shows the errors; `everthread memory retry {target}` tries again."
         )
     elif dry_run and plan.sessions:

@@ -13,13 +13,13 @@ from everthread.cli.exit_codes import REFUSED
 from everthread.cli.output import Result, iso_time, render, table
 from everthread.cli.shell_complete import complete_notes, complete_sessions
 from everthread.domain.errors import BadInput
-from everthread.domain.text_format import local_time, one_line, shortened
+from everthread.domain.text_format import local_time, one_line, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from everthread.commands.note_history import Edit, NoteEdit, NoteHistory
-    from everthread.config.settings import Memory
+    from everthread.config.settings import MemorySettings
     from everthread.domain.model import NoteTarget, NoteVersion
 
 _TEXT_CHARS_MAX = 200
@@ -63,7 +63,7 @@ def list_notes(cli: CliContext, as_json: bool) -> None:
     def text() -> Iterator[str]:
         for target, notes, room in collections:
             yield format_fullness(target, notes, room)
-            yield from (f"  {note.note_id}  {shortened(note.content, _TEXT_CHARS_MAX)}" for note in notes)
+            yield from (f"  {note.note_id}  {shorten(note.content, _TEXT_CHARS_MAX)}" for note in notes)
 
     render(Result({t.value: _collection(t, notes, room) for t, notes, room in collections}, text), as_json)
 
@@ -114,7 +114,7 @@ def log(cli: CliContext, as_json: bool, limit: int) -> None:
     def text() -> Iterator[str]:
         for change in changes:
             yield _headline(change)
-            yield f"  {shortened(change.words, _TEXT_CHARS_MAX)}"
+            yield f"  {shorten(change.words, _TEXT_CHARS_MAX)}"
         if not changes:
             yield f"No notes yet in {cli.settings.home}."
 
@@ -185,7 +185,7 @@ def edit(cli: CliContext, target: str, as_json: bool) -> None:
     changes = cli.open_home(after)
     changes.reverse()
     data = {"file": str(file), "changes": [_change_as_json(change) for change in changes]}
-    lines = [f"{change.version.action.value:<7}  {shortened(change.words, _TEXT_CHARS_MAX)}" for change in changes]
+    lines = [f"{change.version.action.value:<7}  {shorten(change.words, _TEXT_CHARS_MAX)}" for change in changes]
     render(Result(data, lines or "No changes."), as_json)
 
 
@@ -306,7 +306,7 @@ async def _versions(curator: NoteHistory) -> dict[str, int]:
     return known
 
 
-def _collections(notes: list[NoteVersion], settings: Memory) -> list[tuple[NoteTarget, list[NoteVersion], int]]:
+def _collections(notes: list[NoteVersion], settings: MemorySettings) -> list[tuple[NoteTarget, list[NoteVersion], int]]:
     from everthread.domain.model import NoteTarget
 
     rooms = {NoteTarget.USER: settings.user_chars, NoteTarget.MEMORY: settings.notes_chars}

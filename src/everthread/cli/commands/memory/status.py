@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from everthread.cli.commands.journal import parked_entry
 from everthread.cli.output import iso_time
-from everthread.domain.text_format import shortened
+from everthread.domain.text_format import shorten
 
 if TYPE_CHECKING:
     from everthread.cli.context import CliRuntime
@@ -42,8 +42,8 @@ def rows(found: list[dict[str, Any]]) -> list[tuple[str, ...]]:
             _waiting(provider),
             str(provider["parked"]),
             provider["state"],
-            shortened(provider["health"] or "-"),
-            shortened(provider["last_error"] or "-", 60),
+            shorten(provider["health"] or "-"),
+            shorten(provider["last_error"] or "-", 60),
         )
         for provider in found
     ]

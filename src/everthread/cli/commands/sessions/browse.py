@@ -9,7 +9,7 @@ import click
 from everthread.cli.context import CliContext, common_options
 from everthread.cli.output import print_json
 from everthread.cli.session_output import newest_sessions, session_as_json
-from everthread.domain.text_format import counted, local_time
+from everthread.domain.text_format import local_time, pluralize
 
 if TYPE_CHECKING:
     from everthread.domain.model import Session
@@ -51,4 +51,4 @@ def browse_sessions(cli: CliContext, as_json: bool) -> None:
 
 def _row(session: Session, turns: int) -> str:
     when, title = local_time(session.active_at), session.title or "-"
-    return f"{when}  {title}  ({counted(turns, 'turn')}, {session.key.platform})"
+    return f"{when}  {title}  ({pluralize(turns, 'turn')}, {session.key.platform})"

@@ -12,7 +12,7 @@ from everthread.cli.context import CliContext, CliRuntime, common_options
 from everthread.cli.files import new_file
 from everthread.cli.output import Result, progress_bar, render
 from everthread.cli.shell_complete import complete_sessions
-from everthread.domain.text_format import counted
+from everthread.domain.text_format import pluralize
 
 _C1_ESCAPES = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 
@@ -63,7 +63,7 @@ def export_sessions(
 
     done = cli.read_existing(export)
     if output is not None:
-        text = f"Exported {counted(done.sessions, 'session')} with {counted(done.turns, 'turn')}."
+        text = f"Exported {pluralize(done.sessions, 'session')} with {pluralize(done.turns, 'turn')}."
         render(Result({"file": output, **done._asdict()}, text), as_json)
 
 
@@ -78,7 +78,7 @@ async def write_lines(
     """Write the export line by line and return the numbers written. Without names, export all sessions."""
     from importlib.metadata import version
 
-    from everthread.domain.export_format import EndLine, SessionLine, written
+    from everthread.domain.export_format import EndLine, SessionLine, encode_line
     from everthread.lifecycle import export
     from everthread.lifecycle.export import write_out
 
@@ -88,7 +88,7 @@ async def write_lines(
         async for line in write_out(
             runtime.store, sessions, runtime.clock.now(), version("everthread"), with_notes=with_notes
         ):
-            write(written(line))
+            write(encode_line(line))
             if isinstance(line, SessionLine):
                 advance(1)
             elif isinstance(line, EndLine):

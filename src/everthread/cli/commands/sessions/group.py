@@ -10,7 +10,7 @@ from everthread.cli.context import CliContext, list_options
 from everthread.cli.lazy_group import LazyGroup
 from everthread.cli.output import Result, render, table
 from everthread.cli.session_output import newest_sessions, session_as_json, session_state
-from everthread.domain.text_format import local_time, shortened
+from everthread.domain.text_format import local_time, shorten
 
 if TYPE_CHECKING:
     from everthread.domain.model import Session
@@ -69,7 +69,7 @@ def list_sessions(cli: CliContext, as_json: bool, limit: int) -> None:
 def _row(session: Session, turns: int) -> tuple[str, ...]:
     return (
         session.id,
-        shortened(session.title or "-"),
+        shorten(session.title or "-"),
         session_state(session),
         str(turns),
         local_time(session.active_at),

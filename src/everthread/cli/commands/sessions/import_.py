@@ -18,7 +18,7 @@ from everthread.cli.context import CliContext, CliRuntime, common_options
 from everthread.cli.files import parse_path, translate_os_error
 from everthread.cli.output import Result, progress_bar, render
 from everthread.domain.errors import BadInput, NotFound, TooLarge
-from everthread.domain.text_format import counted
+from everthread.domain.text_format import pluralize
 
 if TYPE_CHECKING:
     from everthread.cli.output import Advance
@@ -239,7 +239,7 @@ def _spooled(source: BinaryIO) -> Generator[BinaryIO]:
 
 
 def _read(name: str, lines: BinaryIO, advance: Advance) -> Iterator[AnyLine]:
-    from everthread.domain.export_format import LINE_BYTES_MAX, Reader
+    from everthread.domain.export_format import LINE_BYTES_MAX, ExportReader
 
     def measured() -> Iterator[bytes]:
         # Limit the memory used by a line that is too long.
@@ -247,15 +247,15 @@ def _read(name: str, lines: BinaryIO, advance: Advance) -> Iterator[AnyLine]:
             advance(len(text))
             yield text
 
-    return Reader(name).lines(measured())
+    return ExportReader(name).lines(measured())
 
 
 def _lines(counts: ImportCounts, dry_run: bool) -> Iterator[str]:
     would = "Would import" if dry_run else "Imported"
-    notes = f" and {counted(counts.notes, 'note')}" if counts.notes else ""
-    yield f"{would} {counted(counts.turns, 'turn')} of {counted(counts.sessions, 'session')}{notes}."
+    notes = f" and {pluralize(counts.notes, 'note')}" if counts.notes else ""
+    yield f"{would} {pluralize(counts.turns, 'turn')} of {pluralize(counts.sessions, 'session')}{notes}."
     if counts.same:
-        yield f"{counted(counts.same, 'session')} had nothing new."
+        yield f"{pluralize(counts.same, 'session')} had nothing new."
     remarks = [f"{old} was imported as {new}: its id is taken." for old, new in counts.renamed.items()]
     remarks += [f"{session_id} {why}." for session_id, why in counts.left_out.items()]
     yield from remarks[:_REMARKS_MAX]

@@ -10,7 +10,7 @@ import click
 from everthread.cli.context import CliContext, CliRuntime, common_options
 from everthread.cli.exit_codes import REFUSED
 from everthread.cli.output import Result, progress_bar, render
-from everthread.domain.text_format import counted, local_time, shortened
+from everthread.domain.text_format import local_time, pluralize, shorten
 
 if TYPE_CHECKING:
     from everthread.lifecycle.archive import Prunable
@@ -72,7 +72,7 @@ def prune_sessions(cli: CliContext, age_s: float, dry_run: bool, yes: bool, as_j
             raise click.exceptions.Exit(REFUSED)
         else:
             removed, turns = _remove(cli, found, before)
-            click.echo(f"Deleted {counted(removed, 'session')} with {counted(turns, 'turn')}.", err=as_json)
+            click.echo(f"Deleted {pluralize(removed, 'session')} with {pluralize(turns, 'turn')}.", err=as_json)
     ids = [session.id for session in found.sessions] if found else []
     kept = {"needed": found.needed, "untold": found.undelivered} if found else {"needed": 0, "untold": 0}
     data = {"found": ids, "removed": removed, "turns": turns, "kept": kept, "dry_run": dry_run}
@@ -91,14 +91,14 @@ def _remove(cli: CliContext, found: Prunable, before: float) -> tuple[int, int]:
 
 
 def _summary(found: Prunable) -> str:
-    lines = [f"{counted(len(found.sessions), 'session')} ended long enough ago:"]
+    lines = [f"{pluralize(len(found.sessions), 'session')} ended long enough ago:"]
     for session in found.sessions[:_SHOWN_MAX]:
-        title = shortened(session.title or "-")
+        title = shorten(session.title or "-")
         lines.append(f"  {session.id}  {title}, last active {local_time(session.active_at)}")
     if len(found.sessions) > _SHOWN_MAX:
         lines.append(f"  and {len(found.sessions) - _SHOWN_MAX} more")
     if found.needed:
-        lines.append(f"{counted(found.needed, 'session')} of that age kept: other sessions inherit from them.")
+        lines.append(f"{pluralize(found.needed, 'session')} of that age kept: other sessions inherit from them.")
     if found.undelivered:
-        lines.append(f"{counted(found.undelivered, 'session')} of that age kept: not fully delivered to memory yet.")
+        lines.append(f"{pluralize(found.undelivered, 'session')} of that age kept: not fully delivered to memory yet.")
     return "\n".join(lines)

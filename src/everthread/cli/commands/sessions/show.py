@@ -11,7 +11,7 @@ from everthread.cli.context import CliContext, common_options
 from everthread.cli.output import Result, iso_time, render, strip_control_chars
 from everthread.cli.session_output import session_as_json, session_name, session_state
 from everthread.cli.shell_complete import complete_sessions
-from everthread.domain.text_format import counted, local_time, one_line, shortened
+from everthread.domain.text_format import local_time, one_line, pluralize, shorten
 
 if TYPE_CHECKING:
     from everthread.domain.events import View
@@ -55,8 +55,8 @@ def transcript(session: Session, view: View, *, full: bool = False) -> Iterator[
     """Yield the lines of a transcript, without control characters."""
     yield session_name(session)
     aside = len(_set_aside(view))
-    turns = counted(len(view.turns) - aside, "turn")
-    turns += f" and {counted(aside, 'message')} set aside" if aside else ""
+    turns = pluralize(len(view.turns) - aside, "turn")
+    turns += f" and {pluralize(aside, 'message')} set aside" if aside else ""
     yield (
         f"{session_state(session)}, {turns}, opened {local_time(session.opened_at)}, "
         f"last active {local_time(session.active_at)}, {one_line(session.owner)} at {session.key}"
@@ -73,7 +73,7 @@ def transcript(session: Session, view: View, *, full: bool = False) -> Iterator[
 def _turn_lines(turn: Turn, full: bool) -> Iterator[str]:
     from everthread.domain.model import Role
 
-    remarks = ["inherited"] * turn.inherited + [turn.status.in_words] * bool(turn.status.in_words)
+    remarks = ["inherited"] * turn.inherited + [turn.status.label] * bool(turn.status.label)
     yield f"[{turn.number}] {local_time(turn.at)}" + (f" ({', '.join(remarks)})" if remarks else "")
     # Some models give every call the same id: match results by their order.
     results: dict[str, list[str]] = {}
@@ -97,8 +97,8 @@ def _tool_lines(message: Message, results: dict[str, list[str]], full: bool) -> 
         answers = results.get(call.id)
         result = answers.pop(0) if answers else None
         if not full:
-            answer = "no result" if result is None else shortened(result, _RESULT_CHARS) or "empty"
-            yield f"tool {one_line(call.name)} {shortened(call.arguments, _ARGUMENTS_CHARS)} -> {answer}"
+            answer = "no result" if result is None else shorten(result, _RESULT_CHARS) or "empty"
+            yield f"tool {one_line(call.name)} {shorten(call.arguments, _ARGUMENTS_CHARS)} -> {answer}"
             continue
         yield f"tool {one_line(call.name)} {one_line(call.arguments)}"
         yield from _indented("(no result)" if result is None else result)

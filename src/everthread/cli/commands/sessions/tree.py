@@ -12,7 +12,7 @@ from everthread.cli.context import CliContext, CliRuntime, list_options
 from everthread.cli.output import Result, iso_time, render
 from everthread.cli.session_output import session_as_json, session_state
 from everthread.cli.shell_complete import complete_sessions
-from everthread.domain.text_format import counted, local_time, shortened
+from everthread.domain.text_format import local_time, pluralize, shorten
 
 if TYPE_CHECKING:
     from everthread.domain.model import Session
@@ -74,7 +74,7 @@ def draw(root: Node, width: int) -> Iterator[str]:
         bar = "│ " if node.children else "  "
         for left, at in node.resumed_from:
             name = titles.get(left) or left
-            text = f"{margin}{bar}  ↩ from {shortened(name)} {local_time(at)}"
+            text = f"{margin}{bar}  ↩ from {shorten(name)} {local_time(at)}"
             yield text if len(text) <= width else text[: width - 1] + "…"
         last = len(node.children) - 1
         for place, child in reversed(list(enumerate(node.children))):
@@ -85,9 +85,9 @@ def draw(root: Node, width: int) -> Iterator[str]:
 def _line(node: Node, mark: str, width: int, *, root: bool) -> str:
     session = node.session
     cause = "" if root else f"{_CAUSES.get(session.cause.value, session.cause.value)}: "
-    rest = f" ({counted(node.turns, 'turn')}, {session_state(session)}) {session.id}"
+    rest = f" ({pluralize(node.turns, 'turn')}, {session_state(session)}) {session.id}"
     room = max(width - len(mark) - len(cause) - len(rest), _TITLE_CHARS_MIN)
-    return f"{mark}{cause}{shortened(session.title or '-', room)}{rest}"
+    return f"{mark}{cause}{shorten(session.title or '-', room)}{rest}"
 
 
 def _nodes(root: Node) -> list[Node]:

@@ -13,7 +13,7 @@ from everthread.cli.commands.setup.secrets import ask_secret, with_secrets, writ
 from everthread.cli.context import CliContext, common_options
 from everthread.cli.output import Result, progress_bar, render
 from everthread.domain.errors import BadInput
-from everthread.domain.text_format import one_line, shortened
+from everthread.domain.text_format import one_line, shorten
 
 if TYPE_CHECKING:
     from everthread.config.provider_settings import Field, Value
@@ -51,7 +51,7 @@ def setup_memory(cli: CliContext, names: tuple[str, ...], given: tuple[str, ...]
       everthread setup memory builtin hermes:holographic
       everthread setup memory builtin --json
     """
-    from everthread.config.provider_settings import HERMES, table_of
+    from everthread.config.provider_settings import HERMES, table_name
 
     if not names and (as_json or not sys.stdin.isatty()):
         raise click.UsageError("No terminal to ask questions. Give the providers to use, such as builtin")
@@ -62,7 +62,7 @@ def setup_memory(cli: CliContext, names: tuple[str, ...], given: tuple[str, ...]
     _check_names(chosen, known)
     choice = MemoryChoice(tuple(dict.fromkeys(chosen)))
     others = [name for name in choice.providers if name != _BUILTIN]
-    fields = {table_of(name): unopened.memory_fields(name) for name in others}
+    fields = {table_name(name): unopened.memory_fields(name) for name in others}
     for name, of_it in fields.items():
         choice.settings[name] = dict(settings.memory_providers.get(name, {}))
         if not names:
@@ -83,24 +83,24 @@ def setup_memory(cli: CliContext, names: tuple[str, ...], given: tuple[str, ...]
 
 
 def _check_names(chosen: Sequence[str], known: Mapping[str, str]) -> None:
-    from everthread.config.provider_settings import HERMES, check_provider_name, table_of
+    from everthread.config.provider_settings import HERMES, check_provider_name, table_name
     from everthread.config.tables import suggest
 
     for name in chosen:
         if name == HERMES:
             raise BadInput(_WHICH_PLUGIN)
-        if table_of(name) == HERMES and (problem := check_provider_name(name)):
+        if table_name(name) == HERMES and (problem := check_provider_name(name)):
             raise BadInput(f"{name[:60]!r}: {problem}")
-        if table_of(name) not in known:
+        if table_name(name) not in known:
             raise BadInput(f"Unknown memory provider {name[:60]!r}. {suggest(name, list(known))}")
 
 
 def _ask_providers(settings: Settings, known: Mapping[str, str]) -> tuple[str, ...]:
-    from everthread.config.provider_settings import HERMES, table_of
+    from everthread.config.provider_settings import HERMES, table_name
 
     names = list(known)
     for number, name in enumerate(names, start=1):
-        mark = "*" if name in map(table_of, settings.memory.providers) else " "
+        mark = "*" if name in map(table_name, settings.memory.providers) else " "
         click.echo(f"{mark}{number:>2}  {name:<12}  {one_line(known[name])}")
 
     def parse(text: str) -> tuple[str, ...]:
@@ -110,7 +110,7 @@ def _ask_providers(settings: Settings, known: Mapping[str, str]) -> tuple[str, .
                 word = names[int(word) - 1]
             if word == HERMES:
                 raise click.BadParameter(_WHICH_PLUGIN)
-            if table_of(word) in names:
+            if table_name(word) in names:
                 found.append(word)
             else:
                 raise click.BadParameter(f"unknown provider {word[:60]!r}; enter numbers or names, separated by spaces")
@@ -118,7 +118,7 @@ def _ask_providers(settings: Settings, known: Mapping[str, str]) -> tuple[str, .
             raise click.BadParameter("enter at least one")
         return tuple(found)
 
-    current = " ".join(name for name in settings.memory.providers if table_of(name) in known)
+    current = " ".join(name for name in settings.memory.providers if table_name(name) in known)
     return click.prompt("Memory providers (numbers or names)", default=current or _BUILTIN, value_proc=parse)
 
 
@@ -136,7 +136,7 @@ def _ask(settings: Settings, name: str, fields: Sequence[Field], choice: MemoryC
         current = choice.settings[name].get(each.key, each.default)
         shown = "" if current is None else str(current).lower() if isinstance(current, bool) else str(current)
         value = click.prompt(
-            f"{name}: {each.asks}",
+            f"{name}: {each.label}",
             default=shown,
             show_default=bool(shown),
             value_proc=lambda text, of=each, there=is_written: _value_or_nothing(of, text, there),
@@ -151,7 +151,7 @@ def _ask_variable(settings: Settings, name: str, each: Field, choice: MemoryChoi
     if not variable:
         variable = choice.settings[name][each.key] = f"{name}_{each.name}".upper().replace("-", "_")
     exists = settings.secret(variable) is not None
-    key = ask_secret(f"{name}: {each.asks}", variable, exists=exists, required=each.required)
+    key = ask_secret(f"{name}: {each.label}", variable, exists=exists, required=each.required)
     if key:
         choice.secrets[variable] = key
 
@@ -207,7 +207,7 @@ def _apply_options(given: Sequence[str], fields: Mapping[str, Sequence[Field]], 
             )
         if not equals or key not in known:
             names = [f"{provider}.{each.key}" for provider, of_it in fields.items() for each in of_it]
-            raise click.UsageError(f"--set: Unknown setting {shortened(place)!r}. {suggest(place, names)}")
+            raise click.UsageError(f"--set: Unknown setting {shorten(place)!r}. {suggest(place, names)}")
         try:
             parsed = _variable(value) if known[key].kind == "secret" else _value(known[key], value)
         except click.BadParameter as error:

@@ -13,10 +13,10 @@ import click
 from everthread.cli.commands.setup.secrets import ask_secret, with_secrets, write_settings
 from everthread.cli.context import CliContext
 from everthread.domain.errors import BadInput, EverthreadError
-from everthread.domain.text_format import one_line, shortened
+from everthread.domain.text_format import one_line, shorten
 
 if TYPE_CHECKING:
-    from everthread.config.settings import Provider, Settings
+    from everthread.config.settings import ProviderSettings, Settings
 
 _OWN_MEMORY = "builtin"
 _ANOTHER = "+"
@@ -43,7 +43,7 @@ class SetupChoice:
     """Environment variable with the key, if it is not the default of the provider."""
     key: str = field(default="", repr=False)
     """A key entered by the user, for `.env`."""
-    endpoint: Provider | None = None
+    endpoint: ProviderSettings | None = None
     """A new provider, named by the first part of `model`."""
 
 
@@ -113,9 +113,9 @@ def apply_choice(cli: CliContext, choice: SetupChoice, *, offline: bool) -> dict
 
 def _memory(cli: CliContext) -> dict[str, Any]:
     """Return the memory providers in use and the plugins of installed packages."""
-    from everthread.plugins import installed
+    from everthread.plugins import installed_plugins
 
-    return {"memory": list(cli.unopened_runtime(cli.settings).provider_names), "plugins": list(installed())}
+    return {"memory": list(cli.unopened_runtime(cli.settings).provider_names), "plugins": list(installed_plugins())}
 
 
 def _print_memory(found: dict[str, Any]) -> None:
@@ -149,11 +149,11 @@ def _updated_settings(cli: CliContext, choice: SetupChoice) -> Settings:
     return settings
 
 
-def _provider(settings: Settings, model: str) -> Provider:
+def _provider(settings: Settings, model: str) -> ProviderSettings:
     from everthread.config.parse import check_setting
 
     if problem := check_setting("model", model, settings.providers):
-        raise BadInput(f"{shortened(model)}: {problem}")
+        raise BadInput(f"{shorten(model)}: {problem}")
     return settings.providers[model.partition("/")[0]]
 
 
@@ -194,10 +194,10 @@ def _ask_provider(settings: Settings, current: str) -> str:
     return click.prompt("Provider (number or name)", default=current or None, value_proc=parse)
 
 
-def _ask_endpoint(settings: Settings) -> tuple[str, Provider]:
+def _ask_endpoint(settings: Settings) -> tuple[str, ProviderSettings]:
     """Ask for a custom endpoint: name, address and variable of its key."""
     from everthread.config.checks import check_name, check_url, check_variable
-    from everthread.config.settings import Provider
+    from everthread.config.settings import ProviderSettings
 
     def new_name(text: str) -> str:
         return "is taken; choose another" if text in settings.providers else check_name(text)
@@ -210,7 +210,7 @@ def _ask_endpoint(settings: Settings) -> tuple[str, Provider]:
         show_default=False,
         value_proc=_checked(lambda text: text and check_variable(text)),
     )
-    return name, Provider(base_url=base_url.rstrip("/"), api_key_env=variable)
+    return name, ProviderSettings(base_url=base_url.rstrip("/"), api_key_env=variable)
 
 
 def _checked(problem_of: Callable[[str], str]) -> Callable[[str], str]:

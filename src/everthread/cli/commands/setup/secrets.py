@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from everthread.config.settings import Places, Settings
+    from everthread.config.settings import HomePaths, Settings
 
 _CHARS_MAX = 4096
 
@@ -41,7 +41,7 @@ def with_secrets(settings: Settings, secrets: Mapping[str, str]) -> Settings:
     return replace(settings, variables=variables)
 
 
-def write_settings(where: Places, values: Mapping[str, Any], secrets: Mapping[str, str]) -> None:
+def write_settings(where: HomePaths, values: Mapping[str, Any], secrets: Mapping[str, str]) -> None:
     """Write values to `config.toml` and secrets to `.env`."""
     from everthread.config.edit import set_secret, set_values
 

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from msgspec.structs import replace
 
 from everthread.domain.boundary import New
-from everthread.domain.model import Kind, NoteAction, NoteTarget
+from everthread.domain.model import NoteAction, NoteTarget, SessionKind
 from everthread.lifecycle import ForgetSession, NoteChange
 from everthread.store.cursors import BackfillCandidate, Cursor, Redelivery
 from everthread.store.unit_of_work import Store, UnitOfWork
@@ -77,7 +77,7 @@ class BackfillContract(StoreFixture):
             talk = StoreConversation(store)
             crossings = [
                 await talk.lifecycle.cross(key_named(str(n)), New(kind=kind), owner="ann")
-                for n, kind in enumerate((Kind.CRON, Kind.SUBAGENT))
+                for n, kind in enumerate((SessionKind.CRON, SessionKind.SUBAGENT))
             ]
             note = await talk.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, "tea"), owner="ann")
             await store.write(lambda uow: uow.cursors.register("p"))

@@ -16,10 +16,10 @@ from everthread.domain.events import (
 from everthread.domain.model import (
     HookCall,
     Inbound,
-    Kind,
     Lease,
     NoteAction,
     NoteTarget,
+    SessionKind,
     Timer,
 )
 from everthread.lifecycle import NoteChange
@@ -62,7 +62,7 @@ class CursorAndLeaseContract(StoreFixture):
         async with aclosing(await open_store()) as store:
             talk = StoreConversation(store)
             await store.write(lambda uow: uow.cursors.register("p"))
-            for n, kind in enumerate((Kind.CRON, Kind.SUBAGENT)):
+            for n, kind in enumerate((SessionKind.CRON, SessionKind.SUBAGENT)):
                 await talk.lifecycle.cross(key_named(str(n)), New(kind=kind), owner="ann")
             chat = await talk.new(KEY)
             note = await talk.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, "tea"), owner="ann")
@@ -74,7 +74,7 @@ class CursorAndLeaseContract(StoreFixture):
         async with aclosing(await open_store()) as store:
             talk = StoreConversation(store)
             parent, work = await talk.new(KEY), key_named("work")
-            boundary = New(kind=Kind.SUBAGENT, parent=parent)
+            boundary = New(kind=SessionKind.SUBAGENT, parent=parent)
             child = (await talk.lifecycle.cross(work, boundary, owner="ann")).ref
             assert child is not None
             await talk.lifecycle.accept(Inbound(work, "ann", "look it up"))

@@ -17,11 +17,11 @@ from everthread.domain.model import (
     Cause,
     ChatType,
     Inbound,
-    Kind,
     Message,
     Role,
     Session,
     SessionKey,
+    SessionKind,
     SessionRef,
 )
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
@@ -143,7 +143,7 @@ def texts_of(view: View) -> list[str]:
 
 
 def plain_session(session_id: str, owner: str = "ann", title: str | None = None) -> Session:
-    return Session(session_id, owner, key_named(session_id), Kind.CHAT, Cause.NEW, 1.0, title=title)
+    return Session(session_id, owner, key_named(session_id), SessionKind.CHAT, Cause.NEW, 1.0, title=title)
 
 
 KEY = key_named("42")

@@ -6,13 +6,13 @@ from contextlib import aclosing
 
 from msgspec.structs import replace
 
-from everthread.domain.pairing import Paired, Pairing, WrongCodes
+from everthread.domain.pairing import PairedAccount, PairingRequest, WrongCodes
 from everthread.lifecycle import ForgetOwner
 from everthread.testing import in_loop
 from everthread.testing.contracts.store.fixtures import OpenStore, StoreConversation, StoreFixture
 
-BEA = Paired("telegram", "7", "bea", "Bea", 5.0)
-ASKING = Pairing("telegram", "8", "hash", "Cy", 1.0, 3601.0)
+BEA = PairedAccount("telegram", "7", "bea", "Bea", 5.0)
+ASKING = PairingRequest("telegram", "8", "hash", "Cy", 1.0, 3601.0)
 
 
 class PairingContract(StoreFixture):
@@ -27,7 +27,7 @@ class PairingContract(StoreFixture):
             assert await other.read(lambda uow: uow.access.guests()) == (elsewhere, BEA, also)
             assert await other.read(lambda uow: uow.access.guests("bea")) == (elsewhere, BEA)
             await store.write(lambda uow: uow.access.add_guest(replace(BEA, owner="ann", name="B", at=6.0)))
-            assert await other.read(lambda uow: uow.access.guest("telegram", "7")) == Paired(
+            assert await other.read(lambda uow: uow.access.guest("telegram", "7")) == PairedAccount(
                 "telegram", "7", "ann", "B", 6.0
             )
             gone = [await store.write(lambda uow: uow.access.remove_guest("telegram", "7")) for _ in range(2)]
@@ -43,7 +43,7 @@ class PairingContract(StoreFixture):
                 await store.write(lambda uow, pairing=pairing: uow.access.put_pairing(pairing))
             assert await store.read(lambda uow: uow.access.pairings()) == (ASKING, later, elsewhere)
             assert await store.read(lambda uow: uow.access.pairings("telegram")) == (ASKING, later)
-            again = Pairing("telegram", "8", "other", "Cyd", 4.0, 3604.0)
+            again = PairingRequest("telegram", "8", "other", "Cyd", 4.0, 3604.0)
             await store.write(lambda uow: uow.access.put_pairing(again))
             assert await store.read(lambda uow: uow.access.pairing("telegram", "8")) == again
             gone = [await store.write(lambda uow: uow.access.drop_pairing("telegram", "8")) for _ in range(2)]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from contextlib import aclosing
 
-from everthread.domain.review_window import Review, ReviewState, Window
+from everthread.domain.review_window import Review, ReviewState, ReviewWindow
 from everthread.store.unit_of_work import UnitOfWork
 from everthread.testing import in_loop
 from everthread.testing.contracts.store.fixtures import OpenStore, StoreFixture, plain_session
 
-FIRST, SECOND = Window(1, 10), Window(11, 14)
+FIRST, SECOND = ReviewWindow(1, 10), ReviewWindow(11, 14)
 
 
 def _taken(uow: UnitOfWork, holder: str, now: float) -> Review | None:
@@ -79,9 +79,9 @@ class ReviewContract(StoreFixture):
             await store.write(lambda uow: uow.reviews.end(done, ReviewState.DONE))
             review = await store.write(lambda uow: _taken(uow, "one", 2.0))
             assert review is not None
-            await store.write(lambda uow: uow.reviews.stop("s1", Window(15, 20)))
+            await store.write(lambda uow: uow.reviews.stop("s1", ReviewWindow(15, 20)))
             assert await store.read(lambda uow: uow.reviews.is_held(review))
-            await store.write(lambda uow: uow.reviews.stop("s1", Window(5, 11)))
+            await store.write(lambda uow: uow.reviews.stop("s1", ReviewWindow(5, 11)))
             assert not await store.read(lambda uow: uow.reviews.is_held(review))
             rows = await store.read(lambda uow: uow.reviews.of_session("s1"))
             assert [row.state for row in rows] == [ReviewState.DONE, ReviewState.STOPPED]

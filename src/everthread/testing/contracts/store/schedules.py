@@ -7,7 +7,7 @@ from contextlib import aclosing
 from msgspec.structs import replace
 
 from everthread.domain.model import Reply, ReplyState
-from everthread.domain.recurrence import Missed
+from everthread.domain.recurrence import MissedPolicy
 from everthread.domain.schedule import Occurrence, OccurrenceState, Schedule, ScheduleState, Target, TargetKind
 from everthread.lifecycle import ForgetOwner
 from everthread.testing import in_loop
@@ -25,7 +25,7 @@ WHOLE = Schedule(
     Target(TargetKind.WEBHOOK, "https://h/x", "SECRET"),
     "stub/one",
     ("a", "b"),
-    Missed.ALL,
+    MissedPolicy.ALL,
     True,
     0.5,
     ScheduleState.PAUSED,

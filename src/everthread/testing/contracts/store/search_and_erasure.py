@@ -9,18 +9,18 @@ import pytest
 from msgspec import structs
 from msgspec.structs import replace
 
-from everthread.domain.errors import Gone, NotFound, StoreError
+from everthread.domain.errors import Erased, NotFound, StoreError
 from everthread.domain.events import (
     Event,
     ForgetScope,
     Forgotten,
 )
 from everthread.domain.model import (
-    Kind,
     Message,
     NoteAction,
     NoteTarget,
     Role,
+    SessionKind,
     TurnStatus,
 )
 from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession, NoteChange
@@ -245,7 +245,7 @@ class SearchAndErasureContract(StoreFixture):
             def add(uow: UnitOfWork) -> None:
                 chat = uow.sessions.get(ref.session_id)
                 assert chat is not None
-                for kind in (Kind.CRON, Kind.SUBAGENT):
+                for kind in (SessionKind.CRON, SessionKind.SUBAGENT):
                     session = structs.replace(plain_session(f"a {kind}"), kind=kind)
                     uow.sessions.add(session)
                     uow.turns.add(session, 1, f"t {kind}", TurnStatus.DONE, [Message(Role.USER, "boat")], 1.0)
@@ -331,7 +331,7 @@ class SearchAndErasureContract(StoreFixture):
                 assert isinstance(uow.log.event(entry, ()), Forgotten)
 
             await store.read(look)
-            with pytest.raises(Gone):
+            with pytest.raises(Erased):
                 await talk.resume(KEY, session)
 
     @in_loop

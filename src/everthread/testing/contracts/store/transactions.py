@@ -91,16 +91,16 @@ class TransactionContract(StoreFixture):
     async def test_a_unit_of_work_reads_its_own_writes(self, open_store: OpenStore, how: str) -> None:
         def work(uow: UnitOfWork) -> Session | None:
             uow.sessions.add(plain_session("s1"))
-            uow.sessions.save(plain_session("s1").but(last_turn=7))
+            uow.sessions.save(plain_session("s1").replace(last_turn=7))
             return uow.sessions.get("s1")
 
         async with aclosing(await open_store()) as store:
-            assert await put(store, how, work) == plain_session("s1").but(last_turn=7)
+            assert await put(store, how, work) == plain_session("s1").replace(last_turn=7)
 
     @in_loop
     async def test_a_ref_has_the_generation_of_its_session(self, open_store: OpenStore) -> None:
         """For keys bound before or after the change, and for changes by any handle."""
-        renewed = plain_session("s1").but(generation=3)
+        renewed = plain_session("s1").replace(generation=3)
 
         def work(uow: UnitOfWork) -> None:
             uow.sessions.add(plain_session("s1"))

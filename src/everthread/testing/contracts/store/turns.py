@@ -26,7 +26,7 @@ from everthread.domain.model import (
     Turn,
     TurnStatus,
 )
-from everthread.domain.spend import Spent, Used
+from everthread.domain.spend import ModelUsage, SpendEntry
 from everthread.store.sessions import BoundaryRow
 from everthread.store.unit_of_work import UnitOfWork
 from everthread.testing import in_loop
@@ -198,7 +198,7 @@ class TurnContract(StoreFixture):
             await store.write(lambda uow: uow.spend.reserve(ref, "t1", "large", 0.5, 200.0))
             await store.write(lambda uow: uow.spend.reserve(replace(ref, owner="bob"), "t2", "large", 9.0, 200.0))
             assert await store.read(lambda uow: uow.spend.total("ann", 0.0)) == 1.5
-            await store.write(lambda uow: uow.spend.settle(Spent("large", 0.25, spend_id=first), ref, "t1", 300.0))
+            await store.write(lambda uow: uow.spend.settle(SpendEntry("large", 0.25, spend_id=first), ref, "t1", 300.0))
             assert await store.read(lambda uow: uow.spend.total("ann", 0.0)) == 0.75
             assert await store.read(lambda uow: uow.spend.total("ann", 150.0)) == 0.5
             assert await store.read(lambda uow: uow.spend.total("nobody", 0.0)) == 0.0
@@ -209,22 +209,22 @@ class TurnContract(StoreFixture):
         async with aclosing(await open_store()) as store:
 
             def spend(uow: UnitOfWork) -> None:
-                uow.spend.settle(Spent("small", 0.25, 100, 10), here, "t1", 100.0)
-                uow.spend.settle(Spent("small", 0.25, 200, 20), there, "t2", 200.0)
-                uow.spend.settle(Spent("free", 0.0, 7, 1), there, "t2", 200.0)
-                uow.spend.settle(Spent("large", 9.0, 1, 1), replace(here, owner="bob"), "t3", 200.0)
+                uow.spend.settle(SpendEntry("small", 0.25, 100, 10), here, "t1", 100.0)
+                uow.spend.settle(SpendEntry("small", 0.25, 200, 20), there, "t2", 200.0)
+                uow.spend.settle(SpendEntry("free", 0.0, 7, 1), there, "t2", 200.0)
+                uow.spend.settle(SpendEntry("large", 9.0, 1, 1), replace(here, owner="bob"), "t3", 200.0)
                 uow.spend.reserve(here, "t4", "large", 2.0, 300.0)
 
             await store.write(spend)
             large, both, free = (
-                Used("large", 1, 0, 0, 0.0, 2.0),
-                Used("small", 2, 300, 30, 0.5),
-                Used("free", 1, 7, 1, 0.0),
+                ModelUsage("large", 1, 0, 0, 0.0, 2.0),
+                ModelUsage("small", 2, 300, 30, 0.5),
+                ModelUsage("free", 1, 7, 1, 0.0),
             )
             assert await store.read(lambda uow: uow.spend.by_model("ann", 0.0)) == (large, both, free)
-            late = (large, Used("small", 1, 200, 20, 0.25), free)
+            late = (large, ModelUsage("small", 1, 200, 20, 0.25), free)
             assert await store.read(lambda uow: uow.spend.by_model("ann", 150.0)) == late
-            in_here = (large, Used("small", 1, 100, 10, 0.25))
+            in_here = (large, ModelUsage("small", 1, 100, 10, 0.25))
             assert await store.read(lambda uow: uow.spend.by_model("ann", 0.0, ["s1"])) == in_here
             assert await store.read(lambda uow: uow.spend.by_model("ann", 0.0, ["s1", "s2"])) == (large, both, free)
             assert await store.read(lambda uow: uow.spend.by_model("ann", 0.0, [])) == ()

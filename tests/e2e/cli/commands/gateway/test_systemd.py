@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from everthread.cli.commands.gateway import systemd
-from everthread.config.settings import Gateway, Settings
+from everthread.config.settings import GatewaySettings, Settings
 
 SCRIPT = """#!/bin/sh
 echo "$*" >> "$ASKED"
@@ -124,7 +124,7 @@ def test_stop_uses_systemd_if_it_runs_the_gateway(machine: Machine) -> None:
 
 def test_special_characters_of_systemd_are_escaped() -> None:
     home = Path('/srv/50% $off "now"\\x')
-    text = systemd.unit(Settings(home, gateway=Gateway(drain_s=30.5)))
+    text = systemd.unit(Settings(home, gateway=GatewaySettings(drain_s=30.5)))
     assert '--home "/srv/50%% $$off \\"now\\"\\\\x" gateway run' in text
     assert "TimeoutStopSec=33.5" in text
 

@@ -11,7 +11,7 @@ from tests.e2e.commands import everthread, printed
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import Settings
 from everthread.domain.boundary import New
-from everthread.domain.model import Kind, SessionKey
+from everthread.domain.model import SessionKey, SessionKind
 
 
 def test_tree_draws_branches_continuations_and_resumptions(sample: SampleHome) -> None:
@@ -33,7 +33,7 @@ def test_delegated_sessions_are_in_trees_and_exports_but_not_listed(sample: Samp
     async def hand_over() -> str:
         async with Runtime(Settings(sample.home)) as runtime:
             key = SessionKey.parse("agent:main:subagent:dm:1")
-            boundary = New(kind=Kind.SUBAGENT, parent=sample.taxes)
+            boundary = New(kind=SessionKind.SUBAGENT, parent=sample.taxes)
             session = await runtime.store.read(lambda uow: uow.sessions.get(sample.taxes))
             assert session is not None
             child = (await runtime.lifecycle.cross(key, boundary, owner=session.owner)).ref

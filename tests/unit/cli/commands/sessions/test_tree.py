@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 
 from everthread.cli.commands.sessions.tree import build_trees, draw
-from everthread.domain.model import Cause, Kind, Session, SessionKey
+from everthread.domain.model import Cause, Session, SessionKey, SessionKind
 from everthread.store.sessions import BoundaryRow
 
 KEY = SessionKey.parse("agent:main:cli:dm:1")
 
 
 def session(name: str, parent: str | None = None, cause: Cause = Cause.NEW, title: str | None = None) -> Session:
-    return Session(name, "me", KEY, Kind.CHAT, cause, 1.0, parent_id=parent, title=title)
+    return Session(name, "me", KEY, SessionKind.CHAT, cause, 1.0, parent_id=parent, title=title)
 
 
 def resumed(number: int, left: str, to: str) -> BoundaryRow:

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from everthread.cli.commands.setup.secrets import ask_secret, with_secrets, write_settings
-from everthread.config.settings import Settings, load, places
+from everthread.config.settings import Settings, home_paths, load
 
 
 def ask(typed: str, *, exists: bool = False, required: bool = True) -> tuple[str, str]:
@@ -53,7 +53,7 @@ def test_settings_are_tested_with_a_secret_that_is_not_written(tmp_path: Path) -
 
 
 def test_values_go_to_the_configuration_and_secrets_to_the_private_file(tmp_path: Path) -> None:
-    write_settings(places(str(tmp_path)), {"limits.turn_s": 30}, {"MY_KEY": "sk-123"})
+    write_settings(home_paths(str(tmp_path)), {"limits.turn_s": 30}, {"MY_KEY": "sk-123"})
     settings = load(str(tmp_path), {})
     assert (settings.limits.turn_s, settings.secret("MY_KEY")) == (30, "sk-123")
     assert "sk-123" not in (tmp_path / "config.toml").read_text()
