@@ -175,7 +175,7 @@ class _PartialCall(Struct):
     initial: dict[str, object]
     arguments: list[str] = field(default_factory=list[str])
 
-    def replace_surrogates(self) -> ToolCall:
+    def whole(self) -> ToolCall:
         return ToolCall(
             self.id, self.name, join_surrogates("".join(self.arguments)) or _JSON.encode(self.initial).decode()
         )

@@ -81,11 +81,11 @@ def get(cli: CliContext, key: str, as_json: bool) -> None:
     """
     from everthread.cli.settings_view import as_json as shown
     from everthread.cli.settings_view import find_setting, format_value, leaves
-    from everthread.config.edit import keys_of
+    from everthread.config.edit import parse_key
     from everthread.config.origins import origin
 
     settings = cli.settings
-    keys = keys_of(key)
+    keys = parse_key(key)
     value = find_setting(shown(settings), keys)
     all_leaves = leaves({keys[-1]: value}, keys[:-1])
     leaf_rows = [(".".join(path), format_value(leaf), origin(settings, path)) for path, leaf in all_leaves]
@@ -111,7 +111,7 @@ def set_setting(cli: CliContext, key: str, value: str, as_json: bool) -> None:
       everthread config set fallback_models openai/some-model,ollama/qwen3
       everthread config set 'prices."openai/some-model".input' 2.5
     """
-    from everthread.config.edit import keys_of, set_value
+    from everthread.config.edit import parse_key, set_value
     from everthread.config.origins import origin
 
     for argument in (key, value):
@@ -120,7 +120,7 @@ def set_setting(cli: CliContext, key: str, value: str, as_json: bool) -> None:
     where = cli.places
     file = where.config
     now = set_value(where, key, value)
-    source = origin(cli.settings, keys_of(key))
+    source = origin(cli.settings, parse_key(key))
     in_force = str(file) in source
     data = {"key": key, "value": now, "file": str(file), "in_force": in_force}
     render(Result(data, f"{one_line(key)} is set in {file}."), as_json)

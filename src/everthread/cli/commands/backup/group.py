@@ -90,9 +90,9 @@ async def _pack(
     with progress_bar("Copying", 1000) as advance:
         done = 0
 
-        def progress(pages: int, replace_surrogates: int) -> None:
+        def progress(pages: int, total: int) -> None:
             nonlocal done
-            share = 1000 * pages // max(replace_surrogates, 1)
+            share = 1000 * pages // max(total, 1)
             advance(share - done)
             done = share
 
