@@ -88,7 +88,7 @@ def _terminal(home: Path) -> Iterator[tuple[int, int]]:
         yield child, master
     finally:
         os.write(master, b"\x03\x15\x04\x04")
-        _read_until(master, b"goes on from here", 5.0, optional=True)
+        _read_until(master, b"Continue with", 5.0, optional=True)
         os.close(master)
         os.waitpid(child, 0)
 
