@@ -46,7 +46,7 @@ def path(cli: CliContext, as_json: bool) -> None:
     """
     from msgspec.structs import asdict
 
-    found = cli.places
+    found = cli.home_paths
     render(Result({name: str(file) for name, file in asdict(found).items()}, str(found.config)), as_json)
 
 
@@ -117,7 +117,7 @@ def set_setting(cli: CliContext, key: str, value: str, as_json: bool) -> None:
     for argument in (key, value):
         if argument.startswith("-") and not argument[1:2].isdigit():
             raise click.NoSuchOption(argument)
-    where = cli.places
+    where = cli.home_paths
     file = where.config
     now = set_value(where, key, value)
     source = origin(cli.settings, parse_key(key))
@@ -142,7 +142,7 @@ def edit(cli: CliContext, as_json: bool) -> None:
       EDITOR=nano everthread config edit
     """
 
-    where = cli.places
+    where = cli.home_paths
     changed = _edit(where)
     text = f"{where.config} {'was changed' if changed else 'was not changed'}."
     render(Result({"file": str(where.config), "changed": changed}, text), as_json)
@@ -177,7 +177,7 @@ def _problems(cli: CliContext) -> list[str]:
     from everthread.config.settings import default_model
     from everthread.config.validate import problems
 
-    found = problems(cli.places)
+    found = problems(cli.home_paths)
     if not found:
         try:
             default_model(cli.settings)

@@ -48,7 +48,7 @@ def logs(cli: CliContext, follow: bool, lines: int, as_json: bool) -> None:
     """
     from everthread.log_file import log_path
 
-    file = log_path(cli.places.home)
+    file = log_path(cli.home_paths.home)
     if not file.exists() and not follow:
         click.echo(f"No log yet in {file.parent}.", err=True)
         return

@@ -88,7 +88,7 @@ async def run_checks(cli: CliContext, offline: bool) -> AsyncIterator[tuple[str,
     from everthread.cli.commands.doctor.check import Case
     from everthread.config.settings import Settings
 
-    case = Case(cli.places, offline)
+    case = Case(cli.home_paths, offline)
     try:
         case.settings = cli.settings
     except BadConfig as error:

@@ -271,4 +271,4 @@ def _write(cli: CliContext, choice: MemoryChoice) -> None:
     values: dict[str, Any] = {"memory.providers": list(choice.providers)}
     for name, values_of in choice.settings.items():
         values |= {f"memory.{name}.{key}": value for key, value in values_of.items()}
-    write_settings(cli.places, values, choice.secrets)
+    write_settings(cli.home_paths, values, choice.secrets)

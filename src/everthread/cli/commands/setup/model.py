@@ -81,7 +81,7 @@ def ask(cli: CliContext, *, offline: bool) -> dict[str, Any]:
 
 def apply_choice(cli: CliContext, choice: SetupChoice, *, offline: bool) -> dict[str, Any]:
     """Test the choice, then write it; return the result for --json. If the test raises, nothing is written."""
-    where = cli.places
+    where = cli.home_paths
     settings = _updated_settings(cli, choice)
     provider = _provider(settings, choice.model)
     variable = choice.key_env or provider.api_key_env

@@ -58,7 +58,7 @@ def _set_up(cli: CliContext, token_env: str, allow: tuple[str, ...], *, offline:
         click.echo("Testing the token ...", err=True)
         updated = _updated_settings(settings, variable, secrets)
         bot_name = cli.run(cli.unopened_runtime(updated).reach_platform(_PLATFORM))
-    where = cli.places
+    where = cli.home_paths
     values: dict[str, Any] = {f"platforms.{_PLATFORM}.token_env": variable, f"platforms.{_PLATFORM}.enabled": True}
     if allow:
         values[f"platforms.{_PLATFORM}.allow"] = list(allow)
