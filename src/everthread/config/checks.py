@@ -44,6 +44,7 @@ check_header = _matches("[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}", "not the name of a 
 check_user = _matches(r"\S{1,128}", "not a user id of a platform")
 check_account = _matches(r"[a-z][a-z0-9_-]{0,31}:\S{1,128}", "must be PLATFORM:USER, such as telegram:12345")
 check_command = _matches("[a-z][a-z_-]{0,31}", "not the name of a command; write it without the slash")
+check_transcriber = _matches(rf"{_NAME}/\S{{1,200}}", "not a model; write PROVIDER/MODEL, such as openai/whisper-1")
 check_host = _matches("[^ ]+", "not an address; write one like 127.0.0.1")
 
 

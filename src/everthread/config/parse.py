@@ -40,6 +40,9 @@ from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 from everthread.domain.spend import Price
 
 MCP_SERVERS = "mcpServers"
+_ENTRIES_MAX = 1000
+_LIMITED = (Provider, PriceTable, McpServer, ResetPolicyTable)
+"""Entries of which a file may have at most `_ENTRIES_MAX`."""
 
 
 def read_files(home: Path, config: Path, env: Path, mcp: Path, *, draft: str | None = None) -> dict[str, Any]:
@@ -191,6 +194,8 @@ class _Reader:
         """Return the entries of a table that the user names entries of."""
         entry, check = declared.entry, declared.setting.check
         names = table.names(declared.setting.names)
+        if entry in _LIMITED and len(names) > _ENTRIES_MAX:
+            raise table.bad(names[_ENTRIES_MAX], f"more than {_ENTRIES_MAX} entries; remove some")
         if entry is str:
             return {name: table.text(name, check) for name in names}
         if get_origin(entry) is tuple:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         check_references,
         check_template,
         check_tool,
+        check_transcriber,
         check_url,
         check_user,
         check_variable,
@@ -339,7 +340,7 @@ class GatewaySettings(Struct, frozen=True):
         str,
         Setting(
             "transcribes voice messages, at an OpenAI-compatible provider; without it, senders are asked to write",
-            check=check_model,
+            check=check_transcriber,
             empty=True,
             allowed="`PROVIDER/MODEL`",
         ),

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from everthread.config.line_numbers import Keys
 
 BYTES_MAX = 1_000_000
-_ENTRIES_MAX = 1000
 _TOO_DEEP = "nested too deeply; no setting needs that"
 _AT_END = " (at end of document)"
 
@@ -231,11 +230,9 @@ class Table:
 
     def names(self, check: Check) -> list[str]:
         """Return the keys of a table whose entries the user names."""
-        for count, name in enumerate(self, start=1):
+        for name in self:
             if problem := check(name):
                 raise self.bad(name, problem)
-            if count > _ENTRIES_MAX:
-                raise self.bad(name, f"more than {_ENTRIES_MAX} entries; remove some")
         return [*self]
 
     def every_text(self) -> Iterator[tuple[Keys, str]]:

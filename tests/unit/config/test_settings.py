@@ -309,6 +309,24 @@ def test_a_mistake_is_told_with_its_line(text: str, line: int, what: str, tmp_pa
     assert any(part in rest for part in what.split("|")), told
 
 
+def test_a_thousand_entries_are_the_limit_where_each_is_something_to_start_or_to_call(tmp_path: Path) -> None:
+    def many(table: str, entry: str, count: int) -> str:
+        return f"[{table}]\n" + "".join(f"n{n} = {entry}\n" for n in range(count))
+
+    for table, entry in (("providers", "{base_url = 'http://x'}"), ("mcpServers", "{command = 'x'}")):
+        assert f"{table}.n1000: more than 1000 entries" in complaint(tmp_path, many(table, entry, 1001))
+    unlimited = {"gateway.links": "[]", "platforms": "{}", "gateway.webhooks": "{secret_env = 'S'}"}
+    text = "".join(many(table, entry, 1001) for table, entry in unlimited.items())
+    settings = loaded(tmp_path, text)
+    assert len(settings.gateway.links) == len(settings.platforms) == len(settings.gateway.webhooks) == 1001
+
+
+@pytest.mark.parametrize("name", ["", "openai/" + "x" * 200])
+def test_the_name_of_a_transcription_model_may_be_long_or_empty(name: str, tmp_path: Path) -> None:
+    assert loaded(tmp_path, f"[gateway]\ntranscription_model = '{name}'").gateway.transcription_model == name
+    assert "not a model" in complaint(tmp_path, f"[gateway]\ntranscription_model = 'openai/{'x' * 201}'")
+
+
 def test_a_mistake_far_down_has_its_own_line(tmp_path: Path) -> None:
     noise = 'allow = [ "a", # [limits]\n "b" ] # turns = 1\n'
     text = f'owner = """\nx""" # """\n[tools]\n{noise}[mcpServers.\'a.b\']\ncommand = \'#\'\n[limits]\nturns = 1'
