@@ -39,7 +39,7 @@ class TestHermesBridge(ProviderContract):
         return diaries.ways
 
     @in_loop
-    async def test_what_it_will_never_take_is_called_rejected(self, caller: Caller, faults: Faults | None) -> None:
+    async def test_an_invalid_entry_is_rejected(self, caller: Caller, faults: Faults | None) -> None:
         """A plugin can't say so: it raises what it raises, and that is believed after some attempts."""
         assert faults is not None
         await caller.ready()

@@ -36,7 +36,7 @@ class TestHttp(PlatformContract):
         return HttpAsPlatform(building)
 
     @in_loop
-    async def test_the_longest_text_goes_out_and_a_longer_one_is_refused(
+    async def test_the_longest_text_is_sent_and_a_longer_one_is_refused(
         self, platform: Platform, remote: RemoteSide
     ) -> None:
         """There is no longest answer, and none is cut; it is a question that can be too long."""

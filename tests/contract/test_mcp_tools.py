@@ -23,7 +23,7 @@ class TestMcpTools(ToolsContract):
         return offer
 
 
-async def test_what_may_run_unasked_is_said_by_trust_and_by_hints() -> None:
+async def test_trust_and_hints_determine_which_tools_need_approval() -> None:
     async with running(a=with_sdk(), b=misbehaving(trust=True, timeout_s=7.0)) as servers:
         seen = {name: (tool(servers, name).dangerous, tool(servers, name).parallel) for name in ("a__echo", "a__again")}
         assert seen == {"a__echo": (False, True), "a__again": (True, True)}
@@ -34,7 +34,7 @@ async def test_what_may_run_unasked_is_said_by_trust_and_by_hints() -> None:
         assert tool(servers, "b__die").timeout_s > 7.0
 
 
-async def test_servers_that_fail_hold_up_nobody_and_say_why(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_servers_that_fail_delay_no_other_and_are_reported(capfd: pytest.CaptureFixture[str]) -> None:
     began = time.monotonic()
     async with running(
         start_s=6.0,

@@ -154,7 +154,7 @@ async def test_while_much_waits_to_come_in_nobody_can_say(tmp_path: Path) -> Non
             await finder.find(text("bye"), mark)
 
 
-async def test_being_told_to_wait_is_passed_on(tmp_path: Path) -> None:
+async def test_a_retry_delay_is_passed_on(tmp_path: Path) -> None:
     async with place(tmp_path) as there:
         there.platform.finder.know(TO, "1")
         await there.people.fault(wire.Fault("busy", "editMessageCaption", seconds=7.0))

@@ -40,7 +40,7 @@ async def killed_while_fetching(
             life = await scene.start()
             chats = [f"c{number}-{n}" for n in range(CHATS)]
             for chat in chats:
-                await people.hold_back_a_file(dice.choice(FETCH_S))
+                await people.delay_next_file(dice.choice(FETCH_S))
                 sent[f"{chat} look"] = chat, dice.randbytes(FILE_BYTES)
                 await people.send_file(chat, f"{chat} look", sent[f"{chat} look"][1], "list.bin")
             await scene.all_taken()

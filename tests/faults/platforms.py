@@ -29,56 +29,58 @@ class OnTelegram(OnLoopback):
 
     def __init__(self, base_url: str) -> None:
         super().__init__(base_url)
-        self._there = telegram_people.TelegramUsers(base_url)
+        self._telegram = telegram_people.TelegramUsers(base_url)
         self._names: list[str] = []
         self._deleted: set[tuple[str, str]] = set()
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
-        await self._there.__aenter__()
+        await self._telegram.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._there.__aexit__()
+        await self._telegram.__aexit__()
         await super().__aexit__()
 
     async def say_all(self, said: Sequence[tuple[str, str]]) -> list[str]:
-        posted = await self._there.say_all([telegram_wire.UserMessage(self._number(chat), text) for chat, text in said])
+        posted = await self._telegram.say_all(
+            [telegram_wire.UserMessage(self._number(chat), text) for chat, text in said]
+        )
         return [str(one.update_id) for one in posted]
 
     async def send_file(self, chat: str, caption: str, content: bytes, name: str) -> str:
         said = telegram_wire.AttachedFile("document", content, name, "application/octet-stream")
-        return str((await self._there.say(self._number(chat), caption, file=said)).update_id)
+        return str((await self._telegram.say(self._number(chat), caption, file=said)).update_id)
 
-    async def hold_back_a_file(self, seconds: float) -> None:
-        """The next file that is asked for takes so long."""
-        await self._there.fault(telegram_wire.Fault("delay", "getFile", seconds=seconds))
+    async def delay_next_file(self, seconds: float) -> None:
+        """Delay the next download of a file."""
+        await self._telegram.fault(telegram_wire.Fault("delay", "getFile", seconds=seconds))
 
-    async def look(self, timeout_s: float = 0.0) -> None:
-        known = len(self._there.log)
-        await self._there.refresh(timeout_s)
-        for one in self._there.log[known:]:
+    async def refresh(self, timeout_s: float = 0.0) -> None:
+        known = len(self._telegram.log)
+        await self._telegram.refresh(timeout_s)
+        for one in self._telegram.log[known:]:
             if one.what in ("said", "sent", "edited"):
                 chat, message_id = self._names[one.chat - FIRST_PERSON], str(one.message_id)
-                self.seen.append(wire.ChatEvent(one.number, one.at, one.what, chat, one.text, message_id))
+                self.log.append(wire.ChatEvent(one.number, one.at, one.what, chat, one.text, message_id))
             elif one.what == "deleted":
                 self._deleted.add((self._names[one.chat - FIRST_PERSON], str(one.message_id)))
 
-    def _as_they_are(self, chat: str) -> list[wire.ChatEvent]:
-        return [one for one in super()._as_they_are(chat) if (chat, one.message_id) not in self._deleted]
+    def _current_messages(self, chat: str) -> list[wire.ChatEvent]:
+        return [one for one in super()._current_messages(chat) if (chat, one.message_id) not in self._deleted]
 
     async def redeliver(self, update_id: str) -> None:
-        await self._there.redeliver(int(update_id))
+        await self._telegram.redeliver(int(update_id))
 
     async def fault(self, fault: wire.Fault) -> None:
         chat = self._number(fault.chat) if fault.chat is not None else None
-        await self._there.fault(telegram_wire.Fault(fault.kind, CALLS[fault.call], fault.times, fault.seconds, chat))
+        await self._telegram.fault(telegram_wire.Fault(fault.kind, CALLS[fault.call], fault.times, fault.seconds, chat))
 
     async def heal(self) -> None:
-        await self._there.heal()
+        await self._telegram.heal()
 
     async def waiting(self) -> int:
-        there = await self._there.dump()
+        there = await self._telegram.dump()
         return len(there.pending) + len(there.repeated)
 
     def chat_of(self, key: str) -> str:

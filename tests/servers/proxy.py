@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Self
 from urllib.parse import urlsplit
 
-from everthread.testing.fault_proxy import NOT_PASSED_ON, whole_response
+from everthread.testing.fault_proxy import NOT_FORWARDED, whole_response
 from everthread.testing.model_server.http import HttpRequest, HttpServer, read_request, respond
 
 START_S_MAX = 10.0
@@ -111,7 +111,7 @@ class Door(HttpServer):
         assert self._there.hostname is not None
         reader, writer = await asyncio.open_connection(self._there.hostname, self._there.port)
         try:
-            kept = {name: value for name, value in received.headers.items() if name not in NOT_PASSED_ON}
+            kept = {name: value for name, value in received.headers.items() if name not in NOT_FORWARDED}
             kept |= {"host": self._there.netloc, "connection": "close", "content-length": str(len(received.body))}
             lines = [f"{method} {received.path} HTTP/1.1", *(f"{name}: {value}" for name, value in kept.items())]
             writer.write("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + received.body)

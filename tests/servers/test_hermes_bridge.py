@@ -66,13 +66,13 @@ class TestHolographic(ProviderContract):
         return lambda provider: [StoredEntry("", "fact", text) for text in facts.all()]
 
     @pytest.mark.skip(reason=NO_TURNS)
-    def test_the_turns_of_a_session_are_kept_in_their_order(self) -> None: ...
+    def test_the_turns_of_a_session_are_stored_in_order(self) -> None: ...
 
     @pytest.mark.skip(reason=f"{NO_TURNS}; see test_sessions_at_once_lose_no_fact")
-    def test_sessions_that_come_at_once_do_not_mix(self) -> None: ...
+    def test_concurrent_sessions_do_not_mix(self) -> None: ...
 
     @in_loop
-    async def test_recall_finds_what_was_delivered(self, caller: Caller, settles_s: float) -> None:
+    async def test_recall_finds_delivered_entries(self, caller: Caller, settles_s: float) -> None:
         await caller.ready()
         session = Session(caller, "s1", "ann")
         for event in (session.opened(), session.turn("I love the bees of Aarhus"), session.note("paints hives")):
@@ -83,7 +83,7 @@ class TestHolographic(ProviderContract):
             assert [item.text for item in items] == [fact]
 
     @in_loop
-    async def test_recall_keeps_to_the_limit(self, caller: Caller, settles_s: float) -> None:
+    async def test_recall_returns_at_most_the_limit(self, caller: Caller, settles_s: float) -> None:
         await caller.ready()
         session = Session(caller, "s1", "ann")
         for n in range(4):
@@ -105,7 +105,7 @@ class TestHolographic(ProviderContract):
             assert set(facts.of(home)) == wanted
 
     @in_loop
-    async def test_what_is_delivered_again_has_no_second_effect(self, caller: Caller, effects: EffectsOf) -> None:
+    async def test_a_redelivered_entry_has_no_second_effect(self, caller: Caller, effects: EffectsOf) -> None:
         """Exempt in general; this plugin keeps nothing twice, and what it acknowledged is not told again at all."""
         await caller.ready()
         session = Session(caller, "s1", "ann")

@@ -42,20 +42,20 @@ async def post(proxy: FaultProxy, path: str = "/a?b=1", timeout_s: float = 5.0) 
         return answer.status, await answer.read()
 
 
-async def test_what_is_not_spoiled_goes_through_whole() -> None:
+async def test_a_request_without_a_fault_is_forwarded_whole() -> None:
     async with Counting() as server, FaultProxy(server.port) as proxy:
         assert await post(proxy) == (201, BODY)
         assert server.asked == [("POST", "/a?b=1", b"hello")]
         assert (proxy.passed, proxy.reached, proxy.injected) == (1, 1, Counter())
 
 
-async def test_a_response_in_chunks_goes_through_too() -> None:
+async def test_a_chunked_response_is_forwarded() -> None:
     async with Counting(chunked=True) as server, FaultProxy(server.port) as proxy:
         assert await post(proxy) == (200, BODY)
 
 
 @pytest.mark.parametrize("fault", [Fault.CUT, Fault.LOST])
-async def test_the_server_has_acted_and_the_client_does_not_hear_it(fault: Fault) -> None:
+async def test_the_server_acts_and_the_client_gets_no_response(fault: Fault) -> None:
     async with Counting() as server, FaultProxy(server.port) as proxy:
         proxy.inject(fault)
         with pytest.raises(aiohttp.ClientError):
@@ -84,7 +84,7 @@ async def test_a_refusal_never_reaches_the_server(fault: Fault, statuses: set[in
 
 
 @pytest.mark.parametrize("fault", [Fault.HANG, Fault.STALL])
-async def test_a_client_that_hangs_is_cut_off_by_heal(fault: Fault) -> None:
+async def test_heal_disconnects_a_client_that_hangs(fault: Fault) -> None:
     async with Counting() as server, FaultProxy(server.port) as proxy:
         proxy.inject(fault)
         hanging = asyncio.ensure_future(post(proxy))
@@ -97,7 +97,7 @@ async def test_a_client_that_hangs_is_cut_off_by_heal(fault: Fault) -> None:
         assert await post(proxy) == (201, BODY)
 
 
-async def test_a_client_that_gives_up_leaves_nothing_behind() -> None:
+async def test_a_client_that_gives_up_does_not_disturb_the_next() -> None:
     async with Counting() as server, FaultProxy(server.port) as proxy:
         proxy.inject(Fault.HANG)
         with pytest.raises(TimeoutError):
@@ -105,7 +105,7 @@ async def test_a_client_that_gives_up_leaves_nothing_behind() -> None:
         assert await post(proxy) == (201, BODY)
 
 
-async def test_a_delay_comes_before_the_server_hears() -> None:
+async def test_a_delayed_request_reaches_the_server_late() -> None:
     async with Counting() as server, FaultProxy(server.port, delay_s=0.2) as proxy:
         proxy.inject(Fault.DELAY)
         late = asyncio.ensure_future(post(proxy))
@@ -114,7 +114,7 @@ async def test_a_delay_comes_before_the_server_hears() -> None:
         assert await late == (201, BODY)
 
 
-async def test_a_server_that_is_not_there_is_a_bad_gateway() -> None:
+async def test_an_unreachable_server_is_a_bad_gateway() -> None:
     async with FaultProxy(9) as proxy:
         assert (await post(proxy))[0] == 502
 
@@ -126,7 +126,7 @@ def drawn(proxy: FaultProxy, paths: list[str]) -> dict[str, list[Fault | None]]:
     return found
 
 
-def test_a_seed_says_what_happens_to_each_path_in_whatever_order_they_come() -> None:
+def test_the_seed_determines_the_faults_of_each_path_in_any_order() -> None:
     paths = ["/a", "/b", "/c"] * 40
     first = drawn(FaultProxy(1, seed=3, rate=0.5), paths)
     assert drawn(FaultProxy(1, seed=3, rate=0.5), sorted(paths)) == first
@@ -136,7 +136,7 @@ def test_a_seed_says_what_happens_to_each_path_in_whatever_order_they_come() -> 
     assert 0.35 < sum(fault is not None for fault in everything) / len(everything) < 0.65
 
 
-async def test_after_the_faults_a_client_that_repeats_itself_has_got_through_to_the_server() -> None:
+async def test_a_client_that_retries_reaches_the_server_in_the_end() -> None:
     kinds = [fault for fault in Fault if fault not in (Fault.HANG, Fault.STALL)]
     async with Counting() as server, FaultProxy(server.port, seed=11, rate=0.6, kinds=kinds, delay_s=0.001) as proxy:
 
@@ -155,7 +155,7 @@ async def test_after_the_faults_a_client_that_repeats_itself_has_got_through_to_
         assert all(proxy.injected[fault] for fault in kinds)
 
 
-def test_in_a_thread_it_serves_a_client_that_blocks() -> None:
+def test_the_proxy_in_a_thread_serves_a_blocking_client() -> None:
     with Counting().in_thread() as server, FaultProxy(server.port).in_thread() as proxy:
         connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=5)
         connection.request("POST", "/x", b"hello")

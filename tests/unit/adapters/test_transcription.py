@@ -81,7 +81,7 @@ class TestOpenAICompat(TranscriberContract):
 
 
 @in_loop
-async def test_nobody_there_and_nonsense_are_told_without_the_key() -> None:
+async def test_an_unreachable_endpoint_and_an_unreadable_response_are_reported_without_the_key() -> None:
     ears = OpenAICompatTranscriber("http://127.0.0.1:1/v1", "whisper-1", "a-key")
     with pytest.raises(ModelUnavailable) as failure:
         await ears.transcribe(b"x", "x.ogg", "")

@@ -29,7 +29,7 @@ class TestRecordingProvider(ProviderContract):
         return provider
 
     @in_loop
-    async def test_a_slow_answer_comes_after_its_time(self) -> None:
+    async def test_a_slow_provider_waits_before_each_call(self) -> None:
         slept: list[float] = []
 
         async def sleep(seconds: float) -> None:

@@ -186,14 +186,14 @@ class ProviderContract:
             assert promise not in ("", "not declared", "unknown")
             assert promise == "done" or len(promise) > 10, f"{promise!r} is no reason"
 
-    def test_what_it_promises_and_what_it_can_do_agree(self, caller: Caller) -> None:
+    def test_the_scorecard_agrees_with_the_capabilities(self, caller: Caller) -> None:
         provider = caller.provider
         assert (provider.scorecard.forget == "done") == (Capability.FORGET in provider.capabilities)
         for capability, hook in ((Capability.RECALL, "prefetch"), (Capability.FORGET, "forget")):
             assert caller.has(hook) or capability not in provider.capabilities
 
     @in_loop
-    async def test_hooks_that_it_lacks_are_no_problem(self, caller: Caller) -> None:
+    async def test_missing_hooks_are_no_error(self, caller: Caller) -> None:
         session = await _ready_session(caller)
         for event in (*session.everything(), *(Forgotten(session.ref, scope, "x", "n1") for scope in ForgetScope)):
             await session.deliver(event)
@@ -217,7 +217,7 @@ class ProviderContract:
     # Delivery ---------------------------------------------------------------------------------------------------------
 
     @in_loop
-    async def test_what_is_delivered_again_has_no_second_effect(self, caller: Caller, effects: EffectsOf) -> None:
+    async def test_a_redelivered_entry_has_no_second_effect(self, caller: Caller, effects: EffectsOf) -> None:
         _needs_promise(caller.provider, "redelivery")
         session = await _ready_session(caller)
         once: list[StoredEntry] = []
@@ -233,7 +233,7 @@ class ProviderContract:
         assert await _effects(effects, caller.provider) == once
 
     @in_loop
-    async def test_the_turns_of_a_session_are_kept_in_their_order(self, caller: Caller, effects: EffectsOf) -> None:
+    async def test_the_turns_of_a_session_are_stored_in_order(self, caller: Caller, effects: EffectsOf) -> None:
         _needs_promise(caller.provider, "order")
         await caller.ready()
         words = ["apple", "birch", "cedar", "damson", "elder", "fir"]
@@ -246,7 +246,7 @@ class ProviderContract:
         assert all(word in text for word, text in zip(words, turns, strict=True))
 
     @in_loop
-    async def test_sessions_that_come_at_once_do_not_mix(self, caller: Caller, effects: EffectsOf) -> None:
+    async def test_concurrent_sessions_do_not_mix(self, caller: Caller, effects: EffectsOf) -> None:
         """One instance serves all sessions. Only the `ref` of a call identifies its session."""
         await caller.ready()
         sessions = [Session(caller, f"session-{n}", f"owner-{n % 2}") for n in range(5)]
@@ -266,7 +266,7 @@ class ProviderContract:
         assert len(turns) == 20
 
     @in_loop
-    async def test_an_outage_is_called_unavailable_and_passes(
+    async def test_an_outage_is_unavailable_and_passes(
         self, caller: Caller, effects: EffectsOf, broken: Faults
     ) -> None:
         session = await _ready_session(caller)
@@ -280,7 +280,7 @@ class ProviderContract:
         assert len(await _turns(effects, caller)) == 1
 
     @in_loop
-    async def test_what_it_will_never_take_is_called_rejected(self, caller: Caller, broken: Faults) -> None:
+    async def test_an_invalid_entry_is_rejected(self, caller: Caller, broken: Faults) -> None:
         session = await _ready_session(caller)
         broken.reject_next()
         with pytest.raises(Rejected) as failure:
@@ -288,7 +288,7 @@ class ProviderContract:
         assert failure.value.provider == caller.name
 
     @in_loop
-    async def test_no_hook_lets_a_librarys_own_error_out(self, caller: Caller, broken: Faults) -> None:
+    async def test_no_hook_raises_an_error_of_a_library(self, caller: Caller, broken: Faults) -> None:
         session = await _ready_session(caller)
         for fault in (broken.fail_next, broken.reject_next):
             for event in session.everything():
@@ -319,7 +319,7 @@ class ProviderContract:
         assert len(await _turns(effects, caller)) == 1
 
     @in_loop
-    async def test_a_call_that_hangs_is_left_behind(self, caller: Caller, broken: Faults) -> None:
+    async def test_a_call_that_hangs_times_out(self, caller: Caller, broken: Faults) -> None:
         session = await _ready_session(caller)
         broken.hang()
         with pytest.raises(Unavailable):
@@ -333,7 +333,7 @@ class ProviderContract:
     # Recall -----------------------------------------------------------------------------------------------------------
 
     @in_loop
-    async def test_recall_finds_what_was_delivered(self, caller: Caller, settles_s: float) -> None:
+    async def test_recall_finds_delivered_entries(self, caller: Caller, settles_s: float) -> None:
         _needs(caller.provider, Capability.RECALL)
         session = await _ready_session(caller)
         await session.deliver(session.opened())
@@ -343,7 +343,7 @@ class ProviderContract:
         assert any("bees" in item.text for item in items)
 
     @in_loop
-    async def test_recall_of_one_owner_never_shows_anothers(self, caller: Caller, settles_s: float) -> None:
+    async def test_recall_never_returns_entries_of_another_owner(self, caller: Caller, settles_s: float) -> None:
         _needs(caller.provider, Capability.RECALL)
         await caller.ready()
         ann, bob = Session(caller, "s-ann", "ann"), Session(caller, "s-bob", "bob")
@@ -361,7 +361,7 @@ class ProviderContract:
         assert not list(await _recall(caller, "password larkspur foxglove", nobody.ref))
 
     @in_loop
-    async def test_recall_keeps_to_the_limit(self, caller: Caller, settles_s: float) -> None:
+    async def test_recall_returns_at_most_the_limit(self, caller: Caller, settles_s: float) -> None:
         _needs(caller.provider, Capability.RECALL)
         session = await _ready_session(caller)
         for n in range(6):
@@ -385,7 +385,7 @@ class ProviderContract:
     # Forgetting -------------------------------------------------------------------------------------------------------
 
     @in_loop
-    async def test_a_forgotten_session_is_gone_and_the_others_are_not(
+    async def test_a_forgotten_session_is_deleted_and_others_stay(
         self, caller: Caller, effects: EffectsOf, settles_s: float
     ) -> None:
         _needs(caller.provider, Capability.FORGET)
@@ -402,7 +402,7 @@ class ProviderContract:
         assert "s2" in left
 
     @in_loop
-    async def test_a_forgotten_person_is_gone_and_nobody_else(
+    async def test_a_forgotten_owner_is_deleted_and_others_stay(
         self, caller: Caller, effects: EffectsOf, settles_s: float
     ) -> None:
         _needs(caller.provider, Capability.FORGET)
@@ -418,7 +418,7 @@ class ProviderContract:
         assert any("foxglove" in one.text for one in await _effects(effects, caller.provider))
 
     @in_loop
-    async def test_a_forgotten_fact_is_gone(self, caller: Caller, effects: EffectsOf, settles_s: float) -> None:
+    async def test_a_forgotten_fact_is_deleted(self, caller: Caller, effects: EffectsOf, settles_s: float) -> None:
         _needs(caller.provider, Capability.FORGET)
         session = await _ready_session(caller)
         await session.deliver(session.turn("I keep bees"))

@@ -78,7 +78,7 @@ class ModelContract:
     # --- Answers ---------------------------------------------------------------------------------------------------
 
     @in_loop
-    async def test_an_answer_comes_in_pieces_and_then_as_a_whole(self, talk: ModelChat) -> None:
+    async def test_an_answer_is_streamed_and_then_returned_whole(self, talk: ModelChat) -> None:
         text = "Grüße aus Köln, 你好 😀. " * 20
         # Chunks that arrive together may be passed on together.
         async with talk.with_server([Say(text, reasoning="Let me see.", chunks=9, delay_s=0.02)]):
@@ -92,7 +92,7 @@ class ModelContract:
         assert answer.finish is Finish.STOP
 
     @in_loop
-    async def test_tool_calls_are_put_together(self, talk: ModelChat) -> None:
+    async def test_tool_calls_are_assembled(self, talk: ModelChat) -> None:
         calls = (ToolCall("c1", "look", '{"where": "über dem Tor 🏰"}'), ToolCall("c2", "rest", "{}"))
         async with talk.with_server([Say("I look.", calls, chunks=5)]):
             answer = await talk.ask("where?")
@@ -107,7 +107,7 @@ class ModelContract:
             assert await talk.ask("hello") == await talk.ask("hello")
 
     @in_loop
-    async def test_characters_may_come_in_halves(self, talk: ModelChat) -> None:
+    async def test_surrogate_pairs_may_be_split(self, talk: ModelChat) -> None:
         call = ToolCall("c1", "look", '{"where": "äöü 😀"}')
         say = Say("one 😀 two 😀", (call,), reasoning="😀😀")
         # Placeholder characters, replaced below by the two halves of a surrogate pair.
@@ -124,7 +124,7 @@ class ModelContract:
         assert "".join(delta.text for delta in deltas if isinstance(delta, Delta)) == say.text
 
     @in_loop
-    async def test_ten_megabytes_of_arguments_are_taken(self, talk: ModelChat) -> None:
+    async def test_ten_megabytes_of_arguments_are_accepted(self, talk: ModelChat) -> None:
         call = ToolCall("c1", "look", '{"where": "' + "ä" * 5_000_000 + '"}')
         async with talk.with_server([Say(calls=(call,), chunks=40), Say(calls=(call,))]):
             assert (await talk.ask("in pieces")).message.tool_calls == (call,)
@@ -143,7 +143,7 @@ class ModelContract:
             assert (await talk.ask("hello")).usage == Usage(120, 7, 100)
 
     @in_loop
-    async def test_a_call_that_was_cut_off_is_none(self, talk: ModelChat) -> None:
+    async def test_an_incomplete_tool_call_is_dropped(self, talk: ModelChat) -> None:
         whole, cut = ToolCall("c1", "rest", "{}"), ToolCall("c2", "look", '{"where": "ov')
         async with talk.with_server(
             [Say("I", (cut,), finish=Finish.LENGTH), Say("I", (whole, cut), finish=Finish.LENGTH)]
@@ -153,7 +153,7 @@ class ModelContract:
         assert (second.message, second.finish) == (assistant("I", whole), Finish.TOOLS)
 
     @in_loop
-    async def test_a_refusal_is_told_from_an_answer(self, talk: ModelChat) -> None:
+    async def test_a_refusal_differs_from_an_answer(self, talk: ModelChat) -> None:
         async with talk.with_server([Say("I would rather not.", finish=Finish.REFUSED)]):
             answer = await talk.ask("hello")
         assert (answer.message.content, answer.finish) == ("I would rather not.", Finish.REFUSED)
@@ -177,7 +177,7 @@ class ModelContract:
         ]
 
     @in_loop
-    async def test_what_was_thought_before_a_call_is_sent_back_within_the_turn(self, talk: ModelChat) -> None:
+    async def test_reasoning_before_a_call_is_sent_back_within_the_turn(self, talk: ModelChat) -> None:
         for form in self.forms:
             calls = (ToolCall("c1", "look", '{"where": "up"}'), ToolCall("c2", "rest", "{}"))
             thinking = Say("I look.", calls, reasoning="Hm 😀, let me see. " * 9, chunks=7)
@@ -194,7 +194,7 @@ class ModelContract:
                     await talk.ask_with(without)
 
     @in_loop
-    async def test_thoughts_of_earlier_turns_are_not_sent(self, talk: ModelChat) -> None:
+    async def test_reasoning_of_earlier_turns_is_not_sent(self, talk: ModelChat) -> None:
         for form in self.forms:
             call = ToolCall("c1", "rest", "{}")
             async with talk.with_server([Say("", (call,), reasoning="Deep."), Say("Done.")], thinks=form) as server:
@@ -205,7 +205,7 @@ class ModelContract:
                 assert b"sig-" not in server.requests[1]
 
     @in_loop
-    async def test_a_thought_that_can_not_be_read_is_left_out(self, talk: ModelChat) -> None:
+    async def test_unreadable_reasoning_is_left_out(self, talk: ModelChat) -> None:
         for content in ("", "{}", "[]", "nonsense", "[1]", '{"calls": 1}', "null"):
             said = replace(assistant("", ToolCall("c1", "rest", "{}")), thought=Thought(content))
             async with talk.with_server([Say("Fine.")]):
@@ -222,7 +222,7 @@ class ModelContract:
             assert server.connections == 1
 
     @in_loop
-    async def test_an_end_that_comes_late_is_waited_for_a_little(self, talk: ModelChat) -> None:
+    async def test_a_late_end_of_stream_does_not_cost_the_connection(self, talk: ModelChat) -> None:
         pieces = (*frames(self.protocol, Say("One."), "stub"), b": bye\n\n", b": bye\n\n")
         async with talk.with_server([Raw(pieces, delay_s=0.01), Say("Two.")]) as server:
             await talk.ask("1")
@@ -249,7 +249,7 @@ class ModelContract:
             assert talk.client.head(PROMPT) == head
 
     @in_loop
-    async def test_recall_stands_right_behind_the_users_message_and_nowhere_else(self, talk: ModelChat) -> None:
+    async def test_recall_follows_the_users_message_only(self, talk: ModelChat) -> None:
         call = ToolCall("c1", "rest", "{}")
         asked = (user("the question"), assistant("", call), result("c1", "the result"))
         async with talk.with_server([Say("Yes.")]) as server:
@@ -259,7 +259,7 @@ class ModelContract:
         assert body.index(b"the question") < body.index(b"what I recall") < body.index(b"the result")
 
     @in_loop
-    async def test_what_a_strict_endpoint_would_refuse_is_put_right(self, talk: ModelChat) -> None:
+    async def test_messages_that_a_strict_endpoint_would_refuse_are_corrected(self, talk: ModelChat) -> None:
         odd = ToolCall("functions.look:0", "look at, \n ü", '{"where": ')
         listed = ToolCall("c2", "rest", "[1]")
         turns = [
@@ -302,7 +302,9 @@ class ModelContract:
         ids=lambda value: f"{value.status} {value.message}" if isinstance(value, Fail) else "",
     )
     @in_loop
-    async def test_each_refusal_is_an_error_of_ours(self, talk: ModelChat, fail: Fail, error: type[ModelError]) -> None:
+    async def test_each_error_response_is_translated(
+        self, talk: ModelChat, fail: Fail, error: type[ModelError]
+    ) -> None:
         async with talk.with_server([fail]):
             raised = await talk.fails("hello")
         assert type(raised) is error
@@ -320,7 +322,7 @@ class ModelContract:
 
     @pytest.mark.parametrize("key", ["sk-wrong-0123456789", ""])
     @in_loop
-    async def test_a_wrong_or_missing_key_is_told_by_its_name(self, talk: ModelChat, key: str) -> None:
+    async def test_a_wrong_or_missing_key_is_reported_by_its_name(self, talk: ModelChat, key: str) -> None:
         async with talk.with_server([], key=KEY, sent_key=key):
             error = await talk.fails("hello")
         assert isinstance(error, ModelUnauthorized)
@@ -328,7 +330,7 @@ class ModelContract:
         assert "0123456789" not in str(error)
 
     @in_loop
-    async def test_a_model_that_is_not_there_is_told(self, talk: ModelChat) -> None:
+    async def test_an_unknown_model_is_reported(self, talk: ModelChat) -> None:
         async with talk.with_server([], models=("other",)):
             assert isinstance(await talk.fails("hello"), ModelUnknown)
 
@@ -355,7 +357,7 @@ class ModelContract:
         ids=str,
     )
     @in_loop
-    async def test_how_long_to_wait_is_passed_on(
+    async def test_the_retry_delay_is_passed_on(
         self, talk: ModelChat, headers: dict[str, str], wait: float | None
     ) -> None:
         async with talk.with_server([Fail(429, "slow down", headers=headers)]):
@@ -391,19 +393,19 @@ class ModelContract:
         ],
     )
     @in_loop
-    async def test_an_answer_without_its_end_is_none(self, talk: ModelChat, reply: Reply) -> None:
+    async def test_an_answer_without_an_end_is_unavailable(self, talk: ModelChat, reply: Reply) -> None:
         async with talk.with_server([reply, Say("Yes.")]):
             assert type(await talk.fails("hello")) is ModelUnavailable
             assert (await talk.ask("again")).message.content == "Yes."
 
     @in_loop
-    async def test_a_stream_that_ends_in_the_middle_of_an_answer_is_none_either(self, talk: ModelChat) -> None:
+    async def test_a_stream_that_ends_in_the_middle_of_an_answer_is_unavailable(self, talk: ModelChat) -> None:
         pieces = tuple(frames(self.protocol, Say("x" * 100, chunks=10), "stub"))
         async with talk.with_server([Raw(pieces[: len(pieces) // 2])]):
             assert type(await talk.fails("hello")) is ModelUnavailable
 
     @in_loop
-    async def test_silence_ends_in_time(self, talk: ModelChat) -> None:
+    async def test_a_silent_stream_times_out(self, talk: ModelChat) -> None:
         async with talk.with_server([Say("x" * 100, chunks=10, end=End.STALL)], idle_s=0.2) as server:
             begun = time.monotonic()
             assert type(await talk.fails("hello")) is ModelUnavailable
@@ -411,12 +413,12 @@ class ModelContract:
             await asyncio.wait_for(server.left_early.wait(), 5.0)
 
     @in_loop
-    async def test_a_slow_answer_is_not_silence(self, talk: ModelChat) -> None:
+    async def test_a_slow_answer_does_not_time_out(self, talk: ModelChat) -> None:
         async with talk.with_server([Say("x" * 20, chunks=10, delay_s=0.1)], idle_s=0.5):
             assert (await talk.ask("hello")).message.content == "x" * 20
 
     @in_loop
-    async def test_an_endpoint_that_accepts_nobody_is_left_in_time(self, make_client: MakeClient) -> None:
+    async def test_an_endpoint_that_accepts_no_connection_times_out(self, make_client: MakeClient) -> None:
         with socket.socket() as full, socket.socket() as first, socket.socket() as second:
             full.bind(("127.0.0.1", 0))
             full.listen(0)
@@ -431,7 +433,7 @@ class ModelContract:
             await talk.client.aclose()
 
     @in_loop
-    async def test_an_endpoint_that_is_not_there_is_told(self, make_client: MakeClient) -> None:
+    async def test_an_endpoint_that_does_not_listen_is_unavailable(self, make_client: MakeClient) -> None:
         with socket.socket() as unused:
             unused.bind(("127.0.0.1", 0))
             talk = ModelChat(make_client)

@@ -142,7 +142,7 @@ class PlatformContract:
     # Receiving --------------------------------------------------------------------------------------------------------
 
     @_platform_test
-    async def test_what_is_said_in_a_chat_comes_in_order(self, platform: Platform, remote: RemoteSide) -> None:
+    async def test_messages_of_a_chat_arrive_in_order(self, platform: Platform, remote: RemoteSide) -> None:
         receiver = UpdateReceiver()
 
         async def say(*numbers: int) -> None:
@@ -161,7 +161,9 @@ class PlatformContract:
         assert len({update.update_id for update in receiver.updates}) == 6
 
     @_platform_test
-    async def test_what_was_said_while_nobody_listened_comes_in(self, platform: Platform, remote: RemoteSide) -> None:
+    async def test_messages_sent_while_the_adapter_was_stopped_arrive(
+        self, platform: Platform, remote: RemoteSide
+    ) -> None:
         receiver = UpdateReceiver()
         await remote.say(CHAT, "anybody there?")
         async with _running(platform, receiver):
@@ -169,7 +171,7 @@ class PlatformContract:
         assert receiver.texts() == ["anybody there?"]
 
     @_platform_test
-    async def test_what_was_not_taken_comes_again_under_the_same_id(
+    async def test_an_update_that_was_not_stored_arrives_again_under_the_same_id(
         self, platform: Platform, remote: RemoteSide
     ) -> None:
         receiver = UpdateReceiver()
@@ -184,7 +186,7 @@ class PlatformContract:
         assert receiver.texts() == ["one", "two"], "the first of a chat comes first, whatever became of it"
 
     @_platform_test
-    async def test_what_was_taken_and_acknowledged_stays_so(self, platform: Platform, remote: RemoteSide) -> None:
+    async def test_an_acknowledged_update_does_not_arrive_again(self, platform: Platform, remote: RemoteSide) -> None:
         receiver = UpdateReceiver()
         async with _running(platform, receiver):
             await remote.say(CHAT, "one")
@@ -198,7 +200,7 @@ class PlatformContract:
         assert [update.text for update in receiver.updates[taken:]] == ["two"]
 
     @_platform_test
-    async def test_listening_ends_when_it_is_cancelled(self, platform: Platform, remote: RemoteSide) -> None:
+    async def test_receiving_ends_when_it_is_cancelled(self, platform: Platform, remote: RemoteSide) -> None:
         receiver = UpdateReceiver()
         async with _running(platform, receiver) as task:
             await remote.say(CHAT, "one")
@@ -209,7 +211,7 @@ class PlatformContract:
             assert task.cancelled()
 
     @_platform_test
-    async def test_nobody_to_be_reached_is_said_in_our_words(self, platform: Platform, remote: RemoteSide) -> None:
+    async def test_an_unreachable_remote_side_is_unavailable(self, platform: Platform, remote: RemoteSide) -> None:
         receiver = UpdateReceiver()
         await remote.leave()
         async with _running(platform, receiver) as task:
@@ -220,9 +222,7 @@ class PlatformContract:
             await platform.send(outbound("hello"))
 
     @_platform_test
-    async def test_a_button_that_is_pressed_comes_in_as_its_command(
-        self, platform: Platform, remote: RemoteSide
-    ) -> None:
+    async def test_a_pressed_button_arrives_as_its_command(self, platform: Platform, remote: RemoteSide) -> None:
         if not platform.capabilities.buttons:
             pytest.skip("there is nothing to press there")
         longest = "/approve ".ljust(BUTTON_COMMAND_BYTES_MAX, "x")
@@ -250,7 +250,7 @@ class PlatformContract:
     # Sending ----------------------------------------------------------------------------------------------------------
 
     @_platform_test
-    async def test_what_is_sent_is_shown_where_it_belongs(self, platform: Platform, remote: RemoteSide) -> None:
+    async def test_a_message_is_shown_in_its_chat(self, platform: Platform, remote: RemoteSide) -> None:
         first = await platform.send(outbound("hello", 1))
         second = await platform.send(outbound("and you", 2, OTHER_CHAT))
         third = await platform.send(outbound("are you well?", 3))
@@ -259,7 +259,9 @@ class PlatformContract:
         assert await remote.shown(OTHER_CHAT) == ["and you"]
 
     @_platform_test
-    async def test_what_is_sent_twice_under_one_id_is_shown_once(self, platform: Platform, remote: RemoteSide) -> None:
+    async def test_a_message_sent_twice_under_one_id_is_shown_once(
+        self, platform: Platform, remote: RemoteSide
+    ) -> None:
         if not platform.capabilities.idempotent_send:
             pytest.skip("it does not promise that")
         first = await platform.send(outbound("hello"))
@@ -271,7 +273,7 @@ class PlatformContract:
         assert await remote.shown(CHAT) == ["hello", "bye"]
 
     @_platform_test
-    async def test_the_longest_text_goes_out_and_a_longer_one_is_refused(
+    async def test_the_longest_text_is_sent_and_a_longer_one_is_refused(
         self, platform: Platform, remote: RemoteSide
     ) -> None:
         room = platform.capabilities.text_chars_max
@@ -282,7 +284,7 @@ class PlatformContract:
         assert len(await remote.shown(CHAT)) == 1
 
     @_platform_test
-    async def test_being_told_to_wait_is_passed_on(self, platform: Platform, remote: RemoteSide) -> None:
+    async def test_a_retry_delay_is_passed_on(self, platform: Platform, remote: RemoteSide) -> None:
         await remote.busy(7.0)
         with pytest.raises(PlatformUnavailable) as failure:
             await platform.send(outbound("hello"))
@@ -292,14 +294,16 @@ class PlatformContract:
         assert await remote.shown(CHAT) == ["hello"]
 
     @_platform_test
-    async def test_a_send_of_which_nothing_is_heard_is_uncertain(self, platform: Platform, remote: RemoteSide) -> None:
+    async def test_a_send_without_an_answer_is_uncertain(self, platform: Platform, remote: RemoteSide) -> None:
         await remote.lose()
         with pytest.raises(SendUncertain):
             await platform.send(outbound("hello"))
         assert await remote.shown(CHAT) == ["hello"]
 
     @_platform_test
-    async def test_what_is_out_and_was_not_heard_of_is_found(self, platform: Platform, remote: RemoteSide) -> None:
+    async def test_a_message_that_was_sent_without_an_answer_is_found(
+        self, platform: Platform, remote: RemoteSide
+    ) -> None:
         if (finder := platform.finder) is None:
             pytest.skip("what was sent can't be looked for there")
         await platform.send(outbound("hello"))
@@ -321,7 +325,7 @@ class PlatformContract:
         assert await remote.shown(CHAT) == ["hello", "good bye"]
 
     @_platform_test
-    async def test_what_is_not_out_is_not_found(self, platform: Platform, remote: RemoteSide) -> None:
+    async def test_a_message_that_was_not_sent_is_not_found(self, platform: Platform, remote: RemoteSide) -> None:
         if (finder := platform.finder) is None:
             pytest.skip("what was sent can't be looked for there")
         first = await platform.send(outbound("hello"))
@@ -338,7 +342,9 @@ class PlatformContract:
         assert finder.newest(Address(CHAT)) != mark
 
     @_platform_test
-    async def test_what_will_never_be_taken_is_refused(self, platform: Platform, remote: RemoteSide) -> None:
+    async def test_a_message_that_is_refused_permanently_is_reported_as_refused(
+        self, platform: Platform, remote: RemoteSide
+    ) -> None:
         await remote.refuse()
         with pytest.raises(PlatformRefused):
             await platform.send(outbound("hello"))
@@ -358,7 +364,7 @@ class PlatformContract:
         assert await remote.shown(OTHER_CHAT) == ["still there"]
 
     @_platform_test
-    async def test_a_message_can_be_given_another_text(self, platform: Platform, remote: RemoteSide) -> None:
+    async def test_a_message_can_be_edited(self, platform: Platform, remote: RemoteSide) -> None:
         if not platform.capabilities.edits:
             pytest.skip("nothing can be edited there")
         message_id = await platform.send(outbound("hel"))

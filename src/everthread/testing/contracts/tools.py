@@ -58,7 +58,7 @@ class ToolsContract:
         raise NotImplementedError("give the kit an `offer`")
 
     @in_loop
-    async def test_a_model_can_be_told_of_each_tool(self, offer: MakeOffer) -> None:
+    async def test_each_tool_has_a_valid_schema(self, offer: MakeOffer) -> None:
         async with offer() as given:
             names = [tool.name for tool in given.tools]
             assert names == list(dict.fromkeys(names))
@@ -69,19 +69,19 @@ class ToolsContract:
                 assert tool.timeout_s > 0
 
     @in_loop
-    async def test_the_same_tools_are_told_of_in_the_same_order(self, offer: MakeOffer) -> None:
+    async def test_tools_are_listed_in_the_same_order(self, offer: MakeOffer) -> None:
         async with offer() as first, offer() as second:
             assert [tool.schema for tool in first.tools] == [tool.schema for tool in second.tools]
 
     @in_loop
-    async def test_many_calls_at_once_get_each_its_own_answer(self, offer: MakeOffer) -> None:
+    async def test_concurrent_calls_get_their_own_answers(self, offer: MakeOffer) -> None:
         async with offer() as given:
             echo = given.tool(given.echo)
             answers = await asyncio.gather(*(echo.run({"text": f"number {n}."}, USE) for n in range(20)))
             assert all(f"number {n}." in answer for n, answer in enumerate(answers))
 
     @in_loop
-    async def test_what_the_model_should_hear_is_raised_as_a_failure(self, offer: MakeOffer) -> None:
+    async def test_a_failed_call_raises_tool_failed(self, offer: MakeOffer) -> None:
         async with offer() as given:
             with pytest.raises(ToolFailed, match=r"\w"):
                 await given.tool(given.fails).run({}, USE)
@@ -97,7 +97,7 @@ class ToolsContract:
             assert "still here" in await given.tool(given.echo).run({"text": "still here"}, USE)
 
     @in_loop
-    async def test_a_call_after_the_end_is_a_failure_too(self, offer: MakeOffer) -> None:
+    async def test_a_call_after_closing_fails(self, offer: MakeOffer) -> None:
         async with offer() as given:
             pass
         with pytest.raises(ToolFailed):

@@ -26,9 +26,7 @@ class TranscriptionEndpoint(Protocol):
 
 class TranscriberContract:
     @in_loop
-    async def test_what_is_said_is_what_is_heard(
-        self, transcriber: Transcriber, endpoint: TranscriptionEndpoint
-    ) -> None:
+    async def test_speech_is_transcribed(self, transcriber: Transcriber, endpoint: TranscriptionEndpoint) -> None:
         endpoint.says("  buy milk\n")
         assert await transcriber.transcribe(b"OggS", "voice.ogg", "audio/ogg") == "buy milk"
         endpoint.says("")
@@ -36,7 +34,7 @@ class TranscriberContract:
         await transcriber.aclose()
 
     @in_loop
-    async def test_what_may_go_well_later_is_unavailable_and_the_rest_is_refused(
+    async def test_temporary_errors_are_unavailable_and_others_are_refused(
         self, transcriber: Transcriber, endpoint: TranscriptionEndpoint
     ) -> None:
         for status in (500, 503, 429):

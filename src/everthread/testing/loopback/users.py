@@ -26,7 +26,7 @@ class LoopbackUsers(ControlClient[wire.ChatEvent]):
     async def press(self, chat: str, label: str, user: str = "") -> str:
         """Press the button with this label under the newest message that has one. Return the update's id."""
         await self.refresh()
-        commands = [command for one in self._as_they_are(chat) for shown, command in one.buttons if shown == label]
+        commands = [command for one in self._current_messages(chat) for shown, command in one.buttons if shown == label]
         if not commands:
             raise AssertionError(f"there is no button {label!r} in chat {chat}; last log entries: {self.log[-5:]}")
         pressed = [wire.UserMessage(chat, user or f"user-{chat}", commands[-1])]
@@ -53,8 +53,8 @@ class LoopbackUsers(ControlClient[wire.ChatEvent]):
 
     def texts(self, chat: str) -> list[str]:
         """Texts of the agent in a chat, with edits applied."""
-        return [one.text for one in self._as_they_are(chat)]
+        return [one.text for one in self._current_messages(chat)]
 
-    def _as_they_are(self, chat: str) -> list[wire.ChatEvent]:
+    def _current_messages(self, chat: str) -> list[wire.ChatEvent]:
         now = {one.message_id: one for one in self.log if one.chat == chat and one.what != "said"}
         return list(now.values())

@@ -11,7 +11,7 @@ from tests.mcp_servers import SECRET, call, failure, misbehaving, running, tool,
 from everthread.adapters.mcp.servers import McpServer
 
 
-async def test_a_server_of_the_sdk_serves_all_its_pages_and_kinds_of_answers() -> None:
+async def test_all_pages_of_tools_and_kinds_of_results_are_read() -> None:
     async with running(a=with_sdk(env={"MEANT": "for it"})) as servers:
         names = [tool.name for tool in servers.tools()]
         assert len(names) == 211
@@ -42,13 +42,13 @@ async def test_a_server_of_the_sdk_serves_all_its_pages_and_kinds_of_answers() -
         assert "OPENAI" not in environment
 
 
-async def test_a_server_that_gave_up_the_old_handshake_is_met_with_the_new_one() -> None:
+async def test_a_server_without_the_old_handshake_gets_the_new_one() -> None:
     async with running(a=misbehaving("modern")) as servers:
         assert servers.problems() == {}
         assert await call(servers, "a__echo", text="fine") == "fine"
 
 
-async def test_garbage_between_the_messages_is_passed_over() -> None:
+async def test_lines_that_are_not_mcp_are_skipped() -> None:
     async with running(a=misbehaving("garbage")) as servers:
         assert await call(servers, "a__echo", text="fine") == "fine"
         assert await call(servers, "a__bytes") == "caf\ufffd"
@@ -56,7 +56,7 @@ async def test_garbage_between_the_messages_is_passed_over() -> None:
         assert servers.problems() == {}
 
 
-async def test_tools_that_are_too_large_or_not_valid_are_left_out_and_named() -> None:
+async def test_tools_that_are_too_large_or_invalid_are_left_out_and_reported() -> None:
     async with running(a=misbehaving("sloppy"), b=misbehaving("pages")) as servers:
         names = [tool.name for tool in servers.tools() if tool.name.startswith("mcp__a__")]
         # The marks of names that were taken or too long.
@@ -93,7 +93,7 @@ class _Refusing(BaseHTTPRequestHandler):
         pass
 
 
-async def test_an_http_server_that_refuses_or_never_answers_says_so_in_its_line() -> None:
+async def test_an_http_server_that_refuses_or_never_answers_is_reported() -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), _Refusing) as http:
         threading.Thread(target=http.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{http.server_port}"

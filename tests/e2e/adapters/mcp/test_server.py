@@ -19,7 +19,7 @@ from tests.mcp_servers import (
 from everthread.testing.contracts.store.fixtures import StillClock
 
 
-async def test_a_changed_set_of_tools_is_told_and_taken_over_on_request() -> None:
+async def test_a_changed_list_of_tools_is_announced_and_read_on_refresh() -> None:
     async with running(a=with_sdk()) as servers:
         before = servers.tools()
         await call(servers, "a__change")
@@ -35,7 +35,7 @@ async def test_a_changed_set_of_tools_is_told_and_taken_over_on_request() -> Non
         assert not await servers.refresh()
 
 
-async def test_a_server_that_takes_long_to_start_holds_nobody_up_and_is_there_later() -> None:
+async def test_a_server_that_starts_slowly_delays_nothing_and_is_available_later() -> None:
     async with running(start_s=0.2, a=misbehaving("slow", "1")) as servers:
         assert "no answer within" in servers.problems()["a"]
         for _ in range(100):
@@ -55,7 +55,7 @@ async def test_a_server_that_takes_long_to_start_holds_nobody_up_and_is_there_la
         assert await call(servers, "a__echo", text="late") == "late"
 
 
-async def test_a_change_is_not_missed_by_whoever_stops_waiting_for_it() -> None:
+async def test_a_change_is_not_missed_when_a_refresh_times_out() -> None:
     async with running(a=with_sdk()) as servers:
         await call(servers, "a__change")
         for _ in range(100):
@@ -82,7 +82,7 @@ async def test_a_call_that_is_not_answered_fails_in_time_and_the_next_one_works(
         assert await call(servers, "a__pid") == pid
 
 
-async def test_a_server_that_dies_is_started_again_by_the_next_call(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_server_that_dies_is_restarted_by_the_next_call(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with running(a=misbehaving(env={"KEY": SECRET}), b=misbehaving()) as servers:
         first = await call(servers, "a__pid")
@@ -101,7 +101,7 @@ async def test_a_server_that_dies_is_started_again_by_the_next_call(caplog: pyte
     assert SECRET not in caplog.text
 
 
-async def test_a_server_that_does_not_come_back_is_tried_again_after_longer_and_longer_pauses(tmp_path: Path) -> None:
+async def test_a_server_that_stays_down_is_retried_with_backoff(tmp_path: Path) -> None:
     clock = StillClock()
     async with running(clock, a=misbehaving("once", str(tmp_path / "marker"))) as servers:
         assert "it exited with status 3" in await failure(servers, "a__die")

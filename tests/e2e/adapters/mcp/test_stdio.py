@@ -33,7 +33,7 @@ async def test_no_process_outlives_the_end(tmp_path: Path) -> None:
         assert "closed" in await failure(servers, "a__echo")
 
 
-async def test_a_server_that_is_being_opened_ends_with_the_rest() -> None:
+async def test_a_server_that_is_still_starting_is_stopped_on_close() -> None:
     servers = McpServers({"a": misbehaving("silent")}, RealClock(), environ=os.environ)
     starting = asyncio.ensure_future(servers.start(START_S))
     children: list[int] = []
@@ -47,7 +47,7 @@ async def test_a_server_that_is_being_opened_ends_with_the_rest() -> None:
     assert all([await is_gone(pid) for pid in children])
 
 
-async def test_a_loop_that_is_left_without_a_close_leaves_no_process() -> None:
+async def test_an_event_loop_that_ends_without_a_close_leaves_no_process() -> None:
     def leave() -> int:
         async def begin() -> int:
             servers = McpServers({"a": misbehaving("stubborn")}, RealClock(), environ=os.environ)

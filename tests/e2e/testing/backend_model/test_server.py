@@ -24,7 +24,7 @@ async def post(url: str, body: dict[str, Any], timeout_s: float = 5.0) -> tuple[
         return answer.status, await answer.json(content_type=None)
 
 
-async def test_embeddings_come_as_numbers_or_packed_one_for_each_text() -> None:
+async def test_embeddings_are_returned_as_numbers_or_base64() -> None:
     async with BackendModel(dimensions=16) as model:
         url = f"{model.base_url}/embeddings"
         _, plain = await post(url, {"model": "m", "input": ["one", "two"]})
@@ -36,7 +36,7 @@ async def test_embeddings_come_as_numbers_or_packed_one_for_each_text() -> None:
         assert (await post(url, {"model": "m"}))[0] == 400
 
 
-async def test_chat_is_answered_whole_and_streamed_and_its_content_may_come_in_parts() -> None:
+async def test_chat_replies_are_whole_or_streamed_and_content_may_be_in_parts() -> None:
     async with BackendModel(lambda asked: f"heard {asked.texts[-1]}") as model:
         url = f"{model.base_url}/chat/completions"
         parts = [{"type": "text", "text": "hello"}]
@@ -49,7 +49,7 @@ async def test_chat_is_answered_whole_and_streamed_and_its_content_may_come_in_p
         assert "".join(one["choices"][0]["delta"].get("content") or "" for one in said if one["choices"]) == "heard you"
 
 
-async def test_faults_are_ordered_and_end() -> None:
+async def test_faults_are_injected_and_end() -> None:
     async with BackendModel() as model:
         url, body = f"{model.base_url}/embeddings", {"input": "x"}
         model.fail_next(2, 503)
@@ -69,7 +69,7 @@ async def test_faults_are_ordered_and_end() -> None:
         assert (model.failed, model.asked["/v1/embeddings"]) == (2, 6)
 
 
-async def test_a_word_can_be_refused_and_everything_else_is_answered() -> None:
+async def test_requests_with_a_refused_word_fail_and_others_are_answered() -> None:
     async with BackendModel() as model:
         url = f"{model.base_url}/embeddings"
         model.refuse("hemlock")
@@ -78,7 +78,7 @@ async def test_a_word_can_be_refused_and_everything_else_is_answered() -> None:
         assert (await post(url, {"input": "hemlock"}))[0] == 200
 
 
-async def test_a_process_is_told_over_http() -> None:
+async def test_faults_of_a_process_are_injected_over_http() -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "everthread.testing.backend_model.server", "--dimensions", "8"),
         stdout=asyncio.subprocess.PIPE,

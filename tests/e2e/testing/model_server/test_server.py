@@ -47,7 +47,7 @@ async def answer(client: ModelClient, *tail: Message) -> Answer:
     return last
 
 
-async def test_as_a_process_it_asks_for_its_tool_and_then_says_its_words(tmp_path: Path) -> None:
+async def test_the_process_calls_its_tool_and_then_answers(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with running(
         "--tool", 'look:{"where": "up"}', "--log", str(log), "--delay-ms", "1", "--key", "k"

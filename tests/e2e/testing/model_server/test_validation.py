@@ -60,7 +60,7 @@ ANSWERED = message("user", {"type": "tool_result", "tool_use_id": "c1", "content
     ],
     ids=lambda value: str(value) if isinstance(value, int) else " ".join(m["role"] for m in value),
 )
-async def test_what_chat_completions_refuses(messages: list[dict[str, Any]], status: int) -> None:
+async def test_invalid_chat_completions_are_refused(messages: list[dict[str, Any]], status: int) -> None:
     assert await posted("/chat/completions", chat(*messages)) == status
 
 
@@ -83,7 +83,7 @@ async def test_what_chat_completions_refuses(messages: list[dict[str, Any]], sta
     ],
     ids=lambda value: str(value) if isinstance(value, int) else " ".join(m["role"] for m in value),
 )
-async def test_what_messages_refuses(messages: list[dict[str, Any]], status: int) -> None:
+async def test_invalid_messages_are_refused(messages: list[dict[str, Any]], status: int) -> None:
     assert await posted("/messages", chat(*messages) | {"max_tokens": 5}) == status
     assert await posted("/messages", chat(*messages)) == 400
 

@@ -17,7 +17,7 @@ async def echo(bot: Any, update: Any) -> None:
 
 
 @both
-async def test_a_bot_that_polls_answers_everybody_also_what_waited_for_it(library: Library) -> None:
+async def test_a_polling_bot_answers_all_users_and_pending_messages(library: Library) -> None:
     async with scene(library) as s:
         async with library.polling(s.emulator.base_url, s.emulator.token, echo):
             await s.people.until(lambda: s.people.texts(ANN) == ["You said: /start"], "an answer to what waited")
@@ -29,7 +29,7 @@ async def test_a_bot_that_polls_answers_everybody_also_what_waited_for_it(librar
 
 
 @both
-async def test_a_bot_that_polls_lives_through_a_cut(library: Library) -> None:
+async def test_a_polling_bot_survives_a_network_cut(library: Library) -> None:
     async with scene(library) as s, library.polling(s.emulator.base_url, s.emulator.token, echo):
         await s.people.until(lambda: len(s.people.texts(ANN)) == 1, "an answer before the cut")
         await s.people.cut(0.5)

@@ -11,13 +11,13 @@ from tests.e2e.telegram_libraries import LIBRARIES, Library
 pytestmark = pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: type(library).__name__)
 
 
-async def test_it_says_who_the_bot_is(library: Library) -> None:
+async def test_get_me_returns_the_bot(library: Library) -> None:
     async with scene(library, token="4711:SECRET", username="thread_bot") as s:
         me = await s.bot.get_me()
         assert (me.id, me.username, me.is_bot, me.can_read_all_group_messages) == (4711, "thread_bot", True, True)
 
 
-async def test_a_long_poll_ends_as_soon_as_somebody_writes(library: Library) -> None:
+async def test_a_long_poll_ends_with_the_next_message(library: Library) -> None:
     async with scene(library) as s:
         [start] = await s.bot.get_updates()
         begun = asyncio.get_running_loop().time()
@@ -30,7 +30,7 @@ async def test_a_long_poll_ends_as_soon_as_somebody_writes(library: Library) -> 
         assert asyncio.get_running_loop().time() - begun < 5
 
 
-async def test_of_two_who_poll_the_earlier_one_is_told_of_a_conflict(library: Library) -> None:
+async def test_an_earlier_poll_ends_with_a_conflict(library: Library) -> None:
     async with scene(library) as s:
         [start] = await s.bot.get_updates()
         earlier = asyncio.create_task(s.bot.get_updates(offset=start.update_id + 1, timeout=10))
@@ -42,7 +42,7 @@ async def test_of_two_who_poll_the_earlier_one_is_told_of_a_conflict(library: Li
             await refused(earlier, library.conflict, "terminated by other getUpdates request")
 
 
-async def test_the_menu_of_commands_is_kept(library: Library) -> None:
+async def test_the_menu_of_commands_is_stored(library: Library) -> None:
     async with scene(library) as s:
         assert await s.bot.set_my_commands([library.command("new", "Begin anew"), library.command("stop", "Stop")])
         commands = await s.bot.get_my_commands()

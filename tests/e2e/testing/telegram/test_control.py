@@ -9,7 +9,7 @@ from tests.e2e.telegram_libraries import Aiogram
 from everthread.testing.telegram import protocol as wire
 
 
-async def test_tests_that_want_the_impossible_are_told_so() -> None:
+async def test_impossible_control_calls_fail_with_a_reason() -> None:
     async with scene(Aiogram()) as s:
         with pytest.raises(AssertionError, match="no button 'Yes'"):
             await s.people.press(ANN, ANN, 1, "Yes")

@@ -11,7 +11,7 @@ from tests.e2e.telegram_libraries import Aiogram
 from everthread.testing.telegram.protocol import Fault
 
 
-async def test_errors_have_the_shape_of_the_real_one() -> None:
+async def test_errors_have_the_format_of_the_bot_api() -> None:
     async with scene(Aiogram()) as s, aiohttp.ClientSession() as http:
 
         async def called(path: str) -> tuple[int, dict[str, Any]]:

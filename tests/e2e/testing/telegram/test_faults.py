@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 
-async def test_a_storm_of_429_passes(library: Library) -> None:
+async def test_repeated_429_responses_pass(library: Library) -> None:
     async with scene(library) as s:
         await s.people.fault(Fault("busy", "sendMessage", times=3, seconds=7))
         for _ in range(3):
@@ -32,7 +32,7 @@ async def test_a_storm_of_429_passes(library: Library) -> None:
         assert s.people.texts(ANN) == ["hello"]
 
 
-async def test_an_answer_that_is_lost_leaves_the_message_there(library: Library) -> None:
+async def test_a_lost_response_leaves_the_message_sent(library: Library) -> None:
     async with scene(library) as s:
         await s.people.fault(Fault("drop_after", "sendMessage"))
         await refused(s.bot.send_message(ANN, "sent"), library.broken, "")
@@ -42,7 +42,7 @@ async def test_an_answer_that_is_lost_leaves_the_message_there(library: Library)
         assert s.people.texts(ANN) == ["sent"]
 
 
-async def test_updates_whose_answer_was_lost_come_again(library: Library) -> None:
+async def test_updates_whose_response_was_lost_are_repeated(library: Library) -> None:
     async with scene(library) as s:
         await s.people.fault(Fault("drop_after", "getUpdates"))
         await refused(s.bot.get_updates(), library.broken, "")
@@ -62,7 +62,7 @@ async def test_servers_that_fail_are_reported_as_such(library: Library) -> None:
         await refused(s.bot.send_message(ANN, "x"), library.forbidden, "the test refuses")
 
 
-async def test_a_fault_can_be_of_one_chat_and_be_taken_back(library: Library) -> None:
+async def test_a_fault_can_apply_to_one_chat_and_be_healed(library: Library) -> None:
     async with scene(library) as s:
         await s.people.say(BOB, "hello")
         await s.people.fault(Fault("error", chat=BOB, times=100))
@@ -72,7 +72,7 @@ async def test_a_fault_can_be_of_one_chat_and_be_taken_back(library: Library) ->
         await s.bot.send_message(BOB, "through")
 
 
-async def test_a_slow_answer_comes_late(library: Library) -> None:
+async def test_a_delayed_response_arrives_late(library: Library) -> None:
     async with scene(library) as s:
         await s.people.fault(Fault("delay", "sendMessage", seconds=0.5))
         begun = time.monotonic()
@@ -83,7 +83,7 @@ async def test_a_slow_answer_comes_late(library: Library) -> None:
         assert time.monotonic() - begun >= 0.5
 
 
-async def test_a_cut_breaks_what_is_under_way_and_lets_nothing_through_until_it_is_over(library: Library) -> None:
+async def test_a_cut_aborts_open_requests_and_blocks_new_ones_until_it_is_over(library: Library) -> None:
     async with scene(library) as s:
         [start] = await s.bot.get_updates()
         poll = asyncio.create_task(s.bot.get_updates(offset=start.update_id + 1, timeout=20))
@@ -100,7 +100,7 @@ async def test_a_cut_breaks_what_is_under_way_and_lets_nothing_through_until_it_
         assert update.message.text == "meanwhile"
 
 
-async def test_updates_come_twice_or_in_another_order_on_demand(library: Library) -> None:
+async def test_updates_are_duplicated_or_reordered_on_demand(library: Library) -> None:
     async with scene(library) as s:
         await s.people.say(ANN, "second")
         await s.people.fault(Fault("duplicate"))
@@ -110,7 +110,7 @@ async def test_updates_come_twice_or_in_another_order_on_demand(library: Library
         assert [one.message.text for one in await s.bot.get_updates()] == ["/start", "second"]
 
 
-async def test_a_confirmed_update_is_delivered_once_more_under_its_number(library: Library) -> None:
+async def test_a_confirmed_update_is_redelivered_under_its_id(library: Library) -> None:
     async with scene(library) as s:
         [start] = await s.bot.get_updates()
         assert not await s.bot.get_updates(offset=start.update_id + 1)
@@ -120,7 +120,7 @@ async def test_a_confirmed_update_is_delivered_once_more_under_its_number(librar
         assert not await s.bot.get_updates(offset=start.update_id + 1)
 
 
-async def test_a_poll_whose_client_has_gone_uses_nothing_up(library: Library) -> None:
+async def test_a_poll_whose_client_disconnected_consumes_no_update(library: Library) -> None:
     async with scene(library) as s:
         [start] = await s.bot.get_updates()
         url = f"{s.emulator.base_url}/bot{s.emulator.token}/getUpdates"

@@ -23,7 +23,7 @@ def png(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
-async def test_files_go_out_with_their_captions(library: Library) -> None:
+async def test_files_are_sent_with_their_captions(library: Library) -> None:
     async with scene(library) as s:
         picture, note = png(120, 80), b"OggS" + b"\0" * 500
         await s.bot.send_photo(ANN, library.file(picture, "a.png"), caption="*photo*", parse_mode="MarkdownV2")
@@ -41,7 +41,7 @@ async def test_files_go_out_with_their_captions(library: Library) -> None:
         assert await s.people.file(voice.file.file_id) == note
 
 
-async def test_what_is_there_is_sent_again_by_its_id(library: Library) -> None:
+async def test_a_stored_file_is_sent_again_by_its_id(library: Library) -> None:
     async with scene(library) as s:
         sent = await s.bot.send_document(ANN, library.file(b"once", "a.txt"))
         again = await s.bot.send_document(ANN, sent.document.file_id)
@@ -50,7 +50,7 @@ async def test_what_is_there_is_sent_again_by_its_id(library: Library) -> None:
         await refused(s.bot.send_photo(ANN, library.file(b"no picture", "a.png")), library.bad, "IMAGE_PROCESS_FAILED")
 
 
-async def test_files_come_in(library: Library) -> None:
+async def test_files_of_users_are_received(library: Library) -> None:
     async with scene(library) as s:
         picture = png(200, 100)
         await s.people.say(ANN, "look at this", file=wire.AttachedFile("photo", picture))

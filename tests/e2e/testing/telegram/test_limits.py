@@ -16,7 +16,7 @@ pytestmark = [
 ]
 
 
-async def test_who_sends_too_fast_is_told_how_long_to_stay_away(library: Library) -> None:
+async def test_sending_too_fast_is_refused_with_a_retry_delay(library: Library) -> None:
     async with scene(library) as s:
         sent = await s.bot.send_message(ANN, "0")
         for number in range(1, 5):

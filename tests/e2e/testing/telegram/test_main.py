@@ -12,7 +12,7 @@ from tests.e2e.telegram_fixture import ANN
 from everthread.testing.telegram.users import TelegramUsers
 
 
-async def test_as_a_process_it_prints_its_address_and_serves_until_it_is_stopped() -> None:
+async def test_the_process_prints_its_address_and_serves_until_it_is_stopped() -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "everthread.testing.telegram", "--port", "0", "--token", "77:ABC", "--no-limits"),
         stdout=asyncio.subprocess.PIPE,

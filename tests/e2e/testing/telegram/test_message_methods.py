@@ -24,7 +24,7 @@ async def test_a_text_is_shown_with_its_entities(library: Library) -> None:
         assert shown.marked == "**bold** _it.alic_ 😀 `code` [link](https://example.org/)"
 
 
-async def test_entities_can_be_given_and_people_mentioned(library: Library) -> None:
+async def test_entities_can_be_passed_and_users_mentioned(library: Library) -> None:
     async with scene(library) as s:
         text = f"[Ann](tg://user?id={ANN}) and [somebody](tg://user?id=999)"
         sent = await s.bot.send_message(ANN, text, parse_mode="MarkdownV2")
@@ -34,7 +34,7 @@ async def test_entities_can_be_given_and_people_mentioned(library: Library) -> N
         assert list(again.entities) == [mention]
 
 
-async def test_broken_markup_is_refused_in_the_words_of_telegram(library: Library) -> None:
+async def test_invalid_markup_is_refused_with_telegrams_error_text(library: Library) -> None:
     async with scene(library) as s:
         for text, mode, words in (
             ("one. two", "MarkdownV2", "Character '.' is reserved and must be escaped with the preceding '\\'"),
@@ -80,14 +80,14 @@ async def test_a_message_is_edited_and_deleted(library: Library) -> None:
         assert s.people.texts(ANN) == []
 
 
-async def test_what_people_wrote_is_not_the_bots_to_edit(library: Library) -> None:
+async def test_the_bot_can_not_edit_messages_of_users(library: Library) -> None:
     async with scene(library) as s:
         [start] = await s.people.messages(ANN)
         call = s.bot.edit_message_text(text="mine", chat_id=ANN, message_id=start.message_id)
         await refused(call, library.bad, "message can't be edited")
 
 
-async def test_why_a_message_can_not_be_edited_says_whose_it_is(library: Library) -> None:
+async def test_the_error_of_an_edit_tells_whose_message_it_is(library: Library) -> None:
     async with scene(library) as s:
         [start] = await s.people.messages(ANN)
         sent = await s.bot.send_message(ANN, "first")
@@ -105,14 +105,14 @@ async def test_why_a_message_can_not_be_edited_says_whose_it_is(library: Library
         await refused(other, library.bad, "message can't be edited")
 
 
-async def test_it_is_seen_that_the_bot_is_typing(library: Library) -> None:
+async def test_typing_is_logged(library: Library) -> None:
     async with scene(library) as s:
         assert await s.bot.send_chat_action(chat_id=ANN, action="typing")
         await s.people.refresh()
         assert [(one.what, one.chat, one.text) for one in s.people.log[1:]] == [("typing", ANN, "typing")]
 
 
-async def test_a_button_carries_64_bytes_and_no_more(library: Library) -> None:
+async def test_button_data_is_limited_to_64_bytes(library: Library) -> None:
     async with scene(library) as s:
         await s.bot.send_message(ANN, "fits", reply_markup=library.buttons([("ok", "é" * 32)]))
         call = s.bot.send_message(ANN, "does not", reply_markup=library.buttons([("ok", "é" * 32 + "x")]))

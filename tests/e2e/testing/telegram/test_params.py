@@ -12,7 +12,7 @@ from tests.e2e.telegram_libraries import Aiogram
 
 
 @pytest.mark.parametrize("how", ["json", "form", "query", "multipart"])
-async def test_parameters_come_in_any_of_the_ways_that_the_real_one_takes(how: str) -> None:
+async def test_parameters_are_read_from_every_encoding(how: str) -> None:
     async with scene(Aiogram()) as s, aiohttp.ClientSession() as http:
         url = f"{s.emulator.base_url}/bot{s.emulator.token}/sendmessage"
         keyboard = {"inline_keyboard": [[{"text": "Yes", "callback_data": "y"}]]}

@@ -13,7 +13,7 @@ both = pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: type(li
 
 
 @both
-async def test_a_conversation_is_drawn_as_a_person_sees_it(library: Library) -> None:
+async def test_a_conversation_is_drawn_as_users_see_it(library: Library) -> None:
     async def butler(bot: Any, update: Any) -> None:
         if update.callback_query is not None:
             query = update.callback_query

@@ -14,7 +14,7 @@ GROUP = -1001
 pytestmark = pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: type(library).__name__)
 
 
-async def test_unknown_chats_and_people_who_block_the_bot_are_refused(library: Library) -> None:
+async def test_sending_to_unknown_chats_and_users_who_blocked_the_bot_is_refused(library: Library) -> None:
     async with scene(library) as s:
         await refused(s.bot.send_message(999, "hello"), library.bad, "chat not found")
         await refused(s.bot.send_message("@nobody", "hello"), library.bad, "chat not found")
@@ -28,7 +28,7 @@ async def test_unknown_chats_and_people_who_block_the_bot_are_refused(library: L
         await s.bot.send_message(ANN, "hello")
 
 
-async def test_topics_are_threads_of_their_own(library: Library) -> None:
+async def test_each_topic_is_a_thread(library: Library) -> None:
     async with scene(library) as s:
         await s.people.group(wire.Group(GROUP, "Garden", is_forum=True))
         roses = await s.people.open_topic(ANN, GROUP, "Roses")

@@ -9,7 +9,7 @@ from tests.e2e.telegram_libraries import LIBRARIES, Library
 pytestmark = pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: type(library).__name__)
 
 
-async def test_an_update_comes_again_until_a_higher_offset_confirms_it(library: Library) -> None:
+async def test_an_update_is_repeated_until_a_higher_offset_confirms_it(library: Library) -> None:
     async with scene(library) as s:
         await s.people.say(ANN, "second")
         first, second = await s.bot.get_updates()
@@ -22,7 +22,7 @@ async def test_an_update_comes_again_until_a_higher_offset_confirms_it(library: 
         assert (await s.people.dump()).pending == ()
 
 
-async def test_a_negative_offset_leaves_only_the_last(library: Library) -> None:
+async def test_a_negative_offset_keeps_only_the_newest_updates(library: Library) -> None:
     async with scene(library) as s:
         for text in ("two", "three"):
             await s.people.say(ANN, text)
@@ -30,7 +30,7 @@ async def test_a_negative_offset_leaves_only_the_last(library: Library) -> None:
         assert len(await s.bot.get_updates()) == 1
 
 
-async def test_only_wanted_kinds_of_updates_come_and_the_wish_is_kept(library: Library) -> None:
+async def test_only_allowed_kinds_of_updates_are_delivered_and_the_setting_persists(library: Library) -> None:
     async with scene(library) as s:
         [start] = await s.bot.get_updates(allowed_updates=["edited_message"])
         said = await s.people.say(ANN, "unwanted")

@@ -36,7 +36,7 @@ async def test_a_button_is_pressed_and_answered(library: Library) -> None:
         ]
 
 
-async def test_in_a_group_mentions_and_replies_are_told_apart(library: Library) -> None:
+async def test_mentions_and_replies_in_a_group_are_distinguished(library: Library) -> None:
     async with scene(library, username="thread_bot") as s:
         await s.people.group(wire.Group(GROUP, "Garden"))
         asked = await s.people.say(ANN, "well @thread_bot, what now?", chat=GROUP)
@@ -54,7 +54,7 @@ async def test_in_a_group_mentions_and_replies_are_told_apart(library: Library) 
         await refused(lost, library.bad, "message to be replied not found")
 
 
-async def test_with_privacy_the_bot_hears_only_what_is_meant_for_it(library: Library) -> None:
+async def test_in_privacy_mode_the_bot_receives_only_messages_addressed_to_it(library: Library) -> None:
     async with scene(library, username="thread_bot", privacy=True) as s:
         await s.people.group(wire.Group(GROUP, "Garden"))
         sent = await s.bot.send_message(GROUP, "Hello.")

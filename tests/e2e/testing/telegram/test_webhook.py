@@ -19,7 +19,7 @@ async def echo(bot: Any, update: Any) -> None:
 
 
 @both
-async def test_a_webhook_is_brought_each_update_with_its_secret(library: Library) -> None:
+async def test_each_update_is_posted_to_the_webhook_with_its_secret(library: Library) -> None:
     async with scene(library) as s:
         async with library.webhook(s.emulator.base_url, s.emulator.token, echo, "s3cret") as bot:
             await s.people.say(ANN, "hello")
@@ -35,7 +35,7 @@ async def test_a_webhook_is_brought_each_update_with_its_secret(library: Library
 
 
 @both
-async def test_a_webhook_that_fails_is_tried_again_in_order(library: Library) -> None:
+async def test_a_webhook_that_fails_is_retried_in_order(library: Library) -> None:
     heard: list[tuple[str, str]] = []
     failures, enough = 2, asyncio.Event()
 
@@ -76,7 +76,7 @@ async def test_a_cut_keeps_updates_from_a_webhook_until_it_is_over(library: Libr
 
 
 @both
-async def test_pending_updates_are_dropped_only_when_that_is_asked_for(library: Library) -> None:
+async def test_pending_updates_are_dropped_only_on_request(library: Library) -> None:
     async with scene(library) as s:
         assert await s.bot.delete_webhook()
         assert (await s.bot.get_webhook_info()).pending_update_count == 1
@@ -88,7 +88,7 @@ async def test_pending_updates_are_dropped_only_when_that_is_asked_for(library: 
         await refused(call, library.bad, "secret token contains unallowed characters")
 
 
-async def test_a_method_in_the_reply_to_a_webhook_is_done() -> None:
+async def test_a_method_in_the_webhook_response_is_called() -> None:
     async def hook(request: web.Request) -> web.Response:
         chat = (await request.json())["message"]["chat"]["id"]
         return web.json_response({"method": "sendMessage", "chat_id": chat, "text": "in the reply"})

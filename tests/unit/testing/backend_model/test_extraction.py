@@ -17,7 +17,7 @@ SAID = 'user: My dog\'s name is "Biscuit"\nassistant: What a name.\nuser: I live
 FACTS = ['My dog\'s name is "Biscuit"', "I live in Porto"]
 
 
-def test_what_people_said_is_extracted_in_the_form_each_back_end_reads() -> None:
+def test_user_messages_are_extracted_in_the_format_of_each_back_end() -> None:
     hindsight = f"Extract facts from the following chunk.\n\nChunk: 1/1\nContext: none\n\nContent:\n{SAID}"
     found = json.loads(reply_to(["rules", hindsight]))["facts"]
     assert [fact["what"] for fact in found] == FACTS
@@ -38,7 +38,7 @@ def test_what_people_said_is_extracted_in_the_form_each_back_end_reads() -> None
     assert len({given["name"] for given in arguments[:2]}) == 2
 
 
-def test_numbered_messages_become_events_that_say_which_message_they_are_of() -> None:
+def test_numbered_messages_become_events_with_their_message_number() -> None:
     said = '[0][user][user]: I like "tea"\nand coffee\n[1][assistant][assistant]: Noted\n[2][user][user]: I like "tea"'
     prompt = f"## Conversation History\n**Session Time:** now\nrelative\n\n{said}\n\nAfter exploring, output"
     calls = [
@@ -53,26 +53,26 @@ def test_numbered_messages_become_events_that_say_which_message_they_are_of() ->
     assert ast.unparse(calls[-1]) == "sdk.commit()"
 
 
-def test_nothing_to_extract_is_an_empty_answer_in_the_same_form() -> None:
+def test_a_reply_without_facts_has_the_same_format() -> None:
     assert reply_to(["end with sdk.commit()", "## Conversation History\nx\n\nassistant: hm"]) == "sdk.commit()"
     assert json.loads(reply_to(["## New Messages\nassistant: hm\n\n# Output:"])) == {"memory": []}
 
 
 @given(st.lists(st.text(min_size=1).filter(lambda text: len(text.splitlines()) == 1 and text.strip())))
-def test_a_program_says_the_facts_word_for_word_whatever_is_in_them(facts: list[str]) -> None:
+def test_a_program_contains_the_facts_word_for_word(facts: list[str]) -> None:
     body = ast.parse(entity_program(facts)).body
     calls = [node.value for node in body if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)]
     contents = [ast.literal_eval(word.value) for call in calls for word in call.keywords if word.arg == "content"]
     assert contents == facts
 
 
-def test_messages_that_come_as_json_are_read_as_such() -> None:
+def test_messages_in_json_are_parsed() -> None:
     messages = [{"role": "user", "content": "I like tea"}, {"role": "assistant", "content": "Noted"}]
     assert facts_in(json.dumps(messages)) == ["I like tea"]
     assert facts_in("[0][user]: I like tea\nand coffee\n[1][assistant]: Noted") == ["I like tea", "and coffee"]
 
 
-def test_an_answer_that_must_fit_a_schema_fits_it() -> None:
+def test_a_reply_matches_its_schema() -> None:
     schema: dict[str, Any] = {
         "$defs": {"Kind": {"enum": ["a", "b"]}},
         "type": "object",
@@ -89,7 +89,7 @@ def test_an_answer_that_must_fit_a_schema_fits_it() -> None:
     assert json.loads(reply_to(["hello"], wanted)) == smallest_value(schema)
 
 
-def test_what_is_to_be_concluded_from_facts_is_each_of_them() -> None:
+def test_each_fact_is_its_own_conclusion() -> None:
     ids = [f"{n}0000000-0000-0000-0000-000000000000" for n in (1, 2)]
     facts = f"[{ids[0]}] I keep bees | When: now (mentioned_at=2025-01-01)\n[{ids[1]}] I sell honey"
     asked = f"## MISSION\n\nTrack.\n\n## INPUT\n\n### New facts\n{facts}\n\n### Existing observations\n[]"

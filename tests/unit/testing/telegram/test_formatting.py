@@ -18,7 +18,7 @@ def read(text: str, mode: str | None) -> tuple[str, list[tuple[str, str]]]:
     return shown, [(one.type, utf16_slice(shown, one.offset, one.length)) for one in entities]
 
 
-def test_what_anybody_finds_in_a_text() -> None:
+def test_entities_are_detected_in_plain_text() -> None:
     text = "/start@my_bot 😀 @ann_example, mail a@b.org see https://example.org/x?y=1 or example.com #tag1 not/this"
     assert read(text, None) == (
         text,
@@ -34,13 +34,13 @@ def test_what_anybody_finds_in_a_text() -> None:
     assert read("`/start @ann_example`", "MarkdownV2")[1] == [("code", "/start @ann_example")]
 
 
-def test_an_unknown_way_to_parse_is_refused() -> None:
+def test_an_unknown_parse_mode_is_refused() -> None:
     with pytest.raises(ApiError, match="unsupported parse_mode"):
         format_text("x", "BBCode")
 
 
 @given(st.text(alphabet=RESERVED + "\\ab \n😀é", max_size=30), st.sampled_from(["MarkdownV2", "HTML", "Markdown"]))
-def test_any_text_is_either_read_or_refused_and_entities_stay_within_it(text: str, mode: str) -> None:
+def test_any_text_is_parsed_or_refused_and_entities_stay_within_it(text: str, mode: str) -> None:
     try:
         shown, entities = format_text(text, mode)
     except ApiError:

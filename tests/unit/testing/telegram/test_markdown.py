@@ -72,7 +72,7 @@ def test_markdown_v2(text: str, shown: str | None, entities: str) -> None:
         ("snake_case", None, "Can't find end of the entity starting at byte offset 5"),
     ],
 )
-def test_the_first_markdown(text: str, shown: str | None, entities: str) -> None:
+def test_legacy_markdown(text: str, shown: str | None, entities: str) -> None:
     check(text, "Markdown", shown, entities)
 
 
@@ -89,6 +89,6 @@ def check(text: str, mode: str, shown: str | None, entities: str) -> None:
 
 
 @given(st.text())
-def test_whatever_is_escaped_is_shown_as_it_is(text: str) -> None:
+def test_escaped_text_is_shown_unchanged(text: str) -> None:
     escaped = "".join(f"\\{char}" if char in RESERVED or char == "\\" else char for char in text)
     assert format_text(escaped, "MarkdownV2")[0] == text.replace("\r", "").strip()

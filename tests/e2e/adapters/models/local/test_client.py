@@ -93,13 +93,13 @@ async def test_one_process_answers_all_requests_from_the_first_one_on(tmp_path: 
         assert os.getsid(pid) != os.getsid(0), "Ctrl-C would reach it"
 
 
-async def test_no_answer_is_longer_than_the_model_can_bear(tmp_path: Path) -> None:
+async def test_the_length_of_an_answer_is_limited(tmp_path: Path) -> None:
     async with local_model(make_folder(tmp_path)) as model:
         *pieces, _ = await answer(model, output_tokens_max=8192)
     assert len(pieces) == OUTPUT_TOKENS_MAX
 
 
-async def test_no_connection_is_kept_or_left_open(tmp_path: Path) -> None:
+async def test_each_connection_is_closed(tmp_path: Path) -> None:
     clients: list[Counted] = []
 
     class Counted(PlainClient):
@@ -120,14 +120,14 @@ async def test_no_connection_is_kept_or_left_open(tmp_path: Path) -> None:
     assert not any(client.open for client in clients)
 
 
-async def test_recall_stands_before_the_question(tmp_path: Path) -> None:
+async def test_recall_precedes_the_question(tmp_path: Path) -> None:
     async with local_model(make_folder(tmp_path)) as model:
         await answer(model, recall="Facts about me:\n- My dog is called Bruno.")
         await answer(model)
     assert asked(tmp_path) == ["Facts about me:\n- My dog is called Bruno.\n\nQuestion: Hello", "Hello"]
 
 
-async def test_a_stream_that_is_closed_early_is_cut_off(tmp_path: Path) -> None:
+async def test_closing_a_stream_early_stops_the_generation(tmp_path: Path) -> None:
     async with local_model(make_folder(tmp_path)) as model:
         stream: Any = model.stream(a_request(output_tokens_max=256))
         async with aclosing(stream) as pieces:
@@ -140,7 +140,7 @@ async def test_a_stream_that_is_closed_early_is_cut_off(tmp_path: Path) -> None:
     ("does", "said"),
     [("raises", "ValueError: no model in there"), ("exits", r"exit code 3"), ("hangs", "did not start within 1 s")],
 )
-async def test_a_process_that_does_not_start_is_said_so_in_one_line(tmp_path: Path, does: str, said: str) -> None:
+async def test_a_process_that_does_not_start_is_reported_in_one_line(tmp_path: Path, does: str, said: str) -> None:
     async with local_model(make_folder(tmp_path, does), start_s_max=1.0) as model:
         with pytest.raises(ModelUnavailable, match=said) as caught:
             await answer(model)
@@ -157,20 +157,20 @@ async def test_a_process_that_died_is_replaced(tmp_path: Path) -> None:
     assert len(pids(tmp_path)) == 2
 
 
-async def test_a_request_is_made_once_more_if_the_process_dies_of_it(tmp_path: Path) -> None:
+async def test_a_request_is_retried_once_if_the_process_dies(tmp_path: Path) -> None:
     async with local_model(make_folder(tmp_path, "dies once")) as model:
         assert isinstance((await answer(model))[-1], Answer)
     assert len(pids(tmp_path)) == 2
 
 
-async def test_a_request_that_is_always_died_of_fails(tmp_path: Path) -> None:
+async def test_a_request_that_kills_every_process_fails(tmp_path: Path) -> None:
     async with local_model(make_folder(tmp_path, "dies")) as model:
         with pytest.raises(ModelUnavailable):
             await answer(model)
     assert len(pids(tmp_path)) == 2
 
 
-async def test_half_an_answer_is_not_begun_again(tmp_path: Path) -> None:
+async def test_a_partial_answer_is_not_restarted(tmp_path: Path) -> None:
     async with local_model(make_folder(tmp_path, "dies in mid-answer")) as model:
         with pytest.raises(ModelUnavailable):
             await answer(model)

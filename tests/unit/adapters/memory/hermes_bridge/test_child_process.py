@@ -23,13 +23,15 @@ def diaries(tmp_path: Path) -> Diaries:
     return Diaries(tmp_path / "bridge")
 
 
-async def test_an_interpreter_that_is_not_there_is_said_with_what_to_do(diaries: Diaries) -> None:
+async def test_a_missing_interpreter_is_reported_with_what_to_do(diaries: Diaries) -> None:
     with pytest.raises(BadConfig, match=r"can't be started.*everthread setup memory"):
         async with bridge(diaries, python="/nowhere/python"):
             pass
 
 
-async def test_no_variable_of_ours_reaches_a_plugin(diaries: Diaries, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_child_gets_none_of_our_environment_variables(
+    diaries: Diaries, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SOME_API_KEY", "larkspur")
     async with bridge(diaries) as found:
         environment = environment_of(child_of(found))
@@ -37,7 +39,7 @@ async def test_no_variable_of_ours_reaches_a_plugin(diaries: Diaries, monkeypatc
     assert b"larkspur" not in environment
 
 
-async def test_a_plugin_that_hangs_is_killed_with_all_it_has_started(diaries: Diaries) -> None:
+async def test_a_plugin_that_hangs_is_killed_with_its_child_processes(diaries: Diaries) -> None:
     async with bridge(diaries) as found:
         await say(found, "one")
         first = child_of(found)
@@ -52,7 +54,7 @@ async def test_a_plugin_that_hangs_is_killed_with_all_it_has_started(diaries: Di
     assert diaries.told("s2") == ["two I see."]
 
 
-async def test_a_process_that_closes_its_connection_and_lives_on_is_ended_at_once(tmp_path: Path) -> None:
+async def test_a_process_that_closes_its_connection_is_killed(tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.write_text(f"#!{sys.executable}\nimport os, sys, time\nos.close(int(sys.argv[2]))\ntime.sleep(300)\n")
     python.chmod(0o700)

@@ -32,7 +32,7 @@ async def test_an_old_plugin_with_few_hooks_and_arguments_works(diaries: Diaries
     assert (diaries.folder / "home" / "old.txt").read_text() == "s1 I keep bees\ns2 I paint hives\n"
 
 
-async def test_a_plugin_that_is_not_there_is_named_with_those_that_are(diaries: Diaries) -> None:
+async def test_an_unknown_plugin_is_reported_with_the_available_ones(diaries: Diaries) -> None:
     with pytest.raises(Unavailable, match=r"no memory plugin 'nosuch'.*diary.*old"):
         async with bridge(diaries, "nosuch"):
             pass
@@ -54,7 +54,7 @@ async def test_every_hook_arrives_in_the_instance_of_its_own_session(diaries: Di
     assert [f'"session": "s{n}"' in answer for n, answer in enumerate(answers, start=1)] == [True] * 3
 
 
-async def test_more_sessions_than_there_is_room_for_lose_nothing_that_was_held_back(diaries: Diaries) -> None:
+async def test_evicted_sessions_lose_no_buffered_entry(diaries: Diaries) -> None:
     diaries.ways.set(holds=True)
     sessions = [f"s{n:02}" for n in range(12)]
     async with bridge(diaries) as found:
@@ -66,7 +66,7 @@ async def test_more_sessions_than_there_is_room_for_lose_nothing_that_was_held_b
     assert [diaries.told(session) for session in sessions] == [[f"said in {session} I see."] for session in sessions]
 
 
-async def test_a_session_that_goes_on_after_its_close_is_closed_again(diaries: Diaries) -> None:
+async def test_a_session_that_continues_after_its_close_is_closed_again(diaries: Diaries) -> None:
     """Some plugins end a session only once in the life of an instance."""
     diaries.ways.set(holds=True, closes_once=True)
     async with bridge(diaries) as found:
@@ -88,7 +88,7 @@ async def test_turns_are_counted_for_the_plugin(diaries: Diaries) -> None:
 
 
 @pytest.mark.parametrize("way", ["in_thread", "in_queue"])
-async def test_what_a_plugin_hands_to_a_thread_is_waited_for(diaries: Diaries, way: str) -> None:
+async def test_threads_that_a_plugin_starts_are_awaited(diaries: Diaries, way: str) -> None:
     diaries.ways.set(**{way: True}, slow_s=0.2)
     async with bridge(diaries) as found:
         for seq in range(1, 4):
@@ -97,7 +97,7 @@ async def test_what_a_plugin_hands_to_a_thread_is_waited_for(diaries: Diaries, w
 
 
 @pytest.mark.parametrize("way", ["in_thread", "in_queue"])
-async def test_what_goes_wrong_in_a_thread_and_is_only_logged_counts_as_failed(diaries: Diaries, way: str) -> None:
+async def test_a_failure_that_a_thread_only_logs_counts_as_failed(diaries: Diaries, way: str) -> None:
     diaries.ways.set(**{way: True})
     async with bridge(diaries) as found:
         await say(found, "one")
@@ -109,7 +109,7 @@ async def test_what_goes_wrong_in_a_thread_and_is_only_logged_counts_as_failed(d
     assert diaries.told("s1") == ["one I see.", "two I see.", "three I see."]
 
 
-async def test_a_plugin_that_starts_without_its_server_is_told_nothing_that_it_would_drop(diaries: Diaries) -> None:
+async def test_a_plugin_without_its_server_gets_no_delivery_that_it_would_drop(diaries: Diaries) -> None:
     diaries.ways.set(down=True)
     async with bridge(diaries) as found:
         with pytest.raises(Unavailable, match="memory disabled for this run"):

@@ -28,7 +28,7 @@ def diaries(tmp_path: Path) -> Diaries:
     return Diaries(tmp_path / "bridge")
 
 
-async def test_what_a_plugin_prints_goes_to_a_log_and_disturbs_nothing(diaries: Diaries) -> None:
+async def test_the_output_of_a_plugin_goes_to_its_log(diaries: Diaries) -> None:
     async with bridge(diaries, "old") as found:
         for seq in range(1, 4):
             await say(found, f"word {seq}", seq=seq)
@@ -48,7 +48,7 @@ async def test_an_agents_turn_reaches_the_plugins_notice_hooks(tmp_path: Path, d
         await until(lambda: log.exists() and all(line in log.read_text() for line in expected))
 
 
-async def test_only_its_owner_is_served_unless_the_settings_say_otherwise(diaries: Diaries) -> None:
+async def test_only_the_owner_is_served_by_default(diaries: Diaries) -> None:
     async with bridge(diaries, people="one") as found:
         await say(found, "the password is larkspur")
         with pytest.raises(Rejected, match=r'ann\'s alone.*memory.hermes.people = "each"'):
@@ -60,7 +60,7 @@ async def test_only_its_owner_is_served_unless_the_settings_say_otherwise(diarie
     assert {line["user"] for line in diaries.lines()} == {"ann"}
 
 
-async def test_each_person_has_a_process_and_a_home_and_there_are_not_too_many(diaries: Diaries) -> None:
+async def test_each_user_has_a_process_and_a_home_within_a_limit(diaries: Diaries) -> None:
     people = [f"person{n}" for n in range(5)]
     async with bridge(diaries) as found:
         for person in people:
@@ -77,9 +77,7 @@ def core(folder: Path, diaries: Diaries) -> CoreFixture:
     return CoreFixture(folder, HermesBridge("diary"), limits=LIMITS, settings=settings)
 
 
-async def test_a_killed_plugin_that_held_everything_back_has_it_all_in_the_end(
-    tmp_path: Path, diaries: Diaries
-) -> None:
+async def test_a_killed_plugin_gets_its_buffered_entries_again(tmp_path: Path, diaries: Diaries) -> None:
     """The cursors go back to what the dead process had acknowledged since the last close."""
     diaries.ways.set(holds=True)
     async with core(tmp_path, diaries) as home:
@@ -102,7 +100,7 @@ async def test_a_killed_plugin_that_held_everything_back_has_it_all_in_the_end(
     assert len(diaries.told(old, "close")) == 2
 
 
-async def test_a_process_that_stops_in_good_order_has_nothing_told_again(tmp_path: Path, diaries: Diaries) -> None:
+async def test_nothing_is_redelivered_after_an_orderly_stop(tmp_path: Path, diaries: Diaries) -> None:
     diaries.ways.set(holds=True)
     async with core(tmp_path, diaries) as home:
         session = (await home.turn(CLI, "apple")).ref.session_id
@@ -116,7 +114,7 @@ async def test_a_process_that_stops_in_good_order_has_nothing_told_again(tmp_pat
     assert diaries.told(child, "opened") == [session]
 
 
-async def test_two_people_at_once_never_mix(tmp_path: Path, diaries: Diaries) -> None:
+async def test_two_concurrent_users_never_mix(tmp_path: Path, diaries: Diaries) -> None:
     async with core(tmp_path, diaries) as home:
         for number in range(3):
             await home.turn(CLI, f"larkspur{number}")

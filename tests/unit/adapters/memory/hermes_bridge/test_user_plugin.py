@@ -22,14 +22,14 @@ def diaries(tmp_path: Path) -> Diaries:
     return Diaries(tmp_path / "bridge")
 
 
-async def test_a_plugin_that_is_not_set_up_says_where_its_settings_belong(diaries: Diaries) -> None:
+async def test_a_plugin_that_is_not_configured_reports_where_its_settings_belong(diaries: Diaries) -> None:
     diaries.ways.set(unset=True)
     with pytest.raises(Unavailable, match=r"not configured.*config.yaml and .env.*everthread memory bridge test"):
         async with bridge(diaries):
             pass
 
 
-async def test_a_delivery_that_ends_well_just_after_it_was_given_up_is_not_told_twice(diaries: Diaries) -> None:
+async def test_a_cancelled_delivery_that_succeeds_is_not_repeated(diaries: Diaries) -> None:
     diaries.ways.set(in_thread=True, slow_s=0.4)
     async with bridge(diaries) as found:
         first = child_of(found)
@@ -41,7 +41,7 @@ async def test_a_delivery_that_ends_well_just_after_it_was_given_up_is_not_told_
     assert diaries.told("s1") == ["one I see."]
 
 
-async def test_a_plugin_that_crashes_is_started_again_after_a_pause(diaries: Diaries) -> None:
+async def test_a_plugin_that_crashes_is_restarted_after_a_pause(diaries: Diaries) -> None:
     async with bridge(diaries) as found:
         with pytest.raises(Unavailable, match=r"ended \(exit code 3\)"):
             await say(found, "crash")
@@ -51,7 +51,7 @@ async def test_a_plugin_that_crashes_is_started_again_after_a_pause(diaries: Dia
     assert diaries.told("s2") == ["two I see."]
 
 
-async def test_what_a_dead_process_had_acknowledged_is_asked_for_again_from_its_first_entry(diaries: Diaries) -> None:
+async def test_entries_that_a_dead_process_acknowledged_are_redelivered_from_the_first(diaries: Diaries) -> None:
     diaries.ways.set(holds=True)
     async with bridge(diaries) as found:
         await say(found, "zero", seq=1)
@@ -68,7 +68,7 @@ async def test_what_a_dead_process_had_acknowledged_is_asked_for_again_from_its_
     assert diaries.told("s1") == ["zero I see.", "one I see.", "two I see.", "three I see."]
 
 
-async def test_recall_that_hangs_keeps_nobody_waiting_and_leaves_the_rest_alone(diaries: Diaries) -> None:
+async def test_a_recall_that_hangs_delays_no_delivery(diaries: Diaries) -> None:
     async with bridge(diaries) as found:
         await say(found, "I keep bees")
         first = child_of(found)

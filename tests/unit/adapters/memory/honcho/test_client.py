@@ -13,7 +13,7 @@ from everthread.domain.errors import Rejected, Unavailable
 from everthread.memory.provider_calls import Caller
 
 
-async def test_a_long_turn_is_split_and_more_than_a_hundred_parts_are_sent_in_turns() -> None:
+async def test_a_long_turn_is_split_and_sent_in_batches() -> None:
     with FakeHoncho() as fake:
         async with honcho(fake) as provider:
             long = "word " * 520_000
@@ -25,7 +25,7 @@ async def test_a_long_turn_is_split_and_more_than_a_hundred_parts_are_sent_in_tu
         assert [one["metadata"]["part"] for one in fake.messages] == list(range(len(own) + 1))
 
 
-async def test_it_says_what_is_wrong_and_never_the_key() -> None:
+async def test_errors_name_the_problem_and_never_the_key() -> None:
     with FakeHoncho(key="k-secret-1234") as fake:
         async with honcho(fake, api_key="k-secret-1234") as provider:
             assert await provider.health() == "ok"
@@ -42,7 +42,7 @@ async def test_it_says_what_is_wrong_and_never_the_key() -> None:
 @pytest.mark.parametrize(
     ("status", "error"), [(429, Unavailable), (500, Unavailable), (409, Unavailable), (413, Rejected)]
 )
-async def test_what_a_status_means(status: int, error: type[Exception]) -> None:
+async def test_each_status_is_translated(status: int, error: type[Exception]) -> None:
     with FakeHoncho() as fake:
         async with honcho(fake) as provider:
             fake.fail_next(status=status)
@@ -59,7 +59,7 @@ async def test_an_error_does_not_quote_the_conversation() -> None:
         assert "larkspur" not in str(failure.value)
 
 
-async def test_a_server_that_speaks_nonsense_is_an_outage() -> None:
+async def test_an_unreadable_response_is_unavailable() -> None:
     class Nonsense(FakeHoncho):
         def _answer(self, request: Any) -> Any:
             return (200, ["what?"]), False

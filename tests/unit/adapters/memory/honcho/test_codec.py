@@ -24,7 +24,7 @@ def test_a_name_is_allowed_and_leads_back_unless_it_is_long(text: str) -> None:
     assert decode_id(name) == (text if 0 < len(text) < 80 else None)
 
 
-def test_names_that_look_alike_are_told_apart() -> None:
+def test_similar_names_stay_different() -> None:
     alike = [":", "_3a", "_", "__", "-", "a" * 81, "a" * 82]
     assert len({encode_id(text) for text in alike}) == len(alike)
     assert user_peer(ANN) != user_peer(BOB) != agent_peer(BOB)
@@ -36,7 +36,7 @@ def test_names_that_look_alike_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "   ", "word " * 20, "x" * 95, "äö\n" * 40])
-def test_a_split_text_is_whole_again_when_joined(text: str) -> None:
+def test_the_pieces_of_a_split_text_join_to_the_text(text: str) -> None:
     pieces = split_text(text, 30)
     assert "".join(pieces) == (text if text.strip() else "")
     assert all(len(piece) <= 30 for piece in pieces)

@@ -12,7 +12,7 @@ from everthread.adapters.memory.honcho.provider import Honcho
 from everthread.domain.errors import BadConfig, ToolFailed
 
 
-async def test_a_message_leads_back_to_session_turn_and_time() -> None:
+async def test_a_recalled_message_has_its_session_turn_and_time() -> None:
     with FakeHoncho() as fake:
         async with honcho(fake) as provider:
             await say(provider, "I keep bees", 7, "notes:odd/session")
@@ -23,7 +23,7 @@ async def test_a_message_leads_back_to_session_turn_and_time() -> None:
         assert {item.session_id for item in found} == {"notes:odd/session"}
 
 
-async def test_a_server_that_ignores_filters_still_shows_nobody_anothers_words() -> None:
+async def test_no_other_owners_messages_are_recalled_if_the_server_ignores_filters() -> None:
     class Careless(FakeHoncho):
         def _answer(self, request: Any) -> Any:
             if isinstance(request.body, dict) and request.path.endswith(("/search", "/query")):
@@ -43,7 +43,7 @@ async def test_a_server_that_ignores_filters_still_shows_nobody_anothers_words()
                 assert others not in texts
 
 
-async def test_turns_that_were_taken_back_are_not_recalled() -> None:
+async def test_undone_turns_are_not_recalled() -> None:
     with FakeHoncho(derives_s=60) as fake:
         async with honcho(fake) as provider:
             await say(provider, "I keep bees", 1)
@@ -55,12 +55,12 @@ async def test_turns_that_were_taken_back_are_not_recalled() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"url": "honcho.example"}, {"api_key": "two words"}, {"api_key": "line\nline"}])
-async def test_settings_that_make_no_sense_are_told_at_once(settings: dict[str, Any]) -> None:
+async def test_invalid_settings_are_refused_at_once(settings: dict[str, Any]) -> None:
     with pytest.raises(BadConfig):
         await Honcho().initialize(**{"url": "http://127.0.0.1:1", "workspace": "w", **settings})
 
 
-async def test_its_tools_act_on_the_person_of_the_turn() -> None:
+async def test_tools_act_on_the_owner_of_the_turn() -> None:
     with FakeHoncho() as fake:
         async with honcho(fake) as provider:
             await say(provider, "I keep bees")

@@ -15,7 +15,7 @@ from everthread.domain.errors import Unavailable
 from everthread.domain.events import ForgetScope
 
 
-async def test_a_part_that_got_lost_between_two_requests_is_the_only_one_sent_again() -> None:
+async def test_only_missing_parts_are_sent_again() -> None:
     with FakeHoncho() as fake:
         async with honcho(fake) as provider:
             await say(provider, "word " * 20_000)
@@ -26,7 +26,7 @@ async def test_a_part_that_got_lost_between_two_requests_is_the_only_one_sent_ag
         assert 1 in parts
 
 
-async def test_nothing_is_appended_without_a_look_though_it_is_the_first_attempt() -> None:
+async def test_stored_messages_are_checked_before_every_append() -> None:
     """Who was killed after the server acted comes again, and calls it the first attempt."""
     with FakeHoncho() as fake:
         async with honcho(fake) as provider:
@@ -36,7 +36,7 @@ async def test_nothing_is_appended_without_a_look_though_it_is_the_first_attempt
         assert len(fake.messages) == 2
 
 
-async def test_what_a_request_says_long_after_it_was_given_up_is_recalled_once_and_set_aside_by_the_close() -> None:
+async def test_duplicates_of_late_requests_are_recalled_once_and_marked_by_the_close() -> None:
     with FakeHoncho() as fake:
         async with honcho(fake) as provider:
             await provider.on_session_switch("s1", ref=ref("s1"), delivery=nth(1))
@@ -53,7 +53,7 @@ async def test_what_a_request_says_long_after_it_was_given_up_is_recalled_once_a
         assert [bool(one["metadata"].get("undone")) for one in fake.messages] == [False, False, True, True, True, True]
 
 
-async def test_a_notes_newest_wording_takes_the_place_of_the_others_wherever_they_were_written() -> None:
+async def test_the_newest_version_of_a_note_replaces_earlier_ones_in_all_sessions() -> None:
     with FakeHoncho() as fake:
         async with honcho(fake) as provider:
             await note(provider, "has seven hives", 1)
@@ -64,7 +64,7 @@ async def test_a_notes_newest_wording_takes_the_place_of_the_others_wherever_the
         assert fake.conclusions == []
 
 
-async def test_a_fact_that_was_said_leaves_the_messages_and_the_rest_of_the_session_stays_in_order() -> None:
+async def test_a_forgotten_fact_leaves_the_messages_and_the_rest_stays_in_order() -> None:
     with FakeHoncho() as fake:
         async with honcho(fake) as provider:
             await provider.on_session_switch("s1", parent_session_id="s0", ref=ref("s1"), delivery=nth(1))
@@ -79,7 +79,7 @@ async def test_a_fact_that_was_said_leaves_the_messages_and_the_rest_of_the_sess
         assert fake.sessions[session_name("s1") + "__r1"]["metadata"]["parent"] == "s0"
 
 
-async def test_a_fact_is_forgotten_though_the_first_try_broke_off_in_the_middle() -> None:
+async def test_a_fact_is_forgotten_after_an_interrupted_attempt() -> None:
     with FakeHoncho() as fake:
         async with honcho(fake) as provider:
             await say(provider, "the code is 4711", 1)
@@ -93,7 +93,7 @@ async def test_a_fact_is_forgotten_though_the_first_try_broke_off_in_the_middle(
         assert words == ["the code is [forgotten]", "I keep bees"]
 
 
-async def test_a_person_who_was_forgotten_can_come_back_though_the_names_can_not() -> None:
+async def test_a_forgotten_owner_can_return_under_new_session_names() -> None:
     with FakeHoncho(deletes_s=0.3) as fake:
         async with honcho(fake) as provider:
             for round in range(3):
@@ -106,7 +106,7 @@ async def test_a_person_who_was_forgotten_can_come_back_though_the_names_can_not
         assert len(fake.gone) == 6
 
 
-async def test_a_deletion_that_never_ends_is_an_outage() -> None:
+async def test_a_deletion_that_never_ends_is_unavailable() -> None:
     naps: list[float] = []
 
     async def sleep(seconds: float) -> None:

@@ -34,7 +34,7 @@ async def on(fake: FakeMem0, **settings: Any) -> AsyncIterator[Mem0]:
         await provider.shutdown()
 
 
-async def test_what_the_platform_fails_to_carry_out_is_tried_again_and_parked_in_the_end() -> None:
+async def test_an_entry_that_the_cloud_fails_to_process_is_retried_and_rejected_in_the_end() -> None:
     with FakeMem0(key="k-1234") as fake:
         async with on(fake) as provider:
             for attempt, error in ((1, Unavailable), (2, Unavailable), (3, Rejected)):
@@ -46,7 +46,7 @@ async def test_what_the_platform_fails_to_carry_out_is_tried_again_and_parked_in
         assert [one.text for one in held(fake.memories)] == ["I keep bees"]
 
 
-async def test_what_a_late_request_has_said_twice_is_recalled_once_and_gone_with_the_next_close() -> None:
+async def test_duplicates_of_a_late_request_are_recalled_once_and_removed_by_the_next_close() -> None:
     with FakeMem0(key="k-1234") as fake:
         async with on(fake, infer=False) as provider:
             await provider.sync_turn("I keep bees", "", ref=ref(), delivery=nth(1), turn=1)
@@ -74,7 +74,7 @@ async def test_a_note_that_comes_late_does_not_replace_a_newer_one() -> None:
             assert await note("", 5, "remove") == []
 
 
-async def test_words_are_taken_out_and_the_rest_stays() -> None:
+async def test_a_forgotten_text_is_removed_and_the_rest_stays() -> None:
     with FakeMem0(key="k-1234") as fake:
         async with on(fake) as provider:
             await provider.sync_turn("the code is 4711 and I keep bees", "", ref=ref(), delivery=nth(1), turn=1)
@@ -83,7 +83,7 @@ async def test_words_are_taken_out_and_the_rest_stays() -> None:
         assert [one["memory"] for one in fake.memories] == ["[forgotten] and I keep bees"]
 
 
-async def test_more_than_a_page_is_read_whole() -> None:
+async def test_all_pages_are_read() -> None:
     with FakeMem0(key="k-1234") as fake:
         async with on(fake) as provider:
             text = "\n".join(f"fact number {n}" for n in range(250))
@@ -93,7 +93,7 @@ async def test_more_than_a_page_is_read_whole() -> None:
         assert fake.memories == []
 
 
-async def test_its_tools_act_on_their_own_person_and_refuse_nothing_at_all() -> None:
+async def test_tools_act_on_the_owner_and_refuse_an_empty_argument() -> None:
     with FakeMem0(key="k-1234") as fake:
         async with on(fake) as provider:
             assert await provider.handle_tool_call("mem0_profile", {}, ref=ref()) == "Nothing is known yet."
@@ -109,7 +109,7 @@ async def test_its_tools_act_on_their_own_person_and_refuse_nothing_at_all() -> 
                 await provider.handle_tool_call("mem0_sing", {}, ref=ref())
 
 
-async def test_it_says_how_it_is_and_what_is_wrong_with_its_settings() -> None:
+async def test_health_and_invalid_settings_are_reported() -> None:
     with FakeMem0(key="k-1234") as fake:
         async with on(fake) as provider:
             assert await provider.health() == "ok"

@@ -7,7 +7,7 @@ from everthread.adapters.memory.supermemory.codec import namespace, note_documen
 ANN, BOB = "telegram:1 ann", "telegram:1-ann"
 
 
-def test_ids_fit_and_people_who_look_alike_have_namespaces_of_their_own() -> None:
+def test_ids_fit_and_similar_owners_have_separate_namespaces() -> None:
     assert namespace("everthread", ANN) != namespace("everthread", BOB)
     assert len(namespace("p" * 300, "o" * 300)) <= 100
     assert len(turn_id("s" * 300, 999_999)) <= 100

@@ -59,7 +59,7 @@ def given(fake: FakeSupermemory, owner: str = ANN) -> list[str]:
     return [one["given"] for one in fake.spaces.get(namespace("everthread", owner), {}).values()]
 
 
-async def test_a_changed_wording_replaces_the_document_and_is_not_appended_to_it() -> None:
+async def test_a_changed_text_replaces_the_document() -> None:
     with FakeSupermemory() as fake:
         async with supermemory(fake) as provider:
             await note(provider, "has seven hives", 1)
@@ -70,14 +70,14 @@ async def test_a_changed_wording_replaces_the_document_and_is_not_appended_to_it
         assert given(fake) == []
 
 
-async def test_an_address_that_somebody_says_is_no_page_to_fetch() -> None:
+async def test_a_url_in_a_message_is_not_fetched() -> None:
     with FakeSupermemory() as fake:
         async with supermemory(fake) as provider:
             await say(provider, "https://example.com/secret")
         assert not given(fake)[0].startswith("http")
 
 
-async def test_what_failed_in_the_queue_is_given_again_at_the_close() -> None:
+async def test_a_document_that_failed_is_sent_again_at_the_close() -> None:
     with FakeSupermemory() as fake:
         async with supermemory(fake) as provider:
             fake.spoil_next()
@@ -88,7 +88,7 @@ async def test_what_failed_in_the_queue_is_given_again_at_the_close() -> None:
         assert (item.session_id, item.turn, item.at) == ("s1", 1, 1.0)
 
 
-async def test_what_fails_twice_is_told_to_a_person() -> None:
+async def test_a_document_that_fails_twice_is_rejected() -> None:
     with FakeSupermemory() as fake:
         async with supermemory(fake) as provider:
             fake.spoil_next(2)
@@ -98,14 +98,14 @@ async def test_what_fails_twice_is_told_to_a_person() -> None:
             await close(provider, turn(1, "I keep bees"))
 
 
-async def test_a_close_brings_what_is_missing_and_leaves_inherited_turns_to_the_parent() -> None:
+async def test_a_close_sends_missing_turns_except_inherited_ones() -> None:
     with FakeSupermemory() as fake:
         async with supermemory(fake) as provider:
             await close(provider, turn(1, "said in the parent", inherited=True), turn(2, "I keep bees"))
         assert given(fake) == ["user: I keep bees\nassistant: I see."]
 
 
-async def test_a_queue_that_does_not_move_holds_no_close_up_for_long() -> None:
+async def test_a_stuck_queue_delays_a_close_only_briefly() -> None:
     naps: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -123,7 +123,7 @@ async def test_a_queue_that_does_not_move_holds_no_close_up_for_long() -> None:
         await provider.shutdown()
 
 
-async def test_a_fact_that_was_said_leaves_the_documents_and_the_rest_stays() -> None:
+async def test_a_forgotten_fact_leaves_the_documents_and_the_rest_stays() -> None:
     with FakeSupermemory(takes_in_s=0.05) as fake:
         async with supermemory(fake) as provider:
             await say(provider, "the code is 4711, mind")
@@ -137,7 +137,7 @@ async def test_a_fact_that_was_said_leaves_the_documents_and_the_rest_stays() ->
         assert "bees" in words
 
 
-async def test_turns_that_were_taken_back_are_deleted() -> None:
+async def test_undone_turns_are_deleted() -> None:
     with FakeSupermemory() as fake:
         async with supermemory(fake) as provider:
             await say(provider, "I keep bees")
@@ -157,7 +157,7 @@ async def test_more_documents_than_fit_on_a_page_are_forgotten_with_their_sessio
         assert given(fake) == ["user: stays\nassistant: I see."]
 
 
-async def test_its_tools_act_on_the_person_of_the_turn() -> None:
+async def test_tools_act_on_the_owner_of_the_turn() -> None:
     with FakeSupermemory() as fake:
         async with supermemory(fake) as provider:
             await say(provider, "I keep bees")
@@ -175,7 +175,7 @@ async def test_its_tools_act_on_the_person_of_the_turn() -> None:
                 await provider.handle_tool_call("supermemory_delete", {}, ref=ref("any"))
 
 
-async def test_it_says_what_is_wrong_and_never_the_key() -> None:
+async def test_errors_name_the_problem_and_never_the_key() -> None:
     with FakeSupermemory(key="k-secret-1234") as fake:
         async with supermemory(fake, api_key="k-secret-1234") as provider:
             assert await provider.health() == "ok"
