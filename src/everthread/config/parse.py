@@ -41,7 +41,7 @@ from everthread.domain.spend import Price
 
 MCP_SERVERS = "mcpServers"
 _ENTRIES_MAX = 1000
-_LIMITED = (Provider, PriceTable, McpServer, ResetPolicyTable)
+_LIMITED = (ProviderSettings, PriceTable, McpServer, ResetPolicyTable)
 """Entries of which a file may have at most `_ENTRIES_MAX`."""
 
 
