@@ -92,7 +92,7 @@ class AgentFixture(CoreFixture):
             self.store,
             self.lifecycle,
             self.memory,
-            self._engine or Summarizer(self.lifecycle, model_caller, self._auxiliary, self._named),
+            self._engine or Summarizer(model_caller, self._auxiliary, self._named),
             self.clock,
             self._compression or CompressionSettings(enabled=False),
             holder=self.holder,

@@ -65,27 +65,25 @@ class AgentEnvironment(SimEnvironment, Protocol):
     def rolled_over(self, rollover: Rollover) -> None: ...
 
 
-class ObservedSummarizer(Summarizer):
-    """The real summariser; reports the source of each summary."""
+class ObservedSummarizer(Summarizer, frozen=True, kw_only=True):
+    """The real summarizer; reports the source of each summary."""
 
-    def __init__(self, *given: Any, server: AgentServer, fixture: AgentEnvironment) -> None:
-        super().__init__(*given)
-        self._server = server
-        self._town = fixture
+    server: AgentServer
+    fixture: AgentEnvironment
 
     async def summarise(self, middle: Middle) -> str:
-        begun = self._town.summarising(self._server, middle)
+        begun = self.fixture.summarising(self.server, middle)
         summary = ""
         try:
-            self._town.passes(self._server, "before summary")
+            self.fixture.passes(self.server, "before summary")
             summary = await super().summarise(middle)
-            self._town.passes(self._server, "after summary")
+            self.fixture.passes(self.server, "after summary")
             return summary
         finally:
-            self._town.summarised(self._server, middle, summary, begun)
+            self.fixture.summarised(self.server, middle, summary, begun)
 
     async def on_rollover(self, rollover: Rollover) -> None:
-        self._town.rolled_over(rollover)
+        self.fixture.rolled_over(rollover)
         await super().on_rollover(rollover)
 
 
@@ -102,9 +100,7 @@ class AgentServer(Server):
         preparer = self._preparer()
         model_caller = ModelCaller(self.lifecycle, fixture.clock, self.random.random, self._hooks)
         self.titler = Titler(self.store, self.lifecycle, model_caller, lambda: None)
-        engine = ObservedSummarizer(
-            self.lifecycle, model_caller, lambda: None, self._named, server=self, fixture=fixture
-        )
+        engine = ObservedSummarizer(model_caller, lambda: None, self._named, server=self, fixture=fixture)
         self.compressor = Compressor(
             self.store,
             self.lifecycle,

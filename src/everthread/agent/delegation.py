@@ -14,11 +14,11 @@ from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from everthread.agent.model_call import ModelChoice
 from everthread.agent.prompt import decode_prompt
-from everthread.agent.tools.arguments import parse_arguments
+from everthread.agent.tools.arguments import TEXT, parse_arguments, tool_schema
 from everthread.agent.tools.runner import Toolbox
 from everthread.agent.turn import Agent
 from everthread.agent.turn_options import TurnOptions
@@ -40,7 +40,6 @@ from everthread.domain.model import (
 from everthread.domain.reset_policy import ResetPolicy
 from everthread.lifecycle import Lifecycle
 from everthread.ports.clock import Clock
-from everthread.ports.model import ToolSchema
 from everthread.ports.tools import Tool, ToolUse
 from everthread.store.unit_of_work import Store, UnitOfWork
 
@@ -52,17 +51,13 @@ OVER_S = 2.0
 _OVER = ResetPolicy(idle_s=1.0)
 """Expire the child session as soon as it is done."""
 
-_DELEGATE = ToolSchema(
+_DELEGATE = tool_schema(
     "delegate",
     "Hand a piece of work over to a helper that has your tools, but sees nothing of this conversation and can't ask "
     "anybody. Say in `task` all that it must know, and what to answer with. Worth it for work with much to read and a "
     "short result; several calls in one answer run side by side.",
-    {
-        "type": "object",
-        "properties": {"task": {"type": "string"}},
-        "required": ["task"],
-        "additionalProperties": False,
-    },
+    {"task": TEXT},
+    required=["task"],
 )
 
 
@@ -98,31 +93,20 @@ def key_of(use: ToolUse) -> SessionKey:
     return SessionKey(use.ref.key.profile, SUBAGENT_PLATFORM, ChatType.DM, f"{use.turn_id}-{call}")
 
 
-class Delegation:
+class Delegation(Struct, frozen=True):
     """The `delegate` tool. `agent` runs the child turns; `is_stopped` tells if the user stopped the waiting turn."""
 
-    def __init__(
-        self,
-        store: Store,
-        lifecycle: Lifecycle,
-        agent: Agent,
-        choices: Callable[[str], Sequence[ModelChoice]],
-        is_stopped: Callable[[str], bool],
-        clock: Clock,
-        *,
-        parallel_max: int,
-    ) -> None:
-        self._store = store
-        self._lifecycle = lifecycle
-        self._agent = agent
-        self._choices = choices
-        self._is_stopped = is_stopped
-        self._clock = clock
-        self._parallel_max = parallel_max
-        self._rooms: dict[str, tuple[asyncio.Semaphore, int]] = {}
+    store: Store
+    lifecycle: Lifecycle
+    agent: Agent
+    choices: Callable[[str], Sequence[ModelChoice]]
+    is_stopped: Callable[[str], bool]
+    clock: Clock
+    parallel_max: int
+    _rooms: dict[str, tuple[asyncio.Semaphore, int]] = field(default_factory=dict[str, tuple[asyncio.Semaphore, int]])
 
     async def aclose(self) -> None:
-        await self._agent.aclose()
+        await self.agent.aclose()
 
     def tool(self) -> Tool:
         return Tool(_DELEGATE, self._run, parallel=True, goes_on=True, timeout_s=TOOL_S_MAX)
@@ -148,20 +132,20 @@ class Delegation:
         return f"{outcome}\n\n(done in session {child})"
 
     async def _tell(self, task: str, outcome: Outcome, child: str, use: ToolUse) -> None:
-        await self._lifecycle.record_delegation(use.ref, task, str(outcome), child)
+        await self.lifecycle.record_delegation(use.ref, task, str(outcome), child)
         await self._end(use)
 
     async def _end(self, use: ToolUse) -> None:
         """End the child session and unbind its key."""
-        at = self._clock.now() + OVER_S
+        at = self.clock.now() + OVER_S
         # If this fails, the session only stays open for longer.
         with suppress(StoreError):
-            await self._lifecycle.cross(key_of(use), Expire(_OVER, at), owner=use.ref.owner, actor="delegation")
+            await self.lifecycle.cross(key_of(use), Expire(_OVER, at), owner=use.ref.owner, actor="delegation")
 
     @asynccontextmanager
     async def _room(self, turn_id: str) -> AsyncGenerator[None]:
         """Limit the concurrent subtasks of a turn."""
-        room, users = self._rooms.get(turn_id, (asyncio.Semaphore(self._parallel_max), 0))
+        room, users = self._rooms.get(turn_id, (asyncio.Semaphore(self.parallel_max), 0))
         self._rooms[turn_id] = room, users + 1
         try:
             async with room:
@@ -174,36 +158,36 @@ class Delegation:
     async def _work(self, task: str, use: ToolUse) -> tuple[str, Outcome]:
         """Start or resume the subtask; return its session and outcome."""
         key, owner = key_of(use), use.ref.owner
-        options = TurnOptions(self._choices(await self._store.read_inline(lambda uow: _model_of(uow, use.ref))))
-        child = await self._store.read_inline(lambda uow: _opened_before(uow, use.ref.session_id, key))
+        options = TurnOptions(self.choices(await self.store.read_inline(lambda uow: _model_of(uow, use.ref))))
+        child = await self.store.read_inline(lambda uow: _opened_before(uow, use.ref.session_id, key))
         if child is None:
             boundary = New(kind=SessionKind.SUBAGENT, parent=use.ref.session_id)
-            opened = (await self._lifecycle.cross(key, boundary, owner=owner, actor="delegation")).ref
+            opened = (await self.lifecycle.cross(key, boundary, owner=owner, actor="delegation")).ref
             assert opened is not None
             child = opened.session_id
-        here = await self._lifecycle.current(key)
+        here = await self.lifecycle.current(key)
         if here is None or here.session_id != child:
             # Done before, or forgotten meanwhile: do not start it again in another session.
-            return child, await self._store.read(lambda uow: _stored(uow, child))
+            return child, await self.store.read(lambda uow: _stored(uow, child))
         # The inbox drops duplicates of this update id, so a repeated call adds no message.
-        await self._lifecycle.accept(Inbound(key, owner, task, update_id=key.chat))
+        await self.lifecycle.accept(Inbound(key, owner, task, update_id=key.chat))
         return child, await self._outcome(key, child, options)
 
     async def _outcome(self, key: SessionKey, child: str, options: TurnOptions) -> Outcome:
-        ended = await self._agent.answer(key, options)
+        ended = await self.agent.answer(key, options)
         if ended is None:
-            cut_off = await self._store.read_inline(lambda uow: uow.slots.live(child))
-            ended = await self._agent.resume(cut_off.turn_id, options) if cut_off is not None else None
+            cut_off = await self.store.read_inline(lambda uow: uow.slots.live(child))
+            ended = await self.agent.resume(cut_off.turn_id, options) if cut_off is not None else None
         if ended is not None:
             return Outcome(ended.text, ended.problem)
-        return await self._store.read(lambda uow: _stored(uow, child))
+        return await self.store.read(lambda uow: _stored(uow, child))
 
     async def _stop(self, work: asyncio.Task[tuple[str, Outcome]], use: ToolUse) -> None:
         """End the subtask with the waiting turn: stopped, or released for another process to resume."""
         key = key_of(use)
-        here = await self._lifecycle.current(key)
-        stopped = self._is_stopped(use.turn_id)
-        if not (stopped and here is not None and self._agent.stop(here.session_id, "stopped with what asked for it")):
+        here = await self.lifecycle.current(key)
+        stopped = self.is_stopped(use.turn_id)
+        if not (stopped and here is not None and self.agent.stop(here.session_id, "stopped with what asked for it")):
             work.cancel()
         await asyncio.wait({work}, timeout=STOP_S_MAX)
         if stopped and here is not None:
@@ -211,16 +195,16 @@ class Delegation:
             with suppress(StoreError):
                 await self._store_what_was_given_back(here.session_id)
                 # A message that is still waiting must not start a turn.
-                await self._lifecycle.cross(key, Suspend(close_memory=True), owner=use.ref.owner, actor="delegation")
+                await self.lifecycle.cross(key, Suspend(close_memory=True), owner=use.ref.owner, actor="delegation")
             await self._end(use)
 
     async def _store_what_was_given_back(self, child: str) -> None:
         """Commit a child turn that was stopped while it began and was released, so that no process resumes it."""
-        left = await self._store.read_inline(lambda uow: uow.slots.live(child))
-        claim = await self._lifecycle.resume_turn(left.turn_id) if left is not None else None
+        left = await self.store.read_inline(lambda uow: uow.slots.live(child))
+        claim = await self.lifecycle.resume_turn(left.turn_id) if left is not None else None
         if claim is not None:
             said = [Message(Role.USER, text) for text in claim.texts]
-            await self._lifecycle.commit_turn(claim, said, None, interrupted=True)
+            await self.lifecycle.commit_turn(claim, said, None, interrupted=True)
 
 
 def _model_of(uow: UnitOfWork, ref: SessionRef) -> str:

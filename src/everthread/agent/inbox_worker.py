@@ -10,6 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
+
 from everthread.domain.model import Fate, Message, Role, SessionKey, SessionRef, Slot
 
 if TYPE_CHECKING:
@@ -20,15 +22,14 @@ if TYPE_CHECKING:
 POLL_S = 0.25
 
 
-class InboxWorker:
+class InboxWorker(Struct, frozen=True):
     """The steps around a turn that the terminal and the gateway share. It holds no state that outlives the process."""
 
-    def __init__(self, store: Store, lifecycle: Lifecycle, clock: Clock) -> None:
-        self._store = store
-        self._lifecycle = lifecycle
-        self._clock = clock
-        self._freed: dict[str, asyncio.Event] = {}
-        """Set when this process ends a turn in that session."""
+    store: Store
+    lifecycle: Lifecycle
+    clock: Clock
+    _freed: dict[str, asyncio.Event] = field(default_factory=dict[str, asyncio.Event])
+    """Set when this process ends a turn in that session."""
 
     async def keep_unanswered(
         self, key: SessionKey, reply: str | None = None, *, turn_id: str = ""
@@ -37,27 +38,27 @@ class InboxWorker:
 
         Return `None` if there is nothing to commit. Raise `Busy` while another turn runs in the session.
         """
-        claim = await (self._lifecycle.resume_turn(turn_id) if turn_id else self._lifecycle.begin_turn(key))
+        claim = await (self.lifecycle.resume_turn(turn_id) if turn_id else self.lifecycle.begin_turn(key))
         if claim is None:
             return None
         messages = [Message(Role.USER, text) for text in claim.texts]
-        return claim, await self._lifecycle.commit_turn(claim, messages, reply, interrupted=True)
+        return claim, await self.lifecycle.commit_turn(claim, messages, reply, interrupted=True)
 
     async def wait_until_free(self, key: SessionKey, bound_s: float, is_cancelled: Callable[[], bool]) -> None:
         """Wait until no turn runs in the key's session, at most `bound_s`.
 
         A turn of another process is polled for by the store's change counter, which costs less than a query.
         """
-        ref = await self._lifecycle.current(key)
+        ref = await self.lifecycle.current(key)
         if ref is None:
             return
         freed, seen = self._freed.setdefault(ref.session_id, asyncio.Event()), -1
         loop = asyncio.get_running_loop()
         until = loop.time() + bound_s
         while not (freed.is_set() or is_cancelled()) and (left_s := until - loop.time()) > 0:
-            if (now := await self._store.changed()) != seen:
+            if (now := await self.store.changed()) != seen:
                 seen = now
-                if await self._store.read_inline(lambda uow: uow.slots.live(ref.session_id)) is None:
+                if await self.store.read_inline(lambda uow: uow.slots.live(ref.session_id)) is None:
                     break
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(POLL_S, left_s)):
@@ -78,18 +79,18 @@ class InboxWorker:
 
         Return those that satisfy `is_mine` and can be resumed.
         """
-        now = self._clock.now()
-        orphans = await self._store.read_inline(lambda uow: uow.slots.orphans(now))
+        now = self.clock.now()
+        orphans = await self.store.read_inline(lambda uow: uow.slots.orphans(now))
         if not any(is_settled_here(slot.ref) for slot in orphans):
             return []
         mine = {slot.turn_id: slot for slot in orphans if is_mine(slot.ref)}
-        return [mine[turn_id] for turn_id in await self._lifecycle.recover() if turn_id in mine]
+        return [mine[turn_id] for turn_id in await self.lifecycle.recover() if turn_id in mine]
 
     async def find_blocking(self, key: SessionKey) -> Slot | None:
         """Find the cut-off turn that blocks the key's session."""
-        ref, now = await self._lifecycle.current(key), self._clock.now()
+        ref, now = await self.lifecycle.current(key), self.clock.now()
         if ref is None:
             return None
-        orphans = await self._store.read_inline(lambda uow: uow.slots.orphans(now))
+        orphans = await self.store.read_inline(lambda uow: uow.slots.orphans(now))
         blocking = (slot for slot in orphans if slot.ref.session_id == ref.session_id and slot.fate is Fate.LIVE)
         return next(blocking, None)

@@ -20,12 +20,12 @@ from everthread.domain.errors import (
     ModelUnknown,
     ModelWithoutTools,
 )
-from everthread.domain.model import Message, SessionRef
+from everthread.domain.model import Message, Role, SessionRef
 from everthread.domain.spend import BYTES_PER_TOKEN, Price, SpendEntry, cost, max_cost
 from everthread.lifecycle import Lifecycle
 from everthread.plugins import HookRunner
 from everthread.ports.clock import Clock
-from everthread.ports.model import Answer, Delta, ModelClient, Request, Traits, Usage
+from everthread.ports.model import Answer, ModelClient, Prompt, Request, Traits, Usage
 
 ATTEMPTS_MAX = 4
 BACKOFF = Backoff(first_s=0.5, max_s=20.0)
@@ -68,7 +68,7 @@ class Progress(Struct):
         self.writing.clear()
         return message
 
-    def heard(self, model: str, usage: Usage) -> None:
+    def add_usage(self, model: str, usage: Usage) -> None:
         self.model = model
         self.context_tokens = usage.input_tokens + usage.output_tokens
         self.usage = Usage(
@@ -82,6 +82,15 @@ class Progress(Struct):
 def no_limit(owner: str) -> float | None:
     """A `spend_per_day` without a limit."""
     return None
+
+
+class _Call(Struct, frozen=True):
+    choice: ModelChoice
+    request: Request
+    ref: SessionRef
+    turn_id: str
+    progress: Progress
+    listen: Listen
 
 
 class ModelCaller(Struct, frozen=True):
@@ -108,8 +117,9 @@ class ModelCaller(Struct, frozen=True):
         problem: ModelError | None = None
         for choice, following in zip(choices, [*choices[1:], None], strict=True):
             try:
-                request = await request_for(choice)
-                return await self._patiently(choice, request, ref, turn_id, progress, listen)
+                return await self._with_retries(
+                    _Call(choice, await request_for(choice), ref, turn_id, progress, listen)
+                )
             except (ModelUnavailable, ModelUnauthorized, ModelUnknown, ModelWithoutTools) as error:
                 problem = error
                 if following is not None:
@@ -118,24 +128,28 @@ class ModelCaller(Struct, frozen=True):
         assert problem is not None
         raise problem
 
-    async def _patiently(
-        self,
-        choice: ModelChoice,
-        request: Request,
-        ref: SessionRef,
-        turn_id: str,
-        progress: Progress,
-        listen: Listen,
+    async def complete(
+        self, choice: ModelChoice, text: str, *, system: str = "", output_tokens: int, ref: SessionRef, spend_id: str
     ) -> Answer:
+        """Return the answer to a single message, outside of a turn and without tools. The cost is settled."""
+        head = choice.client.head(Prompt(choice.model, system))
+        request = Request(head, b"", (Message(Role.USER, text),), output_tokens_max=output_tokens)
+        progress = Progress()
+        try:
+            return await self._with_retries(_Call(choice, request, ref, spend_id, progress, lambda event: None))
+        finally:
+            await asyncio.shield(self.lifecycle.settle_spend(ref, spend_id, tuple(progress.spent)))
+
+    async def _with_retries(self, call: _Call) -> Answer:
         for attempt in range(1, ATTEMPTS_MAX + 1):
             try:
-                return await self._once(choice, request, ref, turn_id, progress, listen)
+                return await self._once(call)
             except ModelUnavailable as error:
                 wait_s = self._wait_s(attempt, error.retry_after_s)
                 if attempt == ATTEMPTS_MAX or wait_s is None:
                     raise
-                progress.writing.clear()
-                listen(Retrying(str(error), choice.name, wait_s))
+                call.progress.writing.clear()
+                call.listen(Retrying(str(error), call.choice.name, wait_s))
                 await self.clock.sleep(wait_s)
         raise AssertionError("every attempt returns or raises")
 
@@ -146,48 +160,43 @@ class ModelCaller(Struct, frozen=True):
         backoff_s = BACKOFF.delay_s(attempt) * (0.5 + self.random())
         return max(backoff_s, retry_after_s or 0.0)
 
-    async def _once(
-        self,
-        choice: ModelChoice,
-        request: Request,
-        ref: SessionRef,
-        turn_id: str,
-        progress: Progress,
-        listen: Listen,
-    ) -> Answer:
-        spend_id = await self._reserve(choice, request, ref, turn_id, progress)
+    async def _once(self, call: _Call) -> Answer:
+        choice, request, progress = call.choice, call.request, call.progress
+        spend_id = await self._reserve(call)
         # Zero until the call is made; then unknown (`None`) until the endpoint reports it.
         usage: Usage | None = Usage()
         written_bytes = 0
         try:
-            await self.hooks.tell("pre_model_call", ref=ref, model=choice.name)
+            await self.hooks.tell("pre_model_call", ref=call.ref, model=choice.name)
             usage = None
             async with aclosing(choice.client.stream(request)) as parts:
                 async for part in parts:
                     if isinstance(part, Answer):
-                        usage = part.usage if part.usage.input_tokens else _guessed(request, written_bytes)
-                        progress.heard(choice.name, part.usage)
-                        await self.hooks.tell("post_model_call", ref=ref, model=choice.name, usage=part.usage)
+                        usage = part.usage if part.usage.input_tokens else _estimate_usage(request, written_bytes)
+                        progress.add_usage(choice.name, part.usage)
+                        await self.hooks.tell("post_model_call", ref=call.ref, model=choice.name, usage=part.usage)
                         return part
-                    written_bytes += _bytes(part.text) + _bytes(part.reasoning)
-                    _pass_on(part, progress, listen)
+                    written_bytes += bytes_of(part.text) + bytes_of(part.reasoning)
+                    if part.text:
+                        progress.writing.append(part.text)
+                        call.listen(TextWritten(part.text))
+                    if part.reasoning:
+                        call.listen(ReasoningWritten(part.reasoning))
         except ModelError:
             # An endpoint that failed before its first output does not charge for the call.
             usage = None if written_bytes else Usage()
             raise
         finally:
-            progress.spent.append(_spent(choice, usage or _guessed(request, written_bytes), spend_id))
+            progress.spent.append(_spent(choice, usage or _estimate_usage(request, written_bytes), spend_id))
         raise ModelUnavailable(f"{choice.name} ended its answer without an end")
 
-    async def _reserve(
-        self, choice: ModelChoice, request: Request, ref: SessionRef, turn_id: str, progress: Progress
-    ) -> int | None:
+    async def _reserve(self, call: _Call) -> int | None:
         """Reserve the highest possible cost of a call; return `None` if the model has no price.
 
         Raises `BudgetExceeded` beyond a limit, or if there is a limit and no price, unless the model is small.
         """
-        price, per_day = choice.price, self.spend_per_day(ref.owner)
-        if price is None:
+        choice, progress, per_day = call.choice, call.progress, self.spend_per_day(call.ref.owner)
+        if choice.price is None:
             limited = (per_day, self.spend_per_session, self.spend_per_turn) != (None, None, None)
             if limited and not choice.traits.small:
                 raise BudgetExceeded(
@@ -195,14 +204,17 @@ class ModelCaller(Struct, frozen=True):
                     f'add it to config.toml: [prices."{choice.name}"]'
                 )
             return None
-        amount = max_cost(price, request_bytes=_size(request), output_tokens_max=request.output_tokens_max)
         settled = tuple(progress.spent)
         reserving = asyncio.ensure_future(
             self.lifecycle.reserve_spend(
-                ref,
-                turn_id,
+                call.ref,
+                call.turn_id,
                 choice.name,
-                amount,
+                max_cost(
+                    choice.price,
+                    request_bytes=_size(call.request),
+                    output_tokens_max=call.request.output_tokens_max,
+                ),
                 limit_per_day=per_day,
                 limit_of_session=self.spend_per_session,
                 limit_of_turn=self.spend_per_turn,
@@ -221,24 +233,17 @@ class ModelCaller(Struct, frozen=True):
         return reserving.result()
 
 
-def _pass_on(part: Delta, progress: Progress, listen: Listen) -> None:
-    if part.text:
-        progress.writing.append(part.text)
-        listen(TextWritten(part.text))
-    if part.reasoning:
-        listen(ReasoningWritten(part.reasoning))
-
-
 def _size(request: Request) -> int:
-    tail = sum(_bytes(text) for message in request.tail for text in message.texts())
-    return len(request.head) + len(request.history) + tail + _bytes(request.recall)
+    tail = sum(bytes_of(text) for message in request.tail for text in message.texts())
+    return len(request.head) + len(request.history) + tail + bytes_of(request.recall)
 
 
-def _bytes(text: str) -> int:
+def bytes_of(text: str) -> int:
+    """Size of a text in UTF-8."""
     return len(text) if text.isascii() else len(text.encode(errors="replace"))
 
 
-def _guessed(request: Request, written_bytes: int) -> Usage:
+def _estimate_usage(request: Request, written_bytes: int) -> Usage:
     """Estimate the usage of a call that was cut off, or whose endpoint reports none."""
     return Usage(_size(request) // BYTES_PER_TOKEN, written_bytes // BYTES_PER_TOKEN + 1)
 

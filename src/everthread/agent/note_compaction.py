@@ -11,19 +11,21 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 
-from everthread.agent.model_call import ModelCaller, ModelChoice, Progress
+from msgspec import Struct, field
+
+from everthread.agent.model_call import ModelCaller, ModelChoice
 from everthread.domain.errors import EverthreadError, Fenced, NotCondensed, StoreError
-from everthread.domain.model import Message, NoteAction, NoteTarget, NoteVersion, Role, SessionRef, count_chars
+from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, SessionRef, count_chars
 from everthread.domain.review_window import Review
 from everthread.domain.spend import BYTES_PER_TOKEN
 from everthread.domain.text_format import quote_start
 from everthread.lifecycle import Lifecycle, NoteChange, NoteRewrite
-from everthread.ports.model import Finish, Prompt, Request
+from everthread.ports.model import Finish
 from everthread.store.unit_of_work import Store
 
 log = logging.getLogger("everthread.agent")
 
-WISHED_SHARE = 0.7
+TARGET_SHARE = 0.7
 """Target share of the collection's limit, so that it does not fill up again immediately."""
 READ_CHARS_MAX = 40_000
 """A user may have edited a note file to exceed the limits."""
@@ -88,31 +90,30 @@ def _read(line: str) -> tuple[re.Match[str] | None, list[int]]:
     return match, [int(number) for number in re.findall(r"\d{1,6}", match["numbers"])] if match else []
 
 
-class Condenser:
+class Condenser(Struct, frozen=True):
     """Condense notes with the auxiliary model, or with the conversation's own model if there is none."""
 
-    def __init__(self, store: Store, lifecycle: Lifecycle, model_caller: ModelCaller, auxiliary: Auxiliary) -> None:
-        self._store = store
-        self._lifecycle = lifecycle
-        self._model_caller = model_caller
-        self._auxiliary = auxiliary
+    store: Store
+    lifecycle: Lifecycle
+    model_caller: ModelCaller
+    auxiliary: Auxiliary
 
     async def condense(
         self, target: NoteTarget, needed: int, limit: int, *, review: Review, ref: SessionRef, choice: ModelChoice
     ) -> str:
         """Make room for `needed` more characters; return a short description. Raises `NotCondensed`."""
-        notes = await self._store.read(lambda uow: uow.notes.current(ref.owner, target))
+        notes = await self.store.read(lambda uow: uow.notes.current(ref.owner, target))
         if len(notes) == 0 or needed >= limit or count_chars(notes) > READ_CHARS_MAX:
             raise NotCondensed("shorter notes would not help")
-        changes = await self._thought_of(notes, limit - needed, limit, review, ref, self._auxiliary() or choice)
+        changes = await self._propose_changes(notes, limit - needed, limit, review, ref, self.auxiliary() or choice)
         marked = tuple(
             NoteChange(c.action, c.target, c.content, c.note_id, turn_id=review.window.mark) for c in changes
         )
-        await self._lifecycle.rewrite_notes(NoteRewrite(target, notes, marked), owner=ref.owner, ref=ref, review=review)
+        await self.lifecycle.rewrite_notes(NoteRewrite(target, notes, marked), owner=ref.owner, ref=ref, review=review)
         gone = sum(change.action is NoteAction.REMOVE for change in changes)
         return f"{len(notes)} notes condensed to {len(notes) - gone}, to make room"
 
-    async def _thought_of(
+    async def _propose_changes(
         self,
         notes: Sequence[NoteVersion],
         chars_max: int,
@@ -121,47 +122,32 @@ class Condenser:
         ref: SessionRef,
         choice: ModelChoice,
     ) -> tuple[NoteChange, ...]:
-        wished, refused = min(chars_max, int(limit * WISHED_SHARE)), ""
-        for _ in range(ATTEMPTS_MAX):
-            answer = await self._asked(request_text(notes, wished, refused), limit, review, ref, choice)
-            try:
-                return parse_changes(answer, notes, chars_max)
-            except NotCondensed as error:
-                refused = str(error)
-        raise NotCondensed(f"{choice.name} was asked for shorter ones: {refused}")
-
-    async def _asked(self, text: str, limit: int, review: Review, ref: SessionRef, choice: ModelChoice) -> str:
-        """Call the model with one message and no tools. The cost is charged to the review."""
-        head = choice.client.head(Prompt(choice.model, ""))
+        target_chars, refused = min(chars_max, int(limit * TARGET_SHARE)), ""
         # More than the notes may take: the answer has line numbers, and some models reason aloud first.
         output_tokens = min(2 * limit // BYTES_PER_TOKEN + 1_000, choice.traits.context_tokens // 4)
-        request = Request(head, b"", (Message(Role.USER, text),), output_tokens_max=output_tokens)
-
-        async def request_for(_: ModelChoice) -> Request:
-            return request
-
-        progress, mark = Progress(), review.window.mark
-        try:
-            answer = await self._model_caller.ask(
-                [choice], request_for, ref=ref, turn_id=mark, progress=progress, listen=lambda event: None
+        for _ in range(ATTEMPTS_MAX):
+            text, spend_id = request_text(notes, target_chars, refused), review.window.mark
+            answer = await self.model_caller.complete(
+                choice, text, output_tokens=output_tokens, ref=ref, spend_id=spend_id
             )
-        finally:
-            await asyncio.shield(self._lifecycle.settle_spend(ref, mark, tuple(progress.spent)))
-        if answer.finish is not Finish.STOP:
-            raise NotCondensed(f"{choice.name} did not finish its answer")
-        return answer.message.content
+            if answer.finish is not Finish.STOP:
+                raise NotCondensed(f"{choice.name} did not finish its answer")
+            try:
+                return parse_changes(answer.message.content, notes, chars_max)
+            except NotCondensed as error:
+                refused = str(error)
+        raise NotCondensed(f"{choice.name} returned no usable notes: {refused}")
 
 
-class NoteSpace:
+class NoteSpace(Struct, frozen=True):
     """Make room for the notes of one review, and collect the notes that did not fit."""
 
-    def __init__(self, condenser: Condenser, review: Review, choice: ModelChoice, wrote: Wrote) -> None:
-        self._condenser = condenser
-        self._review = review
-        self._choice = choice
-        self._wrote = wrote
-        self._in_vain: set[NoteTarget] = set()
-        self._missing: list[NoteChange] = []
+    condenser: Condenser
+    review: Review
+    choice: ModelChoice
+    wrote: Wrote
+    _in_vain: set[NoteTarget] = field(default_factory=set[NoteTarget])
+    _missing: list[NoteChange] = field(default_factory=list[NoteChange])
 
     async def make(self, target: NoteTarget, needed: int, limit: int, ref: SessionRef) -> bool:
         """Make room for `needed` more characters. Return false if that fails; a failed target is not retried."""
@@ -169,8 +155,8 @@ class NoteSpace:
             return False
         try:
             async with asyncio.timeout(CONDENSE_S_MAX):
-                done = await self._condenser.condense(
-                    target, needed, limit, review=self._review, ref=ref, choice=self._choice
+                done = await self.condenser.condense(
+                    target, needed, limit, review=self.review, ref=ref, choice=self.choice
                 )
         except (Fenced, StoreError):
             raise
@@ -179,7 +165,7 @@ class NoteSpace:
             why = str(error) or f"nothing within {CONDENSE_S_MAX:g} s"
             log.warning("session %s: notes were not condensed: %s", ref.session_id, why)
             return False
-        self._wrote(done)
+        self.wrote(done)
         return True
 
     def missed(self, change: NoteChange) -> None:

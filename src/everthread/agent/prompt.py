@@ -98,23 +98,15 @@ def system_prompt(given: PromptParts, tools: Sequence[ToolSchema], *, small: boo
     return "\n\n".join(part for part in parts if part)
 
 
-class PromptBuilder:
+class PromptBuilder(Struct, frozen=True):
     """Collect the parts of a prompt and build it."""
 
-    def __init__(
-        self,
-        home: Path,
-        memory: MemoryManager,
-        clock: Clock,
-        note_limits: Mapping[NoteTarget, int] = CHARS_MAX,
-        skills: Callable[[], str] = str,
-    ) -> None:
-        """`skills` returns the skill index for the prompt."""
-        self._home = home
-        self._memory = memory
-        self._clock = clock
-        self._note_limits = note_limits
-        self._skills = skills
+    # `skills` returns the skill index for the prompt.
+    home: Path
+    memory: MemoryManager
+    clock: Clock
+    note_limits: Mapping[NoteTarget, int] = CHARS_MAX
+    skills: Callable[[], str] = str
 
     async def build(
         self,
@@ -128,14 +120,14 @@ class PromptBuilder:
         small: bool,
     ) -> Prompt:
         soul, rules, skills = await asyncio.to_thread(
-            lambda: (_read(self._home / "SOUL.md"), _read(self._home / "AGENTS.md"), self._skills())
+            lambda: (_read(self.home / "SOUL.md"), _read(self.home / "AGENTS.md"), self.skills())
         )
-        blocks = await self._memory.system_prompt_blocks(ref=ref)
-        began = datetime.datetime.fromtimestamp(self._clock.now()).astimezone()
+        blocks = await self.memory.system_prompt_blocks(ref=ref)
+        began = datetime.datetime.fromtimestamp(self.clock.now()).astimezone()
         materials = PromptParts(
             soul,
             rules,
-            snapshot(notes, self._note_limits),
+            snapshot(notes, self.note_limits),
             tuple(block[:BLOCK_CHARS_MAX] for block in blocks),
             summary,
             f"{began:%A, %d %B %Y, %H:%M %Z}",

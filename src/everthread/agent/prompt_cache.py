@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from everthread.agent.model_call import ModelChoice
@@ -70,41 +70,32 @@ def newest_that_fit(pieces: Sequence[bytes], room_bytes: int) -> Sequence[bytes]
     return pieces[-1:]
 
 
-class Preparer:
+class Preparer(Struct):
     """Prepare the start of requests, in an LRU cache."""
 
-    def __init__(
-        self,
-        store: Store,
-        lifecycle: Lifecycle,
-        prompts: PromptBuilder,
-        clock: Clock,
-        *,
-        output_tokens_max: int,
-        count_max: int = COUNT_MAX,
-        age_s_max: float = AGE_S_MAX,
-    ) -> None:
-        self._store = store
-        self._lifecycle = lifecycle
-        self._prompts = prompts
-        self._clock = clock
-        self._output_tokens_max = output_tokens_max
-        self._count_max = count_max
-        self._age_s_max = age_s_max
-        self._kept: OrderedDict[tuple[str, str], tuple[float, Prepared]] = OrderedDict()
-        """The newest entry by session and model; its tools may differ from the current ones."""
-        self._bytes = 0
+    store: Store
+    lifecycle: Lifecycle
+    prompts: PromptBuilder
+    clock: Clock
+    output_tokens_max: int
+    count_max: int = COUNT_MAX
+    age_s_max: float = AGE_S_MAX
+    _kept: OrderedDict[tuple[str, str], tuple[float, Prepared]] = field(
+        default_factory=OrderedDict[tuple[str, str], tuple[float, Prepared]]
+    )
+    """The newest entry by session and model; its tools may differ from the current ones."""
+    _bytes: int = 0
 
     async def prepare(self, ref: SessionRef, choice: ModelChoice, toolbox: Toolbox) -> Prepared:
         """Return the start of the session's next request, as of the current state of the store."""
         signature = (choice.name, toolbox.digest)
-        session, number, tombstones = await self._store.read_inline(lambda uow: _state(uow, ref))
+        session, number, tombstones = await self.store.read_inline(lambda uow: _state(uow, ref))
         kept = self._get(ref.session_id, signature)
         now = (session.generation, number, tombstones)
         if kept is not None and (kept.generation, kept.prefix_number, kept.tombstones) == now:
             if kept.last_turn == session.last_turn:
                 return kept
-            newer = await self._store.read(lambda uow: _turns_after(uow, session, kept.last_turn))
+            newer = await self.store.read(lambda uow: _turns_after(uow, session, kept.last_turn))
             grown = self._grown(kept, newer, choice, session.last_turn)
             if grown is not None:
                 return self._keep(grown)
@@ -112,7 +103,7 @@ class Preparer:
 
     async def borrow(self, ref: SessionRef, choice: ModelChoice) -> Prepared:
         """Return the start for a fallback model, without storing or caching it."""
-        session, prefix, view, _, tombstones = await self._store.read(lambda uow: _everything(uow, ref))
+        session, prefix, view, _, tombstones = await self.store.read(lambda uow: _everything(uow, ref))
         if prefix is None:
             raise NotFound(f"session {ref.session_id!r} has no prefix to borrow")
         prompt = decode_prompt(prefix.content).prompt
@@ -124,12 +115,12 @@ class Preparer:
 
         `None` if the session has no prefix.
         """
-        session, number, tombstones = await self._store.read_inline(lambda uow: _state(uow, ref))
+        session, number, tombstones = await self.store.read_inline(lambda uow: _state(uow, ref))
         _, kept = self._kept.get((ref.session_id, choice.name), (0.0, None))
         now = (session.generation, number, tombstones, session.last_turn)
         if kept is not None and now == (kept.generation, kept.prefix_number, kept.tombstones, kept.last_turn):
             return kept
-        session, prefix, view, _, tombstones = await self._store.read(lambda uow: _everything(uow, ref))
+        session, prefix, view, _, tombstones = await self.store.read(lambda uow: _everything(uow, ref))
         if prefix is None:
             return None
         prompt = decode_prompt(prefix.content).prompt
@@ -152,15 +143,15 @@ class Preparer:
 
     def room(self, choice: ModelChoice, head: bytes) -> int:
         """Bytes available for history. A third of the context is left to the turn: its message, recall and tools."""
-        tokens = max(choice.traits.context_tokens - self._output_tokens_max, choice.traits.context_tokens // 2)
+        tokens = max(choice.traits.context_tokens - self.output_tokens_max, choice.traits.context_tokens // 2)
         return max(tokens * BYTES_PER_TOKEN * 2 // 3 - len(head), 0)
 
     async def _make(self, ref: SessionRef, choice: ModelChoice, toolbox: Toolbox, signature: Signature) -> Prepared:
         schemas = toolbox.schemas if choice.traits.tools else ()
-        session, prefix, view, notes, tombstones = await self._store.read(lambda uow: _everything(uow, ref))
+        session, prefix, view, notes, tombstones = await self.store.read(lambda uow: _everything(uow, ref))
         frozen = decode_prompt(prefix.content) if prefix else None
         if prefix is None or frozen is None or not _fits(frozen, choice, schemas):
-            prompt = await self._prompts.build(
+            prompt = await self.prompts.build(
                 ref,
                 session,
                 view.summary or "",
@@ -170,7 +161,7 @@ class Preparer:
                 small=choice.traits.small,
             )
             frozen = StoredPrompt(choice.name, prompt)
-            prefix = await self._lifecycle.put_prefix(ref, encode_prompt(frozen))
+            prefix = await self.lifecycle.put_prefix(ref, encode_prompt(frozen))
         return await self._start(session, prefix.number, signature, tombstones, choice, frozen.prompt, view)
 
     async def _start(
@@ -194,13 +185,13 @@ class Preparer:
 
     def _get(self, session_id: str, signature: Signature) -> Prepared | None:
         used_at, kept = self._kept.get((session_id, signature[0]), (0.0, None))
-        if kept is None or kept.signature != signature or self._clock.now() - used_at >= self._age_s_max:
+        if kept is None or kept.signature != signature or self.clock.now() - used_at >= self.age_s_max:
             return None
         return kept
 
     def _keep(self, prepared: Prepared) -> Prepared:
         key = (prepared.session_id, prepared.signature[0])
-        now = self._clock.now()
+        now = self.clock.now()
         self._bytes += prepared.bytes - (self._kept[key][1].bytes if key in self._kept else 0)
         self._kept[key] = (now, prepared)
         self._kept.move_to_end(key)
@@ -211,8 +202,8 @@ class Preparer:
 
     def _is_too_much(self, now: float) -> bool:
         used_at, _ = next(iter(self._kept.values()))
-        too_old = now - used_at >= self._age_s_max
-        return too_old or len(self._kept) > self._count_max or self._bytes > BYTES_MAX
+        too_old = now - used_at >= self.age_s_max
+        return too_old or len(self._kept) > self.count_max or self._bytes > BYTES_MAX
 
 
 def _fits(frozen: StoredPrompt, choice: ModelChoice, schemas: tuple[ToolSchema, ...]) -> bool:

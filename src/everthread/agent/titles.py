@@ -6,12 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from everthread.agent.model_call import ModelCaller, ModelChoice, Progress
+from msgspec import Struct, field
+
+from everthread.agent.model_call import ModelCaller, ModelChoice
 from everthread.domain import titles
 from everthread.domain.errors import BadTitle, EverthreadError, TitleTaken
 from everthread.domain.model import Message, Role, SessionKind, SessionRef
 from everthread.lifecycle import CommittedTurn, Lifecycle
-from everthread.ports.model import Prompt, Request
 from everthread.store.unit_of_work import Store
 
 log = logging.getLogger("everthread.agent")
@@ -40,17 +41,14 @@ def from_words(text: str) -> str:
     return from_answer(" ".join(text.split()[:6]))
 
 
-class Titler:
+class Titler(Struct, frozen=True):
     """Title sessions in the background, with one attempt per turn."""
 
-    def __init__(
-        self, store: Store, lifecycle: Lifecycle, model_caller: ModelCaller, auxiliary: Callable[[], ModelChoice | None]
-    ) -> None:
-        self._store = store
-        self._lifecycle = lifecycle
-        self._model_caller = model_caller
-        self._auxiliary = auxiliary
-        self._going: set[asyncio.Task[None]] = set()
+    store: Store
+    lifecycle: Lifecycle
+    model_caller: ModelCaller
+    auxiliary: Callable[[], ModelChoice | None]
+    _going: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
     @property
     def busy(self) -> bool:
@@ -82,8 +80,8 @@ class Titler:
 
     async def _name(self, ref: SessionRef, messages: tuple[Message, ...], choice: ModelChoice) -> None:
         try:
-            choice = self._auxiliary() or choice
-            session = await self._store.read_inline(lambda uow: uow.sessions.get(ref.session_id))
+            choice = self.auxiliary() or choice
+            session = await self.store.read_inline(lambda uow: uow.sessions.get(ref.session_id))
             if session is None or session.title or session.kind is not SessionKind.CHAT:
                 return
             said = messages[0].content[:EXCERPT_CHARS_MAX]
@@ -99,31 +97,21 @@ class Titler:
             for m in messages
             if m.content and m.role in (Role.USER, Role.ASSISTANT)
         )
-        head = choice.client.head(Prompt(choice.model, INSTRUCTION))
-        request = Request(head, b"", (Message(Role.USER, talk),), output_tokens_max=OUTPUT_TOKENS_MAX)
-
-        async def request_for(_: ModelChoice) -> Request:
-            return request
-
-        progress = Progress()
-        try:
-            answer = await self._model_caller.ask(
-                [choice], request_for, ref=ref, turn_id="title", progress=progress, listen=lambda event: None
-            )
-        finally:
-            await self._lifecycle.settle_spend(ref, "title", tuple(progress.spent))
+        answer = await self.model_caller.complete(
+            choice, talk, system=INSTRUCTION, output_tokens=OUTPUT_TOKENS_MAX, ref=ref, spend_id="title"
+        )
         return from_answer(answer.message.content)
 
     async def _give(self, ref: SessionRef, title: str) -> None:
         """Set the title. If another session has it already, append a number."""
         try:
-            await self._lifecycle.rename(ref.session_id, title, owner=ref.owner, only_if_none=True)
+            await self.lifecycle.rename(ref.session_id, title, owner=ref.owner, only_if_none=True)
         except BadTitle:
             return
         except TitleTaken:
-            taken = await self._store.read(
+            taken = await self.store.read(
                 lambda uow: tuple(s.title or "" for s in uow.sessions.titled(ref.owner, title))
             )
-            await self._lifecycle.rename(
+            await self.lifecycle.rename(
                 ref.session_id, titles.next_title(title, taken), owner=ref.owner, only_if_none=True
             )

@@ -6,9 +6,11 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from everthread.agent.compression.policy import bytes_of
+from msgspec import Struct
+
 from everthread.agent.compression.service import Compressor, fill_of
 from everthread.agent.events import TurnEnded
+from everthread.agent.model_call import bytes_of
 from everthread.agent.prompt_cache import Preparer
 from everthread.agent.review import Reviewer
 from everthread.agent.titles import Titler
@@ -26,27 +28,15 @@ from everthread.ports.clock import Clock
 log = logging.getLogger("everthread.agent")
 
 
-class TurnCommitter:
-    def __init__(
-        self,
-        lifecycle: Lifecycle,
-        memory: MemoryManager,
-        preparer: Preparer,
-        clock: Clock,
-        *,
-        titler: Titler | None,
-        compressor: Compressor | None,
-        reviewer: Reviewer | None,
-        recalls: bool,
-    ) -> None:
-        self._lifecycle = lifecycle
-        self._memory = memory
-        self._preparer = preparer
-        self._clock = clock
-        self._titler = titler
-        self._compressor = compressor
-        self._reviewer = reviewer
-        self._recalls = recalls
+class TurnCommitter(Struct, frozen=True):
+    lifecycle: Lifecycle
+    memory: MemoryManager
+    preparer: Preparer
+    clock: Clock
+    titler: Titler | None
+    compressor: Compressor | None
+    reviewer: Reviewer | None
+    recalls: bool
 
     async def commit(self, turn: RunningTurn, outcome: TurnOutcome, options: TurnOptions) -> TurnEnded:
         """Store the turn once, in the session it began in; then notify the listener."""
@@ -58,8 +48,8 @@ class TurnCommitter:
             messages.append(Message(Role.ASSISTANT, outcome.text))
         reply = (outcome.text or outcome.reply or outcome.problem) if options.outbox else None
         committed = await retry_while_busy(
-            self._clock,
-            lambda: self._lifecycle.commit_turn(
+            self.clock,
+            lambda: self.lifecycle.commit_turn(
                 turn.claim, messages, reply, interrupted=not outcome.complete, spent=progress.spent
             ),
         )
@@ -91,15 +81,15 @@ class TurnCommitter:
         options: TurnOptions,
     ) -> None:
         self._extend_prompt_cache(turn, committed, messages)
-        if self._titler is not None and outcome.complete and committed.status is TurnStatus.DONE:
-            self._titler.consider(committed, messages, options.choices)
+        if self.titler is not None and outcome.complete and committed.status is TurnStatus.DONE:
+            self.titler.consider(committed, messages, options.choices)
         # Otherwise the user has left the session.
         if committed.status in (TurnStatus.DONE, TurnStatus.INTERRUPTED):
             self._consider_compression(turn, committed, messages, outcome, options)
-            if self._recalls and options.lasting and turn.claim.kind.remembered:
-                self._memory.turn_committed(turn.query, ref=committed.ref)
-        if self._reviewer is not None and options.lasting and committed.reviews_due:
-            self._reviewer.look()
+            if self.recalls and options.lasting and turn.claim.kind.remembered:
+                self.memory.turn_committed(turn.query, ref=committed.ref)
+        if self.reviewer is not None and options.lasting and committed.reviews_due:
+            self.reviewer.look()
 
     def _extend_prompt_cache(self, turn: RunningTurn, committed: CommittedTurn, messages: Sequence[Message]) -> None:
         if turn.prepared is None:
@@ -110,10 +100,10 @@ class TurnCommitter:
             committed.number,
             turn.claim.turn_id,
             committed.status,
-            self._clock.now(),
+            self.clock.now(),
             tuple(messages),
         )
-        self._preparer.committed(prepared, stored, choice)
+        self.preparer.committed(prepared, stored, choice)
 
     def _consider_compression(
         self,
@@ -123,15 +113,15 @@ class TurnCommitter:
         outcome: TurnOutcome,
         options: TurnOptions,
     ) -> None:
-        if self._compressor is None or turn.prepared is None:
+        if self.compressor is None or turn.prepared is None:
             return
         prepared, choice = turn.prepared
         fill = fill_of(
             prepared,
-            self._preparer.room(choice, prepared.head),
+            self.preparer.room(choice, prepared.head),
             context_tokens=turn.progress.context_tokens,
             added_bytes=sum(bytes_of(text) for message in messages for text in message.texts()),
             # A model may reject a request that was counted as short enough.
             too_long=prepared.left_out or isinstance(outcome.error, ContextTooLong),
         )
-        self._compressor.consider(committed.ref, fill, choice, options.listen, lasting=options.lasting)
+        self.compressor.consider(committed.ref, fill, choice, options.listen, lasting=options.lasting)

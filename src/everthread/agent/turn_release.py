@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
 
+from msgspec import Struct, field
+
 from everthread.agent.turn_outcome import claim_fields
 from everthread.agent.turn_state import RunningTurn
 from everthread.concurrency import wait_until_done
@@ -35,16 +37,15 @@ async def retry_while_busy(clock: Clock, write: Callable[[], Awaitable[T]]) -> T
     return await write()
 
 
-class TurnReleaser:
+class TurnReleaser(Struct, frozen=True):
     """Release turns, retrying while the store is unavailable.
 
     No other process may take over a turn while the one that claimed it lives: a turn that is never released never ends.
     """
 
-    def __init__(self, lifecycle: Lifecycle, clock: Clock) -> None:
-        self._lifecycle = lifecycle
-        self._clock = clock
-        self._retries: set[asyncio.Task[None]] = set()
+    lifecycle: Lifecycle
+    clock: Clock
+    _retries: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
     async def claimed(self, claiming: Awaitable[TurnClaim | None]) -> TurnClaim | None:
         """Await a claim; release it if the caller was cancelled meanwhile."""
@@ -60,7 +61,7 @@ class TurnReleaser:
     async def release(self, claim: TurnClaim, turn: RunningTurn | None = None) -> None:
         """Release a turn and settle its spending, or retry in the background."""
         try:
-            await retry_while_busy(self._clock, lambda: self._lifecycle.abandon_turn(claim))
+            await retry_while_busy(self.clock, lambda: self.lifecycle.abandon_turn(claim))
         except Fenced as error:
             log.warning("turn %s is left to be recovered: %s", claim.turn_id, error, extra=claim_fields(claim))
         except StoreError as error:
@@ -77,7 +78,7 @@ class TurnReleaser:
         spent, claim = tuple(turn.progress.spent), turn.claim
         try:
             if spent:
-                await self._lifecycle.settle_spend(claim.ref, claim.turn_id, spent)
+                await self.lifecycle.settle_spend(claim.ref, claim.turn_id, spent)
         except StoreError as error:
             log.warning("could not settle the cost of turn %s: %s", claim.turn_id, error)
 
@@ -95,9 +96,9 @@ class TurnReleaser:
 
     async def _retry_until_released(self, claim: TurnClaim) -> None:
         for delay_s in RETRY.delays():
-            await self._clock.sleep(delay_s)
+            await self.clock.sleep(delay_s)
             try:
-                await self._lifecycle.abandon_turn(claim)
+                await self.lifecycle.abandon_turn(claim)
             except Fenced:
                 return
             except StoreError as error:

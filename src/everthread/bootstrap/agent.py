@@ -243,9 +243,7 @@ class AgentParts:
             runtime.lifecycle, runtime.clock, random.random, runtime.hooks, self._settings.spend_per_day_of
         )
         self._titler = Titler(runtime.store, runtime.lifecycle, model_caller, self.models.auxiliary)
-        usual = Summarizer(
-            runtime.lifecycle, model_caller, self.models.auxiliary, lambda name: self.models.choices(name)[0]
-        )
+        usual = Summarizer(model_caller, self.models.auxiliary, lambda name: self.models.choices(name)[0])
         self._compressor = Compressor(
             runtime.store,
             runtime.lifecycle,

@@ -89,20 +89,19 @@ async def _undo(history: NoteHistory, wanted: str) -> CommandResult:
 
 def format_undo(change: Edit, made: Edit) -> str:
     """The result of undoing `change` by the edit `made`."""
-    if not isinstance(change, NoteEdit):
-        what = f"the {change.place}"
-        match made.action:
-            case NoteAction.REMOVE:
-                return f"Removed again: {what}. Its last version is kept."
-            case NoteAction.ADD:
-                return f"Restored: {what}."
-            case NoteAction.REPLACE:
-                return f"Restored the previous version: {what}."
-    if made.action is NoteAction.REMOVE:
-        return f"Removed again: {quote_start(change.words)}."
-    if made.action is NoteAction.ADD:
-        return f"Restored: {quote_start(made.words)}."
-    return f"Restored the previous text: {quote_start(made.words)}."
+    is_note = isinstance(change, NoteEdit)
+    match made.action:
+        case NoteAction.REMOVE:
+            return (
+                f"Removed again: {quote_start(change.words)}."
+                if is_note
+                else (f"Removed again: the {change.place}. Its last version is kept.")
+            )
+        case NoteAction.ADD:
+            return f"Restored: {quote_start(made.words) if is_note else f'the {change.place}'}."
+        case NoteAction.REPLACE:
+            what = f"text: {quote_start(made.words)}" if is_note else f"version: the {change.place}"
+            return f"Restored the previous {what}."
 
 
 def format_author(change: Edit) -> str:

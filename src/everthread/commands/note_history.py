@@ -30,10 +30,10 @@ class EditSource(Struct, frozen=True):
     session_id: str
     turn_id: str | None
     """`None` if a person made the edit."""
-    in_conversation: bool
-    title: str | None
+    in_conversation: bool = False
+    title: str | None = None
     """The title of the session, if the edit was made in one."""
-    turn: int | None
+    turn: int | None = None
     """The number of the turn in that session; `None` if a person made the edit."""
 
     @property
@@ -46,63 +46,30 @@ class EditSource(Struct, frozen=True):
         return self.turn_id is not None
 
 
-class NoteEdit(Struct, frozen=True):
+class _Edit(Struct, frozen=True):
+    name: str
+    """The name that `undo` accepts."""
+    at: float
+    action: NoteAction
+    place: str
+    """The file or skill that was edited."""
+    words: str
+    """The new text or, of a removal, the removed text. Of a skill, its description."""
+    source: EditSource
+
+
+class NoteEdit(_Edit, frozen=True):
     """One version of a note and its origin."""
 
     version: NoteVersion
     before: str
     """The previous text; empty if the note was new."""
-    source: EditSource
-
-    @property
-    def name(self) -> str:
-        """The name that `undo` accepts."""
-        return f"{self.version.note_id}:{self.version.version}"
-
-    @property
-    def at(self) -> float:
-        return self.version.at
-
-    @property
-    def action(self) -> NoteAction:
-        return self.version.action
-
-    @property
-    def place(self) -> str:
-        return f"{self.version.target.name}.md"
-
-    @property
-    def words(self) -> str:
-        """The new text or, of a removal, the removed text."""
-        return self.before if self.version.action is NoteAction.REMOVE else self.version.content
 
 
-class SkillEdit(Struct, frozen=True):
+class SkillEdit(_Edit, frozen=True):
     """One change of a skill and its origin."""
 
     change: SkillChange
-    source: EditSource
-
-    @property
-    def name(self) -> str:
-        return self.change.name
-
-    @property
-    def at(self) -> float:
-        return self.change.at
-
-    @property
-    def action(self) -> NoteAction:
-        return self.change.action
-
-    @property
-    def place(self) -> str:
-        return f"skill {self.change.skill}"
-
-    @property
-    def words(self) -> str:
-        """The description of the skill."""
-        return self.change.description
 
 
 Edit = NoteEdit | SkillEdit
@@ -173,11 +140,11 @@ class NoteHistory(Struct, frozen=True):
         made = await self.lifecycle.undo_note(version.note_id, version.version, owner=self.owner)
         return await self.store.read(lambda uow: _note_edit(uow, made))
 
-    async def _undo_skill(self, edit: SkillChange) -> tuple[SkillEdit, SkillEdit]:
+    async def _undo_skill(self, change: SkillChange) -> tuple[SkillEdit, SkillEdit]:
         assert self.skills is not None
-        done = await asyncio.to_thread(self.skills.take_back, edit.skill, edit.number)
+        done, made = await asyncio.to_thread(self.skills.undo, change.skill, change.number)
         return await self.store.read(
-            lambda uow: (_skill_edit(uow, done[0], self.owner), _skill_edit(uow, done[1], self.owner))
+            lambda uow: (_skill_edit(uow, done, self.owner), _skill_edit(uow, made, self.owner))
         )
 
     async def _skill_changes(self) -> list[SkillChange]:
@@ -255,22 +222,30 @@ def _edit_not_found(wanted: str) -> NotFound:
 
 
 def _note_edit(uow: UnitOfWork, version: NoteVersion) -> NoteEdit:
-    earlier = [v for v in uow.notes.versions(version.note_id) if v.version == version.version - 1]
-    source = _source(uow, version.session_id, version.turn_id, version.owner)
-    return NoteEdit(version, earlier[0].content if earlier else "", source)
+    earlier = [v.content for v in uow.notes.versions(version.note_id) if v.version == version.version - 1]
+    before = earlier[0] if earlier else ""
+    return NoteEdit(
+        f"{version.note_id}:{version.version}",
+        version.at,
+        version.action,
+        f"{version.target.name}.md",
+        before if version.action is NoteAction.REMOVE else version.content,
+        _source(uow, version.session_id, version.turn_id, version.owner),
+        version,
+        before,
+    )
 
 
-def _skill_edit(uow: UnitOfWork, edit: SkillChange, owner: str) -> SkillEdit:
-    origin = edit.origin
-    return SkillEdit(edit, _source(uow, origin.session_id if origin else "", origin.turn_id if origin else None, owner))
+def _skill_edit(uow: UnitOfWork, change: SkillChange, owner: str) -> SkillEdit:
+    session_id, turn_id = (change.origin.session_id, change.origin.turn_id) if change.origin else ("", None)
+    source = _source(uow, session_id, turn_id, owner)
+    place = f"skill {change.skill}"
+    return SkillEdit(change.name, change.at, change.action, place, change.description, source, change)
 
 
 def _source(uow: UnitOfWork, session_id: str, turn_id: str | None, owner: str) -> EditSource:
     session = uow.sessions.get(session_id)
-    conversation = (
-        session if session is not None and session.kind is not SessionKind.NOTES and session.owner == owner else None
-    )
-    turn = uow.turns.number(conversation.id, turn_id) if conversation is not None and turn_id else None
-    return EditSource(
-        session_id, turn_id, conversation is not None, conversation.title if conversation is not None else None, turn
-    )
+    if session is None or session.kind is SessionKind.NOTES or session.owner != owner:
+        return EditSource(session_id, turn_id)
+    turn = uow.turns.number(session.id, turn_id) if turn_id else None
+    return EditSource(session_id, turn_id, True, session.title, turn)

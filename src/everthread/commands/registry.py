@@ -8,22 +8,8 @@ from collections.abc import Awaitable, Callable, Collection
 from msgspec import Struct
 
 from everthread.commands import access, conversation, export, memory, model, search, sessions, usage
-from everthread.commands.context import CommandContext, CommandResult, Document, MenuItem, fail, sentence
+from everthread.commands.context import CommandContext, CommandResult, fail, sentence
 from everthread.domain.errors import AlreadyDone, EverthreadError, StoreError
-
-__all__ = [
-    "COMMANDS",
-    "Command",
-    "CommandContext",
-    "CommandResult",
-    "Document",
-    "MenuItem",
-    "ParsedCommand",
-    "UnknownCommand",
-    "hidden_commands",
-    "parse",
-    "run_command",
-]
 
 _USAGE_CHARS_MAX = 24
 _TERMINAL = "cli"

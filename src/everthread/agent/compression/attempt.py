@@ -12,7 +12,8 @@ import logging
 from msgspec import Struct
 from msgspec.structs import replace
 
-from everthread.agent.compression.policy import Bounds, Cut, Fill, Gain, bytes_of, cut, extract, gain, pruned, size_of
+from everthread.agent.compression.policy import Bounds, Cut, Fill, Gain, cut, extract, gain, pruned, size_of
+from everthread.agent.model_call import bytes_of
 from everthread.concurrency import in_slices
 from everthread.domain.boundary import SUMMARY_CHARS_MAX, Compress, Refusal
 from everthread.domain.errors import EverthreadError, NotCompressed
@@ -66,15 +67,14 @@ class Source(Struct, frozen=True):
     kept_bytes: int = 0
 
 
-class SummaryMaker:
+class SummaryMaker(Struct, frozen=True):
     """Make summaries and extracts, without applying them."""
 
-    def __init__(self, store: Store, memory: MemoryManager, engine: ContextEngine, clock: Clock, holder: str) -> None:
-        self._store = store
-        self._memory = memory
-        self._engine = engine
-        self._clock = clock
-        self._holder = holder
+    store: Store
+    memory: MemoryManager
+    engine: ContextEngine
+    clock: Clock
+    holder: str
 
     async def summary(
         self,
@@ -97,7 +97,7 @@ class SummaryMaker:
             source = await self._read(wanted, asked_for=asked_for)
             return check_summary(source, await self._summarised(source, bound_s, focus))
         finally:
-            await asyncio.shield(self._store.write(lambda uow: uow.leases.release(lease)))
+            await asyncio.shield(self.store.write(lambda uow: uow.leases.release(lease)))
 
     async def extract(self, wanted: Source, why: str) -> FinishedSummary:
         """Make an extract, which needs no context engine."""
@@ -105,14 +105,14 @@ class SummaryMaker:
         return check_summary(source, extract(source.previous, source.parts.covered), why)
 
     async def _leased(self, name: str, patience_s: float) -> Lease | None:
-        until = self._clock.now() + patience_s
+        until = self.clock.now() + patience_s
 
         def acquire(uow: UnitOfWork) -> Lease | None:
             # The longest duration of a pass, so that a killed process does not block the others for longer.
-            return uow.leases.acquire(name, self._holder, self._clock.now(), PASS_S_MAX)
+            return uow.leases.acquire(name, self.holder, self.clock.now(), PASS_S_MAX)
 
-        while (lease := await self._store.write(acquire)) is None and self._clock.now() < until:
-            await self._clock.sleep(_LOOK_S)
+        while (lease := await self.store.write(acquire)) is None and self.clock.now() < until:
+            await self.clock.sleep(_LOOK_S)
         return lease
 
     async def _read(self, wanted: Source, *, asked_for: bool = False) -> Source:
@@ -133,7 +133,7 @@ class SummaryMaker:
             tombstones, remembered = uow.erasure.tombstones(ref.owner), session.kind.remembered
             return view.summary or "", parts, tombstones, remembered, covered_bytes, kept_bytes
 
-        found = await self._store.read(read)
+        found = await self.store.read(read)
         if found is None:
             raise Changed("the conversation has changed meanwhile; try again")
         if not found[1].covered:
@@ -148,8 +148,8 @@ class SummaryMaker:
                 shorter = tuple(await in_slices(pruned, covered))
                 messages = [message for turn in covered for message in turn.messages]
                 # A session that is hidden from memory providers is hidden from them here as well.
-                hints = await self._memory.on_pre_compress(messages, ref=source.ref) if source.remembered else ()
-                return await self._engine.summarise(
+                hints = await self.memory.on_pre_compress(messages, ref=source.ref) if source.remembered else ()
+                return await self.engine.summarise(
                     Middle(source.ref, source.model, source.previous, shorter, hints=hints, focus=focus)
                 )
         except TimeoutError as error:

@@ -8,6 +8,7 @@ from enum import Enum
 from msgspec import Struct
 from msgspec.structs import replace
 
+from everthread.agent.model_call import bytes_of
 from everthread.config.settings import CompressionSettings
 from everthread.domain.model import Message, Role, Turn
 from everthread.domain.spend import BYTES_PER_TOKEN
@@ -141,10 +142,6 @@ def gain(fill: Fill, within: Bounds, *, covered_bytes: int, kept_bytes: int, add
 def size_of(turn: Turn) -> int:
     """Approximate size of a turn in a request, in bytes."""
     return sum(bytes_of(text) for message in turn.messages for text in message.texts())
-
-
-def bytes_of(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode(errors="replace"))
 
 
 # --- Input of the summary --------------------------------------------------------------------------------------------

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from everthread.agent.compression import attempt as rollover
 from everthread.agent.compression.attempt import PASS_S_MAX, Changed, NothingToCover, Source, SummaryMaker
-from everthread.agent.compression.policy import Bounds, Fill, Urgency, bounds, bytes_of, urgency
+from everthread.agent.compression.policy import Bounds, Fill, Urgency, bounds, urgency
 from everthread.agent.compression.state import COOL_DOWN_S, CompressionState, CompressionStates, minutes
 from everthread.agent.events import Compressed, Compressing, CompressionFailed, Listen
-from everthread.agent.model_call import ModelChoice
+from everthread.agent.model_call import ModelChoice, bytes_of
 from everthread.agent.prompt_cache import Prepared
 from everthread.concurrency import wait_until_done
 from everthread.config.settings import CompressionSettings

@@ -66,13 +66,12 @@ class CompressionState(Struct):
         self.poor, self.cool_until, self.problem = 0, 0.0, ""
 
 
-class CompressionStates:
+class CompressionStates(Struct, frozen=True):
     """LRU cache of the compression state of sessions."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
-        self._known: OrderedDict[str, CompressionState] = OrderedDict()
+    store: Store
+    clock: Clock
+    _known: OrderedDict[str, CompressionState] = field(default_factory=OrderedDict)
 
     def __contains__(self, session_id: str) -> bool:
         return session_id in self._known
@@ -94,7 +93,7 @@ class CompressionStates:
         """Return the state, including the pause that an earlier process stored."""
         known = self.of(session_id, model)
         if not known.looked_up:
-            rest = await self._store.read_inline(lambda uow: uow.compression_pauses.get(session_id))
+            rest = await self.store.read_inline(lambda uow: uow.compression_pauses.get(session_id))
             if rest is not None and not known.looked_up:
                 known.poor = rest.poor if rest.model == model else 0
                 known.cool_until, known.problem, known.stored = rest.cool_until, rest.problem, True
@@ -105,7 +104,7 @@ class CompressionStates:
         """Describe a pause or a running pass; empty if none. `whole` adds the reason, which may name models."""
         known = self._known.get(session_id)
         if known is None or not known.looked_up:
-            rest = await self._store.read_inline(lambda uow: uow.compression_pauses.get(session_id))
+            rest = await self.store.read_inline(lambda uow: uow.compression_pauses.get(session_id))
             known = (
                 CompressionState("", None, rest.poor, rest.cool_until, rest.problem)
                 if rest is not None
@@ -115,7 +114,7 @@ class CompressionStates:
             return "A summary of this conversation is being made."
         if known.given_up:
             return f"Not compressed any more: {known.problem}" if whole else "Not compressed any more."
-        if (left_s := known.cool_until - self._clock.now()) > 0:
+        if (left_s := known.cool_until - self.clock.now()) > 0:
             why = f"Not compressed: {known.problem}" if whole else "Not compressed for now"
             return f"{why}; tried again in {minutes(left_s)} at the earliest"
         return ""
@@ -130,7 +129,7 @@ class CompressionStates:
 
     async def put(self, session_id: str, known: CompressionState) -> None:
         """Store or clear the session's pause. If the write fails, another process makes one unnecessary pass."""
-        rests = known.poor or known.cool_until > self._clock.now()
+        rests = known.poor or known.cool_until > self.clock.now()
         rest = CompressionPause(session_id, known.model, known.poor, known.cool_until, known.problem) if rests else None
         await self._put(session_id, rest, known)
 
@@ -139,7 +138,7 @@ class CompressionStates:
             return
         known.looked_up, known.stored = True, rest is not None
         try:
-            await self._store.write(
+            await self.store.write(
                 lambda uow: (
                     uow.compression_pauses.drop(session_id) if rest is None else uow.compression_pauses.put(rest)
                 )

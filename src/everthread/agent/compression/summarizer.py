@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from everthread.agent.compression.policy import bytes_of, shortened
-from everthread.agent.model_call import ModelCaller, ModelChoice, Progress
+from msgspec import Struct
+
+from everthread.agent.compression.policy import shortened
+from everthread.agent.model_call import ModelCaller, ModelChoice, bytes_of
 from everthread.concurrency import in_slices
 from everthread.domain.errors import NotCompressed
-from everthread.domain.model import Message, Role, Turn
+from everthread.domain.model import Role, Turn
 from everthread.domain.spend import BYTES_PER_TOKEN
-from everthread.lifecycle import Lifecycle
 from everthread.ports.context import Middle, Reader, Rollover
-from everthread.ports.model import Finish, Prompt, Request
+from everthread.ports.model import Finish
 
 OUTPUT_TOKENS_MAX = 8_192
 WORDS_MAX = 1_200
@@ -98,27 +99,19 @@ def join_into_pieces(texts: Sequence[str], bytes_max: int) -> list[str]:
     return [*pieces, "\n\n".join(piece)] if piece else pieces
 
 
-class Summarizer:
+class Summarizer(Struct, frozen=True):
     """Summarise with the auxiliary model, or with the conversation's own model if there is none."""
 
-    def __init__(
-        self,
-        lifecycle: Lifecycle,
-        model_caller: ModelCaller,
-        auxiliary: Callable[[], ModelChoice | None],
-        named: Callable[[str], ModelChoice],
-    ) -> None:
-        self._lifecycle = lifecycle
-        self._model_caller = model_caller
-        self._auxiliary = auxiliary
-        self._named = named
+    model_caller: ModelCaller
+    auxiliary: Callable[[], ModelChoice | None]
+    named: Callable[[str], ModelChoice]
 
     def reader(self, model: str) -> Reader:
-        choice = self._auxiliary() or self._named(model)
+        choice = self.auxiliary() or self.named(model)
         return Reader(choice.name, choice.traits.context_tokens)
 
     async def summarise(self, middle: Middle) -> str:
-        choice = self._auxiliary() or self._named(middle.model)
+        choice = self.auxiliary() or self.named(middle.model)
         output_tokens = min(OUTPUT_TOKENS_MAX, choice.traits.context_tokens // 4)
         room = (choice.traits.context_tokens - output_tokens) * BYTES_PER_TOKEN
         room -= bytes_of(request_text("", "", middle.hints, middle.focus))
@@ -129,31 +122,13 @@ class Summarizer:
         pieces = join_into_pieces(await in_slices(render_turn, middle.turns), max(room, 1_000))
         for piece in pieces:
             text = request_text(summary, piece, middle.hints, middle.focus)
-            summary = parse_summary(await self._asked(middle, choice, text, output_tokens))
+            answer = await self.model_caller.complete(
+                choice, text, output_tokens=output_tokens, ref=middle.ref, spend_id=SPEND_ID
+            )
+            if answer.finish is not Finish.STOP:
+                raise NotCompressed(f"{choice.name} did not finish its summary")
+            summary = parse_summary(answer.message.content)
         return summary
 
     async def on_rollover(self, rollover: Rollover) -> None:
         """Do nothing: this engine keeps no state."""
-
-    async def _asked(self, middle: Middle, choice: ModelChoice, text: str, output_tokens: int) -> str:
-        head = choice.client.head(Prompt(choice.model, ""))
-        request = Request(head, b"", (Message(Role.USER, text),), output_tokens_max=output_tokens)
-
-        async def request_for(_: ModelChoice) -> Request:
-            return request
-
-        progress = Progress()
-        try:
-            answer = await self._model_caller.ask(
-                [choice],
-                request_for,
-                ref=middle.ref,
-                turn_id=SPEND_ID,
-                progress=progress,
-                listen=lambda event: None,
-            )
-        finally:
-            await self._lifecycle.settle_spend(middle.ref, SPEND_ID, tuple(progress.spent))
-        if answer.finish is not Finish.STOP:
-            raise NotCompressed(f"{choice.name} did not finish its summary")
-        return answer.message.content

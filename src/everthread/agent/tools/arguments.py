@@ -1,8 +1,8 @@
-"""Validate the arguments of a tool call, with error messages that a model can act on."""
+"""Schemas of tools; validation of their arguments, with error messages that a model can act on."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,6 +11,22 @@ from everthread.domain.errors import ToolFailed
 from everthread.ports.model import ToolSchema
 
 T = TypeVar("T")
+TEXT: Mapping[str, Any] = {"type": "string"}
+
+
+def tool_schema(
+    name: str, description: str, properties: Mapping[str, Mapping[str, Any]], required: Sequence[str] = ()
+) -> ToolSchema:
+    """Build the schema of a tool that accepts these properties and no others."""
+    # The order of the keys is part of the stored prompts.
+    parameters: dict[str, Any] = {"type": "object", "properties": properties}
+    if required:
+        parameters["required"] = list(required)
+    return ToolSchema(name, description, {**parameters, "additionalProperties": False})
+
+
+def text(description: str) -> Mapping[str, Any]:
+    return {**TEXT, "description": description}
 
 
 def parse_arguments(schema: ToolSchema, arguments: Mapping[str, Any], wanted: type[T]) -> T:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from everthread.agent.tools.arguments import parse_arguments
+from everthread.agent.tools.arguments import TEXT, parse_arguments, text, tool_schema
 from everthread.config.settings import Settings
 from everthread.domain.errors import AlreadyExists, BadInput, NotFound, ToolFailed
 from everthread.domain.model import SessionKey
@@ -17,27 +17,22 @@ from everthread.domain.recurrence import format_in_zone, parse_recurrence, short
 from everthread.domain.schedule import PROMPT_CHARS_MAX, Occurrence, Schedule, Target, TargetKind, parse_address
 from everthread.lifecycle.schedules import NewSchedule, ScheduleService
 from everthread.ports.clock import Clock
-from everthread.ports.model import ToolSchema
 from everthread.ports.tools import Tool, ToolUse
 
-_SCHEDULE = ToolSchema(
+_SCHEDULE = tool_schema(
     "schedule",
     "Have a prompt asked of yourself later, or again and again, in a conversation of its own; the answer is said in "
     "this chat. `when` is `in 20m`, `at 08:00`, `at 2026-11-23 08:00`, `every 2h`, or a cron expression such as "
     "`0 8 * * 1-5`. Say in `prompt` all that must be known then. `list` shows what there is, `remove` takes a name.",
     {
-        "type": "object",
-        "properties": {
-            "action": {"type": "string", "enum": ["add", "list", "remove"]},
-            "when": {"type": "string"},
-            "prompt": {"type": "string"},
-            "name": {"type": "string"},
-            "zone": {"type": "string", "description": "An IANA name such as Europe/Berlin."},
-            "to": {"type": "string", "description": "Another chat, PLATFORM:CHAT; for the owner of this machine only."},
-        },
-        "required": ["action"],
-        "additionalProperties": False,
+        "action": {**TEXT, "enum": ["add", "list", "remove"]},
+        "when": TEXT,
+        "prompt": TEXT,
+        "name": TEXT,
+        "zone": text("An IANA name such as Europe/Berlin."),
+        "to": text("Another chat, PLATFORM:CHAT; for the owner of this machine only."),
     },
+    required=["action"],
 )
 
 Words = Annotated[str, msgspec.Meta(max_length=200)]

@@ -11,7 +11,7 @@ import msgspec
 from everthread.agent.skills.folders import SkillFolders
 from everthread.agent.skills.format import FILE, FILE_CHARS_MAX, SkillText, escape_tags, wrap_file
 from everthread.agent.skills.history import Origin, SkillChange
-from everthread.agent.tools.arguments import parse_arguments
+from everthread.agent.tools.arguments import TEXT, parse_arguments, text, tool_schema
 from everthread.domain.errors import BadSkill, NotFound, ToolFailed
 from everthread.ports.model import ToolSchema
 from everthread.ports.tools import Tool, ToolUse
@@ -22,41 +22,30 @@ T = TypeVar("T")
 Name = Annotated[str, msgspec.Meta(max_length=200)]
 Text = Annotated[str, msgspec.Meta(max_length=FILE_CHARS_MAX)]
 
-_LIST = ToolSchema(
+_LIST = tool_schema(
     "skill_list",
     "Name the skills there are now, with what each is for.",
-    {"type": "object", "properties": {}, "additionalProperties": False},
+    {},
 )
 
-_VIEW = ToolSchema(
+_VIEW = tool_schema(
     "skill_view",
     "Read the instructions of a skill, or with `path` another file of it.",
-    {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string"},
-            "path": {"type": "string", "description": "As skill_view names it, say references/forms.md."},
-        },
-        "required": ["name"],
-        "additionalProperties": False,
-    },
+    {"name": TEXT, "path": text("As skill_view names it, say references/forms.md.")},
+    required=["name"],
 )
 
-_WRITE = ToolSchema(
+_WRITE = tool_schema(
     "skill_write",
     "Write a skill of the user's, or replace the one of that name: how a kind of work is to be done, so that it need "
     "not be found out again. The description says what it is for and when to use it. Read a skill before you replace "
     "it. The version before is kept.",
     {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string", "description": "Small letters, digits and hyphens."},
-            "description": {"type": "string", "description": "One or two sentences."},
-            "body": {"type": "string", "description": "The instructions, as Markdown."},
-        },
-        "required": ["name", "description", "body"],
-        "additionalProperties": False,
+        "name": text("Small letters, digits and hyphens."),
+        "description": text("One or two sentences."),
+        "body": text("The instructions, as Markdown."),
     },
+    required=["name", "description", "body"],
 )
 
 

@@ -17,7 +17,6 @@ from everthread.agent.compression.policy import (
     Fill,
     Urgency,
     bounds,
-    bytes_of,
     cut,
     extract,
     gain,
@@ -27,6 +26,7 @@ from everthread.agent.compression.policy import (
     urgency,
 )
 from everthread.agent.compression.summarizer import SECTIONS, join_into_pieces, parse_summary, render_turn, request_text
+from everthread.agent.model_call import bytes_of
 from everthread.config.settings import CompressionSettings
 from everthread.domain.errors import NotCompressed
 from everthread.domain.model import Message, Role, ToolCall, Turn, TurnStatus
