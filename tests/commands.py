@@ -7,7 +7,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from everthread.agent.skills.folders import SkillFolders
-from everthread.commands.registry import CommandContext, CommandResult, ParsedCommand, parse, run_command
+from everthread.commands.context import CommandContext, CommandResult
+from everthread.commands.registry import ParsedCommand, parse, run_command
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, SessionKey
 from everthread.lifecycle import NoteChange
 from everthread.memory.note_files import NoteFiles

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from everthread.agent.events import Approve
-from everthread.commands.registry import CommandResult
+from everthread.commands.context import CommandResult
 from everthread.concurrency import cancel_tasks
 from everthread.domain.errors import EverthreadError, NotApproved, PlatformError
 from everthread.domain.model import Reply, ReplyState, SessionKey, SessionRef, ToolCall

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from everthread.commands.context import CommandContext, CommandRuntime
-from everthread.commands.registry import CommandResult, ParsedCommand, parse, run_command
+from everthread.commands.context import CommandContext, CommandResult, CommandRuntime
+from everthread.commands.registry import ParsedCommand, parse, run_command
 from everthread.domain.errors import AlreadyDone, StoreError
 from everthread.domain.model import ChatType, InboxRow, InboxState, Reply
 from everthread.gateway.outbox import Outbox

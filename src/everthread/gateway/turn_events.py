@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from everthread.agent.events import Steered, TurnBegan, TurnEnded, TurnEvent
-from everthread.commands.registry import CommandResult
+from everthread.commands.context import CommandResult
 from everthread.gateway.streaming import LiveReply
 from everthread.lifecycle import TurnClaim
 

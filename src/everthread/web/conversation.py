@@ -14,7 +14,8 @@ from starlette.responses import Response
 
 from everthread.agent.events import Retrying, TextWritten, ToolBegan, TurnBegan, TurnEnded
 from everthread.agent.turn_outcome import INTERNAL_ERROR
-from everthread.commands.registry import CommandResult, ParsedCommand, hidden_commands, parse, run_command
+from everthread.commands.context import CommandResult
+from everthread.commands.registry import ParsedCommand, hidden_commands, parse, run_command
 from everthread.domain.model import Inbound, InboxRow, InboxState, Role, Turn, TurnStatus
 from everthread.gateway.inbound import FOR_ADMINS, UNLIMITED_COMMANDS
 from everthread.gateway.server import HTTP

@@ -9,7 +9,7 @@ from tests.commands import CommandFixture
 from tests.fake_model import FakeModel
 from tests.runtime import CLI
 
-from everthread.commands.registry import CommandResult
+from everthread.commands.context import CommandResult
 from everthread.config.settings import CompressionSettings
 from everthread.domain.errors import ModelUnavailable
 from everthread.domain.model import Cause

@@ -13,9 +13,10 @@ from tests.fake_model import FakeModel
 from tests.runtime import CLI, ME, TELEGRAM
 
 from everthread.commands.completion import CANDIDATES_MAX, Candidate, candidates
+from everthread.commands.context import Document
 from everthread.commands.export import markdown
 from everthread.commands.recap import RecapTurn, format_recap, recap
-from everthread.commands.registry import COMMANDS, Document
+from everthread.commands.registry import COMMANDS
 from everthread.commands.sessions import recap_current
 from everthread.domain.boundary import Branch, Rewind
 from everthread.domain.errors import StoreBusy

@@ -71,7 +71,7 @@ class CompressionStates(Struct, frozen=True):
 
     store: Store
     clock: Clock
-    _known: OrderedDict[str, CompressionState] = field(default_factory=OrderedDict)
+    _known: OrderedDict[str, CompressionState] = field(default_factory=OrderedDict[str, CompressionState])
 
     def __contains__(self, session_id: str) -> bool:
         return session_id in self._known

@@ -142,7 +142,7 @@ class SkillFolders(Struct, frozen=True):
         except OSError as error:
             raise BadSkill(f"{error.filename}: {error.strerror}; mend its permissions") from error
 
-    def take_back(self, skill: str, number: int) -> tuple[SkillChange, SkillChange]:
+    def undo(self, skill: str, number: int) -> tuple[SkillChange, SkillChange]:
         """Undo the last change of a skill by a new change that restores the previous version. Return both."""
         known = next((change for change in self.changes() if (change.skill, change.number) == (skill, number)), None)
         if known is None:

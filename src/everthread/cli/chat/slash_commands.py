@@ -13,7 +13,8 @@ from everthread.domain.model import SessionKey
 
 if TYPE_CHECKING:
     from everthread.agent.model_call import ModelChoice
-    from everthread.commands.registry import CommandContext, CommandResult, Document, MenuItem, ParsedCommand
+    from everthread.commands.context import CommandContext, CommandResult, MenuItem
+    from everthread.commands.registry import ParsedCommand
 
 
 class SlashCommands:
@@ -33,7 +34,7 @@ class SlashCommands:
         return self._runtime.choices(self.model)
 
     def context(self) -> CommandContext:
-        from everthread.commands.registry import CommandContext
+        from everthread.commands.context import CommandContext
         from everthread.gateway.access import Access
 
         runtime, settings = self._runtime, self._runtime.settings
@@ -65,23 +66,19 @@ class SlashCommands:
         return chosen
 
     def _show(self, result: CommandResult) -> None:
+        if result.document is not None:
+            try:
+                with new_file(result.document.name) as file:
+                    file.write(result.document.text.encode())
+            except EverthreadError as error:
+                # Instead of the result, which says that the file is there.
+                self.fail(str(error))
+                return
         if result.ok and not result.quits:
             self._view.show_text(result.text)
         elif not result.ok:
             self.fail(result.text)
         if result.model is not None:
             self.model = result.model
-        if result.document is not None:
-            self._write(result.document)
         if result.recap is not None:
             self._view.show_recap(result.recap)
-
-    def _write(self, document: Document) -> None:
-        """Write a file of the user's own. An existing file is not overwritten."""
-        try:
-            with new_file(document.name) as file:
-                file.write(document.text.encode())
-        except EverthreadError as error:
-            self.fail(str(error))
-        else:
-            self._view.show_text(f"Written to {document.name}")

@@ -140,7 +140,9 @@ def test_a_menu_is_redrawn_completely_after_a_resize(home: Home, open_screen: Op
         screen.expect("Lisbon · one")
 
 
-def test_an_export_that_cannot_be_written_is_one_line(home: Home, open_screen: OpenScreen, tmp_path: Path) -> None:
+def test_an_export_prints_the_result_or_the_error_and_not_both(
+    home: Home, open_screen: OpenScreen, tmp_path: Path
+) -> None:
     with open_screen() as screen:
         screen.expect(PROMPT)
         screen.type("hello" + ENTER)
@@ -148,10 +150,12 @@ def test_an_export_that_cannot_be_written_is_one_line(home: Home, open_screen: O
         for name, words in (("~nosuchuser/x.md", "no user"), ("/proc/x.md", "/proc/x.md")):
             screen.type(f"/export {name}" + ENTER)
             screen.expect(words)
+        assert "Exported" not in screen.shown()
         screen.type(f"/export {tmp_path}/kept.md" + ENTER)
-        screen.expect("Written to")
+        screen.expect("Exported")
         screen.type(f"/export {tmp_path}/kept.md" + ENTER)
         screen.expect(r"already\s+exists")
+        assert screen.shown().count("Exported") == 1
         screen.type(CTRL_D)
         assert screen.ended() == 0
     assert "hello" in (tmp_path / "kept.md").read_text()

@@ -332,13 +332,13 @@ def test_every_change_is_in_the_log_and_can_be_taken_back_as_can_that(tmp_path: 
     assert (tmp_path / "skills/.old/log").stat().st_mode & 0o077 == 0
 
     with pytest.raises(BadInput, match="take back skill/tea:2 first"):
-        folders.take_back("tea", 1)
+        folders.undo("tea", 1)
     with pytest.raises(NotFound):
-        folders.take_back("tea", 9)
-    taken_back, made = folders.take_back("tea", 2)
-    assert (taken_back, made.number, made.action.value) == (second, 3, "replace")
+        folders.undo("tea", 9)
+    undone, made = folders.undo("tea", 2)
+    assert (undone, made.number, made.action.value) == (second, 3, "replace")
     assert "Boil water." in folders.text(folders.get("tea"))
-    folders.take_back("tea", 3)
+    folders.undo("tea", 3)
     assert "Boil less water." in folders.text(folders.get("tea"))
 
 
@@ -347,10 +347,10 @@ def test_a_skill_that_was_new_is_gone_when_it_is_taken_back_and_comes_back_the_s
     folders.write(SkillText("tea", "How to make tea.", "Boil water."))
     (tmp_path / "tea/SKILL.md").write_text(GOOD + "By hand.\n")
     by_hand = (tmp_path / "tea/SKILL.md").read_text()
-    _, made = folders.take_back("tea", 1)
+    _, made = folders.undo("tea", 1)
     assert made.action.value == "remove"
     assert folders.shelf() == SkillSet()
-    _, made = folders.take_back("tea", made.number)
+    _, made = folders.undo("tea", made.number)
     assert made.action.value == "add"
     assert (tmp_path / "tea/SKILL.md").read_text() == by_hand, "what was edited by hand was kept"
 
@@ -359,7 +359,7 @@ def test_files_that_lie_beside_a_skill_are_never_removed_with_it(tmp_path: Path)
     folders = SkillFolders(tmp_path)
     folders.write(SkillText("tea", "How to make tea.", "Boil water."))
     put(tmp_path, "tea", scripts__boil="boil")
-    folders.take_back("tea", 1)
+    folders.undo("tea", 1)
     assert (tmp_path / "tea/scripts/boil").read_text() == "boil"
     assert not (tmp_path / "tea/SKILL.md").exists()
 
@@ -370,7 +370,7 @@ def test_a_version_that_is_not_kept_any_more_is_not_brought_back(tmp_path: Path)
         folders.write(SkillText("tea", "How to make tea.", body))
     folders.old("tea", 1).unlink()
     with pytest.raises(NotFound, match="not kept any more"):
-        folders.take_back("tea", 2)
+        folders.undo("tea", 2)
     assert "two" in folders.text(folders.get("tea"))
 
 
