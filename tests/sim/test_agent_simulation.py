@@ -86,7 +86,7 @@ def _a_summary_stands_for_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
         boundary = replace(made.boundary, covers_to=last)
         return passes.FinishedSummary(made.ref, boundary, made.turns, made.gain, made.instead_because)
 
-    monkeypatch.setattr(passes, "made", too_much)
+    monkeypatch.setattr(passes, "check_summary", too_much)
 
 
 def _anybody_takes_a_review(monkeypatch: pytest.MonkeyPatch) -> None:
