@@ -56,7 +56,7 @@ def test_skills_and_rules_are_backed_up_and_restored(home: Path, tmp_path: Path)
     assert files(new / "skills") == skills
     assert len(skills) == 4
     again = SkillFolders(new / "skills")
-    again.take_back("knots", 2)
+    again.undo("knots", 2)
     assert "Over.\n" in again.text(again.get("knots"))
 
 
