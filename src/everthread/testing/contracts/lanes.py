@@ -63,7 +63,7 @@ class RealClock:
         self._behind_s += seconds
 
     async def sleep(self, seconds: float) -> None:
-        await _real_s(seconds)
+        await asyncio.sleep(seconds)
         await self._going.wait()
 
     def stop(self) -> None:
@@ -144,7 +144,7 @@ class Worker:
         self._at_work.append(self.holder)
         try:
             if self.busy_s:
-                await _real_s(self.busy_s)
+                await asyncio.sleep(self.busy_s)
             self.met_others = self.met_others or len(self._at_work) > 1
         finally:
             self._at_work.remove(self.holder)
@@ -157,7 +157,7 @@ class Worker:
             seen = -1
             while self.drained != seen:
                 seen = self.drained
-                await _real_s(seconds)
+                await asyncio.sleep(seconds)
 
 
 class Process:
@@ -269,7 +269,7 @@ class LanesContract:
                     for _ in range(20):
                         process_a.lanes.wake(LANE)
                         process_b.lanes.wake(LANE)
-                        await _real_s(0.02)
+                        await asyncio.sleep(0.02)
                     first, second = (a, b) if a.drained else (b, a)
                     assert second.drained == 0
                     assert first.drained > 1
@@ -309,7 +309,7 @@ class LanesContract:
             process_a.lanes.serve(LANE, stuck)
             b = process_b.serve()
             async with running(process_a.lanes) as a_runs:
-                await _real_s(0.1)
+                await asyncio.sleep(0.1)
                 process_a.clock.stop()
                 async with running(process_b.lanes):
                     await _until(lambda: b.drained > 0)
@@ -317,7 +317,7 @@ class LanesContract:
                     await _until(lambda: bool(outcome))
                     assert isinstance(outcome[0], Fenced)
                     process_a.clock.go_on()
-                    await _real_s(0.2)
+                    await asyncio.sleep(0.2)
                     assert len(outcome) == 1
                 # The fenced holder drains again once the lane is free.
                 await _until(lambda: outcome[-1] is None)
@@ -336,7 +336,7 @@ class LanesContract:
                 await _until(lambda: worker.drained > 0)
                 async with asyncio.timeout(NOTICED_S):
                     while await store.read(lambda uow: uow.leases.is_alive("dead", clock.now())):
-                        await _real_s(0.05)
+                        await asyncio.sleep(0.05)
 
     @in_loop
     async def test_after_the_clock_is_put_back_a_living_holder_keeps_its_lane(self, start: StartProcess) -> None:
@@ -353,7 +353,7 @@ class LanesContract:
                     before = a.drained
                     for _ in range(20):
                         process_b.lanes.wake(LANE)
-                        await _real_s(SHORT_S / 8)
+                        await asyncio.sleep(SHORT_S / 8)
                     await _until(lambda: a.drained > before)
                     assert b.drained == 0
                     assert len({lease.fence for lease in a.leases}) == 1
@@ -364,12 +364,12 @@ class LanesContract:
             clock, b = process_b.clock, process_b.serve()
             await process_a.store.write(lambda uow: uow.leases.acquire(LANE, "a", clock.now(), LONG_S))
             async with running(process_b.lanes):
-                await _real_s(0.3)
+                await asyncio.sleep(0.3)
                 before = process_b.store.writes
                 for _ in range(10):
                     await process_a.store.write(_any_change)
                     process_b.lanes.wake(LANE)
-                    await _real_s(0.02)
+                    await asyncio.sleep(0.02)
                 assert process_b.store.writes == before
                 assert b.drained == 0
 
@@ -397,7 +397,7 @@ class LanesContract:
                 await _until(lambda: worker.drained > 0)
                 store.busy = True
                 await _until(lambda: bool(store.refused))
-                await _real_s(SHORT_S)
+                await asyncio.sleep(SHORT_S)
                 store.busy = False
                 before = worker.drained
                 await store.write(_any_change)
@@ -510,7 +510,7 @@ class LanesContract:
                 lanes.serve(LANE, Worker().drain)
                 async with running(lanes):
                     # Cancel later in each round, from before the first commit to after it.
-                    await _real_s(step * 0.0001)
+                    await asyncio.sleep(step * 0.0001)
                 lease = await store.write(lambda uow: uow.leases.acquire(LANE, "next", clock.now(), LONG_S))
                 assert lease is not None, f"not released after {step} steps"
                 await store.write(lambda uow, granted=lease: uow.leases.release(granted))
@@ -537,11 +537,7 @@ async def running(lanes: Lanes) -> AsyncGenerator[asyncio.Task[None], None]:
 async def _until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(NOTICED_S):
         while not holds():
-            await _real_s(0.005)
-
-
-async def _real_s(seconds: float) -> None:
-    await asyncio.sleep(seconds)
+            await asyncio.sleep(0.005)
 
 
 def _any_change(uow: UnitOfWork) -> None:

@@ -327,7 +327,7 @@ class ProviderContract:
         broken.heal()
         async with asyncio.timeout(CALL_S_MAX):
             while caller.stuck:
-                await _real_s(0.01)
+                await asyncio.sleep(0.01)
         await session.deliver(session.turn("I keep bees"))
 
     # Recall -----------------------------------------------------------------------------------------------------------
@@ -466,7 +466,7 @@ async def _recalled(caller: Caller, query: str, ref: SessionRef, settles_s: floa
     deadline = time.monotonic() + settles_s
     items = await _recall(caller, query, ref)
     while not items and time.monotonic() < deadline:
-        await _real_s(0.05)
+        await asyncio.sleep(0.05)
         items = await _recall(caller, query, ref)
     return items
 
@@ -481,9 +481,5 @@ async def _check_gone(caller: Caller, effects: EffectsOf, ref: SessionRef, word:
         return [text for text in found if word in text]
 
     while await left() and time.monotonic() < deadline:
-        await _real_s(0.05)
+        await asyncio.sleep(0.05)
     assert await left() == []
-
-
-async def _real_s(seconds: float) -> None:
-    await asyncio.sleep(seconds)

@@ -16,8 +16,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from email.utils import formatdate
 from itertools import pairwise
 from typing import Protocol as Shape
@@ -471,7 +471,8 @@ class ModelChat:
     def connect_to(self, base_url: str, key: str = KEY, *, connect_s: float = 5.0, idle_s: float = FOREVER_S) -> None:
         self.client = self._make_client(base_url, key, key_name="THE_KEY", connect_s=connect_s, idle_s=idle_s)
 
-    def with_server(
+    @asynccontextmanager
+    async def with_server(
         self,
         script: Iterable[Reply] | Script,
         *,
@@ -480,8 +481,11 @@ class ModelChat:
         sent_key: str = KEY,
         idle_s: float = FOREVER_S,
         thinks: ReasoningFormat | None = None,
-    ) -> _Joined:
-        return _Joined(self, ModelServer(script, key=key, models=models, thinks=thinks), sent_key, idle_s)
+    ) -> AsyncGenerator[ModelServer]:
+        async with ModelServer(script, key=key, models=models, thinks=thinks) as server:
+            self.connect_to(server.base_url, sent_key, idle_s=idle_s)
+            async with aclosing(self.client):
+                yield server
 
     def stream(self, tail: tuple[Message, ...], history: bytes = b"", recall: str = "", prompt: Prompt = PROMPT):
         return self.client.stream(Request(self.client.head(prompt), history, tail, recall))
@@ -503,17 +507,3 @@ class ModelChat:
         with pytest.raises(ModelError) as caught:
             await self.say(text)
         return caught.value
-
-
-class _Joined:
-    def __init__(self, talk: ModelChat, server: ModelServer, key: str, idle_s: float) -> None:
-        self._talk, self._server, self._key, self._idle_s = talk, server, key, idle_s
-
-    async def __aenter__(self) -> ModelServer:
-        await self._server.start()
-        self._talk.connect_to(self._server.base_url, self._key, idle_s=self._idle_s)
-        return self._server
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._talk.client.aclose()
-        await self._server.stop()
