@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import click
 
+from everthread.cli.exit_codes import REFUSED
 from everthread.domain.text_format import display_width, one_line, shorten
 
 CUT_COLUMNS_MIN = 10
@@ -29,14 +30,24 @@ class Result(NamedTuple):
     """The text, or its lines, printed without --json."""
 
 
-def render(result: Result, as_json: bool) -> None:
-    """Print a result as JSON or as text. An empty text prints nothing."""
+def render(result: Result, as_json: bool, *, ok: bool = True) -> None:
+    """Print a result as JSON or as text. An empty text prints nothing. If not `ok`, exit with code 1."""
     if as_json:
         print_json(result.data() if callable(result.data) else result.data)
-        return
-    text = result.text() if callable(result.text) else result.text
-    for line in ([text] if text else []) if isinstance(text, str) else text:
-        click.echo(line)
+    else:
+        text = result.text() if callable(result.text) else result.text
+        for line in ([text] if text else []) if isinstance(text, str) else text:
+            click.echo(line)
+    if not ok:
+        raise click.exceptions.Exit(REFUSED)
+
+
+def confirm(question: str, refusal: str, *, yes: bool, as_json: bool) -> None:
+    """Ask for confirmation unless `yes`. If it is refused, print `refusal` and exit with code 1."""
+    # With --json, stdout is for the result only.
+    if not yes and not click.confirm(question, err=as_json):
+        click.echo(refusal, err=as_json)
+        raise click.exceptions.Exit(REFUSED)
 
 
 def to_json(value: object) -> str:

@@ -1,10 +1,12 @@
-"""Tables of the verbs: whole in a pipe, cut to the terminal's width on one."""
+"""Results as text or JSON, confirmations, and tables cut to the width of the terminal."""
 
 from __future__ import annotations
 
+import click
 import pytest
+from click.testing import CliRunner
 
-from everthread.cli.output import fit_widths
+from everthread.cli.output import Result, confirm, fit_widths, render
 
 
 def test_what_fits_is_left_as_it_is() -> None:
@@ -37,3 +39,26 @@ def test_then_the_widest_give_way() -> None:
 
 def test_where_there_is_no_room_at_all_something_is_left_of_each() -> None:
     assert fit_widths([26, 41, 30, 50], 20) == [26, 10, 10]
+
+
+def test_a_failed_result_is_printed_and_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    render(Result({}, "fine"), False)
+    with pytest.raises(click.exceptions.Exit) as failed:
+        render(Result({"ok": False}, "bad"), True, ok=False)
+    assert failed.value.exit_code == 1
+    assert capsys.readouterr().out == 'fine\n{\n  "ok": false\n}\n'
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 1), ("\n", 1)])
+def test_a_refused_confirmation_exits_with_1_and_keeps_stdout_for_json(answer: str, code: int) -> None:
+    @click.command()
+    def command() -> None:
+        confirm("Delete it?", "Nothing was deleted.", yes=False, as_json=True)
+
+    done = CliRunner().invoke(command, input=answer)
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert ("Nothing was deleted." in done.stderr) == bool(code)
+
+
+def test_no_confirmation_is_asked_for_with_yes() -> None:
+    confirm("Delete it?", "Nothing was deleted.", yes=True, as_json=False)

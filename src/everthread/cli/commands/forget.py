@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from everthread.cli.context import CliContext, CliRuntime, common_options
-from everthread.cli.exit_codes import REFUSED
-from everthread.cli.output import Result, render
+from everthread.cli.output import Result, confirm, render
 from everthread.cli.session_output import session_name
 from everthread.cli.shell_complete import complete_sessions
 from everthread.domain.errors import NotFound
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ForgetPlan(NamedTuple):
-    """The thing to forget, and a description of the consequences."""
+    """The data to forget, and a description of the consequences."""
 
     what: Forgettable
     kind: str
@@ -80,11 +79,8 @@ def forget_it(
         return await runtime.store.read(lambda uow: _plan(uow, runtime.providers, changes, session, owner, note))
 
     plan = cli.read_existing(make_plan, session or owner or note or "")
-    # With --json, stdout is for the result only.
     click.echo(plan.words, err=as_json)
-    if not yes and not click.confirm("Forget this permanently?", err=as_json):
-        click.echo("Nothing was forgotten.", err=as_json)
-        raise click.exceptions.Exit(REFUSED)
+    confirm("Forget this permanently?", "Nothing was forgotten.", yes=yes, as_json=as_json)
 
     async def forget_plan(runtime: CliRuntime) -> None:
         await runtime.lifecycle.forget(plan.what, owner=plan.owner, actor="operator")

@@ -27,12 +27,7 @@ _LINE_BYTES_MAX = 1_000_000
     show_default=True,
     help="Lines to show.",
 )
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print each entry as a JSON object on its own line.",
-)
+@click.option("--json", "as_json", is_flag=True, help="Print each entry as a JSON object on its own line.")
 @home_option
 @pass_cli
 def logs(cli: CliContext, follow: bool, lines: int, as_json: bool) -> None:
@@ -74,8 +69,8 @@ def last_lines(file: Path, count: int) -> list[bytes]:
 def format_entry(entry: dict[str, Any]) -> str:
     """Format a log entry as one line."""
     turn = entry.get("turn") or entry.get("turn_id")
-    places = [f"session {entry['session']}" if entry.get("session") else "", f"turn {turn}" if turn else ""]
-    where = ", ".join(place for place in places if place)
+    parts = [f"session {entry['session']}" if entry.get("session") else "", f"turn {turn}" if turn else ""]
+    where = ", ".join(part for part in parts if part)
     trace = str(entry.get("error") or "").strip().splitlines()
     why = f": {trace[-1]}" if trace else ""
     name = str(entry.get("logger", "")).removeprefix("everthread.")

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from everthread.cli.context import CliContext, CliRuntime, common_options
-from everthread.cli.exit_codes import REFUSED, RETRY, print_error
+from everthread.cli.exit_codes import RETRY
 from everthread.cli.files import parse_path
 from everthread.cli.output import Result, render
-from everthread.domain.errors import BadInput, NotFound, TooLarge
+from everthread.domain.errors import BadInput, EverthreadError, NotFound, TooLarge
 
 if TYPE_CHECKING:
     from everthread.domain.model import Reply, SessionKey
@@ -78,8 +78,7 @@ def send(cli: CliContext, address: str, text: str | None, file: str, wait_s: flo
     data = {"id": reply.turn_id, "to": address, "state": reply.state.value, "gateway": running}
     render(Result(data, text), as_json)
     if reply.state in (ReplyState.FAILED, ReplyState.AMBIGUOUS, ReplyState.WITHHELD):
-        print_error(f"delivery failed or is unknown ({reply.state.value}); see everthread doctor")
-        raise click.exceptions.Exit(REFUSED)
+        raise EverthreadError(f"delivery failed or is unknown ({reply.state.value}); see everthread doctor")
     if wait_s and reply.state is not ReplyState.SENT:
         raise click.exceptions.Exit(RETRY)
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everthread.cli.context import CliContext, common_options
-from everthread.cli.exit_codes import REFUSED
 from everthread.cli.output import Result, render, table
 from everthread.domain.text_format import one_line, pluralize, shorten
 
@@ -138,9 +137,7 @@ def validate(cli: CliContext, what: str | None, as_json: bool) -> None:
         if not problems:
             yield f"{pluralize(checked, 'skill')} checked, no problems." if checked else "No skills yet."
 
-    render(Result({"ok": not problems, "checked": checked, "problems": problems}, text), as_json)
-    if problems:
-        raise click.exceptions.Exit(REFUSED)
+    render(Result({"ok": not problems, "checked": checked, "problems": problems}, text), as_json, ok=not problems)
 
 
 def _check(folders: SkillFolders, what: str | None) -> tuple[int, list[str]]:

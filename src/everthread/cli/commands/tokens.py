@@ -113,9 +113,4 @@ def _used(token: ApiKey) -> str:
 
 
 def _as_json(token: ApiKey) -> dict[str, Any]:
-    return {
-        "name": token.name,
-        "owner": token.owner,
-        "made": iso_time(token.at),
-        "last_used": iso_time(token.used_at),
-    }
+    return {"name": token.name, "owner": token.owner, "made": iso_time(token.at), "last_used": iso_time(token.used_at)}

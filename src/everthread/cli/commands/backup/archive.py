@@ -204,11 +204,11 @@ def _next(archive: tarfile.TarFile, source: _LimitedReader) -> tarfile.TarInfo |
     return archive.next()
 
 
-def _check_space(path: Path, place: Path, wanted: int) -> None:
-    free = shutil.disk_usage(place).free
+def _check_space(archive: Path, folder: Path, wanted: int) -> None:
+    free = shutil.disk_usage(folder).free
     if free < wanted:
         raise DiskFull(
-            f"{place}: {path.name} needs {wanted / 1e6:,.0f} MB, but {free / 1e6:,.0f} MB are free; "
+            f"{folder}: {archive.name} needs {wanted / 1e6:,.0f} MB, but {free / 1e6:,.0f} MB are free; "
             "free some space, or choose another home with --home"
         )
 
@@ -276,19 +276,19 @@ def install(folder: Path, home: Path, config: Path, aside: Path) -> list[str]:
     """
     moved: list[str] = []
     moves: list[tuple[Path, Path]] = []
-    places = {name: home / name for name in (STORE, f"{STORE}-wal", f"{STORE}-shm", NOTES)} | {CONFIG: config}
+    paths = {name: home / name for name in (STORE, f"{STORE}-wal", f"{STORE}-shm", NOTES)} | {CONFIG: config}
     # Files written by hand are replaced only if the backup has them.
-    places |= {name: home / name for name in (SKILLS, *RULES) if (folder / name).exists()}
+    paths |= {name: home / name for name in (SKILLS, *RULES) if (folder / name).exists()}
     try:
-        for name, place in places.items():
-            if place.exists() or place.is_symlink():
+        for name, path in paths.items():
+            if path.exists() or path.is_symlink():
                 aside.mkdir(parents=True, exist_ok=True, mode=0o700)
-                _move(place, aside / name, moves)
+                _move(path, aside / name, moves)
                 moved.append(name)
-        for name, place in places.items():
+        for name, path in paths.items():
             if (folder / name).exists():
-                place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                _move(folder / name, place, moves)
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                _move(folder / name, path, moves)
     except BaseException as error:
         try:
             for old, new in reversed(moves):

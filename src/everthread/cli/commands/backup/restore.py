@@ -73,9 +73,9 @@ def restore(cli: CliContext, file: str, force: bool, as_json: bool) -> None:
     render(Result(data, text), as_json)
 
 
-def _list(things: tuple[tuple[str, str], ...]) -> str:
-    some = [one_line(f"{kind} {identity}") for kind, identity in things[:_NAMED_MAX]]
-    return ", ".join(some) + (f" and {len(things) - _NAMED_MAX} more (--json)" if len(things) > _NAMED_MAX else "")
+def _list(items: tuple[tuple[str, str], ...]) -> str:
+    some = [one_line(f"{kind} {identity}") for kind, identity in items[:_NAMED_MAX]]
+    return ", ".join(some) + (f" and {len(items) - _NAMED_MAX} more (--json)" if len(items) > _NAMED_MAX else "")
 
 
 def _restore(cli: CliContext, file: Path, force: bool) -> Restored:
@@ -115,8 +115,8 @@ def _restore(cli: CliContext, file: Path, force: bool) -> Restored:
 def _refuse_to_overwrite(settings: Settings) -> None:
     from everthread.cli.commands.backup import archive as backup_file
 
-    places = (settings.db_path, settings.home / backup_file.NOTES, settings.config_path)
-    existing = next((place for place in places if place.exists() or place.is_symlink()), None)
+    paths = (settings.db_path, settings.home / backup_file.NOTES, settings.config_path)
+    existing = next((path for path in paths if path.exists() or path.is_symlink()), None)
     if existing is not None:
         raise AlreadyExists(
             f"{existing}: already exists; use --force to move it aside, or --home to choose another home"

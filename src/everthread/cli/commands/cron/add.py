@@ -88,7 +88,7 @@ def add(
       everthread cron add "every 2h" "Anything new on the list?" --name list --missed skip
       everthread cron add "at 2026-11-23 08:00" "Remind me of the train" --to telegram:42
       everthread cron add @daily "Sum up the day" --to file:day.md --tools "" --json
-      everthread cron add @hourly "How is the shop?" --to https://shop.example/told --secret-env SHOP_SECRET
+      everthread cron add @hourly "How is the shop?" --to https://shop.example/report --secret-env SHOP_SECRET
     """
     from everthread.cli.commands.gateway.lock import read_lock
     from everthread.domain.recurrence import MissedPolicy

@@ -17,8 +17,8 @@ from everthread.cli.commands.cron.output import (
     task_as_json,
 )
 from everthread.cli.context import CliContext, CliRuntime, common_options, owner_option
-from everthread.cli.exit_codes import REFUSED, print_error
 from everthread.cli.output import Result, render, table
+from everthread.domain.errors import EverthreadError
 from everthread.domain.text_format import shorten
 
 if TYPE_CHECKING:
@@ -166,8 +166,7 @@ def run_task(cli: CliContext, name: str, owner: str, as_json: bool) -> None:
 
     render(Result(data, text), as_json)
     if ended is not None and ended.problem:
-        print_error(ended.problem)
-        raise click.exceptions.Exit(REFUSED)
+        raise EverthreadError(ended.problem)
 
 
 @cron.command("pause")

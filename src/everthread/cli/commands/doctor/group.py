@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from everthread.cli.context import CliContext, common_options
-from everthread.cli.exit_codes import REFUSED
 from everthread.cli.output import Result, render
 from everthread.domain.errors import BadConfig, EverthreadError
 from everthread.domain.text_format import one_line, pluralize
@@ -76,9 +75,7 @@ def doctor(cli: CliContext, offline: bool, as_json: bool) -> None:
     failed = [name for name, finding in found if finding.well is False]
     checks = [{"check": name, "well": f.well, "says": f.says, "fix": f.fix or None} for name, f in found]
     text = f"{pluralize(len(failed), 'check')} failed." if failed else "All checks passed."
-    render(Result({"well": not failed, "checks": checks}, text), as_json)
-    if failed:
-        raise click.exceptions.Exit(REFUSED)
+    render(Result({"well": not failed, "checks": checks}, text), as_json, ok=not failed)
 
 
 async def run_checks(cli: CliContext, offline: bool) -> AsyncIterator[tuple[str, Finding]]:

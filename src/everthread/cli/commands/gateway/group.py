@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from everthread.cli.context import CliContext, common_options
-from everthread.cli.exit_codes import REFUSED, print_error
+from everthread.cli.exit_codes import print_error
 from everthread.cli.output import Result, iso_time, render
 from everthread.domain.errors import NotFound
 from everthread.domain.text_format import one_line
@@ -176,9 +176,8 @@ def status(cli: CliContext, as_json: bool) -> None:
     from everthread.cli.commands.gateway.status import read_status, status_as_json, status_lines
 
     found = read_status(cli)
-    render(Result(lambda: status_as_json(found), lambda: map(one_line, status_lines(found))), as_json)
-    if not found.seen.running:
-        raise click.exceptions.Exit(REFUSED)
+    result = Result(lambda: status_as_json(found), lambda: map(one_line, status_lines(found)))
+    render(result, as_json, ok=found.seen.running)
 
 
 def _start(cli: CliContext, as_json: bool) -> None:

@@ -54,7 +54,10 @@ class GatewayLock:
         deadline = time.monotonic() + ACQUIRE_S_MAX
         while (lock := _try_lock(self._home)) is None:
             if time.monotonic() >= deadline:
-                raise Busy(_busy_message(read_lock(self._home)))
+                raise Busy(
+                    f"a gateway is already running for this home ({describe_holder(read_lock(self._home).by)}); stop "
+                    "it with everthread gateway stop, or check it with everthread gateway status"
+                )
             time.sleep(_POLL_S)
         self._lock = lock
         self.write_holder(holder)
@@ -100,13 +103,6 @@ def pid_namespace() -> str:
 
 def describe_holder(by: LockHolder | None) -> str:
     return f"process {by.pid}, since {local_time(by.started_at)}" if by is not None else "starting"
-
-
-def _busy_message(state: LockState) -> str:
-    return (
-        f"a gateway is already running for this home ({describe_holder(state.by)}); stop it with "
-        "everthread gateway stop, or check it with everthread gateway status"
-    )
 
 
 def _try_lock(home: Path) -> int | None:

@@ -58,13 +58,7 @@ class HermesImport:
     """One import. Without a runtime there is no home yet, and everything is new."""
 
     def __init__(
-        self,
-        runtime: CliRuntime | None,
-        settings: Settings,
-        report: ImportReport,
-        *,
-        as_mine: bool,
-        dry_run: bool,
+        self, runtime: CliRuntime | None, settings: Settings, report: ImportReport, *, as_mine: bool, dry_run: bool
     ) -> None:
         self.runtime = runtime
         self.settings = settings

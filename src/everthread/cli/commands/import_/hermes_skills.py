@@ -38,7 +38,10 @@ def import_skills(home: HermesHome, folders: SkillFolders, before: Collection[st
             if skill.name in before:
                 continue
             _check(skill.name, {*here, *imported.names})
-            left = 0 if dry_run else _copy(skill, found.folder, folders)
+            left = 0
+            if not dry_run:
+                folders.write(skill, new=True)
+                left = _copy_rest(found.folder, folders.own / skill.name)
         except (AlreadyExists, BadSkill) as error:
             imported.skipped.append(Skipped(f"skill {found.folder.name}", str(error)))
             continue
@@ -60,12 +63,6 @@ def _check(name: str, here: Collection[str]) -> None:
         raise AlreadyExists(f"there are {COUNT_MAX} skills here, the maximum")
 
 
-def _copy(skill: SkillText, source: Path, folders: SkillFolders) -> int:
-    """Copy a skill; return the number of its files that were skipped."""
-    folders.write(skill, new=True)
-    return _copy_rest(source, folders.own / skill.name)
-
-
 def _read(folder: Path) -> SkillText:
     content = _bytes(folder / FILE, 4 * FILE_CHARS_MAX)
     if content is None:
@@ -83,9 +80,9 @@ def _copy_rest(source: Path, target: Path) -> int:
         if content is None:
             left += 1
             continue
-        place = target / file.relative_to(source)
-        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
+        path = target / file.relative_to(source)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
             opened.write(content)
         copied += 1
     return left

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from everthread.cli.context import CliContext, common_options
-from everthread.cli.exit_codes import REFUSED
 from everthread.cli.output import Result, render, table
 from everthread.domain.text_format import one_line, pluralize, shorten
 
@@ -85,9 +84,7 @@ def test(cli: CliContext, plugin: str, as_json: bool) -> None:
         if passed and name not in cli.settings.memory.providers:
             yield f"To use it: everthread setup memory {' '.join((*cli.settings.memory.providers, name))}"
 
-    render(Result({"plugin": name, "ok": passed, "steps": steps}, text), as_json)
-    if not passed:
-        raise click.exceptions.Exit(REFUSED)
+    render(Result({"plugin": name, "ok": passed, "steps": steps}, text), as_json, ok=passed)
 
 
 def _row(plugin: dict[str, Any]) -> tuple[str, ...]:

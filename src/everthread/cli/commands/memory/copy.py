@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -32,14 +32,19 @@ class CopyPlan:
     """The amount of data to copy."""
 
     sessions: int = 0
-    entries: int = 0
     turns: int = 0
     tokens: int = 0
+    entries: int = 0
 
     @classmethod
     def of(cls, found: Collection[BackfillCandidate]) -> CopyPlan:
-        tokens = sum(one.characters for one in found) // _CHARS_PER_TOKEN
-        return cls(len(found), sum(one.entries for one in found), sum(one.turns for one in found), tokens)
+        tokens = sum(candidate.characters for candidate in found) // _CHARS_PER_TOKEN
+        return cls(
+            len(found),
+            sum(candidate.turns for candidate in found),
+            tokens,
+            sum(candidate.entries for candidate in found),
+        )
 
     def __str__(self) -> str:
         return (
@@ -102,12 +107,12 @@ async def _copy(runtime: CliRuntime, target: str, wanted: Collection[str] | None
     with progress_bar(f"Copying to {target}", total) as advance:
         while True:
             # Sessions with undelivered entries are copied once those have arrived, so look for them again.
-            open_ones = await backfill.backfill_candidates(target, wanted) if waiting or not copied else ()
-            begun = await backfill.copy(target, open_ones)
-            copied.update(one.session_id for one in open_ones)
-            at_rest = sum(one.is_at_rest for one in open_ones)
+            candidates = await backfill.backfill_candidates(target, wanted) if waiting or not copied else ()
+            begun = await backfill.copy(target, candidates)
+            copied.update(each.session_id for each in candidates)
+            at_rest = sum(each.is_at_rest for each in candidates)
             # A session may have got new entries since it was read.
-            waiting = sum(one.entries for one in open_ones if not one.is_at_rest) + max(at_rest - begun, 0)
+            waiting = sum(each.entries for each in candidates if not each.is_at_rest) + max(at_rest - begun, 0)
             left = waiting + (await backfill.copying(target))[1]
             if total - left > done:
                 advance(total - left - done)
@@ -128,9 +133,9 @@ async def _rejected(runtime: CliRuntime, target: str, sessions: Collection[str])
 
 def _check_provider(runtime: CliRuntime, target: str) -> None:
 
-    told = runtime.memory.journal.receivers
-    if target not in told:
-        known = f"in use are: {', '.join(told)}" if told else "none is in use"
+    receivers = runtime.memory.journal.receivers
+    if target not in receivers:
+        known = f"in use are: {', '.join(receivers)}" if receivers else "none is in use"
         raise NotFound(f"memory provider {target[:60]!r} is not in use; {known} (setting memory.providers)")
 
 
@@ -141,10 +146,7 @@ def _print(
         "from": _SOURCE,
         "to": target,
         "dry_run": dry_run,
-        "sessions": plan.sessions,
-        "turns": plan.turns,
-        "tokens": plan.tokens,
-        "entries": plan.entries,
+        **asdict(plan),
         "left": left,
         "parked": parked,
     }

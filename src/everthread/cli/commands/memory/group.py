@@ -9,7 +9,6 @@ import click
 from everthread.cli.commands.memory.bridge import bridge
 from everthread.cli.commands.memory.copy import copy
 from everthread.cli.context import CliContext, CliRuntime, common_options, list_options
-from everthread.cli.exit_codes import REFUSED
 from everthread.cli.output import Result, iso_time, render, table
 from everthread.cli.shell_complete import complete_notes, complete_sessions
 from everthread.domain.errors import BadInput
@@ -246,9 +245,8 @@ def status(cli: CliContext, as_json: bool) -> None:
         parked = [(provider["provider"], entry) for provider in found for entry in provider["parked_entries"]]
         yield from parked_lines(parked, PARKED_MAX)
 
-    render(Result(data, text), as_json)
-    if any(provider["parked"] or provider["health"] not in (None, "ok") for provider in found):
-        raise click.exceptions.Exit(REFUSED)
+    ok = not any(provider["parked"] or provider["health"] not in (None, "ok") for provider in found)
+    render(Result(data, text), as_json, ok=ok)
 
 
 @memory.command()

@@ -30,12 +30,7 @@ class ExportCounts(NamedTuple):
 @click.option("--notes", "with_notes", is_flag=True, help="Include the notes of the owners.")
 @common_options
 def export_sessions(
-    cli: CliContext,
-    names: tuple[str, ...],
-    everything: bool,
-    output: str | None,
-    with_notes: bool,
-    as_json: bool,
+    cli: CliContext, names: tuple[str, ...], everything: bool, output: str | None, with_notes: bool, as_json: bool
 ) -> None:
     """Export sessions as JSON lines, with the inherited part of their parents.
 

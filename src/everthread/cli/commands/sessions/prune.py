@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from everthread.cli.context import CliContext, CliRuntime, common_options
-from everthread.cli.exit_codes import REFUSED
-from everthread.cli.output import Result, progress_bar, render
+from everthread.cli.output import Result, confirm, progress_bar, render
 from everthread.domain.text_format import local_time, pluralize, shorten
 
 if TYPE_CHECKING:
@@ -67,10 +66,8 @@ def prune_sessions(cli: CliContext, age_s: float, dry_run: bool, yes: bool, as_j
         click.echo(_summary(found), err=as_json)
         if dry_run:
             click.echo("Dry run: nothing was deleted.", err=as_json)
-        elif not yes and not click.confirm("Delete these permanently?", err=as_json):
-            click.echo("Nothing was deleted.", err=as_json)
-            raise click.exceptions.Exit(REFUSED)
         else:
+            confirm("Delete these permanently?", "Nothing was deleted.", yes=yes, as_json=as_json)
             removed, turns = _remove(cli, found, before)
             click.echo(f"Deleted {pluralize(removed, 'session')} with {pluralize(turns, 'turn')}.", err=as_json)
     ids = [session.id for session in found.sessions] if found else []

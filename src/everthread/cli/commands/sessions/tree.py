@@ -77,8 +77,8 @@ def draw(root: Node, width: int) -> Iterator[str]:
             text = f"{margin}{bar}  ↩ from {shorten(name)} {local_time(at)}"
             yield text if len(text) <= width else text[: width - 1] + "…"
         last = len(node.children) - 1
-        for place, child in reversed(list(enumerate(node.children))):
-            elbow, below = ("└─ ", "   ") if place == last else ("├─ ", "│  ")
+        for index, child in reversed(list(enumerate(node.children))):
+            elbow, below = ("└─ ", "   ") if index == last else ("├─ ", "│  ")
             waiting.append((child, margin + elbow, margin + below))
 
 

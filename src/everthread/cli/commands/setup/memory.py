@@ -197,21 +197,21 @@ def _apply_options(given: Sequence[str], fields: Mapping[str, Sequence[Field]], 
     from everthread.config.tables import suggest
 
     for text in given:
-        place, equals, value = text.partition("=")
-        name, _, key = place.partition(".")
+        setting, equals, value = text.partition("=")
+        name, _, key = setting.partition(".")
         known = {each.key: each for each in fields.get(name, ())}
         if any(each.kind == "secret" and each.name == key for each in fields.get(name, ())):
             raise click.UsageError(
-                f"--set {place}: do not give a key on the command line. Put it into .env, or run everthread setup "
+                f"--set {setting}: do not give a key on the command line. Put it into .env, or run everthread setup "
                 "memory without names"
             )
         if not equals or key not in known:
             names = [f"{provider}.{each.key}" for provider, of_it in fields.items() for each in of_it]
-            raise click.UsageError(f"--set: Unknown setting {shorten(place)!r}. {suggest(place, names)}")
+            raise click.UsageError(f"--set: Unknown setting {shorten(setting)!r}. {suggest(setting, names)}")
         try:
             parsed = _variable(value) if known[key].kind == "secret" else _value(known[key], value)
         except click.BadParameter as error:
-            raise click.UsageError(f"--set {place}: {error.message}") from error
+            raise click.UsageError(f"--set {setting}: {error.message}") from error
         if parsed is not None:
             choice.settings[name][key] = parsed
 
