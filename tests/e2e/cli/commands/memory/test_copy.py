@@ -289,7 +289,7 @@ def test_on_a_terminal_it_asks_first_and_shows_progress(place: Place, monkeypatc
     try:
         terminal.expect("which may charge for it")
         terminal.type("y\n")
-        terminal.expect("100 %")
+        terminal.expect("100%")
         terminal.expect("Delivered 13 sessions")
         assert terminal.ended() == 0
     finally:
