@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from everthread.config import dotenv
-from everthread.config.line_numbers import Keys, layout_of_toml, line_in_toml
+from everthread.config.line_numbers import Keys, layout_of_toml
 from everthread.config.parse import read_files
 from everthread.config.secrets import refuse_secrets
 from everthread.config.settings import HomePaths
@@ -199,7 +199,7 @@ def _refuse_secret(places: HomePaths, keys: tuple[str, ...], written: str) -> No
     for key in reversed(keys):
         values = {key: values}
     try:
-        refuse_secrets(Table(Source(places.config, "", line_in_toml), (), values), places.env)
+        refuse_secrets(Table(Source(places.config, ""), (), values), places.env)
     except SettingError as error:
         raise BadInput(error.problem.removesuffix(" and remove it here")) from error
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from contextlib import suppress
 
 from msgspec import Struct, field
 
@@ -31,26 +31,10 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _ATOM = re.compile(r"[^\s,\[\]{}#\"'][^,\[\]{}#\"'\n]*")
 
 
-def line_in_toml(text: str, keys: Keys) -> int:
-    """Return the line of a key in a TOML text, or of its nearest parent if it is missing."""
-    scan = _Scan(text)
-    try:
-        scan.document()
-    except _Lost:
-        # The error message needs a line; the nearest one found will do.
-        pass
-    return _nearest(scan.found, keys)
-
-
-def line_in_json(text: str, keys: Keys) -> int:
-    """Return the line of a key in a JSON text, or of its nearest parent if it is missing."""
-    scan = _Scan(text)
-    try:
-        scan.value(())
-    except _Lost:
-        # The error message needs a line; the nearest one found will do.
-        pass
-    return _nearest(scan.found, keys)
+def line_of_key(text: str, keys: Keys, *, json: bool = False) -> int:
+    """Return the line of a key in a TOML or JSON text, or of its nearest parent if it is missing."""
+    found = _scan(text, json=json).found
+    return next((found[keys[:length]] for length in range(len(keys), 0, -1) if keys[:length] in found), 1)
 
 
 class Layout(Struct):
@@ -65,20 +49,19 @@ class Layout(Struct):
 
 
 def layout_of_toml(text: str) -> Layout:
+    return _scan(text).layout
+
+
+def _scan(text: str, *, json: bool = False) -> _Scan:
+    """Scan a text as far as possible.
+
+    A partial result is safe: an error message needs only the nearest line, and `edit` parses the changed text before it
+    is written.
+    """
     scan = _Scan(text)
-    try:
-        scan.document()
-    except _Lost:
-        # A partial layout is safe: `edit` parses the changed text before it is written.
-        pass
-    return scan.layout
-
-
-def _nearest(found: Mapping[Keys, int], keys: Keys) -> int:
-    for length in range(len(keys), 0, -1):
-        if keys[:length] in found:
-            return found[keys[:length]]
-    return 1
+    with suppress(_Lost):
+        scan.value(()) if json else scan.document()
+    return scan
 
 
 class _Lost(Exception):

@@ -19,7 +19,7 @@ def origin(settings: Settings, keys: tuple[str, ...]) -> str:
         if text is not None:
             top = parse(file, text)
             if _contains(top.values, keys):
-                return f"{file}:{top.source.line_of(text, keys)}"
+                return f"{file}:{top.source.line_of(keys)}"
     return "default"
 
 

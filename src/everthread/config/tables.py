@@ -1,10 +1,10 @@
-"""Configuration files as text and as tables. Every complaint names the file and the line."""
+"""Configuration files as text and as tables. Every error message names the file and the line."""
 
 from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -57,14 +57,19 @@ class SettingError(BadConfig):
 
 
 class Source(Struct, frozen=True):
-    """The text of a file, and the function that finds the line of a key in it."""
+    """The text of a TOML or JSON file."""
 
     file: Path
     text: str
-    line_of: Callable[[str, Keys], int]
+    json: bool = False
+
+    def line_of(self, keys: Keys) -> int:
+        from everthread.config.line_numbers import line_of_key  # noqa: PLC0415 - only errors need it
+
+        return line_of_key(self.text, keys, json=self.json)
 
     def error(self, keys: Keys, problem: str) -> BadConfig:
-        return SettingError(f"{self.file}:{self.line_of(self.text, keys)}", problem, keys)
+        return SettingError(f"{self.file}:{self.line_of(keys)}", problem, keys)
 
 
 def parse_toml(file: Path, text: str) -> Table:
@@ -76,7 +81,7 @@ def parse_toml(file: Path, text: str) -> Table:
         raise BadConfig(f"{file}: {_TOO_DEEP}") from error
     except ValueError as error:
         raise BadConfig(_toml_problem(file, text, str(error))) from error
-    return Table(Source(file, text, _line_in_toml), (), values)
+    return Table(Source(file, text), (), values)
 
 
 def parse_json(file: Path, text: str) -> Table:
@@ -92,7 +97,7 @@ def parse_json(file: Path, text: str) -> Table:
         raise BadConfig(f"{file}: Invalid JSON: {error}. Fix or remove the file.") from error
     if not isinstance(values, dict):
         raise BadConfig(f"{file}:1: expected an object with the key 'mcpServers', found {_type_name(values)}")
-    return Table(Source(file, text, _line_in_json), (), cast("dict[str, object]", values))
+    return Table(Source(file, text, json=True), (), cast("dict[str, object]", values))
 
 
 def _toml_problem(file: Path, text: str, message: str) -> str:
@@ -105,33 +110,19 @@ def _toml_problem(file: Path, text: str, message: str) -> str:
     return f"{file}: {message}"
 
 
-def _line_in_toml(text: str, keys: Keys) -> int:
-    from everthread.config.line_numbers import line_in_toml  # noqa: PLC0415 - only for complaints
-
-    return line_in_toml(text, keys)
-
-
-def _line_in_json(text: str, keys: Keys) -> int:
-    from everthread.config.line_numbers import line_in_json  # noqa: PLC0415 - only for complaints
-
-    return line_in_json(text, keys)
-
-
 def _type_name(value: object) -> str:
-    for kind, name in _TYPE_NAMES:
-        if isinstance(value, kind):
-            return name
-    return "nothing" if value is None else "a date or time"
+    return _TYPE_NAMES.get(type(value), "a date or time")
 
 
-_TYPE_NAMES = (
-    (str, "a string"),
-    (bool, "true or false"),
-    (int, "a whole number"),
-    (float, "a number with a fraction"),
-    (list, "an array"),
-    (dict, "a table"),
-)
+_TYPE_NAMES: Mapping[type[object], str] = {
+    str: "a string",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number with a fraction",
+    list: "an array",
+    dict: "a table",
+    type(None): "nothing",
+}
 
 
 def dotted(keys: Keys) -> str:
@@ -153,7 +144,7 @@ def unknown_setting(keys: Keys, known: Collection[str]) -> str:
 
 def suggest(name: str, known: Collection[str], prefix: str = "") -> str:
     """Return a hint: the known name that is most like this one, or all of them."""
-    from difflib import get_close_matches  # noqa: PLC0415 - only for complaints
+    from difflib import get_close_matches  # noqa: PLC0415 - only errors need it
 
     lower = {each.lower(): each for each in known}
     close = get_close_matches(name[:120].lower(), lower, n=1, cutoff=0.5)

@@ -237,17 +237,11 @@ def _start_afresh(place: BoundaryState, boundary: New | Reset, new_id: str, now:
     )
     # The first session of a key replaces none, so plugins receive no reset.
     announces_reset = place.session is not None or place.pending is not None
-    return BoundaryPlan(
-        closes=True,
+    return _leave(
+        place,
+        Opening(session, fresh=True, parent_id=parent_id, reset=True, reason=cause),
         ends=_end_if_last(place, "new" if explicit is Cause.NEW else "reset"),
-        opens=Opening(session, fresh=True, parent_id=parent_id, reset=True, reason=cause),
-        moves=(place.key,),
-        fate=_fate_of_own_turn(place),
-        sets_aside=True,
-        hooks=(
-            *_finalize(place),
-            *((HookCall("on_session_reset", new_id, place.key.platform),) if announces_reset else ()),
-        ),
+        hooks=(HookCall("on_session_reset", new_id, place.key.platform),) if announces_reset else (),
     )
 
 
@@ -270,14 +264,7 @@ def _resume(place: BoundaryState, boundary: Resume) -> BoundaryPlan:
         return BoundaryPlan(refusal=Refusal.ALREADY_THERE)
     # Without a session to leave, memory providers receive the target's own parent.
     parent_id = place.session.id if place.session is not None else target.parent_id or ""
-    return BoundaryPlan(
-        closes=True,
-        opens=Opening(target, fresh=False, parent_id=parent_id, reset=False, reason=Cause.RESUME),
-        moves=(place.key,),
-        fate=_fate_of_own_turn(place),
-        sets_aside=True,
-        hooks=_finalize(place),
-    )
+    return _leave(place, Opening(target, fresh=False, parent_id=parent_id, reset=False, reason=Cause.RESUME))
 
 
 def _branch(place: BoundaryState, boundary: Branch, new_id: str, now: float) -> BoundaryPlan:
@@ -289,14 +276,7 @@ def _branch(place: BoundaryState, boundary: Branch, new_id: str, now: float) -> 
     else:
         title = titles.next_title(parent.title, place.titles) if parent.title else None
     child = _child(parent, new_id, now, Cause.BRANCH, title, floor=parent.floor, summary_id=parent.summary_id)
-    return BoundaryPlan(
-        closes=True,
-        opens=Opening(child, fresh=True, parent_id=parent.id, reset=False, reason=Cause.BRANCH),
-        moves=(place.key,),
-        fate=_fate_of_own_turn(place),
-        sets_aside=True,
-        hooks=_finalize(place),
-    )
+    return _leave(place, Opening(child, fresh=True, parent_id=parent.id, reset=False, reason=Cause.BRANCH))
 
 
 def _compress(place: BoundaryState, boundary: Compress, new_id: str, now: float) -> BoundaryPlan:
@@ -407,9 +387,19 @@ def _end_if_last(place: BoundaryState, reason: str) -> str | None:
     return reason if place.session is not None and not place.other_keys else None
 
 
-def _fate_of_own_turn(place: BoundaryState) -> Fate:
-    """Return the fate of the running turn. A turn of another key goes on."""
-    return Fate.LATE if place.running == place.key else Fate.LIVE
+def _leave(
+    place: BoundaryState, opens: Opening, *, ends: str | None = None, hooks: tuple[HookCall, ...] = ()
+) -> BoundaryPlan:
+    """Return the plan that moves the key from its session to another. A running turn of another key goes on."""
+    return BoundaryPlan(
+        closes=True,
+        ends=ends,
+        opens=opens,
+        moves=(place.key,),
+        fate=Fate.LATE if place.running == place.key else Fate.LIVE,
+        sets_aside=True,
+        hooks=(*_finalize(place), *hooks),
+    )
 
 
 def _finalize(place: BoundaryState) -> tuple[HookCall, ...]:
