@@ -72,7 +72,7 @@ class Diaries:
     def effects(self) -> list[StoredEntry]:
         return [StoredEntry(line["session"], line["kind"], line["text"]) for line in self.lines()]
 
-    def told(self, session: str, kind: str = "turn") -> list[str]:
+    def delivered(self, session: str, kind: str = "turn") -> list[str]:
         return [line["text"] for line in self.lines() if (line["session"], line["kind"]) == (session, kind)]
 
 

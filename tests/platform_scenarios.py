@@ -160,4 +160,4 @@ async def seen(there: PlatformFixture, wanted: Any, what: str) -> None:
         if wanted(await there.texts()):
             return
         await there.clock.sleep(0.01)
-    raise AssertionError(f"it never came to pass: {what}; there is {await there.texts()}")
+    raise AssertionError(f"timed out waiting for {what}; there is {await there.texts()}")

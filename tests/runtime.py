@@ -50,7 +50,7 @@ async def until(condition: Callable[[], object], what: str = "") -> None:
     """Poll until the condition holds or the timeout expires."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < deadline, f"it never came to pass: {what or condition}"
+        assert time.monotonic() < deadline, f"timed out waiting for {what or condition}"
         await asyncio.sleep(0.002)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.cleanup import close_with_loop
 from tests.fakes.mem0 import FakeMem0
-from tests.mem0_held import held
+from tests.mem0_entries import stored_entries
 
 from everthread.adapters.memory.mem0.provider import Mem0
 from everthread.testing.contracts.memory_provider import EffectsOf, Faults, ProviderContract
@@ -32,7 +32,7 @@ class TestMem0(ProviderContract):
 
     @pytest.fixture
     def effects(self, fake: FakeMem0) -> EffectsOf:
-        return lambda provider: held(fake.memories)
+        return lambda provider: stored_entries(fake.memories)
 
     @pytest.fixture
     def faults(self, fake: FakeMem0) -> Faults:

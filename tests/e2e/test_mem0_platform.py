@@ -9,7 +9,7 @@ import pytest
 from tests import fake_backends as fake_back_ends
 from tests.e2e.chat_home import Terminal
 from tests.fakes.mem0 import FakeMem0
-from tests.mem0_held import held
+from tests.mem0_entries import stored_entries
 from tests.provider_backend import ProviderBackend
 from tests.provider_faults import ProviderFaults
 from tests.provider_outage import ProviderOutage
@@ -56,7 +56,7 @@ async def test_it_is_chosen_by_its_name_with_a_key_from_dotenv(tmp_path: Path) -
             ticket = await runtime.lifecycle.begin_turn(CLI)
             assert ticket is not None
             await runtime.lifecycle.commit_turn(ticket, [Message(Role.USER, "I keep bees")], "")
-            await until(lambda: held(fake.memories))
+            await until(lambda: stored_entries(fake.memories))
             assert await runtime.memory.health() == {"mem0": "ok"}
         assert {one["user_id"] for one in fake.memories} == {"everthread-main__me"}
 

@@ -14,7 +14,7 @@ import re
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from tests.fakes.service import Answered, FakeBackEnd, Refused, Request, likeness, route
+from tests.fakes.service import FakeService, Request, ServiceError, ServiceReply, route, word_overlap
 
 MESSAGES_MAX = 100
 CONTENT_CHARS_MAX = 25_000
@@ -29,7 +29,7 @@ _P = _W + "/peers/{p}"
 Json = dict[str, Any]
 
 
-class FakeHoncho(FakeBackEnd):
+class FakeHoncho(FakeService):
     def __init__(self, *, key: str = "", derives_s: float = 0.0, deletes_s: float = 0.05) -> None:
         super().__init__(key=key)
         self._derives_s = derives_s
@@ -48,19 +48,19 @@ class FakeHoncho(FakeBackEnd):
     # Workspaces, peers, sessions --------------------------------------------------------------------------------------
 
     @route("POST", "/v3/workspaces")
-    def _workspace(self, request: Request) -> Answered:
+    def _workspace(self, request: Request) -> ServiceReply:
         return 200, self._got_or_created(self.workspaces, request.body, {"configuration": {}})
 
     @route("POST", _W + "/peers")
-    def _peer(self, request: Request, w: str) -> Answered:
+    def _peer(self, request: Request, w: str) -> ServiceReply:
         self._in(w)
         return 200, self._got_or_created(self.peers, request.body, {"workspace_id": w, "configuration": {}})
 
     @route("POST", _W + "/sessions")
-    def _session(self, request: Request, w: str) -> Answered:
+    def _session(self, request: Request, w: str) -> ServiceReply:
         self._in(w)
         if _name(request.body) in self.gone:
-            raise Refused(404, "the session was deleted")
+            raise ServiceError(404, "the session was deleted")
         fresh: Json = {"workspace_id": w, "is_active": True, "configuration": {}}
         session = self._got_or_created(self.sessions, request.body, fresh)
         peers: Json = request.body.get("peers") or {}
@@ -70,14 +70,14 @@ class FakeHoncho(FakeBackEnd):
         return 201, session
 
     @route("PUT", _S)
-    def _change_session(self, request: Request, w: str, s: str) -> Answered:
+    def _change_session(self, request: Request, w: str, s: str) -> ServiceReply:
         session = self._living(s)
         if request.body.get("metadata") is not None:
             session["metadata"] = request.body["metadata"]
         return 200, session
 
     @route("DELETE", _S)
-    def _delete_session(self, request: Request, w: str, s: str) -> Answered:
+    def _delete_session(self, request: Request, w: str, s: str) -> ServiceReply:
         session = self._living(s)
         if session["is_active"]:
             session["is_active"] = False
@@ -85,21 +85,21 @@ class FakeHoncho(FakeBackEnd):
         return 202, {"message": "Session deletion initiated"}
 
     @route("POST", _W + "/sessions/list")
-    def _list_sessions(self, request: Request, w: str) -> Answered:
+    def _list_sessions(self, request: Request, w: str) -> ServiceReply:
         return 200, _page(request, [one for one in self.sessions.values() if _fits(one, request)])
 
     @route("GET", _S + "/context")
-    def _context(self, request: Request, w: str, s: str) -> Answered:
+    def _context(self, request: Request, w: str, s: str) -> ServiceReply:
         said = [one for one in self.messages if one["session_id"] == s]
         return 200, {"id": s, "messages": said, "summary": None}
 
     # Messages ---------------------------------------------------------------------------------------------------------
 
-    @route("POST", _S + "/messages", keeps=True)
-    def _append(self, request: Request, w: str, s: str) -> Answered:
+    @route("POST", _S + "/messages", stores=True)
+    def _append(self, request: Request, w: str, s: str) -> ServiceReply:
         given: list[Json] = request.body.get("messages") or []
         if not 1 <= len(given) <= MESSAGES_MAX or any(len(one["content"]) > CONTENT_CHARS_MAX for one in given):
-            raise Refused(422, "1 to 100 messages of at most 25000 characters")
+            raise ServiceError(422, "1 to 100 messages of at most 25000 characters")
         session = self._living(s)
         kept = [self._message(w, s, one) for one in given]
         if session["is_active"]:
@@ -108,35 +108,35 @@ class FakeHoncho(FakeBackEnd):
         return 201, kept
 
     @route("POST", _S + "/messages/list")
-    def _list_messages(self, request: Request, w: str, s: str) -> Answered:
+    def _list_messages(self, request: Request, w: str, s: str) -> ServiceReply:
         self._living(s)
         return 200, _page(request, [one for one in self.messages if one["session_id"] == s and _fits(one, request)])
 
     @route("PUT", _S + "/messages/{m}")
-    def _change_message(self, request: Request, w: str, s: str, m: str) -> Answered:
+    def _change_message(self, request: Request, w: str, s: str, m: str) -> ServiceReply:
         message = _the(self.messages, m)
         message["metadata"] = request.body["metadata"]
         return 200, message
 
     @route("POST", _W + "/search")
-    def _search(self, request: Request, w: str) -> Answered:
+    def _search(self, request: Request, w: str) -> ServiceReply:
         self._in(w)
         return 200, _found(request, self.messages, request.body.get("limit", 10))
 
     @route("POST", _P + "/search")
-    def _search_peer(self, request: Request, w: str, p: str) -> Answered:
+    def _search_peer(self, request: Request, w: str, p: str) -> ServiceReply:
         own = [one for one in self.messages if one["peer_id"] == p]
         return 200, _found(request, own, request.body.get("limit", 10))
 
     # Conclusions ------------------------------------------------------------------------------------------------------
 
-    @route("POST", _W + "/conclusions", keeps=True)
-    def _conclude(self, request: Request, w: str) -> Answered:
+    @route("POST", _W + "/conclusions", stores=True)
+    def _conclude(self, request: Request, w: str) -> ServiceReply:
         given: list[Json] = request.body.get("conclusions") or []
         if not 1 <= len(given) <= MESSAGES_MAX or any(
             not 1 <= len(one["content"]) <= CONCLUSION_CHARS_MAX for one in given
         ):
-            raise Refused(422, "1 to 100 conclusions of at most 65535 characters")
+            raise ServiceError(422, "1 to 100 conclusions of at most 65535 characters")
         for one in given:
             if one.get("session_id") is not None:
                 self._living(one["session_id"])
@@ -145,20 +145,20 @@ class FakeHoncho(FakeBackEnd):
         return 201, kept
 
     @route("POST", _W + "/conclusions/list")
-    def _list_conclusions(self, request: Request, w: str) -> Answered:
+    def _list_conclusions(self, request: Request, w: str) -> ServiceReply:
         return 200, _page(request, [one for one in self.conclusions if _fits(one, request)])
 
     @route("POST", _W + "/conclusions/query")
-    def _query(self, request: Request, w: str) -> Answered:
+    def _query(self, request: Request, w: str) -> ServiceReply:
         return 200, _found(request, self.conclusions, request.body.get("top_k", 10))
 
     @route("DELETE", _W + "/conclusions/{c}")
-    def _delete_conclusion(self, request: Request, w: str, c: str) -> Answered:
+    def _delete_conclusion(self, request: Request, w: str, c: str) -> ServiceReply:
         self.conclusions.remove(_the(self.conclusions, c))
         return 204, None
 
     @route("GET", _W + "/queue/status")
-    def _queue(self, request: Request, w: str) -> Answered:
+    def _queue(self, request: Request, w: str) -> ServiceReply:
         self._in(w)
         done = len(self.messages)
         return 200, {
@@ -171,20 +171,20 @@ class FakeHoncho(FakeBackEnd):
     # What is thought of a peer ----------------------------------------------------------------------------------------
 
     @route("POST", _P + "/representation")
-    def _representation(self, request: Request, w: str, p: str) -> Answered:
+    def _representation(self, request: Request, w: str, p: str) -> ServiceReply:
         return 200, {"representation": "\n".join(self._of(p))}
 
     @route("POST", _P + "/chat")
-    def _chat(self, request: Request, w: str, p: str) -> Answered:
-        best = sorted(self._of(p), key=lambda text: -likeness(request.body["query"], text))
+    def _chat(self, request: Request, w: str, p: str) -> ServiceReply:
+        best = sorted(self._of(p), key=lambda text: -word_overlap(request.body["query"], text))
         return 200, {"content": best[0] if best else None}
 
     @route("GET", _P + "/card")
-    def _card(self, request: Request, w: str, p: str) -> Answered:
+    def _card(self, request: Request, w: str, p: str) -> ServiceReply:
         return 200, {"peer_card": self.peers.get(p, {}).get("card")}
 
     @route("PUT", _P + "/card")
-    def _set_card(self, request: Request, w: str, p: str) -> Answered:
+    def _set_card(self, request: Request, w: str, p: str) -> ServiceReply:
         _the(list(self.peers.values()), p)["card"] = request.body["peer_card"]
         return 200, {"peer_card": request.body["peer_card"]}
 
@@ -192,11 +192,11 @@ class FakeHoncho(FakeBackEnd):
 
     def _in(self, workspace: str) -> None:
         if workspace not in self.workspaces:
-            raise Refused(404, "no such workspace")
+            raise ServiceError(404, "no such workspace")
 
     def _living(self, session: str) -> Json:
         if session not in self.sessions:
-            raise Refused(404, "no such session")
+            raise ServiceError(404, "no such session")
         return self.sessions[session]
 
     def _remove(self, session: str) -> None:
@@ -259,7 +259,7 @@ class FakeHoncho(FakeBackEnd):
 def _name(body: Json) -> str:
     name = str(body.get("id", ""))
     if not _NAME.fullmatch(name) or len(name) > NAME_CHARS_MAX:
-        raise Refused(422, "a name is made of letters, digits, _ and -")
+        raise ServiceError(422, "a name is made of letters, digits, _ and -")
     return name
 
 
@@ -267,7 +267,7 @@ def _the(things: list[Json], id: str) -> Json:
     for one in things:
         if one["id"] == id:
             return one
-    raise Refused(404, "no such thing")
+    raise ServiceError(404, "no such thing")
 
 
 def _fits(one: Json, request: Request) -> bool:
@@ -287,15 +287,15 @@ def _is(value: Any, wanted: Any) -> bool:
 
 def _found(request: Request, among: list[Json], limit: int) -> list[Json]:
     if not 1 <= limit <= PAGE_SIZE_MAX:
-        raise Refused(422, "1 to 100 results")
-    scored = [(likeness(request.body["query"], one["content"]), one) for one in among if _fits(one, request)]
+        raise ServiceError(422, "1 to 100 results")
+    scored = [(word_overlap(request.body["query"], one["content"]), one) for one in among if _fits(one, request)]
     return [one for score, one in sorted(scored, key=lambda pair: -pair[0]) if score][:limit]
 
 
 def _page(request: Request, items: list[Json]) -> Json:
     page, size = int(request.query.get("page", 1)), int(request.query.get("size", 50))
     if not 1 <= size <= PAGE_SIZE_MAX:
-        raise Refused(422, "1 to 100 on a page")
+        raise ServiceError(422, "1 to 100 on a page")
     if request.query.get("reverse") == "true":
         items = items[::-1]
     pages = -(-len(items) // size)

@@ -14,7 +14,7 @@ import uuid
 from datetime import UTC, datetime
 from typing import Any
 
-from tests.fakes.service import Answered, FakeBackEnd, Refused, Request, likeness, route
+from tests.fakes.service import FakeService, Request, ServiceError, ServiceReply, route, word_overlap
 
 from everthread.testing.backend_model.extraction import facts_in
 
@@ -24,7 +24,7 @@ ENTITIES = ("user_id", "agent_id", "app_id", "run_id")
 Json = dict[str, Any]
 
 
-class FakeMem0(FakeBackEnd):
+class FakeMem0(FakeService):
     invalid_status = 400
     scheme = "Token"
 
@@ -42,16 +42,16 @@ class FakeMem0(FakeBackEnd):
         self._spoiled = requests
 
     @route("GET", "/v1/ping/")
-    def _ping(self, request: Request) -> Answered:
+    def _ping(self, request: Request) -> ServiceReply:
         return 200, {"status": "ok", "org_id": "o1", "project_id": "p1", "user_email": None}
 
-    @route("POST", "/v3/memories/add/", keeps=True)
-    def _add(self, request: Request) -> Answered:
+    @route("POST", "/v3/memories/add/", stores=True)
+    def _add(self, request: Request) -> ServiceReply:
         body: Json = request.body
         if not isinstance(body.get("messages"), list) or not body["messages"]:
-            raise Refused(400, "no messages")
+            raise ServiceError(400, "no messages")
         if not any(body.get(name) for name in ENTITIES):
-            raise Refused(400, "at least one of user_id, agent_id, app_id, run_id")
+            raise ServiceError(400, "at least one of user_id, agent_id, app_id, run_id")
         event: Json = {"id": str(uuid.uuid4()), "event_type": "ADD", "status": "PENDING", "results": []}
         self.events[event["id"]] = event
         is_spoiled = self._spoiled > 0
@@ -66,47 +66,47 @@ class FakeMem0(FakeBackEnd):
         return 200, {"message": "queued", "status": "PENDING", "event_id": event["id"]}
 
     @route("GET", "/v1/event/{id}/")
-    def _event(self, request: Request, id: str) -> Answered:
+    def _event(self, request: Request, id: str) -> ServiceReply:
         if id not in self.events:
-            raise Refused(404, "no such event")
+            raise ServiceError(404, "no such event")
         return 200, self.events[id]
 
     @route("POST", "/v3/memories/")
-    def _list(self, request: Request) -> Answered:
+    def _list(self, request: Request) -> ServiceReply:
         page, size = int(request.query.get("page", 1)), int(request.query.get("page_size", 50))
         if not 1 <= size <= PAGE_SIZE_MAX:
-            raise Refused(400, "1 to 100 on a page")
+            raise ServiceError(400, "1 to 100 on a page")
         found = self._fitting(request.body)[::-1]
         more = "http://fake/next" if page * size < len(found) else None
         shown = [_shown(one) for one in found[(page - 1) * size : page * size]]
         return 200, {"count": len(found), "next": more, "previous": None, "results": shown}
 
     @route("POST", "/v3/memories/search/")
-    def _search(self, request: Request) -> Answered:
+    def _search(self, request: Request) -> ServiceReply:
         body: Json = request.body
         if not str(body.get("query", "")).strip():
-            raise Refused(400, "no query")
-        scored = [(likeness(body["query"], one["memory"]), one) for one in self._fitting(body)]
+            raise ServiceError(400, "no query")
+        scored = [(word_overlap(body["query"], one["memory"]), one) for one in self._fitting(body)]
         best = [pair for pair in sorted(scored, key=lambda pair: -pair[0]) if pair[0]][: body.get("top_k", 10)]
         return 200, {"results": [{**_shown(one), "score": score} for score, one in best]}
 
     @route("PUT", "/v1/memories/{id}/")
-    def _update(self, request: Request, id: str) -> Answered:
+    def _update(self, request: Request, id: str) -> ServiceReply:
         memory = self._the(id)
         memory["memory"] = request.body.get("text") or memory["memory"]
         memory["metadata"] = request.body.get("metadata") or memory["metadata"]
         return 200, _shown(memory)
 
     @route("DELETE", "/v1/memories/{id}/")
-    def _delete(self, request: Request, id: str) -> Answered:
+    def _delete(self, request: Request, id: str) -> ServiceReply:
         self.memories.remove(self._the(id))
         return 200, {"message": "Memory deleted successfully!"}
 
     @route("DELETE", "/v1/memories/")
-    def _delete_all(self, request: Request) -> Answered:
+    def _delete_all(self, request: Request) -> ServiceReply:
         whose = {name: request.query[name] for name in ENTITIES if request.query.get(name)}
         if not whose:
-            raise Refused(400, "at least one filter")
+            raise ServiceError(400, "at least one filter")
         gone = [one for one in self.memories if whose.items() <= one.items()]
 
         def deleted() -> None:
@@ -116,10 +116,10 @@ class FakeMem0(FakeBackEnd):
         return 200, {"message": "Memories deleted successfully!"}
 
     @route("DELETE", "/v2/entities/user/{name}/")
-    def _delete_user(self, request: Request, name: str) -> Answered:
+    def _delete_user(self, request: Request, name: str) -> ServiceReply:
         gone = [one for one in self.memories if one["user_id"] == name]
         if not gone:
-            raise Refused(404, "no such entity")
+            raise ServiceError(404, "no such entity")
         self.memories[:] = [one for one in self.memories if one not in gone]
         return 200, {"message": "Entity deleted successfully!"}
 
@@ -135,7 +135,7 @@ class FakeMem0(FakeBackEnd):
         for one in self.memories:
             if one["id"] == id:
                 return one
-        raise Refused(404, "no such memory")
+        raise ServiceError(404, "no such memory")
 
     def _take_in(self, body: Json) -> None:
         whose = {name: body.get(name) for name in ENTITIES}
@@ -154,10 +154,10 @@ class FakeMem0(FakeBackEnd):
     def _fitting(self, body: Json | None) -> list[Json]:
         filters = (body or {}).get("filters")
         if not filters:
-            raise Refused(400, "filters are required")
+            raise ServiceError(400, "filters are required")
         named = _names(filters)
         if not named & set(ENTITIES):
-            raise Refused(400, "filters name no user, agent, app or run")
+            raise ServiceError(400, "filters name no user, agent, app or run")
         return [
             one
             for one in self.memories
@@ -178,7 +178,7 @@ def _names(filters: Json) -> set[str]:
         elif name in (*ENTITIES, "metadata", "created_at", "updated_at", "categories", "keywords"):
             found.add(name)
         else:
-            raise Refused(400, f"no such field: {name}")
+            raise ServiceError(400, f"no such field: {name}")
     return found
 
 

@@ -1,7 +1,7 @@
-"""What the fake memory services share: HTTP on loopback in a thread of its own, and faults on demand.
+"""Base of the fake memory services: HTTP on loopback in a thread, and faults on demand.
 
-A fake is called one. It stands in for a service that can't be had on a test machine, and does what is known of the real
-one, the unpleasant things first.
+A fake stands in for a service that can't run on a test machine, and imitates what is known of the real one, above all
+its faults.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ class Request:
     body: Any
 
 
-class Refused(Exception):
-    """An answer that is no success."""
+class ServiceError(Exception):
+    """A response with an error status."""
 
     def __init__(self, status: int, why: str = "") -> None:
         super().__init__(why)
         self.status = status
 
 
-Handler = Callable[..., "Answered"]
-Answered = tuple[int, Any]
+Handler = Callable[..., "ServiceReply"]
+ServiceReply = tuple[int, Any]
 
 
-def route(method: str, pattern: str, *, keeps: bool = False) -> Callable[[Handler], Handler]:
-    """What a method of a fake answers to: `{name}` in the pattern is one part of the path. `keeps`: it stores words."""
+def route(method: str, pattern: str, *, stores: bool = False) -> Callable[[Handler], Handler]:
+    """Route requests to a method: `{name}` in the pattern is one part of the path. `stores`: it stores texts."""
 
     def marked(handler: Handler) -> Handler:
         parts = re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", pattern)
-        handler.__dict__["route"] = (method, re.compile(parts), keeps)
+        handler.__dict__["route"] = (method, re.compile(parts), stores)
         return handler
 
     return marked
@@ -62,16 +62,16 @@ class _Faults:
     is_only_deaf: bool = False
 
 
-class FakeBackEnd(HttpServer):
-    """Use it as `with FakeX() as fake`: it runs beside whatever the test does, and `fake.address` is where.
+class FakeService(HttpServer):
+    """Use it as `with FakeX() as fake`; the service then listens on `fake.address`.
 
-    `fail_next`, `reject_next`, `lose_next`, `hang` and `heal` are what the contract kit of providers breaks it with.
-    What it was sent while it hung is done when it is healed, though nobody waits for it any more.
+    `fail_next`, `reject_next`, `lose_next`, `hang` and `heal` are the faults of the contract kit of providers.
+    Requests received while it hangs are carried out when it is healed, even if their clients have disconnected.
     """
 
     invalid_status = 422
     scheme = "Bearer"
-    """What stands before the key."""
+    """Authorization scheme before the key."""
 
     def __init__(self, *, key: str = "") -> None:
         super().__init__()
@@ -81,14 +81,14 @@ class FakeBackEnd(HttpServer):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started = threading.Event()
         self.requests: list[Request] = []
-        """Those that were answered, or would have been."""
+        """All requests, including those whose response was lost."""
         self._routes = [
             (*getattr(type(self), name).route, getattr(self, name))
             for name in dir(type(self))
             if hasattr(getattr(type(self), name), "route")
         ]
 
-    # The thread it lives in -------------------------------------------------------------------------------------------
+    # Thread -------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._live()), name="fake", daemon=True)
@@ -118,7 +118,7 @@ class FakeBackEnd(HttpServer):
         self._loop.call_soon_threadsafe(act)
 
     def later(self, seconds: float, act: Callable[[], None]) -> None:
-        """Do something after a while, as a queue does."""
+        """Run a function later, as a queue does."""
 
         def locked() -> None:
             with self._lock:
@@ -135,11 +135,11 @@ class FakeBackEnd(HttpServer):
         self._faults.rejecting = calls
 
     def lose_next(self, calls: int = 1) -> None:
-        """Of the requests that store words."""
+        """Lose the responses of the next requests that store texts."""
         self._faults.losing = calls
 
     def hang(self, *, only_deaf: bool = False) -> None:
-        """`only_deaf`: whoever asks is answered, and who tells something is not."""
+        """Stop answering. With `only_deaf`, requests that store nothing are still answered."""
         self._faults.is_only_deaf = only_deaf
         self._in_loop(self._faults.answering.clear)
 
@@ -147,19 +147,19 @@ class FakeBackEnd(HttpServer):
         self._faults.failing = self._faults.rejecting = self._faults.losing = 0
         self._in_loop(self._faults.answering.set)
 
-    # Answering --------------------------------------------------------------------------------------------------------
+    # Responses --------------------------------------------------------------------------------------------------------
 
     async def serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         method, received = await read_request(reader)
         parts = urlsplit(received.path)
-        if not self._faults.is_only_deaf or self._keeps(method, unquote(parts.path)):
+        if not self._faults.is_only_deaf or self._stores(method, unquote(parts.path)):
             await self._faults.answering.wait()
         if self._key and received.headers.get("authorization") != f"{self.scheme} {self._key}":
-            return await respond(writer, 401, b'{"detail":"no such key"}')
+            return await respond(writer, 401, b'{"detail":"unknown key"}')
         try:
             body = msgspec.json.decode(received.body) if received.body else None
         except msgspec.DecodeError:
-            return await respond(writer, self.invalid_status, b'{"detail":"this is no JSON"}')
+            return await respond(writer, self.invalid_status, b'{"detail":"invalid JSON"}')
         request = Request(method, unquote(parts.path), dict(parse_qsl(parts.query)), body)
         with self._lock:
             self.requests.append(request)
@@ -168,11 +168,11 @@ class FakeBackEnd(HttpServer):
             return False
         return await respond(writer, status, msgspec.json.encode(answer) if answer is not None else b"")
 
-    def _keeps(self, method: str, path: str) -> bool:
-        return any(keeps and method == own and pattern.fullmatch(path) for own, pattern, keeps, _ in self._routes)
+    def _stores(self, method: str, path: str) -> bool:
+        return any(stores and method == own and pattern.fullmatch(path) for own, pattern, stores, _ in self._routes)
 
-    def _answer(self, request: Request) -> tuple[Answered, bool]:
-        """The answer, and whether it gets lost on its way."""
+    def _answer(self, request: Request) -> tuple[ServiceReply, bool]:
+        """Return the response, and whether it gets lost."""
         faults = self._faults
         if faults.failing:
             faults.failing -= 1
@@ -180,27 +180,27 @@ class FakeBackEnd(HttpServer):
         if faults.rejecting:
             faults.rejecting -= 1
             return (self.invalid_status, {"detail": "not like this"}), False
-        for method, pattern, keeps, handler in self._routes:
+        for method, pattern, stores, handler in self._routes:
             found = pattern.fullmatch(request.path)
             if method == request.method and found:
-                return self._handled(request, handler, found.groupdict(), keeps)
+                return self._handled(request, handler, found.groupdict(), stores)
         return (404, {"detail": "no such path"}), False
 
     def _handled(
-        self, request: Request, handler: Handler, parts: Mapping[str, str], keeps: bool
-    ) -> tuple[Answered, bool]:
+        self, request: Request, handler: Handler, parts: Mapping[str, str], stores: bool
+    ) -> tuple[ServiceReply, bool]:
         try:
             answered = handler(request, **parts)
-        except Refused as refused:
+        except ServiceError as refused:
             return (refused.status, {"detail": str(refused)}), False
-        if keeps and self._faults.losing:
+        if stores and self._faults.losing:
             self._faults.losing -= 1
             return answered, True
         return answered, False
 
 
-def likeness(query: str, text: str) -> float:
-    """How much of the query's words a text holds: from 0 to 1."""
+def word_overlap(query: str, text: str) -> float:
+    """Share of the query's words that a text contains."""
     wanted = set(_words(query))
     return len(wanted & set(_words(text))) / len(wanted) if wanted else 0.0
 

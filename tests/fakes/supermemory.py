@@ -12,7 +12,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from tests.fakes.service import Answered, FakeBackEnd, Refused, Request, likeness, route
+from tests.fakes.service import FakeService, Request, ServiceError, ServiceReply, route, word_overlap
 
 IDS_MAX = 100
 PAGE_SIZE_MAX = 200
@@ -22,7 +22,7 @@ _NS = "/ns/{ns}"
 Json = dict[str, Any]
 
 
-class FakeSupermemory(FakeBackEnd):
+class FakeSupermemory(FakeService):
     invalid_status = 400
 
     def __init__(self, *, key: str = "", takes_in_s: float = 0.0) -> None:
@@ -36,16 +36,16 @@ class FakeSupermemory(FakeBackEnd):
         """The next ones are accepted, and fail while they are taken in."""
         self._spoiled = documents
 
-    @route("POST", _NS + "/document", keeps=True)
-    def _add(self, request: Request, ns: str) -> Answered:
+    @route("POST", _NS + "/document", stores=True)
+    def _add(self, request: Request, ns: str) -> ServiceReply:
         body: Json = request.body
         content = body.get("content")
         if not isinstance(content, str) or not content.strip():
-            raise Refused(400, "content is empty")
+            raise ServiceError(400, "content is empty")
         space = self.spaces.setdefault(ns, {})
         id = str(body.get("id") or f"d{len(space) + 1}")
         if len(id) > ID_CHARS_MAX:
-            raise Refused(400, "the id is too long")
+            raise ServiceError(400, "the id is too long")
         document = space.get(id)
         if document is None:
             document = space[id] = {"id": id, "given": "", "content": None, "metadata": {}, "at": _now(), "work": 0}
@@ -55,8 +55,8 @@ class FakeSupermemory(FakeBackEnd):
         document["metadata"] |= body.get("metadata") or {}
         return 202, self._queued(ns, document)
 
-    @route("PATCH", _NS + "/document/{id}", keeps=True)
-    def _replace(self, request: Request, ns: str, id: str) -> Answered:
+    @route("PATCH", _NS + "/document/{id}", stores=True)
+    def _replace(self, request: Request, ns: str, id: str) -> ServiceReply:
         document = self._the(ns, id)
         body: Json = request.body
         if body.get("metadata") is not None:
@@ -67,23 +67,23 @@ class FakeSupermemory(FakeBackEnd):
         return 200, self._queued(ns, document)
 
     @route("GET", _NS + "/document/{id}")
-    def _get(self, request: Request, ns: str, id: str) -> Answered:
+    def _get(self, request: Request, ns: str, id: str) -> ServiceReply:
         return 200, _shown(self._the(ns, id), with_content=True)
 
     @route("DELETE", _NS + "/document")
-    def _delete(self, request: Request, ns: str) -> Answered:
+    def _delete(self, request: Request, ns: str) -> ServiceReply:
         ids: list[str] = request.body.get("ids") or []
         if not 1 <= len(ids) <= IDS_MAX:
-            raise Refused(400, "1 to 100 ids")
+            raise ServiceError(400, "1 to 100 ids")
         space = self.spaces.get(ns, {})
         unknown = [{"id": id, "error": "Document not found"} for id in ids if space.pop(id, None) is None]
         return 200, {"count": len(ids) - len(unknown), "errors": unknown}
 
     @route("POST", _NS + "/list/documents")
-    def _list(self, request: Request, ns: str) -> Answered:
+    def _list(self, request: Request, ns: str) -> ServiceReply:
         page, limit = int(request.query.get("page", 1)), int(request.query.get("limit", 50))
         if not 1 <= limit <= PAGE_SIZE_MAX:
-            raise Refused(400, "1 to 200 on a page")
+            raise ServiceError(400, "1 to 200 on a page")
         body: Json = request.body or {}
         include: Json = body.get("include") or {}
         found = [one for one in self.spaces.get(ns, {}).values() if _fits(one, body.get("filter"))]
@@ -98,29 +98,31 @@ class FakeSupermemory(FakeBackEnd):
         return 200, {"documents": documents, "chunks": [], "memories": [], "pagination": pages}
 
     @route("POST", _NS + "/search")
-    def _search(self, request: Request, ns: str) -> Answered:
+    def _search(self, request: Request, ns: str) -> ServiceReply:
         body: Json = request.body
         taken_in = [one for one in self.spaces.get(ns, {}).values() if one["content"] is not None]
-        scored = [(likeness(body["query"], one["content"]), one) for one in taken_in if _fits(one, body.get("filter"))]
+        scored = [
+            (word_overlap(body["query"], one["content"]), one) for one in taken_in if _fits(one, body.get("filter"))
+        ]
         best = [pair for pair in sorted(scored, key=lambda pair: -pair[0]) if pair[0]][: body.get("limit", 10)]
         return 200, {"results": [_result(score, one) for score, one in best], "searchTime": 1}
 
     @route("POST", _NS + "/profile")
-    def _profile(self, request: Request, ns: str) -> Answered:
+    def _profile(self, request: Request, ns: str) -> ServiceReply:
         facts = [one for one in self.spaces.get(ns, {}).values() if one["metadata"].get("kind") == "note"]
         static = [{"id": f"{one['id']}-m", "memory": one["content"]} for one in facts if one["content"] is not None]
         return 200, {"profile": {"static": static, "dynamic": [], "buckets": {}}}
 
     @route("DELETE", _NS)
-    def _retire(self, request: Request, ns: str) -> Answered:
+    def _retire(self, request: Request, ns: str) -> ServiceReply:
         if ns not in self.spaces:
-            raise Refused(404, "no such namespace")
+            raise ServiceError(404, "no such namespace")
         count = len(self.spaces.pop(ns))
         done = {"namespace": ns, "deletedDocumentsCount": count, "deletedMemoriesCount": count}
         return 200, {"status": "deleted", **done}
 
     @route("GET", "/ns")
-    def _spaces(self, request: Request) -> Answered:
+    def _spaces(self, request: Request) -> ServiceReply:
         return 200, {"namespaces": [], "pagination": {"currentPage": 1, "totalItems": 0, "totalPages": 0}}
 
     # ------------------------------------------------------------------------------------------------------------------
@@ -128,7 +130,7 @@ class FakeSupermemory(FakeBackEnd):
     def _the(self, ns: str, id: str) -> Json:
         document = self.spaces.get(ns, {}).get(id)
         if document is None:
-            raise Refused(404, "no such document")
+            raise ServiceError(404, "no such document")
         return document
 
     def _queued(self, ns: str, document: Json) -> Json:

@@ -10,7 +10,7 @@ PORTS = range(15_000, 32_000)
 
 
 def free_port() -> int:
-    """One that nobody has."""
+    """Return a free port."""
     for port in random.sample(PORTS, 100):
         with socket.socket() as listening:
             try:
@@ -18,4 +18,4 @@ def free_port() -> int:
             except OSError:
                 continue
             return port
-    raise AssertionError("a hundred ports were tried, and none is free")
+    raise AssertionError("no free port among a hundred")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.mem0_held import held, in_files, parent_of
+from tests.mem0_entries import parent_of, read_files, stored_entries
 from tests.provider_backend import ProviderBackend
 from tests.servers.environments import environment
 from tests.servers.proxy import Door
@@ -35,8 +35,8 @@ class Mem0Library:
         endpoint = {"model": "stub", "embedder": "stub", "model_url": f"{address or self.door.address}/v1"}
         return {"folder": str(self.folder), "python": self.python, "infer": infer, "model_key": "k-1234", **endpoint}
 
-    def held(self) -> list[StoredEntry]:
-        return held(in_files(self.folder))
+    def stored_entries(self) -> list[StoredEntry]:
+        return stored_entries(read_files(self.folder))
 
     def back_end(self, *, infer: bool = True) -> ProviderBackend:
         return ProviderBackend(
@@ -44,7 +44,7 @@ class Mem0Library:
             self.settings(infer=infer),
             self.door,
             self.held,
-            parent_of=lambda session: parent_of(session, in_files(self.folder)),
+            parent_of=lambda session: parent_of(session, read_files(self.folder)),
             keeps_closes=False,
             tool=("mem0_search", "query"),
         )

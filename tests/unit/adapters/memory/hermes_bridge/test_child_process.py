@@ -51,7 +51,7 @@ async def test_a_plugin_that_hangs_is_killed_with_its_child_processes(diaries: D
         diaries.ways.heal()
         await again(lambda: say(found, "two", "s2"))
         assert child_of(found) != first
-    assert diaries.told("s2") == ["two I see."]
+    assert diaries.delivered("s2") == ["two I see."]
 
 
 async def test_a_process_that_closes_its_connection_is_killed(tmp_path: Path) -> None:

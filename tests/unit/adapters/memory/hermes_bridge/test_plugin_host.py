@@ -47,10 +47,10 @@ async def test_every_hook_arrives_in_the_instance_of_its_own_session(diaries: Di
         answers = await asyncio.gather(
             *(found.handle_tool_call("diary_search", {"query": "word1"}, ref=ref(s)) for s in ("s1", "s2", "s3"))
         )
-    assert diaries.told("s1") == ["word1 I see.", "word3 I see.", "word6 I see."]
-    assert diaries.told("s2") == ["word2 I see.", "word5 I see."]
-    assert diaries.told("s2", "note") == ["a note"]
-    assert diaries.told("s3", "delegation") == ["count seven"]
+    assert diaries.delivered("s1") == ["word1 I see.", "word3 I see.", "word6 I see."]
+    assert diaries.delivered("s2") == ["word2 I see.", "word5 I see."]
+    assert diaries.delivered("s2", "note") == ["a note"]
+    assert diaries.delivered("s3", "delegation") == ["count seven"]
     assert [f'"session": "s{n}"' in answer for n, answer in enumerate(answers, start=1)] == [True] * 3
 
 
@@ -61,9 +61,11 @@ async def test_evicted_sessions_lose_no_buffered_entry(diaries: Diaries) -> None
         for session in sessions:
             await say(found, f"said in {session}", session)
         # Some were let go for others, and wrote down what they held.
-        assert diaries.told("s00") == ["said in s00 I see."]
-        assert diaries.told("s11") == []
-    assert [diaries.told(session) for session in sessions] == [[f"said in {session} I see."] for session in sessions]
+        assert diaries.delivered("s00") == ["said in s00 I see."]
+        assert diaries.delivered("s11") == []
+    assert [diaries.delivered(session) for session in sessions] == [
+        [f"said in {session} I see."] for session in sessions
+    ]
 
 
 async def test_a_session_that_continues_after_its_close_is_closed_again(diaries: Diaries) -> None:
@@ -74,8 +76,8 @@ async def test_a_session_that_continues_after_its_close_is_closed_again(diaries:
         await close(found, seq=2)
         await say(found, "two", seq=3)
         await close(found, seq=4)
-    assert diaries.told("s1") == ["one I see.", "two I see."]
-    assert len(diaries.told("s1", "close")) == 2
+    assert diaries.delivered("s1") == ["one I see.", "two I see."]
+    assert len(diaries.delivered("s1", "close")) == 2
 
 
 async def test_turns_are_counted_for_the_plugin(diaries: Diaries) -> None:
@@ -93,7 +95,7 @@ async def test_threads_that_a_plugin_starts_are_awaited(diaries: Diaries, way: s
     async with bridge(diaries) as found:
         for seq in range(1, 4):
             await say(found, f"word{seq}", seq=seq)
-            assert len(diaries.told("s1")) == seq
+            assert len(diaries.delivered("s1")) == seq
 
 
 @pytest.mark.parametrize("way", ["in_thread", "in_queue"])
@@ -106,7 +108,7 @@ async def test_a_failure_that_a_thread_only_logs_counts_as_failed(diaries: Diari
             await say(found, "two", seq=2)
         await say(found, "two", seq=2)
         await say(found, "three", seq=3)
-    assert diaries.told("s1") == ["one I see.", "two I see.", "three I see."]
+    assert diaries.delivered("s1") == ["one I see.", "two I see.", "three I see."]
 
 
 async def test_a_plugin_without_its_server_gets_no_delivery_that_it_would_drop(diaries: Diaries) -> None:
@@ -116,4 +118,4 @@ async def test_a_plugin_without_its_server_gets_no_delivery_that_it_would_drop(d
             await say(found, "one")
         diaries.ways.heal()
         await say(found, "one")
-    assert diaries.told("s1") == ["one I see."]
+    assert diaries.delivered("s1") == ["one I see."]

@@ -95,9 +95,9 @@ async def test_a_killed_plugin_gets_its_buffered_entries_again(tmp_path: Path, d
         await home.turn(CLI, "elder")
         await home.cross(CLI, New())
         await home.settled()
-    assert [text.split()[0] for text in diaries.told(old)] == ["apple", "birch", "cedar", "elder"]
-    assert [text.split()[0] for text in diaries.told(new)] == ["damson"]
-    assert len(diaries.told(old, "close")) == 2
+    assert [text.split()[0] for text in diaries.delivered(old)] == ["apple", "birch", "cedar", "elder"]
+    assert [text.split()[0] for text in diaries.delivered(new)] == ["damson"]
+    assert len(diaries.delivered(old, "close")) == 2
 
 
 async def test_nothing_is_redelivered_after_an_orderly_stop(tmp_path: Path, diaries: Diaries) -> None:
@@ -110,8 +110,8 @@ async def test_nothing_is_redelivered_after_an_orderly_stop(tmp_path: Path, diar
         await home.turn(CLI, "birch")
         child = opened(await home.cross(CLI, Branch()))
         await home.settled()
-    assert [text.split()[0] for text in diaries.told(session)] == ["apple", "birch"]
-    assert diaries.told(child, "opened") == [session]
+    assert [text.split()[0] for text in diaries.delivered(session)] == ["apple", "birch"]
+    assert diaries.delivered(child, "opened") == [session]
 
 
 async def test_two_concurrent_users_never_mix(tmp_path: Path, diaries: Diaries) -> None:

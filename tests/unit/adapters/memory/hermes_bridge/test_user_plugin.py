@@ -38,7 +38,7 @@ async def test_a_cancelled_delivery_that_succeeds_is_not_repeated(diaries: Diari
                 await say(found, "one")
         await say(found, "one")
         assert child_of(found) == first
-    assert diaries.told("s1") == ["one I see."]
+    assert diaries.delivered("s1") == ["one I see."]
 
 
 async def test_a_plugin_that_crashes_is_restarted_after_a_pause(diaries: Diaries) -> None:
@@ -48,7 +48,7 @@ async def test_a_plugin_that_crashes_is_restarted_after_a_pause(diaries: Diaries
         with pytest.raises(Unavailable, match="restarts in"):
             await say(found, "two", "s2")
         await again(lambda: say(found, "two", "s2"))
-    assert diaries.told("s2") == ["two I see."]
+    assert diaries.delivered("s2") == ["two I see."]
 
 
 async def test_entries_that_a_dead_process_acknowledged_are_redelivered_from_the_first(diaries: Diaries) -> None:
@@ -65,7 +65,7 @@ async def test_entries_that_a_dead_process_acknowledged_are_redelivered_from_the
         for seq, word in ((3, "one"), (4, "two"), (5, "three")):
             await say(found, word, seq=seq)
         await close(found, seq=6)
-    assert diaries.told("s1") == ["zero I see.", "one I see.", "two I see.", "three I see."]
+    assert diaries.delivered("s1") == ["zero I see.", "one I see.", "two I see.", "three I see."]
 
 
 async def test_a_recall_that_hangs_delays_no_delivery(diaries: Diaries) -> None:

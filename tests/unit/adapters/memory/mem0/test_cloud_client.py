@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.fakes.mem0 import FakeMem0
-from tests.mem0_held import held
+from tests.mem0_entries import stored_entries
 
 from everthread.adapters.memory.mem0.provider import Mem0
 from everthread.domain.errors import BadConfig, Rejected, ToolFailed, Unavailable
@@ -43,7 +43,7 @@ async def test_an_entry_that_the_cloud_fails_to_process_is_retried_and_rejected_
                     await provider.sync_turn("I keep bees", "", ref=ref(), delivery=nth(1, attempt), turn=1)
             assert fake.memories == []
             await provider.sync_turn("I keep bees", "", ref=ref(), delivery=nth(1, 4), turn=1)
-        assert [one.text for one in held(fake.memories)] == ["I keep bees"]
+        assert [one.text for one in stored_entries(fake.memories)] == ["I keep bees"]
 
 
 async def test_duplicates_of_a_late_request_are_recalled_once_and_removed_by_the_next_close() -> None:

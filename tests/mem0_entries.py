@@ -12,7 +12,7 @@ from everthread.adapters.memory.common.encoding import decode_id
 from everthread.testing.recording_provider import StoredEntry
 
 
-def held(memories: Iterable[dict[str, Any]]) -> list[StoredEntry]:
+def stored_entries(memories: Iterable[dict[str, Any]]) -> list[StoredEntry]:
     """Convert memories with `run_id`, `memory` and `metadata`, oldest first, to effects. All memories of an entry are
     one effect.
 
@@ -38,7 +38,7 @@ def parent_of(session_id: str, memories: Iterable[dict[str, Any]]) -> str:
     return ", ".join(sorted(found))
 
 
-def in_files(folder: Path) -> list[dict[str, Any]]:
+def read_files(folder: Path) -> list[dict[str, Any]]:
     """Memories written by the library, of all owners."""
     found: list[dict[str, Any]] = []
     for path in sorted(folder.glob("*/memories.json")):
