@@ -5,10 +5,24 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+from tests.agent_runtime import AgentFixture, says_nothing, tool
+from tests.fake_model import FakeModel
+from tests.runtime import CLI, ME, TELEGRAM, AsyncDiary
+
+from everthread.agent.prompt import PromptBuilder
+from everthread.agent.prompt_cache import Preparer, newest_that_fit
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import Settings
-from everthread.domain.boundary import Branch, New
-from everthread.domain.model import ChatType, Prefix, SessionKey, SessionRef
+from everthread.domain.boundary import Branch, New, Resume, Rewind
+from everthread.domain.model import (
+    ChatType,
+    Prefix,
+    SessionKey,
+    SessionRef,
+    ToolCall,
+)
+from everthread.lifecycle import ForgetFact
 
 KEY = SessionKey("main", "cli", ChatType.DM, "1")
 
@@ -34,3 +48,131 @@ def test_a_branch_goes_on_with_its_parents_prefix_and_a_new_session_does_not(tmp
             assert await prefix_of(runtime, fresh) is None
 
     asyncio.run(story())
+
+
+LOOK = ToolCall("c1", "look", "{}")
+
+
+async def test_what_is_prepared_is_the_same_as_what_is_made_anew(tmp_path: Path) -> None:
+    model = FakeModel([LOOK, "one", "two", "three"])
+    async with AgentFixture(tmp_path, model, tools=(tool("look", says_nothing),)) as core:
+        for text in ("first", "second", "third"):
+            await core.ask(text)
+    async with AgentFixture(tmp_path, FakeModel(["x"]), tools=(tool("look", says_nothing),)) as fresh:
+        ref = (await fresh.store.read(lambda uow: uow.sessions.recent(owner=ME, limit=1)))[0]
+        await fresh.cross(TELEGRAM, Resume(ref.id))
+        await fresh.ask("fourth", TELEGRAM)
+        whole = fresh.model.requests[0]
+        assert whole.head == model.requests[-1].head
+        assert whole.history.startswith(model.requests[-1].history)
+
+
+async def test_a_prepared_agent_is_not_used_after_a_boundary(tmp_path: Path) -> None:
+    async with AgentFixture(tmp_path, FakeModel(["fine"])) as core:
+        await core.ask("secret one")
+        await core.ask("secret two")
+        await core.cross(CLI, Rewind(1))
+        await core.ask("what did I say?")
+        assert "secret one" in core.model.sent()
+        assert "secret two" not in core.model.sent()
+        await core.cross(CLI, New())
+        await core.ask("and now?")
+        assert "secret" not in core.model.sent()
+
+
+async def test_turns_of_another_process_are_seen(tmp_path: Path) -> None:
+    async with AgentFixture(tmp_path, FakeModel(["fine"])) as here:
+        ended = await here.ask("from here")
+        async with AgentFixture(tmp_path, FakeModel(["there"])) as there:
+            await there.cross(TELEGRAM, Resume(ended.committed.ref.session_id))
+            await there.ask("from there", TELEGRAM)
+        await here.ask("again")
+        assert "from there" in here.model.requests[-1].history.decode()
+
+
+async def test_letting_a_prepared_agent_go_is_no_event(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with AgentFixture(tmp_path, FakeModel(["fine"]), diary) as core:
+        ended = await core.ask("one")
+        await core.settled()
+        told = len(diary.book.effects)
+        await core.later(7200)
+        assert (await core.ask("two")).committed.ref.session_id == ended.committed.ref.session_id
+        await core.settled()
+        assert [call.hook for call in diary.book.effects[told:]] == ["sync_turn"]
+
+
+async def test_prepared_agents_are_few_and_not_old(tmp_path: Path) -> None:
+    async with AgentFixture(tmp_path, FakeModel(["fine"])) as core:
+        refs = [
+            (await core.ask("one", key)).committed.ref
+            for key in (CLI, TELEGRAM, SessionKey.parse("agent:main:cli:dm:2"))
+        ]
+        prompts = PromptBuilder(tmp_path, core.memory, core.clock, skills=str)
+        few = Preparer(
+            core.store, core.lifecycle, prompts, core.clock, output_tokens_max=1000, count_max=2, age_s_max=60.0
+        )
+
+        async def prepared(ref: SessionRef) -> object:
+            return await few.prepare(ref, core.model.choice(), core.toolbox)
+
+        first, second = await prepared(refs[0]), await prepared(refs[1])
+        assert await prepared(refs[0]) is first
+        await prepared(refs[2])
+        # The one that was made first has gone; the others are still there.
+        assert await prepared(refs[1]) is second
+        assert await prepared(refs[0]) is not first
+        kept = await prepared(refs[2])
+        await core.later(59)
+        assert await prepared(refs[2]) is kept
+        await core.later(1)
+        assert await prepared(refs[2]) is not kept
+
+
+async def test_another_model_or_another_tool_set_makes_a_new_prefix(tmp_path: Path) -> None:
+    async with AgentFixture(tmp_path, FakeModel(["fine"]), tools=(tool("look", says_nothing),)) as core:
+        ref = (await core.ask("one")).committed.ref
+
+        async def number() -> int:
+            prefix = await core.store.read(lambda uow: uow.turns.prefix(ref.session_id))
+            assert prefix is not None
+            return prefix.number
+
+        assert await number() == 1
+        await core.ask("two")
+        assert await number() == 1
+        core.choices = [core.model.choice("fake/two")]
+        await core.ask("three")
+        assert await number() == 2
+        core.toolbox = type(core.toolbox)([tool("look", says_nothing), tool("listen", says_nothing)])
+        await core.ask("four")
+        assert await number() == 3
+        assert "listen" in core.model.sent()
+
+
+@pytest.mark.parametrize("sizes", [[100] * 20 + [600], [100] * 9 + [400, 400], [300], [2000, 100], [100, 2000]])
+def test_history_is_cut_to_its_room_and_never_to_nothing(sizes: list[int]) -> None:
+    pieces = [b"x" * size for size in sizes]
+    kept = newest_that_fit(pieces, 1000)
+    assert kept
+    assert sum(len(piece) + 1 for piece in kept) <= 1000
+    small = [piece for piece in pieces if len(piece) < 1000]
+    assert list(kept) == small[len(small) - len(kept) :]
+
+
+def test_the_start_of_a_cut_history_stays_the_same_whoever_cuts_it() -> None:
+    pieces = [b"%03d" % number + b"x" * 96 for number in range(40)]
+    starts = [newest_that_fit(pieces[:count], 1000)[0][:3] for count in range(11, 40)]
+    assert len(set(starts)) <= 7
+
+
+async def test_what_was_forgotten_elsewhere_is_not_sent_from_what_was_prepared(tmp_path: Path) -> None:
+    async with AgentFixture(tmp_path, FakeModel(["fine"])) as core:
+        await core.ask("the gate code is 4711")
+        note = await core.note("the gate code is 4711")
+        await core.ask("and now?")
+        assert "4711" in core.model.sent()
+        async with AgentFixture(tmp_path) as elsewhere:
+            await elsewhere.lifecycle.forget(ForgetFact(note.note_id), owner=ME)
+        await core.ask("what is it?")
+        assert "4711" not in core.model.sent()

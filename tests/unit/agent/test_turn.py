@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +13,19 @@ from tests.fake_model import FakeModel
 from tests.notices import NoticeRecorder
 from tests.runtime import CLI, ME, TELEGRAM, AsyncDiary, Gate, opened, until
 
-from everthread.agent.events import Retrying, Steered, TextWritten, ToolBegan, TurnBegan, TurnEnded
-from everthread.agent.prompt import PromptBuilder
-from everthread.agent.prompt_cache import Preparer, newest_that_fit
-from everthread.agent.tools.runner import Toolbox
+from everthread.agent.events import TextWritten, TurnBegan, TurnEnded
 from everthread.agent.transcript import INTERRUPTED, OUTCOME_UNKNOWN, STOPPED
-from everthread.agent.turn_options import TurnLimits, TurnOptions
+from everthread.agent.turn_options import TurnLimits
 from everthread.agent.turn_state import FENCE_MAX
 from everthread.domain.boundary import Branch, New, Resume, Rewind
 from everthread.domain.errors import (
-    BadKey,
     Busy,
     DiskFull,
     ModelRefused,
     ModelUnauthorized,
-    ModelUnavailable,
     StoreBusy,
-    ToolFailed,
 )
 from everthread.domain.model import (
-    InboxRow,
-    InboxState,
     Role,
     SessionKey,
     SessionKind,
@@ -44,27 +34,15 @@ from everthread.domain.model import (
     TurnStatus,
 )
 from everthread.domain.spend import Price
-from everthread.lifecycle import CommittedTurn, ForgetFact, ForgetSession, TurnClaim
-from everthread.plugins import hookimpl
+from everthread.lifecycle import ForgetSession, TurnClaim
 from everthread.ports.memory import RecallItem
-from everthread.ports.model import Answer, Delta, Finish, Request, Traits, Usage
+from everthread.ports.model import Finish, Traits
 from everthread.ports.tools import ToolUse
 
 LOOK = ToolCall("c1", "look", "{}")
 
 
 # --- The plain case --------------------------------------------------------------------------------------------------
-
-
-async def test_a_message_is_answered_streamed_and_stored(tmp_path: Path) -> None:
-    async with AgentFixture(tmp_path, FakeModel(["well met"])) as core:
-        ended = await core.ask("hello")
-        assert (ended.text, ended.problem, ended.committed.status) == ("well met", "", TurnStatus.DONE)
-        assert [e.text for e in core.heard if isinstance(e, TextWritten)] == ["well", " met"]
-        assert isinstance(core.heard[0], TurnBegan)
-        assert core.heard[-1] == ended
-        (turn,) = await core.turns(ended.committed.ref.session_id)
-        assert [(m.role, m.content) for m in turn.messages] == [(Role.USER, "hello"), (Role.ASSISTANT, "well met")]
 
 
 async def test_nothing_waits_nothing_runs(tmp_path: Path) -> None:
@@ -94,205 +72,7 @@ async def test_a_second_turn_of_a_session_waits_for_the_first(tmp_path: Path) ->
         assert await core.agent.answer(CLI, core.options()) is not None
 
 
-# --- Tools -----------------------------------------------------------------------------------------------------------
-
-
-async def test_a_tool_is_run_and_its_result_is_sent_back(tmp_path: Path) -> None:
-    async def look(arguments: Mapping[str, Any], use: ToolUse) -> str:
-        return f"a tree at {arguments['where']}"
-
-    call = ToolCall("c1", "look", '{"where": "home"}')
-    async with AgentFixture(tmp_path, FakeModel([call, "I see"]), tools=(tool("look", look),)) as core:
-        ended = await core.ask("what is there?")
-        assert ended.text == "I see"
-        assert "a tree at home" in core.model.sent()
-        (turn,) = await core.turns(ended.committed.ref.session_id)
-        assert [m.role for m in turn.messages] == [Role.USER, Role.ASSISTANT, Role.TOOL, Role.ASSISTANT]
-
-
-async def test_s21_every_tool_call_gets_the_ref_of_its_own_turn(tmp_path: Path) -> None:
-    """Fifty conversations at once in one process: none is told of another's session."""
-    seen: dict[str, list[SessionRef]] = {}
-
-    async def whoami(arguments: Mapping[str, Any], use: ToolUse) -> str:
-        await asyncio.sleep(0)
-        seen.setdefault(arguments["me"], []).append(use.ref)
-        return use.ref.session_id
-
-    def ask_twice(request: Any) -> object:
-        me = request.tail[0].content
-        if sum(m.role is Role.TOOL for m in request.tail) < 2:
-            return ToolCall(f"c{len(request.tail)}", "whoami", f'{{"me": "{me}"}}')
-        return request.tail[-1].content
-
-    model = FakeModel([ask_twice], pause_s=0.001)
-    keys = [TELEGRAM.__class__("main", "telegram", TELEGRAM.chat_type, str(n)) for n in range(50)]
-    async with AgentFixture(tmp_path, model, tools=(tool("whoami", whoami),)) as core:
-        ended = await asyncio.gather(*(core.ask(f"user{n}", key) for n, key in enumerate(keys)))
-        for n, (key, end) in enumerate(zip(keys, ended, strict=True)):
-            ref = end.committed.ref
-            assert ref.key == key
-            assert seen[f"user{n}"] == [ref, ref]
-            assert end.text == ref.session_id
-
-
-async def test_calls_that_are_safe_together_run_together_and_the_others_do_not(tmp_path: Path) -> None:
-    running: list[str] = []
-    most: dict[str, int] = {}
-
-    def noting(name: str) -> Any:
-        async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
-            running.append(name)
-            await asyncio.sleep(0.02)
-            most[name] = max(most.get(name, 0), len(running))
-            running.remove(name)
-            return "ok"
-
-        return run
-
-    calls = [ToolCall(f"r{n}", "read", "{}") for n in range(3)] + [ToolCall(f"w{n}", "write", "{}") for n in range(3)]
-    tools = (tool("read", noting("read"), parallel=True), tool("write", noting("write")))
-    async with AgentFixture(tmp_path, FakeModel([calls, "done"]), tools=tools) as core:
-        await core.ask("go")
-        assert most == {"read": 3, "write": 1}
-
-
-@pytest.mark.parametrize(
-    ("call", "told"),
-    [
-        (ToolCall("c", "fly", "{}"), "there is no tool 'fly'"),
-        (ToolCall("c", "look", "{oops"), "no JSON object"),
-        (ToolCall("c", "look", "[1]"), "no JSON object"),
-        (ToolCall("c", "look", "x" * 1_000_001), "at most 1000000"),
-        (ToolCall("c", "slow", "{}"), "did not answer within 0.01 s"),
-        (ToolCall("c", "broken", "{}"), "RuntimeError('no screws left')"),
-        (ToolCall("c", "failing", "{}"), "Error: the door is locked"),
-        (ToolCall("c", "dumb", "{}"), "answered with int, not text"),
-        (ToolCall("c", "axe", "{}"), "not approved"),
-    ],
-    ids=["unknown", "bad json", "no object", "huge", "slow", "raises", "fails", "no text", "dangerous"],
-)
-async def test_the_model_is_told_what_went_wrong_with_a_tool(tmp_path: Path, call: ToolCall, told: str) -> None:
-    async def slow(arguments: Mapping[str, Any], use: ToolUse) -> str:
-        await asyncio.sleep(5)
-        return ""
-
-    async def broken(arguments: Mapping[str, Any], use: ToolUse) -> str:
-        raise RuntimeError("no screws left")
-
-    async def failing(arguments: Mapping[str, Any], use: ToolUse) -> str:
-        raise ToolFailed("the door is locked")
-
-    async def dumb(arguments: Mapping[str, Any], use: ToolUse) -> Any:
-        return 3
-
-    tools = (
-        tool("look", says_nothing),
-        tool("slow", slow, timeout_s=0.01),
-        tool("broken", broken),
-        tool("failing", failing),
-        tool("dumb", dumb),
-        tool("axe", says_nothing, dangerous=True),
-    )
-    async with AgentFixture(tmp_path, FakeModel([call, "I see"]), tools=tools) as core:
-        ended = await core.ask("go")
-        assert (ended.text, ended.problem) == ("I see", "")
-        assert told in core.model.sent()
-
-
-async def test_a_dangerous_tool_runs_once_it_is_approved_or_allowed(tmp_path: Path) -> None:
-    axe = tool("axe", says_nothing, dangerous=True)
-    call = ToolCall("c", "axe", "{}")
-    async with AgentFixture(tmp_path, FakeModel([call, "done"]), tools=(axe,)) as core:
-        asked: list[ToolCall] = []
-
-        async def approve(call: ToolCall, ref: SessionRef) -> bool:
-            asked.append(call)
-            return True
-
-        core.approve = approve
-        await core.ask("go")
-        assert asked == [call]
-        assert any(isinstance(event, ToolBegan) for event in core.heard)
-    async with AgentFixture(tmp_path, FakeModel([call, "done"]), tools=(axe,), allowed=frozenset({"axe"})) as core:
-        await core.ask("go")
-        assert any(isinstance(event, ToolBegan) for event in core.heard)
-
-
-async def test_a_long_result_is_shortened(tmp_path: Path) -> None:
-    async def book(arguments: Mapping[str, Any], use: ToolUse) -> str:
-        return "begin" + "x" * 1_000_000 + "end"
-
-    async with AgentFixture(
-        tmp_path, FakeModel([ToolCall("c", "book", "{}"), "ok"]), tools=(tool("book", book),)
-    ) as core:
-        await core.ask("read")
-        sent = core.model.requests[-1].tail[2].content
-        assert len(sent) < 101_000
-        assert sent.startswith("begin")
-        assert sent.endswith("end")
-
-
 # --- Limits and failures ---------------------------------------------------------------------------------------------
-
-
-async def test_a_turn_that_never_ends_is_ended(tmp_path: Path) -> None:
-    limits = TurnLimits(iterations=3)
-    async with AgentFixture(
-        tmp_path, FakeModel([LOOK]), tools=(tool("look", says_nothing),), turn_limits=limits
-    ) as core:
-        ended = await core.ask("go")
-        assert "3 steps" in ended.problem
-        assert ended.committed.status is TurnStatus.INTERRUPTED
-        core.model.lines = ["fresh again"]
-        assert (await core.ask("still there?")).text == "fresh again"
-
-
-async def test_a_turn_has_a_time_limit(tmp_path: Path) -> None:
-    limits = TurnLimits(turn_s=1.0)
-    async with AgentFixture(tmp_path, FakeModel(["a b c d e f g h"], pause_s=0.4), turn_limits=limits) as core:
-        ended = await core.ask("go")
-        assert "limit of a turn" in ended.problem
-        assert ended.text.startswith("a")
-        assert core.model.cut_off == 1
-
-
-async def test_an_endpoint_that_stumbles_is_asked_again(tmp_path: Path) -> None:
-    lines = [ModelUnavailable("busy", retry_after_s=7.0), ModelUnavailable("gone"), "here"]
-    async with AgentFixture(tmp_path, FakeModel(list(lines))) as core:
-        ended = await core.ask("hello?")
-        assert (ended.text, ended.problem) == ("here", "")
-        waits = [event.wait_s for event in core.heard if isinstance(event, Retrying)]
-        assert waits == [7.0, 1.0]
-
-
-async def test_words_of_an_answer_that_broke_off_do_not_stay(tmp_path: Path) -> None:
-    model = FakeModel(["this will break off", ModelUnavailable("cut"), "whole"], broken_after=2)
-    async with AgentFixture(tmp_path, model) as core:
-        ended = await core.ask("hello?")
-        assert ended.text == "whole"
-        (turn,) = await core.turns(ended.committed.ref.session_id)
-        assert turn.assistant_text == "whole"
-
-
-async def test_another_model_stands_in(tmp_path: Path) -> None:
-    first, second = FakeModel([ModelUnauthorized("no key")]), FakeModel(["I am second"])
-    async with AgentFixture(tmp_path, first) as core:
-        core.choices = [first.choice("fake/one"), second.choice("fake/two")]
-        ended = await core.ask("hello")
-        assert ended.text == "I am second"
-        assert second.requests[0].head == second.head(_prompt_of(first)).replace(b'"one"', b'"two"')
-        await core.ask("again")
-        assert b"I am second" in second.requests[1].history
-
-
-def _prompt_of(model: FakeModel) -> Any:
-    import json
-
-    from everthread.ports.model import Prompt
-
-    name, system, _ = json.loads(model.requests[0].head)
-    return Prompt(name, system)
 
 
 async def test_when_no_model_answers_the_message_is_kept_and_the_chat_goes_on(tmp_path: Path) -> None:
@@ -304,13 +84,6 @@ async def test_when_no_model_answers_the_message_is_kept_and_the_chat_goes_on(tm
         assert (await core.ask("and now?")).text == "better now"
         assert "hello" in core.model.requests[-1].history.decode()
         assert INTERRUPTED in core.model.requests[-1].history.decode()
-
-
-async def test_a_bug_in_a_client_ends_the_turn_and_not_the_conversation(tmp_path: Path) -> None:
-    async with AgentFixture(tmp_path, FakeModel([ZeroDivisionError("oops"), "fine"])) as core:
-        ended = await core.ask("hello")
-        assert "oops" in ended.problem
-        assert (await core.ask("and now?")).text == "fine"
 
 
 async def test_a_cut_answer_says_so(tmp_path: Path) -> None:
@@ -325,44 +98,6 @@ async def test_a_cut_answer_says_so(tmp_path: Path) -> None:
 
 async def _spent(core: AgentFixture, owner: str = ME) -> float:
     return await core.store.read(lambda uow: uow.spend.total(owner, 0.0))
-
-
-async def test_what_a_call_costs_is_settled_with_the_turn(tmp_path: Path) -> None:
-    model = FakeModel([LOOK, "done"], usage=Usage(1000, 100, 400))
-    async with AgentFixture(tmp_path, model, tools=(tool("look", says_nothing),)) as core:
-        core.choices = [model.choice(price=Price(3.0, 15.0, 0.3))]
-        await core.ask("go")
-        assert await _spent(core) == pytest.approx(2 * (600 * 3 + 400 * 0.3 + 100 * 15) / 1e6)
-
-
-async def test_a_limit_on_spending_is_hard(tmp_path: Path) -> None:
-    model = FakeModel(["fine"], usage=Usage(1000, 1000))
-    async with AgentFixture(tmp_path, model, spend_per_day=0.2) as core:
-        core.choices = [model.choice(price=Price(3.0, 15.0))]
-        problems = [(await core.ask("go")).problem for _ in range(15)]
-        assert problems[0] == ""
-        assert "limit of $0.2" in problems[-1]
-        assert await _spent(core) <= 0.2
-        await core.later(86_500)
-        assert (await core.ask("next day")).problem == ""
-
-
-async def test_with_a_limit_a_model_without_a_price_is_not_asked(tmp_path: Path) -> None:
-    async with AgentFixture(tmp_path, spend_per_day=1.0) as core:
-        assert "no price for fake/one" in (await core.ask("go")).problem
-        assert core.model.requests == []
-
-
-async def test_a_call_that_was_cut_off_is_paid_for(tmp_path: Path) -> None:
-    model = FakeModel(["a b c d e f"], pause_s=0.02)
-    async with AgentFixture(tmp_path, model) as core:
-        core.choices = [model.choice(price=Price(3.0, 15.0))]
-        await core.say("go")
-        turn = asyncio.ensure_future(core.agent.answer(CLI, core.options()))
-        await until(lambda: any(isinstance(event, TextWritten) for event in core.heard))
-        core.agent.stop((await core.at(CLI)).session_id)
-        await turn
-        assert await _spent(core) > 0
 
 
 # --- Interrupting, steering, leaving ---------------------------------------------------------------------------------
@@ -412,160 +147,6 @@ async def test_a_tool_that_was_stopped_has_an_unknown_outcome(tmp_path: Path) ->
         (stored,) = await core.turns(ended.committed.ref.session_id)
         assert [m.content for m in stored.messages if m.role is Role.TOOL] == ["nothing", STOPPED]
         assert (await core.ask("and now?")).text == "fine"
-
-
-async def test_a_message_can_steer_a_running_turn(tmp_path: Path) -> None:
-    going, steered = asyncio.Event(), asyncio.Event()
-
-    async def look(arguments: Mapping[str, Any], use: ToolUse) -> str:
-        going.set()
-        await steered.wait()
-        return "a tree"
-
-    async with AgentFixture(tmp_path, FakeModel([LOOK, "left then"]), tools=(tool("look", look),)) as core:
-        await core.say("which way?")
-        turn = asyncio.ensure_future(core.agent.answer(CLI, core.options()))
-        await going.wait()
-        row = await core.say("rather left")
-        assert core.agent.steer((await core.at(CLI)).session_id, row.id)
-        steered.set()
-        ended = await turn
-        assert ended is not None
-        assert Steered("rather left", row.id) in core.heard
-        assert "rather left" in core.model.sent()
-        (stored,) = await core.turns(ended.committed.ref.session_id)
-        assert [m.content for m in stored.messages if m.role is Role.USER] == ["which way?", "rather left"]
-        after = await core.store.read(lambda uow: uow.inbox.get(row.id))
-        assert after is not None
-        assert after.state is InboxState.DONE
-        assert await core.agent.answer(CLI, core.options()) is None
-
-
-async def test_a_message_that_came_too_late_to_steer_is_the_next_one(tmp_path: Path) -> None:
-    async with AgentFixture(tmp_path, FakeModel(["a b c", "to the left"], pause_s=0.01)) as core:
-        await core.say("which way?")
-        turn = asyncio.ensure_future(core.agent.answer(CLI, core.options()))
-        await until(lambda: core.model.requests)
-        row = await core.say("rather left")
-        core.agent.steer((await core.at(CLI)).session_id, row.id)
-        await turn
-        ended = await core.agent.answer(CLI, core.options())
-        assert ended is not None
-        assert ended.text == "to the left"
-
-
-async def test_a_message_that_would_be_taken_up_after_the_last_step_is_the_next_one(tmp_path: Path) -> None:
-    async with AgentFixture(tmp_path, FakeModel([LOOK, "to the left"]), turn_limits=TurnLimits(iterations=1)) as core:
-
-        async def look(arguments: Mapping[str, Any], use: ToolUse) -> str:
-            row = await core.say("rather left")
-            assert core.agent.steer(use.ref.session_id, row.id)
-            return "a tree"
-
-        core.toolbox = Toolbox((tool("look", look),))
-        ended = await core.ask("which way?")
-        assert "1 steps" in ended.problem
-        ended = await core.agent.answer(CLI, core.options())
-        assert ended is not None
-        assert ended.text == "to the left"
-        first, second = await core.turns(ended.committed.ref.session_id)
-        assert (first.user_text, second.user_text) == ("which way?", "rather left")
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_message_that_comes_as_the_turn_is_stored_is_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
-    async with AgentFixture(tmp_path, FakeModel(["straight on", "to the left"])) as core:
-        commit = core.lifecycle.commit_turn
-        steered: list[bool] = []
-
-        async def steer(ref: SessionRef) -> None:
-            row = await core.say("rather left")
-            steered.append(core.agent.steer(ref.session_id, row.id))
-
-        async def steer_and_commit(ticket: TurnClaim, *given: Any, **more: Any) -> CommittedTurn:
-            if when == "before" and not steered:
-                await steer(ticket.ref)
-            committed = await commit(ticket, *given, **more)
-            if when == "after" and not steered:
-                await steer(ticket.ref)
-            return committed
-
-        monkeypatch.setattr(core.lifecycle, "commit_turn", steer_and_commit)
-        assert (await core.ask("which way?")).text == "straight on"
-        assert steered == [False], "nothing is running that could take it up"
-        ended = await core.agent.answer(CLI, core.options())
-        assert ended is not None
-        assert ended.text == "to the left"
-        assert [turn.user_text for turn in await core.turns(ended.committed.ref.session_id)] == [
-            "which way?",
-            "rather left",
-        ]
-
-
-@pytest.mark.parametrize("stops", ["before", "after"])
-async def test_a_turn_that_is_stopped_as_it_takes_a_message_up_has_it_or_leaves_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stops: str
-) -> None:
-    async with AgentFixture(tmp_path, FakeModel([LOOK, "to the left"])) as core:
-        steer = core.lifecycle.steer
-
-        async def steer_and_stop(ticket: TurnClaim, inbox_id: int) -> InboxRow | None:
-            if stops == "before":
-                core.agent.stop(ticket.ref.session_id)
-                await asyncio.sleep(0)
-            row = await steer(ticket, inbox_id)
-            core.agent.stop(ticket.ref.session_id)
-            return row
-
-        async def look(arguments: Mapping[str, Any], use: ToolUse) -> str:
-            row = await core.say("rather left")
-            assert core.agent.steer(use.ref.session_id, row.id)
-            return "a tree"
-
-        monkeypatch.setattr(core.lifecycle, "steer", steer_and_stop)
-        core.toolbox = Toolbox((tool("look", look),))
-        ended = await core.ask("which way?")
-        assert ended.committed.status is TurnStatus.INTERRUPTED
-        monkeypatch.undo()
-        following = await core.agent.answer(CLI, core.options())
-        turns = await core.turns(ended.committed.ref.session_id)
-        said = [m.content for turn in turns for m in turn.messages if m.role is Role.USER]
-        assert said == ["which way?", "rather left"]
-        assert (following is None) == (len(turns) == 1)
-
-
-@pytest.mark.parametrize("slow", ["before", "after"])
-async def test_a_message_that_is_taken_up_too_slowly_for_a_stop_is_not_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: str
-) -> None:
-    monkeypatch.setattr("everthread.agent.turn_outcome.STOP_S_MAX", 0.05)
-    async with AgentFixture(tmp_path, FakeModel([LOOK, "to the left"])) as core:
-        steer = core.lifecycle.steer
-
-        async def steer_slowly(ticket: TurnClaim, inbox_id: int) -> InboxRow | None:
-            core.agent.stop(ticket.ref.session_id)
-            if slow == "before":
-                await asyncio.sleep(0.3)
-            row = await steer(ticket, inbox_id)
-            if slow == "after":
-                await asyncio.sleep(0.3)
-            return row
-
-        async def look(arguments: Mapping[str, Any], use: ToolUse) -> str:
-            row = await core.say("rather left")
-            assert core.agent.steer(use.ref.session_id, row.id)
-            return "a tree"
-
-        monkeypatch.setattr(core.lifecycle, "steer", steer_slowly)
-        core.toolbox = Toolbox((tool("look", look),))
-        ended = await core.ask("which way?")
-        await asyncio.sleep(0.4)
-        await core.agent.answer(CLI, core.options())
-        turns = await core.turns(ended.committed.ref.session_id)
-        said = [m.content for turn in turns for m in turn.messages if m.role is Role.USER]
-        assert said == ["which way?", "rather left"]
 
 
 async def test_a_turn_that_was_left_behind_ends_in_its_own_session(tmp_path: Path) -> None:
@@ -744,82 +325,6 @@ async def test_a_long_history_is_cut_to_what_the_model_can_read(tmp_path: Path) 
 # --- Prepared agents -------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_prepared_is_the_same_as_what_is_made_anew(tmp_path: Path) -> None:
-    model = FakeModel([LOOK, "one", "two", "three"])
-    async with AgentFixture(tmp_path, model, tools=(tool("look", says_nothing),)) as core:
-        for text in ("first", "second", "third"):
-            await core.ask(text)
-    async with AgentFixture(tmp_path, FakeModel(["x"]), tools=(tool("look", says_nothing),)) as fresh:
-        ref = (await fresh.store.read(lambda uow: uow.sessions.recent(owner=ME, limit=1)))[0]
-        await fresh.cross(TELEGRAM, Resume(ref.id))
-        await fresh.ask("fourth", TELEGRAM)
-        whole = fresh.model.requests[0]
-        assert whole.head == model.requests[-1].head
-        assert whole.history.startswith(model.requests[-1].history)
-
-
-async def test_a_prepared_agent_is_not_used_after_a_boundary(tmp_path: Path) -> None:
-    async with AgentFixture(tmp_path, FakeModel(["fine"])) as core:
-        await core.ask("secret one")
-        await core.ask("secret two")
-        await core.cross(CLI, Rewind(1))
-        await core.ask("what did I say?")
-        assert "secret one" in core.model.sent()
-        assert "secret two" not in core.model.sent()
-        await core.cross(CLI, New())
-        await core.ask("and now?")
-        assert "secret" not in core.model.sent()
-
-
-async def test_turns_of_another_process_are_seen(tmp_path: Path) -> None:
-    async with AgentFixture(tmp_path, FakeModel(["fine"])) as here:
-        ended = await here.ask("from here")
-        async with AgentFixture(tmp_path, FakeModel(["there"])) as there:
-            await there.cross(TELEGRAM, Resume(ended.committed.ref.session_id))
-            await there.ask("from there", TELEGRAM)
-        await here.ask("again")
-        assert "from there" in here.model.requests[-1].history.decode()
-
-
-async def test_letting_a_prepared_agent_go_is_no_event(tmp_path: Path) -> None:
-    diary = AsyncDiary()
-    async with AgentFixture(tmp_path, FakeModel(["fine"]), diary) as core:
-        ended = await core.ask("one")
-        await core.settled()
-        told = len(diary.book.effects)
-        await core.later(7200)
-        assert (await core.ask("two")).committed.ref.session_id == ended.committed.ref.session_id
-        await core.settled()
-        assert [call.hook for call in diary.book.effects[told:]] == ["sync_turn"]
-
-
-async def test_prepared_agents_are_few_and_not_old(tmp_path: Path) -> None:
-    async with AgentFixture(tmp_path, FakeModel(["fine"])) as core:
-        refs = [
-            (await core.ask("one", key)).committed.ref
-            for key in (CLI, TELEGRAM, SessionKey.parse("agent:main:cli:dm:2"))
-        ]
-        prompts = PromptBuilder(tmp_path, core.memory, core.clock, skills=str)
-        few = Preparer(
-            core.store, core.lifecycle, prompts, core.clock, output_tokens_max=1000, count_max=2, age_s_max=60.0
-        )
-
-        async def prepared(ref: SessionRef) -> object:
-            return await few.prepare(ref, core.model.choice(), core.toolbox)
-
-        first, second = await prepared(refs[0]), await prepared(refs[1])
-        assert await prepared(refs[0]) is first
-        await prepared(refs[2])
-        # The one that was made first has gone; the others are still there.
-        assert await prepared(refs[1]) is second
-        assert await prepared(refs[0]) is not first
-        kept = await prepared(refs[2])
-        await core.later(59)
-        assert await prepared(refs[2]) is kept
-        await core.later(1)
-        assert await prepared(refs[2]) is not kept
-
-
 async def test_s23_a_branch_goes_on_with_the_same_prefix_and_history(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path, FakeModel(["fine"])) as core:
         parent = (await core.ask("shared")).committed.ref.session_id
@@ -832,27 +337,6 @@ async def test_s23_a_branch_goes_on_with_the_same_prefix_and_history(tmp_path: P
         assert "only in the child" not in core.model.sent()
         assert await core.shown(child) == ["shared", "only in the child"]
         assert await core.shown(parent) == ["shared", "only in the parent"]
-
-
-async def test_another_model_or_another_tool_set_makes_a_new_prefix(tmp_path: Path) -> None:
-    async with AgentFixture(tmp_path, FakeModel(["fine"]), tools=(tool("look", says_nothing),)) as core:
-        ref = (await core.ask("one")).committed.ref
-
-        async def number() -> int:
-            prefix = await core.store.read(lambda uow: uow.turns.prefix(ref.session_id))
-            assert prefix is not None
-            return prefix.number
-
-        assert await number() == 1
-        await core.ask("two")
-        assert await number() == 1
-        core.choices = [core.model.choice("fake/two")]
-        await core.ask("three")
-        assert await number() == 2
-        core.toolbox = type(core.toolbox)([tool("look", says_nothing), tool("listen", says_nothing)])
-        await core.ask("four")
-        assert await number() == 3
-        assert "listen" in core.model.sent()
 
 
 async def test_what_people_wrote_for_the_agent_is_in_its_prompt(tmp_path: Path) -> None:
@@ -899,34 +383,6 @@ async def test_ended_is_the_last_that_is_heard(tmp_path: Path) -> None:
 
 
 # --- What a hostile reader thought of --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("sizes", [[100] * 20 + [600], [100] * 9 + [400, 400], [300], [2000, 100], [100, 2000]])
-def test_history_is_cut_to_its_room_and_never_to_nothing(sizes: list[int]) -> None:
-    pieces = [b"x" * size for size in sizes]
-    kept = newest_that_fit(pieces, 1000)
-    assert kept
-    assert sum(len(piece) + 1 for piece in kept) <= 1000
-    small = [piece for piece in pieces if len(piece) < 1000]
-    assert list(kept) == small[len(small) - len(kept) :]
-
-
-def test_the_start_of_a_cut_history_stays_the_same_whoever_cuts_it() -> None:
-    pieces = [b"%03d" % number + b"x" * 96 for number in range(40)]
-    starts = [newest_that_fit(pieces[:count], 1000)[0][:3] for count in range(11, 40)]
-    assert len(set(starts)) <= 7
-
-
-async def test_what_was_forgotten_elsewhere_is_not_sent_from_what_was_prepared(tmp_path: Path) -> None:
-    async with AgentFixture(tmp_path, FakeModel(["fine"])) as core:
-        await core.ask("the gate code is 4711")
-        note = await core.note("the gate code is 4711")
-        await core.ask("and now?")
-        assert "4711" in core.model.sent()
-        async with AgentFixture(tmp_path) as elsewhere:
-            await elsewhere.lifecycle.forget(ForgetFact(note.note_id), owner=ME)
-        await core.ask("what is it?")
-        assert "4711" not in core.model.sent()
 
 
 async def test_a_branch_of_a_forgotten_conversation_with_tools_goes_on(tmp_path: Path) -> None:
@@ -991,257 +447,7 @@ async def test_a_turn_that_never_comes_to_an_end_is_given_up(tmp_path: Path) -> 
         assert core.model.requests == []
 
 
-async def test_a_model_out_of_its_mind_gets_some_of_its_calls_run(tmp_path: Path) -> None:
-    calls = [ToolCall(f"c{n}", "look", "{}") for n in range(100)]
-    async with AgentFixture(tmp_path, FakeModel([calls, "enough"]), tools=(tool("look", says_nothing),)) as core:
-        assert (await core.ask("go")).text == "enough"
-        assert sum(isinstance(event, ToolBegan) for event in core.heard) == 32
-
-
-async def test_a_tool_that_cancels_itself_has_a_result(tmp_path: Path) -> None:
-    async def gone(arguments: Mapping[str, Any], use: ToolUse) -> str:
-        raise asyncio.CancelledError
-
-    async with AgentFixture(
-        tmp_path, FakeModel([ToolCall("c", "gone", "{}"), "ok"]), tools=(tool("gone", gone),)
-    ) as core:
-        assert (await core.ask("go")).text == "ok"
-        assert "cancelled by itself" in core.model.sent()
-
-
-async def test_a_tool_that_will_not_be_stopped_does_not_keep_the_turn_going(tmp_path: Path) -> None:
-    begun = asyncio.Event()
-
-    async def stubborn(arguments: Mapping[str, Any], use: ToolUse) -> str:
-        begun.set()
-        try:
-            await asyncio.sleep(30)
-        except asyncio.CancelledError:
-            return "I carry on"
-        return ""
-
-    model = FakeModel([ToolCall("c", "stubborn", "{}"), "never said"])
-    async with AgentFixture(tmp_path, model, tools=(tool("stubborn", stubborn),)) as core:
-        await core.say("go")
-        turn = asyncio.ensure_future(core.agent.answer(CLI, core.options()))
-        await begun.wait()
-        core.agent.stop((await core.at(CLI)).session_id)
-        ended = await turn
-        assert ended is not None
-        assert ended.problem == "stopped"
-        assert len(model.requests) == 1
-
-
-async def test_a_tool_that_goes_on_for_ever_is_left_behind_soon_after_a_stop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("everthread.agent.turn_outcome.STOP_S_MAX", 0.1)
-    begun, released = asyncio.Event(), asyncio.Event()
-
-    async def deaf(arguments: Mapping[str, Any], use: ToolUse) -> str:
-        begun.set()
-        while not released.is_set():
-            with suppress(asyncio.CancelledError):
-                await released.wait()
-        return "at last"
-
-    async with AgentFixture(tmp_path, FakeModel([LOOK, "never said"]), tools=(tool("look", deaf),)) as core:
-        await core.say("go")
-        turn = asyncio.ensure_future(core.agent.answer(CLI, core.options()))
-        await begun.wait()
-        core.agent.stop((await core.at(CLI)).session_id)
-        try:
-            ended = await asyncio.wait_for(asyncio.shield(turn), 3.0)
-        finally:
-            released.set()
-        assert ended is not None
-        assert ended.problem == "stopped"
-        (stored,) = await core.turns(ended.committed.ref.session_id)
-        assert stored.messages[-1].content == STOPPED
-
-
-async def test_an_endpoint_that_does_not_say_what_it_used_is_paid_for_by_a_guess(tmp_path: Path) -> None:
-    model = FakeModel(["fine"], usage=Usage())
-    async with AgentFixture(tmp_path, model) as core:
-        core.choices = [model.choice(price=Price(3.0, 15.0))]
-        await core.ask("漢字" * 3000)
-        assert await _spent(core) > 6000 * 3.0 / 1e6
-
-
-async def test_s26_a_call_with_wrong_arguments_is_a_visible_error(tmp_path: Path) -> None:
-    wrong: Any = str(CLI)
-    async with AgentFixture(tmp_path) as core:
-        with pytest.raises(BadKey):
-            await core.agent.answer(wrong, core.options())
-        core.choices = []
-        ended = await core.ask("hello")
-        assert "internal error" in ended.problem
-        assert ended.committed.status is TurnStatus.INTERRUPTED
-
-
 # --- What a hostile reader would try ---------------------------------------------------------------------------------
-
-
-async def test_a_turn_can_be_stopped_from_the_moment_it_is_told_of(tmp_path: Path) -> None:
-    async with AgentFixture(tmp_path, FakeModel(["one two three"])) as core:
-
-        def stop(event: object) -> None:
-            if isinstance(event, TurnBegan):
-                assert core.agent.stop(event.ref.session_id)
-
-        await core.say("hello")
-        ended = await core.agent.answer(CLI, TurnOptions(core.choices, stop))
-        assert ended is not None
-        assert (ended.text, ended.problem) == ("", "stopped")
-        assert core.model.requests == []
-
-
-@pytest.mark.parametrize("arguments", ['{"a":' * 100_000, '{"a": "\ud83d"}', "[" * 100_000])
-async def test_arguments_that_nobody_can_read_are_the_models_own_problem(tmp_path: Path, arguments: str) -> None:
-    model = FakeModel([ToolCall("c1", "look", arguments), "sorry"])
-    async with AgentFixture(tmp_path, model, tools=(tool("look", says_nothing),)) as core:
-        ended = await core.ask("look")
-        assert (ended.text, ended.problem) == ("sorry", "")
-        assert "no JSON object" in core.model.sent()
-
-
-async def test_the_name_of_a_tool_that_is_not_there_is_repeated_in_short(tmp_path: Path) -> None:
-    async with AgentFixture(tmp_path, FakeModel([ToolCall("c1", "x" * 1_000_000, "{}"), "sorry"])) as core:
-        ended = await core.ask("look")
-        (turn,) = await core.turns(ended.committed.ref.session_id)
-        [told] = [message.content for message in turn.messages if message.role is Role.TOOL]
-        assert "there is no tool" in told
-        assert len(told) < 500
-
-
-async def _late(arguments: Mapping[str, Any], use: ToolUse) -> str:
-    raise TimeoutError("the database took too long")
-
-
-async def _exits(arguments: Mapping[str, Any], use: ToolUse) -> str:
-    raise SystemExit(3)
-
-
-@pytest.mark.parametrize(("run", "told"), [(_late, "the database took too long"), (_exits, "SystemExit(3)")])
-async def test_what_a_tool_raises_is_told_as_it_is(tmp_path: Path, run: Any, told: str) -> None:
-    async with AgentFixture(tmp_path, FakeModel([LOOK, "sorry"]), tools=(tool("look", run),)) as core:
-        assert (await core.ask("look")).text == "sorry"
-        assert told in core.model.sent()
-        assert "did not answer within" not in core.model.sent()
-
-
-async def test_a_bug_is_not_spelled_out_to_whoever_writes_from_elsewhere(tmp_path: Path) -> None:
-    async with AgentFixture(tmp_path, FakeModel([ZeroDivisionError("/home/me/key"), "fine"])) as core:
-        await core.say("hello", TELEGRAM)
-        ended = await core.agent.answer(TELEGRAM, TurnOptions(core.choices, outbox=True))
-        assert ended is not None
-        assert "/home/me/key" in ended.problem
-        assert ended.committed.reply is not None
-        assert "internal error" in ended.committed.reply.text
-        assert "/home/me/key" not in ended.committed.reply.text
-
-
-async def _reports(scene: Callable[[], Awaitable[None]]) -> list[str]:
-    """What asyncio has to say about tasks whose end nobody has heard of: by itself it goes to the terminal."""
-    reports: list[str] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report["message"]))
-    await scene()
-    for _ in range(3):
-        gc.collect()
-        await asyncio.sleep(0)
-    return reports
-
-
-async def test_a_tool_that_was_left_behind_ends_unheard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("everthread.agent.turn_outcome.STOP_S_MAX", 0.05)
-
-    async def scene() -> None:
-        ended = asyncio.Event()
-
-        async def look(arguments: Mapping[str, Any], use: ToolUse) -> str:
-            for _ in range(20):
-                with suppress(asyncio.CancelledError):
-                    await asyncio.sleep(0.02)
-            ended.set()
-            return "at last"
-
-        limits = TurnLimits(turn_s=0.05)
-        async with AgentFixture(tmp_path, FakeModel([LOOK]), tools=(tool("look", look),), turn_limits=limits) as core:
-            assert "limit of a turn" in (await core.ask("look")).problem
-            await ended.wait()
-            await asyncio.sleep(0.1)
-
-    assert await _reports(scene) == []
-
-
-class _SlowHooks:
-    """A plugin that takes its time before each call of a model."""
-
-    @hookimpl
-    async def pre_model_call(self, ref: SessionRef, model: str) -> None:
-        await asyncio.sleep(0.5)
-
-
-async def _stopped(core: AgentFixture, when: Callable[[], object]) -> None:
-    await core.say("go")
-    turn = asyncio.ensure_future(core.agent.answer(CLI, core.options()))
-    await until(when)
-    core.agent.stop((await core.at(CLI)).session_id)
-    await turn
-
-
-async def test_a_call_that_was_never_made_costs_nothing(tmp_path: Path) -> None:
-    model = FakeModel(["fine"])
-    async with AgentFixture(tmp_path, model, plugins=(_SlowHooks(),)) as core:
-        core.choices = [model.choice(price=Price(3.0, 15.0))]
-        reserved: list[float] = []
-
-        def is_reserved() -> bool:
-            return bool(reserved) and reserved[-1] > 0
-
-        async def look() -> None:
-            while not is_reserved():
-                reserved.append(await _spent(core))
-                await asyncio.sleep(0.005)
-
-        looking = asyncio.ensure_future(look())
-        await _stopped(core, is_reserved)
-        await looking
-        assert model.requests == []
-        assert await _spent(core) == 0.0
-
-
-async def test_what_is_set_aside_as_a_turn_is_stopped_is_given_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = FakeModel(["fine"])
-    async with AgentFixture(tmp_path, model) as core:
-        core.choices = [model.choice(price=Price(3.0, 15.0))]
-        reserve, reserved = core.lifecycle.reserve_spend, asyncio.Event()
-
-        async def reserve_slowly(*given: Any, **more: Any) -> int:
-            spend_id = await reserve(*given, **more)
-            reserved.set()
-            await asyncio.sleep(0.05)
-            return spend_id
-
-        monkeypatch.setattr(core.lifecycle, "reserve_spend", reserve_slowly)
-        await _stopped(core, reserved.is_set)
-        assert model.requests == []
-        assert await _spent(core) == 0.0
-
-
-async def test_reasoning_is_paid_for_even_if_no_answer_follows(tmp_path: Path) -> None:
-    class Thinker(FakeModel):
-        async def stream(self, request: Request) -> AsyncGenerator[Delta | Answer, None]:
-            yield Delta(reasoning="hm " * 10_000)
-            raise ModelRefused("no")
-
-    model = Thinker()
-    async with AgentFixture(tmp_path, model) as core:
-        core.choices = [model.choice(price=Price(0.0, 15.0))]
-        assert (await core.ask("go")).problem == "no"
-        assert await _spent(core) > 15.0 * 5_000 / 1e6
 
 
 async def test_what_a_turn_has_cost_is_settled_though_it_is_left_to_be_recovered(tmp_path: Path) -> None:
@@ -1308,3 +514,14 @@ async def test_without_recall_no_prefetch_is_queued(tmp_path: Path) -> None:
         await core.ask("hello")
         await until(lambda: recorder.calls)
     assert [hook for hook, _, _ in recorder.calls] == ["on_turn_start"]
+
+
+async def test_a_message_is_answered_streamed_and_stored(tmp_path: Path) -> None:
+    async with AgentFixture(tmp_path, FakeModel(["well met"])) as core:
+        ended = await core.ask("hello")
+        assert (ended.text, ended.problem, ended.committed.status) == ("well met", "", TurnStatus.DONE)
+        assert [e.text for e in core.heard if isinstance(e, TextWritten)] == ["well", " met"]
+        assert isinstance(core.heard[0], TurnBegan)
+        assert core.heard[-1] == ended
+        (turn,) = await core.turns(ended.committed.ref.session_id)
+        assert [(m.role, m.content) for m in turn.messages] == [(Role.USER, "hello"), (Role.ASSISTANT, "well met")]

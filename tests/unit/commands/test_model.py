@@ -16,7 +16,6 @@ from everthread.agent.model_call import ModelChoice
 from everthread.domain.boundary import Branch
 from everthread.domain.errors import BadConfig, DiskFull
 from everthread.domain.model import ToolCall, TurnStatus
-from everthread.domain.spend import Price
 from everthread.lifecycle import ForgetSession
 from everthread.store.inbox import Inbox
 
@@ -257,64 +256,3 @@ async def test_the_model_that_answers_already_is_not_taken_again(tmp_path: Path)
         assert not said.ok
         assert said.model is None
         assert "is already the model here" in said.text
-
-
-# --- /usage ----------------------------------------------------------------------------------------------------------
-
-
-async def test_usage_tells_what_this_conversation_the_day_and_the_month_came_to(tmp_path: Path) -> None:
-    async with CommandFixture(tmp_path) as console:
-        console.choices = [ModelChoice("lab/big", "big", console.model, Price(10_000, 100_000))]
-        await console.ask("long ago")
-        console.clock.ahead_s += 40 * 86_400
-        await console.order("/new")
-        await console.ask("last week")
-        console.clock.ahead_s += 7 * 86_400
-        await console.order("/new")
-        await console.ask("today")
-        console.choices = [ModelChoice("lab/free", "free", console.model)]
-        await console.ask("today as well")
-        await console.ask("a secret", TELEGRAM, owner="them")
-        text = (await console.order("/usage", spend_per_day=5.0)).text
-        assert text.splitlines() == [
-            "This session: 2 calls, 200 tokens read, 20 written, $2.00",
-            "  lab/big   1 call, 100 tokens read, 10 written, $2.00",
-            "  lab/free  1 call, 100 tokens read, 10 written, no cost known",
-            "The last 24 hours: 2 calls, 200 tokens read, 20 written, $2.00",
-            "  lab/big   1 call, 100 tokens read, 10 written, $2.00",
-            "  lab/free  1 call, 100 tokens read, 10 written, no cost known",
-            "The last 30 days: 3 calls, 300 tokens read, 30 written, $4.00",
-            "  lab/big   2 calls, 200 tokens read, 20 written, $4.00",
-            "  lab/free  1 call, 100 tokens read, 10 written, no cost known",
-            "The limit is $5.00 in 24 hours. $3.00 is left.",
-        ]
-        assert "$0.00 is left" in (await console.order("/usage", spend_per_day=1.0)).text
-        await console.order("/new")
-        assert (await console.order("/usage")).text.startswith("This session: nothing.\n")
-
-
-async def test_usage_counts_what_a_compressed_conversation_was_before(tmp_path: Path) -> None:
-    async with CommandFixture(tmp_path) as console:
-        await console.ask("one")
-        await console.lifecycle.cross(CLI, await console.compression(CLI), owner=ME)
-        await console.ask("two")
-        assert "This session: 2 calls" in (await console.order("/usage")).text
-        # What a branch is made from is another conversation.
-        await console.lifecycle.cross(CLI, Branch(), owner=ME)
-        assert "This session: nothing" in (await console.order("/usage")).text
-
-
-async def test_usage_is_told_where_there_is_no_conversation_and_no_limit(tmp_path: Path) -> None:
-    async with CommandFixture(tmp_path) as console:
-        text = (await console.order("/usage")).text
-        assert text.startswith("This session: nothing.")
-        assert "There is no limit" in text
-
-
-@pytest.mark.parametrize(("price", "told"), [(4, "$0.0004"), (0.1, "less than $0.0001"), (20_000, "$2.20")])
-async def test_a_small_amount_is_not_told_as_nothing(tmp_path: Path, price: float, told: str) -> None:
-    async with CommandFixture(tmp_path) as console:
-        console.choices = [ModelChoice("lab/cheap", "cheap", console.model, Price(price, price))]
-        await console.ask("hello")
-        text = (await console.order("/usage")).text
-        assert f"This session: 1 call, 100 tokens read, 10 written, {told}, all of lab/cheap" in text

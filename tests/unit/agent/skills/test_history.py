@@ -1,0 +1,65 @@
+"""The change log of skills."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from everthread.agent.skills.folders import SkillFolders
+from everthread.agent.skills.format import (
+    SkillText,
+)
+from everthread.agent.skills.history import LINES_MAX, Origin
+from everthread.domain.errors import BadInput, BadSkill, NotFound
+
+
+def test_every_change_is_in_the_log_and_can_be_taken_back_as_can_that(tmp_path: Path) -> None:
+    times = iter([1.0, 2.0, 3.0, 4.0, 5.0])
+    folders = SkillFolders(tmp_path / "skills", now=lambda: next(times))
+    review = Origin("s1", "review-1-10")
+    folders.write(SkillText("tea", "How to make tea.", "Boil water."), origin=review)
+    folders.write(SkillText("tea", "How to make good tea.", "Boil less water."))
+    second, first = folders.changes()
+    assert (first.name, first.action.value, first.at, first.origin) == ("skill/tea:1", "add", 1.0, review)
+    assert (first.description, first.before) == ("How to make tea.", "")
+    assert (second.name, second.action.value, second.origin) == ("skill/tea:2", "replace", None)
+    assert (second.description, second.before) == ("How to make good tea.", "How to make tea.")
+    assert (tmp_path / "skills/.old/log").stat().st_mode & 0o077 == 0
+
+    with pytest.raises(BadInput, match="take back skill/tea:2 first"):
+        folders.undo("tea", 1)
+    with pytest.raises(NotFound):
+        folders.undo("tea", 9)
+    undone, made = folders.undo("tea", 2)
+    assert (undone, made.number, made.action.value) == (second, 3, "replace")
+    assert "Boil water." in folders.text(folders.get("tea"))
+    folders.undo("tea", 3)
+    assert "Boil less water." in folders.text(folders.get("tea"))
+
+
+def test_a_log_that_is_spoiled_or_long_costs_nothing_but_the_lines(tmp_path: Path) -> None:
+    folders = SkillFolders(tmp_path)
+    folders.write(SkillText("tea", "How to make tea.", "Boil water."))
+    log = tmp_path / ".old/log"
+    log.write_bytes(b"{}\n\xff\n" + log.read_bytes() * (LINES_MAX + 5))
+    folders.write(SkillText("tea", "How to make tea.", "Boil less water."))
+    assert len(folders.changes()) == LINES_MAX
+    assert len(log.read_bytes().splitlines()) == LINES_MAX
+    assert folders.changes()[0].number == 2
+
+
+def test_a_write_that_fails_is_not_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = SkillFolders(tmp_path)
+    replace = os.replace
+
+    def full(source: Path, target: Path) -> None:
+        if target.name == "SKILL.md":
+            raise OSError(28, "No space left on device")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(BadSkill, match="No space left"):
+        folders.write(SkillText("tea", "How to make tea.", "Boil water."))
+    assert folders.changes() == []
