@@ -12,11 +12,18 @@ from everthread.config.settings import PlatformAccount, ProviderSettings, Review
 from everthread.domain.model import Session, SessionKey, Turn
 from everthread.gateway.server import Gateway
 from everthread.ports.tools import Tool
+from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
 from tests.fake_platform import FakePlatform
 from tests.runtime import MovableClock, until
 
 ANNA = SessionKey.parse("agent:main:fake:dm:42")
+
+
+def echo(request: Any) -> Say:
+    """Script of a model that repeats the last user message."""
+    texts = [message.content for message in request.messages if message.role == "user"]
+    return Say(f"You said {texts[-1]}", chunks=4)
 
 
 class GatewayFixture:

@@ -12,8 +12,9 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from everthread.config.settings import GatewaySettings, HttpSettings
-from everthread.domain.api_key import hash_token, make_token
+from everthread.config.settings import Gateway, Http
+from everthread.domain.api_key import hashed, made_of
+from everthread.domain.model import SessionKey
 from everthread.store.api_keys import ApiKey
 from everthread.testing.model_server.server import ModelServer
 from everthread.web import Web
@@ -38,6 +39,11 @@ class Answer:
         return self.json["error"]["code"]
 
 
+def http_key(name: str, *, user: str | None = None) -> SessionKey:
+    """Return the session key of a named conversation."""
+    return SessionKey.parse(f"agent:main:http:dm:{name}" + (f"::{user}" if user else ""))
+
+
 class HttpGateway(GatewayFixture):
     """Gateway fixture with an HTTP server."""
 
@@ -50,8 +56,8 @@ class HttpGateway(GatewayFixture):
 
     async def token(self, owner: str, name: str = "test") -> str:
         """Create an API key of that owner. Return its token."""
-        token = make_token(f"{owner}-{name}".ljust(43, "x"))
-        row = ApiKey(hash_token(token), owner, name, 1.0)
+        token = made_of(f"{owner}-{name}".ljust(43, "x"))
+        row = ApiKey(hashed(token), owner, name, 1.0)
         await self.runtime.store.write(lambda uow: uow.api_keys.add(row))
         return token
 
@@ -64,6 +70,11 @@ class HttpGateway(GatewayFixture):
         async with self.http.request(method, self.url + path, data=data, headers=sent) as response:
             return Answer(response.status, response.headers, await response.read())
 
+    async def converse(self, *texts: str, token: str = "", name: str = "desk") -> str:
+        """Send messages in a conversation. Return the id of its session."""
+        answers = [await self.say(text, token, X_Session_Key=name) for text in texts]
+        return answers[-1].headers["X-Session-Id"]
+
     async def say(self, text: str, token: str = "", **headers: str) -> Answer:
         """Send a message in a conversation."""
         body = {"model": "everthread", "messages": [{"role": "user", "content": text}]}
@@ -72,9 +83,9 @@ class HttpGateway(GatewayFixture):
 
 @asynccontextmanager
 async def http_gateway(
-    home: Path, model: ModelServer, *, gateway: GatewaySettings | None = None, port: int = 0, **more: Any
+    home: Path, model: ModelServer, *, gateway: Gateway | None = None, port: int = 0, **more: Any
 ) -> AsyncIterator[HttpGateway]:
-    settings = msgspec.structs.replace(gateway or GatewaySettings(), http=HttpSettings(port=port))
+    settings = msgspec.structs.replace(gateway or Gateway(), http=Http(port=port))
     async with gateway_fixture(home, model, gateway=settings, **more) as there, aiohttp.ClientSession() as http:
         place = HttpGateway(there.runtime, there.gateway, there.platform, model, there.clock)
         place.web, place.http = there.runtime.web(there.gateway), http

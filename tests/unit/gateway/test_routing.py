@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from everthread.config.settings import PlatformAccount
-from everthread.domain.model import ChatType
+from everthread.domain.model import ChatType, SessionKey
 from everthread.gateway.routing import is_shared, key_of, message_text, owner_of
 from everthread.ports.platform import Media, Quoted, Update
 
@@ -95,3 +95,9 @@ def test_a_channel_is_as_a_group_and_an_empty_thread_is_none() -> None:
     assert is_shared(shared)
     assert owner_of(shared, "anna") == "group:telegram:-7"
     assert not is_shared(key_of(DM, "main", PlatformAccount("telegram", groups="shared")))
+
+
+def test_groups_with_colons_in_their_ids_have_different_owners() -> None:
+    one = SessionKey("main", "fake", ChatType.THREAD, "a:b")
+    other = SessionKey("main", "fake", ChatType.THREAD, "a", "b")
+    assert owner_of(one, "x") != owner_of(other, "x")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.test_access import shown
+from tests.e2e.gateway.test_pairing import shown
 from tests.e2e.used_home import assert_one_line, everthread, printed
 from tests.gateway import gateway_fixture
 from tests.runtime import until

@@ -1,4 +1,4 @@
-"""A dangerous tool asks in the chat: who may answer, what that does, and what becomes of a question without one."""
+"""Questions about dangerous tool calls, asked and answered in a chat."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def asked(there: GatewayFixture, chat: str = "42") -> str:
     return found[1]
 
 
-async def test_what_is_allowed_by_a_button_is_done(tmp_path: Path) -> None:
+async def test_a_call_allowed_by_a_button_runs(tmp_path: Path) -> None:
     wipe, platform = Wipe(), FakePlatform(buttons=True, edits=True)
     async with (
         ModelServer(wiping) as model,
@@ -87,7 +87,7 @@ async def test_what_is_allowed_by_a_button_is_done(tmp_path: Path) -> None:
         assert wipe.wiped == ["wipe the disk"]
 
 
-async def test_where_a_question_stays_as_it_was_sent_it_is_said_that_it_is_allowed(tmp_path: Path) -> None:
+async def test_without_edits_a_reply_says_that_the_call_is_allowed(tmp_path: Path) -> None:
     wipe, platform = Wipe(), FakePlatform(buttons=True)
     async with (
         ModelServer(wiping) as model,
@@ -101,7 +101,7 @@ async def test_where_a_question_stays_as_it_was_sent_it_is_said_that_it_is_allow
         assert [text for text in platform.texts() if "Allowed" in text] == ['Allowed: wipe {"what": "wipe the disk"}']
 
 
-async def test_what_is_denied_is_not_done(tmp_path: Path) -> None:
+async def test_a_denied_call_does_not_run(tmp_path: Path) -> None:
     wipe, platform = Wipe(), FakePlatform()
     async with (
         ModelServer(wiping) as model,
@@ -115,7 +115,7 @@ async def test_what_is_denied_is_not_done(tmp_path: Path) -> None:
         assert not wipe.wiped
 
 
-async def test_only_what_is_named_is_allowed(tmp_path: Path) -> None:
+async def test_only_the_question_with_the_code_is_approved(tmp_path: Path) -> None:
     """An answer that was on its way when the question was another must not answer this one."""
     wipe, platform = Wipe(), FakePlatform()
     async with (
@@ -140,7 +140,7 @@ async def test_only_what_is_named_is_allowed(tmp_path: Path) -> None:
         await until(lambda: wipe.wiped == ["wipe the tape"])
 
 
-async def test_only_whoever_it_is_done_for_may_answer(tmp_path: Path) -> None:
+async def test_only_the_user_of_the_turn_may_answer(tmp_path: Path) -> None:
     wipe, platform = Wipe(), FakePlatform(buttons=True)
     account = PlatformAccount("fake", allow_all=True, admins=("anna", "bert"), groups="shared")
     async with (
@@ -168,7 +168,7 @@ async def test_only_whoever_it_is_done_for_may_answer(tmp_path: Path) -> None:
         ("nobody", "42", False),
     ],
 )
-async def test_who_may_allow_is_for_the_settings_to_say(tmp_path: Path, approvals: Any, user: str, asks: bool) -> None:
+async def test_the_settings_decide_who_may_approve(tmp_path: Path, approvals: Any, user: str, asks: bool) -> None:
     wipe, platform = Wipe(), FakePlatform(buttons=True)
     gateway = GatewaySettings(approvals=approvals, links={"me": ("fake:mine",)})
     async with (
@@ -188,7 +188,7 @@ async def test_who_may_allow_is_for_the_settings_to_say(tmp_path: Path, approval
             assert not wipe.wiped
 
 
-async def test_no_answer_is_a_no(tmp_path: Path) -> None:
+async def test_a_question_without_an_answer_counts_as_denied(tmp_path: Path) -> None:
     wipe, platform = Wipe(), FakePlatform(buttons=True, edits=True)
     gateway = GatewaySettings(approval_s=0.3)
     async with (
@@ -203,7 +203,7 @@ async def test_no_answer_is_a_no(tmp_path: Path) -> None:
         assert not wipe.wiped
 
 
-async def test_a_question_that_could_not_be_asked_in_time_is_not_asked_later(tmp_path: Path) -> None:
+async def test_a_question_that_was_not_sent_in_time_is_withheld(tmp_path: Path) -> None:
     wipe, platform = Wipe(), FakePlatform(buttons=True)
     platform.faults.append(PlatformUnavailable("down", 1.0))
     gateway = GatewaySettings(approval_s=0.3)
@@ -218,7 +218,7 @@ async def test_a_question_that_could_not_be_asked_in_time_is_not_asked_later(tmp
         assert "nobody answered within" in platform.texts()[0]
 
 
-async def test_others_are_served_while_somebody_is_asked(tmp_path: Path) -> None:
+async def test_other_chats_are_served_while_a_question_is_open(tmp_path: Path) -> None:
     wipe, platform = Wipe(), FakePlatform(buttons=True)
     async with (
         ModelServer(wiping) as model,
@@ -257,7 +257,7 @@ async def test_a_question_ends_with_its_turn(tmp_path: Path, order: str) -> None
         assert turn.status is (TurnStatus.INTERRUPTED if order == "/stop" else TurnStatus.LATE)
 
 
-async def test_after_a_restart_it_is_asked_anew_and_the_old_answer_counts_no_more(tmp_path: Path) -> None:
+async def test_after_a_restart_the_old_answer_is_void_and_it_is_asked_again(tmp_path: Path) -> None:
     wipe, platform = Wipe(), FakePlatform(buttons=True)
     async with ModelServer(wiping) as model:
         async with gateway_fixture(
@@ -278,7 +278,7 @@ async def test_after_a_restart_it_is_asked_anew_and_the_old_answer_counts_no_mor
             assert turn.status is TurnStatus.DONE
 
 
-async def test_a_question_that_was_not_out_at_a_restart_stays_in(tmp_path: Path) -> None:
+async def test_an_unsent_question_is_withheld_after_a_restart(tmp_path: Path) -> None:
     wipe, platform = Wipe(), FakePlatform(buttons=True)
     async with ModelServer(wiping) as model:
         platform.faults.append(PlatformUnavailable("down", 60.0))
@@ -297,7 +297,7 @@ async def test_a_question_that_was_not_out_at_a_restart_stays_in(tmp_path: Path)
             assert not left
 
 
-async def test_two_at_once_are_asked_one_after_the_other(tmp_path: Path) -> None:
+async def test_two_calls_are_asked_about_one_after_the_other(tmp_path: Path) -> None:
     wipe, platform = Wipe(), FakePlatform(buttons=True)
     tool = Tool(wipe.tool.schema, wipe.tool.run, parallel=True, dangerous=True)
 
@@ -321,7 +321,7 @@ async def test_two_at_once_are_asked_one_after_the_other(tmp_path: Path) -> None
         assert wipe.wiped == ["two"]
 
 
-async def test_what_the_settings_allow_is_not_asked_about(tmp_path: Path) -> None:
+async def test_allowed_tools_need_no_approval(tmp_path: Path) -> None:
     wipe, platform = Wipe(), FakePlatform(buttons=True)
     async with (
         ModelServer(wiping) as model,
@@ -334,7 +334,7 @@ async def test_what_the_settings_allow_is_not_asked_about(tmp_path: Path) -> Non
         assert not question(there)
 
 
-async def test_code_in_a_call_stays_code(tmp_path: Path) -> None:
+async def test_code_in_a_call_is_fenced(tmp_path: Path) -> None:
     """What is asked about must not be able to write the rest of the question."""
     wipe, platform = Wipe(), FakePlatform(buttons=True)
 
@@ -354,7 +354,7 @@ async def test_code_in_a_call_stays_code(tmp_path: Path) -> None:
         assert lines[1] == lines[3] == "`````"
 
 
-async def test_a_turn_taken_again_is_whoevers_asked_for_that(tmp_path: Path) -> None:
+async def test_a_retried_turn_belongs_to_the_user_who_retried_it(tmp_path: Path) -> None:
     wipe, platform = Wipe(), FakePlatform(buttons=True)
     async with (
         ModelServer(wiping) as model,
@@ -369,7 +369,7 @@ async def test_a_turn_taken_again_is_whoevers_asked_for_that(tmp_path: Path) -> 
         assert not wipe.wiped
 
 
-async def test_over_http_nobody_can_be_asked_and_that_is_said(tmp_path: Path) -> None:
+async def test_over_http_nobody_can_be_asked(tmp_path: Path) -> None:
     wipe = Wipe()
     async with (
         ModelServer(wiping) as model,

@@ -1,4 +1,4 @@
-"""Webhooks: what is signed is taken once, and whatever else comes changes nothing."""
+"""Webhooks: signed deliveries are stored once, others change nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.http_gateway import Answer, HttpGateway, http_gateway
 
-from everthread.config.settings import GatewaySettings, Variables, WebhookSettings
+from everthread.config.settings import Gateway, Variables, Webhook
 from everthread.domain.model import SessionKey
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
@@ -23,12 +23,17 @@ from everthread.web.errors import HttpError
 from everthread.web.webhooks import render_text
 
 SECRET = "not for strangers"
+
+
 TEMPLATE = "Build {build.id} of {repo} is {build.state}: {commits.0.message}{nothing.there}"
-HOOKS = GatewaySettings(
-    webhooks={"ci": WebhookSettings("CI_SECRET", TEMPLATE), "raw": WebhookSettings("CI_SECRET", owner="ben")}
-)
+
+
+HOOKS = Gateway(webhooks={"ci": Webhook("CI_SECRET", TEMPLATE), "raw": Webhook("CI_SECRET", owner="ben")})
+
+
 ENVIRONMENT: dict[str, Any] = {"gateway": HOOKS, "variables": Variables({"CI_SECRET": SECRET})}
-SLOW = (HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large)
+
+
 SENT = {"build": {"id": 7, "state": "red"}, "repo": "porto", "commits": [{"message": "mend it"}]}
 
 
@@ -49,7 +54,29 @@ async def said(there: HttpGateway, name: str = "ci") -> list[str]:
     return [turn.user_text for turn in await there.turns(key=key)]
 
 
-async def test_what_is_signed_is_said_to_the_agent_in_the_templates_words(tmp_path: Path) -> None:
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+NAMES = st.lists(st.sampled_from(["a", "0", "build", "-1", "__class__", "9999999"]), min_size=1, max_size=20)
+
+
+SLOW = (HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large)
+
+
+HEADERS = st.dictionaries(
+    st.sampled_from(["X-Signature", "X-Timestamp", "X-Hub-Signature-256", "X-GitHub-Delivery", "Content-Type"]),
+    st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=80)
+    | st.integers(-(10**20), 10**20).map(str)
+    | st.just(f"sha256={'0' * 64}"),
+    max_size=5,
+)
+
+
+async def test_a_signed_delivery_becomes_a_message_by_its_template(tmp_path: Path) -> None:
     async with ModelServer(lambda _: Say("Oh.")) as model, http_gateway(tmp_path, model, **ENVIRONMENT) as there:
         answer = await send(there, msgspec.json.encode(SENT))
         assert (answer.status, answer.json["new"]) == (202, True)
@@ -61,7 +88,7 @@ async def test_what_is_signed_is_said_to_the_agent_in_the_templates_words(tmp_pa
         assert (await there.session(SessionKey.parse("agent:main:hooks:dm:raw"))).owner == "ben"
 
 
-async def test_a_delivery_is_taken_once_whatever_number_it_is_given(tmp_path: Path) -> None:
+async def test_a_repeated_delivery_is_stored_once(tmp_path: Path) -> None:
     async with ModelServer(lambda _: Say("Oh.")) as model, http_gateway(tmp_path, model, **ENVIRONMENT) as there:
         body, timestamp = msgspec.json.encode(SENT), str(int(time.time()))
         signed = {"X_Signature": signature(body, timestamp), "X_Timestamp": timestamp}
@@ -76,7 +103,7 @@ async def test_a_delivery_is_taken_once_whatever_number_it_is_given(tmp_path: Pa
         assert len(await said(there)) == 2
 
 
-async def test_a_bad_signature_an_old_one_and_an_unknown_name_change_nothing(tmp_path: Path) -> None:
+async def test_wrong_old_and_unknown_deliveries_change_nothing(tmp_path: Path) -> None:
     async with ModelServer(lambda _: Say("Oh.")) as model, http_gateway(tmp_path, model, **ENVIRONMENT) as there:
         body = msgspec.json.encode(SENT)
         now = str(int(time.time()))
@@ -100,7 +127,9 @@ async def test_a_bad_signature_an_old_one_and_an_unknown_name_change_nothing(tmp
         assert (await send(there, body, age_s=290)).status == 202
 
 
-async def test_names_of_webhooks_can_not_be_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unknown_names_are_indistinguishable_from_wrong_signatures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A name that is not there and a wrong signature are answered alike, after the same work."""
     digested: list[int] = []
     digest = hmac.new
@@ -123,17 +152,9 @@ async def test_names_of_webhooks_can_not_be_found_out(tmp_path: Path, monkeypatc
             assert (await there.ask("POST", "/hooks/nobody", body, X_Timestamp=now, **forged)).status == 401
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
-    max_leaves=20,
-)
-NAMES = st.lists(st.sampled_from(["a", "0", "build", "-1", "__class__", "9999999"]), min_size=1, max_size=20)
-
-
 @given(JSON, NAMES, st.text(max_size=50))
-def test_any_template_of_any_json_is_words_or_refused(sent: Any, path: list[str], around: str) -> None:
-    hook = WebhookSettings("X", f"{around}{{{'.'.join(path)}}}")
+def test_any_template_of_any_json_renders_or_is_refused(sent: Any, path: list[str], around: str) -> None:
+    hook = Webhook("X", f"{around}{{{'.'.join(path)}}}")
     status, text = 200, "words"
     try:
         text = render_text(hook, msgspec.json.encode(sent))
@@ -144,16 +165,7 @@ def test_any_template_of_any_json_is_words_or_refused(sent: Any, path: list[str]
     assert "<class" not in text.replace(around, "")
 
 
-HEADERS = st.dictionaries(
-    st.sampled_from(["X-Signature", "X-Timestamp", "X-Hub-Signature-256", "X-GitHub-Delivery", "Content-Type"]),
-    st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=80)
-    | st.integers(-(10**20), 10**20).map(str)
-    | st.just(f"sha256={'0' * 64}"),
-    max_size=5,
-)
-
-
-def test_whatever_comes_to_a_webhook_is_taken_or_refused(tmp_path: Path) -> None:
+def test_any_delivery_is_stored_or_refused(tmp_path: Path) -> None:
     """Strangers' deliveries change nothing; signed ones of any content are taken in, or refused as no words."""
 
     async def fuzz() -> None:

@@ -1,4 +1,4 @@
-"""The OpenAPI description: it says what there is, and what there is keeps to it."""
+"""The OpenAPI description matches the routes and their responses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from tests.e2e.test_http_webhooks import ENVIRONMENT
+from tests.e2e.web.test_webhooks import ENVIRONMENT
 from tests.http_gateway import http_gateway
 
 from everthread.testing.model_server.replies import Say
@@ -29,38 +29,15 @@ from everthread.web.openapi import describe
 from everthread.web.request import WebState
 
 SLOW = (HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large)
+
+
 EXAMPLES = 8
+
+
 CHECKS = (not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance)
+
+
 ENDLESS = "/api/events"
-
-
-def test_every_route_is_described_and_nothing_else() -> None:
-    app = make_app(WebState.__new__(WebState))
-    served = {
-        (method, route.path)  # type: ignore[attr-defined]
-        for route in app.routes
-        for method in route.methods - {"HEAD"}  # type: ignore[attr-defined]
-    }
-    described = msgspec.json.decode(describe(OPERATIONS))
-    assert {(method.upper(), path) for path, one in described["paths"].items() for method in one} == served
-    named = set(described["components"]["schemas"])
-    used = {word for word in str(described).split("'") if word.startswith("#/components/schemas/")}
-    assert {f"#/components/schemas/{name}" for name in named} == used
-    assert all(one["responses"] for path in described["paths"].values() for one in path.values())
-    ids = [one["operationId"] for path in described["paths"].values() for one in path.values()]
-    assert len(set(ids)) == len(ids) == len(OPERATIONS)
-
-
-@pytest.mark.timeout(60)
-def test_whatever_is_sent_to_any_route_is_answered_as_described(tmp_path: Path) -> None:
-    """Requests made from the description, right ones and wrong ones: never a 500, never a status it does not name."""
-
-    async def serve() -> None:
-        async with ModelServer(lambda _: Say("Hello.")) as model, http_gateway(tmp_path, model, **ENVIRONMENT) as there:
-            first = await there.say("hello", X_Session_Key="desk")
-            await asyncio.to_thread(try_all, there.url, first.headers["X-Session-Id"])
-
-    asyncio.run(serve())
 
 
 def try_all(url: str, session_id: str) -> None:
@@ -88,3 +65,32 @@ def try_operation(operation: Any, mode: GenerationMode, path: dict[str, str]) ->
     # There may be nothing wrong to be made from what is described.
     with contextlib.suppress(Unsatisfiable):
         ask()
+
+
+def test_the_description_covers_exactly_the_routes() -> None:
+    app = make_app(WebState.__new__(WebState))
+    served = {
+        (method, route.path)  # type: ignore[attr-defined]
+        for route in app.routes
+        for method in route.methods - {"HEAD"}  # type: ignore[attr-defined]
+    }
+    described = msgspec.json.decode(describe(OPERATIONS))
+    assert {(method.upper(), path) for path, one in described["paths"].items() for method in one} == served
+    named = set(described["components"]["schemas"])
+    used = {word for word in str(described).split("'") if word.startswith("#/components/schemas/")}
+    assert {f"#/components/schemas/{name}" for name in named} == used
+    assert all(one["responses"] for path in described["paths"].values() for one in path.values())
+    ids = [one["operationId"] for path in described["paths"].values() for one in path.values()]
+    assert len(set(ids)) == len(ids) == len(OPERATIONS)
+
+
+@pytest.mark.timeout(60)
+def test_generated_requests_get_the_described_responses(tmp_path: Path) -> None:
+    """Requests made from the description, right ones and wrong ones: never a 500, never a status it does not name."""
+
+    async def serve() -> None:
+        async with ModelServer(lambda _: Say("Hello.")) as model, http_gateway(tmp_path, model, **ENVIRONMENT) as there:
+            first = await there.say("hello", X_Session_Key="desk")
+            await asyncio.to_thread(try_all, there.url, first.headers["X-Session-Id"])
+
+    asyncio.run(serve())

@@ -1,4 +1,4 @@
-"""What people see of an answer while it is written, and that in the end they see it whole, once."""
+"""Live replies: shown while they are written, and complete once in the end."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
 
 WORDS = " ".join(f"word{n}" for n in range(24))
+
+
 SLOW = Say(WORDS, chunks=24, delay_s=0.05)
 """Whole after 1.2 s; the first that is shown of it goes out after 0.8 s."""
 
@@ -53,120 +55,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "STORE_RETRY_S", 0.02)
 
 
-async def test_where_nobody_is_shown_typing_one_message_is_begun_as_well(tmp_path: Path) -> None:
-    platform = Sluggish(send_s=0.2, typing=False)
-    async with ModelServer(lambda _: SLOW) as model, gateway_fixture(tmp_path, model, platform) as there:
-        platform.say("tell me")
-        await until(lambda: WORDS in platform.texts(), "the whole answer")
-        await there.rest()
-        assert platform.texts() == [WORDS]
-
-
-@pytest.mark.parametrize("idempotent", [True, False])
-async def test_an_answer_that_is_whole_before_its_beginning_is_out_is_seen_once(
-    tmp_path: Path, idempotent: bool
-) -> None:
-    platform = Sluggish(send_s=1.0, typing=True, idempotent_send=idempotent)
-    async with ModelServer(lambda _: SLOW) as model, gateway_fixture(tmp_path, model, platform) as there:
-        platform.say("tell me")
-        await until(lambda: platform.texts() != [], "a beginning")
-        for _ in range(200):
-            # As it comes every few seconds: what is being shown is not to be sent besides.
-            await there.gateway.outbox.sweep()
-            await asyncio.sleep(0.005)
-        await until(lambda: WORDS in platform.texts(), "the whole answer")
-        await there.rest()
-        assert platform.texts() == [WORDS]
-
-
-async def test_a_platform_that_fails_as_an_answer_ends_holds_nobody_up(tmp_path: Path) -> None:
-    platform = Sluggish(edit_s=0.6, typing=True)
-    platform.edit_faults = [PlatformUnavailable("not so fast")] * 2
-    async with ModelServer(lambda _: SLOW) as model, gateway_fixture(tmp_path, model, platform) as there:
-        platform.say("tell me")
-        await until(lambda: WORDS in platform.texts(), "the whole answer")
-        await there.rest()
-        platform.edit_s = 0.0
-        platform.say("and again")
-        await until(lambda: platform.texts() == [WORDS, WORDS], "the next answer")
-
-
-@pytest.mark.parametrize("idempotent", [True, False])
-async def test_if_somebody_deletes_what_was_begun_the_answer_is_sent_anew(tmp_path: Path, idempotent: bool) -> None:
-    platform = Sluggish(typing=True, edit_every_s=60.0, idempotent_send=idempotent)
-    platform.edit_faults = [PlatformRefused("there is no such message")]
-    async with ModelServer(lambda _: SLOW) as model, gateway_fixture(tmp_path, model, platform) as there:
-        platform.say("tell me")
-        await until(lambda: WORDS in platform.texts(), "the whole answer")
-        await there.rest()
-        assert len(platform.sent) == 2
-
-
-async def test_an_edit_that_nobody_can_tell_of_is_simply_done_again(tmp_path: Path) -> None:
-    platform = Sluggish(typing=True, edit_every_s=60.0)
-    platform.edit_faults = [SendUncertain("the connection broke")]
-    async with ModelServer(lambda _: SLOW) as model, gateway_fixture(tmp_path, model, platform) as there:
-        platform.say("tell me")
-        await until(lambda: platform.texts() == [WORDS], "the whole answer")
-        await there.rest()
-
-
-@pytest.mark.parametrize("send_s", [0.0, 0.3])
-async def test_what_is_given_back_in_the_middle_goes_on_in_the_message_that_was_begun(
-    tmp_path: Path, send_s: float
-) -> None:
-    platform = Sluggish(typing=True, send_s=send_s)
-    async with ModelServer(lambda _: Say(WORDS, chunks=24, delay_s=0.1)) as model:
-        async with gateway_fixture(tmp_path, model, platform, drain_s=0.0):
-            platform.say("tell me")
-            await until(lambda: platform.texts() != [], "a beginning")
-        # Somebody goes on with it: that it was stopped would be wrong, and might come after its end.
-        assert "(stopped)" not in platform.texts()[0]
-        async with gateway_fixture(tmp_path, model, platform) as there:
-            await until(lambda: WORDS in platform.texts(), "the whole answer")
-            await there.rest()
-        assert platform.texts() == [WORDS]
-
-
-async def test_a_platform_that_never_takes_what_is_shown_does_not_keep_the_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(streaming, "END_S_MAX", 0.1)
-    platform = Sluggish(send_s=3600.0, typing=True)
-    async with ModelServer(lambda _: SLOW) as model, gateway_fixture(tmp_path, model, platform, drain_s=0.0) as there:
-        platform.say("tell me")
-        await until(lambda: platform.texts() != [], "a beginning")
-        platform.send_s = 0.0
-        await until(lambda: WORDS in platform.texts(), "the whole answer")
-        await there.rest()
-
-
-async def test_what_nobody_will_finish_is_not_kept_among_what_is_to_be_sent(tmp_path: Path) -> None:
-    platform = Sluggish(typing=True)
-    async with ModelServer(lambda _: SLOW) as model:
-        async with gateway_fixture(tmp_path, model, platform, drain_s=0.0) as there:
-            platform.say("tell me")
-            await until(lambda: platform.texts() != [], "a beginning")
-            await there.runtime.lifecycle.cross(ANNA, New(), owner="fake:42")
-        async with gateway_fixture(tmp_path, model, platform) as there:
-            left = await there.runtime.store.read(lambda uow: uow.outbox.replies(ReplyState.DRAFT, 9))
-            assert left == ()
-
-
-async def test_an_end_while_a_beginning_of_a_whole_answer_goes_out_leaves_one_message(tmp_path: Path) -> None:
-    platform = Sluggish(typing=True, send_s=0.6)
-    async with ModelServer(lambda _: SLOW) as model:
-        async with gateway_fixture(tmp_path, model, platform, drain_s=0.0) as there:
-            platform.say("tell me")
-            await until(lambda: there.gateway.worker.running)
-            await until(lambda: not there.gateway.worker.running, "that it is committed")
-            assert platform.texts() != []
-        async with gateway_fixture(tmp_path, model, platform) as there:
-            await until(lambda: WORDS in platform.texts(), "the whole answer")
-            await there.rest()
-        assert platform.texts() == [WORDS]
-
-
 class Countable(Sluggish):
     """Can be asked for what is out, and counts how often it was."""
 
@@ -187,7 +75,150 @@ class Countable(Sluggish):
     async def take_back(self, to: Address, message_id: str) -> None: ...
 
 
-async def test_a_beginning_that_was_certainly_not_sent_is_not_looked_for(tmp_path: Path) -> None:
+class Losing(FakePlatform):
+    """The first message is shown, and nothing is heard of it."""
+
+    async def send(self, message: Outbound) -> str:
+        message_id = await super().send(message)
+        if message_id == "0":
+            raise SendUncertain("the connection broke off")
+        return message_id
+
+
+async def test_a_quick_answer_shows_no_typing_indicator(tmp_path: Path) -> None:
+    platform = FakePlatform(typing=True)
+    async with ModelServer(lambda _: Say("Hello.")) as model, gateway_fixture(tmp_path, model, platform) as there:
+        for number in range(1, 6):
+            there.platform.say("hello")
+            await until(lambda number=number: len(there.platform.texts()) == number)
+        await there.rest()
+        # On a busy machine one of them may take longer.
+        assert platform.typing < 5
+
+
+async def test_an_answer_is_shown_while_it_is_written(tmp_path: Path) -> None:
+    platform = FakePlatform(edits=True, edit_every_s=0.05, typing=True)
+    script = lambda _: Say(" ".join(f"word{n}" for n in range(40)), chunks=40, delay_s=0.05)  # noqa: E731
+    async with ModelServer(script) as model, gateway_fixture(tmp_path, model, platform) as there:
+        there.platform.say("tell me")
+        await until(lambda: there.platform.texts() and there.platform.texts()[0].endswith("word39"))
+        await there.rest()
+        assert len(there.platform.sent) == 1
+        assert len(platform.edits) > 1
+        assert platform.typing
+
+
+async def test_a_platform_without_typing_indicator_gets_one_message(tmp_path: Path) -> None:
+    platform = Sluggish(send_s=0.2, typing=False)
+    async with ModelServer(lambda _: SLOW) as model, gateway_fixture(tmp_path, model, platform) as there:
+        platform.say("tell me")
+        await until(lambda: WORDS in platform.texts(), "the whole answer")
+        await there.rest()
+        assert platform.texts() == [WORDS]
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_an_answer_completed_while_its_beginning_is_sent_is_seen_once(tmp_path: Path, idempotent: bool) -> None:
+    platform = Sluggish(send_s=1.0, typing=True, idempotent_send=idempotent)
+    async with ModelServer(lambda _: SLOW) as model, gateway_fixture(tmp_path, model, platform) as there:
+        platform.say("tell me")
+        await until(lambda: platform.texts() != [], "a beginning")
+        for _ in range(200):
+            # As it comes every few seconds: what is being shown is not to be sent besides.
+            await there.gateway.outbox.sweep()
+            await asyncio.sleep(0.005)
+        await until(lambda: WORDS in platform.texts(), "the whole answer")
+        await there.rest()
+        assert platform.texts() == [WORDS]
+
+
+async def test_a_platform_failure_at_the_end_of_an_answer_blocks_nothing(tmp_path: Path) -> None:
+    platform = Sluggish(edit_s=0.6, typing=True)
+    platform.edit_faults = [PlatformUnavailable("not so fast")] * 2
+    async with ModelServer(lambda _: SLOW) as model, gateway_fixture(tmp_path, model, platform) as there:
+        platform.say("tell me")
+        await until(lambda: WORDS in platform.texts(), "the whole answer")
+        await there.rest()
+        platform.edit_s = 0.0
+        platform.say("and again")
+        await until(lambda: platform.texts() == [WORDS, WORDS], "the next answer")
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_a_deleted_live_reply_is_sent_as_a_new_message(tmp_path: Path, idempotent: bool) -> None:
+    platform = Sluggish(typing=True, edit_every_s=60.0, idempotent_send=idempotent)
+    platform.edit_faults = [PlatformRefused("there is no such message")]
+    async with ModelServer(lambda _: SLOW) as model, gateway_fixture(tmp_path, model, platform) as there:
+        platform.say("tell me")
+        await until(lambda: WORDS in platform.texts(), "the whole answer")
+        await there.rest()
+        assert len(platform.sent) == 2
+
+
+async def test_an_edit_with_an_unknown_result_is_repeated(tmp_path: Path) -> None:
+    platform = Sluggish(typing=True, edit_every_s=60.0)
+    platform.edit_faults = [SendUncertain("the connection broke")]
+    async with ModelServer(lambda _: SLOW) as model, gateway_fixture(tmp_path, model, platform) as there:
+        platform.say("tell me")
+        await until(lambda: platform.texts() == [WORDS], "the whole answer")
+        await there.rest()
+
+
+@pytest.mark.parametrize("send_s", [0.0, 0.3])
+async def test_a_released_turn_continues_in_the_same_message(tmp_path: Path, send_s: float) -> None:
+    platform = Sluggish(typing=True, send_s=send_s)
+    async with ModelServer(lambda _: Say(WORDS, chunks=24, delay_s=0.1)) as model:
+        async with gateway_fixture(tmp_path, model, platform, drain_s=0.0):
+            platform.say("tell me")
+            await until(lambda: platform.texts() != [], "a beginning")
+        # Somebody goes on with it: that it was stopped would be wrong, and might come after its end.
+        assert "(stopped)" not in platform.texts()[0]
+        async with gateway_fixture(tmp_path, model, platform) as there:
+            await until(lambda: WORDS in platform.texts(), "the whole answer")
+            await there.rest()
+        assert platform.texts() == [WORDS]
+
+
+async def test_a_platform_that_hangs_on_edits_does_not_block_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "END_S_MAX", 0.1)
+    platform = Sluggish(send_s=3600.0, typing=True)
+    async with ModelServer(lambda _: SLOW) as model, gateway_fixture(tmp_path, model, platform, drain_s=0.0) as there:
+        platform.say("tell me")
+        await until(lambda: platform.texts() != [], "a beginning")
+        platform.send_s = 0.0
+        await until(lambda: WORDS in platform.texts(), "the whole answer")
+        await there.rest()
+
+
+async def test_the_draft_of_a_stopped_turn_is_not_sent(tmp_path: Path) -> None:
+    platform = Sluggish(typing=True)
+    async with ModelServer(lambda _: SLOW) as model:
+        async with gateway_fixture(tmp_path, model, platform, drain_s=0.0) as there:
+            platform.say("tell me")
+            await until(lambda: platform.texts() != [], "a beginning")
+            await there.runtime.lifecycle.cross(ANNA, New(), owner="fake:42")
+        async with gateway_fixture(tmp_path, model, platform) as there:
+            left = await there.runtime.store.read(lambda uow: uow.outbox.replies(ReplyState.DRAFT, 9))
+            assert left == ()
+
+
+async def test_a_shutdown_during_the_first_send_leaves_one_message(tmp_path: Path) -> None:
+    platform = Sluggish(typing=True, send_s=0.6)
+    async with ModelServer(lambda _: SLOW) as model:
+        async with gateway_fixture(tmp_path, model, platform, drain_s=0.0) as there:
+            platform.say("tell me")
+            await until(lambda: there.gateway.worker.running)
+            await until(lambda: not there.gateway.worker.running, "that it is committed")
+            assert platform.texts() != []
+        async with gateway_fixture(tmp_path, model, platform) as there:
+            await until(lambda: WORDS in platform.texts(), "the whole answer")
+            await there.rest()
+        assert platform.texts() == [WORDS]
+
+
+async def test_a_beginning_that_was_not_sent_is_not_searched_for(tmp_path: Path) -> None:
     platform = Countable(typing=True)
     platform.faults.append(PlatformUnavailable("too much at once"))
     async with ModelServer(lambda _: Say(WORDS, chunks=24, delay_s=0.15)) as model:
@@ -200,7 +231,7 @@ async def test_a_beginning_that_was_certainly_not_sent_is_not_looked_for(tmp_pat
         assert platform.asked == 0, "whoever is told that it is too much does not ask thirty questions"
 
 
-async def test_a_beginning_of_a_process_that_is_gone_is_looked_for_until_somebody_can_say(tmp_path: Path) -> None:
+async def test_the_beginning_of_a_dead_process_is_searched_for_until_its_state_is_known(tmp_path: Path) -> None:
     platform, find = Countable(typing=True), Countable.find
 
     async def find_later(*rest: Any) -> str | None:
@@ -220,3 +251,17 @@ async def test_a_beginning_of_a_process_that_is_gone_is_looked_for_until_somebod
             await there.rest()
         assert platform.texts() == [WORDS]
         assert platform.asked > 1
+
+
+async def test_a_beginning_with_an_unknown_result_is_reported(tmp_path: Path) -> None:
+    platform = Losing(edits=True, edit_every_s=0.05)
+    script = lambda _: Say("word " * 40, chunks=40, delay_s=0.05)  # noqa: E731
+    async with ModelServer(script) as model, gateway_fixture(tmp_path, model, platform) as there:
+        platform.say("tell me")
+        await until(lambda: len(platform.texts()) == 2)
+        await there.rest()
+        beginning, answer = platform.texts()
+        assert beginning.endswith("…")
+        assert answer.strip() == ("word " * 40).strip(), "the answer is out once, and whole"
+        incidents = await there.runtime.store.read(lambda uow: uow.leases.incidents(9))
+        assert ["may stand beside it in fake chat 42" in one.text for one in incidents] == [True]

@@ -1,0 +1,78 @@
+"""Commands from the inbox, and the messages that they set aside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.fake_platform import FakePlatform
+from tests.gateway import gateway_fixture
+from tests.runtime import until
+
+from everthread.config.settings import Gateway
+from everthread.domain.model import TurnStatus
+from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.server import ModelServer
+
+
+async def test_messages_before_a_new_session_are_set_aside_and_named(tmp_path: Path) -> None:
+    """S30: m2 and m3 wait behind a running turn, then /new."""
+    async with (
+        ModelServer(lambda _: Say("slow", chunks=50, delay_s=0.1)) as model,
+        gateway_fixture(tmp_path, model) as there,
+    ):
+        there.platform.say("m1")
+        await until(lambda: there.gateway.worker.running == 1)
+        old = await there.session()
+        there.platform.say("m2")
+        there.platform.say("m3")
+        there.platform.say("/new")
+        there.platform.say("m4")
+        await until(lambda: any("new session" in text for text in there.platform.texts()))
+        assert any('Set aside without an answer: "m2", "m3"' in text for text in there.platform.texts())
+        assert any('The answer to "m1" was stopped' in text for text in there.platform.texts())
+        await until(lambda: there.gateway.worker.running == 1)
+        new = await there.session()
+        assert new.id != old.id
+        assert [(turn.user_text, turn.status) for turn in await there.turns(old.id)] == [
+            ("m2", TurnStatus.SET_ASIDE),
+            ("m3", TurnStatus.SET_ASIDE),
+            ("m1", TurnStatus.LATE),
+        ]
+
+
+async def test_each_of_many_messages_set_aside_is_named(tmp_path: Path) -> None:
+    async with (
+        ModelServer(lambda _: Say("slow", chunks=50, delay_s=0.1)) as model,
+        gateway_fixture(tmp_path, model) as there,
+    ):
+        there.platform.say("m0")
+        await until(lambda: there.gateway.worker.running == 1)
+        for number in range(1, 13):
+            there.platform.say(f"m{number}")
+        there.platform.say("/new")
+        await until(lambda: any("new session" in text for text in there.platform.texts()))
+        named = ", ".join(f'"m{number}"' for number in range(1, 13))
+        assert any(f"Set aside without an answer: {named}." in text for text in there.platform.texts())
+
+
+async def test_messages_that_a_handoff_sets_aside_are_named(tmp_path: Path) -> None:
+    other = FakePlatform("other")
+    slow = lambda request: (  # noqa: E731
+        Say("slowly " * 50, chunks=50, delay_s=0.1) if "long" in str(request.messages[-1].content) else Say("Yes.")
+    )
+    async with (
+        ModelServer(slow) as model,
+        gateway_fixture(
+            tmp_path, model, others=(other,), gateway=Gateway(links={"anna": ("fake:42", "other:7")})
+        ) as there,
+    ):
+        await there.hear("hello")
+        other.say("long story", chat="7")
+        await until(lambda: there.gateway.worker.running)
+        other.say("a second thing", chat="7")
+        await until(lambda: len(other.taken) == 2)
+        (said,) = await there.hear("/handoff other")
+        await there.rest()
+        assert "Continuing" in other.texts("7")[-1]
+        assert "a second thing" in said
+        assert "long story" in said

@@ -1,0 +1,175 @@
+"""Results of scheduled tasks in files and webhooks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from tests.gateway import GatewayFixture, gateway_fixture
+from tests.runtime import until
+
+from everthread.config.settings import Schedule, Variables
+from everthread.domain.schedule import Occurrence, OccurrenceState, Target, TargetKind
+from everthread.gateway import scheduler as schedule
+from everthread.gateway.schedule_output import signature
+from everthread.lifecycle.schedules import Wish
+from everthread.testing.model_server.http import HttpRequest, HttpServer, read_request, respond
+from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.server import ModelServer
+
+pytestmark = pytest.mark.timeout(60)
+
+HOUR = 3600.0
+
+
+CHAT = Target(TargetKind.CHAT, "agent:main:fake:dm:42")
+
+
+WISH = Wish("me", "every 1h", "UTC", "Say good morning", target=CHAT)
+
+
+def echo(request: Any) -> Say:
+    said = [message.content for message in request.messages if message.role == "user"]
+    return Say(f"You said {said[-1].splitlines()[-1]} ({len(said)})")
+
+
+async def times(there: GatewayFixture) -> tuple[Occurrence, ...]:
+    (schedule,) = await there.runtime.store.read(lambda uow: uow.schedules.all())
+    return await there.runtime.store.read(lambda uow: uow.schedules.times(schedule.id, 100))
+
+
+class Listener(HttpServer):
+    """Another program that is told of answers; fails as often as it is told to."""
+
+    def __init__(self, *statuses: int) -> None:
+        super().__init__()
+        self.statuses, self.heard = list(statuses), list[HttpRequest]()
+
+    async def serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        _, request = await read_request(reader)
+        self.heard.append(request)
+        return await respond(writer, self.statuses.pop(0) if self.statuses else 200, b"")
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+async def over(there: GatewayFixture, count: int = 1) -> tuple[Occurrence, ...]:
+    """Once so many times of the one task are over."""
+    ended: list[tuple[Occurrence, ...]] = [()]
+
+    async def look() -> bool:
+        found = [time for time in await times(there) if time.ended_at is not None and time.retry_at == 0]
+        ended.append(tuple(time for time in found if time.state is not OccurrenceState.DELIVERING))
+        return len(ended[-1]) >= count
+
+    for _ in range(800):
+        if await look():
+            await there.rest()
+            return ended[-1]
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"not over: {await times(there)}")
+
+
+async def test_results_are_written_to_files_readable_by_their_owner_only(tmp_path: Path) -> None:
+    reports = tmp_path / "reports"
+    async with (
+        ModelServer(echo) as model,
+        gateway_fixture(tmp_path / "home", model, schedule=Schedule(folders=(reports,))) as there,
+    ):
+        scheduling = there.runtime.scheduling
+        await scheduling.add(replace(WISH, name="one", target=Target(TargetKind.FILE, "morning.txt")))
+        await scheduling.add(
+            replace(WISH, name="log", target=Target(TargetKind.APPEND, str(reports / "a" / "log.txt")))
+        )
+        await scheduling.add(replace(WISH, name="out", target=Target(TargetKind.FILE, str(tmp_path / "elsewhere"))))
+        file, log = tmp_path / "home" / "files" / "morning.txt", reports / "a" / "log.txt"
+        for count in (1, 2):
+            await there.later(HOUR)
+            await until(lambda count=count: log.exists() and len(log.read_text().splitlines()) == count)
+            await until(lambda: there.gateway.scheduler.running == 0)
+        assert file.read_text() == "You said Say good morning (1)\n"
+        assert log.read_text() == "You said Say good morning (1)\n" * 2
+        assert [path.stat().st_mode & 0o777 for path in (file, log)] == [0o600, 0o600]
+        assert not (tmp_path / "elsewhere").exists()
+        out = await scheduling.find("me", "out")
+        (last, _) = await there.runtime.store.read(lambda uow: uow.schedules.times(out.id, 2))
+        assert last.state is OccurrenceState.FAILED
+        assert "schedule.folders" in last.problem
+
+
+async def test_a_webhook_is_signed_and_retried_while_unreachable(tmp_path: Path) -> None:
+    variables = Variables({"HOOK_SECRET": "s3cret"})
+    async with (
+        ModelServer(echo) as model,
+        Listener(500) as listener,
+        gateway_fixture(tmp_path, model, variables=variables) as there,
+    ):
+        url = f"{listener.address}/told?key=1"
+        await there.runtime.scheduling.add(replace(WISH, target=Target(TargetKind.WEBHOOK, url, "HOOK_SECRET")))
+        await there.later(HOUR)
+        await until(lambda: len(listener.heard) == 1)
+        await until(lambda: there.gateway.scheduler.running == 0)
+        (time,) = await times(there)
+        assert time.state is OccurrenceState.DELIVERING
+        await there.later(15)
+        await until(lambda: len(listener.heard) == 2)
+        await until(lambda: there.gateway.scheduler.running == 0)
+        (time,) = await times(there)
+        assert (time.state, time.attempts) == (OccurrenceState.DONE, 2)
+        first, second = listener.heard
+        assert first.headers["x-delivery"] == second.headers["x-delivery"]
+        assert second.headers["x-signature"] == signature("s3cret", second.headers["x-timestamp"], second.body)
+        said = json.loads(second.body)
+        assert (said["ok"], said["text"], said["schedule"]) == (
+            True,
+            "You said Say good morning (1)",
+            "say-good-morning",
+        )
+
+
+async def test_a_webhook_that_refuses_is_not_retried(tmp_path: Path) -> None:
+    variables = Variables({"HOOK_SECRET": "s3cret"})
+    async with (
+        ModelServer(echo) as model,
+        Listener(404) as listener,
+        gateway_fixture(tmp_path, model, variables=variables) as there,
+    ):
+        target = Target(TargetKind.WEBHOOK, f"{listener.address}/x", "HOOK_SECRET")
+        await there.runtime.scheduling.add(replace(WISH, target=target))
+        await there.later(HOUR)
+        await until(lambda: len(listener.heard) == 1)
+        (time,) = await over(there)
+        assert time.state is OccurrenceState.FAILED
+        assert "404" in time.problem
+
+
+async def test_an_unexpected_delivery_failure_is_given_up_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = 0
+
+    async def fail(*_: object) -> None:
+        nonlocal tries
+        tries += 1
+        raise RuntimeError("nobody thought of this")
+
+    monkeypatch.setattr(schedule, "deliver", fail)
+    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as there:
+        await there.runtime.scheduling.add(replace(WISH, target=Target(TargetKind.FILE, "told.txt")))
+        await there.later(HOUR)
+        for number in range(1, schedule.DELIVERY_ATTEMPTS_MAX + 1):
+            await until(lambda number=number: tries == number)
+            await until(lambda: there.gateway.scheduler.running == 0)
+            (time,) = await times(there)
+            assert time.state is OccurrenceState.DELIVERING
+            await there.later(schedule.CLAIM_S + 1)
+        while (time := (await times(there))[0]).state is OccurrenceState.DELIVERING:  # noqa: ASYNC110 - only a row tells
+            await asyncio.sleep(0.01)
+        assert (time.state, tries) == (OccurrenceState.FAILED, schedule.DELIVERY_ATTEMPTS_MAX)
+        assert "tried 12 times" in time.problem

@@ -1,0 +1,28 @@
+"""Health checks and metrics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.http_gateway import http_gateway
+
+from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.server import ModelServer
+from everthread.testing.recording_provider import RecordingProvider
+
+MODEL = lambda _: Say("Hello.")  # noqa: E731
+
+
+async def test_metrics_count_messages_requests_and_entries(tmp_path: Path) -> None:
+    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model, providers=(RecordingProvider(),)) as there:
+        await there.say("hello", X_Session_Key="desk")
+        await there.rest()
+        lines = (await there.ask("GET", "/metrics")).body.decode().splitlines()
+        values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+        assert values["everthread_messages_taken_total"] == "1"
+        assert values["everthread_messages_answered_total"] == "1"
+        assert values['everthread_platform_up{platform="fake"}'] == "1"
+        assert values['everthread_http_requests_total{status="200"}'] == "1"
+        assert float(values["everthread_resident_memory_bytes"]) > 10_000_000
+        assert 'everthread_journal_waiting{provider="recording"}' in values
+        assert (await there.ask("GET", "/ready")).json == {"status": "ready"}

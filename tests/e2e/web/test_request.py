@@ -1,0 +1,85 @@
+"""The limits of a request: its body, and the rate of its caller."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.gateway import echo
+from tests.http_gateway import http_gateway, http_key
+
+from everthread.config.settings import Gateway
+from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.server import ModelServer
+
+MODEL = lambda _: Say("Hello.")  # noqa: E731
+
+
+CHAT = "/v1/chat/completions"
+
+
+BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
+
+
+async def gone(reader: asyncio.StreamReader) -> bytes:
+    """What came until the other side closed."""
+    async with asyncio.timeout(5):
+        try:
+            return await reader.read()
+        except ConnectionResetError:
+            return b""
+
+
+async def test_a_chunked_body_over_the_limit_gets_413(tmp_path: Path) -> None:
+    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as there:
+        reader, writer = await asyncio.open_connection("127.0.0.1", there.web.port)
+        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+        piece = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+        for _ in range(100):
+            writer.write(piece)
+            await writer.drain()
+        async with asyncio.timeout(5):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 413")
+        writer.close()
+
+
+async def test_the_rate_limit_is_per_owner_and_never_refuses_stop(tmp_path: Path) -> None:
+    gateway = Gateway(messages_per_minute=2)
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model, gateway=gateway) as there:
+        anna, ben = await there.token("anna"), await there.token("ben")
+        for name in ("one", "two"):
+            assert (await there.say("hello", anna, X_Session_Key=name, Idempotency_Key=name)).status == 200
+        for name in ("one", "three"):
+            much = await there.say("hello", anna, X_Session_Key=name)
+            assert (much.status, much.code) == (429, "too_many")
+        assert (await there.say("/stop", anna, X_Session_Key="one")).status == 200
+        assert (await there.say("hello", ben, X_Session_Key="one")).status == 200
+        assert len(await there.turns(key=http_key("one", user="anna"))) == 1
+
+
+async def test_stateless_requests_count_toward_the_rate_limit(tmp_path: Path) -> None:
+    async with (
+        ModelServer(echo) as model,
+        http_gateway(tmp_path, model, gateway=Gateway(messages_per_minute=2)) as there,
+    ):
+        assert (await there.ask("POST", CHAT, BODY)).status == 200
+        assert (await there.say("hello", X_Session_Key="desk")).status == 200
+        for body in (BODY, BODY | {"stream": True}):
+            much = await there.ask("POST", CHAT, body)
+            assert (much.status, much.code) == (429, "too_many")
+            assert much.headers["Retry-After"]
+        # Nor does whoever writes too much move a conversation.
+        old = (await there.session(http_key("desk"))).id
+        assert (await there.say("more", X_Session_Id=old, X_Session_Key="elsewhere")).status == 429
+        assert await there.runtime.lifecycle.current(http_key("elsewhere")) is None
+
+
+async def test_a_body_that_never_arrives_gets_408(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("everthread.web.request.BODY_S_MAX", 0.3)
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
+        reader, writer = await asyncio.open_connection("127.0.0.1", there.web.port)
+        writer.write(f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{{".encode())
+        assert (await gone(reader)).startswith(b"HTTP/1.1 408")
+        writer.close()

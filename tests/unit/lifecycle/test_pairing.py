@@ -1,0 +1,204 @@
+"""Pairing codes: their lifetime, their hashes, and the lock-out after wrong ones."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from everthread.adapters.sqlite.store import SqliteStore
+from everthread.domain.errors import BadInput, LockedOut, NotFound
+from everthread.domain.model import Reply, ReplyState, SessionKey
+from everthread.domain.pairing import (
+    PENDING_MAX,
+    WRONG_MAX,
+    Paired,
+    new_code,
+    person_problem,
+)
+from everthread.lifecycle.pairing import SENDING_S, TERMINAL, Pairings, told_name
+from everthread.store.unit_of_work import Store
+from everthread.testing.contracts.store.fixtures import StillClock
+
+DM = SessionKey.parse("agent:main:telegram:dm:chat-7")
+
+
+class Gatehouse:
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.clock = StillClock()
+        self.pairings = Pairings(store, self.clock)
+
+    async def shown(self, user: str = "7", platform: str = "telegram") -> str:
+        """A code that somebody was shown."""
+        code = new_code(secrets.choice)
+        pairing = await self.pairings.offer(platform, user, "Bea", code)
+        assert pairing is not None
+        await self.pairings.sent(pairing, DM, "1")
+        return code
+
+    async def waiting(self) -> list[str]:
+        return [pairing.user for pairing in (await self.pairings.known()).waiting]
+
+    async def told(self, guest: Paired) -> Reply | None:
+        return await self.store.read(lambda uow: uow.outbox.reply(told_name(guest)))
+
+
+@asynccontextmanager
+async def gatehouse(folder: Path) -> AsyncIterator[Gatehouse]:
+    store = await SqliteStore.open(folder / "everthread.db")
+    try:
+        yield Gatehouse(store)
+    finally:
+        await store.aclose()
+
+
+HOUR_S = 3600.0
+
+
+def bytes_in(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.iterdir())
+
+
+async def test_an_approved_code_admits_its_account_once_and_notifies_it(tmp_path: Path) -> None:
+    async with gatehouse(tmp_path) as core:
+        code = await core.shown()
+        await core.shown("8")
+        guest = await core.pairings.approve(code, scope=TERMINAL)
+        assert guest == Paired("telegram", "7", "telegram:7", "Bea", core.clock.now())
+        assert await core.waiting() == ["8"]
+        told = await core.told(guest)
+        assert told is not None
+        assert (told.key, told.owner, told.state) == (DM, "telegram:7", ReplyState.READY)
+        with pytest.raises(NotFound):
+            await core.pairings.approve(code, scope=TERMINAL)
+        assert (await core.pairings.known()).guests == (guest,)
+
+
+async def test_a_code_is_accepted_in_any_case_and_sets_the_owner(tmp_path: Path) -> None:
+    async with gatehouse(tmp_path) as core:
+        code = await core.shown()
+        guest = await core.pairings.approve(f" {code[:4].lower()}-{code[4:]} ", scope=TERMINAL, owner="bea")
+        assert guest.owner == "bea"
+
+
+async def test_a_code_expires_after_an_hour_even_if_the_clock_is_set_back(tmp_path: Path) -> None:
+    async with gatehouse(tmp_path) as core:
+        code = await core.shown()
+        core.clock.time += HOUR_S - 1
+        assert await core.waiting() == ["7"]
+        core.clock.time += 2
+        assert await core.waiting() == []
+        with pytest.raises(NotFound):
+            await core.pairings.approve(code, scope=TERMINAL)
+        code = await core.shown()
+        core.clock.time -= 10
+        with pytest.raises(NotFound):
+            await core.pairings.approve(code, scope=TERMINAL)
+        assert await core.pairings.approve(await core.shown(), scope=TERMINAL)
+
+
+async def test_one_code_per_account_and_a_few_per_platform(tmp_path: Path) -> None:
+    async with gatehouse(tmp_path) as core:
+        for user in ("1", "2", "3"):
+            assert await core.pairings.is_worth_asking("telegram", user)
+            await core.shown(user)
+        for user in ("1", "4"):
+            assert not await core.pairings.is_worth_asking("telegram", user)
+            assert await core.pairings.offer("telegram", user, "", "ABCDEFGH") is None
+        assert await core.pairings.is_worth_asking("matrix", "1")
+        await core.shown("1", "matrix")
+        assert len(await core.waiting()) == PENDING_MAX + 1
+        core.clock.time += HOUR_S
+        await core.shown("4")
+        assert await core.waiting() == ["4"]
+        rows = await core.store.read(lambda uow: uow.access.pairings())
+        assert [row.user for row in rows] == ["4"], "what holds no more is not kept"
+
+
+async def test_an_unsent_code_expires_soon(tmp_path: Path) -> None:
+    """Its process has died: the stranger is not left without an answer for an hour."""
+    async with gatehouse(tmp_path) as core:
+        assert await core.pairings.offer("telegram", "7", "", "ABCDEFGH")
+        assert not await core.pairings.is_worth_asking("telegram", "7")
+        core.clock.time += SENDING_S
+        assert await core.pairings.is_worth_asking("telegram", "7")
+        pairing = await core.pairings.offer("telegram", "7", "", "ABCDEFGJ")
+        assert pairing is not None
+        await core.pairings.withdraw(pairing)
+        assert await core.pairings.is_worth_asking("telegram", "7")
+
+
+async def test_only_the_hash_of_a_code_is_stored(tmp_path: Path) -> None:
+    async with gatehouse(tmp_path) as core:
+        code = await core.shown()
+        with pytest.raises(NotFound):
+            await core.pairings.approve("ABCDEFGH", scope=TERMINAL)
+        written = bytes_in(tmp_path)
+        assert b"telegram" in written
+        assert code.encode() not in written
+        assert b"ABCDEFGH" not in written
+
+
+async def test_five_wrong_codes_lock_out_for_an_hour(tmp_path: Path) -> None:
+    async with gatehouse(tmp_path) as core:
+        for _ in range(WRONG_MAX - 1):
+            with pytest.raises(NotFound):
+                await core.pairings.approve("WRONG", scope="telegram:1")
+        with pytest.raises(LockedOut, match="60 minutes"):
+            await core.pairings.approve("WRONG", scope="telegram:1")
+        core.clock.time += HOUR_S - 90
+        code = await core.shown()
+        with pytest.raises(LockedOut, match="2 minutes"):
+            await core.pairings.approve(code, scope="telegram:1")
+        other = await core.shown("8")
+        assert await core.pairings.approve(other, scope="telegram:2"), "others are not locked out"
+        core.clock.time += 91
+        with pytest.raises(NotFound):
+            await core.pairings.approve("WRONG", scope="telegram:1")
+        assert await core.pairings.approve(code, scope="telegram:1")
+
+
+async def test_a_right_code_resets_the_count_of_wrong_ones(tmp_path: Path) -> None:
+    async with gatehouse(tmp_path) as core:
+        for _ in range(2):
+            for _ in range(WRONG_MAX - 1):
+                with pytest.raises(NotFound):
+                    await core.pairings.approve("WRONG", scope=TERMINAL)
+            assert await core.pairings.approve(await core.shown(), scope=TERMINAL)
+
+
+async def test_a_clock_set_back_does_not_extend_a_lock_out(tmp_path: Path) -> None:
+    async with gatehouse(tmp_path) as core:
+        for _ in range(WRONG_MAX):
+            with pytest.raises((NotFound, LockedOut)):
+                await core.pairings.approve("WRONG", scope=TERMINAL)
+        core.clock.time -= 10 * HOUR_S
+        assert await core.pairings.approve(await core.shown(), scope=TERMINAL)
+
+
+async def test_a_revoked_guest_gets_no_notice_of_admission(tmp_path: Path) -> None:
+    async with gatehouse(tmp_path) as core:
+        guest = await core.pairings.approve(await core.shown(), scope=TERMINAL)
+        await core.shown("8")
+        assert await core.pairings.revoke("telegram", "7")
+        assert await core.pairings.revoke("telegram", "8")
+        assert not await core.pairings.revoke("telegram", "7")
+        known = await core.pairings.known()
+        assert (known.waiting, known.guests) == ((), ())
+        told = await core.told(guest)
+        assert told is not None
+        assert told.state is ReplyState.WITHHELD
+
+
+@pytest.mark.parametrize("owner", ["group:telegram:1", " bea", "b\nea", "b" * 129])
+async def test_an_invalid_owner_name_is_refused(owner: str, tmp_path: Path) -> None:
+    assert person_problem(owner)
+    async with gatehouse(tmp_path) as core:
+        code = await core.shown()
+        with pytest.raises(BadInput):
+            await core.pairings.approve(code, scope=TERMINAL, owner=owner)
+        assert await core.pairings.approve(code, scope=TERMINAL, owner="b" * 128)
