@@ -23,7 +23,7 @@ ANNA = SessionKey.parse("agent:main:fake:dm:42")
 def echo(request: Any) -> Say:
     """Script of a model that repeats the last user message."""
     texts = [message.content for message in request.messages if message.role == "user"]
-    return Say(f"You said {texts[-1]}", chunks=4)
+    return Say(f"You said {texts[-1]}")
 
 
 class GatewayFixture:

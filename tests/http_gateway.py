@@ -12,8 +12,8 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from everthread.config.settings import Gateway, Http
-from everthread.domain.api_key import hashed, made_of
+from everthread.config.settings import GatewaySettings, HttpSettings
+from everthread.domain.api_key import hash_token, make_token
 from everthread.domain.model import SessionKey
 from everthread.store.api_keys import ApiKey
 from everthread.testing.model_server.server import ModelServer
@@ -45,7 +45,7 @@ def http_key(name: str, *, user: str | None = None) -> SessionKey:
 
 
 class HttpGateway(GatewayFixture):
-    """Gateway fixture with an HTTP server."""
+    """GatewaySettings fixture with an HTTP server."""
 
     web: Web
     http: aiohttp.ClientSession
@@ -56,8 +56,8 @@ class HttpGateway(GatewayFixture):
 
     async def token(self, owner: str, name: str = "test") -> str:
         """Create an API key of that owner. Return its token."""
-        token = made_of(f"{owner}-{name}".ljust(43, "x"))
-        row = ApiKey(hashed(token), owner, name, 1.0)
+        token = make_token(f"{owner}-{name}".ljust(43, "x"))
+        row = ApiKey(hash_token(token), owner, name, 1.0)
         await self.runtime.store.write(lambda uow: uow.api_keys.add(row))
         return token
 
@@ -83,9 +83,9 @@ class HttpGateway(GatewayFixture):
 
 @asynccontextmanager
 async def http_gateway(
-    home: Path, model: ModelServer, *, gateway: Gateway | None = None, port: int = 0, **more: Any
+    home: Path, model: ModelServer, *, gateway: GatewaySettings | None = None, port: int = 0, **more: Any
 ) -> AsyncIterator[HttpGateway]:
-    settings = msgspec.structs.replace(gateway or Gateway(), http=Http(port=port))
+    settings = msgspec.structs.replace(gateway or GatewaySettings(), http=HttpSettings(port=port))
     async with gateway_fixture(home, model, gateway=settings, **more) as there, aiohttp.ClientSession() as http:
         place = HttpGateway(there.runtime, there.gateway, there.platform, model, there.clock)
         place.web, place.http = there.runtime.web(there.gateway), http

@@ -8,8 +8,8 @@ from tests.fake_platform import FakePlatform
 from tests.gateway import gateway_fixture
 from tests.runtime import until
 
-from everthread.config.settings import Gateway, PlatformAccount, Price
-from everthread.domain.pairing import Paired
+from everthread.config.settings import GatewaySettings, PlatformAccount, Price
+from everthread.domain.pairing import PairedAccount
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
 
@@ -18,7 +18,9 @@ async def test_a_handoff_reaches_only_enabled_accounts_that_may_write(tmp_path: 
     platform, other = FakePlatform(), FakePlatform("other")
     links = {"anna": ("fake:42", "other:7")}
     async with ModelServer(lambda _: Say("Yes.")) as model:
-        async with gateway_fixture(tmp_path, model, platform, others=(other,), gateway=Gateway(links=links)) as there:
+        async with gateway_fixture(
+            tmp_path, model, platform, others=(other,), gateway=GatewaySettings(links=links)
+        ) as there:
             await there.hear("hello")
             other.say("hello", chat="chat-7", user="7")
             await until(lambda: other.texts("chat-7"))
@@ -27,26 +29,26 @@ async def test_a_handoff_reaches_only_enabled_accounts_that_may_write(tmp_path: 
         for platforms, account, guests, is_offered in (
             ((), closed, (), False),
             ((other,), closed, (), False),
-            ((other,), closed, (Paired("other", "7", "bea", "Bea", 1.0),), True),
+            ((other,), closed, (PairedAccount("other", "7", "bea", "Bea", 1.0),), True),
             ((other,), PlatformAccount("fake", allow=("42", "7")), (), True),
         ):
             async with gateway_fixture(
-                tmp_path, model, platform, others=platforms, account=account, gateway=Gateway(links=links)
+                tmp_path, model, platform, others=platforms, account=account, gateway=GatewaySettings(links=links)
             ) as there:
                 for guest in guests:
-                    await there.runtime.store.write(lambda uow, guest=guest: uow.access.let_in(guest))
+                    await there.runtime.store.write(lambda uow, guest=guest: uow.access.add_guest(guest))
                 (said,) = await there.hear("/handoff nowhere")
                 assert ("Your platforms: other" in said) == is_offered, said
                 (said,) = await there.hear("/handoff other")
                 assert ("continues on other" in said or "already" in said) == is_offered, said
                 for guest in guests:
                     await there.runtime.store.write(
-                        lambda uow, guest=guest: uow.access.turn_out(guest.platform, guest.user)
+                        lambda uow, guest=guest: uow.access.remove_guest(guest.platform, guest.user)
                     )
 
 
 async def test_guests_have_a_lower_spending_limit_than_the_owner(tmp_path: Path) -> None:
-    gateway = Gateway(spend_per_day=0.0, links={"me": ("fake:bert",)})
+    gateway = GatewaySettings(spend_per_day=0.0, links={"me": ("fake:bert",)})
     prices = {"stub/one": Price(1.0, 1.0)}
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,

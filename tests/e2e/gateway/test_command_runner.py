@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.fake_platform import FakePlatform
 from tests.gateway import gateway_fixture
 from tests.runtime import until
 
-from everthread.config.settings import Gateway
-from everthread.domain.model import TurnStatus
-from everthread.testing.model_server.replies import Say
+from everthread.config.settings import GatewaySettings
+from everthread.domain.model import SessionKey, TurnStatus
+from everthread.store.compression_pauses import CompressionPause
+from everthread.testing.model_server.replies import Fail, Say
 from everthread.testing.model_server.server import ModelServer
+from everthread.testing.recording_provider import RecordingProvider
 
 
 async def test_messages_before_a_new_session_are_set_aside_and_named(tmp_path: Path) -> None:
@@ -63,7 +66,7 @@ async def test_messages_that_a_handoff_sets_aside_are_named(tmp_path: Path) -> N
     async with (
         ModelServer(slow) as model,
         gateway_fixture(
-            tmp_path, model, others=(other,), gateway=Gateway(links={"anna": ("fake:42", "other:7")})
+            tmp_path, model, others=(other,), gateway=GatewaySettings(links={"anna": ("fake:42", "other:7")})
         ) as there,
     ):
         await there.hear("hello")
@@ -76,3 +79,52 @@ async def test_messages_that_a_handoff_sets_aside_are_named(tmp_path: Path) -> N
         assert "Continuing" in other.texts("7")[-1]
         assert "a second thing" in said
         assert "long story" in said
+
+
+ME = GatewaySettings(links={"me": ("fake:mine",)})
+
+
+async def test_a_guest_sees_no_memory_status(tmp_path: Path) -> None:
+    providers = (RecordingProvider(),)
+    async with (
+        ModelServer(lambda _: Fail(400)) as model,
+        gateway_fixture(tmp_path, model, gateway=ME, providers=providers) as there,
+    ):
+        assert "Memory" in (await there.hear("/status", "mine"))[0]
+        assert "Memory" not in (await there.hear("/status", "7"))[0]
+
+
+async def test_a_guest_gets_a_plain_reason_why_nothing_was_compressed(tmp_path: Path) -> None:
+    failing = False
+
+    def script(request: object) -> Say | Fail:
+        return Fail(400, "no such thing at box-7") if failing else Say("Yes. " * 200)
+
+    platform = FakePlatform()
+    async with ModelServer(script) as model, gateway_fixture(tmp_path, model, platform, gateway=ME) as there:
+        for who in ("7", "mine"):
+            for _ in range(8):
+                await there.hear("tell me more " * 50, who)
+        failing = True
+        guest, mine = (await there.hear("/compress", "7"))[0], (await there.hear("/compress", "mine"))[0]
+        assert "box-7" in mine
+        assert "box-7" not in guest
+        assert "127.0.0.1" not in guest
+
+
+@pytest.mark.parametrize("poor", [0, 9])
+async def test_only_the_owner_sees_why_a_session_is_not_compressed(tmp_path: Path, poor: int) -> None:
+    platform = FakePlatform()
+    async with (
+        ModelServer(lambda _: Say("Yes.")) as model,
+        gateway_fixture(tmp_path, model, platform, gateway=ME) as there,
+    ):
+        for who in ("7", "mine"):
+            await there.hear("hello", who)
+            session = await there.session(SessionKey.parse(f"agent:main:fake:dm:{who}"))
+            rest = CompressionPause(session.id, "stub/one", poor, there.clock.now() + 600, "box-7 is down")
+            await there.runtime.store.write(lambda uow, rest=rest: uow.compression_pauses.put(rest))
+        assert "box-7" in (await there.hear("/status", "mine"))[0]
+        (guest,) = await there.hear("/status", "7")
+        assert "Not compressed" in guest
+        assert "box-7" not in guest

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+from tests.faults.fixture import Scene
 from tests.gateway import GatewayFixture, gateway_fixture
 from tests.runtime import until
 
-from everthread.config.settings import Gateway, PlatformAccount
+from everthread.config.settings import GatewaySettings, PlatformAccount
 from everthread.gateway.inbound import FOR_ADMINS
+from everthread.testing.loopback import protocol as wire
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
 
@@ -37,7 +40,7 @@ async def test_a_stranger_gets_no_reply(tmp_path: Path) -> None:
     account = PlatformAccount("fake", allow=("bert",))
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,
-        gateway_fixture(tmp_path, model, account=account, gateway=Gateway(pairing=False)) as there,
+        gateway_fixture(tmp_path, model, account=account, gateway=GatewaySettings(pairing=False)) as there,
     ):
         there.platform.say("hello")
         there.platform.say("hello", user="bert", chat="7")
@@ -47,7 +50,7 @@ async def test_a_stranger_gets_no_reply(tmp_path: Path) -> None:
 
 async def test_help_lists_the_commands_that_the_sender_may_use(tmp_path: Path) -> None:
     account = PlatformAccount("fake", allow=("bert",), admins=("root",))
-    gateway = Gateway(admin_commands=("model", "export"))
+    gateway = GatewaySettings(admin_commands=("model", "export"))
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,
         gateway_fixture(tmp_path, model, account=account, gateway=gateway) as there,
@@ -70,7 +73,7 @@ async def test_help_lists_the_commands_that_the_sender_may_use(tmp_path: Path) -
 
 
 async def test_messages_over_the_rate_limit_are_dropped_except_stop_and_help(tmp_path: Path) -> None:
-    gateway = Gateway(messages_per_minute=2)
+    gateway = GatewaySettings(messages_per_minute=2)
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,
         gateway_fixture(tmp_path, model, gateway=gateway) as there,
@@ -93,7 +96,7 @@ async def test_messages_over_the_rate_limit_are_dropped_except_stop_and_help(tmp
 
 
 async def test_repeated_updates_do_not_use_up_the_rate_limit(tmp_path: Path) -> None:
-    gateway = Gateway(messages_per_minute=2)
+    gateway = GatewaySettings(messages_per_minute=2)
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,
         gateway_fixture(tmp_path, model, gateway=gateway) as there,
@@ -106,3 +109,16 @@ async def test_repeated_updates_do_not_use_up_the_rate_limit(tmp_path: Path) -> 
         assert [turn.user_text for turn in await there.turns()] == ["one", "two"]
         there.platform.say("three")
         await until(lambda: "too much at once" in there.platform.texts()[-1])
+
+
+@pytest.mark.timeout(90)
+async def test_updates_are_repeated_until_they_are_stored(tmp_path: Path) -> None:
+    async with Scene(tmp_path / "scene") as scene:
+        await scene.people.fault(wire.Fault("drop_after", "poll", times=1))
+        await scene.people.say_all([(f"c{number}", f"hello {number}") for number in range(5)])
+        await scene.start()
+        for number in range(5):
+            await scene.answered(f"c{number}", f"hello {number}")
+        await scene.rest()
+        await scene.people.refresh()
+        assert [len(scene.people.answers(f"c{number}")) for number in range(5)] == [1] * 5

@@ -11,7 +11,7 @@ from tests.fake_platform import FakePlatform
 from tests.gateway import GatewayFixture, gateway_fixture
 from tests.runtime import until
 
-from everthread.config.settings import Gateway, PlatformAccount
+from everthread.config.settings import GatewaySettings, PlatformAccount
 from everthread.domain.errors import PlatformUnavailable, SendUncertain
 from everthread.domain.model import ChatType, SessionKey
 from everthread.gateway import server as serving
@@ -21,8 +21,6 @@ from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
 
 CODE = re.compile(r"\b[2-9A-HJKMNP-Z]{8}\b")
-
-
 ADMIN = PlatformAccount("fake", admins=("root",))
 
 
@@ -93,7 +91,7 @@ async def test_strangers_in_groups_get_no_code_and_three_at_most_have_one(tmp_pa
 
 async def test_an_approval_by_another_process_takes_effect_at_once_and_links_accounts(tmp_path: Path) -> None:
     account = PlatformAccount("fake", allow=("bert",))
-    gateway = Gateway(links={"ann": ("fake:bert",)})
+    gateway = GatewaySettings(links={"ann": ("fake:bert",)})
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,
         gateway_fixture(tmp_path, model, account=account, gateway=gateway) as there,
@@ -167,7 +165,7 @@ async def test_codes_are_neither_logged_nor_stored_in_plain_text(
 async def test_only_admins_pair_and_wrong_codes_lock_out(tmp_path: Path) -> None:
     account = PlatformAccount("fake", allow=("bert",), admins=("root",))
     # Which commands are for admins is a setting; that this one is, is none.
-    gateway = Gateway(admin_commands=())
+    gateway = GatewaySettings(admin_commands=())
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,
         gateway_fixture(tmp_path, model, account=account, gateway=gateway) as there,

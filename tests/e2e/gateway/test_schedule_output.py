@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from tests.gateway import GatewayFixture, gateway_fixture
 from tests.runtime import until
 
-from everthread.config.settings import Schedule, Variables
+from everthread.config.settings import ScheduleSettings, Variables
 from everthread.domain.schedule import Occurrence, OccurrenceState, Target, TargetKind
 from everthread.gateway import scheduler as schedule
 from everthread.gateway.schedule_output import signature
-from everthread.lifecycle.schedules import Wish
+from everthread.lifecycle.schedules import NewSchedule
 from everthread.testing.model_server.http import HttpRequest, HttpServer, read_request, respond
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
@@ -24,12 +24,8 @@ from everthread.testing.model_server.server import ModelServer
 pytestmark = pytest.mark.timeout(60)
 
 HOUR = 3600.0
-
-
 CHAT = Target(TargetKind.CHAT, "agent:main:fake:dm:42")
-
-
-WISH = Wish("me", "every 1h", "UTC", "Say good morning", target=CHAT)
+WISH = NewSchedule("me", "every 1h", "UTC", "Say good morning", target=CHAT)
 
 
 def echo(request: Any) -> Say:
@@ -39,7 +35,7 @@ def echo(request: Any) -> Say:
 
 async def times(there: GatewayFixture) -> tuple[Occurrence, ...]:
     (schedule,) = await there.runtime.store.read(lambda uow: uow.schedules.all())
-    return await there.runtime.store.read(lambda uow: uow.schedules.times(schedule.id, 100))
+    return await there.runtime.store.read(lambda uow: uow.schedules.occurrences(schedule.id, 100))
 
 
 class Listener(HttpServer):
@@ -80,7 +76,7 @@ async def test_results_are_written_to_files_readable_by_their_owner_only(tmp_pat
     reports = tmp_path / "reports"
     async with (
         ModelServer(echo) as model,
-        gateway_fixture(tmp_path / "home", model, schedule=Schedule(folders=(reports,))) as there,
+        gateway_fixture(tmp_path / "home", model, schedule=ScheduleSettings(folders=(reports,))) as there,
     ):
         scheduling = there.runtime.scheduling
         await scheduling.add(replace(WISH, name="one", target=Target(TargetKind.FILE, "morning.txt")))
@@ -98,7 +94,7 @@ async def test_results_are_written_to_files_readable_by_their_owner_only(tmp_pat
         assert [path.stat().st_mode & 0o777 for path in (file, log)] == [0o600, 0o600]
         assert not (tmp_path / "elsewhere").exists()
         out = await scheduling.find("me", "out")
-        (last, _) = await there.runtime.store.read(lambda uow: uow.schedules.times(out.id, 2))
+        (last, _) = await there.runtime.store.read(lambda uow: uow.schedules.occurrences(out.id, 2))
         assert last.state is OccurrenceState.FAILED
         assert "schedule.folders" in last.problem
 

@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 from tests.fake_platform import FakePlatform
+from tests.faults.fixture import Scene
+from tests.faults.worker import FastClock
 from tests.gateway import GatewayFixture, gateway_fixture
 from tests.notices import NoticeRecorder
 from tests.runtime import until
 
-from everthread.config.settings import Compression, Gateway, PlatformAccount, Provider, Variables
-from everthread.domain.model import Kind, SessionKey
-from everthread.domain.pairing import Paired
-from everthread.domain.recurrence import Missed
-from everthread.domain.schedule import Occurrence, OccurrenceState, ScheduleState, Target, TargetKind
+from everthread.adapters.sqlite.store import SqliteStore
+from everthread.bootstrap.clock import ulids
+from everthread.config.settings import (
+    CompressionSettings,
+    GatewaySettings,
+    PlatformAccount,
+    ProviderSettings,
+    Variables,
+)
+from everthread.domain.model import SessionKey, SessionKind
+from everthread.domain.pairing import PairedAccount
+from everthread.domain.recurrence import MissedPolicy, occurrences
+from everthread.domain.schedule import Occurrence, OccurrenceState, Schedule, ScheduleState, Target, TargetKind
 from everthread.lifecycle import ForgetOwner
 from everthread.lifecycle.pairing import Pairings
-from everthread.lifecycle.schedules import Scheduling, Wish
+from everthread.lifecycle.schedules import NewSchedule, ScheduleService
 from everthread.ports.model import Usage
 from everthread.testing.model_server.http import HttpRequest, HttpServer, read_request, respond
 from everthread.testing.model_server.replies import Fail, Say
@@ -31,12 +43,8 @@ from everthread.testing.recording_provider import RecordingProvider
 pytestmark = pytest.mark.timeout(60)
 
 HOUR = 3600.0
-
-
 CHAT = Target(TargetKind.CHAT, "agent:main:fake:dm:42")
-
-
-WISH = Wish("me", "every 1h", "UTC", "Say good morning", target=CHAT)
+WISH = NewSchedule("me", "every 1h", "UTC", "Say good morning", target=CHAT)
 
 
 def echo(request: Any) -> Say:
@@ -46,7 +54,7 @@ def echo(request: Any) -> Say:
 
 async def times(there: GatewayFixture) -> tuple[Occurrence, ...]:
     (schedule,) = await there.runtime.store.read(lambda uow: uow.schedules.all())
-    return await there.runtime.store.read(lambda uow: uow.schedules.times(schedule.id, 100))
+    return await there.runtime.store.read(lambda uow: uow.schedules.occurrences(schedule.id, 100))
 
 
 async def over(there: GatewayFixture, count: int = 1) -> tuple[Occurrence, ...]:
@@ -101,7 +109,7 @@ async def test_a_due_task_runs_and_its_answer_is_sent_to_the_chat(tmp_path: Path
             await there.runtime.store.read(lambda uow, t=time: uow.sessions.get(t.session_id or "")) for time in found
         ]
         assert len({session.id for session in sessions if session}) == 2, "each time in a session of its own"
-        assert all(session and session.kind is Kind.CRON and session.ended_at for session in sessions)
+        assert all(session and session.kind is SessionKind.CRON and session.ended_at for session in sessions)
         there.platform.say("hello")
         await until(lambda: len(there.platform.texts()) == 3)
         await there.settled()
@@ -130,8 +138,8 @@ async def test_the_session_of_a_continuing_task_is_compressed(tmp_path: Path) ->
         return Say("## Facts\n- boats") if "Bring the summary" in str(request) else answers
 
     async with ModelServer(script) as model:
-        endpoints = {"stub": Provider("openai_compat", model.base_url, context_tokens=20_000)}
-        more = {"endpoints": endpoints, "compression": Compression(tail_tokens=100), "providers": (told,)}
+        endpoints = {"stub": ProviderSettings("openai_compat", model.base_url, context_tokens=20_000)}
+        more = {"endpoints": endpoints, "compression": CompressionSettings(tail_tokens=100), "providers": (told,)}
         async with gateway_fixture(tmp_path, model, **more) as there:
             await there.runtime.scheduling.add(replace(WISH, continues=True))
             for count in range(1, 6):
@@ -144,7 +152,7 @@ async def test_the_session_of_a_continuing_task_is_compressed(tmp_path: Path) ->
             while line[-1] is not None:
                 session = await store.read(lambda uow: uow.sessions.get(line[-1] or ""))
                 assert session is not None
-                assert session.kind is Kind.CRON, "kept out of providers and reviews, as what it was"
+                assert session.kind is SessionKind.CRON, "kept out of providers and reviews, as what it was"
                 line.append(session.parent_id)
             assert {time.session_id for time in found} <= {*line}, "one conversation all the same"
             assert [time.state for time in found] == [OccurrenceState.DONE] * 5
@@ -153,7 +161,7 @@ async def test_the_session_of_a_continuing_task_is_compressed(tmp_path: Path) ->
 
 
 async def test_missed_occurrences_follow_the_policy_of_the_task(tmp_path: Path) -> None:
-    for missed, expected in ((Missed.SKIP, 0), (Missed.ONCE, 1), (Missed.ALL, 5)):
+    for missed, expected in ((MissedPolicy.SKIP, 0), (MissedPolicy.ONCE, 1), (MissedPolicy.ALL, 5)):
         home = tmp_path / missed.value
         async with ModelServer(echo) as model:
             async with gateway_fixture(home, model) as there:
@@ -161,7 +169,7 @@ async def test_missed_occurrences_follow_the_policy_of_the_task(tmp_path: Path) 
                 clock = there.clock
             clock.ahead_s += 5.5 * HOUR
             async with gateway_fixture(home, model, clock=clock) as there:
-                skipped = {Missed.SKIP: 1, Missed.ONCE: 1, Missed.ALL: 0}[missed]
+                skipped = {MissedPolicy.SKIP: 1, MissedPolicy.ONCE: 1, MissedPolicy.ALL: 0}[missed]
                 await over(there, expected + skipped)
                 await until(lambda there=there: there.gateway.scheduler.running == 0)
                 await there.rest()
@@ -194,7 +202,7 @@ async def test_a_clock_set_back_repeats_and_skips_nothing(tmp_path: Path) -> Non
 async def test_a_clock_that_jumps_during_a_poll_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as there:
         await there.runtime.scheduling.add(WISH)
-        real, jumps = Scheduling.fire_due, [3 * 365 * 24 * HOUR]
+        real, jumps = ScheduleService.fire_due, [3 * 365 * 24 * HOUR]
 
         async def jump(*by: Any) -> int:
             there.clock.ahead_s += jumps.pop() if jumps else 0.0
@@ -203,7 +211,7 @@ async def test_a_clock_that_jumps_during_a_poll_is_noticed(tmp_path: Path, monke
             finally:
                 there.clock.ahead_s = 0.0
 
-        monkeypatch.setattr(Scheduling, "fire_due", jump)
+        monkeypatch.setattr(ScheduleService, "fire_due", jump)
         await until(lambda: not jumps)
         await asyncio.sleep(1.5)
         (schedule,) = await there.runtime.store.read(lambda uow: uow.schedules.all())
@@ -361,11 +369,13 @@ async def test_tasks_of_a_removed_guest_are_paused(tmp_path: Path) -> None:
     pairings_of = {"fake:42": "42", "anna": "43", "fake:46": "46", "mia": "47", "nora": "48"}
     async with (
         ModelServer(echo) as model,
-        gateway_fixture(tmp_path, model, account=PlatformAccount("fake"), gateway=Gateway(links=links)) as there,
+        gateway_fixture(
+            tmp_path, model, account=PlatformAccount("fake"), gateway=GatewaySettings(links=links)
+        ) as there,
     ):
         store, scheduling = there.runtime.store, there.runtime.scheduling
         for owner, user in pairings_of.items():
-            await store.write(lambda uow, o=owner, u=user: uow.access.let_in(Paired("fake", u, o, "", 1.0)))
+            await store.write(lambda uow, o=owner, u=user: uow.access.add_guest(PairedAccount("fake", u, o, "", 1.0)))
             chat = Target(TargetKind.CHAT, f"agent:main:fake:dm:{user}")
             await scheduling.add(replace(WISH, owner=owner, target=chat))
         # Whom the settings name, and let in no more; and somebody known by no account, for whom the owner keeps one.
@@ -376,7 +386,7 @@ async def test_tasks_of_a_removed_guest_are_paused(tmp_path: Path) -> None:
             assert await there.hear("hello", user) == ["You said hello (1)"]
         for user in ("42", "47", "48"):
             await Pairings(store, there.clock).revoke("fake", user)
-        await store.write(lambda uow: uow.access.let_in(Paired("fake", "49", "nora", "", 1.0)))
+        await store.write(lambda uow: uow.access.add_guest(PairedAccount("fake", "49", "nora", "", 1.0)))
         asked = len(model.received)
         await there.later(HOUR)
         await until(lambda: all(there.platform.texts(chat) for chat in ("43", "45", "46")))
@@ -391,3 +401,60 @@ async def test_tasks_of_a_removed_guest_are_paused(tmp_path: Path) -> None:
             assert state is ScheduleState.PAUSED
             assert last is not None
             assert "may no longer write to you" in last.problem
+
+
+RATE = 20.0
+KILLS = 6
+
+
+async def kept(home: Path, clock: FastClock) -> Schedule:
+    store = await SqliteStore.open(home / "everthread.db")
+    try:
+        target = Target(TargetKind.CHAT, "agent:main:loop:dm:c1")
+        wish = NewSchedule("me", "every 1m", "UTC", "tick", target=target, missed=MissedPolicy.ALL)
+        return await ScheduleService(store, clock, ulids(clock.now)).add(wish)
+    finally:
+        await store.aclose()
+
+
+async def paused(home: Path, clock: FastClock, schedule: Schedule) -> None:
+    store = await SqliteStore.open(home / "everthread.db")
+    try:
+        await ScheduleService(store, clock, ulids(clock.now)).pause(schedule)
+    finally:
+        await store.aclose()
+
+
+@pytest.mark.timeout(120)
+async def test_repeated_kills_run_each_occurrence_once(tmp_path: Path) -> None:
+    dice, origin = random.Random(7), time.time()
+    async with Scene(tmp_path / "scene", model=["--delay-ms=150"]) as scene:
+        clock = FastClock(origin, RATE)
+        schedule = await kept(scene.home, clock)
+        orders = {"origin": origin, "rate": RATE}
+        for _ in range(KILLS):
+            life = await scene.start(**orders)
+            await asyncio.sleep(dice.uniform(0.2, 3.5))
+            life.kill()
+        await scene.start(**orders)
+        deadline = time.monotonic() + 40
+        while scene.rows("SELECT COUNT(*) FROM occurrences")[0][0] <= KILLS:
+            assert time.monotonic() < deadline, "more than that are due long since"
+            await asyncio.sleep(0.1)
+        await paused(scene.home, clock, schedule)
+        over = "SELECT COUNT(*) FROM occurrences WHERE state <> 'done'"
+        deadline = time.monotonic() + 40
+        while scene.rows(over)[0][0]:
+            assert time.monotonic() < deadline, scene.rows("SELECT * FROM occurrences")
+            await asyncio.sleep(0.1)
+        await scene.rest()
+        await scene.people.refresh()
+        done = sorted(at for (at,) in scene.rows("SELECT due_at FROM occurrences"))
+        assert len(done) > KILLS, "otherwise this is no test"
+        planned = occurrences(schedule.plan, schedule.anchor)
+        assert done == [next(planned) for _ in done], "none is left out"
+        assert len(scene.people.answers("c1")) == len(done), "each is said once"
+        assert len({one.text for one in scene.people.answers("c1")}) == len(done)
+        kinds = "SELECT kind, COUNT(*) FROM sessions s JOIN turns t ON t.session_id = s.id GROUP BY kind"
+        assert scene.rows(kinds) == [("cron", len(done))]
+        assert scene.effects() == [], "nothing of it is told to memory"

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 from tests.fake_platform import FakePlatform
+from tests.faults.fixture import Scene
 from tests.gateway import gateway_fixture
 from tests.runtime import until
 
 from everthread.domain.model import TurnStatus
+from everthread.testing.loopback import protocol as wire
 from everthread.testing.model_server.replies import End, Say
 from everthread.testing.model_server.server import ModelServer
 
@@ -46,3 +48,18 @@ async def test_a_clock_jump_does_not_change_the_drain_time(tmp_path: Path, ahead
             there.clock.ahead_s += ahead_s
             await ending
             assert time.monotonic() - began < 3.0
+
+
+@pytest.mark.timeout(90)
+async def test_a_platform_outage_loses_nothing(tmp_path: Path) -> None:
+    async with Scene(tmp_path / "scene") as scene:
+        await scene.start()
+        faults = ("unavailable", "error", "drop_before", "drop_after", "busy")
+        for number, kind in enumerate(faults):
+            await scene.people.fault(wire.Fault(kind, "send", times=2, seconds=0.2))
+            await scene.people.say(f"c{number}", f"while {kind}")
+        for number, kind in enumerate(faults):
+            await scene.answered(f"c{number}", f"while {kind}")
+        await scene.rest()
+        await scene.people.refresh()
+        assert [len(scene.people.answers(f"c{number}")) for number in range(len(faults))] == [1] * len(faults)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.fake_platform import FakePlatform
+from tests.faults.fixture import Scene, answer_to
 from tests.gateway import ANNA, gateway_fixture
 from tests.runtime import until
 
@@ -19,12 +20,11 @@ from everthread.domain.model import ReplyState
 from everthread.gateway import outbox as delivery
 from everthread.gateway import streaming
 from everthread.ports.platform import Address, Button, Outbound
+from everthread.testing.loopback import protocol as wire
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
 
 WORDS = " ".join(f"word{n}" for n in range(24))
-
-
 SLOW = Say(WORDS, chunks=24, delay_s=0.05)
 """Whole after 1.2 s; the first that is shown of it goes out after 0.8 s."""
 
@@ -264,4 +264,18 @@ async def test_a_beginning_with_an_unknown_result_is_reported(tmp_path: Path) ->
         assert beginning.endswith("…")
         assert answer.strip() == ("word " * 40).strip(), "the answer is out once, and whole"
         incidents = await there.runtime.store.read(lambda uow: uow.leases.incidents(9))
-        assert ["may stand beside it in fake chat 42" in one.text for one in incidents] == [True]
+        assert ["may be a message of its own in fake chat 42" in one.text for one in incidents] == [True]
+
+
+SIX_WORDS = "one two three four five six"
+
+
+@pytest.mark.timeout(90)
+async def test_a_beginning_with_a_lost_response_is_finished_over_loopback(tmp_path: Path) -> None:
+    async with Scene(tmp_path / "scene", model=["--delay-ms=300", "--chunks=8"]) as scene:
+        await scene.start(edits=True)
+        await scene.people.fault(wire.Fault("drop_after", "send"))
+        await scene.people.say("c1", SIX_WORDS)
+        await scene.people.until(lambda: scene.people.texts("c1") == [answer_to(SIX_WORDS)], "the whole answer")
+        first = scene.people.answers("c1")[0]
+        assert first.text.endswith("…"), "otherwise this is no test"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from tests.gateway import ANNA, GatewayFixture, gateway_fixture
 from tests.runtime import until
 
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import PlatformAccount
+from everthread.config.settings import GatewaySettings, PlatformAccount
 from everthread.domain.boundary import Resume
 from everthread.domain.errors import BadConfig
 from everthread.domain.model import (
@@ -27,7 +29,7 @@ from everthread.domain.model import (
 )
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 from everthread.gateway import server as serving
-from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.replies import Fail, Say
 from everthread.testing.model_server.server import ModelServer
 
 
@@ -124,16 +126,16 @@ async def test_a_stop_applies_to_messages_before_it(tmp_path: Path) -> None:
 
 async def test_a_failing_command_is_not_retried_in_a_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as there:
-        answer_order, tries = there.gateway.lifecycle.answer_order, 0
+        answer_command, tries = there.gateway.lifecycle.answer_command, 0
 
         async def mistaken(row: Any, text: str | None) -> Any:
             nonlocal tries
             tries += 1
             if tries < 100 and "status" in row.inbound.text:
                 raise ZeroDivisionError
-            return await answer_order(row, text)
+            return await answer_command(row, text)
 
-        monkeypatch.setattr(there.gateway.lifecycle, "answer_order", mistaken)
+        monkeypatch.setattr(there.gateway.lifecycle, "answer_command", mistaken)
         there.platform.say("/status")
         await until(lambda: tries)
         await asyncio.sleep(0.3)
@@ -216,3 +218,38 @@ async def test_the_expiry_notice_precedes_the_first_answer_of_the_next_session(t
         _, notice, answer = there.platform.texts()
         assert "has ended" in notice
         assert answer == "Yes."
+
+
+FAILURES = [
+    (Fail(400, "no such thing at box-7"), "does not take this"),
+    (Fail(401, "who are you, box-7?"), "as it is set up"),
+    (Fail(404, "box-7 has no model one"), "as it is set up"),
+    (Fail(413, "box-7: too much"), "more than the model can read"),
+    (Fail(503, "box-7 is down", headers={"Retry-After": "3600"}), "can't be reached now"),
+]
+
+
+ME = GatewaySettings(links={"me": ("fake:mine",)})
+
+
+def reference(text: str) -> str:
+    found = re.search(r"under (\w{8})\.", text)
+    assert found, text
+    return found[1]
+
+
+@pytest.mark.parametrize(("fail", "plain"), FAILURES, ids=lambda value: str(getattr(value, "status", "")))
+async def test_guests_get_plain_model_errors_and_the_owner_details(
+    tmp_path: Path, fail: Fail, plain: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    platform = FakePlatform()
+    async with ModelServer(lambda _: fail) as model, gateway_fixture(tmp_path, model, platform, gateway=ME) as there:
+        (told,) = await there.hear("hello", "7")
+        assert plain in told
+        assert "127.0.0.1" not in told
+        assert "box-7" not in told
+        logged = [record.getMessage() for record in caplog.records if reference(told) in record.getMessage()]
+        assert logged
+        assert "127.0.0.1" in logged[0]
+        assert "127.0.0.1" in (await there.hear("hello", "mine"))[0]

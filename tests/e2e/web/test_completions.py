@@ -12,7 +12,7 @@ import pytest
 from tests.gateway import echo
 from tests.http_gateway import http_gateway, http_key
 
-from everthread.config.settings import Gateway, Limits, Price
+from everthread.config.settings import GatewaySettings, LimitSettings, Price
 from everthread.domain.model import ToolCall
 from everthread.ports.model import Usage
 from everthread.testing.model_server.replies import End, Say
@@ -30,13 +30,12 @@ WEATHER = {
 
 
 CHAT = "/v1/chat/completions"
-
-
 BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
 
 
 async def test_the_openai_client_asks_and_streams_and_nothing_is_stored(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
+    script = lambda request: Say(echo(request).text, chunks=4, delay_s=0.01)  # noqa: E731
+    async with ModelServer(script) as model, http_gateway(tmp_path, model) as there:
         async with openai.AsyncOpenAI(base_url=there.url + "/v1", api_key="none", max_retries=0) as client:
             answer = await client.chat.completions.create(
                 model="everthread",
@@ -113,7 +112,7 @@ async def test_a_model_call_stops_when_the_client_disconnects(tmp_path: Path) ->
 
 
 async def test_spending_is_recorded_and_limited(tmp_path: Path) -> None:
-    more: dict[str, Any] = {"limits": Limits(spend_per_day=0.05), "prices": {"stub/one": Price(1.0, 2.0)}}
+    more: dict[str, Any] = {"limits": LimitSettings(spend_per_day=0.05), "prices": {"stub/one": Price(1.0, 2.0)}}
     script = lambda _: Say("Hello.", usage=Usage(10_000, 5_000))  # noqa: E731
     async with ModelServer(script) as model, http_gateway(tmp_path, model, **more) as there:
         body = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
@@ -144,7 +143,7 @@ async def test_a_cut_off_answer_is_reported_in_the_stream(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("headers", [{}, {"X_Session_Key": "desk"}], ids=["stateless", "conversation"])
 async def test_the_spending_limit_of_guests_is_per_person(tmp_path: Path, headers: dict[str, str]) -> None:
-    gateway = Gateway(spend_per_day=0.05)
+    gateway = GatewaySettings(spend_per_day=0.05)
     script = lambda _: Say("Hello.", usage=Usage(10_000, 15_000))  # noqa: E731
     more: dict[str, Any] = {"prices": {"stub/one": Price(1.0, 2.0)}}
     async with ModelServer(script) as model, http_gateway(tmp_path, model, gateway=gateway, **more) as there:

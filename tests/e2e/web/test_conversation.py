@@ -26,8 +26,6 @@ async def sent(model: ModelServer) -> list[dict[str, Any]]:
 
 
 CHAT = "/v1/chat/completions"
-
-
 BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
 
 

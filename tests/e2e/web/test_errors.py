@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +71,45 @@ async def test_model_errors_map_to_http_statuses(tmp_path: Path) -> None:
         assert (
             await there.ask("POST", "/v1/chat/completions", body | {"model": "nobody/knows"})
         ).code == "model_not_found"
+
+
+FAILURES = [
+    (Fail(400, "no such thing at box-7"), "does not take this"),
+    (Fail(401, "who are you, box-7?"), "as it is set up"),
+    (Fail(404, "box-7 has no model one"), "as it is set up"),
+    (Fail(413, "box-7: too much"), "more than the model can read"),
+    (Fail(503, "box-7 is down", headers={"Retry-After": "3600"}), "can't be reached now"),
+]
+
+
+def reference(text: str) -> str:
+    found = re.search(r"under (\w{8})\.", text)
+    assert found, text
+    return found[1]
+
+
+@pytest.mark.parametrize(("fail", "plain"), FAILURES, ids=lambda value: str(getattr(value, "status", "")))
+async def test_guests_get_plain_model_errors_over_http(
+    tmp_path: Path, fail: Fail, plain: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with ModelServer(lambda _: fail) as model, http_gateway(tmp_path, model) as there:
+        guest, mine = await there.token("bea"), await there.token("me")
+        body = {"model": "everthread", "messages": [{"role": "user", "content": "hello"}]}
+        answers = [
+            await there.say("hello", guest, X_Session_Key="desk"),
+            await there.say("hello", guest),
+            await there.ask("POST", "/v1/chat/completions", {**body, "stream": True}, guest),
+            await there.ask("POST", "/v1/chat/completions", {**body, "stream": True}, guest, X_Session_Key="desk"),
+        ]
+        for answer in answers:
+            said = answer.body.decode()
+            assert "127.0.0.1" not in said
+            assert "box-7" not in said
+            if fail.status != 401:
+                assert plain in said
+                assert any(reference(said) in r.getMessage() and "127.0.0.1" in r.getMessage() for r in caplog.records)
+        if fail.status == 503:
+            assert answers[1].headers["Retry-After"] == "3601"
+        if fail.status != 401:
+            assert b"127.0.0.1" in (await there.say("hello", mine)).body
+            assert b"127.0.0.1" in (await there.say("hello", mine, X_Session_Key="desk")).body

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.http_gateway import http_gateway
 
-from everthread.testing.model_server.replies import Say
+from everthread.testing.model_server.replies import Fail, Say
 from everthread.testing.model_server.server import ModelServer
 from everthread.testing.recording_provider import RecordingProvider
 
@@ -26,3 +26,12 @@ async def test_metrics_count_messages_requests_and_entries(tmp_path: Path) -> No
         assert float(values["everthread_resident_memory_bytes"]) > 10_000_000
         assert 'everthread_journal_waiting{provider="recording"}' in values
         assert (await there.ask("GET", "/ready")).json == {"status": "ready"}
+
+
+async def test_metrics_are_for_the_owner_only(tmp_path: Path) -> None:
+    async with ModelServer(lambda _: Fail(400)) as model, http_gateway(tmp_path, model) as there:
+        assert (await there.ask("GET", "/metrics")).status == 200, "no tokens: whoever sits at this machine"
+        guest, mine = await there.token("bea"), await there.token("me")
+        refused = await there.ask("GET", "/metrics", token=guest)
+        assert (refused.status, refused.code) == (403, "not_yours")
+        assert (await there.ask("GET", "/metrics", token=mine)).status == 200

@@ -29,14 +29,8 @@ from everthread.web.openapi import describe
 from everthread.web.request import WebState
 
 SLOW = (HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large)
-
-
 EXAMPLES = 8
-
-
 CHECKS = (not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance)
-
-
 ENDLESS = "/api/events"
 
 

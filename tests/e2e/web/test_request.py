@@ -10,16 +10,12 @@ import pytest
 from tests.gateway import echo
 from tests.http_gateway import http_gateway, http_key
 
-from everthread.config.settings import Gateway
+from everthread.config.settings import GatewaySettings
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
 
 MODEL = lambda _: Say("Hello.")  # noqa: E731
-
-
 CHAT = "/v1/chat/completions"
-
-
 BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
 
 
@@ -46,7 +42,7 @@ async def test_a_chunked_body_over_the_limit_gets_413(tmp_path: Path) -> None:
 
 
 async def test_the_rate_limit_is_per_owner_and_never_refuses_stop(tmp_path: Path) -> None:
-    gateway = Gateway(messages_per_minute=2)
+    gateway = GatewaySettings(messages_per_minute=2)
     async with ModelServer(echo) as model, http_gateway(tmp_path, model, gateway=gateway) as there:
         anna, ben = await there.token("anna"), await there.token("ben")
         for name in ("one", "two"):
@@ -62,7 +58,7 @@ async def test_the_rate_limit_is_per_owner_and_never_refuses_stop(tmp_path: Path
 async def test_stateless_requests_count_toward_the_rate_limit(tmp_path: Path) -> None:
     async with (
         ModelServer(echo) as model,
-        http_gateway(tmp_path, model, gateway=Gateway(messages_per_minute=2)) as there,
+        http_gateway(tmp_path, model, gateway=GatewaySettings(messages_per_minute=2)) as there,
     ):
         assert (await there.ask("POST", CHAT, BODY)).status == 200
         assert (await there.say("hello", X_Session_Key="desk")).status == 200

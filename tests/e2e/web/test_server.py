@@ -12,7 +12,7 @@ from tests.gateway import GatewayFixture, gateway_fixture
 from tests.http_gateway import http_gateway
 from tests.runtime import until
 
-from everthread.config.settings import Gateway, Http, Webhook
+from everthread.config.settings import GatewaySettings, HttpSettings, WebhookSettings
 from everthread.domain.errors import BadConfig
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
@@ -23,7 +23,7 @@ MODEL = lambda _: Say("Hello.")  # noqa: E731
 
 def bound_to(there: GatewayFixture, host: str, port: int = 0) -> Web:
     settings = there.gateway.settings
-    changed = msgspec.structs.replace(settings.gateway, http=Http(host=host, port=port))
+    changed = msgspec.structs.replace(settings.gateway, http=HttpSettings(host=host, port=port))
     there.gateway.settings = msgspec.structs.replace(settings, gateway=changed)
     return there.runtime.web(there.gateway)
 
@@ -45,7 +45,7 @@ async def test_a_port_in_use_and_a_missing_webhook_secret_are_reported(tmp_path:
     async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as there:
         with pytest.raises(BadConfig, match=r"can't listen on 127\.0\.0\.1"):
             await bound_to(there, "127.0.0.1", there.web.port).start()
-    hooked = Gateway(webhooks={"ci": Webhook("NO_SUCH_SECRET")})
+    hooked = GatewaySettings(webhooks={"ci": WebhookSettings("NO_SUCH_SECRET")})
     async with ModelServer(MODEL) as model, gateway_fixture(tmp_path / "b", model, gateway=hooked) as there:
         with pytest.raises(BadConfig, match="NO_SUCH_SECRET"):
             await bound_to(there, "127.0.0.1").start()
@@ -66,7 +66,10 @@ async def test_stopping_the_server_lets_running_requests_end(tmp_path: Path) -> 
 
 async def test_a_stopping_gateway_refuses_messages_and_answers_waiting_requests(tmp_path: Path) -> None:
     script = lambda _: Say("very slow", chunks=100, delay_s=0.1)  # noqa: E731
-    async with ModelServer(script) as model, http_gateway(tmp_path, model, gateway=Gateway(drain_s=0.2)) as there:
+    async with (
+        ModelServer(script) as model,
+        http_gateway(tmp_path, model, gateway=GatewaySettings(drain_s=0.2)) as there,
+    ):
         waiting = asyncio.ensure_future(there.say("hello", X_Session_Key="desk"))
         await until(lambda: there.gateway.worker.running == 1)
         stopping = asyncio.ensure_future(there.gateway.stop(0.3))

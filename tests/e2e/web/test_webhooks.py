@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.http_gateway import Answer, HttpGateway, http_gateway
 
-from everthread.config.settings import Gateway, Variables, Webhook
+from everthread.config.settings import GatewaySettings, Variables, WebhookSettings
 from everthread.domain.model import SessionKey
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
@@ -23,17 +23,11 @@ from everthread.web.errors import HttpError
 from everthread.web.webhooks import render_text
 
 SECRET = "not for strangers"
-
-
 TEMPLATE = "Build {build.id} of {repo} is {build.state}: {commits.0.message}{nothing.there}"
-
-
-HOOKS = Gateway(webhooks={"ci": Webhook("CI_SECRET", TEMPLATE), "raw": Webhook("CI_SECRET", owner="ben")})
-
-
+HOOKS = GatewaySettings(
+    webhooks={"ci": WebhookSettings("CI_SECRET", TEMPLATE), "raw": WebhookSettings("CI_SECRET", owner="ben")}
+)
 ENVIRONMENT: dict[str, Any] = {"gateway": HOOKS, "variables": Variables({"CI_SECRET": SECRET})}
-
-
 SENT = {"build": {"id": 7, "state": "red"}, "repo": "porto", "commits": [{"message": "mend it"}]}
 
 
@@ -62,11 +56,7 @@ JSON = st.recursive(
 
 
 NAMES = st.lists(st.sampled_from(["a", "0", "build", "-1", "__class__", "9999999"]), min_size=1, max_size=20)
-
-
 SLOW = (HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large)
-
-
 HEADERS = st.dictionaries(
     st.sampled_from(["X-Signature", "X-Timestamp", "X-Hub-Signature-256", "X-GitHub-Delivery", "Content-Type"]),
     st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=80)
@@ -154,7 +144,7 @@ async def test_unknown_names_are_indistinguishable_from_wrong_signatures(
 
 @given(JSON, NAMES, st.text(max_size=50))
 def test_any_template_of_any_json_renders_or_is_refused(sent: Any, path: list[str], around: str) -> None:
-    hook = Webhook("X", f"{around}{{{'.'.join(path)}}}")
+    hook = WebhookSettings("X", f"{around}{{{'.'.join(path)}}}")
     status, text = 200, "words"
     try:
         text = render_text(hook, msgspec.json.encode(sent))

@@ -1,4 +1,4 @@
-"""Pairing codes and their hashes."""
+"""PairingRequest codes and their hashes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from everthread.domain.pairing import (
     ALPHABET,
-    Pairing,
-    hash_of,
-    is_of,
+    PairingRequest,
+    hash_code,
+    matches_code,
     new_code,
 )
 
@@ -24,7 +24,11 @@ def test_a_code_has_eight_unambiguous_characters() -> None:
 
 
 def test_a_hash_belongs_to_one_account() -> None:
-    pairing = Pairing("telegram", "7", "", "", 0.0, 1.0)
-    theirs = replace(pairing, code_hash=hash_of("telegram", "8", "ABCDEFGH"))
-    mine = replace(pairing, code_hash=hash_of("telegram", "7", "ABCDEFGH"))
-    assert (is_of(theirs, "ABCDEFGH"), is_of(mine, "ABCDEFGH"), is_of(mine, "ABCDEFGJ")) == (False, True, False)
+    pairing = PairingRequest("telegram", "7", "", "", 0.0, 1.0)
+    theirs = replace(pairing, code_hash=hash_code("telegram", "8", "ABCDEFGH"))
+    mine = replace(pairing, code_hash=hash_code("telegram", "7", "ABCDEFGH"))
+    assert (matches_code(theirs, "ABCDEFGH"), matches_code(mine, "ABCDEFGH"), matches_code(mine, "ABCDEFGJ")) == (
+        False,
+        True,
+        False,
+    )

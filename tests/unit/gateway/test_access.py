@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from everthread.adapters.sqlite.store import SqliteStore
-from everthread.config.settings import Gateway, Limits, PlatformAccount, Settings
+from everthread.config.settings import GatewaySettings, LimitSettings, PlatformAccount, Settings
 from everthread.domain.model import ChatType, Reply, SessionKey
 from everthread.domain.pairing import (
-    Paired,
+    PairedAccount,
     new_code,
 )
 from everthread.gateway.access import Access, RejectedSender, Sender
-from everthread.lifecycle.pairing import TERMINAL, Pairings, told_name
+from everthread.lifecycle.pairing import TERMINAL, Pairings, approval_reply_id
 from everthread.ports.platform import Update
 from everthread.store.unit_of_work import Store
 from everthread.testing.contracts.store.fixtures import StillClock
@@ -34,14 +34,14 @@ class Gatehouse:
         code = new_code(secrets.choice)
         pairing = await self.pairings.offer(platform, user, "Bea", code)
         assert pairing is not None
-        await self.pairings.sent(pairing, DM, "1")
+        await self.pairings.mark_sent(pairing, DM, "1")
         return code
 
     async def waiting(self) -> list[str]:
-        return [pairing.user for pairing in (await self.pairings.known()).waiting]
+        return [pairing.user for pairing in (await self.pairings.list_all()).waiting]
 
-    async def told(self, guest: Paired) -> Reply | None:
-        return await self.store.read(lambda uow: uow.outbox.reply(told_name(guest)))
+    async def told(self, guest: PairedAccount) -> Reply | None:
+        return await self.store.read(lambda uow: uow.outbox.reply(approval_reply_id(guest)))
 
 
 @asynccontextmanager
@@ -65,7 +65,7 @@ ACCOUNTS = {
 
 async def test_only_configured_and_paired_senders_are_admitted(tmp_path: Path) -> None:
     async with gatehouse(tmp_path) as core:
-        access = Access(core.store, Gateway(), ACCOUNTS)
+        access = Access(core.store, GatewaySettings(), ACCOUNTS)
         assert await access.admit(update("1")) == Sender("telegram:1")
         assert await access.admit(update("9")) == Sender("telegram:9", admin=True)
         assert await access.admit(update("anybody", "matrix")) == Sender("matrix:anybody")
@@ -74,9 +74,9 @@ async def test_only_configured_and_paired_senders_are_admitted(tmp_path: Path) -
             assert await access.admit(update("7", chat_type=chat_type)) == RejectedSender()
         for stranger in (update("1", "discord"), update(""), update("7" * 129), update("", "matrix")):
             assert await access.admit(stranger) == RejectedSender()
-        assert await Access(core.store, Gateway(pairing=False), ACCOUNTS).admit(update("7")) == RejectedSender()
+        assert await Access(core.store, GatewaySettings(pairing=False), ACCOUNTS).admit(update("7")) == RejectedSender()
         guest = await core.pairings.approve(await core.shown(), scope=TERMINAL)
-        for gateway in (Gateway(), Gateway(pairing=False)):
+        for gateway in (GatewaySettings(), GatewaySettings(pairing=False)):
             for chat_type in (ChatType.DM, ChatType.GROUP):
                 found = await Access(core.store, gateway, ACCOUNTS).admit(update("7", chat_type=chat_type))
                 assert found == Sender(guest.owner)
@@ -87,7 +87,7 @@ async def test_only_configured_and_paired_senders_are_admitted(tmp_path: Path) -
 
 async def test_linked_accounts_have_one_owner(tmp_path: Path) -> None:
     async with gatehouse(tmp_path) as core:
-        gateway = Gateway(links={"ann": ("telegram:1", "matrix:@ann:home.org")})
+        gateway = GatewaySettings(links={"ann": ("telegram:1", "matrix:@ann:home.org")})
         access = Access(core.store, gateway, ACCOUNTS)
         assert await access.admit(update("1")) == Sender("ann")
         assert await access.admit(update("@ann:home.org", "matrix")) == Sender("ann")
@@ -100,7 +100,7 @@ async def test_linked_accounts_have_one_owner(tmp_path: Path) -> None:
 async def test_a_message_reaches_only_users_who_may_still_write(tmp_path: Path) -> None:
     async with gatehouse(tmp_path) as core:
         off = {**ACCOUNTS, "off": PlatformAccount("off", enabled=False, allow_all=True)}
-        access = Access(core.store, Gateway(links={"ann": ("telegram:1", "off:1")}), off)
+        access = Access(core.store, GatewaySettings(links={"ann": ("telegram:1", "off:1")}), off)
 
         async def reaches(key: str, owner: str) -> bool:
             return await core.store.read(lambda uow: access.reaches(uow, SessionKey.parse(key), owner))
@@ -114,7 +114,9 @@ async def test_a_message_reaches_only_users_who_may_still_write(tmp_path: Path) 
 
 def test_guests_get_the_lower_of_two_spending_limits(tmp_path: Path) -> None:
     def limits(own: float | None, guests: float | None) -> tuple[float | None, float | None]:
-        settings = Settings(tmp_path, limits=Limits(spend_per_day=own), gateway=Gateway(spend_per_day=guests))
+        settings = Settings(
+            tmp_path, limits=LimitSettings(spend_per_day=own), gateway=GatewaySettings(spend_per_day=guests)
+        )
         return settings.spend_per_day_of("me"), settings.spend_per_day_of("telegram:1")
 
     assert limits(None, None) == (None, None)

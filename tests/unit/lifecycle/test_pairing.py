@@ -1,4 +1,4 @@
-"""Pairing codes: their lifetime, their hashes, and the lock-out after wrong ones."""
+"""PairingRequest codes: their lifetime, their hashes, and the lock-out after wrong ones."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from everthread.domain.model import Reply, ReplyState, SessionKey
 from everthread.domain.pairing import (
     PENDING_MAX,
     WRONG_MAX,
-    Paired,
+    PairedAccount,
     new_code,
     person_problem,
 )
-from everthread.lifecycle.pairing import SENDING_S, TERMINAL, Pairings, told_name
+from everthread.lifecycle.pairing import SENDING_S, TERMINAL, Pairings, approval_reply_id
 from everthread.store.unit_of_work import Store
 from everthread.testing.contracts.store.fixtures import StillClock
 
@@ -37,14 +37,14 @@ class Gatehouse:
         code = new_code(secrets.choice)
         pairing = await self.pairings.offer(platform, user, "Bea", code)
         assert pairing is not None
-        await self.pairings.sent(pairing, DM, "1")
+        await self.pairings.mark_sent(pairing, DM, "1")
         return code
 
     async def waiting(self) -> list[str]:
-        return [pairing.user for pairing in (await self.pairings.known()).waiting]
+        return [pairing.user for pairing in (await self.pairings.list_all()).waiting]
 
-    async def told(self, guest: Paired) -> Reply | None:
-        return await self.store.read(lambda uow: uow.outbox.reply(told_name(guest)))
+    async def told(self, guest: PairedAccount) -> Reply | None:
+        return await self.store.read(lambda uow: uow.outbox.reply(approval_reply_id(guest)))
 
 
 @asynccontextmanager
@@ -68,14 +68,14 @@ async def test_an_approved_code_admits_its_account_once_and_notifies_it(tmp_path
         code = await core.shown()
         await core.shown("8")
         guest = await core.pairings.approve(code, scope=TERMINAL)
-        assert guest == Paired("telegram", "7", "telegram:7", "Bea", core.clock.now())
+        assert guest == PairedAccount("telegram", "7", "telegram:7", "Bea", core.clock.now())
         assert await core.waiting() == ["8"]
         told = await core.told(guest)
         assert told is not None
         assert (told.key, told.owner, told.state) == (DM, "telegram:7", ReplyState.READY)
         with pytest.raises(NotFound):
             await core.pairings.approve(code, scope=TERMINAL)
-        assert (await core.pairings.known()).guests == (guest,)
+        assert (await core.pairings.list_all()).guests == (guest,)
 
 
 async def test_a_code_is_accepted_in_any_case_and_sets_the_owner(tmp_path: Path) -> None:
@@ -104,12 +104,12 @@ async def test_a_code_expires_after_an_hour_even_if_the_clock_is_set_back(tmp_pa
 async def test_one_code_per_account_and_a_few_per_platform(tmp_path: Path) -> None:
     async with gatehouse(tmp_path) as core:
         for user in ("1", "2", "3"):
-            assert await core.pairings.is_worth_asking("telegram", user)
+            assert await core.pairings.may_offer("telegram", user)
             await core.shown(user)
         for user in ("1", "4"):
-            assert not await core.pairings.is_worth_asking("telegram", user)
+            assert not await core.pairings.may_offer("telegram", user)
             assert await core.pairings.offer("telegram", user, "", "ABCDEFGH") is None
-        assert await core.pairings.is_worth_asking("matrix", "1")
+        assert await core.pairings.may_offer("matrix", "1")
         await core.shown("1", "matrix")
         assert len(await core.waiting()) == PENDING_MAX + 1
         core.clock.time += HOUR_S
@@ -123,13 +123,13 @@ async def test_an_unsent_code_expires_soon(tmp_path: Path) -> None:
     """Its process has died: the stranger is not left without an answer for an hour."""
     async with gatehouse(tmp_path) as core:
         assert await core.pairings.offer("telegram", "7", "", "ABCDEFGH")
-        assert not await core.pairings.is_worth_asking("telegram", "7")
+        assert not await core.pairings.may_offer("telegram", "7")
         core.clock.time += SENDING_S
-        assert await core.pairings.is_worth_asking("telegram", "7")
+        assert await core.pairings.may_offer("telegram", "7")
         pairing = await core.pairings.offer("telegram", "7", "", "ABCDEFGJ")
         assert pairing is not None
         await core.pairings.withdraw(pairing)
-        assert await core.pairings.is_worth_asking("telegram", "7")
+        assert await core.pairings.may_offer("telegram", "7")
 
 
 async def test_only_the_hash_of_a_code_is_stored(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ async def test_a_revoked_guest_gets_no_notice_of_admission(tmp_path: Path) -> No
         assert await core.pairings.revoke("telegram", "7")
         assert await core.pairings.revoke("telegram", "8")
         assert not await core.pairings.revoke("telegram", "7")
-        known = await core.pairings.known()
+        known = await core.pairings.list_all()
         assert (known.waiting, known.guests) == ((), ())
         told = await core.told(guest)
         assert told is not None
