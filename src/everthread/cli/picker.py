@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from prompt_toolkit.formatted_text import StyleAndTextTuples
     from prompt_toolkit.key_binding import KeyBindings
     from prompt_toolkit.key_binding.key_processor import KeyPressEvent
-    from prompt_toolkit.output import Output
 
 FILTER_CHARS_MAX = 100
 # Lines for the title, the filter and the key help.
@@ -70,15 +69,6 @@ def is_interactive() -> bool:
     return all(stream is not None and stream.isatty() for stream in streams)
 
 
-def _terminal() -> Output | None:
-    """Return the terminal as output. `None`, without a terminal, selects prompt_toolkit's default output."""
-    if not is_interactive():
-        return None
-    from everthread.cli.prompt_output import terminal_output
-
-    return terminal_output(None, colour=False)
-
-
 async def pick(title: str, rows: Sequence[str]) -> int | None:
     """Let the user choose a row. Return its index; `None` if the user cancels or there are no rows.
 
@@ -90,13 +80,16 @@ async def pick(title: str, rows: Sequence[str]) -> int | None:
     from prompt_toolkit.layout import Layout, Window
     from prompt_toolkit.layout.controls import FormattedTextControl
 
+    from everthread.cli.prompt_output import terminal_output
+
     picker = Picker(title, rows, lambda chosen: app.exit(result=chosen))
     app: Application[int | None] = Application(
         layout=Layout(Window(FormattedTextControl(lambda: picker.lines(app.output.get_size().rows)))),
         key_bindings=picker.keys(),
         erase_when_done=True,
         before_render=ClearOnResize(),
-        output=_terminal(),
+        # Without a terminal, prompt_toolkit chooses its own output.
+        output=terminal_output(None, colour=False) if is_interactive() else None,
     )
     # A pause after Esc distinguishes the key from the start of an escape sequence.
     app.ttimeoutlen = app.timeoutlen = _ESCAPE_S

@@ -42,11 +42,8 @@ def status_line(status: Status, columns: int) -> str:
 
 
 def _context(status: Status) -> str:
-    if not status.context_tokens or not status.context_tokens_max:
+    total = status.context_tokens_max
+    if not status.context_tokens or not total:
         return ""
-    share = 100 * status.context_tokens / status.context_tokens_max
-    return f"{share:.0f}% of {_thousands(status.context_tokens_max)} context"
-
-
-def _thousands(tokens: int) -> str:
-    return f"{tokens / 1000:.0f}k" if tokens >= 10_000 else str(tokens)
+    size = f"{total / 1000:.0f}k" if total >= 10_000 else str(total)
+    return f"{100 * status.context_tokens / total:.0f}% of {size} context"

@@ -64,14 +64,13 @@ class InputArea:
         display: Display,
         *,
         status: Callable[[], str],
-        submit: Callable[[str], None],
-        leave: Callable[[], None],
+        submit: Callable[[str | None], None],
     ) -> None:
+        """`submit` gets the entered text; `None` at the end of input."""
         self.prefix = "> "
         self._host = host
         self._status = status
         self._submit = submit
-        self._leave = leave
         self._pastes = Pastes()
         self.typed_ahead = False
         """True while input from before the start is read: the terminal has turned each Enter into a line feed."""
@@ -90,8 +89,6 @@ class InputArea:
             completer=_CommandCompleter(self._host),
             complete_while_typing=Condition(lambda: self.buffer.text.startswith("/")),
             history=_StoredHistory(self._host),
-            multiline=True,
-            enable_history_search=False,
             on_completions_changed=self._candidates_changed,
             on_text_changed=self._text_changed,
         )
@@ -256,7 +253,7 @@ class InputArea:
         if self.buffer.text:
             self.buffer.delete()
         else:
-            self._leave()
+            self._submit(None)
 
     def _paste(self, event: KeyPressEvent) -> None:
         event.current_buffer.insert_text(self._pastes.shorten(event.data))

@@ -55,7 +55,6 @@ class TerminalView:
             display,
             status=lambda: status_line(self._status, self._columns),
             submit=self._submit,
-            leave=lambda: self._submit(None),
         )
         self._typed: asyncio.Queue[InputText | None] = asyncio.Queue()
         self._early: list[str | None] | None = []
