@@ -145,7 +145,7 @@ def _read(path: Path) -> str:
     except FileNotFoundError:
         return ""
     except OSError as error:
-        raise BadConfig(f"{path}: {error.strerror}; mend its permissions or remove it") from error
+        raise BadConfig(f"{path}: {error.strerror}. Fix its permissions or remove it") from error
     if len(text) > FILE_CHARS_MAX:
-        raise BadConfig(f"{path} has more than {FILE_CHARS_MAX} characters; shorten it: it is sent with every request")
+        raise BadConfig(f"{path} has more than {FILE_CHARS_MAX} characters. Shorten it: it is sent with every request")
     return text

@@ -201,10 +201,10 @@ class Reviewer:
                     if taken is not None:
                         await self._see_through(*taken)
             except StoreError as error:
-                log.warning("reviews have to wait: %s", error)
+                log.warning("could not read due reviews; retrying: %s", error)
             except Exception:
                 # An unexpected error must not stop the reviews that follow.
-                log.exception("reviews have to wait: something went wrong inside")
+                log.exception("internal error; the next reviews are tried later")
             finally:
                 self._at_work = False
             try:
@@ -233,7 +233,7 @@ class Reviewer:
             state, due_at = await self._failed(review, ref, why)
         except Exception as error:
             log.exception("reviewing session %s failed", ref.session_id)
-            state, due_at = await self._failed(review, ref, f"something went wrong inside: {type(error).__name__}")
+            state, due_at = await self._failed(review, ref, f"internal error: {type(error).__name__}")
         finally:
             # Also after a failure: its writes are stored already.
             told = Reviewed(ref, review.window, tuple(wrote), tuple(missing)) if wrote or missing else None
@@ -258,7 +258,7 @@ class Reviewer:
         try:
             self._hear(told)
         except Exception:
-            log.exception("nobody could be told what a review of session %s wrote", told.ref.session_id)
+            log.exception("the listener failed to show the review of session %s", told.ref.session_id)
 
     async def _failed(self, review: Review, ref: SessionRef, why: str) -> tuple[ReviewState, float]:
         log.warning("session %s, %s: %s", ref.session_id, review.window.mark, why)

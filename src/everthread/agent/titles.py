@@ -64,7 +64,7 @@ class Titler(Struct, frozen=True):
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._going.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("naming a session failed", exc_info=error)
+            log.error("generating a title failed", exc_info=error)
 
     async def settle(self, bound_s: float) -> None:
         """Wait for running attempts, at most `bound_s`."""

@@ -1,4 +1,7 @@
-"""Commit a turn, then start the background work that follows from it."""
+"""Commit a turn, then start the background work that follows from it.
+
+Tested in tests/unit/agent/test_turn.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The limits that hold for every turn, and the options of a single one."""
+"""The limits that hold for every turn, and the options of a single one.
+
+Tested in tests/unit/agent/test_turn.py.
+"""
 
 from __future__ import annotations
 

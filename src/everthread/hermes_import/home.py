@@ -105,7 +105,7 @@ def _json(path: Path) -> dict[str, object]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
-        raise BadInput(f"{path}: is no JSON; mend it, or move it away and import again") from None
+        raise BadInput(f"{path}: Invalid JSON. Fix or move the file, then import again") from None
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from tests.agent_runtime import says_nothing, tool
 from tests.commands import CommandFixture
 from tests.fake_model import FakeModel
 from tests.runtime import CLI, ME
 
-from everthread.commands.context import Document
 from everthread.commands.export import markdown
 from everthread.domain.boundary import Branch
 from everthread.domain.errors import StoreBusy
@@ -87,18 +85,3 @@ async def test_there_is_nothing_to_export_at_first(tmp_path: Path) -> None:
         await console.refuses("/export", "no session here yet", owner="them")
         await console.refuses(f"/export {'x' * 1001}", "Invalid file name")
         await console.refuses("/export a\x00b", "Invalid file name")
-
-
-@pytest.mark.parametrize(
-    ("name", "safe"),
-    [
-        ("notes.md", "notes.md"),
-        ("../../etc/passwd", "passwd"),
-        ("C:\\files\\x.md", "x.md"),
-        ("..", "conversation.md"),
-        (".bashrc", "bashrc"),
-        ("/", "conversation.md"),
-    ],
-)
-def test_a_documents_file_name_leads_nowhere(name: str, safe: str) -> None:
-    assert Document(name, "").file_name == safe

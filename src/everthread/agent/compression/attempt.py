@@ -2,6 +2,8 @@
 
 `cross` continues the conversation in a new session if the summary is still valid. `notify_engine` tells the context
 engine.
+
+Tested in tests/unit/agent/compression/test_service.py.
 """
 
 from __future__ import annotations
@@ -158,7 +160,7 @@ class SummaryMaker(Struct, frozen=True):
             raise NotCompressed(str(error)) from error
         except Exception as error:
             log.exception("summarising session %s failed", source.ref.session_id)
-            raise NotCompressed("something went wrong inside; the log says what") from error
+            raise NotCompressed("internal error; see the log") from error
 
 
 def check_summary(source: Source, summary: str, instead_because: str = "") -> FinishedSummary:

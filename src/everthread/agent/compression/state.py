@@ -1,6 +1,8 @@
 """Compression state of sessions.
 
 Fill levels are kept in memory. Pauses after failed or poor passes are stored, for all processes.
+
+Tested in tests/unit/agent/compression/test_service.py.
 """
 
 from __future__ import annotations
@@ -144,7 +146,7 @@ class CompressionStates(Struct, frozen=True):
                 )
             )
         except StoreError as error:
-            log.warning("session %s: why it is not compressed is not written down: %s", session_id, error)
+            log.warning("session %s: could not store the pause of its compression: %s", session_id, error)
 
 
 def minutes(seconds: float) -> str:

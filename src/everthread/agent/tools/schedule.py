@@ -1,4 +1,7 @@
-"""The `schedule` tool: add, list and remove scheduled tasks of the user."""
+"""The `schedule` tool: add, list and remove scheduled tasks of the user.
+
+Tested in tests/unit/lifecycle/test_schedules.py.
+"""
 
 from __future__ import annotations
 
