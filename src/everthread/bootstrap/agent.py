@@ -239,9 +239,7 @@ class AgentParts:
 
     def _agent(self) -> Agent:
         runtime, limits = self._runtime, self._settings.limits
-        model_caller = ModelCaller(
-            runtime.lifecycle, runtime.clock, random.random, runtime.hooks, self._settings.spend_per_day_of
-        )
+        model_caller = self._model_caller()
         self._titler = Titler(runtime.store, runtime.lifecycle, model_caller, self.models.auxiliary)
         usual = Summarizer(model_caller, self.models.auxiliary, lambda name: self.models.choices(name)[0])
         self._compressor = Compressor(
@@ -282,14 +280,7 @@ class AgentParts:
             runtime.store,
             runtime.lifecycle,
             preparer,
-            ModelCaller(
-                runtime.lifecycle,
-                runtime.clock,
-                random.random,
-                runtime.hooks,
-                self._settings.spend_per_day_of,
-                spend_per_turn=own.spend,
-            ),
+            self._model_caller(own.spend),
             self._runner(),
             self._tools_of_a_turn,
             self._tools_of_a_review,
@@ -320,14 +311,11 @@ class AgentParts:
     def _delegating(self) -> Delegation:
         """Build delegation: an agent with its own tools, limits and prepared prompts, and without recall."""
         runtime, limits, own = self._runtime, self._settings.limits, self._settings.delegation
-        model_caller = ModelCaller(
-            runtime.lifecycle, runtime.clock, random.random, runtime.hooks, self._settings.spend_per_day_of, own.spend
-        )
         worker = Agent(
             runtime.lifecycle,
             runtime.memory,
             self._preparer(count_max=CHILDREN_PREPARED_MAX),
-            model_caller,
+            self._model_caller(own.spend),
             self._runner(),
             self._tools_of_children,
             runtime.clock,
@@ -356,9 +344,7 @@ class AgentParts:
             runtime.lifecycle,
             runtime.memory,
             self._preparer(count_max=CHILDREN_PREPARED_MAX),
-            ModelCaller(
-                runtime.lifecycle, runtime.clock, random.random, runtime.hooks, self._settings.spend_per_day_of
-            ),
+            self._model_caller(),
             self._runner(),
             self._tools_of_schedules,
             runtime.clock,
@@ -380,6 +366,12 @@ class AgentParts:
             runtime.clock,
             output_tokens_max=output_tokens,
             count_max=count_max,
+        )
+
+    def _model_caller(self, spend_per_turn: float | None = None) -> ModelCaller:
+        runtime, spend_per_day = self._runtime, self._settings.spend_per_day_of
+        return ModelCaller(
+            runtime.lifecycle, runtime.clock, random.random, runtime.hooks, spend_per_day, spend_per_turn
         )
 
     def _runner(self) -> ToolRunner:

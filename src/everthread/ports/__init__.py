@@ -11,25 +11,3 @@
 | `lanes` | queues that one worker drains at a time, across processes |
 | `clock` | time |
 """
-
-from everthread.ports.clock import Clock
-from everthread.ports.context import ContextEngine
-from everthread.ports.lanes import Drain, Lanes
-from everthread.ports.memory import Capability, MemoryProvider, RecallItem, Scorecard
-from everthread.ports.model import ModelClient
-from everthread.ports.platform import Platform
-from everthread.ports.tools import Tool
-
-__all__ = [
-    "Capability",
-    "Clock",
-    "ContextEngine",
-    "Drain",
-    "Lanes",
-    "MemoryProvider",
-    "ModelClient",
-    "Platform",
-    "RecallItem",
-    "Scorecard",
-    "Tool",
-]

@@ -1,4 +1,4 @@
-"""The clock port."""
+"""The clock port. Its implementation is tested in tests/unit/bootstrap/test_clock.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Context engines summarise long conversations. A plugin may provide one through the hook `context_engine`."""
+"""Context engines summarise long conversations. A plugin may provide one through the hook `context_engine`.
+
+The use of an engine is tested in tests/unit/agent/compression.
+"""
 
 from __future__ import annotations
 

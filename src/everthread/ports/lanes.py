@@ -1,4 +1,7 @@
-"""Lanes: FIFO queues that one worker drains at a time, across processes."""
+"""Lanes: FIFO queues that one worker drains at a time, across processes.
+
+Test an implementation with `everthread.testing.contracts.lanes`.
+"""
 
 from __future__ import annotations
 

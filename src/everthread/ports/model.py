@@ -2,6 +2,8 @@
 
 A request consists of bytes that were serialised before (`head` and `history`) and a few new messages. A turn sends its
 history without serialising it again, and repeats earlier requests byte for byte, as prompt caches need.
+
+Test a client with `everthread.testing.contracts.model_client.ModelContract`.
 """
 
 from __future__ import annotations

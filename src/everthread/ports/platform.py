@@ -2,6 +2,8 @@
 
 A platform knows nothing of sessions, owners or commands, and keeps no durable state: it acknowledges an update upstream
 only after the update is stored.
+
+Test a platform with `everthread.testing.contracts.platform.PlatformContract`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tools that the agent runs."""
+"""Tools that the agent runs. Test tools with `everthread.testing.contracts.tools`."""
 
 from __future__ import annotations
 

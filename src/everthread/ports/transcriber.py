@@ -1,4 +1,4 @@
-"""Speech to text."""
+"""Speech to text. Test a transcriber with `everthread.testing.contracts.transcriber`."""
 
 from __future__ import annotations
 

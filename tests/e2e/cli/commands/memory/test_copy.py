@@ -32,7 +32,7 @@ PROVIDER = '''
 import asyncio, os, sqlite3
 from everthread.config.provider_settings import Field
 from everthread.domain.errors import Rejected, Unavailable
-from everthread.ports import Capability, MemoryProvider
+from everthread.ports.memory import Capability, MemoryProvider
 
 class Ledger(MemoryProvider):
     """Keeps what it is told in a file, under the delivery's key."""

@@ -18,7 +18,7 @@ KEY = "hush-0123456789"
 
 PROVIDER = """
 from everthread.config.provider_settings import Field
-from everthread.ports import Capability, MemoryProvider
+from everthread.ports.memory import Capability, MemoryProvider
 
 class Attic(MemoryProvider):
     settings_fields = (
