@@ -12,7 +12,13 @@ from everthread import plugins
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import Settings
 from everthread.domain.boundary import Branch, Compress, New, Resume, Rewind
-from everthread.domain.model import HookCall, Lease, Session, SessionKey, Turn
+from everthread.domain.model import (
+    HookCall,
+    Lease,
+    Session,
+    SessionKey,
+    Turn,
+)
 from everthread.store.sessions import BoundaryRow
 from everthread.store.unit_of_work import UnitOfWork
 
@@ -247,9 +253,6 @@ async def test_more_hooks_than_are_taken_at_once_are_all_called(
     assert called == sessions
 
 
-# --- Processes with different plugins --------------------------------------------------------------------------------
-
-
 def test_processes_share_a_lane_if_they_have_the_same_hooks() -> None:
     names = ["on_boundary", "on_session_finalize"]
     assert plugins.lane_name(names) == plugins.lane_name(reversed(names))
@@ -304,9 +307,6 @@ async def test_a_hook_that_another_process_has_called_meanwhile_is_not_called_ag
             gate.open()
             await core.settled()
     assert called == ["s1", "s3"]
-
-
-# --- Plugins that hang or do odd things ------------------------------------------------------------------------------
 
 
 async def test_keys_go_on_while_a_hook_of_another_hangs_however_much_waits_behind_it(
@@ -561,3 +561,17 @@ def test_a_package_that_declares_a_plugin_is_found(tmp_path: Path, monkeypatch: 
 def test_what_is_in_an_archive_is_left_to_python(tmp_path: Path) -> None:
     (tmp_path / "packages.zip").write_bytes(b"")
     assert plugins.has_plugins([str(tmp_path / "packages.zip")])
+
+
+async def test_a_plugin_may_be_async(tmp_path: Path) -> None:
+    heard: list[str] = []
+
+    class Later:
+        @plugins.hookimpl
+        async def on_session_finalize(self, session_id: str) -> None:
+            heard.append(session_id)
+
+    async with CoreFixture(tmp_path, plugins=(Later(),)) as core:
+        left = (await core.turn(CLI, "hello")).ref.session_id
+        await core.cross(CLI, New())
+        await until(lambda: heard == [left])

@@ -3,16 +3,17 @@
 from pathlib import Path
 
 import pytest
-from tests.runtime import CLI, ME, AsyncDiary, CoreFixture, opened
+from tests.runtime import CLI, ME, CoreFixture, opened
 
-from everthread.domain.boundary import Expire, New, Refusal, Resume
+from everthread.domain.boundary import New
 from everthread.domain.errors import NotFound
 from everthread.domain.events import EntryKind
 from everthread.domain.model import Inbound, InboxState, SessionKey, SessionKind, TurnStatus
-from everthread.domain.reset_policy import ResetPolicy
 from everthread.lifecycle import ForgetOwner, ForgetSession, TurnClaim
 
 CHILD = SessionKey.parse("agent:main:subagent:dm:1")
+
+
 LATER_S = 1_000.0
 
 
@@ -58,68 +59,6 @@ async def test_somebody_elses_session_is_no_parent(tmp_path: Path) -> None:
         parent = (await core.turn(CLI, "mine")).ref.session_id
         with pytest.raises(NotFound):
             await core.lifecycle.cross(CHILD, New(kind=SessionKind.SUBAGENT, parent=parent), owner="somebody else")
-
-
-async def test_expiry_waits_for_delegated_work_and_for_nothing_else(tmp_path: Path) -> None:
-    async with CoreFixture(tmp_path) as core:
-        parent = (await core.turn(CLI, "go")).ref.session_id
-        await delegated(core, parent)
-        ticket = await began(core, CHILD, "look it up")
-        expire = Expire(ResetPolicy(idle_s=60), core.clock.now() + LATER_S)
-        assert (await core.cross(CLI, expire)).refusal is Refusal.TURN_RUNNING
-        await core.lifecycle.commit_turn(ticket, (), None)
-        assert (await core.cross(CLI, expire)).refusal is None
-
-
-async def test_a_turn_that_waits_for_the_work_goes_on_with_it_and_nobody_else(tmp_path: Path) -> None:
-    async with CoreFixture(tmp_path) as core:
-        waits = await began(core, CLI, "have it looked up")
-        child = await delegated(core, waits.ref.session_id)
-        work = await began(core, CHILD, "look it up")
-        await core.lifecycle.abandon_turn(work)
-        await core.lifecycle.abandon_turn(waits)
-        assert await core.lifecycle.recover() == (waits.turn_id,)
-        again = await core.lifecycle.resume_turn(waits.turn_id)
-        assert again is not None
-        assert await core.lifecycle.recover() == ()
-        assert await core.lifecycle.resume_turn(work.turn_id) is not None
-        assert (await core.session(child)).last_turn == 0
-
-
-async def test_work_that_nobody_waits_for_any_more_is_kept_as_cut_off(tmp_path: Path) -> None:
-    async with CoreFixture(tmp_path) as core:
-        waits = await began(core, CLI, "have it looked up")
-        child = await delegated(core, waits.ref.session_id)
-        work = await began(core, CHILD, "look it up")
-        await core.lifecycle.abandon_turn(work)
-        await core.lifecycle.commit_turn(waits, (), None, interrupted=True)
-        assert await core.lifecycle.recover() == ()
-        turn = await core.store.read(lambda uow: uow.turns.get(child, 1))
-        assert turn is not None
-        assert (turn.status, turn.user_text) == (TurnStatus.INTERRUPTED, "look it up")
-
-
-async def test_a_person_who_looks_at_delegated_work_and_talks_there_is_answered_after_a_crash(tmp_path: Path) -> None:
-    async with CoreFixture(tmp_path) as core:
-        parent = (await core.turn(CLI, "go")).ref.session_id
-        child = await delegated(core, parent)
-        await core.turn(CHILD, "look it up")
-        await core.cross(CLI, Resume(child))
-        ticket = await began(core, CLI, "what did you find?")
-        await core.lifecycle.abandon_turn(ticket)
-        assert await core.lifecycle.recover() == (ticket.turn_id,)
-
-
-async def test_what_work_came_to_is_told_once_for_each_child(tmp_path: Path) -> None:
-    diary = AsyncDiary()
-    async with CoreFixture(tmp_path, diary) as core:
-        ref = (await core.turn(CLI, "go")).ref
-        for child in ("one", "one", "two"):
-            await core.lifecycle.record_delegation(ref, "look it up", "found", child)
-        entries = await core.store.read(lambda uow: uow.log.of_kind(ref.session_id, EntryKind.DELEGATION))
-        assert [entry.detail["child"] for entry in entries if entry.detail] == ["one", "two"]
-        await core.settled()
-        assert [call.more["child_session_id"] for call in diary.book.of("on_delegation")] == ["one", "two"]
 
 
 @pytest.mark.parametrize("what", ["the session", "the person"])

@@ -79,9 +79,6 @@ def stored_words(core: CoreFixture) -> bytes:
     return b"".join(path.read_bytes() for path in core.path.parent.iterdir() if path.name.startswith(core.path.name))
 
 
-# --- A session ---
-
-
 async def test_a_forgotten_session_leaves_no_word_of_itself_in_the_file(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         session = await tell_everywhere(core)
@@ -268,9 +265,6 @@ async def assert_stays_away(core: CoreFixture, folder: Path, what: Forgettable) 
     assert file.read_text() == "from the person\n"
 
 
-# --- A person ---
-
-
 async def test_a_forgotten_person_leaves_no_word_in_the_file(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         await tell_everywhere(core)
@@ -343,9 +337,6 @@ async def test_who_was_forgotten_may_come_back_as_somebody_new(tmp_path: Path) -
         current = await core.store.read(lambda uow: uow.notes.current(ME, NoteTarget.MEMORY))
         assert [note.content for note in current] == ["new"]
     assert "new" in diary.book.words()
-
-
-# --- A fact ---
 
 
 async def test_a_forgotten_fact_is_gone_wherever_the_owner_has_it_word_for_word(tmp_path: Path) -> None:
@@ -535,9 +526,6 @@ def test_a_tombstone_knows_a_fact_again_and_cannot_be_read() -> None:
     assert "tea" not in fact_identity(ME, "likes tea")
 
 
-# --- While others are at work ---
-
-
 async def test_forgetting_waits_for_nobody_and_nobody_waits_for_it(tmp_path: Path) -> None:
     hanging = ThreadDiary()
     with Gate() as gate:
@@ -550,3 +538,36 @@ async def test_forgetting_waits_for_nobody_and_nobody_waits_for_it(tmp_path: Pat
             gate.open()
             await core.settled()
     assert hanging.book.told(first) == ["switch", "forget"]
+
+
+def stored(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+async def test_forgetting_a_session_erases_the_errors_of_its_deliveries(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with CoreFixture(tmp_path, diary) as core:
+
+        async def refuse(call: Call) -> None:
+            if call.hook == "sync_turn":
+                raise Rejected("diary", f"I will not keep {call.text!r}")
+
+        diary.before = refuse
+        session = (await core.turn(CLI, "the elephant in Odense")).ref.session_id
+        await core.reported("memory:diary", "elephant")
+        await core.lifecycle.forget(ForgetSession(session), owner="me")
+        assert not [text for text in await core.incidents() if "elephant" in text]
+        assert b"elephant" not in stored(tmp_path)
+
+
+async def test_forgetting_a_fact_changes_titles_and_keeps_the_text_around_it_searchable(tmp_path: Path) -> None:
+    async with CoreFixture(tmp_path) as core:
+        session = (await core.turn(CLI, "my cat Mog sleeps on the piano")).ref
+        await core.lifecycle.rename(session.session_id, "cat Mog", owner="me")
+        change = NoteChange(NoteAction.ADD, NoteTarget.MEMORY, "cat Mog")
+        note = await core.lifecycle.write_note(change, owner="me", ref=session)
+        await core.lifecycle.forget(ForgetFact(note.note_id), owner="me")
+        assert (await core.session(session.session_id)).title is None
+        hits = await core.search("me", "piano", limit=5)
+        assert "my [forgotten] sleeps on the piano" in [hit.content for hit in hits]
+        assert await core.search("me", "Mog", limit=5) == ()

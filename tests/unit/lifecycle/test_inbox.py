@@ -5,11 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.runtime import ME, TELEGRAM, CoreFixture, opened
+from tests.runtime import CLI, ME, TELEGRAM, CoreFixture, opened
 
 from everthread.domain.boundary import New, Rewind
 from everthread.domain.errors import AlreadyDone
-from everthread.domain.model import Inbound, InboxState, ReplyState
+from everthread.domain.model import (
+    Inbound,
+    InboxState,
+    ReplyState,
+)
 
 
 async def test_no_message_is_taken_up_before_a_command_that_came_first(tmp_path: Path) -> None:
@@ -77,3 +81,9 @@ async def test_a_boundary_names_the_message_whose_answer_it_stops_to_whoever_wro
             crossing = await core.cross(TELEGRAM, New(), owner=owner)
             assert crossing.cancelled
             assert [row.inbound.text for row in crossing.unanswered] == (["a long story"] if owner == ME else [])
+
+
+async def test_messages_with_empty_update_ids_are_no_duplicates(tmp_path: Path) -> None:
+    async with CoreFixture(tmp_path) as core:
+        taken = [(await core.lifecycle.accept(Inbound(CLI, "me", text, update_id="")))[1] for text in ("a", "b")]
+        assert taken == [True, True]

@@ -3,105 +3,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.runtime import CLI, ME, AsyncDiary, CoreFixture
 
 from everthread.domain.boundary import New
 from everthread.domain.errors import BadInput, Erased, NotFound, TooLarge
-from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, SessionRef
+from everthread.domain.model import (
+    NoteAction,
+    NoteTarget,
+    NoteVersion,
+    SessionRef,
+)
 from everthread.lifecycle import ForgetFact, ForgetSession, NoteChange
 from everthread.lifecycle.forget import fact_identity
 from everthread.lifecycle.notes import NOTE_CHARS_MAX
 from everthread.memory import NoteFiles
-from everthread.memory.note_files import FILE_CHARS_MAX, SEPARATOR, changes, digest, folder_for, parse, render, snapshot
-
-words = st.text(st.sampled_from("ab §\n#"), max_size=12).map(str.strip).filter(bool)
-
-
-def stored(*contents: str) -> tuple[NoteVersion, ...]:
-    return tuple(
-        NoteVersion(f"n{n}", 1, ME, NoteTarget.MEMORY, NoteAction.ADD, content, "s", None, 0.0)
-        for n, content in enumerate(contents)
-    )
-
-
-# --- The file's form ---
-
-
-@given(st.lists(words.filter(lambda text: "\n§\n" not in f"\n{text}\n"), max_size=5))
-def test_what_is_written_to_a_file_is_read_from_it(contents: list[str]) -> None:
-    assert parse(render(stored(*contents))) == tuple(contents)
-
-
-def test_no_notes_make_an_empty_file() -> None:
-    assert render(()) == ""
-    assert parse("") == ()
-
-
-def test_a_file_may_be_edited_on_windows_and_untidily() -> None:
-    assert parse("§\n\none\r\n§\r\n\r\n two \r\n§\n§\n") == ("one", "two")
-
-
-@given(st.lists(words, max_size=5, unique=True), st.lists(words, max_size=5, unique=True))
-def test_the_changes_turn_the_notes_into_the_entries(old: list[str], new: list[str]) -> None:
-    notes = {note.note_id: note.content for note in stored(*old)}
-    found = changes(stored(*old), tuple(new), {digest(text) for text in old})
-    for number, change in enumerate(found):
-        match change.action:
-            case NoteAction.ADD:
-                notes[f"new{number}"] = change.content
-            case NoteAction.REPLACE:
-                notes[change.note_id] = change.content
-            case NoteAction.REMOVE:
-                del notes[change.note_id]
-    assert sorted(notes.values()) == sorted(new)
-    assert len(found) == max(len(set(old) - set(new)), len(set(new) - set(old)))
-
-
-@given(st.lists(words, max_size=4, unique=True), st.lists(words, max_size=4), st.lists(words, max_size=4))
-def test_only_what_the_file_held_is_changed_by_it(notes: list[str], entries: list[str], last: list[str]) -> None:
-    found = changes(stored(*notes), tuple(entries), {digest(text) for text in last})
-    content = {note.note_id: note.content for note in stored(*notes)}
-    assert {content[change.note_id] for change in found if change.note_id} <= set(last) - set(entries)
-    assert {change.content for change in found if change.content} <= set(entries) - set(last)
-
-
-# --- The notes in a prompt ---
-
-
-def test_a_snapshot_shows_both_collections_and_how_full_they_are() -> None:
-    notes = {NoteTarget.MEMORY: stored("keeps bees\nin Aarhus ", "x" * 1213)}
-    assert snapshot(notes) == (
-        "MEMORY (what you noted) 1,234/8,000 characters\n"
-        "- keeps bees\n  in Aarhus\n"
-        f"- {'x' * 1213}\n\n"
-        "USER (what you know of the user) 0/4,000 characters\n"
-        "(nothing yet)"
-    )
-    assert "0/5 characters" in snapshot({}, {NoteTarget.MEMORY: 5, NoteTarget.USER: 6})
-
-
-# --- Where the files are ---
-
-
-def test_my_files_are_at_the_top_and_everybody_elses_below() -> None:
-    home = Path("/home")
-    assert folder_for(home, ME, mine=ME) == home / "memory"
-    assert folder_for(home, "bob", mine=ME) == home / "memory" / "bob"
-    assert folder_for(home, "matrix:@bob/x", mine=ME) == home / "memory" / "matrix%3A%40bob%2Fx"
-
-
-@given(st.text(min_size=1, max_size=256), st.text(min_size=1, max_size=256))
-def test_every_owner_has_a_folder_of_its_own_and_no_way_out(one: str, other: str) -> None:
-    first, second = (folder_for(Path("/home"), owner, mine=ME) for owner in (one, other))
-    assert (first == second) == (one == other)
-    assert first.parent == Path("/home/memory") or one == ME
-    assert first.name not in (".", "..", "MEMORY.md", "USER.md", "MEMORY.md.new")
-    assert len(first.name.encode()) <= 255
-
-
-# --- Writing a note ---
+from everthread.memory.note_files import FILE_CHARS_MAX, SEPARATOR
 
 
 class Desk:
@@ -211,9 +127,6 @@ async def test_nothing_more_is_written_to_a_forgotten_session(tmp_path: Path) ->
         await core.lifecycle.forget(ForgetSession(ref.session_id), owner=ME)
         with pytest.raises(Erased):
             await Desk(core, tmp_path).add("late", ref=ref)
-
-
-# --- Store and file in step ---
 
 
 async def test_notes_appear_in_a_file_for_the_owners_eyes_only(tmp_path: Path) -> None:
@@ -338,9 +251,6 @@ async def test_more_notes_than_a_file_is_read_of_are_all_kept(tmp_path: Path) ->
         assert await desk.notes() == before
 
 
-# --- Forgotten facts and the file ---
-
-
 async def test_a_forgotten_fact_leaves_the_file(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         desk = Desk(core, tmp_path)
@@ -385,3 +295,9 @@ async def test_an_edit_that_two_see_at_once_is_imported_once(tmp_path: Path) -> 
         desk.edit(lambda text: text + SEPARATOR + "likes cake")
         assert sorted(await asyncio.gather(*(desk.sync() for _ in range(5)))) == [0, 0, 0, 0, 1]
         assert await desk.notes() == ["likes tea", "likes cake"]
+
+
+async def test_an_owner_with_a_long_non_latin_name_has_notes(tmp_path: Path) -> None:
+    async with CoreFixture(tmp_path) as core:
+        note = await core.note("likes tea", owner="語" * 200)
+        assert note.owner == "語" * 200

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
-from tests.runtime import CLI, ME, AsyncDiary, CoreFixture
+from tests.runtime import CLI, ME, AsyncDiary, CoreFixture, opened
 
-from everthread.domain.boundary import New, Rewind
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import Settings
+from everthread.domain.boundary import New, Resume, Rewind
 from everthread.domain.errors import Busy, Fenced
-from everthread.domain.model import Inbound, Message, ReplyState, Role, ToolState, TurnStatus
+from everthread.domain.model import (
+    Inbound,
+    Message,
+    ReplyState,
+    Role,
+    SessionKey,
+    SessionKind,
+    ToolState,
+    TurnStatus,
+)
 from everthread.lifecycle import ForgetSession, TurnClaim
 
 
@@ -139,3 +151,80 @@ async def test_a_turn_given_back_outlives_its_process(tmp_path: Path) -> None:
         assert not await core.store.read_inline(lambda uow: uow.slots.held_by(core.holder))
     async with CoreFixture(tmp_path) as later:
         assert await later.lifecycle.recover() == (ticket.turn_id,)
+
+
+CHILD = SessionKey.parse("agent:main:subagent:dm:1")
+
+
+async def began(core: CoreFixture, key: SessionKey, text: str) -> TurnClaim:
+    await core.lifecycle.accept(Inbound(key, ME, text))
+    ticket = await core.lifecycle.begin_turn(key)
+    assert ticket is not None
+    return ticket
+
+
+async def delegated(core: CoreFixture, parent: str) -> str:
+    return opened(await core.cross(CHILD, New(kind=SessionKind.SUBAGENT, parent=parent)))
+
+
+async def test_a_stopping_process_keeps_its_running_turn_until_it_ends(tmp_path: Path) -> None:
+    async with Runtime(Settings(tmp_path)) as stopping, Runtime(Settings(tmp_path)) as other:
+        await stopping.start()
+        await stopping.lifecycle.accept(Inbound(CLI, "me", "hello"))
+        ticket = await stopping.lifecycle.begin_turn(CLI)
+        assert ticket is not None
+        stop = asyncio.ensure_future(stopping.stop(5.0))
+        await asyncio.sleep(0.2)
+        assert await other.lifecycle.recover() == ()
+        await stopping.lifecycle.commit_turn(ticket, [], "done")
+        await asyncio.wait_for(stop, 5.0)
+        assert not await other.store.read(lambda uow: uow.slots.orphans(other.clock.now()))
+
+
+async def test_a_turn_that_outlasts_the_stop_can_be_recovered_by_any_process(tmp_path: Path) -> None:
+    async with Runtime(Settings(tmp_path)) as stopping, Runtime(Settings(tmp_path)) as other:
+        await stopping.start()
+        await stopping.lifecycle.accept(Inbound(CLI, "me", "hello"))
+        ticket = await stopping.lifecycle.begin_turn(CLI)
+        assert ticket is not None
+        await stopping.stop(0.1)
+        assert await other.lifecycle.recover() == (ticket.turn_id,)
+
+
+async def test_delegated_work_is_recovered_only_by_the_turn_that_waits_for_it(tmp_path: Path) -> None:
+    async with CoreFixture(tmp_path) as core:
+        waits = await began(core, CLI, "have it looked up")
+        child = await delegated(core, waits.ref.session_id)
+        work = await began(core, CHILD, "look it up")
+        await core.lifecycle.abandon_turn(work)
+        await core.lifecycle.abandon_turn(waits)
+        assert await core.lifecycle.recover() == (waits.turn_id,)
+        again = await core.lifecycle.resume_turn(waits.turn_id)
+        assert again is not None
+        assert await core.lifecycle.recover() == ()
+        assert await core.lifecycle.resume_turn(work.turn_id) is not None
+        assert (await core.session(child)).last_turn == 0
+
+
+async def test_delegated_work_that_no_turn_waits_for_is_stored_as_interrupted(tmp_path: Path) -> None:
+    async with CoreFixture(tmp_path) as core:
+        waits = await began(core, CLI, "have it looked up")
+        child = await delegated(core, waits.ref.session_id)
+        work = await began(core, CHILD, "look it up")
+        await core.lifecycle.abandon_turn(work)
+        await core.lifecycle.commit_turn(waits, (), None, interrupted=True)
+        assert await core.lifecycle.recover() == ()
+        turn = await core.store.read(lambda uow: uow.turns.get(child, 1))
+        assert turn is not None
+        assert (turn.status, turn.user_text) == (TurnStatus.INTERRUPTED, "look it up")
+
+
+async def test_a_users_turn_in_a_delegated_session_is_recovered_after_a_crash(tmp_path: Path) -> None:
+    async with CoreFixture(tmp_path) as core:
+        parent = (await core.turn(CLI, "go")).ref.session_id
+        child = await delegated(core, parent)
+        await core.turn(CHILD, "look it up")
+        await core.cross(CLI, Resume(child))
+        ticket = await began(core, CLI, "what did you find?")
+        await core.lifecycle.abandon_turn(ticket)
+        assert await core.lifecycle.recover() == (ticket.turn_id,)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.runtime import CLI, QUICK, AsyncDiary, Call, CoreFixture, until
+from tests.runtime import CLI, QUICK, TELEGRAM, AsyncDiary, Call, CoreFixture, until
 
 from everthread.domain.errors import Unavailable
+from everthread.domain.events import EntryKind
 from everthread.memory.delivery_results import Limits
 
 HOUR_S = 3600.0
@@ -56,3 +59,64 @@ async def test_a_pause_that_is_long_but_meant_is_kept(tmp_path: Path) -> None:
         assert status.breaker_open_until is not None
         assert len(diary.book.begun) == tried
         assert QUICK.wait_s_max < limits.wait_s_max == limits.breaker_s
+
+
+async def test_an_unreadable_lane_is_reported_and_delays_no_other(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    async with CoreFixture(tmp_path, diary) as core:
+        broken = (await core.turn(CLI, "first")).ref.session_id
+        await core.settled()
+
+        def damage(uow: object) -> None:
+            uow.log._execute("DELETE FROM messages")  # type: ignore[attr-defined] # noqa: SLF001 - damage on purpose
+            uow.log._execute("DELETE FROM turns")  # type: ignore[attr-defined] # noqa: SLF001
+
+        await core.store.write(damage)
+        await core.memory.journal.replay("diary", broken)
+        await core.reported("memory:diary", "can't be read")
+        other = (await core.turn(TELEGRAM, "second")).ref.session_id
+        await until(lambda: "second" in [call.text for call in diary.book.of("sync_turn", other)])
+
+
+async def test_a_delivery_stays_recorded_if_the_next_entry_can_not_be_read(tmp_path: Path) -> None:
+    diary, gate = AsyncDiary(), asyncio.Event()
+
+    async def wait(call: Call) -> None:
+        await gate.wait()
+
+    diary.before = wait
+    async with CoreFixture(tmp_path, diary) as core:
+        session = (await core.turn(CLI, "first")).ref.session_id
+        await core.turn(CLI, "second")
+        await until(lambda: diary.book.begun)
+
+        def damage(uow: object) -> None:
+            uow.log._execute("DELETE FROM turns WHERE number = 2")  # type: ignore[attr-defined] # noqa: SLF001
+
+        await core.store.write(damage)
+        diary.before = None
+        gate.set()
+        await core.reported("memory:diary", "can't be read")
+        cursor = await core.store.read(lambda uow: uow.cursors.get("diary", session))
+        assert cursor is not None
+        first = await core.store.read(lambda uow: uow.log.of_kind(session, EntryKind.TURN)[0])
+        assert cursor.seq == first.seq
+        assert diary.book.told(session) == ["switch", "first"]
+
+
+async def test_the_oldest_lanes_are_found_without_reading_all(tmp_path: Path) -> None:
+    async with CoreFixture(tmp_path) as core:
+
+        def plans(uow: Any) -> list[str]:
+            execute = uow.cursors._execute  # noqa: SLF001 - the plan of a query is nobody's business but the database's
+            sql = "SELECT due_at, session_id FROM {} WHERE provider = ? AND due_at <= ? ORDER BY due_at LIMIT ?"
+            rows = [
+                row
+                for table in ("cursors", "redeliveries")
+                for row in execute(f"EXPLAIN QUERY PLAN {sql}".format(table), ("p", 1, 9))
+            ]
+            return [row[3] for row in rows]
+
+        found = await core.store.read(plans)
+        assert len(found) == 2
+        assert all("USING" in plan and "INDEX" in plan and "(provider=?" in plan for plan in found)

@@ -15,11 +15,10 @@ from everthread.adapters.lanes.local import LEASE_S
 from everthread.domain.errors import Unavailable
 from everthread.domain.model import Lease, SessionRef
 from everthread.memory import manager
-from everthread.memory.circuit_breaker import RECALL_PAUSE_S, ProviderBreakers
+from everthread.memory.circuit_breaker import RECALL_PAUSE_S
 from everthread.memory.delivery_results import Limits
 from everthread.memory.provider_calls import Caller
 from everthread.ports.memory import Capability, MemoryProvider, RecallItem
-from everthread.store.cursors import ProviderRow
 from everthread.store.unit_of_work import UnitOfWork
 
 REF = SessionRef("s1", 0, CLI, 1, "me")
@@ -66,9 +65,6 @@ async def a_turn(core: CoreFixture) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return blocks, await core.memory.on_pre_compress([], ref=REF)
 
 
-# --- Stuck while starting ---
-
-
 async def test_one_that_is_stuck_while_starting_costs_a_turn_its_hooks_time_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,9 +109,6 @@ async def test_a_recall_does_not_wait_for_one_that_is_starting_and_leaves_one_st
     assert stuck.asked == ["prefetch"]
 
 
-# --- Tools ---
-
-
 def broken() -> None:
     raise KeyError("tools")
 
@@ -147,9 +140,6 @@ async def test_one_that_takes_long_over_its_tools_does_not_stop_the_loop(
             await until(gate.reached.is_set)
             assert not asking.done()
             assert await asking == {"good": ()}
-
-
-# --- Breakers ---
 
 
 class Listener(Helper):
@@ -232,21 +222,6 @@ async def test_a_delivery_that_arrives_after_all_ends_a_breaker_that_was_remembe
         await core.later(2)
         await core.settled()
     assert sorted(call.text for call in slow.book.of("sync_turn")) == ["fails", "waits"]
-
-
-def test_a_breaker_is_remembered_until_its_end_or_a_delivery_and_no_longer_if_the_clock_is_put_back() -> None:
-    breakers = ProviderBreakers(60.0)
-    assert breakers.open_until("ill", 100.0) is None
-    breakers.update([ProviderRow("ill", 0, open_until=130.0)])
-    assert breakers.open_until("ill", 129.0) == 130.0
-    assert breakers.open_until("well", 129.0) is None
-    assert breakers.open_until("ill", 130.0) is None
-    assert breakers.open_until("ill", 10.0) is None
-    breakers.close("ill")
-    assert breakers.open_until("ill", 129.0) is None
-
-
-# --- A call that cancels itself ---
 
 
 async def test_a_delivery_that_cancels_itself_is_a_failure_and_is_tried_again(tmp_path: Path) -> None:
@@ -337,9 +312,6 @@ async def test_a_delivered_turn_is_one_write(tmp_path: Path) -> None:
     assert of_delivery == ["DeliveryService._discover.<locals>.discover"] * 2 + [
         "DeliveryService._record.<locals>.record"
     ]
-
-
-# --- Notices ---
 
 
 async def test_both_notices_reach_the_providers_that_override_them(tmp_path: Path) -> None:

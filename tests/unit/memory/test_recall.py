@@ -13,7 +13,7 @@ from tests.runtime import CLI, TELEGRAM, AsyncDiary, CoreFixture, Gate, ThreadDi
 from everthread.domain.boundary import Branch, New, Rewind
 from everthread.domain.errors import Unavailable
 from everthread.domain.model import SessionRef
-from everthread.memory.circuit_breaker import FAILURES_MAX, RECALL_PAUSE_S, RecallBreakers
+from everthread.memory.circuit_breaker import FAILURES_MAX, RECALL_PAUSE_S
 from everthread.memory.provider_calls import STUCK_MAX
 from everthread.memory.recall import Recall, gather, merge, render_fenced, render_plain, tokens
 from everthread.ports.memory import Capability, MemoryProvider, RecallItem
@@ -37,9 +37,6 @@ def knowing(name: str, *what: str) -> AsyncDiary:
 
     diary.recalls = recalls
     return diary
-
-
-# --- In a prompt ---
 
 
 def test_nothing_recalled_is_nothing_in_the_prompt() -> None:
@@ -94,9 +91,6 @@ def test_recalled_text_can_not_pose_as_another_item() -> None:
 @pytest.mark.parametrize("at", [float("nan"), float("inf"), 1e300, -1e300])
 def test_a_time_that_is_none_spoils_no_prompt(at: float) -> None:
     assert "[some time]\n  tea" in render_fenced(Recall(REF, (RecallItem("tea", at=at),)))
-
-
-# --- Merging ---
 
 
 def test_the_providers_take_turns_each_best_first() -> None:
@@ -166,6 +160,8 @@ def test_one_provider_that_repeats_itself_is_named_once() -> None:
 
 
 WORDS = st.lists(st.sampled_from("tea bees Ana lives in Porto keeps a dog".split()), min_size=1, max_size=6)
+
+
 ANSWERS = st.lists(st.lists(WORDS.map(" ".join), max_size=5), min_size=1, max_size=4)
 
 
@@ -197,9 +193,6 @@ def test_with_room_enough_nothing_is_lost_but_what_stands_in_something_else(answ
             one.provider in (item.provider, *item.also) and (one.text in item.text or item.text in one.text)
             for item in taken
         )
-
-
-# --- Asking ---
 
 
 async def test_every_provider_is_asked_and_its_answers_bear_its_name(tmp_path: Path) -> None:
@@ -269,9 +262,6 @@ async def test_with_nobody_to_ask_the_answer_is_empty_at_once() -> None:
     assert await gather(REF, {}, deadline_s=10, budget_tokens=10) == Recall(REF)
 
 
-# --- Fencing ---
-
-
 def test_a_recall_is_usable_at_its_own_place_only() -> None:
     recall = Recall(REF, tuple(items("one")))
     assert recall.usable_at(replace(REF))
@@ -316,9 +306,6 @@ async def test_a_recall_that_hangs_is_let_go_at_once_when_it_is_of_no_use(tmp_pa
         async with asyncio.timeout(0.5):
             assert await pending.use(replace(REF, epoch=2)) == Recall(replace(REF, epoch=2))
         pending.drop()
-
-
-# --- The rest that the agent asks of memory ---
 
 
 async def test_blocks_of_the_prompt_come_from_those_that_answer(tmp_path: Path) -> None:
@@ -409,35 +396,6 @@ async def test_one_that_hangs_lets_one_turn_wait_and_not_every_one(tmp_path: Pat
         assert (await core.memory.recall("too early", ref=REF)).missing == ("hanging",)
 
 
-def test_after_a_rest_one_turn_asks_and_the_others_do_not_wait_for_it() -> None:
-    breakers, one = RecallBreakers(), ("one", True)
-    assert breakers.may_ask(one, 0.0)
-    breakers.record_timeout(one, 2.0)
-    assert not breakers.may_ask(one, 3.0)
-    assert breakers.may_ask(("two", True), 3.0)
-    assert breakers.may_ask(one, 2.0 + RECALL_PAUSE_S)
-    assert not breakers.may_ask(one, 2.0 + RECALL_PAUSE_S)
-    breakers.record_success(one)
-    assert breakers.may_ask(one, 3.0 + RECALL_PAUSE_S)
-    assert breakers.may_ask(one, 3.0 + RECALL_PAUSE_S)
-
-
-def test_one_failure_is_no_reason_to_rest_but_several_in_a_row_are() -> None:
-    breakers, one = RecallBreakers(), ("one", True)
-    for _ in range(FAILURES_MAX - 1):
-        breakers.has_failed(one, 1.0)
-    assert breakers.may_ask(one, 1.0)
-    breakers.record_success(one)
-    for _ in range(FAILURES_MAX - 1):
-        breakers.has_failed(one, 1.0)
-    assert breakers.may_ask(one, 1.0)
-    breakers.has_failed(one, 1.0)
-    assert not breakers.may_ask(one, 2.0)
-    assert breakers.may_ask(one, 1.0 + RECALL_PAUSE_S)
-    breakers.has_failed(one, 1.0 + RECALL_PAUSE_S)
-    assert not breakers.may_ask(one, 2.0 + RECALL_PAUSE_S)
-
-
 async def test_a_provider_that_refuses_every_question_is_not_asked_in_every_turn(tmp_path: Path) -> None:
     refusing, asked = knowing("refusing", "one"), 0
     answer = refusing.recalls
@@ -457,12 +415,6 @@ async def test_a_provider_that_refuses_every_question_is_not_asked_in_every_turn
         core.clock.ahead_s += RECALL_PAUSE_S
         for _ in range(2):
             assert texts((await core.memory.recall("tea", ref=REF)).items) == ["one", "two"]
-
-
-def test_a_clock_that_is_put_back_makes_no_rest_longer() -> None:
-    breakers, one = RecallBreakers(), ("one", True)
-    breakers.record_timeout(one, 10_000.0)
-    assert breakers.may_ask(one, 10.0)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,83 @@
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.runtime import ME
+
+from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
+from everthread.memory.note_files import changes, digest, folder_for, parse, render, snapshot
+
+words = st.text(st.sampled_from("ab §\n#"), max_size=12).map(str.strip).filter(bool)
+
+
+def stored(*contents: str) -> tuple[NoteVersion, ...]:
+    return tuple(
+        NoteVersion(f"n{n}", 1, ME, NoteTarget.MEMORY, NoteAction.ADD, content, "s", None, 0.0)
+        for n, content in enumerate(contents)
+    )
+
+
+@given(st.lists(words.filter(lambda text: "\n§\n" not in f"\n{text}\n"), max_size=5))
+def test_a_rendered_file_parses_to_the_same_notes(contents: list[str]) -> None:
+    assert parse(render(stored(*contents))) == tuple(contents)
+
+
+def test_no_notes_make_an_empty_file() -> None:
+    assert render(()) == ""
+    assert parse("") == ()
+
+
+def test_line_endings_and_blank_lines_are_ignored() -> None:
+    assert parse("§\n\none\r\n§\r\n\r\n two \r\n§\n§\n") == ("one", "two")
+
+
+@given(st.lists(words, max_size=5, unique=True), st.lists(words, max_size=5, unique=True))
+def test_the_changes_make_the_notes_equal_to_the_file(old: list[str], new: list[str]) -> None:
+    notes = {note.note_id: note.content for note in stored(*old)}
+    found = changes(stored(*old), tuple(new), {digest(text) for text in old})
+    for number, change in enumerate(found):
+        match change.action:
+            case NoteAction.ADD:
+                notes[f"new{number}"] = change.content
+            case NoteAction.REPLACE:
+                notes[change.note_id] = change.content
+            case NoteAction.REMOVE:
+                del notes[change.note_id]
+    assert sorted(notes.values()) == sorted(new)
+    assert len(found) == max(len(set(old) - set(new)), len(set(new) - set(old)))
+
+
+@given(st.lists(words, max_size=4, unique=True), st.lists(words, max_size=4), st.lists(words, max_size=4))
+def test_notes_that_the_file_never_had_are_kept(notes: list[str], entries: list[str], last: list[str]) -> None:
+    found = changes(stored(*notes), tuple(entries), {digest(text) for text in last})
+    content = {note.note_id: note.content for note in stored(*notes)}
+    assert {content[change.note_id] for change in found if change.note_id} <= set(last) - set(entries)
+    assert {change.content for change in found if change.content} <= set(entries) - set(last)
+
+
+def test_a_snapshot_shows_both_files_with_their_usage() -> None:
+    notes = {NoteTarget.MEMORY: stored("keeps bees\nin Aarhus ", "x" * 1213)}
+    assert snapshot(notes) == (
+        "MEMORY (what you noted) 1,234/8,000 characters\n"
+        "- keeps bees\n  in Aarhus\n"
+        f"- {'x' * 1213}\n\n"
+        "USER (what you know of the user) 0/4,000 characters\n"
+        "(nothing yet)"
+    )
+    assert "0/5 characters" in snapshot({}, {NoteTarget.MEMORY: 5, NoteTarget.USER: 6})
+
+
+def test_own_files_are_at_the_top_and_those_of_others_in_subfolders() -> None:
+    home = Path("/home")
+    assert folder_for(home, ME, mine=ME) == home / "memory"
+    assert folder_for(home, "bob", mine=ME) == home / "memory" / "bob"
+    assert folder_for(home, "matrix:@bob/x", mine=ME) == home / "memory" / "matrix%3A%40bob%2Fx"
+
+
+@given(st.text(min_size=1, max_size=256), st.text(min_size=1, max_size=256))
+def test_every_owner_has_a_separate_folder_below_the_home(one: str, other: str) -> None:
+    first, second = (folder_for(Path("/home"), owner, mine=ME) for owner in (one, other))
+    assert (first == second) == (one == other)
+    assert first.parent == Path("/home/memory") or one == ME
+    assert first.name not in (".", "..", "MEMORY.md", "USER.md", "MEMORY.md.new")
+    assert len(first.name.encode()) <= 255

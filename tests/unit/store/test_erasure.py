@@ -1,0 +1,18 @@
+from everthread.domain.model import FORGOTTEN, Message, Role, Session, TurnStatus
+from everthread.store.unit_of_work import UnitOfWork
+
+
+def test_scrubbing_a_session_erases_its_messages(uow: UnitOfWork, session: Session) -> None:
+    uow.turns.add(session, 1, "t1", TurnStatus.DONE, [Message(Role.USER, "my secret")], 1.0)
+    uow.erasure.scrub_session(session)
+    turn = uow.turns.get(session.id, 1)
+    assert turn is not None
+    assert [message.content for message in turn.messages] == [FORGOTTEN]
+
+
+def test_a_tombstone_is_counted_once_per_owner(uow: UnitOfWork) -> None:
+    for _ in range(2):
+        uow.erasure.add_tombstone("session", "s1", "ann", 1.0)
+    assert (uow.erasure.tombstones("ann"), uow.erasure.tombstones("bob")) == (1, 0)
+    assert uow.erasure.has_tombstone("session", "s1")
+    assert not uow.erasure.has_tombstone("note", "s1")
