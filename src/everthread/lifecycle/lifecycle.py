@@ -1,4 +1,7 @@
-"""`Lifecycle`: every operation that writes a session, a turn or a log entry."""
+"""`Lifecycle`: every operation that writes a session, a turn or a log entry.
+
+Tested in the files of the operations, for example `tests/unit/lifecycle/test_boundaries.py`.
+"""
 
 from __future__ import annotations
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from contextlib import aclosing
 
 from everthread.store.api_keys import ApiKey
+from everthread.store.unit_of_work import Store
 from everthread.testing import in_loop
-from everthread.testing.contracts.store.fixtures import OpenStore, StoreFixture
+from everthread.testing.contracts.store.fixtures import OpenStore, StoreConversation, StoreFixture, on_store
 
 
 class ApiKeyContract(StoreFixture):
@@ -27,11 +28,12 @@ class ApiKeyContract(StoreFixture):
             assert await store.write(lambda uow: uow.api_keys.remove("ann", "phone"))
             assert await other.read(lambda uow: (uow.api_keys.get("h1"), uow.api_keys.all())) == (None, ())
 
-    @in_loop
-    async def test_two_owners_may_use_one_name_and_one_owner_may_not(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            first, second = ApiKey("h1", "ben", "phone", 1.0), ApiKey("h2", "ann", "phone", 2.0)
-            assert await store.write(lambda uow: uow.api_keys.add(first))
-            assert await store.write(lambda uow: uow.api_keys.add(second))
-            assert not await store.write(lambda uow: uow.api_keys.add(ApiKey("h3", "ann", "phone", 3.0)))
-            assert await store.read(lambda uow: uow.api_keys.all()) == (second, first)
+    @on_store
+    async def test_two_owners_may_use_one_name_and_one_owner_may_not(
+        self, store: Store, talk: StoreConversation
+    ) -> None:
+        first, second = ApiKey("h1", "ben", "phone", 1.0), ApiKey("h2", "ann", "phone", 2.0)
+        assert await store.write(lambda uow: uow.api_keys.add(first))
+        assert await store.write(lambda uow: uow.api_keys.add(second))
+        assert not await store.write(lambda uow: uow.api_keys.add(ApiKey("h3", "ann", "phone", 3.0)))
+        assert await store.read(lambda uow: uow.api_keys.all()) == (second, first)

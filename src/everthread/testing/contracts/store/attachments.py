@@ -8,8 +8,9 @@ from everthread.domain.boundary import New
 from everthread.domain.media import Media
 from everthread.domain.model import Inbound, InboxRow, InboxState, Message, Role, SessionKey
 from everthread.lifecycle import ForgetOwner, ForgetSession
+from everthread.store.unit_of_work import Store
 from everthread.testing import in_loop
-from everthread.testing.contracts.store.fixtures import OpenStore, StoreConversation, StoreFixture
+from everthread.testing.contracts.store.fixtures import OpenStore, StoreConversation, StoreFixture, on_store
 
 KEY = SessionKey.parse("agent:main:there:dm:1")
 PACKED = Media("file", "list.txt", "text/plain", 14, "handle-1", "there/list.txt")
@@ -35,51 +36,47 @@ class AttachmentContract(StoreFixture):
             assert (ticket.texts, ticket.message.inbound.media) == (("look: milk",), (KEPT,))
             assert not await store.write(lambda uow: uow.inbox.unpack(row.id, "again", ()))
 
-    @in_loop
-    async def test_an_empty_message_is_not_answered(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            row = await _hand_over(talk)
-            assert await store.write(lambda uow: uow.inbox.unpack(row.id, "", ()))
-            left = await store.read(lambda uow: uow.inbox.get(row.id))
-            assert left is not None
-            assert left.state is InboxState.DONE
-            assert await store.read(lambda uow: uow.inbox.keys_waiting()) == ()
+    @on_store
+    async def test_an_empty_message_is_not_answered(self, store: Store, talk: StoreConversation) -> None:
+        row = await _hand_over(talk)
+        assert await store.write(lambda uow: uow.inbox.unpack(row.id, "", ()))
+        left = await store.read(lambda uow: uow.inbox.get(row.id))
+        assert left is not None
+        assert left.state is InboxState.DONE
+        assert await store.read(lambda uow: uow.inbox.keys_waiting()) == ()
 
-    @in_loop
-    async def test_a_message_with_unfetched_files_blocks_steering(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            ticket = await talk.begin("hello", KEY)
-            first = await _hand_over(talk)
-            second, _ = await talk.lifecycle.accept(Inbound(KEY, "ann", "and eggs"))
-            assert await talk.lifecycle.steer(ticket, first.id) is None
-            assert await talk.lifecycle.steer(ticket, second.id) is None
-            await store.write(lambda uow: uow.inbox.unpack(first.id, "milk", ()))
-            for row in (first, second):
-                assert await talk.lifecycle.steer(ticket, row.id) is not None
+    @on_store
+    async def test_a_message_with_unfetched_files_blocks_steering(self, store: Store, talk: StoreConversation) -> None:
+        ticket = await talk.begin("hello", KEY)
+        first = await _hand_over(talk)
+        second, _ = await talk.lifecycle.accept(Inbound(KEY, "ann", "and eggs"))
+        assert await talk.lifecycle.steer(ticket, first.id) is None
+        assert await talk.lifecycle.steer(ticket, second.id) is None
+        await store.write(lambda uow: uow.inbox.unpack(first.id, "milk", ()))
+        for row in (first, second):
+            assert await talk.lifecycle.steer(ticket, row.id) is not None
 
-    @in_loop
-    async def test_files_of_a_forgotten_message_are_listed_for_removal(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            row = await _hand_over(talk)
-            await store.write(lambda uow: uow.inbox.unpack(row.id, "milk", (KEPT,)))
-            ticket = await talk.lifecycle.begin_turn(KEY)
-            assert ticket is not None
-            ref = (await talk.lifecycle.commit_turn(ticket, [Message(Role.USER, "milk")], None)).ref
-            other, _ = await talk.lifecycle.accept(
-                Inbound(KEY, "ann", "more", media=(Media("file", handle="h", path="there/more.txt"),))
-            )
-            await talk.lifecycle.forget(ForgetSession(ref.session_id), owner="ann")
-            assert await store.read(lambda uow: uow.attachments.discarded()) == ("there/list.txt",)
-            await talk.lifecycle.forget(ForgetOwner(), owner="ann")
-            assert await store.read(lambda uow: uow.attachments.discarded()) == ("there/list.txt", "there/more.txt")
-            left = await store.read(lambda uow: uow.inbox.get(other.id))
-            assert left is not None
-            assert left.inbound.media == ()
-            await store.write(lambda uow: uow.attachments.mark_removed("there/list.txt"))
-            assert await store.read(lambda uow: uow.attachments.discarded()) == ("there/more.txt",)
+    @on_store
+    async def test_files_of_a_forgotten_message_are_listed_for_removal(
+        self, store: Store, talk: StoreConversation
+    ) -> None:
+        row = await _hand_over(talk)
+        await store.write(lambda uow: uow.inbox.unpack(row.id, "milk", (KEPT,)))
+        ticket = await talk.lifecycle.begin_turn(KEY)
+        assert ticket is not None
+        ref = (await talk.lifecycle.commit_turn(ticket, [Message(Role.USER, "milk")], None)).ref
+        other, _ = await talk.lifecycle.accept(
+            Inbound(KEY, "ann", "more", media=(Media("file", handle="h", path="there/more.txt"),))
+        )
+        await talk.lifecycle.forget(ForgetSession(ref.session_id), owner="ann")
+        assert await store.read(lambda uow: uow.attachments.discarded()) == ("there/list.txt",)
+        await talk.lifecycle.forget(ForgetOwner(), owner="ann")
+        assert await store.read(lambda uow: uow.attachments.discarded()) == ("there/list.txt", "there/more.txt")
+        left = await store.read(lambda uow: uow.inbox.get(other.id))
+        assert left is not None
+        assert left.inbound.media == ()
+        await store.write(lambda uow: uow.attachments.mark_removed("there/list.txt"))
+        assert await store.read(lambda uow: uow.attachments.discarded()) == ("there/more.txt",)
 
     @in_loop
     async def test_unfetched_files_of_a_set_aside_message_are_listed_for_removal(self, open_store: OpenStore) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
-
 from msgspec.structs import replace
 
 from everthread.domain.boundary import New
@@ -11,233 +9,222 @@ from everthread.domain.model import NoteAction, NoteTarget, SessionKind
 from everthread.lifecycle import ForgetSession, NoteChange
 from everthread.store.cursors import BackfillCandidate, Cursor, Redelivery
 from everthread.store.unit_of_work import Store, UnitOfWork
-from everthread.testing import in_loop
 from everthread.testing.contracts.store.fixtures import (
     KEY,
     OTHER_KEY,
-    OpenStore,
     StoreConversation,
     StoreFixture,
     discover_all,
     entries_of,
     key_named,
+    on_store,
 )
 
 
 class BackfillContract(StoreFixture):
-    @in_loop
+    @on_store
     async def test_sessions_from_before_a_provider_are_backfill_candidates_with_their_size(
-        self, open_store: OpenStore
+        self, store: Store, talk: StoreConversation
     ) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            session = (await talk.say("bees", KEY, answer="hives")).session_id
-            await talk.say("honey", KEY)
-            await store.write(lambda uow: uow.cursors.register("p"))
-            assert await _to_copy(store) == (
-                BackfillCandidate(
-                    session, entries=len(await entries_of(store, session)), turns=2, characters=14, is_at_rest=True
-                ),
-            )
-            assert await store.read(lambda uow: uow.cursors.backfill_candidates("unknown", "", 99)) == ()
+        session = (await talk.say("bees", KEY, answer="hives")).session_id
+        await talk.say("honey", KEY)
+        await store.write(lambda uow: uow.cursors.register("p"))
+        assert await _to_copy(store) == (
+            BackfillCandidate(
+                session, entries=len(await entries_of(store, session)), turns=2, characters=14, is_at_rest=True
+            ),
+        )
+        assert await store.read(lambda uow: uow.cursors.backfill_candidates("unknown", "", 99)) == ()
 
-    @in_loop
+    @on_store
     async def test_sessions_delivered_from_the_beginning_are_no_backfill_candidates(
-        self, open_store: OpenStore
+        self, store: Store, talk: StoreConversation
     ) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            begun = (await talk.say("before", KEY)).session_id
-            await store.write(lambda uow: uow.cursors.register("p"))
-            heard = (await talk.say("after", OTHER_KEY)).session_id
-            # The provider receives only the rest of this session, so it must be copied.
-            await talk.say("more", KEY)
-            # Before discovery, the first entry that the provider will receive is unknown.
-            assert {one.session_id for one in await _to_copy(store)} == {begun, heard}
-            await discover_all(store)
-            assert [one.session_id for one in await _to_copy(store)] == [begun]
-            assert not await _copy(store, heard)
+        begun = (await talk.say("before", KEY)).session_id
+        await store.write(lambda uow: uow.cursors.register("p"))
+        heard = (await talk.say("after", OTHER_KEY)).session_id
+        # The provider receives only the rest of this session, so it must be copied.
+        await talk.say("more", KEY)
+        # Before discovery, the first entry that the provider will receive is unknown.
+        assert {one.session_id for one in await _to_copy(store)} == {begun, heard}
+        await discover_all(store)
+        assert [one.session_id for one in await _to_copy(store)] == [begun]
+        assert not await _copy(store, heard)
 
-    @in_loop
-    async def test_backfill_candidates_are_paged_by_id(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            sessions = sorted([await talk.new(key_named(str(n))) for n in range(5)])
-            await store.write(lambda uow: uow.cursors.register("p"))
-            found, after = list[str](), ""
-            while some := await store.read(lambda uow, after=after: uow.cursors.backfill_candidates("p", after, 2)):
-                assert len(some) <= 2
-                found += [one.session_id for one in some]
-                after = found[-1]
-            assert found == sessions
+    @on_store
+    async def test_backfill_candidates_are_paged_by_id(self, store: Store, talk: StoreConversation) -> None:
+        sessions = sorted([await talk.new(key_named(str(n))) for n in range(5)])
+        await store.write(lambda uow: uow.cursors.register("p"))
+        found, after = list[str](), ""
+        while some := await store.read(lambda uow, after=after: uow.cursors.backfill_candidates("p", after, 2)):
+            assert len(some) <= 2
+            found += [one.session_id for one in some]
+            after = found[-1]
+        assert found == sessions
 
-    @in_loop
-    async def test_backfill_skips_scheduled_and_delegated_work_but_not_notes(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            crossings = [
-                await talk.lifecycle.cross(key_named(str(n)), New(kind=kind), owner="ann")
-                for n, kind in enumerate((SessionKind.CRON, SessionKind.SUBAGENT))
-            ]
-            note = await talk.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, "tea"), owner="ann")
-            await store.write(lambda uow: uow.cursors.register("p"))
-            assert [one.session_id for one in await _to_copy(store)] == [note.session_id]
-            for crossing in crossings:
-                assert crossing.ref is not None
-                assert not await _copy(store, crossing.ref.session_id)
-            assert not await _copy(store, "nobody")
+    @on_store
+    async def test_backfill_skips_scheduled_and_delegated_work_but_not_notes(
+        self, store: Store, talk: StoreConversation
+    ) -> None:
+        crossings = [
+            await talk.lifecycle.cross(key_named(str(n)), New(kind=kind), owner="ann")
+            for n, kind in enumerate((SessionKind.CRON, SessionKind.SUBAGENT))
+        ]
+        note = await talk.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, "tea"), owner="ann")
+        await store.write(lambda uow: uow.cursors.register("p"))
+        assert [one.session_id for one in await _to_copy(store)] == [note.session_id]
+        for crossing in crossings:
+            assert crossing.ref is not None
+            assert not await _copy(store, crossing.ref.session_id)
+        assert not await _copy(store, "nobody")
 
-    @in_loop
-    async def test_a_backfill_covers_the_log_as_it_was_at_its_start(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            session = (await talk.say("one", KEY)).session_id
-            length = len(await entries_of(store, session))
-            await store.write(lambda uow: uow.cursors.register("p"))
-            assert await _copy(store, session, now=7.0)
-            assert await _cursor(store, session) == Cursor("p", session, 0, due_at=7.0, copy_to=length)
-            assert await store.read(lambda uow: uow.cursors.due_sessions("p", 7.0, 9)) == (session,)
-            # Later entries are not part of the copy and follow it.
-            await talk.say("two", KEY)
-            await discover_all(store)
-            cursor = await _cursor(store, session)
-            assert (cursor.seq, cursor.due_at, cursor.copy_to) == (0, 7.0, length)
-            # A session is copied once.
-            assert await _to_copy(store) == ()
-            assert not await _copy(store, session)
-            assert await _cursor(store, session) == cursor
+    @on_store
+    async def test_a_backfill_covers_the_log_as_it_was_at_its_start(
+        self, store: Store, talk: StoreConversation
+    ) -> None:
+        session = (await talk.say("one", KEY)).session_id
+        length = len(await entries_of(store, session))
+        await store.write(lambda uow: uow.cursors.register("p"))
+        assert await _copy(store, session, now=7.0)
+        assert await _cursor(store, session) == Cursor("p", session, 0, due_at=7.0, copy_to=length)
+        assert await store.read(lambda uow: uow.cursors.due_sessions("p", 7.0, 9)) == (session,)
+        # Later entries are not part of the copy and follow it.
+        await talk.say("two", KEY)
+        await discover_all(store)
+        cursor = await _cursor(store, session)
+        assert (cursor.seq, cursor.due_at, cursor.copy_to) == (0, 7.0, length)
+        # A session is copied once.
+        assert await _to_copy(store) == ()
+        assert not await _copy(store, session)
+        assert await _cursor(store, session) == cursor
 
-    @in_loop
+    @on_store
     async def test_a_backfill_of_a_partly_delivered_session_has_a_new_replay_number(
-        self, open_store: OpenStore
+        self, store: Store, talk: StoreConversation
     ) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            session = (await talk.say("before", KEY)).session_id
-            await store.write(lambda uow: uow.cursors.register("p"))
-            await talk.say("after", KEY)
+        session = (await talk.say("before", KEY)).session_id
+        await store.write(lambda uow: uow.cursors.register("p"))
+        await talk.say("after", KEY)
+        await discover_all(store)
+        await _told(store, session)
+        assert await store.write(lambda uow: uow.cursors.new_replay("p", session)) == 1
+        assert await _copy(store, session)
+        cursor = await _cursor(store, session)
+        # Under a known replay number, the provider would discard the first entries as duplicates.
+        assert (cursor.seq, cursor.replay, cursor.attempts, cursor.error) == (0, 2, 0, None)
+        assert cursor.copy_to == len(await entries_of(store, session))
+        assert await store.write(lambda uow: uow.cursors.new_replay("p", session)) == 3
+        await _told(store, session)
+        assert await _to_copy(store) == ()
+        assert not await _copy(store, session)
+
+    @on_store
+    async def test_a_session_with_waiting_entries_is_not_backfilled(
+        self, store: Store, talk: StoreConversation
+    ) -> None:
+        session = (await talk.say("before", KEY)).session_id
+        await store.write(lambda uow: uow.cursors.register("p"))
+        await talk.say("after", KEY)
+        for waits in ("unseen", "seen"):
+            assert [one.is_at_rest for one in await _to_copy(store)] == [False], waits
+            assert not await _copy(store, session), waits
             await discover_all(store)
-            await _told(store, session)
-            assert await store.write(lambda uow: uow.cursors.new_replay("p", session)) == 1
+        await _told(store, session)
+        assert [one.is_at_rest for one in await _to_copy(store)] == [True]
+        assert await _copy(store, session)
+
+    @on_store
+    async def test_a_backfill_replaces_parked_entries_but_not_a_parked_forget(
+        self, store: Store, talk: StoreConversation
+    ) -> None:
+        session = (await talk.say("before", KEY)).session_id
+        await store.write(lambda uow: uow.cursors.register("p"))
+        await talk.lifecycle.forget(ForgetSession(session), owner="ann")
+        await talk.say("after", KEY)
+        await discover_all(store)
+        await _told(store, session)
+        entries = await entries_of(store, session)
+        forget = next(entry.seq for entry in entries if entry.kind.value == "forget")
+        other = next(entry.seq for entry in entries if entry.seq != forget)
+        for seq in (forget, other):
+            row = Redelivery("p", session, seq, 0, "rejected")
+            await store.write(lambda uow, row=row: uow.cursors.add_redelivery(row))
+        elsewhere = Redelivery("q", session, other, 0, "rejected")
+        await store.write(lambda uow: uow.cursors.add_redelivery(elsewhere))
+        assert await _copy(store, session)
+        left = await store.read(lambda uow: uow.cursors.redeliveries("p"))
+        assert [row.seq for row in left] == [forget]
+        assert await store.read(lambda uow: uow.cursors.redeliveries("q")) == (elsewhere,)
+
+    @on_store
+    async def test_a_forgotten_session_is_backfilled_only_from_after_the_forget(
+        self, store: Store, talk: StoreConversation
+    ) -> None:
+        session = (await talk.say("before", KEY)).session_id
+        await talk.lifecycle.forget(ForgetSession(session), owner="ann")
+        await store.write(lambda uow: uow.cursors.register("p"))
+        stored = await talk.session(session)
+        assert stored.forgotten_seq is not None
+        [one] = [one for one in await _to_copy(store) if one.session_id == session]
+        assert one.entries == stored.log_seq - stored.forgotten_seq
+
+    @on_store
+    async def test_backfill_progress_counts_only_backfilled_entries(
+        self, store: Store, talk: StoreConversation
+    ) -> None:
+        a, b = [(await talk.say("before", key)).session_id for key in (KEY, OTHER_KEY)]
+        await store.write(lambda uow: uow.cursors.register("p"))
+        await store.write(lambda uow: uow.cursors.register("q"))
+        # A lane that is no copy, and another provider's lane.
+        await talk.say("new", key_named("third"))
+        await discover_all(store)
+        assert await store.read(lambda uow: uow.cursors.copying("p")) == (0, 0)
+        for session in (a, b):
             assert await _copy(store, session)
-            cursor = await _cursor(store, session)
-            # Under a known replay number, the provider would discard the first entries as duplicates.
-            assert (cursor.seq, cursor.replay, cursor.attempts, cursor.error) == (0, 2, 0, None)
-            assert cursor.copy_to == len(await entries_of(store, session))
-            assert await store.write(lambda uow: uow.cursors.new_replay("p", session)) == 3
+        lengths = [len(await entries_of(store, session)) for session in (a, b)]
+        assert await store.read(lambda uow: uow.cursors.copying("p")) == (2, sum(lengths))
+        assert await store.read(lambda uow: uow.cursors.copying("q")) == (0, 0)
+        await _told(store, a, seq=1, due_at=11.0)
+        assert await store.read(lambda uow: uow.cursors.copying("p")) == (2, sum(lengths) - 1)
+        await _told(store, a)
+        assert await store.read(lambda uow: uow.cursors.copying("p")) == (1, lengths[1])
+        # Entries after the start of the copy do not count.
+        await talk.say("later", OTHER_KEY)
+        await discover_all(store)
+        assert await store.read(lambda uow: uow.cursors.copying("p")) == (1, lengths[1])
+
+    @on_store
+    async def test_a_replay_includes_the_backfill(self, store: Store, talk: StoreConversation) -> None:
+        session = (await talk.say("before", KEY)).session_id
+        await store.write(lambda uow: uow.cursors.register("p"))
+        assert await _copy(store, session)
+        assert await store.write(lambda uow: uow.cursors.restart("p", session, 8.0)) == 1
+        assert await store.read(lambda uow: uow.cursors.copying("p")) == (0, 0)
+        assert await _to_copy(store) == ()
+
+    @on_store
+    async def test_restarting_an_owner_begins_at_the_first_delivered_entry(
+        self, store: Store, talk: StoreConversation
+    ) -> None:
+        begun = (await talk.say("before", KEY)).session_id
+        heard_from = len(await entries_of(store, begun))
+        await store.write(lambda uow: uow.cursors.register("p"))
+        await talk.say("after", KEY)
+        gone = (await talk.say("gone", OTHER_KEY)).session_id
+        await discover_all(store)
+        for session in (begun, gone):
             await _told(store, session)
-            assert await _to_copy(store) == ()
-            assert not await _copy(store, session)
-
-    @in_loop
-    async def test_a_session_with_waiting_entries_is_not_backfilled(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            session = (await talk.say("before", KEY)).session_id
-            await store.write(lambda uow: uow.cursors.register("p"))
-            await talk.say("after", KEY)
-            for waits in ("unseen", "seen"):
-                assert [one.is_at_rest for one in await _to_copy(store)] == [False], waits
-                assert not await _copy(store, session), waits
-                await discover_all(store)
-            await _told(store, session)
-            assert [one.is_at_rest for one in await _to_copy(store)] == [True]
-            assert await _copy(store, session)
-
-    @in_loop
-    async def test_a_backfill_replaces_parked_entries_but_not_a_parked_forget(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            session = (await talk.say("before", KEY)).session_id
-            await store.write(lambda uow: uow.cursors.register("p"))
-            await talk.lifecycle.forget(ForgetSession(session), owner="ann")
-            await talk.say("after", KEY)
-            await discover_all(store)
-            await _told(store, session)
-            entries = await entries_of(store, session)
-            forget = next(entry.seq for entry in entries if entry.kind.value == "forget")
-            other = next(entry.seq for entry in entries if entry.seq != forget)
-            for seq in (forget, other):
-                row = Redelivery("p", session, seq, 0, "rejected")
-                await store.write(lambda uow, row=row: uow.cursors.add_redelivery(row))
-            elsewhere = Redelivery("q", session, other, 0, "rejected")
-            await store.write(lambda uow: uow.cursors.add_redelivery(elsewhere))
-            assert await _copy(store, session)
-            left = await store.read(lambda uow: uow.cursors.redeliveries("p"))
-            assert [row.seq for row in left] == [forget]
-            assert await store.read(lambda uow: uow.cursors.redeliveries("q")) == (elsewhere,)
-
-    @in_loop
-    async def test_a_forgotten_session_is_backfilled_only_from_after_the_forget(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            session = (await talk.say("before", KEY)).session_id
-            await talk.lifecycle.forget(ForgetSession(session), owner="ann")
-            await store.write(lambda uow: uow.cursors.register("p"))
-            stored = await talk.session(session)
-            assert stored.forgotten_seq is not None
-            [one] = [one for one in await _to_copy(store) if one.session_id == session]
-            assert one.entries == stored.log_seq - stored.forgotten_seq
-
-    @in_loop
-    async def test_backfill_progress_counts_only_backfilled_entries(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            a, b = [(await talk.say("before", key)).session_id for key in (KEY, OTHER_KEY)]
-            await store.write(lambda uow: uow.cursors.register("p"))
-            await store.write(lambda uow: uow.cursors.register("q"))
-            # A lane that is no copy, and another provider's lane.
-            await talk.say("new", key_named("third"))
-            await discover_all(store)
-            assert await store.read(lambda uow: uow.cursors.copying("p")) == (0, 0)
-            for session in (a, b):
-                assert await _copy(store, session)
-            lengths = [len(await entries_of(store, session)) for session in (a, b)]
-            assert await store.read(lambda uow: uow.cursors.copying("p")) == (2, sum(lengths))
-            assert await store.read(lambda uow: uow.cursors.copying("q")) == (0, 0)
-            await _told(store, a, seq=1, due_at=11.0)
-            assert await store.read(lambda uow: uow.cursors.copying("p")) == (2, sum(lengths) - 1)
-            await _told(store, a)
-            assert await store.read(lambda uow: uow.cursors.copying("p")) == (1, lengths[1])
-            # Entries after the start of the copy do not count.
-            await talk.say("later", OTHER_KEY)
-            await discover_all(store)
-            assert await store.read(lambda uow: uow.cursors.copying("p")) == (1, lengths[1])
-
-    @in_loop
-    async def test_a_replay_includes_the_backfill(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            session = (await talk.say("before", KEY)).session_id
-            await store.write(lambda uow: uow.cursors.register("p"))
-            assert await _copy(store, session)
-            assert await store.write(lambda uow: uow.cursors.restart("p", session, 8.0)) == 1
-            assert await store.read(lambda uow: uow.cursors.copying("p")) == (0, 0)
-            assert await _to_copy(store) == ()
-
-    @in_loop
-    async def test_restarting_an_owner_begins_at_the_first_delivered_entry(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            begun = (await talk.say("before", KEY)).session_id
-            heard_from = len(await entries_of(store, begun))
-            await store.write(lambda uow: uow.cursors.register("p"))
-            await talk.say("after", KEY)
-            gone = (await talk.say("gone", OTHER_KEY)).session_id
-            await discover_all(store)
-            for session in (begun, gone):
-                await _told(store, session)
-            await talk.lifecycle.forget(ForgetSession(gone), owner="ann")
-            await discover_all(store)
-            await _told(store, gone)
-            await store.write(lambda uow: uow.cursors.add_redelivery(Redelivery("p", begun, heard_from + 1, 0, "no")))
-            kept = await _cursor(store, gone)
-            assert await store.write(lambda uow: uow.cursors.restart_owner("p", "somebody else", 9.0)) == 0
-            assert await store.write(lambda uow: uow.cursors.restart_owner("p", "ann", 9.0)) == 1
-            cursor = await _cursor(store, begun)
-            assert (cursor.seq, cursor.replay, cursor.due_at, cursor.copy_to) == (heard_from, 1, 9.0, 0)
-            assert await store.read(lambda uow: uow.cursors.redeliveries("p")) == ()
-            assert await _cursor(store, gone) == kept
+        await talk.lifecycle.forget(ForgetSession(gone), owner="ann")
+        await discover_all(store)
+        await _told(store, gone)
+        await store.write(lambda uow: uow.cursors.add_redelivery(Redelivery("p", begun, heard_from + 1, 0, "no")))
+        kept = await _cursor(store, gone)
+        assert await store.write(lambda uow: uow.cursors.restart_owner("p", "somebody else", 9.0)) == 0
+        assert await store.write(lambda uow: uow.cursors.restart_owner("p", "ann", 9.0)) == 1
+        cursor = await _cursor(store, begun)
+        assert (cursor.seq, cursor.replay, cursor.due_at, cursor.copy_to) == (heard_from, 1, 9.0, 0)
+        assert await store.read(lambda uow: uow.cursors.redeliveries("p")) == ()
+        assert await _cursor(store, gone) == kept
 
 
 async def _to_copy(store: Store) -> tuple[BackfillCandidate, ...]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
-
 from everthread.domain.boundary import Rewind
 from everthread.store.activity import FeedPosition, TurnActivity
 from everthread.store.sessions import BoundaryRow
-from everthread.testing import in_loop
-from everthread.testing.contracts.store.fixtures import OpenStore, StoreConversation, StoreFixture, key_named
+from everthread.store.unit_of_work import Store
+from everthread.testing.contracts.store.fixtures import StoreConversation, StoreFixture, key_named, on_store
 
 WINDOW = 1000
 
@@ -18,53 +16,52 @@ def _seen(news: tuple[BoundaryRow | TurnActivity, ...]) -> list[str | int]:
 
 
 class EventLogContract(StoreFixture):
-    @in_loop
-    async def test_the_feed_has_each_boundary_and_turn_of_an_owner_once_in_order(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk, key = StoreConversation(store), key_named("1")
-            await talk.say("hello", key, answer="Hello.")
-            talk.clock.time += 1
-            await talk.say("hi", key_named("2"), owner="ben", answer="Hi.")
-            talk.clock.time += 1
-            await talk.say("more", key, answer="Yes.")
-            talk.clock.time += 1
-            await talk.lifecycle.cross(key, Rewind(1), owner="ann")
-            end = await store.read(lambda uow: uow.activity.end())
-            news, to = await store.read(lambda uow: uow.activity.after("ann", FeedPosition(), WINDOW))
-            assert (_seen(news), to) == (["new", 1, 2, "rewind"], end)
-            assert await store.read(lambda uow: uow.activity.after("ann", end, WINDOW)) == ((), end)
-            theirs, _ = await store.read(lambda uow: uow.activity.after("ben", FeedPosition(), WINDOW))
-            assert _seen(theirs) == ["new", 1]
+    @on_store
+    async def test_the_feed_has_each_boundary_and_turn_of_an_owner_once_in_order(
+        self, store: Store, talk: StoreConversation
+    ) -> None:
+        talk, key = StoreConversation(store), key_named("1")
+        await talk.say("hello", key, answer="Hello.")
+        talk.clock.time += 1
+        await talk.say("hi", key_named("2"), owner="ben", answer="Hi.")
+        talk.clock.time += 1
+        await talk.say("more", key, answer="Yes.")
+        talk.clock.time += 1
+        await talk.lifecycle.cross(key, Rewind(1), owner="ann")
+        end = await store.read(lambda uow: uow.activity.end())
+        news, to = await store.read(lambda uow: uow.activity.after("ann", FeedPosition(), WINDOW))
+        assert (_seen(news), to) == (["new", 1, 2, "rewind"], end)
+        assert await store.read(lambda uow: uow.activity.after("ann", end, WINDOW)) == ((), end)
+        theirs, _ = await store.read(lambda uow: uow.activity.after("ben", FeedPosition(), WINDOW))
+        assert _seen(theirs) == ["new", 1]
 
-    @in_loop
-    async def test_a_small_feed_window_reads_the_same_as_a_large_one(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            for number in range(6):
-                talk.clock.time += 1
-                owner = "ann" if number % 2 else "ben"
-                await talk.say("hello", key_named(owner), owner=owner, answer="Hello.")
-            end = await store.read(lambda uow: uow.activity.end())
-            mark, pieces = FeedPosition(), list[str | int]()
-            while mark != end:
-                news, mark = await store.read(lambda uow, mark=mark: uow.activity.after("ann", mark, 1))
-                pieces += _seen(news)
-            whole, _ = await store.read(lambda uow: uow.activity.after("ann", FeedPosition(), WINDOW))
-            assert sorted(map(str, pieces)) == sorted(map(str, _seen(whole)))
-            assert [one for one in pieces if isinstance(one, int)] == [1, 2, 3]
+    @on_store
+    async def test_a_small_feed_window_reads_the_same_as_a_large_one(
+        self, store: Store, talk: StoreConversation
+    ) -> None:
+        for number in range(6):
+            talk.clock.time += 1
+            owner = "ann" if number % 2 else "ben"
+            await talk.say("hello", key_named(owner), owner=owner, answer="Hello.")
+        end = await store.read(lambda uow: uow.activity.end())
+        mark, pieces = FeedPosition(), list[str | int]()
+        while mark != end:
+            news, mark = await store.read(lambda uow, mark=mark: uow.activity.after("ann", mark, 1))
+            pieces += _seen(news)
+        whole, _ = await store.read(lambda uow: uow.activity.after("ann", FeedPosition(), WINDOW))
+        assert sorted(map(str, pieces)) == sorted(map(str, _seen(whole)))
+        assert [one for one in pieces if isinstance(one, int)] == [1, 2, 3]
 
-    @in_loop
-    async def test_pages_list_each_conversation_of_the_owner_once(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            for number in range(5):
-                talk.clock.time += number % 2
-                await talk.say("hello", key_named(str(number)), answer="Hello.")
-            await talk.say("hello", key_named("9"), owner="ben", answer="Hello.")
-            everything = await store.read(lambda uow: uow.sessions.page("ann", 100))
-            assert len(everything) == 5
-            before, found = None, list[str]()
-            while some := await store.read(lambda uow, before=before: uow.sessions.page("ann", 2, before)):
-                found += [session.id for session in some]
-                before = (some[-1].active_at, some[-1].id)
-            assert found == [session.id for session in everything]
+    @on_store
+    async def test_pages_list_each_conversation_of_the_owner_once(self, store: Store, talk: StoreConversation) -> None:
+        for number in range(5):
+            talk.clock.time += number % 2
+            await talk.say("hello", key_named(str(number)), answer="Hello.")
+        await talk.say("hello", key_named("9"), owner="ben", answer="Hello.")
+        everything = await store.read(lambda uow: uow.sessions.page("ann", 100))
+        assert len(everything) == 5
+        before, found = None, list[str]()
+        while some := await store.read(lambda uow, before=before: uow.sessions.page("ann", 2, before)):
+            found += [session.id for session in some]
+            before = (some[-1].active_at, some[-1].id)
+        assert found == [session.id for session in everything]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import aclosing
+from functools import wraps
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -191,6 +194,24 @@ def event_at(uow: UnitOfWork, session_id: str, seq: int) -> object:
     entry = uow.log.entry(session_id, seq)
     assert entry is not None
     return uow.log.event(entry, ())
+
+
+def on_store(
+    test: Callable[[Any, Store, StoreConversation], Coroutine[Any, Any, None]],
+) -> Callable[[Any, OpenStore], None]:
+    """Run a test in an event loop of its own, with an open store and a conversation on it."""
+
+    @wraps(test)
+    def run(self: Any, open_store: OpenStore) -> None:
+        async def steps() -> None:
+            async with aclosing(await open_store()) as store:
+                await test(self, store, StoreConversation(store))
+
+        asyncio.run(steps())
+
+    # Otherwise pytest reads the parameters of `test`.
+    del vars(run)["__wrapped__"]
+    return run
 
 
 class StoreFixture:

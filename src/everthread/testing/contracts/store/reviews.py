@@ -5,9 +5,15 @@ from __future__ import annotations
 from contextlib import aclosing
 
 from everthread.domain.review_window import Review, ReviewState, ReviewWindow
-from everthread.store.unit_of_work import UnitOfWork
+from everthread.store.unit_of_work import Store, UnitOfWork
 from everthread.testing import in_loop
-from everthread.testing.contracts.store.fixtures import OpenStore, StoreFixture, plain_session
+from everthread.testing.contracts.store.fixtures import (
+    OpenStore,
+    StoreConversation,
+    StoreFixture,
+    on_store,
+    plain_session,
+)
 
 FIRST, SECOND = ReviewWindow(1, 10), ReviewWindow(11, 14)
 
@@ -49,42 +55,42 @@ class ReviewContract(StoreFixture):
                 (SECOND, ReviewState.RUNNING, 2),
             ]
 
-    @in_loop
-    async def test_a_review_of_a_dead_process_is_taken_over_with_a_new_fence(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            await store.write(lambda uow: uow.reviews.add("s1", FIRST, 1.0))
-            lost = await store.write(lambda uow: _taken(uow, "one", 1.0))
-            assert lost is not None
-            assert await store.write(lambda uow: _taken(uow, "two", 30.0)) is None
-            found = await store.write(lambda uow: _taken(uow, "two", 31.0))
-            assert found is not None
-            held = await store.read(lambda uow: (uow.reviews.is_held(lost), uow.reviews.is_held(found)))
-            assert held == (False, True)
-            await store.write(lambda uow: uow.reviews.end(lost, ReviewState.FAILED))
-            assert await store.read(lambda uow: uow.reviews.is_held(found))
-
-    @in_loop
-    async def test_a_stopped_review_is_not_held_does_not_count_and_can_be_restarted(
-        self, open_store: OpenStore
+    @on_store
+    async def test_a_review_of_a_dead_process_is_taken_over_with_a_new_fence(
+        self, store: Store, talk: StoreConversation
     ) -> None:
-        async with aclosing(await open_store()) as store:
-            await store.write(lambda uow: uow.reviews.add("s1", FIRST, 1.0))
-            await store.write(lambda uow: uow.reviews.add("s1", SECOND, 2.0))
-            assert await store.read(lambda uow: (uow.reviews.reviewed_to("s1"), uow.reviews.reviewed_to("s2"))) == (
-                14,
-                0,
-            )
-            done = await store.write(lambda uow: _taken(uow, "one", 2.0))
-            assert done is not None
-            await store.write(lambda uow: uow.reviews.end(done, ReviewState.DONE))
-            review = await store.write(lambda uow: _taken(uow, "one", 2.0))
-            assert review is not None
-            await store.write(lambda uow: uow.reviews.stop("s1", ReviewWindow(15, 20)))
-            assert await store.read(lambda uow: uow.reviews.is_held(review))
-            await store.write(lambda uow: uow.reviews.stop("s1", ReviewWindow(5, 11)))
-            assert not await store.read(lambda uow: uow.reviews.is_held(review))
-            rows = await store.read(lambda uow: uow.reviews.of_session("s1"))
-            assert [row.state for row in rows] == [ReviewState.DONE, ReviewState.STOPPED]
-            assert await store.read(lambda uow: uow.reviews.reviewed_to("s1")) == 10
-            await store.write(lambda uow: uow.reviews.add("s1", SECOND, 3.0))
-            assert await store.write(lambda uow: _taken(uow, "one", 3.0)) is not None
+        await store.write(lambda uow: uow.reviews.add("s1", FIRST, 1.0))
+        lost = await store.write(lambda uow: _taken(uow, "one", 1.0))
+        assert lost is not None
+        assert await store.write(lambda uow: _taken(uow, "two", 30.0)) is None
+        found = await store.write(lambda uow: _taken(uow, "two", 31.0))
+        assert found is not None
+        held = await store.read(lambda uow: (uow.reviews.is_held(lost), uow.reviews.is_held(found)))
+        assert held == (False, True)
+        await store.write(lambda uow: uow.reviews.end(lost, ReviewState.FAILED))
+        assert await store.read(lambda uow: uow.reviews.is_held(found))
+
+    @on_store
+    async def test_a_stopped_review_is_not_held_does_not_count_and_can_be_restarted(
+        self, store: Store, talk: StoreConversation
+    ) -> None:
+        await store.write(lambda uow: uow.reviews.add("s1", FIRST, 1.0))
+        await store.write(lambda uow: uow.reviews.add("s1", SECOND, 2.0))
+        assert await store.read(lambda uow: (uow.reviews.reviewed_to("s1"), uow.reviews.reviewed_to("s2"))) == (
+            14,
+            0,
+        )
+        done = await store.write(lambda uow: _taken(uow, "one", 2.0))
+        assert done is not None
+        await store.write(lambda uow: uow.reviews.end(done, ReviewState.DONE))
+        review = await store.write(lambda uow: _taken(uow, "one", 2.0))
+        assert review is not None
+        await store.write(lambda uow: uow.reviews.stop("s1", ReviewWindow(15, 20)))
+        assert await store.read(lambda uow: uow.reviews.is_held(review))
+        await store.write(lambda uow: uow.reviews.stop("s1", ReviewWindow(5, 11)))
+        assert not await store.read(lambda uow: uow.reviews.is_held(review))
+        rows = await store.read(lambda uow: uow.reviews.of_session("s1"))
+        assert [row.state for row in rows] == [ReviewState.DONE, ReviewState.STOPPED]
+        assert await store.read(lambda uow: uow.reviews.reviewed_to("s1")) == 10
+        await store.write(lambda uow: uow.reviews.add("s1", SECOND, 3.0))
+        assert await store.write(lambda uow: _taken(uow, "one", 3.0)) is not None

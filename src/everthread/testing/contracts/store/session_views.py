@@ -33,7 +33,7 @@ from everthread.domain.model import (
     TurnStatus,
 )
 from everthread.lifecycle import NoteChange
-from everthread.store.unit_of_work import UnitOfWork
+from everthread.store.unit_of_work import Store, UnitOfWork
 from everthread.testing import in_loop
 from everthread.testing.contracts.store.fixtures import (
     KEY,
@@ -45,6 +45,7 @@ from everthread.testing.contracts.store.fixtures import (
     entries_of,
     event_at,
     key_named,
+    on_store,
     texts_of,
 )
 
@@ -157,155 +158,147 @@ async def _compare_with_copies(open_store: OpenStore, ops: list[tuple[str, int, 
 class SessionViewContract(StoreFixture):
     # Views ------------------------------------------------------------------------------------------------------------
 
-    @in_loop
-    async def test_a_branch_sees_its_parent_as_of_the_branch(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            parent = (await talk.say("one", KEY)).session_id
-            await talk.say("two", KEY)
-            child = await talk.branch(KEY)
-            await talk.resume(OTHER_KEY, parent)
-            await talk.say("parent goes on", OTHER_KEY)
-            await talk.say("child goes on", KEY)
-            assert await talk.texts(parent) == ["one", "two", "parent goes on"]
-            assert await talk.texts(child) == ["one", "two", "child goes on"]
-            turns = (await talk.view(child)).turns
-            assert [(turn.session_id, turn.inherited) for turn in turns] == [
-                (parent, True),
-                (parent, True),
-                (child, False),
-            ]
+    @on_store
+    async def test_a_branch_sees_its_parent_as_of_the_branch(self, store: Store, talk: StoreConversation) -> None:
+        parent = (await talk.say("one", KEY)).session_id
+        await talk.say("two", KEY)
+        child = await talk.branch(KEY)
+        await talk.resume(OTHER_KEY, parent)
+        await talk.say("parent goes on", OTHER_KEY)
+        await talk.say("child goes on", KEY)
+        assert await talk.texts(parent) == ["one", "two", "parent goes on"]
+        assert await talk.texts(child) == ["one", "two", "child goes on"]
+        turns = (await talk.view(child)).turns
+        assert [(turn.session_id, turn.inherited) for turn in turns] == [
+            (parent, True),
+            (parent, True),
+            (child, False),
+        ]
 
-    @in_loop
-    async def test_a_later_rewind_of_the_parent_does_not_change_the_branch(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            parent = (await talk.say("one", KEY)).session_id
-            for text in ("two", "three"):
-                await talk.say(text, KEY)
-            await talk.rewind(KEY)
-            child = await talk.branch(KEY)
-            await talk.resume(OTHER_KEY, parent)
-            await talk.rewind(OTHER_KEY)
-            assert await talk.texts(parent) == ["one"]
-            assert await talk.texts(child) == ["one", "two"]
-
-    @in_loop
-    async def test_a_rewind_of_inherited_turns_changes_only_the_branch(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            parent = (await talk.say("one", KEY)).session_id
-            await talk.say("two", KEY)
-            child = await talk.branch(KEY)
-            await talk.say("three", KEY)
-            await talk.rewind(KEY, 2)
-            grandchild = await talk.branch(KEY)
-            await talk.say("four", KEY)
-            assert await talk.texts(parent) == ["one", "two"]
-            assert await talk.texts(child) == ["one"]
-            assert await talk.texts(grandchild) == ["one", "four"]
-            session = await talk.session(grandchild)
-            assert await store.read(lambda uow: uow.turns.last_visible(session, 5)) == (1, 4)
-            assert await store.read(lambda uow: uow.turns.last_visible(session, 1)) == (4,)
-
-    @in_loop
-    async def test_a_compressed_session_shows_its_summary_and_the_tail(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            parent = (await talk.say("one", KEY)).session_id
-            for text in ("two", "three", "four"):
-                await talk.say(text, KEY)
-            await talk.rewind(KEY)
-            await talk.say("five", KEY)
-            child = await talk.compress(KEY, "one and two", 2)
-            await talk.say("six", KEY)
-            assert await talk.texts(parent) == ["one", "two", "three", "five"]
-            assert await talk.texts(child) == ["[one and two]", "three", "five", "six"]
-            await talk.rewind(KEY, 9)
-            assert await talk.texts(child) == ["[one and two]"]
-            assert await talk.rewind(KEY) is Refusal.NOTHING_THERE
-
-    @in_loop
-    async def test_branches_and_compressions_nest(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            root = (await talk.say("one", KEY)).session_id
-            await talk.say("two", KEY)
-            branch = await talk.branch(KEY)
-            await talk.say("three", KEY)
-            squeezed = await talk.compress(KEY, "one", 1)
-            await talk.say("four", KEY)
-            leaf = await talk.branch(KEY)
-            await talk.say("five", KEY)
-            await talk.rewind(KEY, 3)
-            await talk.say("six", KEY)
-            again = await talk.compress(KEY, "one to six", 6)
-            assert await talk.texts(root) == ["one", "two"]
-            assert await talk.texts(branch) == ["one", "two", "three"]
-            assert await talk.texts(squeezed) == ["[one]", "two", "three", "four"]
-            assert await talk.texts(leaf) == ["[one]", "two", "six"]
-            assert await talk.texts(again) == ["[one to six]"]
-
-    @in_loop
-    async def test_hidden_and_set_aside_turns_are_never_shown_and_a_late_one_only_at_home(
-        self, open_store: OpenStore
+    @on_store
+    async def test_a_later_rewind_of_the_parent_does_not_change_the_branch(
+        self, store: Store, talk: StoreConversation
     ) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            parent = (await talk.say("one", KEY)).session_id
-            hidden = await talk.begin("hidden", KEY)
-            await talk.lifecycle.cross(KEY, Rewind(1), owner="ann")
-            assert (await commit_user_message(talk, hidden)).status is TurnStatus.HIDDEN
-            await talk.say("two", KEY)
-            late = await talk.begin("late", KEY)
-            await talk.accept("set aside", KEY)
-            child = await talk.branch(KEY)
-            done = await commit_user_message(talk, late, "too late")
-            assert (done.status, done.reply and done.reply.state) == (TurnStatus.LATE, ReplyState.WITHHELD)
-            await talk.say("three", KEY)
-            assert await talk.texts(parent) == ["one", "two", "late"]
-            assert await talk.texts(child) == ["one", "two", "three"]
+        parent = (await talk.say("one", KEY)).session_id
+        for text in ("two", "three"):
+            await talk.say(text, KEY)
+        await talk.rewind(KEY)
+        child = await talk.branch(KEY)
+        await talk.resume(OTHER_KEY, parent)
+        await talk.rewind(OTHER_KEY)
+        assert await talk.texts(parent) == ["one"]
+        assert await talk.texts(child) == ["one", "two"]
 
-            async def for_people(session_id: str, **part: int) -> list[str]:
-                def look(uow: UnitOfWork) -> list[str]:
-                    session = uow.sessions.get(session_id)
-                    assert session is not None
-                    return texts_of(uow.turns.view_with_set_aside(session, **part))
+    @on_store
+    async def test_a_rewind_of_inherited_turns_changes_only_the_branch(
+        self, store: Store, talk: StoreConversation
+    ) -> None:
+        parent = (await talk.say("one", KEY)).session_id
+        await talk.say("two", KEY)
+        child = await talk.branch(KEY)
+        await talk.say("three", KEY)
+        await talk.rewind(KEY, 2)
+        grandchild = await talk.branch(KEY)
+        await talk.say("four", KEY)
+        assert await talk.texts(parent) == ["one", "two"]
+        assert await talk.texts(child) == ["one"]
+        assert await talk.texts(grandchild) == ["one", "four"]
+        session = await talk.session(grandchild)
+        assert await store.read(lambda uow: uow.turns.last_visible(session, 5)) == (1, 4)
+        assert await store.read(lambda uow: uow.turns.last_visible(session, 1)) == (4,)
 
-                return await store.read(look)
+    @on_store
+    async def test_a_compressed_session_shows_its_summary_and_the_tail(
+        self, store: Store, talk: StoreConversation
+    ) -> None:
+        parent = (await talk.say("one", KEY)).session_id
+        for text in ("two", "three", "four"):
+            await talk.say(text, KEY)
+        await talk.rewind(KEY)
+        await talk.say("five", KEY)
+        child = await talk.compress(KEY, "one and two", 2)
+        await talk.say("six", KEY)
+        assert await talk.texts(parent) == ["one", "two", "three", "five"]
+        assert await talk.texts(child) == ["[one and two]", "three", "five", "six"]
+        await talk.rewind(KEY, 9)
+        assert await talk.texts(child) == ["[one and two]"]
+        assert await talk.rewind(KEY) is Refusal.NOTHING_THERE
 
-            # People also see messages that were set aside; hidden turns stay hidden.
-            assert await for_people(parent) == ["one", "two", "set aside", "late"]
-            assert await for_people(parent, after=3, up_to=4) == ["set aside"]
-            assert await for_people(child) == ["one", "two", "set aside", "three"]
-            kept = [await store.read(lambda uow, n=n: uow.turns.get(parent, n)) for n in range(1, 6)]
-            assert [(turn.user_text, turn.status) for turn in kept if turn] == [
-                ("one", TurnStatus.DONE),
-                ("hidden", TurnStatus.HIDDEN),
-                ("two", TurnStatus.DONE),
-                ("set aside", TurnStatus.SET_ASIDE),
-                ("late", TurnStatus.LATE),
-            ]
+    @on_store
+    async def test_branches_and_compressions_nest(self, store: Store, talk: StoreConversation) -> None:
+        root = (await talk.say("one", KEY)).session_id
+        await talk.say("two", KEY)
+        branch = await talk.branch(KEY)
+        await talk.say("three", KEY)
+        squeezed = await talk.compress(KEY, "one", 1)
+        await talk.say("four", KEY)
+        leaf = await talk.branch(KEY)
+        await talk.say("five", KEY)
+        await talk.rewind(KEY, 3)
+        await talk.say("six", KEY)
+        again = await talk.compress(KEY, "one to six", 6)
+        assert await talk.texts(root) == ["one", "two"]
+        assert await talk.texts(branch) == ["one", "two", "three"]
+        assert await talk.texts(squeezed) == ["[one]", "two", "three", "four"]
+        assert await talk.texts(leaf) == ["[one]", "two", "six"]
+        assert await talk.texts(again) == ["[one to six]"]
 
-    @in_loop
-    async def test_a_close_has_the_view_of_the_time_it_was_written(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            parent = (await talk.say("one", KEY)).session_id
-            await talk.say("two", KEY)
-            await talk.new(KEY)
-            await talk.resume(KEY, parent)
-            await talk.rewind(KEY)
-            await talk.say("three", KEY)
-            await talk.new(KEY)
-            closes = [e for e in await entries_of(store, parent) if e.kind is EntryKind.CLOSE]
-            events = [await store.read(lambda uow, e=e: uow.log.event(e, (2, 99))) for e in closes]
-            assert all(isinstance(event, SessionClosed) for event in events)
-            assert [texts_of(e.view) for e in events if isinstance(e, SessionClosed)] == [
-                ["one", "two"],
-                ["one", "three"],
-            ]
-            assert [e.missing for e in events if isinstance(e, SessionClosed)] == [(2,), (2,)]
+    @on_store
+    async def test_hidden_and_set_aside_turns_are_never_shown_and_a_late_one_only_at_home(
+        self, store: Store, talk: StoreConversation
+    ) -> None:
+        parent = (await talk.say("one", KEY)).session_id
+        hidden = await talk.begin("hidden", KEY)
+        await talk.lifecycle.cross(KEY, Rewind(1), owner="ann")
+        assert (await commit_user_message(talk, hidden)).status is TurnStatus.HIDDEN
+        await talk.say("two", KEY)
+        late = await talk.begin("late", KEY)
+        await talk.accept("set aside", KEY)
+        child = await talk.branch(KEY)
+        done = await commit_user_message(talk, late, "too late")
+        assert (done.status, done.reply and done.reply.state) == (TurnStatus.LATE, ReplyState.WITHHELD)
+        await talk.say("three", KEY)
+        assert await talk.texts(parent) == ["one", "two", "late"]
+        assert await talk.texts(child) == ["one", "two", "three"]
+
+        async def for_people(session_id: str, **part: int) -> list[str]:
+            def look(uow: UnitOfWork) -> list[str]:
+                session = uow.sessions.get(session_id)
+                assert session is not None
+                return texts_of(uow.turns.view_with_set_aside(session, **part))
+
+            return await store.read(look)
+
+        # People also see messages that were set aside; hidden turns stay hidden.
+        assert await for_people(parent) == ["one", "two", "set aside", "late"]
+        assert await for_people(parent, after=3, up_to=4) == ["set aside"]
+        assert await for_people(child) == ["one", "two", "set aside", "three"]
+        kept = [await store.read(lambda uow, n=n: uow.turns.get(parent, n)) for n in range(1, 6)]
+        assert [(turn.user_text, turn.status) for turn in kept if turn] == [
+            ("one", TurnStatus.DONE),
+            ("hidden", TurnStatus.HIDDEN),
+            ("two", TurnStatus.DONE),
+            ("set aside", TurnStatus.SET_ASIDE),
+            ("late", TurnStatus.LATE),
+        ]
+
+    @on_store
+    async def test_a_close_has_the_view_of_the_time_it_was_written(self, store: Store, talk: StoreConversation) -> None:
+        parent = (await talk.say("one", KEY)).session_id
+        await talk.say("two", KEY)
+        await talk.new(KEY)
+        await talk.resume(KEY, parent)
+        await talk.rewind(KEY)
+        await talk.say("three", KEY)
+        await talk.new(KEY)
+        closes = [e for e in await entries_of(store, parent) if e.kind is EntryKind.CLOSE]
+        events = [await store.read(lambda uow, e=e: uow.log.event(e, (2, 99))) for e in closes]
+        assert all(isinstance(event, SessionClosed) for event in events)
+        assert [texts_of(e.view) for e in events if isinstance(e, SessionClosed)] == [
+            ["one", "two"],
+            ["one", "three"],
+        ]
+        assert [e.missing for e in events if isinstance(e, SessionClosed)] == [(2,), (2,)]
 
     @given(ops=st.lists(st.tuples(st.sampled_from("tttrbc"), st.integers(0, 9), st.integers(0, 5)), max_size=16))
     @settings(
@@ -323,51 +316,47 @@ class SessionViewContract(StoreFixture):
 
     # The log ---------------------------------------------------------------------------------------------------------
 
-    @in_loop
-    async def test_the_log_has_the_events_in_order(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            ref = await talk.say("one", KEY, answer="yes")
-            await talk.lifecycle.write_note(
-                NoteChange(NoteAction.ADD, NoteTarget.USER, "likes tea"), owner="ann", ref=ref
-            )
-            await talk.lifecycle.record_delegation(ref, "look it up", "found", "child")
-            await talk.rewind(KEY)
-            child = await talk.branch(KEY)
-            entries = await entries_of(store, ref.session_id)
-            assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))
-            events = [await store.read(lambda uow, e=entry: uow.log.event(e, ())) for entry in entries]
-            opened, turn, note, delegated, rewound, closed = events
-            assert isinstance(opened, SessionOpened)
-            assert (opened.parent_id, opened.reset, opened.reason) == ("", True, Cause.NEW)
-            assert isinstance(turn, TurnCommitted)
-            assert (turn.turn.user_text, turn.turn.assistant_text, turn.ref) == ("one", "yes", ref)
-            assert isinstance(note, NoteWritten)
-            assert note.note.content == "likes tea"
-            assert isinstance(delegated, WorkDelegated)
-            assert (delegated.task, delegated.result, delegated.child_session_id) == ("look it up", "found", "child")
-            assert isinstance(rewound, SessionRewound)
-            assert rewound.turns == (1,)
-            assert isinstance(closed, SessionClosed)
-            assert (closed.view.turns, closed.through_seq) == ((), 5)
-            first = await store.read(lambda uow: uow.log.after(child, 0))
-            assert first is not None
-            assert first.detail == {"parent": ref.session_id, "reset": False, "reason": "branch"}
-            last = await store.read(lambda uow: uow.log.last_close(ref.session_id, 99))
-            assert last == entries[-1]
-            assert await store.read(lambda uow: uow.log.last_close(ref.session_id, 5)) is None
-            assert await store.read(lambda uow: uow.log.entry(ref.session_id, 3)) == entries[2]
+    @on_store
+    async def test_the_log_has_the_events_in_order(self, store: Store, talk: StoreConversation) -> None:
+        ref = await talk.say("one", KEY, answer="yes")
+        await talk.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, "likes tea"), owner="ann", ref=ref)
+        await talk.lifecycle.record_delegation(ref, "look it up", "found", "child")
+        await talk.rewind(KEY)
+        child = await talk.branch(KEY)
+        entries = await entries_of(store, ref.session_id)
+        assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))
+        events = [await store.read(lambda uow, e=entry: uow.log.event(e, ())) for entry in entries]
+        opened, turn, note, delegated, rewound, closed = events
+        assert isinstance(opened, SessionOpened)
+        assert (opened.parent_id, opened.reset, opened.reason) == ("", True, Cause.NEW)
+        assert isinstance(turn, TurnCommitted)
+        assert (turn.turn.user_text, turn.turn.assistant_text, turn.ref) == ("one", "yes", ref)
+        assert isinstance(note, NoteWritten)
+        assert note.note.content == "likes tea"
+        assert isinstance(delegated, WorkDelegated)
+        assert (delegated.task, delegated.result, delegated.child_session_id) == ("look it up", "found", "child")
+        assert isinstance(rewound, SessionRewound)
+        assert rewound.turns == (1,)
+        assert isinstance(closed, SessionClosed)
+        assert (closed.view.turns, closed.through_seq) == ((), 5)
+        first = await store.read(lambda uow: uow.log.after(child, 0))
+        assert first is not None
+        assert first.detail == {"parent": ref.session_id, "reset": False, "reason": "branch"}
+        last = await store.read(lambda uow: uow.log.last_close(ref.session_id, 99))
+        assert last == entries[-1]
+        assert await store.read(lambda uow: uow.log.last_close(ref.session_id, 5)) is None
+        assert await store.read(lambda uow: uow.log.entry(ref.session_id, 3)) == entries[2]
 
-    @in_loop
-    async def test_heavy_entries_are_recognised_before_they_are_read(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            ref = await talk.say("short", KEY, answer="too")
-            await talk.say("short", KEY, answer="é" * 1_000_000)
-            await talk.branch(KEY)
-            entries = await entries_of(store, ref.session_id)
-            light = await store.read(lambda uow: [(entry.kind.value, uow.log.is_light(entry)) for entry in entries])
-            assert light == [("opened", True), ("turn", True), ("turn", False), ("close", False)]
+    @on_store
+    async def test_heavy_entries_are_recognised_before_they_are_read(
+        self, store: Store, talk: StoreConversation
+    ) -> None:
+        ref = await talk.say("short", KEY, answer="too")
+        await talk.say("short", KEY, answer="é" * 1_000_000)
+        await talk.branch(KEY)
+        entries = await entries_of(store, ref.session_id)
+        light = await store.read(lambda uow: [(entry.kind.value, uow.log.is_light(entry)) for entry in entries])
+        assert light == [("opened", True), ("turn", True), ("turn", False), ("close", False)]
 
     @in_loop
     async def test_a_position_of_a_log_is_written_once(self, open_store: OpenStore) -> None:
@@ -380,22 +369,18 @@ class SessionViewContract(StoreFixture):
             await store.write(lambda uow: uow.log.append(replace(entry, seq=2)))
             assert await store.read(lambda uow: uow.log.end()) > before
 
-    @in_loop
-    async def test_user_messages_are_listed_latest_first(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            here = (await talk.say("one", KEY, answer="an answer")).session_id
-            await talk.say("two", KEY)
-            await talk.say("long" * 10, KEY)
-            await talk.rewind(KEY)
-            await talk.new(KEY)
-            await talk.say("elsewhere", KEY)
+    @on_store
+    async def test_user_messages_are_listed_latest_first(self, store: Store, talk: StoreConversation) -> None:
+        here = (await talk.say("one", KEY, answer="an answer")).session_id
+        await talk.say("two", KEY)
+        await talk.say("long" * 10, KEY)
+        await talk.rewind(KEY)
+        await talk.new(KEY)
+        await talk.say("elsewhere", KEY)
 
-            async def asked(limit: int, chars_max: int) -> list[str]:
-                return [
-                    text for _, text in await store.read(lambda uow: uow.turns.user_messages(here, limit, chars_max))
-                ]
+        async def asked(limit: int, chars_max: int) -> list[str]:
+            return [text for _, text in await store.read(lambda uow: uow.turns.user_messages(here, limit, chars_max))]
 
-            assert await asked(9, 40) == ["long" * 10, "two", "one"]
-            assert await asked(9, 39) == ["two", "one"]
-            assert await asked(1, 39) == ["two"]
+        assert await asked(9, 40) == ["long" * 10, "two", "one"]
+        assert await asked(9, 39) == ["two", "one"]
+        assert await asked(1, 39) == ["two"]

@@ -35,6 +35,7 @@ from everthread.testing.contracts.store.fixtures import (
     StoreFixture,
     awaited,
     key_named,
+    on_store,
     one_step,
     plain_session,
 )
@@ -144,49 +145,45 @@ class TransactionContract(StoreFixture):
             gone = await store.read(lambda uow: uow.sessions.key_state(KEY))
             assert gone == KeyState(Binding(KEY, "ann", None, 9), awaited=False)
 
-    @in_loop
-    async def test_key_state_shows_waiting_messages(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
+    @on_store
+    async def test_key_state_shows_waiting_messages(self, store: Store, talk: StoreConversation) -> None:
+        async def waits() -> tuple[bool, bool]:
+            here = await store.read(lambda uow: uow.sessions.key_state(KEY, "a timer"))
+            return here.awaited, here.armed
 
-            async def waits() -> tuple[bool, bool]:
-                here = await store.read(lambda uow: uow.sessions.key_state(KEY, "a timer"))
-                return here.awaited, here.armed
+        await talk.new(KEY)
+        assert await waits() == (False, False)
+        await store.write(lambda uow: uow.inbox.accept(Inbound(KEY, "ann", "/stop", command=True), 1.0))
+        await store.write(lambda uow: uow.inbox.accept(Inbound(OTHER_KEY, "ann", "elsewhere"), 1.0))
+        await store.write(lambda uow: uow.leases.arm(Timer("another timer", 5.0, KEY)))
+        assert await waits() == (False, False)
+        row, _ = await store.write(lambda uow: uow.inbox.accept(Inbound(KEY, "ann", "hello"), 2.0))
+        await store.write(lambda uow: uow.leases.arm(Timer("a timer", 5.0, KEY)))
+        assert await waits() == (True, True)
+        await store.write(lambda uow: uow.inbox.assign(row.id, "s1", "t1"))
+        await store.write(lambda uow: uow.leases.disarm("a timer"))
+        assert await waits() == (False, False)
 
-            await talk.new(KEY)
-            assert await waits() == (False, False)
-            await store.write(lambda uow: uow.inbox.accept(Inbound(KEY, "ann", "/stop", command=True), 1.0))
-            await store.write(lambda uow: uow.inbox.accept(Inbound(OTHER_KEY, "ann", "elsewhere"), 1.0))
-            await store.write(lambda uow: uow.leases.arm(Timer("another timer", 5.0, KEY)))
-            assert await waits() == (False, False)
-            row, _ = await store.write(lambda uow: uow.inbox.accept(Inbound(KEY, "ann", "hello"), 2.0))
-            await store.write(lambda uow: uow.leases.arm(Timer("a timer", 5.0, KEY)))
-            assert await waits() == (True, True)
-            await store.write(lambda uow: uow.inbox.assign(row.id, "s1", "t1"))
-            await store.write(lambda uow: uow.leases.disarm("a timer"))
-            assert await waits() == (False, False)
+    @on_store
+    async def test_all_keys_of_a_session_see_a_rewind(self, store: Store, talk: StoreConversation) -> None:
+        session_id = (await talk.say("hello", KEY)).session_id
+        await talk.resume(OTHER_KEY, session_id)
+        assert await talk.rewind(KEY) is None
+        session = await talk.session(session_id)
+        refs = [await talk.lifecycle.current(key) for key in (KEY, OTHER_KEY)]
+        assert [ref and (ref.session_id, ref.generation) for ref in refs] == [(session_id, session.generation)] * 2
+        assert session.generation > 0
 
-    @in_loop
-    async def test_all_keys_of_a_session_see_a_rewind(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            session_id = (await talk.say("hello", KEY)).session_id
-            await talk.resume(OTHER_KEY, session_id)
-            assert await talk.rewind(KEY) is None
-            session = await talk.session(session_id)
-            refs = [await talk.lifecycle.current(key) for key in (KEY, OTHER_KEY)]
-            assert [ref and (ref.session_id, ref.generation) for ref in refs] == [(session_id, session.generation)] * 2
-            assert session.generation > 0
-
-    @in_loop
-    async def test_a_key_with_a_new_owner_belongs_to_that_owner_alone(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            await store.write(lambda uow: uow.sessions.bind(Binding(KEY, "ann", None, 1)))
-            await store.write(lambda uow: uow.sessions.bind(Binding(KEY, "bob", None, 2)))
-            binding = await store.read(lambda uow: uow.sessions.binding(KEY))
-            assert binding == Binding(KEY, "bob", None, 2)
-            keys = await store.read(lambda uow: [uow.sessions.keys_of(owner) for owner in ("ann", "bob")])
-            assert keys == [(), (KEY,)]
+    @on_store
+    async def test_a_key_with_a_new_owner_belongs_to_that_owner_alone(
+        self, store: Store, talk: StoreConversation
+    ) -> None:
+        await store.write(lambda uow: uow.sessions.bind(Binding(KEY, "ann", None, 1)))
+        await store.write(lambda uow: uow.sessions.bind(Binding(KEY, "bob", None, 2)))
+        binding = await store.read(lambda uow: uow.sessions.binding(KEY))
+        assert binding == Binding(KEY, "bob", None, 2)
+        keys = await store.read(lambda uow: [uow.sessions.keys_of(owner) for owner in ("ann", "bob")])
+        assert keys == [(), (KEY,)]
 
     @EITHER_WAY
     @in_loop
@@ -347,19 +344,18 @@ class TransactionContract(StoreFixture):
             assert live == slot("t2", Fate.LIVE)
             assert [one.turn_id for one in all_of_it] == ["t1", "t2", "t3"]
 
-    @in_loop
-    async def test_a_title_is_unique_per_owner(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            await store.write(lambda uow: uow.sessions.add(plain_session("s1", title="Straße")))
-            with pytest.raises(StoreError):
-                await store.write(lambda uow: uow.sessions.add(plain_session("s2", title="STRASSE")))
-            await store.write(lambda uow: uow.sessions.add(plain_session("s3", "bob", title="Straße")))
-            await store.write(lambda uow: uow.sessions.add(plain_session("s4")))
-            await store.write(lambda uow: uow.sessions.add(plain_session("s5")))
-            with pytest.raises(StoreError):
-                await store.write(lambda uow: uow.sessions.set_title("s4", "straße"))
-            await store.write(lambda uow: uow.sessions.set_title("s1", None))
+    @on_store
+    async def test_a_title_is_unique_per_owner(self, store: Store, talk: StoreConversation) -> None:
+        await store.write(lambda uow: uow.sessions.add(plain_session("s1", title="Straße")))
+        with pytest.raises(StoreError):
+            await store.write(lambda uow: uow.sessions.add(plain_session("s2", title="STRASSE")))
+        await store.write(lambda uow: uow.sessions.add(plain_session("s3", "bob", title="Straße")))
+        await store.write(lambda uow: uow.sessions.add(plain_session("s4")))
+        await store.write(lambda uow: uow.sessions.add(plain_session("s5")))
+        with pytest.raises(StoreError):
             await store.write(lambda uow: uow.sessions.set_title("s4", "straße"))
+        await store.write(lambda uow: uow.sessions.set_title("s1", None))
+        await store.write(lambda uow: uow.sessions.set_title("s4", "straße"))
 
     @in_loop
     async def test_one_of_many_concurrent_renames_gets_the_title(self, open_store: OpenStore) -> None:

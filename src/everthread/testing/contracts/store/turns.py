@@ -28,9 +28,16 @@ from everthread.domain.model import (
 )
 from everthread.domain.spend import ModelUsage, SpendEntry
 from everthread.store.sessions import BoundaryRow
-from everthread.store.unit_of_work import UnitOfWork
+from everthread.store.unit_of_work import Store, UnitOfWork
 from everthread.testing import in_loop
-from everthread.testing.contracts.store.fixtures import KEY, OTHER_KEY, OpenStore, StoreConversation, StoreFixture
+from everthread.testing.contracts.store.fixtures import (
+    KEY,
+    OTHER_KEY,
+    OpenStore,
+    StoreConversation,
+    StoreFixture,
+    on_store,
+)
 
 
 class TurnContract(StoreFixture):
@@ -81,76 +88,72 @@ class TurnContract(StoreFixture):
             await store.write(lambda uow: uow.leases.end_process("here"))
             assert await store.read(lambda uow: uow.slots.orphans(110.0)) == (slot,)
 
-    @in_loop
-    async def test_messages_wait_in_order_of_arrival(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            rows = [
-                (await store.write(lambda uow, t=text, k=key: uow.inbox.accept(Inbound(k, "ann", t), 5.0)))[0]
-                for text, key in (("a", KEY), ("elsewhere", OTHER_KEY), ("b", KEY), ("c", KEY))
-            ]
-            a, _, b, c = rows
-            assert await store.read(lambda uow: uow.inbox.waiting(KEY)) == (a, b, c)
-            assert await store.read(lambda uow: uow.inbox.waiting(KEY, before_id=c.id)) == (a, b)
-            await store.write(lambda uow: uow.inbox.assign(a.id, "s1", "t1"))
-            assert await store.read(lambda uow: uow.inbox.first_waiting(KEY)) == b
-            running = replace(a, state=InboxState.RUNNING, session_id="s1", turn_id="t1")
-            assert await store.read(lambda uow: uow.inbox.get(a.id)) == running
-            assert await store.read(lambda uow: uow.inbox.of_turn(KEY, "t1")) == (running,)
-            await store.write(lambda uow: uow.inbox.assign(c.id, "s1", "t2"))
-            await store.write(lambda uow: uow.inbox.end_turn(KEY, "t1", InboxState.DONE))
-            done = replace(running, state=InboxState.DONE, inbound=replace(a.inbound, text=""))
-            assert await store.read(lambda uow: uow.inbox.get(a.id)) == done
-            assert await store.read(lambda uow: uow.inbox.of_turn(KEY, "t1")) == ()
-            assert [row.id for row in await store.read(lambda uow: uow.inbox.of_turn(KEY, "t2"))] == [c.id]
+    @on_store
+    async def test_messages_wait_in_order_of_arrival(self, store: Store, talk: StoreConversation) -> None:
+        rows = [
+            (await store.write(lambda uow, t=text, k=key: uow.inbox.accept(Inbound(k, "ann", t), 5.0)))[0]
+            for text, key in (("a", KEY), ("elsewhere", OTHER_KEY), ("b", KEY), ("c", KEY))
+        ]
+        a, _, b, c = rows
+        assert await store.read(lambda uow: uow.inbox.waiting(KEY)) == (a, b, c)
+        assert await store.read(lambda uow: uow.inbox.waiting(KEY, before_id=c.id)) == (a, b)
+        await store.write(lambda uow: uow.inbox.assign(a.id, "s1", "t1"))
+        assert await store.read(lambda uow: uow.inbox.first_waiting(KEY)) == b
+        running = replace(a, state=InboxState.RUNNING, session_id="s1", turn_id="t1")
+        assert await store.read(lambda uow: uow.inbox.get(a.id)) == running
+        assert await store.read(lambda uow: uow.inbox.of_turn(KEY, "t1")) == (running,)
+        await store.write(lambda uow: uow.inbox.assign(c.id, "s1", "t2"))
+        await store.write(lambda uow: uow.inbox.end_turn(KEY, "t1", InboxState.DONE))
+        done = replace(running, state=InboxState.DONE, inbound=replace(a.inbound, text=""))
+        assert await store.read(lambda uow: uow.inbox.get(a.id)) == done
+        assert await store.read(lambda uow: uow.inbox.of_turn(KEY, "t1")) == ()
+        assert [row.id for row in await store.read(lambda uow: uow.inbox.of_turn(KEY, "t2"))] == [c.id]
 
-    @in_loop
-    async def test_a_reply_keeps_its_platform_id_from_draft_to_sent(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            ticket = await talk.begin("hello", KEY)
-            await talk.lifecycle.draft_reply(ticket, "h", "platform-9")
-            await talk.lifecycle.draft_reply(ticket, "hi the")
-            await talk.lifecycle.commit_turn(ticket, [Message(Role.USER, "hello")], "hi there")
-            reply = await store.read(lambda uow: uow.outbox.reply(ticket.turn_id))
-            assert reply is not None
-            assert (reply.text, reply.state, reply.platform_message_id) == ("hi there", ReplyState.READY, "platform-9")
-            assert await store.read(lambda uow: uow.outbox.replies(ReplyState.READY, 10)) == (reply,)
-            await store.write(lambda uow: uow.outbox.put_reply(replace(reply, state=ReplyState.SENT)))
-            assert await store.read(lambda uow: uow.outbox.replies(ReplyState.READY, 10)) == ()
+    @on_store
+    async def test_a_reply_keeps_its_platform_id_from_draft_to_sent(
+        self, store: Store, talk: StoreConversation
+    ) -> None:
+        ticket = await talk.begin("hello", KEY)
+        await talk.lifecycle.draft_reply(ticket, "h", "platform-9")
+        await talk.lifecycle.draft_reply(ticket, "hi the")
+        await talk.lifecycle.commit_turn(ticket, [Message(Role.USER, "hello")], "hi there")
+        reply = await store.read(lambda uow: uow.outbox.reply(ticket.turn_id))
+        assert reply is not None
+        assert (reply.text, reply.state, reply.platform_message_id) == ("hi there", ReplyState.READY, "platform-9")
+        assert await store.read(lambda uow: uow.outbox.replies(ReplyState.READY, 10)) == (reply,)
+        await store.write(lambda uow: uow.outbox.put_reply(replace(reply, state=ReplyState.SENT)))
+        assert await store.read(lambda uow: uow.outbox.replies(ReplyState.READY, 10)) == ()
 
-    @in_loop
-    async def test_a_reply_keeps_the_message_it_was_sent_after(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            ticket = await talk.begin("hello", KEY)
-            assert await talk.lifecycle.stored_reply(ticket.turn_id) is None
-            await talk.lifecycle.draft_reply(ticket, "h", "", "0/7")
-            again = await talk.lifecycle.draft_reply(ticket, "hi", "", "0/9")
-            assert (again.platform_message_id, again.sent_after) == ("", "0/7"), "an earlier beginning may be out"
-            assert await talk.lifecycle.stored_reply(ticket.turn_id) == again
-            await talk.lifecycle.commit_turn(ticket, [Message(Role.USER, "hello")], "hi there")
-            reply = await store.read(lambda uow: uow.outbox.reply(ticket.turn_id))
-            assert reply is not None
-            assert (reply.state, reply.platform_message_id, reply.sent_after) == (ReplyState.READY, "", "0/7")
-            await store.write(lambda uow: uow.outbox.put_reply(replace(reply, sent_after="0/12")))
-            kept = await store.read(lambda uow: uow.outbox.reply(ticket.turn_id))
-            assert kept is not None
-            assert kept.sent_after == "0/12"
+    @on_store
+    async def test_a_reply_keeps_the_message_it_was_sent_after(self, store: Store, talk: StoreConversation) -> None:
+        ticket = await talk.begin("hello", KEY)
+        assert await talk.lifecycle.stored_reply(ticket.turn_id) is None
+        await talk.lifecycle.draft_reply(ticket, "h", "", "0/7")
+        again = await talk.lifecycle.draft_reply(ticket, "hi", "", "0/9")
+        assert (again.platform_message_id, again.sent_after) == ("", "0/7"), "an earlier beginning may be out"
+        assert await talk.lifecycle.stored_reply(ticket.turn_id) == again
+        await talk.lifecycle.commit_turn(ticket, [Message(Role.USER, "hello")], "hi there")
+        reply = await store.read(lambda uow: uow.outbox.reply(ticket.turn_id))
+        assert reply is not None
+        assert (reply.state, reply.platform_message_id, reply.sent_after) == (ReplyState.READY, "", "0/7")
+        await store.write(lambda uow: uow.outbox.put_reply(replace(reply, sent_after="0/12")))
+        kept = await store.read(lambda uow: uow.outbox.reply(ticket.turn_id))
+        assert kept is not None
+        assert kept.sent_after == "0/12"
 
-    @in_loop
-    async def test_a_sent_reply_is_found_by_its_platform_id(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            for number, message_id in enumerate(("", "11", "12", "13")):
-                reply = Reply(f"t{number}", KEY, "s1", "ann", "hi", ReplyState.SENT, float(number), message_id)
-                await store.write(lambda uow, reply=reply: uow.outbox.put_reply(reply))
-            for number in range(4):
-                came = Inbound(KEY, "ann", "hello", message_id=f"2{number}" if number else "")
-                await store.write(lambda uow, came=came: uow.inbox.accept(came, 5.0))
-            known = await store.read(lambda uow: uow.outbox.newest_sent(2))
-            assert sorted(known) == [(KEY, "12"), (KEY, "13"), (KEY, "22"), (KEY, "23")]
-            found = await store.read(lambda uow: uow.outbox.sent_as("12", 0.0))
-            assert [reply.turn_id for reply in found] == ["t2"]
-            assert await store.read(lambda uow: uow.outbox.sent_as("12", 2.5)) == ()
+    @on_store
+    async def test_a_sent_reply_is_found_by_its_platform_id(self, store: Store, talk: StoreConversation) -> None:
+        for number, message_id in enumerate(("", "11", "12", "13")):
+            reply = Reply(f"t{number}", KEY, "s1", "ann", "hi", ReplyState.SENT, float(number), message_id)
+            await store.write(lambda uow, reply=reply: uow.outbox.put_reply(reply))
+        for number in range(4):
+            came = Inbound(KEY, "ann", "hello", message_id=f"2{number}" if number else "")
+            await store.write(lambda uow, came=came: uow.inbox.accept(came, 5.0))
+        known = await store.read(lambda uow: uow.outbox.newest_sent(2))
+        assert sorted(known) == [(KEY, "12"), (KEY, "13"), (KEY, "22"), (KEY, "23")]
+        found = await store.read(lambda uow: uow.outbox.sent_as("12", 0.0))
+        assert [reply.turn_id for reply in found] == ["t2"]
+        assert await store.read(lambda uow: uow.outbox.sent_as("12", 2.5)) == ()
 
     @in_loop
     async def test_a_turn_is_read_as_it_was_stored(self, open_store: OpenStore) -> None:
@@ -176,19 +179,17 @@ class TurnContract(StoreFixture):
             assert await store.read(lambda uow: uow.turns.get(done.ref.session_id, 1)) == expected
             assert await store.read(lambda uow: uow.turns.get(done.ref.session_id, 2)) is None
 
-    @in_loop
-    async def test_a_prefix_is_stored_byte_for_byte_and_numbered(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            ref = await talk.say("hello", KEY)
-            contents = [b"\x00\xff system \r\n", "naïve".encode()]
-            for content in contents:
-                await talk.lifecycle.put_prefix(ref, content)
-            last = await store.read(lambda uow: uow.turns.prefix(ref.session_id))
-            assert last is not None
-            assert (last.number, last.content) == (2, contents[1])
-            assert await store.read(lambda uow: uow.turns.prefix_number(ref.session_id)) == 2
-            assert await store.read(lambda uow: uow.turns.prefix_number("elsewhere")) == 0
+    @on_store
+    async def test_a_prefix_is_stored_byte_for_byte_and_numbered(self, store: Store, talk: StoreConversation) -> None:
+        ref = await talk.say("hello", KEY)
+        contents = [b"\x00\xff system \r\n", "naïve".encode()]
+        for content in contents:
+            await talk.lifecycle.put_prefix(ref, content)
+        last = await store.read(lambda uow: uow.turns.prefix(ref.session_id))
+        assert last is not None
+        assert (last.number, last.content) == (2, contents[1])
+        assert await store.read(lambda uow: uow.turns.prefix_number(ref.session_id)) == 2
+        assert await store.read(lambda uow: uow.turns.prefix_number("elsewhere")) == 0
 
     @in_loop
     async def test_spend_counts_what_is_reserved_until_it_is_settled(self, open_store: OpenStore) -> None:
@@ -232,93 +233,86 @@ class TurnContract(StoreFixture):
 
     # Sessions --------------------------------------------------------------------------------------------------------
 
-    @in_loop
-    async def test_sessions_are_found_by_tip_title_prefix_and_age(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            first = await talk.new(KEY, title="Trip")
-            await talk.say("one", KEY)
-            second = await talk.compress(KEY, "so far", 1)
-            third = await talk.compress(KEY, "so far", 1)
-            talk.clock.time += 10
-            side = await talk.branch(KEY)
-            talk.clock.time += 10
-            other = await talk.new(OTHER_KEY, "bob", "Trip")
+    @on_store
+    async def test_sessions_are_found_by_tip_title_prefix_and_age(self, store: Store, talk: StoreConversation) -> None:
+        first = await talk.new(KEY, title="Trip")
+        await talk.say("one", KEY)
+        second = await talk.compress(KEY, "so far", 1)
+        third = await talk.compress(KEY, "so far", 1)
+        talk.clock.time += 10
+        side = await talk.branch(KEY)
+        talk.clock.time += 10
+        other = await talk.new(OTHER_KEY, "bob", "Trip")
 
-            def ids(sessions: Sequence[Session]) -> list[str]:
-                return [session.id for session in sessions]
+        def ids(sessions: Sequence[Session]) -> list[str]:
+            return [session.id for session in sessions]
 
-            def look(uow: UnitOfWork) -> None:
-                tips = [uow.sessions.tip(one) for one in (first, second, third, side, "nobody")]
-                assert [tip.id if tip else None for tip in tips] == [third, third, third, side, None]
-                assert ids(uow.sessions.titled("ann", "TRIP")) == [first, second, third, side]
-                assert [s.title for s in uow.sessions.titled("ann", "trip #2")][:3] == ["Trip", "Trip #2", "Trip #3"]
-                assert ids(uow.sessions.titled("bob", "trip")) == [other]
-                assert ids(uow.sessions.matching(first[:5], 3)) == sorted([first, second, third, side, other])[:3]
-                assert uow.sessions.matching("%", 10) == ()
-                assert ids(uow.sessions.recent(owner=None, limit=2)) == [other, side]
-                assert ids(uow.sessions.recent(owner="ann", limit=1)) == [side]
-                assert ids(uow.sessions.recent(owner="ann", limit=9, kind="cron")) == []
-                assert set(ids(uow.sessions.of_owner("ann"))) == {first, second, third, side}
-                assert set(ids(uow.sessions.descendants(second))) == {third, side}
-                assert uow.sessions.keys_on(side) == (KEY,)
+        def look(uow: UnitOfWork) -> None:
+            tips = [uow.sessions.tip(one) for one in (first, second, third, side, "nobody")]
+            assert [tip.id if tip else None for tip in tips] == [third, third, third, side, None]
+            assert ids(uow.sessions.titled("ann", "TRIP")) == [first, second, third, side]
+            assert [s.title for s in uow.sessions.titled("ann", "trip #2")][:3] == ["Trip", "Trip #2", "Trip #3"]
+            assert ids(uow.sessions.titled("bob", "trip")) == [other]
+            assert ids(uow.sessions.matching(first[:5], 3)) == sorted([first, second, third, side, other])[:3]
+            assert uow.sessions.matching("%", 10) == ()
+            assert ids(uow.sessions.recent(owner=None, limit=2)) == [other, side]
+            assert ids(uow.sessions.recent(owner="ann", limit=1)) == [side]
+            assert ids(uow.sessions.recent(owner="ann", limit=9, kind="cron")) == []
+            assert set(ids(uow.sessions.of_owner("ann"))) == {first, second, third, side}
+            assert set(ids(uow.sessions.descendants(second))) == {third, side}
+            assert uow.sessions.keys_on(side) == (KEY,)
 
-            await store.read(look)
+        await store.read(look)
 
-    @in_loop
-    async def test_sessions_are_found_by_the_beginning_of_their_titles(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            titles = ("Trip to Rome", "trip to Lisbon", "Éclairs", "", "50 % more")
-            rome, lisbon, cakes, _, more = [await talk.new(KEY, title=title) for title in titles]
-            await talk.new(OTHER_KEY, "bob", "Trip of bob")
+    @on_store
+    async def test_sessions_are_found_by_the_beginning_of_their_titles(
+        self, store: Store, talk: StoreConversation
+    ) -> None:
+        titles = ("Trip to Rome", "trip to Lisbon", "Éclairs", "", "50 % more")
+        rome, lisbon, cakes, _, more = [await talk.new(KEY, title=title) for title in titles]
+        await talk.new(OTHER_KEY, "bob", "Trip of bob")
 
-            async def named(owner: str | None, beginning: str, limit: int = 9) -> list[str]:
-                return [s.id for s in await store.read(lambda uow: uow.sessions.named(owner, beginning, limit))]
+        async def named(owner: str | None, beginning: str, limit: int = 9) -> list[str]:
+            return [s.id for s in await store.read(lambda uow: uow.sessions.named(owner, beginning, limit))]
 
-            assert await named("ann", "TRIP") == [lisbon, rome]
-            assert await named("ann", "trip to r") == [rome]
-            assert await named("ann", "éc") == [cakes]
-            assert await named("ann", "Trip", 1) == [lisbon]
-            assert await named("ann", "%") == []
-            assert len(await named(None, "trip")) == 3
-            assert await named("ann", "") == sorted([rome, lisbon, cakes, more], reverse=True)
-            assert len(await named(None, "")) == 5
-            assert await named("nobody", "") == []
+        assert await named("ann", "TRIP") == [lisbon, rome]
+        assert await named("ann", "trip to r") == [rome]
+        assert await named("ann", "éc") == [cakes]
+        assert await named("ann", "Trip", 1) == [lisbon]
+        assert await named("ann", "%") == []
+        assert len(await named(None, "trip")) == 3
+        assert await named("ann", "") == sorted([rome, lisbon, cakes, more], reverse=True)
+        assert len(await named(None, "")) == 5
+        assert await named("nobody", "") == []
 
-    @in_loop
-    async def test_the_audit_trail_has_every_boundary(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
-            rows = [
-                BoundaryRow("new", KEY, "ann", None if n == 0 else f"s{n}", f"s{n + 1}", n, "user", float(n))
-                for n in range(3)
-            ]
+    @on_store
+    async def test_the_audit_trail_has_every_boundary(self, store: Store, talk: StoreConversation) -> None:
+        rows = [
+            BoundaryRow("new", KEY, "ann", None if n == 0 else f"s{n}", f"s{n + 1}", n, "user", float(n))
+            for n in range(3)
+        ]
 
-            def add(uow: UnitOfWork, row: BoundaryRow) -> int:
-                uow.sessions.add_boundary(row)
-                return uow.sessions.last_boundary()
+        def add(uow: UnitOfWork, row: BoundaryRow) -> int:
+            uow.sessions.add_boundary(row)
+            return uow.sessions.last_boundary()
 
-            ids = [await store.write(lambda uow, r=row: add(uow, r)) for row in rows]
-            stored = [replace(row, id=number) for row, number in zip(rows, ids, strict=True)]
-            assert list(await store.read(lambda uow: uow.sessions.boundaries(limit=2))) == stored[:0:-1]
-            assert (
-                list(await store.read(lambda uow: uow.sessions.boundaries(limit=9, session_id="s1"))) == stored[1::-1]
-            )
-            assert await store.read(lambda uow: uow.sessions.boundary(ids[1])) == stored[1]
-            assert await store.read(lambda uow: uow.sessions.boundary(max(ids) + 1)) is None
+        ids = [await store.write(lambda uow, r=row: add(uow, r)) for row in rows]
+        stored = [replace(row, id=number) for row, number in zip(rows, ids, strict=True)]
+        assert list(await store.read(lambda uow: uow.sessions.boundaries(limit=2))) == stored[:0:-1]
+        assert list(await store.read(lambda uow: uow.sessions.boundaries(limit=9, session_id="s1"))) == stored[1::-1]
+        assert await store.read(lambda uow: uow.sessions.boundary(ids[1])) == stored[1]
+        assert await store.read(lambda uow: uow.sessions.boundary(max(ids) + 1)) is None
 
-    @in_loop
-    async def test_a_session_is_served_until_it_is_finalized(self, open_store: OpenStore) -> None:
-        async with aclosing(await open_store()) as store:
+    @on_store
+    async def test_a_session_is_served_until_it_is_finalized(self, store: Store, talk: StoreConversation) -> None:
+        def serve(uow: UnitOfWork) -> None:
+            for holder, session in (("one", "s1"), ("one", "s2"), ("one", "s1"), ("two", "s1")):
+                uow.sessions.serve(holder, session, KEY)
 
-            def serve(uow: UnitOfWork) -> None:
-                for holder, session in (("one", "s1"), ("one", "s2"), ("one", "s1"), ("two", "s1")):
-                    uow.sessions.serve(holder, session, KEY)
-
-            await store.write(serve)
-            assert await store.read(lambda uow: uow.sessions.served("one")) == (("s1", KEY), ("s2", KEY))
-            await store.write(lambda uow: uow.sessions.move_serving("s2", "s3"))
-            assert await store.read(lambda uow: uow.sessions.is_served("one", "s3"))
-            await store.write(lambda uow: uow.sessions.end_serving("s1"))
-            assert await store.read(lambda uow: uow.sessions.served("one")) == (("s3", KEY),)
-            assert not await store.read(lambda uow: uow.sessions.is_served("two", "s1"))
+        await store.write(serve)
+        assert await store.read(lambda uow: uow.sessions.served("one")) == (("s1", KEY), ("s2", KEY))
+        await store.write(lambda uow: uow.sessions.move_serving("s2", "s3"))
+        assert await store.read(lambda uow: uow.sessions.is_served("one", "s3"))
+        await store.write(lambda uow: uow.sessions.end_serving("s1"))
+        assert await store.read(lambda uow: uow.sessions.served("one")) == (("s3", KEY),)
+        assert not await store.read(lambda uow: uow.sessions.is_served("two", "s1"))
