@@ -122,7 +122,7 @@ def test_an_installed_plugin_that_cannot_be_loaded_is_reported_and_left_out(
 
     good = Boundaries()
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Entry("bad", None), Entry("good", good)])
-    monkeypatch.setattr(plugins, "declared", lambda folders: True)
+    monkeypatch.setattr(plugins, "has_plugins", lambda folders: True)
     with caplog.at_level(logging.WARNING):
         manager = plugins.load_plugins()
     assert manager.get_plugin("good") is good

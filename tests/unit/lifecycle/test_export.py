@@ -10,7 +10,7 @@ from everthread.lifecycle.export import chosen, write_out
 async def test_a_named_branch_is_exported_after_the_parent_whose_turns_it_shows(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         parent = (await core.turn(CLI, "one")).ref.session_id
-        branch = opened(await core.cross(CLI, Branch())).session_id
+        branch = opened(await core.cross(CLI, Branch()))
         await core.turn(CLI, "two")
         await core.cross(CLI, Rewind(1))
         sessions = await core.store.read(lambda uow: chosen(uow, [branch]))

@@ -10,9 +10,9 @@ from everthread.lifecycle.lineage import above, rewound, without
 async def test_a_forgotten_parent_is_skipped(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         root = (await core.turn(CLI, "one")).ref.session_id
-        middle = opened(await core.cross(CLI, Branch())).session_id
+        middle = opened(await core.cross(CLI, Branch()))
         await core.turn(CLI, "two")
-        leaf = opened(await core.cross(CLI, Branch())).session_id
+        leaf = opened(await core.cross(CLI, Branch()))
         session = await core.session(leaf)
         found = await core.store.read(lambda uow: above(uow, session))
         assert found.parent is not None
@@ -32,5 +32,5 @@ async def test_inherited_turns_after_the_base_are_dropped(tmp_path: Path) -> Non
     async with CoreFixture(tmp_path) as core:
         for text in ("one", "two", "three"):
             await core.turn(CLI, text)
-        session = await core.session(opened(await core.cross(CLI, Branch())).session_id)
+        session = await core.session(opened(await core.cross(CLI, Branch())))
         assert without((1, 2, 3, 4), 1, session) == (1, 4)

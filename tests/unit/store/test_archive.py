@@ -23,9 +23,9 @@ def test_removing_a_session_deletes_its_turns_and_messages(uow: UnitOfWork, sess
 
 def test_children_skip_forgotten_sessions_between_them(uow: UnitOfWork, session: Session) -> None:
     for child, parent in (("s2", "s1"), ("s3", "s2")):
-        uow.sessions.add(session.but(id=child, parent_id=parent))
+        uow.sessions.add(session.replace(id=child, parent_id=parent))
     middle = uow.sessions.get("s2")
     assert middle is not None
-    uow.sessions.save(middle.but(forgotten_seq=1))
+    uow.sessions.save(middle.replace(forgotten_seq=1))
     assert uow.archive.children() == (("s1", "s3"),)
     assert uow.archive.children("s1") == (("s1", "s3"),)

@@ -5,7 +5,7 @@ from everthread.store.unit_of_work import UnitOfWork
 
 def test_entries_are_read_in_order_and_become_events(uow: UnitOfWork, session: Session, key: SessionKey) -> None:
     ref = session.ref_at(key, 1)
-    opened = LogEntry(ref, 1, EntryKind.OPENED, 1.0, None, {"parent": "", "reset": False, "reason": "new"})
+    opened = LogEntry(ref, 1, EntryKind.OPENED, 1.0, None, {"parent": "", "reset": False, "reason": "new_session"})
     rewind = LogEntry(ref, 2, EntryKind.REWIND, 2.0, None, {"turns": [3, 4]})
     for entry in (opened, rewind):
         uow.log.append(entry)
