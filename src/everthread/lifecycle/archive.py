@@ -97,10 +97,10 @@ class ArchiveOperations(LifecycleBase):
 
         `before` has the results of the sessions before it in the file, `routed` the keys that its source has on it.
         """
-        from everthread.lifecycle.session_import import Arrival, import_session  # noqa: PLC0415 - imports are rare
+        from everthread.lifecycle.session_import import ImportRequest, import_session  # noqa: PLC0415 - imports are rare
 
         check_owner(owner)
-        arrival = Arrival(line, owner, before, routed)
+        arrival = ImportRequest(line, owner, before, routed)
         return await import_session(self._store, self._clock.now, arrival, items, dry_run=dry_run)
 
     async def import_note(self, line: NoteLine, *, owner: str, dry_run: bool = False) -> bool:

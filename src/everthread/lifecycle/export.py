@@ -28,7 +28,7 @@ from everthread.domain.export_format import (
     TurnLine,
 )
 from everthread.domain.model import Message, NoteTarget, Session, Turn
-from everthread.lifecycle.lineage import above, rewound, without
+from everthread.lifecycle.lineage import drop_inherited, nearest_ancestor, rewound_turns
 from everthread.lifecycle.session_lookup import find_session_of_any_owner
 from everthread.store.unit_of_work import Store, UnitOfWork
 
@@ -42,7 +42,7 @@ class Marker(Struct, frozen=True):
     line: RewindLine | DelegationLine
 
 
-class Head(Struct, frozen=True):
+class SessionSnapshot(Struct, frozen=True):
     """Snapshot of a session: its line, its markers, its last turn and the turns that rewinds hid."""
 
     line: SessionLine
@@ -51,18 +51,18 @@ class Head(Struct, frozen=True):
     undone: frozenset[int]
 
 
-def chosen(uow: UnitOfWork, names: Sequence[str]) -> list[Session]:
+def select_sessions(uow: UnitOfWork, names: Sequence[str]) -> list[Session]:
     """Return the named sessions and the ancestors whose turns they show; every conversation if `names` is empty."""
     if not names:
         everything = uow.sessions.conversations(SESSIONS_MAX, delegated=True)
-        return in_order(everything, _parents(uow, everything))
+        return parents_first(everything, _parents(uow, everything))
     found: dict[str, Session] = {}
     for name in names:
         session: Session | None = find_session_of_any_owner(uow, name)
         while session is not None and session.id not in found:
             found[session.id] = session
             session = _needed_parent(uow, session)
-    return in_order(tuple(found.values()), _parents(uow, tuple(found.values())))
+    return parents_first(tuple(found.values()), _parents(uow, tuple(found.values())))
 
 
 def _parents(uow: UnitOfWork, sessions: Sequence[Session]) -> dict[str, str | None]:
@@ -72,12 +72,12 @@ def _parents(uow: UnitOfWork, sessions: Sequence[Session]) -> dict[str, str | No
     for session in sessions:
         parents[session.id] = session.parent_id
         if session.parent_id is not None and session.parent_id not in known:
-            parent = above(uow, session).parent
+            parent = nearest_ancestor(uow, session).parent
             parents[session.id] = parent.id if parent is not None else None
     return parents
 
 
-def in_order(sessions: Sequence[Session], parents: Mapping[str, str | None]) -> list[Session]:
+def parents_first(sessions: Sequence[Session], parents: Mapping[str, str | None]) -> list[Session]:
     """Sort parents before their children, otherwise by id."""
     known = {session.id for session in sessions}
     depth: dict[str, int] = {}
@@ -87,13 +87,13 @@ def in_order(sessions: Sequence[Session], parents: Mapping[str, str | None]) -> 
         while at in known and at not in depth:
             line.append(at)
             at = parents[at]
-        above = depth.get(at or "", 0)
-        for place, session_id in enumerate(reversed(line), 1):
-            depth[session_id] = above + place
+        base = depth.get(at or "", 0)
+        for step, session_id in enumerate(reversed(line), 1):
+            depth[session_id] = base + step
     return sorted(sessions, key=lambda session: (depth[session.id], session.id))
 
 
-def read_head(uow: UnitOfWork, session_id: str, included: frozenset[str]) -> Head | None:
+def read_snapshot(uow: UnitOfWork, session_id: str, included: frozenset[str]) -> SessionSnapshot | None:
     """Read a session's snapshot; None if it was forgotten meanwhile.
 
     `included` are the sessions that precede it in the file.
@@ -106,10 +106,10 @@ def read_head(uow: UnitOfWork, session_id: str, included: frozenset[str]) -> Hea
     ordered = sorted(entries, key=lambda entry: entry.seq)
     markers = tuple(m for m in (_marker(uow, session, line.base.turn, entry) for entry in ordered) if m is not None)
     undone = frozenset(n for m in markers if isinstance(m.line, RewindLine) for n in m.line.turns)
-    return Head(line, markers, session.last_turn, undone)
+    return SessionSnapshot(line, markers, session.last_turn, undone)
 
 
-def items(head: Head, turns: Sequence[Turn], after: int, *, last: bool) -> Iterator[Item]:
+def items(head: SessionSnapshot, turns: Sequence[Turn], after: int, *, last: bool) -> Iterator[Item]:
     """Yield the lines of a batch of turns and the markers among them. `last` marks the last batch."""
     markers = [marker for marker in head.markers if marker.behind >= after or after == 0]
     for turn in turns:
@@ -131,12 +131,12 @@ def read_notes(uow: UnitOfWork, owners: Sequence[str]) -> list[NoteLine]:
 
 def _needed_parent(uow: UnitOfWork, session: Session) -> Session | None:
     """Return the nearest ancestor that was not forgotten, if the session shows its turns."""
-    seen = above(uow, session)
+    seen = nearest_ancestor(uow, session)
     return seen.parent if seen.turn > session.floor else None
 
 
 def _session_line(uow: UnitOfWork, session: Session, included: frozenset[str]) -> SessionLine:
-    seen = above(uow, session)
+    seen = nearest_ancestor(uow, session)
     parent_id = seen.parent.id if seen.parent is not None and seen.parent.id in included else None
     if parent_id is None:
         # The turns of a parent that is not in the file can't be shown.
@@ -169,7 +169,7 @@ def _marker(uow: UnitOfWork, session: Session, base: int, entry: LogEntry) -> Ma
     """Build the marker of a log entry; None if every turn of a rewind was forgotten."""
     detail = entry.detail or {}
     if entry.kind is EntryKind.REWIND:
-        turns = without(rewound(detail), base, session)
+        turns = drop_inherited(rewound_turns(detail), base, session)
         if not turns:
             return None
         line: RewindLine | DelegationLine = RewindLine(session.id, _time(entry.at), turns)
@@ -206,16 +206,16 @@ def _time(at: float) -> float:
 _TURNS_AT_ONCE = 200
 
 
-async def write_out(
+async def export_lines(
     store: Store, sessions: Sequence[Session], now: float, program: str, *, with_notes: bool = False
 ) -> AsyncGenerator[AnyLine, None]:
-    """Yield every line of an export file. `sessions` must be in the order of `chosen`."""
+    """Yield every line of an export file. `sessions` must be in the order of `select_sessions`."""
     count = turns = 0
     yield Header(VERSION, now, program)
     included: set[str] = set()
     for session in sessions:
         before = frozenset(included)
-        head = await store.read(lambda uow, s=session.id, b=before: read_head(uow, s, b))
+        head = await store.read(lambda uow, s=session.id, b=before: read_snapshot(uow, s, b))
         if head is None:
             continue
         yield head.line
@@ -223,7 +223,7 @@ async def write_out(
         count += 1
         after = 0
         while True:
-            some, last, after = await _some(store, session.id, head, after)
+            some, last, after = await _next_items(store, session.id, head, after)
             for item in some:
                 yield item
             turns += sum(isinstance(item, TurnLine) for item in some)
@@ -236,7 +236,7 @@ async def write_out(
     yield EndLine(count, turns, len(notes))
 
 
-async def _some(store: Store, session_id: str, head: Head, after: int) -> tuple[list[Item], bool, int]:
+async def _next_items(store: Store, session_id: str, head: SessionSnapshot, after: int) -> tuple[list[Item], bool, int]:
     """Return the lines of the next turns, True if they are the last, and the number of the last turn read."""
     some = await store.read(
         lambda uow: uow.turns.own_turns(session_id, after=after, up_to=head.last_turn, limit=_TURNS_AT_ONCE)

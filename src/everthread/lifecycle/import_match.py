@@ -18,7 +18,7 @@ from everthread.domain.export_format import (
     TurnLine,
 )
 from everthread.domain.model import Session
-from everthread.lifecycle.lineage import above, rewound, without
+from everthread.lifecycle.lineage import drop_inherited, nearest_ancestor, rewound_turns
 from everthread.store.unit_of_work import UnitOfWork
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -53,7 +53,7 @@ _WHY = {
 }
 
 
-class Found(Struct, frozen=True):
+class StoredCounterpart(Struct, frozen=True):
     """The stored counterpart of a session in the file: its id, turns, rewinds and number of delegations."""
 
     outcome: ImportOutcome
@@ -80,71 +80,73 @@ class ImportedSession(Struct, frozen=True):
         return self.session_id is not None and whole
 
 
-def other_id(session_id: str, owner: str) -> str:
+def replacement_id(session_id: str, owner: str) -> str:
     """Derive a replacement for an id that another session has. It is deterministic, so that later imports match."""
     value = int.from_bytes(hashlib.sha256(f"{owner}\0{session_id}".encode()).digest()[:16])
     return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
 
 
-def find(uow: UnitOfWork, line: SessionLine, owner: str, before: Mapping[str, ImportedSession]) -> Found:
+def find_counterpart(
+    uow: UnitOfWork, line: SessionLine, owner: str, before: Mapping[str, ImportedSession]
+) -> StoredCounterpart:
     """Find the stored counterpart of a session. `before` has the results of the sessions before it in the file."""
     if line.parent is not None and not before[line.parent].reaches(line.base):
-        return Found(ImportOutcome.ORPHANED, line.id, {})
+        return StoredCounterpart(ImportOutcome.ORPHANED, line.id, {})
     parent_id = before[line.parent].session_id if line.parent is not None else None
-    for session_id in (line.id, other_id(line.id, owner)):
+    for session_id in (line.id, replacement_id(line.id, owner)):
         session = uow.sessions.get(session_id)
         if uow.erasure.has_tombstone("session", session_id) or (
             session is not None and session.forgotten_seq is not None
         ):
-            return Found(ImportOutcome.FORGOTTEN, session_id, {})
+            return StoredCounterpart(ImportOutcome.FORGOTTEN, session_id, {})
         if session is None:
-            return Found(ImportOutcome.NEW, session_id, {})
-        if _is_the_same(uow, session, line, owner, parent_id):
-            return _found(uow, session, line.base.turn)
-    return Found(ImportOutcome.DIFFERENT, line.id, {})
+            return StoredCounterpart(ImportOutcome.NEW, session_id, {})
+        if _is_same_session(uow, session, line, owner, parent_id):
+            return _read_counterpart(uow, session, line.base.turn)
+    return StoredCounterpart(ImportOutcome.DIFFERENT, line.id, {})
 
 
-def _is_the_same(uow: UnitOfWork, session: Session, line: SessionLine, owner: str, parent_id: str | None) -> bool:
+def _is_same_session(uow: UnitOfWork, session: Session, line: SessionLine, owner: str, parent_id: str | None) -> bool:
     at = (session.owner, session.opened_at, str(session.key))
     if at != (owner, line.opened_at, line.key):
         return False
     # The store may have a parent that the file lacks, or may have lost one that was forgotten.
     if line.base.turn == session.base_turn and parent_id in (None, session.parent_id):
         return True
-    seen = above(uow, session)
+    seen = nearest_ancestor(uow, session)
     return seen.parent is not None and (seen.parent.id, seen.turn) == (parent_id, line.base.turn)
 
 
-def _found(uow: UnitOfWork, session: Session, base: int) -> Found:
+def _read_counterpart(uow: UnitOfWork, session: Session, base: int) -> StoredCounterpart:
     turns: dict[int, str] = {}
     after = 0
     while some := uow.turns.own_turns(session.id, after=after, up_to=_EVERY_TURN, limit=_TURNS_AT_ONCE):
         turns |= {turn.number: turn.turn_id for turn in some}
         after = some[-1].number
     logged = uow.log.of_kind(session.id, EntryKind.REWIND)
-    rewinds = [some for entry in logged if (some := without(rewound(entry.detail), base, session))]
+    rewinds = [some for entry in logged if (some := drop_inherited(rewound_turns(entry.detail), base, session))]
     delegations = len(uow.log.of_kind(session.id, EntryKind.DELEGATION))
-    return Found(ImportOutcome.SAME, session.id, turns, rewinds, delegations, session.log_seq)
+    return StoredCounterpart(ImportOutcome.SAME, session.id, turns, rewinds, delegations, session.log_seq)
 
 
-class Different(Exception):
+class Diverged(Exception):
     """The stored session and the file have diverged."""
 
 
-def news(found: Found, items: Iterable[Item]) -> Iterator[Item]:
-    """Yield the lines that the store does not have yet. Raises `Different` before the first if the two diverged."""
+def new_lines(found: StoredCounterpart, items: Iterable[Item]) -> Iterator[Item]:
+    """Yield the lines that the store does not have yet. Raises `Diverged` before the first if the two diverged."""
     matched = rewinds = delegations = 0
     everything = (len(found.turns), len(found.rewinds), found.delegations)
     for item in items:
         match item:
             case TurnLine() if item.number in found.turns:
                 if found.turns[item.number] != item.id:
-                    raise Different
+                    raise Diverged
                 matched += 1
                 continue
             case RewindLine() if rewinds < len(found.rewinds):
                 if found.rewinds[rewinds] != item.turns:
-                    raise Different
+                    raise Diverged
                 rewinds += 1
                 continue
             case DelegationLine() if delegations < found.delegations:
@@ -152,5 +154,5 @@ def news(found: Found, items: Iterable[Item]) -> Iterator[Item]:
                 continue
             case _:
                 if (matched, rewinds, delegations) != everything:
-                    raise Different
+                    raise Diverged
                 yield item

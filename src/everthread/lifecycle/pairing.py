@@ -119,7 +119,7 @@ class Pairings:
                 uow.access.put_wrong_codes(wrong)
                 return lockout_s(wrong, now) or None
             uow.access.drop_wrong_codes(scope)
-            return _let_in(uow, found[0], owner, now)
+            return _approve(uow, found[0], owner, now)
 
         found = await self._store.write(approve)
         if found is None:
@@ -176,7 +176,7 @@ def _has_room(uow: UnitOfWork, platform: str, user: str, now: float) -> bool:
     return len(waiting) < PENDING_MAX and all(pairing.user != user for pairing in waiting)
 
 
-def _let_in(uow: UnitOfWork, pairing: PairingRequest, owner: str, now: float) -> PairedAccount:
+def _approve(uow: UnitOfWork, pairing: PairingRequest, owner: str, now: float) -> PairedAccount:
     guest = PairedAccount(pairing.platform, pairing.user, owner or pairing.account, pairing.name, now)
     uow.access.drop_pairing(pairing.platform, pairing.user)
     uow.access.add_guest(guest)

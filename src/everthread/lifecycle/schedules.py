@@ -121,7 +121,7 @@ class ScheduleService:
             count = sum(each.state is not ScheduleState.OVER for each in theirs)
             if count >= at_most:
                 raise BadSchedule(f"there are {count} tasks, and no more than {at_most} are kept; remove one")
-            _let_go_of_old(uow, theirs)
+            _remove_old(uow, theirs)
             named = replace(schedule, name=schedule.name or make_name(wish.prompt, {each.name for each in theirs}))
             if not uow.schedules.add(named):
                 raise AlreadyExists(f"there is a task {named.name!r}; choose another name, or remove it first")
@@ -253,7 +253,7 @@ class ScheduleService:
             raise NotFound(f"there is no task {schedule.name!r} any more")
         if known.state is ScheduleState.OVER or (sooner and known.state is not ScheduleState.ON):
             return known
-        next_at = _first_new(uow, known, self._clock.now()) if state is ScheduleState.ON else None
+        next_at = _next_free_time(uow, known, self._clock.now()) if state is ScheduleState.ON else None
         if sooner:
             both = [at for at in (known.next_at, next_at) if at is not None]
             next_at = min(both, default=None)
@@ -264,7 +264,7 @@ class ScheduleService:
         return saved
 
 
-def _let_go_of_old(uow: UnitOfWork, theirs: Sequence[Schedule]) -> None:
+def _remove_old(uow: UnitOfWork, theirs: Sequence[Schedule]) -> None:
     """Remove an owner's oldest finished tasks. A task with an open occurrence stays."""
     over = sorted((each for each in theirs if each.state is ScheduleState.OVER), key=lambda each: each.anchor)
     for old in over[:-OVER_KEPT]:
@@ -272,7 +272,7 @@ def _let_go_of_old(uow: UnitOfWork, theirs: Sequence[Schedule]) -> None:
             uow.schedules.remove(old.id)
 
 
-def _first_new(uow: UnitOfWork, schedule: Schedule, now: float) -> float | None:
+def _next_free_time(uow: UnitOfWork, schedule: Schedule, now: float) -> float | None:
     """Return the next time without a row: after the clock was set back, future occurrences may have run already."""
     ahead = zip(range(_BACK_MAX), occurrences(schedule.plan, now), strict=False)
     return next((at for _, at in ahead if uow.schedules.occurrence(schedule.id, at) is None), None)

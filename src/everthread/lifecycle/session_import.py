@@ -26,12 +26,19 @@ from everthread.domain.export_format import (
 from everthread.domain.model import Cause, Message, NoteAction, Session, SessionKey, ToolCall
 from everthread.lifecycle.boundaries import append, close
 from everthread.lifecycle.forget import fact_identity
-from everthread.lifecycle.import_match import Different, Found, ImportedSession, ImportOutcome, find, news
+from everthread.lifecycle.import_match import (
+    Diverged,
+    ImportedSession,
+    ImportOutcome,
+    StoredCounterpart,
+    find_counterpart,
+    new_lines,
+)
 from everthread.lifecycle.notes import NoteChange, write_note
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 
-class InUse(Exception):
+class SessionInUse(Exception):
     """The session is in use or has changed since it was read, or its parent is gone."""
 
 
@@ -44,12 +51,12 @@ def is_busy(uow: UnitOfWork, session_id: str, routed: AbstractSet[SessionKey] = 
 def begin(
     uow: UnitOfWork, line: SessionLine, session_id: str, owner: str, before: Mapping[str, ImportedSession], now: float
 ) -> None:
-    """Create the session without its turns. Raises `InUse` if it exists by now, or its parent is gone."""
+    """Create the session without its turns. Raises `SessionInUse` if it exists by now, or its parent is gone."""
     key = SessionKey.parse(line.key)
     parent_id = before[line.parent].session_id if line.parent is not None else None
     summary_id = before[line.summary_of].session_id if line.summary_of is not None else None
     if uow.sessions.get(session_id) is not None or (parent_id is not None and uow.sessions.get(parent_id) is None):
-        raise InUse
+        raise SessionInUse
     session = Session(
         session_id,
         owner,
@@ -75,15 +82,17 @@ def begin(
     uow.archive.mark_delivered(session_id)
 
 
-def go_on(uow: UnitOfWork, session_id: str, left_at: int, routed: AbstractSet[SessionKey] = frozenset()) -> None:
-    """Raise `InUse` if the session's log has moved past `left_at`, or the session is busy."""
-    if _still_there(uow, session_id).log_seq != left_at or is_busy(uow, session_id, routed):
-        raise InUse
+def check_unchanged(
+    uow: UnitOfWork, session_id: str, left_at: int, routed: AbstractSet[SessionKey] = frozenset()
+) -> None:
+    """Raise `SessionInUse` if the session's log has moved past `left_at`, or the session is busy."""
+    if _existing_session(uow, session_id).log_seq != left_at or is_busy(uow, session_id, routed):
+        raise SessionInUse
 
 
 def add(uow: UnitOfWork, session_id: str, items: Sequence[Item]) -> int:
     """Append a batch of lines. Returns the new log position."""
-    session = _still_there(uow, session_id)
+    session = _existing_session(uow, session_id)
     for item in items:
         ref = session.ref_at(session.key, 0)
         match item:
@@ -109,7 +118,7 @@ def finish(
     uow: UnitOfWork, line: SessionLine, session_id: str, now: float, routed: AbstractSet[SessionKey] = frozenset()
 ) -> None:
     """Close the session's memory, and set its end as in the file."""
-    session = _still_there(uow, session_id)
+    session = _existing_session(uow, session_id)
     session = close(uow, session, session.ref_at(session.key, 0), now)
     generation, active_at = max(session.generation, line.generation), max(session.active_at, line.active_at)
     if routed & set(uow.sessions.keys_on(session_id)):
@@ -141,7 +150,7 @@ def import_note(uow: UnitOfWork, line: NoteLine, owner: str, new_id: str, now: f
     return True
 
 
-def _still_there(uow: UnitOfWork, session_id: str) -> Session:
+def _existing_session(uow: UnitOfWork, session_id: str) -> Session:
     session = uow.sessions.get(session_id)
     if session is None or session.forgotten_seq is not None:
         raise Erased(f"session {session_id!r} was forgotten while it was imported")
@@ -171,11 +180,11 @@ ITEMS_AT_ONCE = 200
 CHARS_AT_ONCE = 4_000_000
 
 
-Items = Iterable[Item] | Callable[[Found], Iterable[Item]]
+Items = Iterable[Item] | Callable[[StoredCounterpart], Iterable[Item]]
 """A session's lines; or, for a source without an order, a function that makes them from the stored counterpart."""
 
 
-class Arrival(Struct, frozen=True):
+class ImportRequest(Struct, frozen=True):
     """Input for one session, with the results of the sessions before it in the file."""
 
     line: SessionLine
@@ -186,10 +195,10 @@ class Arrival(Struct, frozen=True):
 
 
 async def import_session(
-    store: Store, now: Callable[[], float], arrival: Arrival, items: Items, *, dry_run: bool
+    store: Store, now: Callable[[], float], arrival: ImportRequest, items: Items, *, dry_run: bool
 ) -> ImportedSession:
     """Import the new lines in batches. If it is interrupted, running the same import again continues it."""
-    found = await store.read(lambda uow: find(uow, arrival.line, arrival.owner, arrival.before))
+    found = await store.read(lambda uow: find_counterpart(uow, arrival.line, arrival.owner, arrival.before))
     session_id = found.session_id
     if found.outcome is ImportOutcome.FORGOTTEN:
         # If the row of the forgotten session is still there, its children can be imported below it.
@@ -198,10 +207,10 @@ async def import_session(
     if found.outcome.why:
         return ImportedSession(found.outcome, None)
     is_new = found.outcome is ImportOutcome.NEW
-    batches = _batches(news(found, items(found) if callable(items) else items))
+    batches = _batches(new_lines(found, items(found) if callable(items) else items))
     try:
         some = next(batches, None)
-    except Different:
+    except Diverged:
         return ImportedSession(ImportOutcome.DIFFERENT, None)
     if some is None and not is_new:
         return ImportedSession(ImportOutcome.SAME, session_id)
@@ -216,25 +225,25 @@ async def import_session(
             write = _write(arrival, session_id, some or (), now, left_at=at, last=following is None)
             try:
                 left_at = await store.write(write)
-            except InUse:
+            except SessionInUse:
                 # The batches written so far match the file; a later import continues after them.
                 return ImportedSession(ImportOutcome.BUSY, None if opening else session_id, turns, has)
             except Erased:
                 return ImportedSession(ImportOutcome.FORGOTTEN, session_id, turns)
         turns += sum(isinstance(item, TurnLine) for item in some or ())
-        has = _behind(has, some or ())
+        has = _progress_after(has, some or ())
         some, opening = following, False
     return ImportedSession(ImportOutcome.NEW if is_new else ImportOutcome.GROWN, session_id, turns)
 
 
-def _behind(has: Base, some: Sequence[Item]) -> Base:
+def _progress_after(has: Base, some: Sequence[Item]) -> Base:
     """Return the last turn and number of rewinds after this batch."""
     numbers = [item.number for item in some if isinstance(item, TurnLine)]
     return Base(max(numbers, default=has.turn), has.rewinds + sum(isinstance(item, RewindLine) for item in some))
 
 
 def _write(
-    arrival: Arrival,
+    arrival: ImportRequest,
     session_id: str,
     some: Sequence[Item],
     now: Callable[[], float],
@@ -251,7 +260,7 @@ def _write(
         if left_at is None:
             begin(uow, arrival.line, session_id, arrival.owner, arrival.before, now())
         else:
-            go_on(uow, session_id, left_at, arrival.routed)
+            check_unchanged(uow, session_id, left_at, arrival.routed)
         behind = add(uow, session_id, some)
         if last:
             finish(uow, arrival.line, session_id, now(), arrival.routed)

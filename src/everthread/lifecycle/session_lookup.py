@@ -20,7 +20,7 @@ def find_session(uow: UnitOfWork, text: str, *, owner: str) -> Session:
     session = uow.sessions.get(text)
     if session is None or session.owner != owner:
         session = _by_title(uow, text, owner) or _by_prefix(uow, text, owner)
-    return _still_there(uow, session, text, owner)
+    return _existing_session(uow, session, text, owner)
 
 
 def find_session_of_any_owner(uow: UnitOfWork, text: str, *, exactly: bool = False) -> Session:
@@ -30,7 +30,7 @@ def find_session_of_any_owner(uow: UnitOfWork, text: str, *, exactly: bool = Fal
     finds the session with that very title, not a later one of its lineage.
     """
     session = uow.sessions.get(text) or _by_anyones_title(uow, text, exactly) or _by_prefix(uow, text, None)
-    return _still_there(uow, session, text, None)
+    return _existing_session(uow, session, text, None)
 
 
 def nearest(uow: UnitOfWork, text: str, *, owner: str | None) -> tuple[Session, ...]:
@@ -55,7 +55,7 @@ def nearest(uow: UnitOfWork, text: str, *, owner: str | None) -> tuple[Session, 
     return tuple(named[key] for key in list(found)[:NEAR_MAX])
 
 
-def _still_there(uow: UnitOfWork, session: Session | None, text: str, owner: str | None) -> Session:
+def _existing_session(uow: UnitOfWork, session: Session | None, text: str, owner: str | None) -> Session:
     if session is None or not _is_conversation(session):
         near = [(found.id, found.title or "") for found in nearest(uow, text, owner=owner)]
         hint = f"did you mean {' or '.join(repr(title) for _, title in near)}? " if near else ""

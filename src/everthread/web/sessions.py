@@ -20,7 +20,7 @@ from everthread.domain.boundary import Branch
 from everthread.domain.export_format import encode_line
 from everthread.domain.model import Message, Session, Turn
 from everthread.lifecycle import ForgetSession, export
-from everthread.lifecycle.export import write_out
+from everthread.lifecycle.export import export_lines
 from everthread.log_file import erase_logs
 from everthread.store.unit_of_work import UnitOfWork
 from everthread.web.errors import HttpError
@@ -195,12 +195,12 @@ async def delete_session(call: ApiCall) -> Response:
 async def export_session(call: ApiCall) -> Response:
     """Export a conversation as `everthread sessions export` does."""
     gateway, session = call.gateway, call.session
-    chosen = await gateway.store.read(lambda uow: export.chosen(uow, [session.id]))
+    chosen = await gateway.store.read(lambda uow: export.select_sessions(uow, [session.id]))
     # The export includes its ancestors, which have the same owner.
     mine = [one for one in chosen if one.owner == call.caller.owner]
 
     async def lines() -> AsyncGenerator[bytes, None]:
-        async for line in write_out(gateway.store, mine, gateway.clock.now(), version("everthread")):
+        async for line in export_lines(gateway.store, mine, gateway.clock.now(), version("everthread")):
             yield encode_line(line)
 
     name = {"Content-Disposition": f'attachment; filename="{session.id}.jsonl"'}

@@ -4,7 +4,7 @@ from tests.runtime import CLI, ME, CoreFixture, opened
 
 from everthread.domain.boundary import Branch, Rewind
 from everthread.domain.export_format import EndLine, RewindLine, SessionLine, TurnLine
-from everthread.lifecycle.export import chosen, write_out
+from everthread.lifecycle.export import export_lines, select_sessions
 
 
 async def test_a_named_branch_is_exported_after_the_parent_whose_turns_it_shows(tmp_path: Path) -> None:
@@ -13,10 +13,10 @@ async def test_a_named_branch_is_exported_after_the_parent_whose_turns_it_shows(
         branch = opened(await core.cross(CLI, Branch()))
         await core.turn(CLI, "two")
         await core.cross(CLI, Rewind(1))
-        sessions = await core.store.read(lambda uow: chosen(uow, [branch]))
+        sessions = await core.store.read(lambda uow: select_sessions(uow, [branch]))
         assert [session.id for session in sessions] == [parent, branch]
         await core.note("likes tea")
-        lines = [line async for line in write_out(core.store, sessions, 1.0, "test", with_notes=True)]
+        lines = [line async for line in export_lines(core.store, sessions, 1.0, "test", with_notes=True)]
         assert [line.id for line in lines if isinstance(line, SessionLine)] == [parent, branch]
         turns = [(line.session, line.number, line.hidden) for line in lines if isinstance(line, TurnLine)]
         assert turns == [(parent, 1, False), (branch, 2, True)]

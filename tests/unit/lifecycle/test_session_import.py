@@ -3,14 +3,14 @@ from pathlib import Path
 from tests.runtime import CLI, ME, CoreFixture
 
 from everthread.domain.export_format import DelegationLine, Item, RewindLine, SessionLine, TurnLine
-from everthread.lifecycle.export import chosen, write_out
+from everthread.lifecycle.export import export_lines, select_sessions
 from everthread.lifecycle.import_match import ImportOutcome
 
 
 async def exported(core: CoreFixture) -> tuple[SessionLine, list[Item]]:
     """Export the only session of a store."""
-    sessions = await core.store.read(lambda uow: chosen(uow, ()))
-    lines = [line async for line in write_out(core.store, sessions, 1.0, "test")]
+    sessions = await core.store.read(lambda uow: select_sessions(uow, ()))
+    lines = [line async for line in export_lines(core.store, sessions, 1.0, "test")]
     (session,) = [line for line in lines if isinstance(line, SessionLine)]
     return session, [line for line in lines if isinstance(line, TurnLine | RewindLine | DelegationLine)]
 

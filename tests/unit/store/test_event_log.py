@@ -20,7 +20,7 @@ def test_entries_are_read_in_order_and_become_events(uow: UnitOfWork, session: S
 
 def test_the_last_close_is_found_up_to_a_position(uow: UnitOfWork, session: Session, key: SessionKey) -> None:
     for seq in (2, 5):
-        detail = {"through": seq - 1, "turn": 0}
+        detail: dict[str, object] = {"through": seq - 1, "turn": 0}
         uow.log.append(LogEntry(session.ref_at(key, 1), seq, EntryKind.CLOSE, float(seq), None, detail))
     found = [uow.log.last_close(session.id, up_to) for up_to in (1, 4, 5)]
     assert [entry.seq if entry else None for entry in found] == [None, 2, 5]

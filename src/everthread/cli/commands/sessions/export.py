@@ -75,12 +75,12 @@ async def write_lines(
 
     from everthread.domain.export_format import EndLine, SessionLine, encode_line
     from everthread.lifecycle import export
-    from everthread.lifecycle.export import write_out
+    from everthread.lifecycle.export import export_lines
 
-    sessions = await runtime.store.read(lambda uow: export.chosen(uow, names))
+    sessions = await runtime.store.read(lambda uow: export.select_sessions(uow, names))
     done = ExportCounts(0, 0, 0)
     with progress_bar("Exporting", len(sessions)) as advance:
-        async for line in write_out(
+        async for line in export_lines(
             runtime.store, sessions, runtime.clock.now(), version("everthread"), with_notes=with_notes
         ):
             write(encode_line(line))
