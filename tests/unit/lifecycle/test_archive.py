@@ -7,8 +7,8 @@ from everthread.lifecycle.archive import leaves_first, prunable
 
 
 def test_parents_follow_their_last_child_and_a_parent_of_a_kept_child_stays() -> None:
-    children = [("a", "b"), ("b", "c"), ("d", "e")]
-    assert leaves_first({"a", "b", "c", "d"}, children) == ["c", "b", "a"]
+    children = [("a", "b"), ("b", "c"), ("d", "e"), ("d", "f")]
+    assert leaves_first({"a", "b", "c", "d", "f"}, children) == ["c", "f", "b", "a"]
 
 
 async def test_an_ended_session_is_pruned_and_an_open_one_is_kept(tmp_path: Path) -> None:
