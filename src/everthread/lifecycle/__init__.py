@@ -7,8 +7,8 @@ In the order of data flow:
 | `lifecycle` | `Lifecycle`, assembled from the operations below |
 | `base` | dependencies, write context, the `transaction` decorator |
 | `validation` | checks of texts, keys and owners |
-| `inbox` | accept messages and commands, put a message back |
-| `turns` | claim a message, commit the turn |
+| `turns` | accept a message, claim it, commit the turn |
+| `inbox` | answer commands, retry turns, begin scheduled tasks |
 | `recovery` | resume or abandon the turns of dead processes |
 | `boundary_state` | read the state that a boundary is planned from |
 | `boundaries` | carry out a boundary, write the session's log |

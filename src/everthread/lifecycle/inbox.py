@@ -1,25 +1,23 @@
-"""Messages and commands in the inbox, before a turn claims them."""
+"""Answers to commands, and messages that are put into the inbox again or by a schedule."""
 
 from __future__ import annotations
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from everthread.domain.boundary import Rewind
-from everthread.domain.errors import BadInput, Busy, KeyMoved
+from everthread.domain.errors import BadInput, Busy
 from everthread.domain.model import (
     FORGOTTEN,
     Inbound,
     InboxRow,
-    InboxState,
     Reply,
     ReplyState,
     Session,
     SessionKey,
 )
-from everthread.lifecycle.base import LifecycleBase, WriteContext, transaction
+from everthread.lifecycle.base import LifecycleBase, transaction
 from everthread.lifecycle.boundaries import BoundaryResult, command_turn_id, cross
-from everthread.lifecycle.validation import check_key, check_owner, check_size
+from everthread.lifecycle.validation import check_key, check_owner
 from everthread.store.unit_of_work import UnitOfWork
 
 
@@ -31,27 +29,7 @@ class RetriedTurn(Struct, frozen=True):
 
 
 class InboxOperations(LifecycleBase):
-    """Accept messages and commands, and put messages back into the inbox."""
-
-    async def accept(self, inbound: Inbound, *, only_into: str = "") -> tuple[InboxRow, bool]:
-        """Store a message in the inbox. Returns False as well if the platform had delivered it before.
-
-        With `only_into`, the message is answered or set aside in that session. Raises `KeyMoved` if it can't be.
-        """
-        chars = check_size("a message", inbound.text)
-        check_key(inbound.key)
-        check_owner(inbound.owner)
-        if inbound.update_id == "":
-            # Platforms without update ids send "" or None.
-            inbound = replace(inbound, update_id=None)
-
-        def store(uow: UnitOfWork) -> tuple[InboxRow, bool]:
-            row, new = uow.inbox.accept(inbound, self._clock.now())
-            if new and only_into:
-                _keep_in_session(uow, row, only_into, self._context("message"))
-            return row, new
-
-        return await self._write_by_size(store, chars)
+    """Answer commands, retry turns and begin scheduled tasks."""
 
     @transaction
     def answer_command(self, uow: UnitOfWork, row: InboxRow, text: str | None) -> Reply | None:
@@ -103,23 +81,6 @@ class InboxOperations(LifecycleBase):
         from everthread.lifecycle.schedules import begin_occurrence  # noqa: PLC0415 - only scheduled tasks need it
 
         return begin_occurrence(uow, schedule_id, due_at, profile, self._context("schedule"))
-
-
-def _keep_in_session(uow: UnitOfWork, row: InboxRow, session_id: str, context: WriteContext) -> None:
-    """Check that an accepted message will be answered in this session, or in its continuation.
-
-    Raises `KeyMoved` if the key is on another session, or a waiting command may still move it.
-    """
-    key = row.inbound.key
-    _, session = uow.sessions.at(key)
-    tip = uow.sessions.tip(session_id)
-    if session is None or tip is None or (session.id, session.owner) != (tip.id, row.inbound.owner):
-        raise KeyMoved(f"{key} has left session {session_id} meanwhile; send it again")
-    if any(other.state is InboxState.WAITING and other.id != row.id for other in uow.inbox.commands(key)):
-        raise KeyMoved(f"a command waits at {key}, which may lead to another session; send it again")
-    if context.policies.of(key).expired(session.active_at, row.accepted_at):
-        # Naming a session continues it, like a resume.
-        uow.sessions.save(session.replace(active_at=row.accepted_at))
 
 
 def _last_user_text(uow: UnitOfWork, session: Session) -> str:

@@ -1,4 +1,4 @@
-"""One turn, from the claim of its message to the commit."""
+"""One turn, from the acceptance of its message to the commit."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from everthread.domain.boundary import Expire, New
-from everthread.domain.errors import Busy, Fenced
+from everthread.domain.errors import Busy, Fenced, KeyMoved
 from everthread.domain.events import EntryKind
 from everthread.domain.model import (
     Fate,
     HookCall,
+    Inbound,
     InboxRow,
     InboxState,
     Message,
@@ -33,7 +34,7 @@ from everthread.domain.spend import SpendEntry
 from everthread.lifecycle.base import LifecycleBase, WriteContext, transaction
 from everthread.lifecycle.boundaries import append, close_if_left, cross
 from everthread.lifecycle.reviews import schedule_full, schedule_rest
-from everthread.lifecycle.validation import INLINE_CHARS_MAX, TURN_CHARS_MAX, check_key, check_size
+from everthread.lifecycle.validation import INLINE_CHARS_MAX, TURN_CHARS_MAX, check_key, check_owner, check_size
 from everthread.log_context import log_fields, log_info
 from everthread.store.unit_of_work import UnitOfWork
 
@@ -83,7 +84,27 @@ class CommittedTurn(Struct, frozen=True):
 
 
 class TurnOperations(LifecycleBase):
-    """Begin turns and commit them."""
+    """Accept messages, begin turns and commit them."""
+
+    async def accept(self, inbound: Inbound, *, only_into: str = "") -> tuple[InboxRow, bool]:
+        """Store a message in the inbox. Returns False as well if the platform had delivered it before.
+
+        With `only_into`, the message is answered or set aside in that session. Raises `KeyMoved` if it can't be.
+        """
+        chars = check_size("a message", inbound.text)
+        check_key(inbound.key)
+        check_owner(inbound.owner)
+        if inbound.update_id == "":
+            # Platforms without update ids send "" or None.
+            inbound = replace(inbound, update_id=None)
+
+        def store(uow: UnitOfWork) -> tuple[InboxRow, bool]:
+            row, new = uow.inbox.accept(inbound, self._clock.now())
+            if new and only_into:
+                _keep_in_session(uow, row, only_into, self._context("message"))
+            return row, new
+
+        return await self._write_by_size(store, chars)
 
     async def begin_turn(self, key: SessionKey) -> TurnClaim | None:
         """Claim the key's next message, if one waits. Raises `Busy` while a turn runs in its session."""
@@ -291,6 +312,23 @@ def _session_for(uow: UnitOfWork, key: SessionKey, row: InboxRow, context: Write
     assert session is not None
     assert binding is not None
     return session, binding.epoch
+
+
+def _keep_in_session(uow: UnitOfWork, row: InboxRow, session_id: str, context: WriteContext) -> None:
+    """Check that an accepted message will be answered in this session, or in its continuation.
+
+    Raises `KeyMoved` if the key is on another session, or a waiting command may still move it.
+    """
+    key = row.inbound.key
+    _, session = uow.sessions.at(key)
+    tip = uow.sessions.tip(session_id)
+    if session is None or tip is None or (session.id, session.owner) != (tip.id, row.inbound.owner):
+        raise KeyMoved(f"{key} has left session {session_id} meanwhile; send it again")
+    if any(other.state is InboxState.WAITING and other.id != row.id for other in uow.inbox.commands(key)):
+        raise KeyMoved(f"a command waits at {key}, which may lead to another session; send it again")
+    if context.policies.of(key).expired(session.active_at, row.accepted_at):
+        # Naming a session continues it, like a resume.
+        uow.sessions.save(session.replace(active_at=row.accepted_at))
 
 
 def _status(fate: Fate, interrupted: bool) -> TurnStatus:
