@@ -38,7 +38,7 @@ def skipped(says: str) -> Finding:
 class Case(Struct):
     """One run of the doctor. Later checks use what earlier ones opened."""
 
-    places: HomePaths
+    home_paths: HomePaths
     offline: bool
     settings: Settings | None = None
     """None if the configuration is invalid."""
@@ -60,7 +60,7 @@ class Case(Struct):
     def db_path(self) -> Path:
         from everthread.config.settings import Settings
 
-        return (self.settings or Settings(self.places.home)).db_path
+        return (self.settings or Settings(self.home_paths.home)).db_path
 
 
 class Check(Struct, frozen=True):

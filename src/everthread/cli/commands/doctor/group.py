@@ -92,7 +92,7 @@ async def run_checks(cli: CliContext, offline: bool) -> AsyncIterator[tuple[str,
         case.config_problem = str(error)
     try:
         # The store can be checked even if config.toml is invalid.
-        case.unopened = cli.unopened_runtime(case.settings or Settings(case.places.home))
+        case.unopened = cli.unopened_runtime(case.settings or Settings(case.home_paths.home))
     except BadConfig as error:
         case.config_problem = case.config_problem or str(error)
     async with AsyncExitStack() as opened:

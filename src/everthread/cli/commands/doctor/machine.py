@@ -29,7 +29,7 @@ async def configuration(case: Case) -> Finding:
     from everthread.config.settings import default_model
     from everthread.config.validate import problems
 
-    found = problems(case.places) or [*filter(None, [case.config_problem])]
+    found = problems(case.home_paths) or [*filter(None, [case.config_problem])]
     if not found and case.settings is not None:
         try:
             default_model(case.settings)
@@ -41,11 +41,11 @@ async def configuration(case: Case) -> Finding:
             f"{found[0]}{more}",
             "list all problems with everthread config validate, fix them with everthread config edit",
         )
-    return well(str(case.places.config) if case.places.config.exists() else "no config.toml; defaults are used")
+    return well(str(case.home_paths.config) if case.home_paths.config.exists() else "no config.toml; defaults are used")
 
 
 async def home(case: Case) -> Finding:
-    folder = case.places.home
+    folder = case.home_paths.home
     if not folder.exists():
         return skipped(f"{folder} does not exist yet")
     if not folder.is_dir():
@@ -61,9 +61,9 @@ async def home(case: Case) -> Finding:
 
 
 async def env(case: Case) -> Finding:
-    if not case.places.env.exists():
-        return skipped(f"{case.places.env} does not exist")
-    return _permissions([case.places.env], f"only you can read {case.places.env}")
+    if not case.home_paths.env.exists():
+        return skipped(f"{case.home_paths.env} does not exist")
+    return _permissions([case.home_paths.env], f"only you can read {case.home_paths.env}")
 
 
 def _permissions(paths: list[Path], says: str) -> Finding:
@@ -75,7 +75,7 @@ def _permissions(paths: list[Path], says: str) -> Finding:
 
 
 async def disk(case: Case) -> Finding:
-    folder = case.places.home
+    folder = case.home_paths.home
     while not folder.exists():
         folder = folder.parent
     free_mb = shutil.disk_usage(folder).free // 1_000_000

@@ -34,7 +34,8 @@ def test_a_skill_is_copied_with_its_files(hermes: HermesHome, folders: SkillFold
     folder = add_skill(hermes, "tea")
     (folder / "scripts").mkdir()
     (folder / "scripts" / "boil.sh").write_text("boil")
-    (folder / "link").symlink_to(tmp_path)
+    (tmp_path / "private").write_text("secret")
+    (folder / "link").symlink_to(tmp_path / "private")
     imported = import_skills(hermes, folders, (), dry_run=False)
     assert imported.names == ["tea"]
     assert folders.text(folders.get("tea"), "scripts/boil.sh") == "boil"

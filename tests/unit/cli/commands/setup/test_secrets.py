@@ -42,7 +42,7 @@ def test_an_invalid_secret_is_asked_for_again(invalid: str) -> None:
 def test_an_empty_secret_needs_a_current_one_or_is_optional() -> None:
     assert ask("\n", exists=True) == ("", "Key (MY_KEY; input is hidden, Enter keeps the current one): \n")
     assert ask("\n", required=False)[0] == ""
-    assert ask("\nsk-123\n")[0] == "sk-123"
+    assert ask("\n \nsk-123\n")[0] == "sk-123"
 
 
 def test_settings_are_tested_with_a_secret_that_is_not_written(tmp_path: Path) -> None:
