@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -20,15 +21,28 @@ from everthread.agent.titles import Titler
 from everthread.agent.transcript import STOPPED, add_missing_results, drop_thoughts
 from everthread.agent.turn_options import TurnOptions
 from everthread.agent.turn_outcome import TurnOutcome, claim_fields
-from everthread.agent.turn_release import retry_while_busy
 from everthread.agent.turn_state import RunningTurn
-from everthread.domain.errors import ContextTooLong
+from everthread.domain.errors import ContextTooLong, StoreBusy
 from everthread.domain.model import Message, Role, Turn, TurnStatus
 from everthread.lifecycle import CommittedTurn, Lifecycle
 from everthread.memory import MemoryManager
 from everthread.ports.clock import Clock
 
 log = logging.getLogger("everthread.agent")
+
+BUSY_PAUSES_S = (0.2, 1.0)
+
+T = TypeVar("T")
+
+
+async def retry_while_busy(clock: Clock, write: Callable[[], Awaitable[T]]) -> T:
+    """Write to the store, and try again if another program has locked it for a moment."""
+    for pause_s in BUSY_PAUSES_S:
+        try:
+            return await write()
+        except StoreBusy:
+            await clock.sleep(pause_s)
+    return await write()
 
 
 class TurnCommitter(Struct, frozen=True):

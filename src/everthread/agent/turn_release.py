@@ -4,37 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import suppress
-from typing import TypeVar
 
 from msgspec import Struct, field
 
+from everthread.agent.turn_commit import retry_while_busy
 from everthread.agent.turn_outcome import claim_fields
 from everthread.agent.turn_state import RunningTurn
 from everthread.concurrency import wait_until_done
 from everthread.domain.backoff import Backoff
-from everthread.domain.errors import EverthreadError, Fenced, StoreBusy, StoreError
+from everthread.domain.errors import EverthreadError, Fenced, StoreError
 from everthread.lifecycle import Lifecycle, TurnClaim
 from everthread.ports.clock import Clock
 
 log = logging.getLogger("everthread.agent")
 
 SETTLE_S_MAX = 1.0
-BUSY_PAUSES_S = (0.2, 1.0)
 RETRY = Backoff(first_s=1.0, max_s=60.0)
-
-T = TypeVar("T")
-
-
-async def retry_while_busy(clock: Clock, write: Callable[[], Awaitable[T]]) -> T:
-    """Write to the store, and try again if another program has locked it for a moment."""
-    for pause_s in BUSY_PAUSES_S:
-        try:
-            return await write()
-        except StoreBusy:
-            await clock.sleep(pause_s)
-    return await write()
 
 
 class TurnReleaser(Struct, frozen=True):
