@@ -3,6 +3,8 @@
 An expression with every hour (`*`) follows elapsed time: it runs in both of two hours that have the same name when the
 clock is set back, and not in an hour that the clock skips. Every other expression names times of day: a time that the
 clock skips is the instant of the jump, and of a time that it shows twice only the first one counts.
+
+Tested in tests/unit/domain/test_recurrence.py.
 """
 
 from __future__ import annotations

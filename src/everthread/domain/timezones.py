@@ -1,6 +1,7 @@
 """Convert between wall-clock times of a zone and instants, including times that are skipped or occur twice.
 
-An instant is a float: seconds since the epoch, UTC.
+An instant is a float: seconds since the epoch, UTC. Tested in tests/unit/domain/test_reset_policy.py and
+tests/unit/domain/test_recurrence.py.
 """
 
 from __future__ import annotations
