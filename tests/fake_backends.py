@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from everthread.adapters.memory.honcho.codec import session_name
-from tests.contract.test_honcho import stored_entries as held_by_honcho
-from tests.contract.test_supermemory import stored_entries as held_by_supermemory
+from tests.contract.test_honcho import held as held_by_honcho
+from tests.contract.test_supermemory import held as held_by_supermemory
 from tests.fakes.honcho import FakeHoncho
 from tests.fakes.mem0 import FakeMem0
 from tests.fakes.supermemory import FakeSupermemory

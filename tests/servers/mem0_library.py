@@ -43,7 +43,7 @@ class Mem0Library:
             f"{Mem0.__module__}:{Mem0.__qualname__}",
             self.settings(infer=infer),
             self.door,
-            self.held,
+            self.stored_entries,
             parent_of=lambda session: parent_of(session, read_files(self.folder)),
             keeps_closes=False,
             tool=("mem0_search", "query"),

@@ -57,7 +57,7 @@ class TestMem0(ProviderContract):
 
     @pytest.fixture
     def effects(self, core: Mem0Library) -> EffectsOf:
-        return lambda provider: core.held()
+        return lambda provider: core.stored_entries()
 
     @pytest.fixture
     def faults(self, core: Mem0Library, provider: Mem0) -> Faults:

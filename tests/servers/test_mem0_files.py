@@ -53,7 +53,7 @@ async def say(provider: Mem0, turn: int, text: str, session: str = "s1", attempt
 
 
 def turns(core: Mem0Library, session: str = "s1") -> list[str]:
-    return [one.text for one in core.held() if (one.session_id, one.kind) == (session, "turn")]
+    return [one.text for one in core.stored_entries() if (one.session_id, one.kind) == (session, "turn")]
 
 
 def everything(core: Mem0Library) -> bytes:
@@ -217,7 +217,7 @@ async def test_nothing_waits_while_the_model_hangs_and_what_was_given_up_is_ther
         # Time enough for it.
         await say(provider, 1, "I paint hives", session="s2")
         await asyncio.sleep(0.5)
-        assert {one.session_id for one in core.held()} == {"s2"}
+        assert {one.session_id for one in core.stored_entries()} == {"s2"}
 
 
 async def test_of_what_is_forgotten_no_file_keeps_a_word(core: Mem0Library) -> None:
