@@ -376,7 +376,7 @@ class CoreFixture:
         raise AssertionError(f"something still waits: {await self.memory.journal.status()}, hooks {hooks}")
 
     async def incidents(self) -> list[str]:
-        found = await self.store.read(lambda uow: uow.leases.incidents(100))
+        found = await self.store.read(lambda uow: uow.incidents.newest(100))
         return [f"{incident.source}: {incident.text}" for incident in found]
 
     async def reported(self, source: str, text: str) -> None:

@@ -53,7 +53,7 @@ async def main(home):
         await lifecycle.cross(HERE, Rewind(), owner="me")
         await lifecycle.cross(HERE, New(), owner="me")
         await runtime.drain()
-        for incident in await runtime.store.read(lambda uow: uow.leases.incidents(10)):
+        for incident in await runtime.store.read(lambda uow: uow.incidents.newest(10)):
             print("incident", incident.source, incident.text)
 
 

@@ -26,7 +26,8 @@ from everthread.domain.errors import Fenced, StoreError
 from everthread.domain.model import HookCall, Lease, Session, SessionKey, Turn
 from everthread.ports.clock import Clock
 from everthread.ports.context import ContextEngine
-from everthread.store.leases import Incident, QueuedHook
+from everthread.store.incidents import Incident
+from everthread.store.leases import QueuedHook
 from everthread.store.sessions import BoundaryRow
 from everthread.store.unit_of_work import Store, UnitOfWork
 
@@ -271,9 +272,7 @@ class HookRunner:
         uow.leases.drop_hook(hook.id)
         for problem in problems:
             log.warning("%s: %s", hook.call.hook, problem)
-            uow.leases.add_incident(
-                Incident(self._clock.now(), f"hook:{hook.call.hook}", hook.call.session_id, problem)
-            )
+            uow.incidents.add(Incident(self._clock.now(), f"hook:{hook.call.hook}", hook.call.session_id, problem))
 
     async def _write(self, lease: Lease, work: Callable[[UnitOfWork], T]) -> T:
         def checked(uow: UnitOfWork) -> T:

@@ -193,7 +193,7 @@ async def test_markdown_is_shown_with_its_format(tmp_path: Path) -> None:
 async def test_what_telegram_makes_nothing_of_is_shown_as_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from everthread.adapters.platforms.telegram import chats
+    from everthread.adapters.platforms.telegram import sender as chats
 
     monkeypatch.setattr(chats, "render", lambda text: f"*{text}")
     async with model(BOLD) as server, telegram_gateway(tmp_path, server) as there:
@@ -203,7 +203,7 @@ async def test_what_telegram_makes_nothing_of_is_shown_as_it_is_written(
 async def test_what_is_edited_or_stands_under_a_file_is_shown_as_written_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from everthread.adapters.platforms.telegram import chats as module
+    from everthread.adapters.platforms.telegram import sender as module
 
     async with TelegramEmulator(TOKEN, limits=False) as emulator, TelegramUsers(emulator.base_url) as people:
         await introduce(emulator.base_url, ANN)

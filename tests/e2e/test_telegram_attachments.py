@@ -167,7 +167,7 @@ async def test_a_file_that_could_not_be_removed_is_told_of_and_removed_by_the_ne
             file.unlink()
             file.mkdir()
             await there.runtime.lifecycle.forget(ForgetSession(session.id), owner=session.owner)
-            (incident,) = await there.runtime.store.read(lambda uow: uow.leases.incidents(10))
+            (incident,) = await there.runtime.store.read(lambda uow: uow.incidents.newest(10))
             assert incident.text.endswith(f"remove media/telegram/{file.name}")
             file.rmdir()
             file.write_bytes(b"milk")

@@ -122,7 +122,7 @@ async def test_an_update_that_can_not_be_read_is_passed_over_and_told_of(
             await there.people.until(lambda: there.people.texts(ANN) == ["1: before"], "what came before it")
             await until(lambda: not emulator.state.updates.pending, "all are acknowledged")
             assert await there.hear("and now") == ["2: and now"]
-            incidents = await there.runtime.store.read(lambda uow: uow.leases.incidents(10))
+            incidents = await there.runtime.store.read(lambda uow: uow.incidents.newest(10))
             assert [one.text.partition(" (")[0] for one in incidents] == [f"telegram: update {odd} could not be read"]
 
 

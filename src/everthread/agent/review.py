@@ -35,7 +35,7 @@ from everthread.memory.note_files import snapshot
 from everthread.ports.clock import Clock
 from everthread.ports.model import Request
 from everthread.ports.tools import Tool, ToolUse
-from everthread.store.leases import Incident
+from everthread.store.incidents import Incident
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 TOOLS = ("memory", "skill_list", "skill_view", "skill_write")
@@ -266,7 +266,7 @@ class Reviewer:
             return ReviewState.WAITING, self._clock.now() + COOL_DOWN_S * review.fence
         text = f"{review.window.label} were not reviewed, after {review.fence} attempts: {why}"
         incident = Incident(self._clock.now(), "review", ref.session_id, text)
-        await self._store.write(lambda uow: uow.leases.add_incident(incident))
+        await self._store.write(lambda uow: uow.incidents.add(incident))
         return ReviewState.FAILED, 0.0
 
     async def _carry_out(self, review: Review, ref: SessionRef, wrote: Wrote) -> tuple[str, ...]:
@@ -304,7 +304,7 @@ class Reviewer:
         if room.missing:
             text = f"{NO_ROOM}: {'; '.join(room.missing)} ({review.window.label})"
             incident = Incident(self._clock.now(), "review", ref.session_id, text)
-            await self._store.write(lambda uow: uow.leases.add_incident(incident))
+            await self._store.write(lambda uow: uow.incidents.add(incident))
         return room.missing
 
     async def _start(self, ref: SessionRef, choice: ModelChoice) -> Prepared:

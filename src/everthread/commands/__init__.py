@@ -12,5 +12,5 @@ search: search the messages of all sessions
 usage: tokens and cost
 export: write a session as Markdown
 recap: the last turns of a resumed session
-access: approve tool calls and pairing codes
+approval: approve tool calls and pairing codes
 """

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Collection
 
 from msgspec import Struct
 
-from everthread.commands import access, conversation, export, memory, model, search, sessions, usage
+from everthread.commands import approval as access
+from everthread.commands import conversation, export, memory, model, search, sessions, usage
 from everthread.commands.context import CommandContext, CommandResult, fail, sentence
 from everthread.domain.errors import AlreadyDone, EverthreadError, StoreError
 

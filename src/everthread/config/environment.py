@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -39,6 +40,18 @@ def user_units(environ: Mapping[str, str] = os.environ) -> Path:
     """Return the folder of the user's systemd units."""
     folder = Path(environ.get("XDG_CONFIG_HOME") or ".")
     return (folder if folder.is_absolute() else expand_path("~/.config")) / "systemd" / "user"
+
+
+def ollama_url(host: str) -> str:
+    """Return the URL of an Ollama server from OLLAMA_HOST: a host, a port, a URL, or 0.0.0.0, which a server binds."""
+    host = host.strip().rstrip("/")
+    if not re.match(r"(?i)[a-z][a-z0-9+.-]*://", host):
+        name, colon, port = host.rpartition(":")
+        if not colon or not port.isdigit():
+            name, port = host, "11434"
+        host = f"http://{name or '127.0.0.1'}:{port}"
+    host = host.replace("//0.0.0.0", "//127.0.0.1", 1)
+    return host if host.endswith("/v1") else f"{host}/v1"
 
 
 def local_zone(environ: Mapping[str, str] = os.environ, link: Path = Path("/etc/localtime")) -> str:

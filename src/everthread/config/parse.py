@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, get_origin
@@ -21,6 +20,7 @@ from everthread.config.declaration import (
     is_table,
     keys_of,
 )
+from everthread.config.environment import ollama_url
 from everthread.config.provider_settings import check_provider_names, provider_table_names, read_provider_tables
 from everthread.config.schema import (
     BASE_URLS,
@@ -98,22 +98,10 @@ def check_setting(name: str, text: str, providers: Collection[str]) -> str:
 def move_provider(providers: Mapping[str, ProviderSettings], variable: str, value: str) -> dict[str, ProviderSettings]:
     """Replace the URL of a provider by the one of an environment variable."""
     name = BASE_URLS[variable]
-    url = _ollama_url(value) if variable == "OLLAMA_HOST" else value.strip()
+    url = ollama_url(value) if variable == "OLLAMA_HOST" else value.strip()
     if problem := check_url(url):
         raise BadConfig(f"{variable}: {problem}")
     return {**providers, name: replace(providers[name], base_url=url.rstrip("/"))}
-
-
-def _ollama_url(host: str) -> str:
-    """Return the URL of an Ollama server from OLLAMA_HOST: a host, a port, a URL, or 0.0.0.0, which a server binds."""
-    host = host.strip().rstrip("/")
-    if not re.match(r"(?i)[a-z][a-z0-9+.-]*://", host):
-        name, colon, port = host.rpartition(":")
-        if not colon or not port.isdigit():
-            name, port = host, "11434"
-        host = f"http://{name or '127.0.0.1'}:{port}"
-    host = host.replace("//0.0.0.0", "//127.0.0.1", 1)
-    return host if host.endswith("/v1") else f"{host}/v1"
 
 
 def _refuse_unknown(top: Table) -> None:

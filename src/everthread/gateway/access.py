@@ -12,6 +12,9 @@ from everthread.domain.pairing import USER_CHARS_MAX, format_account
 from everthread.ports.platform import Update
 from everthread.store.unit_of_work import Store, UnitOfWork
 
+FOR_ADMINS = "That command is for admins only."
+FOR_PRIVATE_CHATS = "Ask me that in a private chat: here others would read it."
+
 
 class Sender(Struct, frozen=True):
     """A person who may write."""

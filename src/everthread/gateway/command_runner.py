@@ -10,6 +10,7 @@ from everthread.commands.context import CommandContext, CommandResult, CommandRu
 from everthread.commands.registry import ParsedCommand, parse, run_command
 from everthread.domain.errors import AlreadyDone, StoreError
 from everthread.domain.model import ChatType, InboxRow, InboxState, Reply
+from everthread.gateway.access import FOR_PRIVATE_CHATS
 from everthread.gateway.outbox import Outbox
 from everthread.gateway.routing import is_shared
 from everthread.gateway.turn_events import CommandAnswered, MessageSetAside, Subscriber
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("everthread.gateway")
 
 BEGUN_BEFORE = "This command had begun before a restart. /status shows the current state."
-NOT_HERE = "Ask me that in a private chat: here others would read it."
 WENT_WRONG = "The command failed because of an internal error. The log has the details."
 NO_LEAVING = "There is nothing to leave here: the conversation is kept, just come back."
 
@@ -85,7 +85,7 @@ class CommandRunner:
         if not isinstance(found, ParsedCommand):
             return CommandResult(found.answer if found is not None else "", ok=False)
         if found.command.private and row.inbound.key.chat_type is not ChatType.DM and not is_shared(row.inbound.key):
-            return CommandResult(NOT_HERE, ok=False)
+            return CommandResult(FOR_PRIVATE_CHATS, ok=False)
         try:
             result = await run_command(self._build_context(row, model), found)
         except AlreadyDone:

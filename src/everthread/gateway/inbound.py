@@ -15,7 +15,7 @@ from everthread.config.settings import PlatformAccount
 from everthread.domain.errors import BadInput, EverthreadError
 from everthread.domain.model import Inbound, InboxState, Reply, ReplyState, SessionKey, replace_surrogates
 from everthread.domain.pairing import format_account
-from everthread.gateway.access import Access, RejectedSender, Sender
+from everthread.gateway.access import FOR_ADMINS, Access, RejectedSender, Sender
 from everthread.gateway.attachments import AttachmentFetcher, Attachments
 from everthread.gateway.command_runner import GatewayRuntime
 from everthread.gateway.outbox import Outbox
@@ -25,12 +25,11 @@ from everthread.gateway.routing import key_of, message_text, owner_of
 from everthread.gateway.worker import Worker
 from everthread.lifecycle.pairing import Pairings
 from everthread.ports.platform import Incoming, MovedChat, Unreadable, Update
-from everthread.store.leases import Incident
+from everthread.store.incidents import Incident
 from everthread.store.unit_of_work import UnitOfWork
 
 log = logging.getLogger("everthread.gateway")
 
-FOR_ADMINS = "That command is for admins only."
 UNLIMITED_COMMANDS = ("stop", "help", "deny")
 """Commands that the rate limit never refuses."""
 
@@ -103,7 +102,7 @@ class InboundHandler:
         )
         log.warning("%s", text, extra={"platform": platform})
         incident = Incident(self._clock.now(), "platform", None, text)
-        await self._store.write(lambda uow: uow.leases.add_incident(incident))
+        await self._store.write(lambda uow: uow.incidents.add(incident))
 
     async def _handle_update(self, update: Update) -> None:
         try:

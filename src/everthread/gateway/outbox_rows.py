@@ -15,7 +15,7 @@ from everthread.domain.text_format import quote_start
 from everthread.log_context import log_fields
 from everthread.ports.clock import Clock
 from everthread.ports.platform import Address, Finder
-from everthread.store.leases import Incident
+from everthread.store.incidents import Incident
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 log = logging.getLogger("everthread.gateway")
@@ -106,7 +106,7 @@ class ReplyWriter:
             save(uow, replace(reply, state=state))
             outcome = "may not have reached" if state is ReplyState.AMBIGUOUS else "did not reach"
             text = f"a reply {outcome} {chat_of(reply)}: {quote_start(why, 200)}"
-            uow.leases.add_incident(Incident(self._clock.now(), "delivery", reply.session_id or None, text))
+            uow.incidents.add(Incident(self._clock.now(), "delivery", reply.session_id or None, text))
 
         await self._write(give_up)
         log.warning("%s: a reply is %s: %s", reply.key.platform, state.value, why, extra=reply_fields(reply))
@@ -114,7 +114,7 @@ class ReplyWriter:
     async def report(self, reply: Reply, text: str) -> None:
         """Record an incident."""
         incident = Incident(self._clock.now(), "delivery", reply.session_id or None, text)
-        await self._write(lambda uow: uow.leases.add_incident(incident))
+        await self._write(lambda uow: uow.incidents.add(incident))
         log.warning("%s", text, extra=reply_fields(reply))
 
     async def is_unchanged(self, reply: Reply) -> bool:

@@ -17,14 +17,13 @@ from everthread.agent.turn import Agent
 from everthread.agent.turn_options import TurnOptions
 from everthread.concurrency import finish_tasks
 from everthread.config.settings import Settings
-from everthread.domain.backoff import Backoff
 from everthread.domain.boundary import Expire
 from everthread.domain.errors import BadConfig, Busy, StoreError
 from everthread.domain.model import InboxState, Reply, SessionKey, Slot
 from everthread.domain.reset_policy import ResetPolicy
 from everthread.domain.schedule import Occurrence, OccurrenceState, Schedule, key_of
 from everthread.domain.text_format import REFERENCE_CHARS, guest_error
-from everthread.gateway.schedule_output import POST_S_MAX, OutputFailed, deliver
+from everthread.gateway.schedule_output import DELIVERY_ATTEMPTS_MAX, POST_S_MAX, RETRY, OutputFailed, deliver
 from everthread.lifecycle import Lifecycle
 from everthread.lifecycle.schedules import OccurrenceResult, ScheduleService
 from everthread.ports.clock import Clock
@@ -39,12 +38,9 @@ PARALLEL_MAX = 4
 NOT_DONE = "something is not set up as it should be."
 EXCLUDED = "it is paused, because {owner} may no longer write to you"
 OPEN_MAX = 256
-DELIVERY_ATTEMPTS_MAX = 12
-"""About a day and a half, with the pauses between."""
 NEVER_ENDED = "its delivery was tried {count} times without a result; `everthread logs` says more"
 CLAIM_S = 2 * POST_S_MAX
 """No other process delivers it for this time; after that, the claiming process counts as dead."""
-RETRY = Backoff(first_s=10.0, max_s=6 * 3600.0, factor=4.0)
 _OVER = ResetPolicy(idle_s=1.0)
 """The session of an occurrence expires as soon as the occurrence is over."""
 

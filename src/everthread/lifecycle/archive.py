@@ -12,7 +12,7 @@ from everthread.domain.model import Session, SessionKey
 from everthread.lifecycle.base import LifecycleBase
 from everthread.lifecycle.forget import Forgettable, forget
 from everthread.lifecycle.validation import check_owner
-from everthread.store.leases import Incident
+from everthread.store.incidents import Incident
 from everthread.store.unit_of_work import UnitOfWork
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class ArchiveOperations(LifecycleBase):
         if not await self._store.tidy():
             text = "forgotten text stays in the write-ahead log while another program reads it; stop the other programs"
             incident = Incident(self._clock.now(), "forget", None, text)
-            await self._store.write(lambda uow: uow.leases.add_incident(incident))
+            await self._store.write(lambda uow: uow.incidents.add(incident))
 
     async def remove_files(self) -> None:
         """Delete the files of forgotten messages, including those left over by a process that died."""
@@ -62,7 +62,7 @@ class ArchiveOperations(LifecycleBase):
             except OSError as error:
                 text = f"a file of what was forgotten could not be removed ({error.strerror}); remove media/{path}"
                 incident = Incident(self._clock.now(), "forget", None, text)
-                await self._store.write(lambda uow, incident=incident: uow.leases.add_incident(incident))
+                await self._store.write(lambda uow, incident=incident: uow.incidents.add(incident))
             else:
                 await self._store.write(lambda uow, path=path: uow.attachments.mark_removed(path))
 

@@ -43,7 +43,7 @@ from everthread.domain.text_format import quote_start
 from everthread.lifecycle.base import WriteContext
 from everthread.lifecycle.boundaries import cross
 from everthread.ports.clock import Clock
-from everthread.store.leases import Incident
+from everthread.store.incidents import Incident
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 DUE_AT_ONCE = 64
@@ -369,4 +369,4 @@ def _tried(time: Occurrence) -> Occurrence:
 
 
 def _report(uow: UnitOfWork, time: Occurrence, problem: str, now: float) -> None:
-    uow.leases.add_incident(Incident(now, "schedule", time.session_id, f"a scheduled task failed: {problem}"))
+    uow.incidents.add(Incident(now, "schedule", time.session_id, f"a scheduled task failed: {problem}"))

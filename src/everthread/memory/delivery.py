@@ -30,7 +30,7 @@ from everthread.memory.pending_entry import (
 from everthread.memory.provider_calls import Caller, CallTimeout
 from everthread.ports.clock import Clock
 from everthread.store.cursors import LaneCount, ProviderRow, Redelivery
-from everthread.store.leases import Incident
+from everthread.store.incidents import Incident
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 log = logging.getLogger("everthread.journal")
@@ -243,7 +243,7 @@ class DeliveryService:
             for row in uow.cursors.redeliveries(provider, session):
                 if row.due_at is not None:
                     uow.cursors.add_redelivery(replace(row, due_at=later, error=why))
-            uow.leases.add_incident(Incident(now, f"memory:{provider}", session, f"can't be read: {why}"))
+            uow.incidents.add(Incident(now, f"memory:{provider}", session, f"can't be read: {why}"))
 
         try:
             await self._store.write(postpone)

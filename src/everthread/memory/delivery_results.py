@@ -14,7 +14,7 @@ from everthread.domain.events import EntryKind, ForgetScope, Forgotten
 from everthread.memory.pending_entry import PendingEntry, first_deliverable
 from everthread.ports.clock import Clock
 from everthread.store.cursors import ProviderRow, Redelivery
-from everthread.store.leases import Incident
+from everthread.store.incidents import Incident
 from everthread.store.unit_of_work import UnitOfWork
 
 ERROR_CHARS_MAX = 500
@@ -150,7 +150,7 @@ class DeliveryResults:
         """Store the provider's last error, and an incident unless it is empty."""
         name, now = pending.cursor.provider, self._clock.now()
         if incident:
-            uow.leases.add_incident(Incident(now, f"memory:{name}", pending.cursor.session_id, incident))
+            uow.incidents.add(Incident(now, f"memory:{name}", pending.cursor.session_id, incident))
         row = uow.cursors.provider(name)
         if row is not None:
             row = replace(row, last_error=why, last_error_at=now)

@@ -13,7 +13,8 @@ outbox: outgoing replies.
 spend: the cost of model calls.
 notes, reviews, compression_pauses: memory, its background review, and failed compressions.
 search_index: full-text search and recall; the only module that names FTS5.
-leases: leases, timers, queued hooks and incidents.
+leases: leases, timers and queued hooks.
+incidents: errors that `doctor` reports.
 schedules: scheduled tasks.
 pairings, api_keys: access.
 erasure, archive: forgetting, import and pruning.

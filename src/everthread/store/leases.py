@@ -1,4 +1,4 @@
-"""Leases of lanes and processes, timers, queued plugin hooks, and incidents."""
+"""Leases of lanes and processes, timers, and queued plugin hooks."""
 
 from __future__ import annotations
 
@@ -19,18 +19,6 @@ class QueuedHook(Struct, frozen=True):
     key: SessionKey
     call: HookCall
     attempts: int
-
-
-class Incident(Struct, frozen=True):
-    """An error at a boundary that changed nothing else."""
-
-    at: float
-    source: str
-    session_id: str | None
-    text: str
-
-
-INCIDENTS_KEPT = 1000
 
 
 class Leases(Table):
@@ -163,14 +151,3 @@ class Leases(Table):
 
     def drop_hook(self, hook_id: int) -> None:
         self._execute("DELETE FROM hook_calls WHERE id = ?", (hook_id,))
-
-    def add_incident(self, incident: Incident) -> None:
-        newest = self._database.insert(
-            "INSERT INTO incidents (at, source, session_id, content) VALUES (?, ?, ?, ?)",
-            (incident.at, incident.source, incident.session_id, incident.text[:2000]),
-        )
-        self._execute("DELETE FROM incidents WHERE id <= ?", (newest - INCIDENTS_KEPT,))
-
-    def incidents(self, limit: int) -> tuple[Incident, ...]:
-        rows = self._execute("SELECT at, source, session_id, content FROM incidents ORDER BY id DESC LIMIT ?", (limit,))
-        return tuple(Incident(*row) for row in rows)

@@ -22,6 +22,7 @@ from everthread.store.database import Database
 from everthread.store.erasure import Erasure
 from everthread.store.event_log import EventLog
 from everthread.store.inbox import Inbox
+from everthread.store.incidents import Incidents
 from everthread.store.leases import Leases
 from everthread.store.notes import Notes
 from everthread.store.outbox import Outbox
@@ -60,6 +61,7 @@ class UnitOfWork:
         self.attachments = Attachments(database)
         self.cursors = Cursors(database)
         self.leases = Leases(database)
+        self.incidents = Incidents(database)
         self.spend = Spend(database)
         self.reviews = Reviews(database)
         self.compression_pauses = CompressionPauses(database)

@@ -17,7 +17,8 @@ from everthread.agent.turn_outcome import INTERNAL_ERROR
 from everthread.commands.context import CommandResult
 from everthread.commands.registry import ParsedCommand, hidden_commands, parse, run_command
 from everthread.domain.model import Inbound, InboxRow, InboxState, Role, Turn, TurnStatus
-from everthread.gateway.inbound import FOR_ADMINS, UNLIMITED_COMMANDS
+from everthread.gateway.access import FOR_ADMINS
+from everthread.gateway.inbound import UNLIMITED_COMMANDS
 from everthread.gateway.server import HTTP
 from everthread.gateway.turn_events import CommandAnswered, MessageSetAside
 from everthread.ports.model import Usage

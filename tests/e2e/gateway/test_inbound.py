@@ -11,7 +11,7 @@ from tests.gateway import GatewayFixture, gateway_fixture
 from tests.runtime import until
 
 from everthread.config.settings import GatewaySettings, PlatformAccount
-from everthread.gateway.inbound import FOR_ADMINS
+from everthread.gateway.access import FOR_ADMINS
 from everthread.testing.loopback import protocol as wire
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer

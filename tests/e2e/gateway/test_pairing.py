@@ -15,7 +15,7 @@ from everthread.config.settings import GatewaySettings, PlatformAccount
 from everthread.domain.errors import PlatformUnavailable, SendUncertain
 from everthread.domain.model import ChatType, SessionKey
 from everthread.gateway import server as serving
-from everthread.gateway.inbound import FOR_ADMINS
+from everthread.gateway.access import FOR_ADMINS
 from everthread.lifecycle.pairing import APPROVED_TEXT, TERMINAL, Pairings
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer

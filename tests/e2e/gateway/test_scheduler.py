@@ -260,7 +260,7 @@ async def test_a_failure_is_reported_and_stored(tmp_path: Path) -> None:
         assert time.state is OccurrenceState.FAILED
         assert time.problem
         assert "was not done" in there.platform.texts()[0]
-        incidents = await there.runtime.store.read(lambda uow: uow.leases.incidents(5))
+        incidents = await there.runtime.store.read(lambda uow: uow.incidents.newest(5))
         assert any(incident.source == "schedule" for incident in incidents)
 
 
@@ -318,7 +318,7 @@ async def test_a_task_with_an_unknown_time_zone_blocks_no_other(tmp_path: Path) 
         left = await there.runtime.store.read(lambda uow: uow.schedules.get("0"))
         assert left is not None
         assert left.state is ScheduleState.PAUSED
-        (incident, *_) = await there.runtime.store.read(lambda uow: uow.leases.incidents(5))
+        (incident, *_) = await there.runtime.store.read(lambda uow: uow.incidents.newest(5))
         assert "broken is paused" in incident.text
 
 

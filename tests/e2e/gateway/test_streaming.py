@@ -263,7 +263,7 @@ async def test_a_beginning_with_an_unknown_result_is_reported(tmp_path: Path) ->
         beginning, answer = platform.texts()
         assert beginning.endswith("…")
         assert answer.strip() == ("word " * 40).strip(), "the answer is out once, and whole"
-        incidents = await there.runtime.store.read(lambda uow: uow.leases.incidents(9))
+        incidents = await there.runtime.store.read(lambda uow: uow.incidents.newest(9))
         assert ["may be a message of its own in fake chat 42" in one.text for one in incidents] == [True]
 
 

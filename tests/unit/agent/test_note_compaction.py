@@ -135,7 +135,7 @@ class Study(AgentFixture):
         return list(await self.store.read(lambda uow: uow.notes.current(ME, NoteTarget.USER)))
 
     async def incidents(self) -> list[str]:
-        return [i.text for i in await self.store.read(lambda uow: uow.leases.incidents(9)) if i.source == "review"]
+        return [i.text for i in await self.store.read(lambda uow: uow.incidents.newest(9)) if i.source == "review"]
 
 
 def add(text: str = NEW, call: str = "c1") -> ToolCall:

@@ -327,7 +327,7 @@ async def test_one_that_fails_is_tried_again_later_and_given_up_in_the_end(tmp_p
             core.agent.attend_to_reviews()
             await core.idle()
         assert await core.states(session) == [(1, 3, "failed")]
-        incidents = await core.store.read(lambda uow: uow.leases.incidents(5))
+        incidents = await core.store.read(lambda uow: uow.incidents.newest(5))
         assert [i.source for i in incidents] == ["review"]
 
 

@@ -109,7 +109,7 @@ async def row(core: CoreFixture, number: int) -> Reply:
 
 
 async def incidents(core: CoreFixture) -> list[str]:
-    return [one.text for one in await core.store.read(lambda uow: uow.leases.incidents(9))]
+    return [one.text for one in await core.store.read(lambda uow: uow.incidents.newest(9))]
 
 
 async def test_what_is_there_is_not_sent_again(tmp_path: Path) -> None:

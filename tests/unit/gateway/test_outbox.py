@@ -87,7 +87,7 @@ async def test_a_send_nobody_can_tell_of_is_shown_and_not_repeated(tmp_path: Pat
         await until(lambda: not delivery.waiting)
         assert platform.texts() == ["reply 2"]
         assert (await state_of(core, 1)).state is ReplyState.AMBIGUOUS
-        (incident,) = await core.store.read(lambda uow: uow.leases.incidents(9))
+        (incident,) = await core.store.read(lambda uow: uow.incidents.newest(9))
         assert "may not have reached fake chat 42" in incident.text
 
 
@@ -268,7 +268,7 @@ async def test_a_client_that_breaks_leaves_a_reply_that_is_shown_as_uncertain(tm
         delivery.put(await stored(core, 1))
         await until(lambda: not delivery.waiting)
         assert (await state_of(core, 1)).state is ReplyState.AMBIGUOUS
-        assert len(await core.store.read(lambda uow: uow.leases.incidents(9))) == 1
+        assert len(await core.store.read(lambda uow: uow.incidents.newest(9))) == 1
 
 
 async def test_an_edit_that_a_killed_process_had_begun_is_done_again(tmp_path: Path) -> None:
@@ -363,5 +363,5 @@ async def test_a_file_that_would_be_thousands_of_messages_as_text_is_not_sent(tm
             delivery.put(await core.store.write(lambda uow, r=reply: uow.outbox.put_reply(r)))
         await until(lambda: platform.texts() == ["See:\n\nshort"], "only what can be read is sent")
         assert (await state_of(core, 1)).state is ReplyState.FAILED
-        (incident,) = await core.store.read(lambda uow: uow.leases.incidents(5))
+        (incident,) = await core.store.read(lambda uow: uow.incidents.newest(5))
         assert "log.txt" in incident.text

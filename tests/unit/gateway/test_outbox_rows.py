@@ -96,7 +96,7 @@ async def test_giving_up_stores_the_state_and_an_incident(tmp_path: Path) -> Non
         await put(core, REPLY)
         await ReplyWriter(core.store, core.clock).give_up(REPLY, ReplyState.AMBIGUOUS, "the connection broke")
         assert (await read(core)).state is ReplyState.AMBIGUOUS
-        (incident,) = await core.store.read(lambda uow: uow.leases.incidents(10))
+        (incident,) = await core.store.read(lambda uow: uow.incidents.newest(10))
         assert "may not have reached fake chat 42" in incident.text
         assert "the connection broke" in incident.text
 

@@ -2,8 +2,6 @@ import pytest
 
 from everthread.domain.errors import Fenced
 from everthread.domain.model import SessionKey, Timer
-from everthread.store import leases
-from everthread.store.leases import Incident
 from everthread.store.unit_of_work import UnitOfWork
 
 
@@ -33,10 +31,3 @@ def test_a_timer_is_set_once(uow: UnitOfWork, key: SessionKey) -> None:
     assert uow.leases.next_timer() == 5.0
     assert uow.leases.due_timers(4.0, 10) == ()
     assert uow.leases.due_timers(5.0, 10) == (Timer("idle", 5.0, key),)
-
-
-def test_only_the_newest_incidents_are_kept(uow: UnitOfWork, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "INCIDENTS_KEPT", 2)
-    for number in range(4):
-        uow.leases.add_incident(Incident(float(number), "test", None, f"problem {number}"))
-    assert [incident.text for incident in uow.leases.incidents(10)] == ["problem 3", "problem 2"]

@@ -15,7 +15,7 @@ from everthread.domain.errors import Fenced, StoreError
 from everthread.domain.model import Lease
 from everthread.ports.clock import Clock
 from everthread.ports.lanes import Drain
-from everthread.store.leases import Incident
+from everthread.store.incidents import Incident
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 log = logging.getLogger("everthread.lanes")
@@ -109,7 +109,7 @@ class LocalLanes:
         """Add an incident, once for each problem, if the store is available."""
         incident = Incident(self._clock.now(), f"lane:{lane.name}", None, problem)
         try:
-            await self._store.write(lambda uow: uow.leases.add_incident(incident))
+            await self._store.write(lambda uow: uow.incidents.add(incident))
             lane.reported = problem
         except Exception as error:  # noqa: BLE001 - the store may be the very thing that fails
             log.warning("%s: could not record the incident: %s", lane.name, error)

@@ -25,7 +25,7 @@ from everthread.lifecycle import Lifecycle
 from everthread.memory import MemoryManager
 from everthread.ports.clock import Clock
 from everthread.ports.context import ContextEngine, Middle, Rollover
-from everthread.store.leases import Incident
+from everthread.store.incidents import Incident
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 log = logging.getLogger("everthread.agent")
@@ -212,4 +212,4 @@ async def notify_engine(
         text = f"the context engine failed to follow: {str(error) or repr(error)}"
         log.warning("session %s: %s", entered.session_id, text)
         incident = Incident(clock.now(), "context_engine", entered.session_id, text)
-        await store.write(lambda uow: uow.leases.add_incident(incident))
+        await store.write(lambda uow: uow.incidents.add(incident))

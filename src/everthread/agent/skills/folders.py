@@ -28,7 +28,7 @@ from everthread.agent.skills.format import (
     parse,
     render,
 )
-from everthread.agent.skills.history import LOG, Origin, SkillChange, encode, last, read, write_atomically
+from everthread.agent.skills.history import LOG, VERSIONS_MAX, Origin, SkillChange, encode, last, read, write_atomically
 from everthread.domain.errors import AlreadyExists, BadInput, BadSkill, NotFound
 from everthread.domain.model import NoteAction
 
@@ -39,8 +39,6 @@ FOLDERS_SEEN_MAX = 100
 """Limit for one skill."""
 OLD = ".old"
 """Subfolder of the user's skills with earlier versions, the change log and the lock."""
-OLD_MAX = 20
-"""Earlier versions kept for each skill."""
 PROJECT_FOLDER = Path(".everthread") / "skills"
 
 
@@ -182,7 +180,7 @@ class SkillFolders(Struct, frozen=True):
         folder = self.own / OLD / name
         folder.mkdir(mode=0o700, exist_ok=True)
         versions = sorted(int(file.stem) for file in folder.glob("*.md") if file.stem.isdecimal())
-        for version in versions[: -(OLD_MAX - 1)]:
+        for version in versions[: -(VERSIONS_MAX - 1)]:
             (folder / f"{version}.md").unlink()
         version = versions[-1] + 1 if versions else 1
         write_atomically(self.old(name, version), content)

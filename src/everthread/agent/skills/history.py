@@ -14,6 +14,8 @@ import msgspec
 from everthread.domain.model import NoteAction
 
 LOG = "log"
+VERSIONS_MAX = 20
+"""Earlier versions kept for each skill."""
 LINES_MAX = 1_000
 """The oldest lines are dropped first; the versions they refer to were deleted long before."""
 PREFIX = "skill/"

@@ -7,7 +7,8 @@ turns: answer the messages of this terminal and stop the running answer
 approvals: ask the user to approve a tool call
 recovery: finish the turns of dead terminals
 other_clients: find turns that other clients added to the session
-status: keep the status line up to date; read the input history
+status: keep the status line up to date
+input_history: read recent messages of the user
 greeting: messages at the start and at the end
 oneshot: answer one prompt and exit
 plain_view: the chat view on plain streams

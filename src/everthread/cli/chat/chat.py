@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from everthread.agent.events import Reviewed, TurnEnded
 from everthread.cli.chat.approvals import ApprovalPrompt
 from everthread.cli.chat.greeting import show_farewell, show_welcome
+from everthread.cli.chat.input_history import read_history
 from everthread.cli.chat.recovery import Recovery
 from everthread.cli.chat.session import ChatOptions, enter_session, prepare_runtime, question_of
 from everthread.cli.chat.slash_commands import SlashCommands
-from everthread.cli.chat.status import read_history, watch_status
+from everthread.cli.chat.status import watch_status
 from everthread.cli.chat.turns import ChatTurns
 from everthread.cli.context import CliRuntime
 from everthread.cli.exit_codes import INTERRUPTED, REFUSED

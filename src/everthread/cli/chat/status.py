@@ -1,9 +1,9 @@
-"""Keep the status line up to date, show the turns of other clients, and read the input history."""
+"""Keep the status line up to date and show the turns of other clients."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -12,17 +12,15 @@ from everthread.cli.context import CliRuntime
 from everthread.cli.status_line import Status
 from everthread.cli.view import ChatView
 from everthread.domain.errors import EverthreadError
-from everthread.domain.model import SessionKey, SessionKind
+from everthread.domain.model import SessionKey
 from everthread.domain.text_format import pluralize, quote_start
 from everthread.lifecycle.spend import conversation_usage
-from everthread.store.unit_of_work import Store, UnitOfWork
+from everthread.store.unit_of_work import UnitOfWork
 
 if TYPE_CHECKING:
     from everthread.cli.chat.turns import ChatTurns
 
 REFRESH_S = 3.0
-HISTORY_MAX = 200
-_SESSIONS_MAX = 20
 
 
 async def watch_status(
@@ -90,15 +88,3 @@ async def _memory_state(runtime: CliRuntime) -> str:
             return f"{state.name}: unreachable"
     waiting = sum(state.lanes.waiting_entries for state in states)
     return f"memory: {waiting} to deliver" if waiting else "memory ok"
-
-
-async def read_history(store: Store, owner: str) -> Sequence[str]:
-    """Return the owner's recent messages from all sessions, newest first, without duplicates."""
-
-    def read(uow: UnitOfWork) -> list[str]:
-        recent = uow.sessions.recent(owner=owner, limit=_SESSIONS_MAX, kind=SessionKind.CHAT.value)
-        messages = [message for session in recent for message in uow.turns.user_messages(session.id, HISTORY_MAX)]
-        messages.sort(key=lambda message: -message[0])
-        return list(dict.fromkeys(text for _, text in messages))[:HISTORY_MAX]
-
-    return await store.read_inline(read)

@@ -1,7 +1,7 @@
 """The chat view on a full terminal: streamed answers, a permanent input line, a status line.
 
 view: the `ChatView`; print output, collect input, schedule redraws
-layout: the prompt_toolkit application with input, menu and status line
+input_area: the prompt_toolkit application with input, menu and status line
 pastes: placeholders for long pastes in the input
 resize: erase the input area correctly after a resize
 turn_view: render the events of a turn

@@ -15,7 +15,7 @@ from everthread.agent.events import TurnBegan, TurnEvent
 from everthread.cli.output import strip_control_chars, terminal_columns
 from everthread.cli.status_line import Status, status_line
 from everthread.cli.stdin import InputText
-from everthread.cli.terminal.layout import InputArea
+from everthread.cli.terminal.input_area import InputArea
 from everthread.cli.terminal.styles import TextStyle
 from everthread.cli.terminal.text import wrap_text
 from everthread.cli.terminal.turn_view import TurnView

@@ -443,7 +443,7 @@ class LanesContract:
                 assert not runs.done()
             times = [*failed_at, worker.times[0]]
             assert all(later - earlier > 0.3 for earlier, later in pairwise(times)), "there was no pause between tries"
-            incidents = await process.store.read(lambda uow: uow.leases.incidents(9))
+            incidents = await process.store.read(lambda uow: uow.incidents.newest(9))
             assert [(incident.source, incident.text) for incident in incidents] == [(f"lane:{LANE}", repr(error))]
 
     @in_loop

@@ -22,6 +22,6 @@ its address as a line of JSON.
 | `message_methods`, `bot_methods` | methods of the Bot API |
 | `formatting`, `markdown`, `html_markup`, `entities` | text markup and its entities |
 | `files` | stored files |
-| `limits`, `faults` | rate limits; injected faults |
+| `rate_limits`, `faults` | rate limits; injected faults |
 | `screen` | text rendering of a chat |
 """

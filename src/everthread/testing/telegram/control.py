@@ -15,8 +15,8 @@ from everthread.testing.telegram import screen
 from everthread.testing.telegram.bot_methods import DEFAULT_SCOPE
 from everthread.testing.telegram.errors import ApiError, bad_request
 from everthread.testing.telegram.faults import Faults
-from everthread.testing.telegram.limits import Limits
 from everthread.testing.telegram.objects import Message
+from everthread.testing.telegram.rate_limits import Limits
 from everthread.testing.telegram.state import TelegramState
 from everthread.testing.telegram.user_actions import UserActions
 from everthread.testing.telegram.webhook import Webhook

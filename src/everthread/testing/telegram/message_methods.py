@@ -14,7 +14,6 @@ from everthread.testing.telegram.entities import utf16_len
 from everthread.testing.telegram.errors import bad_request, rate_limited
 from everthread.testing.telegram.files import DOWNLOAD_BYTES_MAX
 from everthread.testing.telegram.formatting import Formatted, format_text
-from everthread.testing.telegram.limits import Limits
 from everthread.testing.telegram.objects import (
     Chat,
     Document,
@@ -29,6 +28,7 @@ from everthread.testing.telegram.objects import (
     Voice,
 )
 from everthread.testing.telegram.params import Params, Upload
+from everthread.testing.telegram.rate_limits import Limits
 from everthread.testing.telegram.state import TelegramState
 
 TEXT_UNITS_MAX = 4096

@@ -17,11 +17,11 @@ from everthread.testing.telegram.bot_methods import BotMethods
 from everthread.testing.telegram.control import Control
 from everthread.testing.telegram.errors import ApiError
 from everthread.testing.telegram.faults import Faults, fault_response
-from everthread.testing.telegram.limits import Limits
 from everthread.testing.telegram.message_methods import MessageMethods
 from everthread.testing.telegram.objects import Update, User
 from everthread.testing.telegram.params import Params, read_params
 from everthread.testing.telegram.protocol import Fault
+from everthread.testing.telegram.rate_limits import Limits
 from everthread.testing.telegram.state import TelegramState
 from everthread.testing.telegram.updates import UpdateBatch
 from everthread.testing.telegram.webhook import DescribedResult, Webhook

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from everthread.agent.skills.folders import COUNT_MAX, OLD_MAX, SkillFolders, SkillSet, check
+from everthread.agent.skills.folders import COUNT_MAX, SkillFolders, SkillSet, check
 from everthread.agent.skills.format import (
     FILE_CHARS_MAX,
     SkillText,
     parse,
 )
+from everthread.agent.skills.history import VERSIONS_MAX
 from everthread.domain.errors import AlreadyExists, BadSkill, NotFound
 
 GOOD = "---\nname: tea\ndescription: How to make tea.\n---\n\nBoil water.\n"
@@ -149,13 +150,13 @@ def test_writing_replaces_the_whole_and_keeps_the_version_before(tmp_path: Path)
 
 def test_only_the_last_versions_are_kept(tmp_path: Path) -> None:
     folders = SkillFolders(tmp_path)
-    for number in range(OLD_MAX + 6):
+    for number in range(VERSIONS_MAX + 6):
         version = folders.write(SkillText("tea", "How to make tea.", f"Version {number}.")).kept
     assert version is not None
     kept = folders.old("tea", version)
     there = sorted(int(file.stem) for file in kept.parent.iterdir())
-    assert (len(there), there[-1]) == (OLD_MAX, OLD_MAX + 5)
-    assert f"Version {OLD_MAX + 4}." in kept.read_text()
+    assert (len(there), there[-1]) == (VERSIONS_MAX, VERSIONS_MAX + 5)
+    assert f"Version {VERSIONS_MAX + 4}." in kept.read_text()
 
 
 @pytest.mark.parametrize(

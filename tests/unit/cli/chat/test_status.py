@@ -1,4 +1,4 @@
-"""The status line and the input history, read from a real store."""
+"""The status line, read from a real store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.e2e.chat_worker import ScriptedRuntime
 
 from everthread.agent.turn_options import TurnOptions
 from everthread.cli.chat.session import ChatOptions, enter_session
-from everthread.cli.chat.status import read_history, read_status
+from everthread.cli.chat.status import read_status
 from everthread.cli.status_line import Status
 from everthread.config.settings import Settings
 from everthread.domain.boundary import New
@@ -40,16 +40,3 @@ async def test_without_a_model_the_status_says_so(tmp_path: Path) -> None:
         await runtime.ready()
         key = await enter_session(runtime, ChatOptions())
         assert (await read_status(runtime, key, "", {})).model == "no model"
-
-
-async def test_the_history_has_each_message_once_newest_first(tmp_path: Path) -> None:
-    async with ScriptedRuntime(Settings(tmp_path), {}) as runtime:
-        await runtime.ready()
-        key = await enter_session(runtime, ChatOptions())
-        for text in ("one", "two"):
-            await _ask(runtime, key, text)
-        await runtime.lifecycle.cross(key, New(), owner=runtime.settings.owner)
-        for text in ("one", "three"):
-            await _ask(runtime, key, text)
-        assert await read_history(runtime.store, runtime.settings.owner) == ["three", "one", "two"]
-        assert await read_history(runtime.store, "another owner") == []

@@ -4,7 +4,7 @@ platform        the platform adapter of the gateway
 polling         receive updates with getUpdates
 webhook         receive updates by a webhook
 updates         updates of Telegram as updates of the gateway
-chats           moved chats, known message ids, sends in progress
+sender          moved chats, known message ids, sends in progress
 markdown        model output as MarkdownV2
 delivery_check  find out whether an uncertain message was delivered
 message_ids     message ids that are known, and the search among unknown ones

@@ -13,9 +13,9 @@ from enum import Enum, auto
 import telegram
 from telegram.error import BadRequest, ChatMigrated
 
-from everthread.adapters.platforms.telegram.chats import Chats, with_markdown
 from everthread.adapters.platforms.telegram.errors import ErrorTranslator
 from everthread.adapters.platforms.telegram.message_ids import EMPTY_MAX, IdSearch
+from everthread.adapters.platforms.telegram.sender import ChatSender, with_markdown
 from everthread.domain.errors import PlatformRefused, SendUncertain
 from everthread.ports.platform import Address, Outbound
 
@@ -36,7 +36,7 @@ class MessageOwner(Enum):
 
 class TelegramFinder:
     def __init__(
-        self, bot: telegram.Bot, chats: Chats, errors: ErrorTranslator, is_captioned: Callable[[Outbound], bool]
+        self, bot: telegram.Bot, chats: ChatSender, errors: ErrorTranslator, is_captioned: Callable[[Outbound], bool]
     ) -> None:
         """`is_captioned` tells whether a message is sent as a file with a caption."""
         self._bot = bot

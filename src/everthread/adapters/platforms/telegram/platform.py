@@ -12,12 +12,12 @@ import telegram
 from telegram.constants import ChatAction
 from telegram.error import BadRequest, TelegramError
 
-from everthread.adapters.platforms.telegram.chats import PARSE_ERROR, Chats, with_markdown
 from everthread.adapters.platforms.telegram.delivery_check import NOT_MODIFIED, TelegramFinder
 from everthread.adapters.platforms.telegram.errors import ErrorTranslator
 from everthread.adapters.platforms.telegram.http import CALL_S, AiohttpRequest, ResponseTooLarge
 from everthread.adapters.platforms.telegram.markdown import CHARS_MAX, utf16_length
 from everthread.adapters.platforms.telegram.polling import UpdateHandler, poll
+from everthread.adapters.platforms.telegram.sender import PARSE_ERROR, ChatSender, with_markdown
 from everthread.adapters.platforms.telegram.token_lock import TokenLock
 from everthread.adapters.platforms.telegram.updates import BotIdentity, UnparsedUpdate, convert_update
 from everthread.config.settings import PlatformAccount
@@ -90,7 +90,7 @@ class TelegramPlatform:
         self._commands = commands
         self._secret = secret
         self._errors = ErrorTranslator(token, call_s)
-        self._chats = Chats()
+        self._chats = ChatSender()
         self._http = AiohttpRequest(call_s)
         # The library logs the token.
         logging.getLogger("telegram").setLevel(logging.WARNING)

@@ -1,4 +1,4 @@
-"""The values of a check: `Check`, its input `Case` and its outcome `Finding`."""
+"""A check of the doctor: its input `Case`, its outcome `Finding`, and `run_check`, which runs it with a time limit."""
 
 from __future__ import annotations
 
@@ -69,3 +69,29 @@ class Check(Struct, frozen=True):
     needs: str = ""
     """The check is skipped without it: `unopened`, `settings`, `store` (an open one), `runtime` (both)."""
     bound_s: float = 8.0
+
+
+async def run_check(check: Check, case: Case) -> Finding:
+    """Run one check. An exception or a timeout is a failure."""
+    import asyncio
+
+    missing = {
+        "unopened": case.unopened is None,
+        "settings": case.settings is None,
+        "runtime": case.settings is None and case.runtime is not None,
+    }
+    if missing.get(check.needs):
+        return skipped("skipped: the configuration is invalid")
+    if check.needs in ("store", "runtime") and case.runtime is None:
+        return skipped("skipped: there is no usable store")
+    try:
+        async with asyncio.timeout(check.bound_s):
+            return await check.run(case)
+    except TimeoutError:
+        return bad(f"no answer within {check.bound_s:g} s", "try again later")
+    except OSError as error:
+        if error.filename is None:
+            return bad(str(error), "see everthread logs")
+        return bad(f"{error.filename}: {error.strerror}", "fix its permissions, or choose another home with --home")
+    except Exception as error:  # noqa: BLE001 - the other checks must still run
+        return bad(str(error) or type(error).__name__, "see everthread logs")

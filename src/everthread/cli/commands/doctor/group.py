@@ -82,7 +82,7 @@ async def run_checks(cli: CliContext, offline: bool) -> AsyncIterator[tuple[str,
     """Run the checks one after another. A failing check does not stop the next."""
     from contextlib import AsyncExitStack
 
-    from everthread.cli.commands.doctor.check import Case
+    from everthread.cli.commands.doctor.check import Case, run_check
     from everthread.config.settings import Settings
 
     case = Case(cli.home_paths, offline)
@@ -99,7 +99,7 @@ async def run_checks(cli: CliContext, offline: bool) -> AsyncIterator[tuple[str,
         for check in all_checks():
             if check.name == "store":
                 case.runtime = await _open(case, opened)
-            yield check.name, await _run_check(check, case)
+            yield check.name, await run_check(check, case)
 
 
 async def _open(case: Case, opened: AsyncExitStack) -> CliRuntime | None:
@@ -110,34 +110,6 @@ async def _open(case: Case, opened: AsyncExitStack) -> CliRuntime | None:
         return await opened.enter_async_context(case.unopened) if case.db_path.exists() else None
     except (EverthreadError, OSError):
         return None
-
-
-async def _run_check(check: Check, case: Case) -> Finding:
-    """Run one check. An exception or a timeout is a failure."""
-    import asyncio
-
-    from everthread.cli.commands.doctor.check import bad, skipped
-
-    missing = {
-        "unopened": case.unopened is None,
-        "settings": case.settings is None,
-        "runtime": case.settings is None and case.runtime is not None,
-    }
-    if missing.get(check.needs):
-        return skipped("skipped: the configuration is invalid")
-    if check.needs in ("store", "runtime") and case.runtime is None:
-        return skipped("skipped: there is no usable store")
-    try:
-        async with asyncio.timeout(check.bound_s):
-            return await check.run(case)
-    except TimeoutError:
-        return bad(f"no answer within {check.bound_s:g} s", "try again later")
-    except OSError as error:
-        if error.filename is None:
-            return bad(str(error), "see everthread logs")
-        return bad(f"{error.filename}: {error.strerror}", "fix its permissions, or choose another home with --home")
-    except Exception as error:  # noqa: BLE001 - the other checks must still run
-        return bad(str(error) or type(error).__name__, "see everthread logs")
 
 
 def _print(name: str, finding: Finding) -> None:

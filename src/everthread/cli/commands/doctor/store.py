@@ -33,7 +33,7 @@ async def lanes(case: Case) -> Finding:
 async def incidents(case: Case) -> Finding:
     runtime = case.open_runtime
     since = runtime.clock.now() - RECENT_S
-    found = [i for i in await runtime.store.read(lambda uow: uow.leases.incidents(_LOOKED_AT)) if i.at >= since]
+    found = [i for i in await runtime.store.read(lambda uow: uow.incidents.newest(_LOOKED_AT)) if i.at >= since]
     if found:
         what = f"{pluralize(len(found), 'incident')} within a day; the last: {found[0].source}: {found[0].text}"
         return bad(shorten(what, 200), "fix or remove this plugin or provider")

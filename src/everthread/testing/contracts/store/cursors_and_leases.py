@@ -24,7 +24,7 @@ from everthread.domain.model import (
 )
 from everthread.lifecycle import NoteChange
 from everthread.store.cursors import Redelivery
-from everthread.store.leases import Incident
+from everthread.store.incidents import Incident
 from everthread.store.unit_of_work import Store, UnitOfWork
 from everthread.testing import in_loop
 from everthread.testing.contracts.store.fixtures import (
@@ -302,8 +302,8 @@ class CursorAndLeaseContract(StoreFixture):
     async def test_incidents_are_shown_newest_first(self, store: Store, talk: StoreConversation) -> None:
         incidents = [Incident(float(n), "memory:p", None if n else "s1", f"text {n}") for n in range(3)]
         for incident in incidents:
-            await store.write(lambda uow, i=incident: uow.leases.add_incident(i))
-        assert await store.read(lambda uow: uow.leases.incidents(2)) == (incidents[2], incidents[1])
+            await store.write(lambda uow, i=incident: uow.incidents.add(i))
+        assert await store.read(lambda uow: uow.incidents.newest(2)) == (incidents[2], incidents[1])
 
     # Processes and their timers --------------------------------------------------------------------------------------
 

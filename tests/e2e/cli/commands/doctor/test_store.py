@@ -15,7 +15,7 @@ from everthread.bootstrap.runtime import Runtime
 from everthread.domain.errors import Rejected
 from everthread.domain.model import Inbound
 from everthread.ports.memory import MemoryProvider
-from everthread.store.leases import Incident
+from everthread.store.incidents import Incident
 
 
 class Picky(MemoryProvider):
@@ -38,7 +38,7 @@ def test_parked_entries_are_reported(tmp_path: Path) -> None:
 def test_incidents_of_the_last_day_are_reported(home: Path) -> None:
     async def happen(runtime: Runtime, ago_s: float) -> None:
         incident = Incident(time.time() - ago_s, "hook:on_session_reset", None, "it broke")
-        await runtime.store.write(lambda uow: uow.leases.add_incident(incident))
+        await runtime.store.write(lambda uow: uow.incidents.add(incident))
 
     in_home(home, lambda runtime: happen(runtime, 90_000))
     assert failed(home, "--offline") == {}

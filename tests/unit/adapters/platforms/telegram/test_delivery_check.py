@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 from telegram.error import BadRequest
 
-from everthread.adapters.platforms.telegram.chats import Chats
 from everthread.adapters.platforms.telegram.delivery_check import TelegramFinder
 from everthread.adapters.platforms.telegram.errors import ErrorTranslator
+from everthread.adapters.platforms.telegram.sender import ChatSender
 from everthread.ports.platform import Address, Outbound
 
 CHAT = Address("7")
@@ -27,7 +27,7 @@ def finder(answers: dict[int, str], otherwise: str) -> TelegramFinder:
         return SimpleNamespace(pending_update_count=0)
 
     bot = cast(Any, SimpleNamespace(edit_message_caption=edit_message_caption, get_webhook_info=get_webhook_info))
-    return TelegramFinder(bot, Chats(), ErrorTranslator("token", 1.0), lambda message: False)
+    return TelegramFinder(bot, ChatSender(), ErrorTranslator("token", 1.0), lambda message: False)
 
 
 @pytest.mark.parametrize("missing", ["Bad Request: message to edit not found", "Bad Request: MESSAGE_ID_INVALID"])

@@ -1,6 +1,6 @@
 """How fast a bot may send on the emulated Telegram."""
 
-from everthread.testing.telegram.limits import Limits
+from everthread.testing.telegram.rate_limits import Limits
 
 CHAT, GROUP = 7, -1001
 

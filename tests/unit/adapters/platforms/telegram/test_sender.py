@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from telegram.error import BadRequest, ChatMigrated
 
-from everthread.adapters.platforms.telegram.chats import Chats, with_markdown
+from everthread.adapters.platforms.telegram.sender import ChatSender, with_markdown
 from everthread.domain.errors import PlatformRefused
 from everthread.ports.platform import Address
 
 
 async def test_a_call_to_a_chat_that_has_moved_is_repeated_at_its_new_id() -> None:
-    chats, called = Chats(), list[int]()
+    chats, called = ChatSender(), list[int]()
 
     async def call(chat: int) -> str:
         called.append(chat)
@@ -29,7 +29,7 @@ async def test_a_call_to_a_chat_that_has_moved_is_repeated_at_its_new_id() -> No
 
 
 async def test_a_send_in_progress_is_waited_for_and_its_id_is_known() -> None:
-    chats, may_end = Chats(), asyncio.Event()
+    chats, may_end = ChatSender(), asyncio.Event()
 
     async def call(chat: int) -> Any:
         await may_end.wait()
@@ -61,4 +61,4 @@ async def test_a_text_that_can_not_be_parsed_is_sent_without_formatting() -> Non
 
 async def test_a_chat_without_a_number_is_refused() -> None:
     with pytest.raises(PlatformRefused):
-        Chats().current_id(Address("somewhere"))
+        ChatSender().current_id(Address("somewhere"))

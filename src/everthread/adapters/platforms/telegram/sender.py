@@ -24,7 +24,7 @@ PARSE_ERROR = "can't parse entities"
 ResultT = TypeVar("ResultT")
 
 
-class Chats:
+class ChatSender:
     def __init__(self) -> None:
         self.message_ids = KnownMessageIds()
         self._moved: dict[int, int] = {}

@@ -1,0 +1,32 @@
+"""Incidents: errors that `doctor` reports."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from everthread.store.database import Table
+
+
+class Incident(Struct, frozen=True):
+    """An error at a boundary that changed nothing else."""
+
+    at: float
+    source: str
+    session_id: str | None
+    text: str
+
+
+KEPT_MAX = 1000
+
+
+class Incidents(Table):
+    def add(self, incident: Incident) -> None:
+        newest = self._database.insert(
+            "INSERT INTO incidents (at, source, session_id, content) VALUES (?, ?, ?, ?)",
+            (incident.at, incident.source, incident.session_id, incident.text[:2000]),
+        )
+        self._execute("DELETE FROM incidents WHERE id <= ?", (newest - KEPT_MAX,))
+
+    def newest(self, limit: int) -> tuple[Incident, ...]:
+        rows = self._execute("SELECT at, source, session_id, content FROM incidents ORDER BY id DESC LIMIT ?", (limit,))
+        return tuple(Incident(*row) for row in rows)
