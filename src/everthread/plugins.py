@@ -153,7 +153,7 @@ def plugin_context_engine(manager: pluggy.PluginManager) -> ContextEngine | None
     try:
         return manager.hook.context_engine()
     except Exception as error:  # noqa: BLE001 - as with a plugin that can't be loaded
-        log.warning("no context engine of a plugin: %s", error)
+        log.warning("the context engine of the plugin is not used: %s", error)
         return None
 
 
@@ -249,7 +249,7 @@ class HookRunner:
         for hook in hooks:
             if not await self._write(lease, lambda uow, hook=hook: uow.leases.count_hook_attempt(hook.id)):
                 continue  # a process with another set of hooks has called it in the meantime
-            problems = ["given up: it has taken the process down before"]
+            problems = ["skipped: an earlier call ended the process"]
             if hook.attempts < ATTEMPTS_MAX:
                 problems = await self._call(hook.call)
             await self._write(lease, lambda uow, hook=hook, problems=problems: self._done(uow, hook, problems))
@@ -293,7 +293,7 @@ class _Plugin:
     async def call(self, function: Callable[[], Any], name: str) -> str | None:
         """Call the function, unless too many calls hang. Return the problem, or None."""
         if not await self._has_room():
-            return f"{STUCK_MAX} calls have not come back"
+            return f"{STUCK_MAX} calls have not returned"
         call = asyncio.ensure_future(_called(function, name))
         self._calls[call] = asyncio.get_running_loop().time() + self._hook_s_max
         call.add_done_callback(self._came_back)

@@ -57,7 +57,7 @@ async def test_servers_that_fail_delay_no_other_and_are_reported(capfd: pytest.C
             "folder": "/no/such/folder was not found",
             "ftp": "its url must begin with http:// or https://",
             "nobody": "can't connect: All connection attempts failed",
-            "noise": "no answer within 6 s, and it writes to its standard output what is no MCP",
+            "noise": "no answer within 6 s; it writes other text than MCP to its standard output",
             "silent": "no answer within 6 s",
         }
         assert await call(servers, "works__echo", text="fine") == "fine"

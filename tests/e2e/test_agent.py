@@ -195,7 +195,7 @@ async def test_tools_of_a_provider_that_nobody_can_use_keep_nothing_else_from_wo
             problems = await runtime.ready()
             assert await ask(runtime, "look it up") == "Done."
     assert [problem.split(": ")[0] for problem in problems] == ["memory provider toolmaker"] * 6
-    assert "its tool 'memory' is left out: there is another of that name" in problems[0]
+    assert "its tool 'memory' is left out: another tool has this name" in problems[0]
     assert "its tool 'no name for a tool' is left out: a name must be 1 to 64 letters" in problems[2]
     offered = [tool["function"]["name"] for tool in json.loads(server.requests[0])["tools"]]
     assert len(offered) == len(set(offered))

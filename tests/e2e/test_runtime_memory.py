@@ -1,4 +1,4 @@
-"""The runtime's own memory: what was said is recalled, and the files of notes follow the notes."""
+"""The runtime's own memory: what was said is recalled, and the note files follow the notes."""
 
 from __future__ import annotations
 
@@ -59,5 +59,5 @@ async def test_files_that_can_not_be_used_keep_nobody_from_going_on(tmp_path: Pa
     async with Runtime(Settings(tmp_path)) as runtime:
         owner = runtime.settings.owner
         await noted(runtime, "keeps bees", owner)
-        assert "left as they are" in await runtime.sync_notes(owner)
-        assert any("files of notes" in line for line in await runtime.ready())
+        assert "were not updated" in await runtime.sync_notes(owner)
+        assert any("note files" in line for line in await runtime.ready())

@@ -74,7 +74,7 @@ class Outcome(Struct, frozen=True):
     def __str__(self) -> str:
         if not self.problem:
             return self.text
-        return f"The work did not come to its end: {self.problem}." + (f" So far:\n{self.text}" if self.text else "")
+        return f"The task was not finished: {self.problem}." + (f" So far:\n{self.text}" if self.text else "")
 
 
 def tools_of_children(toolbox: Toolbox, allowed: Collection[str]) -> Toolbox:
@@ -114,7 +114,7 @@ class Delegation(Struct, frozen=True):
     async def _run(self, arguments: Mapping[str, Any], use: ToolUse) -> str:
         task = parse_arguments(_DELEGATE, arguments, _Arguments).task.strip()
         if not task:
-            raise ToolFailed("delegate: `task` is empty; say what is to be done")
+            raise ToolFailed("delegate: `task` is empty; describe the task")
         async with self._room(use.turn_id):
             work = asyncio.ensure_future(self._work(task, use))
             work.add_done_callback(ignore_exception)
@@ -187,7 +187,11 @@ class Delegation(Struct, frozen=True):
         key = key_of(use)
         here = await self.lifecycle.current(key)
         stopped = self.is_stopped(use.turn_id)
-        if not (stopped and here is not None and self.agent.stop(here.session_id, "stopped with what asked for it")):
+        if not (
+            stopped
+            and here is not None
+            and self.agent.stop(here.session_id, "stopped together with the turn that waits for it")
+        ):
             work.cancel()
         await asyncio.wait({work}, timeout=STOP_S_MAX)
         if stopped and here is not None:
@@ -223,7 +227,7 @@ def _stored(uow: UnitOfWork, child: str) -> Outcome:
     session = uow.sessions.get(child)
     turn = uow.turns.get(child, session.last_turn) if session is not None else None
     if turn is None:
-        raise Erased("the work was taken over or forgotten; nothing is known of its outcome")
+        raise Erased("the task was taken over by another process or forgotten; its result is unknown")
     said = [m.content for m in turn.messages if m.role is Role.ASSISTANT and not m.tool_calls]
     text = said[-1] if said else ""
-    return Outcome(text, "" if turn.status is TurnStatus.DONE else "it was cut off")
+    return Outcome(text, "" if turn.status is TurnStatus.DONE else "it was interrupted")

@@ -129,15 +129,15 @@ class Reviewed(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        noted = f"Review noted: {_named(self.wrote)}. /memory log shows it, /memory undo takes it back."
+        noted = f"Review noted: {_named(self.wrote)}. /memory log shows it, /memory undo reverts it."
         parts = [noted] if self.wrote else []
         if self.missing:
             parts.append(f"{NO_ROOM}: {_named(self.missing)}. {MORE_ROOM}.")
         return " ".join(parts)
 
 
-NO_ROOM = "A review found no room among the notes for"
-MORE_ROOM = "Remove notes you have no use for, or raise memory.notes_chars or memory.user_chars"
+NO_ROOM = "The notes are full; a review could not add"
+MORE_ROOM = "Remove notes that you do not need, or raise memory.notes_chars or memory.user_chars"
 
 
 def _named(things: Sequence[str]) -> str:

@@ -188,7 +188,7 @@ class ModelCaller(Struct, frozen=True):
             raise
         finally:
             progress.spent.append(_spent(choice, usage or _estimate_usage(request, written_bytes), spend_id))
-        raise ModelUnavailable(f"{choice.name} ended its answer without an end")
+        raise ModelUnavailable(f"{choice.name} stopped before the end of its answer")
 
     async def _reserve(self, call: _Call) -> int | None:
         """Reserve the highest possible cost of a call; return `None` if the model has no price.
@@ -200,7 +200,7 @@ class ModelCaller(Struct, frozen=True):
             limited = (per_day, self.spend_per_session, self.spend_per_turn) != (None, None, None)
             if limited and not choice.traits.small:
                 raise BudgetExceeded(
-                    f"there is a limit on spending, but no price for {choice.name}; "
+                    f"spending is limited, but the price of {choice.name} is unknown; "
                     f'add it to config.toml: [prices."{choice.name}"]'
                 )
             return None

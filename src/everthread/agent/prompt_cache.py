@@ -105,7 +105,7 @@ class Preparer(Struct):
         """Return the start for a fallback model, without storing or caching it."""
         session, prefix, view, _, tombstones = await self.store.read(lambda uow: _everything(uow, ref))
         if prefix is None:
-            raise NotFound(f"session {ref.session_id!r} has no prefix to borrow")
+            raise NotFound(f"session {ref.session_id!r} has no stored prefix")
         prompt = decode_prompt(prefix.content).prompt
         prompt = replace(prompt, model=choice.model, tools=prompt.tools if choice.traits.tools else ())
         return await self._start(session, prefix.number, (choice.name, ""), tombstones, choice, prompt, view)

@@ -204,7 +204,7 @@ class Reviewer:
                 log.warning("could not read due reviews; retrying: %s", error)
             except Exception:
                 # An unexpected error must not stop the reviews that follow.
-                log.exception("internal error; the next reviews are tried later")
+                log.exception("internal error; reviews are retried later")
             finally:
                 self._at_work = False
             try:

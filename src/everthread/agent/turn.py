@@ -226,7 +226,7 @@ class Agent:
         """Compress the key's conversation at the user's request. Raises `NotCompressed`."""
         ref = await self._lifecycle.current(key)
         if self._compressor is None or ref is None or ref.owner != owner:
-            raise NotCompressed("there is no conversation here to compress; say something first")
+            raise NotCompressed("there is nothing to compress yet; send a message first")
         return await self._compressor.compress(ref, await self._fill(ref, choice), choice, focus)
 
     async def compression_status(self, session_id: str, *, whole: bool = True) -> str:
@@ -257,5 +257,5 @@ def _remark(finish: Finish, message: Message, output_tokens: int) -> str:
     if finish is Finish.LENGTH:
         return f"the answer was cut at {output_tokens} tokens (limits.output_tokens)"
     if finish is Finish.REFUSED:
-        return "the model's endpoint refused to go on with this answer"
-    return "" if message.content.strip() else "the model gave an empty answer"
+        return "the model's endpoint refused to continue this answer"
+    return "" if message.content.strip() else "the model returned an empty answer"

@@ -79,7 +79,7 @@ class Models:
         known = self._settings.providers.get(provider)
         if known is None or not model:
             some = ", ".join(sorted(self._settings.providers))
-            raise BadConfig(f"{name!r} is no model; write PROVIDER/MODEL, with a provider of these: {some}")
+            raise BadConfig(f"{name!r} is not a model; write PROVIDER/MODEL with one of these providers: {some}")
         if provider not in self._clients:
             self._clients[provider] = self._client(provider, known)
         return ModelChoice(name, model, self._clients[provider], self._settings.prices.get(name))

@@ -35,7 +35,7 @@ from everthread.domain.errors import BadConfig
 from everthread.memory.legacy_providers import as_provider
 from everthread.ports.memory import Capability, MemoryProvider
 
-_REMEDY = "install it anew, or remove it"
+_REMEDY = "reinstall it, or remove it"
 
 
 class ConfiguredProvider(Struct, frozen=True):
@@ -85,7 +85,7 @@ def made(name: str, settings: Settings) -> ConfiguredProvider:
     given: dict[str, Value] = arguments(table_name(name), fields, written, settings.secret, settings.env_path)
     provider = _provider(name)
     if provider.name != name:
-        raise BadConfig(f"the memory provider {name!r} calls itself {provider.name!r}; use that name for both")
+        raise BadConfig(f"the memory provider {name!r} has the name {provider.name!r}; use one name for both")
     folder = settings.home / "providers" / name.replace(":", "-")
     if table_name(name) == HERMES:
         given = {**hermes_places(settings), "owner": settings.owner, **given}
@@ -113,7 +113,7 @@ def fields_of(name: str) -> tuple[Field, ...]:
     if not isinstance(fields, Sequence) or not all(
         isinstance(each, Field) for each in cast("Sequence[object]", fields)
     ):
-        raise BadConfig(f"memory.providers: {name}: its settings_fields are no fields; {_REMEDY}")
+        raise BadConfig(f"memory.providers: {name}: its settings_fields are invalid; {_REMEDY}")
     return tuple(cast("Sequence[Field]", fields))
 
 
@@ -123,9 +123,9 @@ def _provider(name: str) -> MemoryProvider:
     try:
         provider = as_provider(make())
     except Exception as error:
-        raise BadConfig(f"memory.providers: {name} can't be made: {error!r}; {_REMEDY}") from error
+        raise BadConfig(f"memory.providers: {name} can't be created: {error!r}; {_REMEDY}") from error
     if not isinstance(cast(object, provider.capabilities), Capability):
-        raise BadConfig(f"memory.providers: {name}: its capabilities are none; {_REMEDY}")
+        raise BadConfig(f"memory.providers: {name}: its capabilities are invalid; {_REMEDY}")
     return provider
 
 

@@ -65,7 +65,7 @@ def _maker(kind: str, where: str, others: Mapping[str, EntryPoint], settings: Se
     try:
         return cast("MakePlatform", others[kind].load())
     except Exception as error:
-        raise BadConfig(f"{where}: {others[kind].value} can't be loaded: {error!r}; install it anew") from error
+        raise BadConfig(f"{where}: {others[kind].value} can't be loaded: {error!r}; reinstall it") from error
 
 
 def transcriber(settings: Settings) -> Transcriber | None:
@@ -91,7 +91,7 @@ def _telegram(settings: Settings, name: str, account: PlatformAccount, token: st
         raise BadConfig(_not_installed(settings, name, "telegram", error)) from error
     if not TOKEN.fullmatch(token):
         variable = account.token_env or _TOKENS["telegram"]
-        raise BadConfig(f"{variable} is no token of a bot; @BotFather gives one like 123456789:AA... to you")
+        raise BadConfig(f"{variable} is not a bot token; get one like 123456789:AA... from @BotFather")
     from everthread.commands.registry import COMMANDS, hidden_commands
 
     hidden = hidden_commands(settings.gateway.admin_commands, admin=False)
@@ -107,8 +107,8 @@ def _telegram(settings: Settings, name: str, account: PlatformAccount, token: st
 
 def _not_installed(settings: Settings, name: str, extra: str, error: ImportError) -> str:
     return (
-        f"{settings.config_path}: platforms.{name}: {error.name or extra} is not installed; "
-        f"python -m pip install 'everthread[{extra}]' installs it, enabled = false leaves it out"
+        f"{settings.config_path}: platforms.{name}: {error.name or extra} is not installed; run: "
+        f"python -m pip install 'everthread[{extra}]', or set enabled = false"
     )
 
 

@@ -53,7 +53,7 @@ async def try_memory(settings: Settings, name: str) -> str:
         raise
     except Exception as error:
         # A provider from another package may raise any exception.
-        raise Unavailable(name, f"can't say how it is: {str(error) or repr(error)}") from error
+        raise Unavailable(name, f"its health check failed: {str(error) or repr(error)}") from error
     finally:
         if caller.has("shutdown"):
             with suppress(Exception):

@@ -233,8 +233,8 @@ class Runtime(Inspection):
         try:
             await self.notebook.sync(owner)
         except (OSError, EverthreadError) as error:
-            log.warning("the files of notes: %s", error)
-            return f"the files of notes were left as they are: {error}"
+            log.warning("note files: %s", error)
+            return f"the note files were not updated: {error}"
         return ""
 
     def choices(self, model: str = "") -> Sequence[ModelChoice]:

@@ -32,5 +32,5 @@ def is_token(text: str) -> bool:
 def check_name(name: str) -> str:
     """Return the name of a token. Raises `BadInput` if it is invalid."""
     if not _NAME.fullmatch(name):
-        raise BadInput(f"{name[:80]!r} is no name of a token; use 1 to {NAME_CHARS_MAX} letters, digits, . _ or -")
+        raise BadInput(f"{name[:80]!r} is not a valid token name; use 1 to {NAME_CHARS_MAX} letters, digits, . _ or -")
     return name

@@ -122,12 +122,12 @@ def parse_cron(text: str) -> Expression:
     said = " ".join(text.lower().split())
     if said.startswith("@"):
         if said not in _NICKNAMES:
-            raise BadRecurrence(f"{text[:40]!r} is not known; use one of {', '.join(_NICKNAMES)}")
+            raise BadRecurrence(f"{text[:40]!r} is unknown; use one of {', '.join(_NICKNAMES)}")
         said = _NICKNAMES[said]
     fields = said.split(" ")
     if len(text) > EXPRESSION_CHARS_MAX or len(fields) != 5:
         raise BadRecurrence(
-            f"{text[:60]!r} is no cron expression: it has five fields, minute hour day month weekday, "
+            f"{text[:60]!r} is not a cron expression; write five fields, minute hour day month weekday, "
             'such as "0 8 * * 1-5"'
         )
     minute, hour, day, month, weekday = fields
@@ -140,7 +140,7 @@ def parse_cron(text: str) -> Expression:
         either=not day.startswith("*") and not weekday.startswith("*"),
     )
     if not found.either and all(min(found.days) > _DAYS_IN[number - 1] for number in found.months):
-        raise BadRecurrence(f"{text[:60]!r} never comes: no month that it names has so many days")
+        raise BadRecurrence(f"{text[:60]!r} never occurs: none of its months has that many days")
     return found
 
 
@@ -151,13 +151,15 @@ def _field(what: str, text: str, lowest: int, highest: int, names: tuple[str, ..
 def _part(what: str, part: str, lowest: int, highest: int, names: tuple[str, ...]) -> range:
     written = _PART.fullmatch(part)
     if written is None:
-        raise BadRecurrence(f"{part[:30]!r} is no {what}; write numbers, a-b, */n, or several of them with commas")
+        raise BadRecurrence(
+            f"{part[:30]!r} is not a valid {what}; write numbers, a-b, */n, or several of them with commas"
+        )
     first, last, step = written["first"], written["last"], int(written["step"] or 1)
     if step == 0:
         raise BadRecurrence(f"{part[:30]!r}: a step is 1 or more")
     if first == "*":
         if last is not None:
-            raise BadRecurrence(f"{part[:30]!r} is no {what}; * stands alone, or with a step: */5")
+            raise BadRecurrence(f"{part[:30]!r} is not a valid {what}; write * alone, or with a step: */5")
         # 7 is a second name of Sunday, and would count it twice.
         return range(lowest, (6 if what == "weekday" else highest) + 1, step)
     begin = _number(what, first, lowest, highest, names)
@@ -168,7 +170,7 @@ def _part(what: str, part: str, lowest: int, highest: int, names: tuple[str, ...
     else:
         end = highest if written["step"] else begin
     if end < begin:
-        raise BadRecurrence(f"{part[:30]!r}: the end comes before the beginning; write two, such as 22-23,0-2")
+        raise BadRecurrence(f"{part[:30]!r}: the range ends before it begins; write two, such as 22-23,0-2")
     return range(begin, end + 1, step)
 
 
@@ -177,5 +179,5 @@ def _number(what: str, text: str, lowest: int, highest: int, names: tuple[str, .
         return names.index(text) + (1 if what == "month" else 0)
     if not text.isdecimal() or not lowest <= int(text) <= highest:
         named = f", or a name such as {names[1]}" if names else ""
-        raise BadRecurrence(f"{text[:30]!r} is no {what}; it goes from {lowest} to {highest}{named}")
+        raise BadRecurrence(f"{text[:30]!r} is not a valid {what}; use a number from {lowest} to {highest}{named}")
     return int(text)

@@ -229,7 +229,7 @@ class ModelUnavailable(ModelError):
 class ModelRefused(ModelError):
     """The endpoint rejects this request permanently."""
 
-    plain = "The model does not take this; try it in other words."
+    plain = "The model rejected this; try other words."
 
 
 class ModelUnauthorized(ModelError):
@@ -247,7 +247,7 @@ class ModelWithoutTools(ModelError):
 class ContextTooLong(ModelError):
     """The request exceeds the model's context window."""
 
-    plain = "This is more than the model can read; say less at once, or start afresh with /new."
+    plain = "This is more than the model can read; send less at once, or start a new session with /new."
 
 
 class PlatformError(EverthreadError):

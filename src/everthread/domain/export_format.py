@@ -204,7 +204,7 @@ class ExportReader:
         match line:
             case Header():
                 if line.version != VERSION:
-                    raise self._bad(f"is of version {line.version}; this program reads version {VERSION}; upgrade it")
+                    raise self._bad(f"has version {line.version}; this program reads version {VERSION}; upgrade it")
             case SessionLine():
                 self._check_session(line)
             case TurnLine() | RewindLine() | DelegationLine():
@@ -223,28 +223,28 @@ class ExportReader:
     def _check_note(self, line: NoteLine) -> None:
         self._open = None
         if line.id in self._notes:
-            raise self._bad(f"note {line.id!r} stands in the file twice")
+            raise self._bad(f"note {line.id!r} is in the file twice")
         if not line.content.strip():
-            raise self._bad("a note needs some text")
+            raise self._bad("the note is empty")
         self._notes.add(line.id)
 
     def _check_session(self, line: SessionLine) -> None:
         if self._notes:
             raise self._bad("sessions come before notes")
         if line.id in self._sessions:
-            raise self._bad(f"session {line.id!r} stands in the file twice")
+            raise self._bad(f"session {line.id!r} is in the file twice")
         if len(self._sessions) >= SESSIONS_MAX:
             raise self._bad(f"a file has at most {SESSIONS_MAX} sessions")
         if line.kind is SessionKind.NOTES:
-            raise self._bad("a session of kind notes is not exchanged; notes have lines of their own")
+            raise self._bad("a session of kind notes can't be imported; notes have lines of their own")
         try:
             SessionKey.parse(line.key)
             if line.title is not None and titles.clean(line.title) != line.title:
-                raise self._bad(f"{line.title!r} is no title; it would be {titles.clean(line.title)!r}")
+                raise self._bad(f"{line.title!r} is not a valid title; write {titles.clean(line.title)!r}")
         except (BadKey, BadTitle) as error:
             raise self._bad(str(error)) from None
         if (line.ended_at is None) != (line.end_reason is None):
-            raise self._bad("ended_at and end_reason come together")
+            raise self._bad("ended_at and end_reason must be given together")
         self._check_lineage(line)
         self._open = self._sessions[line.id] = _Seen(line, line.base.turn)
 
@@ -252,19 +252,19 @@ class ExportReader:
         base = line.base
         if line.parent is None:
             if base.rewinds or base.turn > line.floor:
-                raise self._bad("a session without a parent has nothing to see of one; its base must be empty")
+                raise self._bad("a session without a parent must have an empty base")
         else:
             parent = self._sessions.get(line.parent)
             if parent is None:
-                raise self._bad(f"its parent {line.parent!r} does not stand before it")
+                raise self._bad(f"its parent {line.parent!r} must come before it")
             if base.turn > parent.last_turn or base.rewinds > parent.rewinds:
-                raise self._bad(f"its parent {line.parent!r} has not as many turns or rewinds as its base says")
+                raise self._bad(f"its parent {line.parent!r} has fewer turns or rewinds than its base says")
         if line.floor > base.turn:
             raise self._bad("floor lies above base.turn")
         if line.summary is not None and line.summary_of is not None:
             raise self._bad("a summary is its own or another session's, not both")
         if line.summary_of is not None and line.summary_of not in self._sessions:
-            raise self._bad(f"the session {line.summary_of!r} of its summary does not stand before it")
+            raise self._bad(f"the session {line.summary_of!r} of its summary must come before it")
         if line.summary_of is not None and self._sessions[line.summary_of].session.summary is None:
             raise self._bad(f"the session {line.summary_of!r} has no summary")
 
@@ -279,16 +279,16 @@ class ExportReader:
 
     def _check_rewind(self, line: RewindLine, seen: _Seen) -> None:
         if not line.turns or list(line.turns) != sorted(set(line.turns)):
-            raise self._bad("a rewind names turns, each once, in their order")
+            raise self._bad("a rewind must name turns, each once, in their order")
         if line.turns[-1] > seen.last_turn or seen.hidden & set(line.turns):
-            raise self._bad("a rewind names turns that come before it, and that no other has named")
+            raise self._bad("a rewind must name earlier turns that no other rewind names")
         seen.hidden.update(line.turns)
         seen.rewinds += 1
 
     def _check_end(self, line: EndLine) -> None:
         found = (len(self._sessions), self._turns, len(self._notes))
         if found != (line.sessions, line.turns, line.notes):
-            raise self._bad("the file has more or less than its end line says; export it again")
+            raise self._bad("the contents of the file do not match its end line; export it again")
         self._ended = True
 
     def _belonging(self, session_id: str) -> _Seen:

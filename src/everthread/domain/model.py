@@ -93,12 +93,12 @@ class SessionKey(Struct, frozen=True, eq=False):
             parts = [unquote(part) for part in parts]
         if len(text) > KEY_CHARS_MAX or not 5 <= len(parts) <= 7 or parts[0] != "agent" or not all(parts[1:5]):
             raise BadKey(
-                f"{text[:80]!r} is no session key; expected agent:PROFILE:PLATFORM:CHAT_TYPE:CHAT[:THREAD][:USER]"
+                f"{text[:80]!r} is not a session key; expected agent:PROFILE:PLATFORM:CHAT_TYPE:CHAT[:THREAD][:USER]"
             )
         try:
             chat_type = ChatType(parts[3])
         except ValueError:
-            raise BadKey(f"{parts[3]!r} is no chat type; use one of {', '.join(ChatType)}") from None
+            raise BadKey(f"{parts[3]!r} is not a chat type; use one of {', '.join(ChatType)}") from None
         thread, user = (parts[5:] + ["", ""])[:2]
         return cls(parts[1], parts[2], chat_type, parts[4], thread or None, user or None)
 

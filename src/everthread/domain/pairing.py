@@ -21,7 +21,7 @@ LOCKOUT_S = 3600.0
 USER_CHARS_MAX = 128
 PERSON_CHARS_MAX = 128
 _SHARED = "group:"
-_A_GROUPS = f"a name that begins with {_SHARED} is a group's"
+_A_GROUPS = f"names that begin with {_SHARED} are reserved for groups"
 
 
 class PairedAccount(Struct, frozen=True):
@@ -106,7 +106,7 @@ def owner_problem(owner: str) -> str:
     """Return the reason why the text is no valid owner, person or group; empty if it is valid."""
     if not owner.strip() or len(owner) > OWNER_CHARS_MAX:
         return f"must have 1 to {OWNER_CHARS_MAX} characters"
-    return "" if owner.isprintable() else "has characters that can't be seen; leave them out"
+    return "" if owner.isprintable() else "has invisible characters; remove them"
 
 
 def user_problem(owner: str) -> str:

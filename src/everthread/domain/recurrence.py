@@ -97,7 +97,7 @@ def parse_recurrence(text: str, zone: str, anchor: float) -> Recurrence:
     said = " ".join(text.split())
     if not said or len(text) > TEXT_CHARS_MAX or not said.isprintable():
         raise BadRecurrence(
-            'say when: a cron expression such as "0 8 * * 1-5", "every 2h", "in 20m", or "at 2026-11-23 08:00"'
+            'give a time: a cron expression such as "0 8 * * 1-5", "every 2h", "in 20m", or "at 2026-11-23 08:00"'
         )
     load_zone(zone)
     word, _, rest = said.lower().partition(" ")
@@ -175,10 +175,10 @@ def _latest(plan: Recurrence, first: float, now: float) -> tuple[float, ...]:
 def _interval(text: str, whole: str) -> float:
     said = text.replace(" ", "")
     if not _EVERY.fullmatch(said):
-        raise BadRecurrence(f"{whole[:60]!r} has no length of time; write one such as 30m, 2h, 1h30m or 7d")
+        raise BadRecurrence(f"{whole[:60]!r} is not a duration; write one such as 30m, 2h, 1h30m or 7d")
     seconds = float(sum(int(number) * _UNITS[unit] for number, unit in _PIECE.findall(said)))
     if not EVERY_S_MIN <= seconds <= EVERY_S_MAX:
-        raise BadRecurrence(f"{whole[:60]!r}: a length of time is 1 minute at least and a year at most")
+        raise BadRecurrence(f"{whole[:60]!r}: a duration must be from 1 minute to 1 year")
     return seconds
 
 
@@ -186,9 +186,11 @@ def _instant(text: str, zone: str, now: float) -> float:
     clock = _CLOCK.fullmatch(text)
     instant = _next_showing(int(clock[1]), int(clock[2]), zone, now) if clock else _written_out(text, zone)
     if instant is None:
-        raise BadRecurrence(f"{text[:40]!r} is no time; write one such as 2026-11-23 08:00, or 08:00 for the next one")
+        raise BadRecurrence(
+            f"{text[:40]!r} is not a time; write one such as 2026-11-23 08:00, or 08:00 for the next one"
+        )
     if instant <= now:
-        raise BadRecurrence(f"{text[:40]!r} is over; give a time that is still to come")
+        raise BadRecurrence(f"{text[:40]!r} is in the past; give a future time")
     if instant > now + AT_S_MAX:
         raise BadRecurrence(f"{text[:40]!r} is too far away; give a time within ten years")
     return float(math.floor(instant))

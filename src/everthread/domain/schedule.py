@@ -130,14 +130,16 @@ def key_of(schedule: Schedule, profile: str) -> SessionKey:
 def check_name(name: str) -> str:
     """Return the name of a task. Raises `BadSchedule` if it is invalid."""
     if not _NAME.fullmatch(name):
-        raise BadSchedule(f"{name[:80]!r} is no name for a task: use 1 to 64 small letters, digits, or any of _ . -")
+        raise BadSchedule(
+            f"{name[:80]!r} is not a valid task name; use 1 to 64 lowercase letters, digits, or any of _ . -"
+        )
     return name
 
 
 def check_prompt(prompt: str) -> str:
     """Return the prompt of a task. Raises `BadSchedule` if it is invalid."""
     if not prompt.strip() or len(prompt) > PROMPT_CHARS_MAX or replace_surrogates(prompt) != prompt:
-        raise BadSchedule(f"what is to be done is said in 1 to {PROMPT_CHARS_MAX} characters")
+        raise BadSchedule(f"the prompt must have 1 to {PROMPT_CHARS_MAX} characters")
     return prompt
 
 
@@ -158,10 +160,10 @@ def parse_address(address: str, profile: str, platforms: Collection[str]) -> Ses
     """Parse the address of a chat. Raises `BadSchedule` if it is invalid, or if the platform is not configured."""
     platform, colon, chat = address.partition(":")
     if not (platform and colon and chat.strip()) or len(chat) > CHAT_CHARS_MAX or not address.isprintable():
-        raise BadSchedule(f"{address[:80]!r} is no address; write PLATFORM:CHAT, such as telegram:42")
+        raise BadSchedule(f"{address[:80]!r} is not an address; write PLATFORM:CHAT, such as telegram:42")
     if platform not in platforms:
-        known = f"there are: {', '.join(sorted(platforms))}" if platforms else "none is set up in config.toml"
-        raise BadSchedule(f"there is no platform {platform[:60]!r}; {known}")
+        known = f"configured: {', '.join(sorted(platforms))}" if platforms else "none is configured in config.toml"
+        raise BadSchedule(f"unknown platform {platform[:60]!r}; {known}")
     room, mark, thread = chat.rpartition("#")
     if not (room and mark and thread):
         room, thread = chat, ""

@@ -50,7 +50,7 @@ def format_call(name: str, arguments: str) -> str:
 
 def guest_error(plain: str, reference: str) -> str:
     """Return an error message for a guest, with the reference under which the operator finds details in the log."""
-    return f"{plain} Whoever runs this finds more in the log, under {reference}."
+    return f"{plain} The operator finds details in the log under {reference}."
 
 
 def pluralize(number: int, noun: str, plural: str = "") -> str:

@@ -45,7 +45,7 @@ NOT_YOU = (
 )
 NO_ANSWER = "this call needs approval, and nobody answered within {time}; do not try it again unasked"
 NOTHING_ASKED = "No tool call waits for approval here. If one is still needed, I ask again."
-NO_LONGER = "That is no longer asked, so nothing was done."
+NO_LONGER = "This question is no longer open, so nothing was done."
 NOT_YOURS = "Only the user whose message I am answering can decide this."
 
 
@@ -122,7 +122,7 @@ class Approvals:
         text = f"{asked}\n/approve {code} allows it, /deny {code} does not. I wait {time}."
         question = _Question(code, user, described, asyncio.get_running_loop().create_future())
         name = f"{QUESTION}{ref.session_id}-{code}-{self._clock.now():.3f}"
-        outcome = "No longer asked."
+        outcome = "This question is closed."
         self._open[key] = question
         log.info("asked for approval of %s", call.name, extra=log_fields(key, ref.session_id))
         try:

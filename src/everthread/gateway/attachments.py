@@ -45,8 +45,8 @@ TRIES = 3
 PAUSE_S = 1.0
 STORE_PAUSE_S = 2.0
 
-NO_TRANSCRIBER = "I can't listen to voice messages here, so I don't know what you said. Please write it to me."
-NOT_TRANSCRIBED = "I could not make out your voice message just now. Please try again in a while, or write it to me."
+NO_TRANSCRIBER = "I can't transcribe voice messages here. Please write to me instead."
+NOT_TRANSCRIBED = "I could not transcribe your voice message. Please try again later, or write to me."
 NOT_FETCHED = "(it could not be fetched)"
 _ID_CHARS_MAX = 40
 _NAME_CHARS_MAX = 80
@@ -156,7 +156,7 @@ class AttachmentFetcher:
             # The file may be there in part.
             self.remove(media)
             log.warning("an attachment was not written: %s", error.strerror)
-            return replace(media, path="", words="(it could not be kept)")
+            return replace(media, path="", words="(it could not be stored)")
         return replace(media, words=_text_in(media, content))
 
 
@@ -177,7 +177,7 @@ def _text_in(media: Media, content: bytes) -> str:
     if not _TEXT.fullmatch(media.mime) or b"\0" in content[:READ_BYTES_MAX]:
         return ""
     text = replace_surrogates(content[:READ_BYTES_MAX].decode("utf-8", "replace"))
-    return text if len(content) <= READ_BYTES_MAX else f"{text}\n(and so on; the rest is in the file)"
+    return text if len(content) <= READ_BYTES_MAX else f"{text}\n(shortened; the rest is in the file)"
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -25,7 +25,7 @@ log = logging.getLogger("everthread.gateway")
 
 BEGUN_BEFORE = "This command had begun before a restart. /status shows the current state."
 WENT_WRONG = "The command failed because of an internal error. The log has the details."
-NO_LEAVING = "There is nothing to leave here: the conversation is kept, just come back."
+NO_LEAVING = "You can't leave here. The conversation is kept; write again at any time."
 
 
 class GatewayRuntime(CommandRuntime, Protocol):

@@ -42,7 +42,7 @@ RETRY_S = 0.5
 BACKOFF = Backoff(first_s=0.5, max_s=60.0)
 RETRY_AFTER_S_MAX = 60.0
 """Longest time to obey `retry_after`; then the result counts as unknown."""
-MAY_BE_TWICE = "(This may be here twice: the connection broke off while it was being sent.)"
+MAY_BE_TWICE = "(This message may arrive twice: the connection was lost while it was sent.)"
 
 T = TypeVar("T")
 
@@ -97,7 +97,7 @@ class DeliveryCheck:
         finder = platform.finder
         assert finder is not None, "the platform has no finder"
         if not reply.sent_after:
-            return DeliveryUnknown("nothing was known of that chat when it was handed over")
+            return DeliveryUnknown("no message of that chat was known before it was sent")
         began_at = asyncio.get_running_loop().time()
         while True:
             # Read before the search: a message that arrives during the search may be missed by it.

@@ -20,7 +20,7 @@ from everthread.ports.platform import Address, Outbound, Platform, Update
 
 log = logging.getLogger("everthread.gateway")
 
-OFFER = "I don't know you yet. My operator can let you in with this code, within an hour: {code}"
+OFFER = "I don't know you yet. My operator can give you access with this code, within an hour: {code}"
 
 
 class PairingOffers:

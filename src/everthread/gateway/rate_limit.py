@@ -11,7 +11,7 @@ from everthread.domain.text_format import pluralize
 MINUTE_S = 60.0
 KEPT_MAX = 10_000
 """Drop the full buckets when there are more than this many."""
-TOO_MANY = "That was too much at once, and is not kept; write again in {seconds}."
+TOO_MANY = "Too many messages: this one was not stored. Write again in {seconds}."
 
 
 class _Bucket(Struct):

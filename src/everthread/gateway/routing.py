@@ -55,7 +55,7 @@ def text_with_attachments(text: str, pending: tuple[Media, ...], fetched: tuple[
 def _quote(update: Update) -> str:
     if update.reply_to is None or not update.reply_to.text.strip():
         return ""
-    return f"(In answer to {quote_start(replace_surrogates(update.reply_to.text), _QUOTED_CHARS_MAX)})"
+    return f"(In reply to {quote_start(replace_surrogates(update.reply_to.text), _QUOTED_CHARS_MAX)})"
 
 
 def _describe(media: Media) -> str:
@@ -68,7 +68,7 @@ def _describe(media: Media) -> str:
             (replace_surrogates(media.name)[:NAME_CHARS_MAX], replace_surrogates(media.mime)[:NAME_CHARS_MAX], size),
         )
     )
-    kept = f"kept as {media.path}" if media.path and not media.handle else ""
+    kept = f"stored as {media.path}" if media.path and not media.handle else ""
     details = "; ".join(filter(None, (about, kept)))
     named = f"[{media.kind}{f': {details}' if details else ''}]"
     return f"{named}\n{replace_surrogates(media.words)}" if media.words else named

@@ -35,10 +35,10 @@ POLL_S = 1.0
 CLOCK_SET_BACK_S = 30.0
 """A clock that goes back by more than this was set back."""
 PARALLEL_MAX = 4
-NOT_DONE = "something is not set up as it should be."
+NOT_DONE = "the configuration has a problem."
 EXCLUDED = "it is paused, because {owner} may no longer write to you"
 OPEN_MAX = 256
-NEVER_ENDED = "its delivery was tried {count} times without a result; `everthread logs` says more"
+NEVER_ENDED = "its delivery failed {count} times; see `everthread logs`"
 CLAIM_S = 2 * POST_S_MAX
 """No other process delivers it for this time; after that, the claiming process counts as dead."""
 _OVER = ResetPolicy(idle_s=1.0)

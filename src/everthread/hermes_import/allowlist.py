@@ -58,14 +58,14 @@ def accounts_of(
                 found.setdefault((each.platform, each.user), each)
     sound = [each for each in found.values() if _is_sound(each)]
     if len(sound) < len(found):
-        left.append(Skipped("accounts", "are no names of a platform and a user", len(found) - len(sound)))
+        left.append(Skipped("accounts", "are not names of a platform and a user", len(found) - len(sound)))
     return sound, left
 
 
 def _named(name: str, value: str) -> Iterator[Account | Skipped]:
     if name.endswith(ALLOW_ALL):
         if value.strip().lower() in ("1", "true", "yes", "on"):
-            yield Skipped(name, "lets everybody in; if you mean that, set allow_all of the platform in config.toml")
+            yield Skipped(name, "admits everybody; to keep that, set allow_all of the platform in config.toml")
         return
     place = name.removesuffix(ALLOWED)
     users = [user.strip() for user in value.split(",") if user.strip()][:_USERS_MAX]
@@ -73,12 +73,12 @@ def _named(name: str, value: str) -> Iterator[Account | Skipped]:
         yield Skipped(name, "names no platform; add them to allow of each platform in config.toml", len(users))
         return
     if place.endswith("_GROUP") and users:
-        yield Skipped(name, "names groups, and here it is people who are let in", len(users))
+        yield Skipped(name, "names groups; only people can be admitted here", len(users))
         return
     platform = place.lower()
     for user in users:
         if user == "*":
-            yield Skipped(f"{name}=*", "lets everybody in; if you mean that, set allow_all of the platform")
+            yield Skipped(f"{name}=*", "admits everybody; to keep that, set allow_all of the platform")
         else:
             yield Account(_PLATFORMS.get(platform, platform), user)
 

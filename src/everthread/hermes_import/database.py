@@ -75,7 +75,7 @@ class Database:
     def _statement(self, table: str, wanted: Sequence[str]) -> str:
         there = {_text(row[1]) for row in self._rows(f"PRAGMA table_info({table})")}
         if not {"id", wanted[1]} <= there:
-            raise BadInput(f"{self._name}: has no table {table} as Hermes makes it; give the folder of a Hermes home")
+            raise BadInput(f"{self._name}: has no valid table {table}; give the folder of a Hermes home")
         # Read text as bytes, because invalid UTF-8 would raise an error.
         columns = ", ".join(
             (f"CAST({name} AS BLOB)" if name in _WORDS else name) if name in there else "NULL" for name in wanted
@@ -90,7 +90,7 @@ class Database:
             yield from self._connection.execute(statement, bindings)
         except (apsw.Error, UnicodeDecodeError) as error:
             raise StoreCorrupt(
-                f"{self._name}: can't be read ({error}); repair it with Hermes, or take a backup of it"
+                f"{self._name}: can't be read ({error}); repair it with Hermes, or use a backup of it"
             ) from error
 
 
@@ -104,7 +104,7 @@ def open_database(path: Path) -> Generator[Database]:
             # Some versions lack this index; without it, every session would scan the whole table of the copy.
             connection.execute("CREATE INDEX IF NOT EXISTS everthread_import ON messages (session_id, id)")
         except apsw.Error as error:
-            raise StoreCorrupt(f"{path}: is no database of Hermes's, or a damaged one ({error})") from error
+            raise StoreCorrupt(f"{path}: not a database of Hermes, or damaged ({error})") from error
         try:
             yield Database(connection, str(path))
         finally:

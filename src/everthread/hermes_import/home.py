@@ -38,9 +38,9 @@ class HermesHome:
     def __init__(self, path: Path) -> None:
         self.path = path
         if not path.is_dir():
-            raise NotFound(f"{path}: there is no such folder; give the one that Hermes keeps its files in")
+            raise NotFound(f"{path}: no such folder; give the home folder of Hermes")
         if not (self.database.exists() or (path / "sessions").is_dir() or (path / "memories").is_dir()):
-            raise BadInput(f"{path}: is no home of Hermes's (it has no {DATABASE}); give another folder")
+            raise BadInput(f"{path}: not a home of Hermes (it has no {DATABASE}); give another folder")
 
     @property
     def database(self) -> Path:
@@ -123,5 +123,5 @@ def _text(path: Path) -> str | None:
         if not stat.S_ISREG(found.st_mode):
             return None
         if found.st_size > BYTES_MAX:
-            raise BadInput(f"{path}: has more than {BYTES_MAX >> 20} MB; that is not what Hermes writes")
+            raise BadInput(f"{path}: has more than {BYTES_MAX >> 20} MB, too much for a file of Hermes")
         return file.read(BYTES_MAX).decode(errors="replace")

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from everthread.hermes_import.rows import SessionRow
 
-MISSING = "its parent is not in the database any more; it stands alone"
-CIRCLE = "its parents lead back to itself; it stands alone"
+MISSING = "its parent is no longer in the database; it is imported without a parent"
+CIRCLE = "its chain of parents is a circle; it is imported without a parent"
 
 
 class Relation(StrEnum):

@@ -38,8 +38,8 @@ class Route(Struct, frozen=True):
     def why_not(self) -> str:
         """The reason why the next message begins a new session; empty if it continues this one."""
         if self.finalised:
-            return "had expired in Hermes; what is written there next begins anew"
-        return "was suspended in Hermes; what is written there next begins anew" if self.suspended else ""
+            return "had expired in Hermes; the next message there starts a new session"
+        return "was suspended in Hermes; the next message there starts a new session" if self.suspended else ""
 
 
 def routes_of(entries: Mapping[str, object], older: Mapping[str, object] | None = None) -> tuple[list[Route], int]:

@@ -36,7 +36,7 @@ def copy_snapshot(path: Path, advance: Callable[[int], None] = lambda _: None) -
                 break
             time.sleep(_PAUSE_S)
         else:
-            raise StoreBusy(f"{path}: is written to without a pause; try again, or stop Hermes meanwhile")
+            raise StoreBusy(f"{path}: changes all the time; stop Hermes and try again")
         yield copy
 
 
@@ -89,7 +89,7 @@ def _copy(source: Path, target: Path, advance: Callable[[int], None]) -> None:
 
 def _see_to_room(path: Path, folder: Path) -> None:
     if not path.is_file():
-        raise BadInput(f"{path}: is no file; give the folder of a Hermes home")
+        raise BadInput(f"{path}: not a file; give the folder of a Hermes home")
     try:
         wanted = path.stat().st_size
         wanted += Path(f"{path}-wal").stat().st_size if Path(f"{path}-wal").exists() else 0

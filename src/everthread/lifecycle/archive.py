@@ -60,7 +60,7 @@ class ArchiveOperations(LifecycleBase):
             try:
                 await asyncio.to_thread(self._remove_file, path)
             except OSError as error:
-                text = f"a file of what was forgotten could not be removed ({error.strerror}); remove media/{path}"
+                text = f"a forgotten file could not be removed ({error.strerror}); remove media/{path}"
                 incident = Incident(self._clock.now(), "forget", None, text)
                 await self._store.write(lambda uow, incident=incident: uow.incidents.add(incident))
             else:

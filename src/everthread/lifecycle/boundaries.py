@@ -245,7 +245,7 @@ def log_boundary(crossing: BoundaryResult) -> None:
 def _begin_command(uow: UnitOfWork, inbox_id: int) -> None:
     row = uow.inbox.get(inbox_id)
     if row is None or row.state is not InboxState.WAITING:
-        raise AlreadyDone(f"command {inbox_id} was carried out before")
+        raise AlreadyDone(f"command {inbox_id} has already run")
     uow.inbox.assign(inbox_id, "", command_turn_id(inbox_id))
 
 

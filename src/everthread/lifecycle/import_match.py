@@ -46,10 +46,10 @@ class ImportOutcome(StrEnum):
 
 
 _WHY = {
-    ImportOutcome.FORGOTTEN: "was forgotten here, and does not come back",
-    ImportOutcome.DIFFERENT: "has gone on differently here, and was left as it is",
-    ImportOutcome.BUSY: "is in use here, or memory is not told all of it yet; import it again later",
-    ImportOutcome.ORPHANED: "grew out of one that was left out",
+    ImportOutcome.FORGOTTEN: "was forgotten here and is not imported again",
+    ImportOutcome.DIFFERENT: "has other turns here and was not changed",
+    ImportOutcome.BUSY: "is in use here, or not fully delivered to memory yet; import it again later",
+    ImportOutcome.ORPHANED: "continues a session that was not imported",
 }
 
 

@@ -66,7 +66,7 @@ class InboxOperations(LifecycleBase):
         if crossing.refusal is not None:
             return RetriedTurn(crossing)
         if not text.strip() or text.strip() == FORGOTTEN:
-            raise BadInput("the last message was forgotten and can't be asked again; write it anew")
+            raise BadInput("the last message was forgotten and can't be asked again; write it again")
         row, _ = uow.inbox.accept(Inbound(key, owner, text, user=user), context.now)
         return RetriedTurn(crossing, row)
 

@@ -94,7 +94,7 @@ class NoteOperations(LifecycleBase):
         now = self._clock.now()
         written = [write_note(uow, change, owner=owner, ref=ref, new_id="", now=now) for change in rewriting.changes]
         if count_chars(uow.notes.current(owner, rewriting.target)) >= count_chars(rewriting.read):
-            raise NotCondensed("the notes would take as much room as before")
+            raise NotCondensed("the new notes would not be shorter")
         return tuple(written)
 
     @transaction
@@ -136,7 +136,7 @@ def write_note(
     if len(change.content) > NOTE_CHARS_MAX:
         raise TooLarge(f"a note has at most {NOTE_CHARS_MAX} characters; this one has {len(change.content)}")
     if change.action is not NoteAction.REMOVE and not change.content.strip():
-        raise BadInput("a note needs some text")
+        raise BadInput("the note is empty; write some text")
     if ref is None:
         session, ref = notes_session(uow, owner, now)
     else:
@@ -182,7 +182,7 @@ def _check_room(uow: UnitOfWork, change: NoteChange, version: NoteVersion) -> No
     notes = uow.notes.current(version.owner, version.target)
     others = [note for note in notes if note.note_id != version.note_id]
     if change.once and _words(version) in map(_words, others):
-        raise DuplicateNote("this is noted already")
+        raise DuplicateNote("this note exists already")
     before, after = count_chars(notes), count_chars((*others, version))
     # A collection that was too large before may always shrink.
     if change.limit_chars is not None and after > max(change.limit_chars, before - 1):

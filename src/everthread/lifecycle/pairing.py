@@ -30,7 +30,7 @@ from everthread.store.unit_of_work import Store, UnitOfWork
 
 SENDING_S = 60.0
 """Lifetime of a code while it is being sent. It is short, so that a code lost in a crash is soon replaced."""
-APPROVED_TEXT = "You are let in: write to me."
+APPROVED_TEXT = "You have access now. Write me a message."
 TERMINAL = "terminal"
 """Scope that counts the wrong codes typed at this machine."""
 
@@ -123,11 +123,11 @@ class Pairings:
 
         found = await self._store.write(approve)
         if found is None:
-            raise NotFound("no one waits with that code; codes hold for an hour, and a stranger who writes gets one")
+            raise NotFound("no user has that code; a code is valid for an hour, and strangers get one when they write")
         if isinstance(found, PairedAccount):
             return found
         minutes = pluralize(max(math.ceil(found / 60), 1), "minute")
-        raise LockedOut(f"too many wrong codes; no code is looked at for {minutes}")
+        raise LockedOut(f"too many wrong codes; try again in {minutes}")
 
     async def import_guests(
         self, guests: Sequence[PairedAccount], *, dry_run: bool = False

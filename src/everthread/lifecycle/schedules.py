@@ -113,18 +113,18 @@ class ScheduleService:
         )
         first = schedule.plan.after(anchor)
         if first is None:
-            raise BadRecurrence(f"{wish.recurrence[:60]!r} never comes")
+            raise BadRecurrence(f"{wish.recurrence[:60]!r} never occurs")
         schedule = replace(schedule, next_at=first)
 
         def keep(uow: UnitOfWork) -> Schedule:
             theirs = uow.schedules.all(wish.owner)
             count = sum(each.state is not ScheduleState.OVER for each in theirs)
             if count >= at_most:
-                raise BadSchedule(f"there are {count} tasks, and no more than {at_most} are kept; remove one")
+                raise BadSchedule(f"there are already {count} tasks, and at most {at_most} are allowed; remove one")
             _remove_old(uow, theirs)
             named = replace(schedule, name=schedule.name or make_name(wish.prompt, {each.name for each in theirs}))
             if not uow.schedules.add(named):
-                raise AlreadyExists(f"there is a task {named.name!r}; choose another name, or remove it first")
+                raise AlreadyExists(f"a task {named.name!r} already exists; choose another name, or remove it first")
             return named
 
         return await self._store.write(keep)
@@ -132,7 +132,7 @@ class ScheduleService:
     async def find(self, owner: str, name: str) -> Schedule:
         found = await self._store.read(lambda uow: uow.schedules.named(owner, name))
         if found is None:
-            raise NotFound(f"there is no task {name[:80]!r}; `everthread cron list` shows the ones there are")
+            raise NotFound(f"there is no task {name[:80]!r}; `everthread cron list` shows all")
         return found
 
     async def all(self, owner: str | None = None) -> tuple[tuple[Schedule, Occurrence | None], ...]:
@@ -250,7 +250,7 @@ class ScheduleService:
     def _saved(self, uow: UnitOfWork, schedule: Schedule, state: ScheduleState, *, sooner: bool = False) -> Schedule:
         known = uow.schedules.get(schedule.id)
         if known is None:
-            raise NotFound(f"there is no task {schedule.name!r} any more")
+            raise NotFound(f"the task {schedule.name!r} was removed meanwhile")
         if known.state is ScheduleState.OVER or (sooner and known.state is not ScheduleState.ON):
             return known
         next_at = _next_free_time(uow, known, self._clock.now()) if state is ScheduleState.ON else None
@@ -322,7 +322,7 @@ def begin_occurrence(
 def outcome(uow: UnitOfWork, time: Occurrence) -> OccurrenceResult | None:
     row = uow.inbox.get(time.inbox_id or 0)
     if row is None:
-        return OccurrenceResult("", "what was asked is gone")
+        return OccurrenceResult("", "its prompt was removed")
     if row.state is InboxState.SET_ASIDE:
         return OccurrenceResult("", "it was set aside before it was answered", row.session_id or "")
     if row.state is not InboxState.DONE or row.session_id is None or row.turn_id is None:
@@ -330,9 +330,9 @@ def outcome(uow: UnitOfWork, time: Occurrence) -> OccurrenceResult | None:
     number = uow.turns.number(row.session_id, row.turn_id)
     turn = uow.turns.get(row.session_id, number) if number is not None else None
     if turn is None:
-        return OccurrenceResult("", "its answer is gone", row.session_id, row.turn_id)
+        return OccurrenceResult("", "its answer was removed", row.session_id, row.turn_id)
     said = [m.content for m in turn.messages if m.role is Role.ASSISTANT and not m.tool_calls]
-    problem = "" if turn.status is TurnStatus.DONE else "it was cut off"
+    problem = "" if turn.status is TurnStatus.DONE else "it was interrupted"
     return OccurrenceResult(said[-1] if said else "", problem, row.session_id, row.turn_id)
 
 
@@ -348,7 +348,7 @@ def end(
         _report(uow, ended, f"{schedule.name}: {problem}", now)
     target, reply = schedule.target, None
     if target.kind is TargetKind.CHAT and came.turn_id:
-        text = came.text or f"The scheduled task {quote_start(schedule.name)} was not done: {came.told or problem}"
+        text = came.text or f"The scheduled task {quote_start(schedule.name)} failed: {came.told or problem}"
         key = SessionKey.parse(target.to)
         # The reply has the turn's id, so that forgetting the turn erases it too.
         reply = uow.outbox.put_reply(

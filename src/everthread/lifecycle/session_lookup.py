@@ -59,7 +59,7 @@ def _existing_session(uow: UnitOfWork, session: Session | None, text: str, owner
     if session is None or not _is_conversation(session):
         near = [(found.id, found.title or "") for found in nearest(uow, text, owner=owner)]
         hint = f"did you mean {' or '.join(repr(title) for _, title in near)}? " if near else ""
-        raise NoSuchSession(f"there is no session {text[:100]!r}; {hint}`sessions list` shows the ones there are", near)
+        raise NoSuchSession(f"there is no session {text[:100]!r}; {hint}`sessions list` shows all", near)
     return session
 
 
@@ -78,7 +78,7 @@ def _by_anyones_title(uow: UnitOfWork, text: str, exactly: bool) -> Session | No
     if len(matches) > 1:
         some = ", ".join(f"{session.id} ({session.owner})" for session in matches[:3])
         raise Ambiguous(
-            f"{len(matches)} owners have a session {text!r}, among them {some}; give its id", _ids_and_titles(matches)
+            f"{len(matches)} owners have a session {text!r}, such as {some}; give its id", _ids_and_titles(matches)
         )
     return matches[0] if matches else None
 
@@ -111,7 +111,7 @@ def _by_prefix(uow: UnitOfWork, text: str, owner: str | None) -> Session | None:
     if len(matches) > 1:
         some = ", ".join(f"{s.id} ({s.title!r})" if s.title else s.id for s in matches[:3])
         raise Ambiguous(
-            f"{text!r} fits {len(matches)} sessions, among them {some}; give more of the id", _ids_and_titles(matches)
+            f"{text!r} matches {len(matches)} sessions, such as {some}; give more of the id", _ids_and_titles(matches)
         )
     return matches[0] if matches else None
 

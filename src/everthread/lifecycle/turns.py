@@ -242,7 +242,7 @@ def claimed_slot(uow: UnitOfWork, claim: TurnClaim) -> Slot:
     """Return the slot of a claim. Raises `Fenced` if another process took the turn over, or it was dropped."""
     slot = uow.slots.get(claim.turn_id)
     if slot is None or (slot.holder, slot.fence) != (claim.holder, claim.fence):
-        raise Fenced(f"turn {claim.turn_id} is no longer this process's to write")
+        raise Fenced(f"this process no longer holds turn {claim.turn_id}")
     return slot
 
 

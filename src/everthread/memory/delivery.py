@@ -337,7 +337,7 @@ def check_provider(uow: UnitOfWork, provider: str) -> None:
     """Raise `NotFound` for a provider that was never configured."""
     if uow.cursors.provider(provider) is None:
         names = ", ".join(row.name for row in uow.cursors.providers()) or "none so far"
-        raise NotFound(f"there is no provider {provider!r}; known are: {names}")
+        raise NotFound(f"there is no provider {provider!r}; known: {names}")
 
 
 def _mark_idle(uow: UnitOfWork, provider: str, session_id: str, now: float) -> None:

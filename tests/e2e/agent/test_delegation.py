@@ -203,7 +203,7 @@ async def test_the_child_has_no_tool_that_asks_remembers_or_hands_on(tmp_path: P
             "2 steps, the limit of a turn (delegation",
         ),
         (TurnLimits(turn_s=0.1, recall_s=0.0, section="delegation"), None, "0.1 s, the limit of a turn (delegation"),
-        (None, 0.001, "the limit of $0.001 for this work would be passed"),
+        (None, 0.001, "the limit of $0.001 for this work would be exceeded"),
     ],
     ids=["steps", "time", "money"],
 )
@@ -229,7 +229,7 @@ async def test_the_work_has_a_budget_of_its_own(
         ended = await core.ask("find the end")
         assert (ended.text, ended.problem) == ("it has no end", "")
         (result,) = told(core)
-        assert result.startswith("The work did not come to its end: ")
+        assert result.startswith("The task was not finished: ")
         assert problem in result
 
 
@@ -387,7 +387,7 @@ async def test_a_model_that_fails_the_child_is_told_to_the_parent(tmp_path: Path
     async with DelegatingHouse(tmp_path, model, FakeModel([RuntimeError("a bug")])) as core:
         assert (await core.ask("go")).text == "I could not"
         (result,) = told(core)
-        assert "did not come to its end" in result
+        assert "was not finished" in result
 
 
 @pytest.mark.parametrize(("arguments", "said"), [({"task": "  "}, "is empty"), ({}, "`task` (string)")])

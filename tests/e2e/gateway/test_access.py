@@ -58,7 +58,7 @@ async def test_guests_have_a_lower_spending_limit_than_the_owner(tmp_path: Path)
         there.platform.say("hello", user="bert", chat="7")
         await until(lambda: there.platform.texts("7") == ["Hello."])
         await until(lambda: there.platform.texts() != [])
-        assert "the limit of $0 in 24 hours would be passed" in there.platform.texts()[0]
+        assert "the limit of $0 in 24 hours would be exceeded" in there.platform.texts()[0]
         there.platform.say("/usage")
         await until(lambda: len(there.platform.texts()) == 2)
         assert "The limit is $0.00 in 24 hours" in there.platform.texts()[1]

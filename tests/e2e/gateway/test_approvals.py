@@ -82,7 +82,7 @@ async def test_a_call_allowed_by_a_button_runs(tmp_path: Path) -> None:
         assert turn.user_text == "wipe the disk", "the answer is no message to the model"
         assert b"/approve" not in model.requests[-1]
         platform.press("Allow")
-        await until(lambda: any("no longer asked" in text for text in platform.texts()))
+        await until(lambda: any("no longer open" in text for text in platform.texts()))
         assert code
         assert wipe.wiped == ["wipe the disk"]
 
@@ -133,7 +133,7 @@ async def test_only_the_question_with_the_code_is_approved(tmp_path: Path) -> No
         assert new != old
         platform.say("/approve")
         platform.say(f"/approve {old}")
-        await until(lambda: any("no longer asked" in text for text in platform.texts()))
+        await until(lambda: any("no longer open" in text for text in platform.texts()))
         assert any(text.startswith(f"Add the code: /approve {new}") for text in platform.texts())
         assert not wipe.wiped
         platform.say(f"/approve {new.upper()}")
@@ -152,7 +152,7 @@ async def test_only_the_user_of_the_turn_may_answer(tmp_path: Path) -> None:
         platform.press("Allow", chat="g", user="bert", chat_type=ChatType.GROUP)
         await until(lambda: any("Only the user" in text for text in platform.texts("g")))
         platform.say(f"/approve {code}", chat="7", user="anna")
-        await until(lambda: any("no longer asked" in text for text in platform.texts("7")), "in its own chat only")
+        await until(lambda: any("no longer open" in text for text in platform.texts("7")), "in its own chat only")
         assert not wipe.wiped
         platform.press("Allow", chat="g", user="anna", chat_type=ChatType.GROUP)
         await until(lambda: len(wipe.wiped) == 1)
@@ -199,7 +199,7 @@ async def test_a_question_without_an_answer_counts_as_denied(tmp_path: Path) -> 
         await until(lambda: any("nobody answered within" in text for text in platform.texts()))
         await until(lambda: question(there).endswith("Nobody answered, so it was not done."))
         platform.press("Allow")
-        await until(lambda: any("no longer asked" in text for text in platform.texts()))
+        await until(lambda: any("no longer open" in text for text in platform.texts()))
         assert not wipe.wiped
 
 
@@ -247,9 +247,9 @@ async def test_a_question_ends_with_its_turn(tmp_path: Path, order: str) -> None
         await asked(there)
         old = await there.session()
         platform.say(order)
-        await until(lambda: question(there).endswith("No longer asked."))
+        await until(lambda: question(there).endswith("This question is closed."))
         platform.press("Allow")
-        await until(lambda: any("That is no longer asked" in text for text in platform.texts()))
+        await until(lambda: any("This question is no longer open" in text for text in platform.texts()))
         platform.say("hello")
         await until(lambda: "Fine." in platform.texts())
         assert not wipe.wiped
@@ -268,7 +268,7 @@ async def test_after_a_restart_the_old_answer_is_void_and_it_is_asked_again(tmp_
         platform.say(f"/approve {old}")
         async with gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there:
             await until(lambda: question(there) and f"/approve {old}" not in question(there), "a new question")
-            await until(lambda: any("no longer asked" in text for text in platform.texts()))
+            await until(lambda: any("no longer open" in text for text in platform.texts()))
             assert not wipe.wiped
             platform.press("Allow")
             await until(lambda: "It came to: wiped" in platform.texts())

@@ -69,7 +69,7 @@ async def test_help_lists_the_commands_that_the_sender_may_use(tmp_path: Path) -
         await until(lambda: len(there.platform.texts("7")) == 4)
         assert "You may not use /model here" in there.platform.texts("7")[1]
         assert there.platform.texts("7")[2] == FOR_ADMINS
-        assert "nothing to leave" in there.platform.texts("7")[3]
+        assert "can't leave here" in there.platform.texts("7")[3]
 
 
 async def test_messages_over_the_rate_limit_are_dropped_except_stop_and_help(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ async def test_messages_over_the_rate_limit_are_dropped_except_stop_and_help(tmp
         there.platform.say("/stop")
         there.platform.say("hello", user="bert", chat="7")
         await taken(there, 9)
-        told = [text for text in there.platform.texts() if "too much at once" in text]
+        told = [text for text in there.platform.texts() if "Too many messages" in text]
         assert len(told) == 1
         assert re.search(r"write again in (29|30) seconds", told[0])
         assert [turn.user_text for turn in await there.turns()] == ["message 0", "message 1"]
@@ -108,7 +108,7 @@ async def test_repeated_updates_do_not_use_up_the_rate_limit(tmp_path: Path) -> 
         await taken(there, 6)
         assert [turn.user_text for turn in await there.turns()] == ["one", "two"]
         there.platform.say("three")
-        await until(lambda: "too much at once" in there.platform.texts()[-1])
+        await until(lambda: "Too many messages" in there.platform.texts()[-1])
 
 
 @pytest.mark.timeout(90)

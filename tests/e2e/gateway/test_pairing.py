@@ -176,7 +176,7 @@ async def test_only_admins_pair_and_wrong_codes_lock_out(tmp_path: Path) -> None
         for number in range(6):
             there.platform.say("/pair WRONG", user="root", chat="1")
             await until(lambda number=number: len(there.platform.texts("1")) == number + 1)
-        assert "No one waits with that code" in there.platform.texts("1")[0]
+        assert "No user has that code" in there.platform.texts("1")[0]
         assert all("Too many wrong codes" in text for text in there.platform.texts("1")[4:])
         there.platform.say(f"/pair {code}", user="root", chat="1")
         await until(lambda: len(there.platform.texts("1")) == 7)

@@ -259,7 +259,7 @@ async def test_a_failure_is_reported_and_stored(tmp_path: Path) -> None:
         (time,) = await over(there)
         assert time.state is OccurrenceState.FAILED
         assert time.problem
-        assert "was not done" in there.platform.texts()[0]
+        assert "failed: " in there.platform.texts()[0]
         incidents = await there.runtime.store.read(lambda uow: uow.incidents.newest(5))
         assert any(incident.source == "schedule" for incident in incidents)
 
@@ -271,9 +271,9 @@ async def test_a_guest_gets_no_details_of_the_configuration(tmp_path: Path) -> N
         (time,) = await over(there)
         assert "stub" in time.problem
         (told,) = there.platform.texts()
-        assert "was not done" in told
+        assert "failed: " in told
         assert "stub" not in told
-        assert "in the log, under" in told
+        assert "in the log under" in told
 
 
 async def test_an_unknown_model_fails_one_occurrence_only(tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ async def test_guests_and_webhooks_learn_that_no_model_could_be_called(tmp_path:
         await there.later(HOUR)
         await until(lambda: there.platform.texts() and listener.heard)
         (told,) = there.platform.texts()
-        assert "was not done" in told
+        assert "failed: " in told
         assert "nobody" not in told
         said = json.loads(listener.heard[0].body)
         assert (said["ok"], said["text"]) == (False, "")

@@ -74,7 +74,7 @@ async def test_model_errors_map_to_http_statuses(tmp_path: Path) -> None:
 
 
 FAILURES = [
-    (Fail(400, "no such thing at box-7"), "does not take this"),
+    (Fail(400, "no such thing at box-7"), "rejected this"),
     (Fail(401, "who are you, box-7?"), "as it is set up"),
     (Fail(404, "box-7 has no model one"), "as it is set up"),
     (Fail(413, "box-7: too much"), "more than the model can read"),

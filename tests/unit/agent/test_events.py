@@ -33,4 +33,4 @@ def test_a_review_names_some_notes_and_counts_the_others() -> None:
     text = Reviewed(REF, ReviewWindow(1, 10), names, ("too long",)).text
     assert f"{names[REVIEW_NAMES_MAX - 1]}; and 2 more" in text
     assert names[REVIEW_NAMES_MAX] not in text
-    assert "no room among the notes for: too long. Remove notes" in text
+    assert "a review could not add: too long. Remove notes" in text

@@ -198,7 +198,7 @@ async def test_if_no_room_can_be_made_the_review_is_asked_and_then_it_is_told(
         assert [n.content for n in await core.notes()] == ["likes green tea very much", "likes black tea very much"]
         (event,) = core.told
         assert event.missing == (f'"{NEW}"', '"another one that is long"')
-        assert f'no room among the notes for: "{NEW}"' in event.text
+        assert f'a review could not add: "{NEW}"' in event.text
         assert "memory.user_chars" in event.text
         assert "Review noted" not in event.text
         (incident,) = await core.incidents()

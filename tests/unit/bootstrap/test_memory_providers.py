@@ -159,10 +159,10 @@ class Boasts(Nest):
 @pytest.mark.parametrize(
     ("leads_to", "problem"),
     [
-        ("Falls", r"nest can't be made: RuntimeError\('out of the tree'\); install it anew, or remove it"),
-        ("Vague", "nest: its settings_fields are no fields; install it anew, or remove it"),
-        ("Boasts", "nest: its capabilities are none; install it anew, or remove it"),
-        ("Missing", "can't be loaded: AttributeError.*; install it anew, or remove it"),
+        ("Falls", r"nest can't be created: RuntimeError\('out of the tree'\); reinstall it, or remove it"),
+        ("Vague", "nest: its settings_fields are invalid; reinstall it, or remove it"),
+        ("Boasts", "nest: its capabilities are invalid; reinstall it, or remove it"),
+        ("Missing", "can't be loaded: AttributeError.*; reinstall it, or remove it"),
     ],
 )
 def test_what_is_wrong_with_one_of_another_package_is_told_with_what_to_do(

@@ -78,7 +78,7 @@ def test_telegram_takes_its_token_from_its_usual_variable_and_never_repeats_it(
     installed(monkeypatch)
     with pytest.raises(BadConfig, match=r"TELEGRAM_BOT_TOKEN is not set; put TELEGRAM_BOT_TOKEN=\.\.\. into"):
         configured(telegram=PlatformAccount("telegram"))
-    with pytest.raises(BadConfig, match="TOKEN is no token of a bot") as failure:
+    with pytest.raises(BadConfig, match="TOKEN is not a bot token") as failure:
         configured(telegram=PlatformAccount("telegram", token_env="TOKEN"), token="not a token")
     assert "not a token" not in str(failure.value)
     (there,) = configured(telegram=PlatformAccount("telegram", token_env="TOKEN"), token="42:secret")

@@ -38,7 +38,7 @@ EVENTS: list[tuple[TurnEvent, str]] = [
     ),
     (
         Reviewed(REF, ReviewWindow(1, 10), ('"sails"', "the skill knots")),
-        'Review noted: "sails"; the skill knots. /memory log shows it, /memory undo takes it back.',
+        'Review noted: "sails"; the skill knots. /memory log shows it, /memory undo reverts it.',
     ),
     (Reviewed(REF, ReviewWindow(1, 10), ("a", "b", "c", "d", "e")), "Review noted: a; b; c; and 2 more."),
     (Retrying("it is busy", "fake/one", 2.0), "it is busy; asking fake/one in 2 s"),

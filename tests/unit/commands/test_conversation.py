@@ -93,7 +93,7 @@ async def test_compress_where_there_is_nothing_says_what_to_do(tmp_path: Path) -
         await console.ask("hello")
         said = await console.compress()
         assert said.text == (
-            "Nothing was compressed: the last turns are kept as they are, and there are none before them."
+            "Nothing was compressed: there are no older turns to summarise; the last turns are always kept."
         )
         assert "2,000 characters" in (await console.compress("x" * 2_001)).text
 
@@ -122,6 +122,6 @@ async def test_status_shows_the_rest_after_a_failure(tmp_path: Path) -> None:
         while console.compressor.busy:
             await console.settled()
         assert (
-            "Not compressed: it is down; tried again in 5 minutes at the earliest"
+            "Compression is paused: it is down; the next attempt is in 5 minutes at the earliest"
             in (await console.order("/status")).text
         )

@@ -190,7 +190,7 @@ def asked_by_name(model: str) -> Sequence[ModelChoice]:
     """As a runtime does: any model of a provider that it knows."""
     name = model or KNOWN[0]
     if name.partition("/")[0] not in ("anthropic", "openai", "openrouter") or "/" not in name:
-        raise BadConfig(f"{name!r} is no model; write PROVIDER/MODEL, with a provider of these: anthropic, openai")
+        raise BadConfig(f"{name!r} is not a model; write PROVIDER/MODEL with one of these providers: anthropic, openai")
     return (ModelChoice(name, name.partition("/")[2], FakeModel()),)
 
 

@@ -161,13 +161,13 @@ WRONG = [
     ("[memory]\nrecall_s = 0", 2, "memory.recall_s: out of range; give a number from 0.01 to 60"),
     # Who is who
     ("[gateway.links]\nann = ['a:1']\nbea = ['b:2', 'a:1']", 3, "gateway.links.bea: a:1 belongs to ann"),
-    ("[gateway.links]\n'group:a' = ['a:1']", 2, "a name that begins with group: is a group's"),
+    ("[gateway.links]\n'group:a' = ['a:1']", 2, "names that begin with group: are reserved for groups"),
     ("[gateway.links]\nann = ['telegram']", 2, "must be PLATFORM:USER, such as telegram:12345"),
     ("[platforms.group]\nallow_all = true", 1, "a reserved name; choose another"),
     ("[platforms.telegram]\nallow_all = true\nallow = ['1']", 2, "admits everybody, so `allow` has no effect"),
     # Names and models
     ("owner = ''", 1, "owner: must have 1 to 256 characters"),
-    ("owner = 'a\tb'", 1, "owner: has characters that can't be seen"),
+    ("owner = 'a\tb'", 1, "owner: has invisible characters"),
     ("profile = '../x'", 1, "profile: a name must be 1 to 64 letters"),
     ("model = 'gpt'", 1, "model: not a model; write PROVIDER/MODEL"),
     ("model = 'openai/'", 1, "model: not a model"),

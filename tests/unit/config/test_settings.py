@@ -76,7 +76,7 @@ def test_an_env_file_readable_by_others_gives_a_warning(mode: int, warned: bool,
 @pytest.mark.parametrize("environ", [{}, {"EVERTHREAD_OWNER": "group:telegram:-100"}])
 def test_the_owner_is_not_a_group(environ: dict[str, str], tmp_path: Path) -> None:
     home = str(write_files(tmp_path, f"owner = '{'ann' if environ else 'group:telegram:-100'}'"))
-    with pytest.raises(BadConfig, match="begins with group: is a group's"):
+    with pytest.raises(BadConfig, match="begin with group: are reserved for groups"):
         load(home, environ)
 
 

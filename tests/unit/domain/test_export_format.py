@@ -364,7 +364,7 @@ async def test_a_child_waits_for_a_parent_in_use_and_shows_nothing_of_what_is_sa
         for dry_run in (True, False):
             tally = await imported(two, lines, dry_run=dry_run)
             assert set(tally.left_out) == {parent, child}
-            assert ("in use" in tally.left_out[parent], "grew out of" in tally.left_out[child]) == (True, True)
+            assert ("in use" in tally.left_out[parent], "continues a session" in tally.left_out[child]) == (True, True)
         assert await two.read(lambda uow: uow.sessions.get(child)) is None
 
 

@@ -119,6 +119,6 @@ async def test_of_one_that_could_not_be_kept_no_part_is_left(tmp_path: Path) -> 
     (there / "elsewhere").write_bytes(b"of somebody else")
     (there / "1.bin").symlink_to(there / "elsewhere")
     unpacked = await luggage(depot, tmp_path).fetch("depot", file(1, 50))
-    assert unpacked.media[0].words == "(it could not be kept)"
+    assert unpacked.media[0].words == "(it could not be stored)"
     assert [path.name for path in there.iterdir()] == ["elsewhere"]
     assert (there / "elsewhere").read_bytes() == b"of somebody else"

@@ -52,7 +52,7 @@ def test_what_came_with_a_message_is_named_and_what_it_answers_is_quoted() -> No
         reply_to=Quoted("shall I?"),
     )
     assert message_text(update, key_of(update, "main", ACCOUNT)) == (
-        '(In answer to "shall I?")\nlook\n[image: cat.png, image/png, 34 kB]\n[audio]'
+        '(In reply to "shall I?")\nlook\n[image: cat.png, image/png, 34 kB]\n[audio]'
     )
 
 

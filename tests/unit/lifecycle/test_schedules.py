@@ -233,7 +233,7 @@ async def test_the_model_is_kept_within_limits(tmp_path: Path) -> None:
         refused: tuple[tuple[dict[str, Any], str], ...] = (
             ({"when": "every 5m", "prompt": "x"}, "too often"),
             ({"when": "*/10 8 * * *", "prompt": "x"}, "too often"),
-            ({"when": "every 2h", "prompt": "x", "to": "telegram:1"}, "leave `to` out"),
+            ({"when": "every 2h", "prompt": "x", "to": "telegram:1"}, "omit `to`"),
             ({"when": "every 2h", "prompt": " "}, "1 to 20000"),
             ({"when": "soon", "prompt": "x"}, "five fields"),
             ({"when": "every 2h", "prompt": "x", "zone": "Mars"}, "time zone"),
@@ -243,10 +243,10 @@ async def test_the_model_is_kept_within_limits(tmp_path: Path) -> None:
                 await desk.ask(action="add", **arguments)
         for _ in range(2):
             await desk.ask(action="add", when="every 2h", prompt="x")
-        with pytest.raises(ToolFailed, match="no more than 2"):
+        with pytest.raises(ToolFailed, match="at most 2"):
             await desk.ask(action="add", when="every 2h", prompt="x")
         mine = await desk.ask(owner="me", action="add", when="in 5m", prompt="y", to="telegram:1")
         assert "goes to telegram:1" in mine
-        with pytest.raises(ToolFailed, match="there are: telegram"):
+        with pytest.raises(ToolFailed, match="configured: telegram"):
             await desk.ask(owner="me", action="add", when="in 5m", prompt="y", to="file:x")
-        assert "kept in its own conversation" in await desk.ask(CLI, "me", action="add", when="in 5m", prompt="z")
+        assert "stored in its own conversation" in await desk.ask(CLI, "me", action="add", when="in 5m", prompt="z")

@@ -123,7 +123,7 @@ class McpConnection:
             raise ToolFailed(self._reason(error)) from error
         text = result_text(result)
         if result.is_error:
-            raise ToolFailed(text or "the tool failed without saying why")
+            raise ToolFailed(text or "the tool failed without a message")
         return text or "(nothing was returned)"
 
     async def close(self) -> None:
@@ -188,7 +188,7 @@ class McpConnection:
             else:
                 listed.append(_listed_tool(tool))
         if cursor or len(listed) > TOOLS_MAX:
-            self._left_out.append(f"no more than its first {min(len(listed), TOOLS_MAX):,} tools are taken")
+            self._left_out.append(f"only its first {min(len(listed), TOOLS_MAX):,} tools are used")
         return ToolList(tuple(listed[:TOOLS_MAX]), tuple(self._left_out))
 
     async def _on_message(self, message: object) -> None:
@@ -295,7 +295,7 @@ class McpConnection:
         try:
             return SessionMessage(jsonrpc_message_adapter.validate_json(text, by_name=False))
         except ValueError:
-            self._noise = ", and it writes to its standard output what is no MCP"
+            self._noise = "; it writes other text than MCP to its standard output"
             log.debug("%s: not MCP: %s", self._name, self._clean(text))
             return None
 

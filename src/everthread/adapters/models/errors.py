@@ -114,10 +114,10 @@ def model_error(endpoint: EndpointInfo, status: int, text: str, retry_after_s: f
     # Servers report missing tool support with various statuses.
     if status in (400, 404, 422, 500, 501) and _has(_TOOLS, text):
         return ModelWithoutTools(
-            f"{summary}: this model can't be given tools; choose another, or declare it without tools"
+            f"{summary}: this model does not support tools; choose another, or set tools = false for its provider"
         )
     if status == 413 or status in (400, 422, 500) and _has(_CONTEXT, text):
-        return ContextTooLong(f"{summary}: more was sent than the model can read")
+        return ContextTooLong(f"{summary}: the request is longer than the model's context")
     if status == 404 or status in (400, 422) and _has(_MODEL, text):
         return ModelUnknown(f"{summary}: check the model's name and the base URL")
     if status in _RETRYABLE or status >= 500:
@@ -161,7 +161,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
 
 def _unauthorized(endpoint: EndpointInfo, status: int, text: str) -> ModelUnauthorized:
     if not endpoint.key:
-        return ModelUnauthorized(f"{endpoint.name} wants a key: set {endpoint.key_name}")
+        return ModelUnauthorized(f"{endpoint.name} needs a key: set {endpoint.key_name}")
     # With 401, some endpoints quote parts of the key.
     why = f" ({text})" if text and status == 403 else ""
     return ModelUnauthorized(f"{endpoint.name} does not accept the key{why}: set {endpoint.key_name} to a valid one")

@@ -139,7 +139,7 @@ class SummaryMaker(Struct, frozen=True):
         if found is None:
             raise Changed("the conversation has changed meanwhile; try again")
         if not found[1].covered:
-            raise NothingToCover("the last turns are kept as they are, and there are none before them")
+            raise NothingToCover("there are no older turns to summarise; the last turns are always kept")
         return Source(ref, wanted.fill, wanted.within, wanted.model, *found)
 
     async def _summarised(self, source: Source, bound_s: float, focus: str) -> str:
@@ -167,9 +167,9 @@ def check_summary(source: Source, summary: str, instead_because: str = "") -> Fi
     """Check a summary and measure its gain. Raises `NotCompressed` if it is empty or too long."""
     covered, previous_bytes = source.parts.covered, bytes_of(source.previous)
     if not summary.strip() or len(summary) > SUMMARY_CHARS_MAX:
-        raise NotCompressed("the summary that came back is empty or far too long")
+        raise NotCompressed("the model's summary is empty or too long")
     if bytes_of(summary) >= previous_bytes + source.covered_bytes:
-        raise NotCompressed("the summary that came back is longer than what it would replace")
+        raise NotCompressed("the model's summary is longer than the turns it would replace")
     gained = gain(
         source.fill,
         source.within,
@@ -209,7 +209,7 @@ async def notify_engine(
         async with asyncio.timeout(TELL_S_MAX):
             await engine.on_rollover(rollover)
     except Exception as error:  # noqa: BLE001 - an engine may come from anybody
-        text = f"the context engine failed to follow: {str(error) or repr(error)}"
+        text = f"the context engine failed after a compression: {str(error) or repr(error)}"
         log.warning("session %s: %s", entered.session_id, text)
         incident = Incident(clock.now(), "context_engine", entered.session_id, text)
         await store.write(lambda uow: uow.incidents.add(incident))

@@ -89,8 +89,8 @@ def bounds(settings: CompressionSettings, window_tokens: int, reads_tokens: int,
     refusal = ""
     if reads_tokens < READS_TOKENS_MIN:
         refusal = (
-            f"{reader} reads {reads_tokens:,} tokens at once, and {READS_TOKENS_MIN:,} are needed to summarise a "
-            "conversation; set auxiliary_model to a model with a larger context"
+            f"{reader} has a context of {reads_tokens:,} tokens, but summaries need {READS_TOKENS_MIN:,}; "
+            "set auxiliary_model to a model with a larger context"
         )
     return Bounds(
         threshold,

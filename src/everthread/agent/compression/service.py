@@ -119,7 +119,11 @@ class Compressor:
         """Report the refusal once for each model."""
         if choice.name not in self._refused:
             self._refused.add(choice.name)
-            listen(CompressionFailed(f"Long conversations lose their oldest turns from the model's sight: {refusal}"))
+            listen(
+                CompressionFailed(
+                    f"Long conversations can't be compressed, so the model will not see their oldest turns: {refusal}"
+                )
+            )
 
     async def _in_background(
         self, ref: SessionRef, known: CompressionState, fill: Fill, choice: ModelChoice, listen: Listen
@@ -193,7 +197,7 @@ class Compressor:
                 why = known.problem or f"no summary within {bound_s:g} s"
             elif self._clock.now() >= known.cool_until:
                 known.ready = await self._passes.summary(source, bound_s, patience_s=bound_s)
-                why = "another process has begun one"
+                why = "another process is making one"
         except NothingToCover:
             await self._saved_nothing(ref, known, listen)
             return
@@ -206,7 +210,7 @@ class Compressor:
         if known.ready is not None:
             await self._apply(known, listen)
         if known.ready is None and ref.session_id in self._known and not known.given_up:
-            known.ready = await self._passes.extract(source, why or "none was made")
+            known.ready = await self._passes.extract(source, why or "for an unknown reason")
             await self._apply(known, listen)
 
     async def _wait_for(self, making: asyncio.Task[object], bound_s: float) -> None:
@@ -224,7 +228,7 @@ class Compressor:
             raise NotCompressed(within.refusal)
         known = await self._known.looked_up(ref.session_id, choice.name)
         if known.making is not None:
-            raise NotCompressed("a summary is being made already; it is taken up before the next answer")
+            raise NotCompressed("a summary is already being made; it is used from the next answer on")
         if known.fill is None or not known.fill.context_tokens:
             known.fill = fill
         known.begin_anew()
@@ -240,7 +244,7 @@ class Compressor:
             raise NotCompressed("another process is summarising this conversation; try again in a moment")
         if not await self._apply(known, listen):
             raise NotCompressed(
-                "a message is being answered here; the summary is taken up after it"
+                "a message is being answered; the summary is used after that answer"
                 if known.ready
                 else "the conversation has changed meanwhile; try again"
             )
@@ -285,8 +289,8 @@ class Compressor:
         await self._rest(ref, known, why)
         listen(
             CompressionFailed(
-                f"This conversation was not compressed: {why}. It is as it was; "
-                f"tried again in {minutes(COOL_DOWN_S)} at the earliest."
+                f"This conversation was not compressed: {why}. It is unchanged; "
+                f"the next attempt is in {minutes(COOL_DOWN_S)} at the earliest."
             )
         )
 
@@ -323,4 +327,4 @@ def fill_of(
 
 
 def _given_up(known: CompressionState) -> str:
-    return f"This conversation is not compressed any more: {known.problem}"
+    return f"Compression of this conversation has stopped: {known.problem}"

@@ -27,8 +27,8 @@ COOL_DOWN_S = 300.0
 KNOWN_MAX = COUNT_MAX
 """The same number as prompt cache entries. A session beyond it is read from the store at each message."""
 TOO_POOR = (
-    f"{POOR_PASSES_MAX} times in a row it hardly became shorter; raise compression.share, lower "
-    "compression.tail_tokens, or choose a model with a larger context. /compress tries it once more"
+    f"the last {POOR_PASSES_MAX} summaries saved too little; raise compression.share, lower "
+    "compression.tail_tokens, or choose a model with a larger context. /compress makes another attempt"
 )
 
 
@@ -115,10 +115,10 @@ class CompressionStates(Struct, frozen=True):
         if known.making is not None:
             return "A summary of this conversation is being made."
         if known.given_up:
-            return f"Not compressed any more: {known.problem}" if whole else "Not compressed any more."
+            return f"Compression has stopped: {known.problem}" if whole else "Compression has stopped."
         if (left_s := known.cool_until - self.clock.now()) > 0:
-            why = f"Not compressed: {known.problem}" if whole else "Not compressed for now"
-            return f"{why}; tried again in {minutes(left_s)} at the earliest"
+            why = f"Compression is paused: {known.problem}" if whole else "Compression is paused"
+            return f"{why}; the next attempt is in {minutes(left_s)} at the earliest"
         return ""
 
     async def went_on(self, known: CompressionState, left: str, entered: str) -> None:

@@ -54,7 +54,7 @@ def parse_summary(answer: str) -> str:
         if known and text.strip():
             found[known] = "\n".join(filter(None, (found.get(known, ""), text.strip("\n").rstrip())))
     if not found:
-        raise NotCompressed("the summary that came back has none of its sections")
+        raise NotCompressed("the model's summary has none of the requested sections")
     return "\n\n".join(f"## {name}\n{found.get(name, '- none')}" for name in SECTIONS)
 
 

@@ -78,7 +78,7 @@ class SkillFolders(Struct, frozen=True):
                     continue
                 if skill.name in found:
                     problems.append(
-                        f"{folder / FILE}:1: {skill.name!r} is a skill of yours already; this one is unused"
+                        f"{folder / FILE}:1: {skill.name!r} is already one of your skills; this one is not used"
                     )
                 else:
                     found[skill.name] = FoundSkill(skill, folder)
@@ -96,7 +96,7 @@ class SkillFolders(Struct, frozen=True):
                 return each
         spoiled = next((problem for problem in shelf.problems if f"/{name}/{FILE}:" in problem), "")
         known = ", ".join(each.name for each in shelf.skills) or "none yet"
-        raise NotFound(spoiled or f"there is no skill {name[:80]!r}; there are: {known}")
+        raise NotFound(spoiled or f"there is no skill {name[:80]!r}; available: {known}")
 
     def text(self, found: FoundSkill, path: str = FILE) -> str:
         """Read a file of a skill. Raises `BadSkill` if it is outside the skill's folder or unreadable."""
@@ -130,7 +130,7 @@ class SkillFolders(Struct, frozen=True):
         with self._alone(skill.name) as changes:
             folder = self.own / skill.name
             if new and os.path.lexists(folder):
-                raise AlreadyExists(f"{folder} is there already; choose another name, or edit it")
+                raise AlreadyExists(f"{folder} already exists; choose another name, or edit it")
             return self._change(skill.name, text, changes, origin)
 
     def changes(self) -> list[SkillChange]:
@@ -138,7 +138,7 @@ class SkillFolders(Struct, frozen=True):
         try:
             return read(self.own / OLD)[::-1]
         except OSError as error:
-            raise BadSkill(f"{error.filename}: {error.strerror}; mend its permissions") from error
+            raise BadSkill(f"{error.filename}: {error.strerror}; fix its permissions") from error
 
     def undo(self, skill: str, number: int) -> tuple[SkillChange, SkillChange]:
         """Undo the last change of a skill by a new change that restores the previous version. Return both."""
@@ -148,7 +148,7 @@ class SkillFolders(Struct, frozen=True):
         with self._alone(skill) as changes:
             newest = last(changes, skill)
             if newest is not None and newest.number != number:
-                raise BadInput(f"the skill was changed again since; take back {newest.name} first")
+                raise BadInput(f"the skill was changed again since; undo {newest.name} first")
             kept = self._kept(skill, known.kept) if known.kept is not None else None
             return known, self._change(skill, kept, changes, None)
 
@@ -157,7 +157,7 @@ class SkillFolders(Struct, frozen=True):
         folder = self.own / name
         file = folder / FILE
         if folder.is_symlink() or file.is_symlink():
-            raise BadSkill(f"{folder} leads elsewhere; change what it leads to by hand")
+            raise BadSkill(f"{folder} is a link; edit its target by hand")
         there = file.read_bytes() if file.exists() else None
         kept = self._keep(name, there) if there is not None else None
         before = _said(there)
@@ -191,7 +191,7 @@ class SkillFolders(Struct, frozen=True):
         try:
             return _text(file, shown=str(file))
         except BadSkill:
-            raise NotFound(f"what the skill {name} said before is not kept any more: {file} is gone") from None
+            raise NotFound(f"the previous version of the skill {name} is missing: {file} does not exist") from None
 
     def old(self, name: str, version: int) -> Path:
         """Path of an earlier version."""
@@ -233,7 +233,7 @@ def _folders(place: Path, problems: list[str]) -> list[Path]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        problems.append(f"{place}: {error.strerror}; mend its permissions, or its skills can't be used")
+        problems.append(f"{place}: {error.strerror}; fix its permissions, or its skills can't be used")
         return []
     if len(names) > COUNT_MAX:
         problems.append(f"{place}: has {len(names)} folders; only the first {COUNT_MAX} are read")
@@ -243,11 +243,11 @@ def _folders(place: Path, problems: list[str]) -> list[Path]:
 def _read(folder: Path, inside: Path | None, *, project: bool) -> Skill:
     file = folder / FILE
     if inside is not None and not _is_inside(file, inside):
-        raise BadSkill(f"{file}:1: leads out of the project; it is not used")
+        raise BadSkill(f"{file}:1: is a link out of the project; it is not used")
     parsed = parse(_text(file, shown=str(file)), str(file))
     name = folder.resolve().name if folder.name in ("", ".", "..") else folder.name
     if parsed.name != name:
-        raise BadSkill(f"{file}:2: says its name is {parsed.name!r}, but its folder is {name!r}; rename one of them")
+        raise BadSkill(f"{file}:2: its name is {parsed.name!r}, but its folder is {name!r}; rename one of them")
     return Skill(parsed.name, parsed.description, project)
 
 
@@ -257,18 +257,18 @@ def _text(file: Path, *, shown: str) -> str:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise BadSkill(f"{shown}:1: is no plain file")
+            raise BadSkill(f"{shown}:1: not a regular file")
         with open(descriptor, "rb") as opened:
             content = opened.read(4 * FILE_CHARS_MAX + 1)
     except FileNotFoundError:
-        raise BadSkill(f"{shown}:1: there is no such file") from None
+        raise BadSkill(f"{shown}:1: no such file") from None
     except OSError as error:
         raise BadSkill(f"{shown}:1: {error.strerror}") from error
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise BadSkill(f"{shown}:{line}: is no text in UTF-8") from None
+        raise BadSkill(f"{shown}:{line}: not UTF-8 text") from None
     if len(text) > FILE_CHARS_MAX:
         raise BadSkill(f"{shown}:1: has more than {FILE_CHARS_MAX:,} characters; split it")
     return text

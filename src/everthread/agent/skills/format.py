@@ -85,9 +85,8 @@ def render(skill: SkillText) -> str:
 def name_problem(name: str) -> str:
     """Describe the problem with a name; empty if it is valid."""
     if len(name) > NAME_CHARS_MAX or not _NAME.fullmatch(name):
-        return (
-            f"{name[:80]!r} is no name of a skill; use up to {NAME_CHARS_MAX} small letters, digits and single hyphens"
-        )
+        rule = f"up to {NAME_CHARS_MAX} lowercase letters, digits and single hyphens"
+        return f"{name[:80]!r} is not a valid skill name; use {rule}"
     return ""
 
 
@@ -109,7 +108,7 @@ def index(skills: Sequence[Skill]) -> str:
     if len(lines) < len(skills):
         lines = _fitting([_line(skill, SHOWN_CHARS[1]) for skill in skills])
     left = len(skills) - len(lines)
-    more = [f"({left} more: `skill_list` names them)"] if left else []
+    more = [f"({left} more: `skill_list` lists them)"] if left else []
     return "\n".join((ABOUT_SKILLS, "<skills>", *lines, *more, "</skills>"))
 
 
@@ -158,7 +157,7 @@ def _entries(lines: Sequence[str], where: str) -> dict[str, tuple[str, int]]:
             continue
         entry = _ENTRY.fullmatch(line.rstrip())
         if entry is None:
-            raise BadSkill(f"{where}:{at}: {line.strip()[:60]!r} is no NAME: VALUE")
+            raise BadSkill(f"{where}:{at}: {line.strip()[:60]!r} is not NAME: VALUE")
         if entry[1] in found:
             raise BadSkill(f"{where}:{at}: there are two {entry[1]}: lines; keep one")
         below: list[str] = []
@@ -180,13 +179,15 @@ def _value(first: str, below: Sequence[str], where: str) -> str:
 def _quoted(text: str, where: str) -> str:
     end = re.fullmatch(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*')(?:\s+#.*)?""", text)
     if end is None:
-        raise BadSkill(f"{where}: {text[:60]!r} has an opening quote, and no closing one at its end")
+        raise BadSkill(f"{where}: {text[:60]!r} has no closing quote at its end")
     if text.startswith("'"):
         return end[1][1:-1].replace("''", "'")
     try:
         return json.loads(end[1], strict=False)
     except ValueError:
-        raise BadSkill(f"{where}: {text[:60]!r} has a backslash that means nothing; write two") from None
+        raise BadSkill(
+            f"{where}: {text[:60]!r} has an unknown escape sequence; write two backslashes for one"
+        ) from None
 
 
 def _needed(entries: Mapping[str, tuple[str, int]], name: str, where: str) -> tuple[str, int]:

@@ -44,4 +44,4 @@ def _expected(schema: ToolSchema) -> str:
         f"`{name}` ({' | '.join(one.get('enum', [one['type']]))}{'' if name in required else ', optional'})"
         for name, one in schema.parameters["properties"].items()
     ]
-    return f"Expected are: {', '.join(described)}"
+    return f"Expected: {', '.join(described)}"

@@ -85,7 +85,7 @@ async def provider_tools(memory: MemoryManager, taken: Collection[str]) -> tuple
 def _unusable(name: str, taken: Collection[str]) -> str:
     if not _NAME.fullmatch(name):
         return "a name must be 1 to 64 letters, digits, _ or -"
-    return "there is another of that name" if name in taken else ""
+    return "another tool has this name" if name in taken else ""
 
 
 async def _ask_provider(
@@ -164,7 +164,7 @@ class ToolRunner(Struct, frozen=True):
         tool = toolbox.get(call.name)
         if tool is None:
             known = ", ".join(toolbox.names) or "none"
-            return f"Error: there is no tool {call.name[:NAME_CHARS_MAX]!r}; there are: {known}"
+            return f"Error: there is no tool {call.name[:NAME_CHARS_MAX]!r}; available: {known}"
         arguments = _arguments(call)
         if isinstance(arguments, str):
             return arguments
@@ -214,7 +214,7 @@ async def _outcome(tool: Tool, arguments: Mapping[str, Any], use: ToolUse) -> st
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        return f"Error: {tool.name} was cancelled by itself; it may or may not have taken effect"
+        return f"Error: {tool.name} cancelled itself; it may or may not have taken effect"
     except StoreError:
         raise
     except EverthreadError as error:
@@ -237,7 +237,7 @@ def _arguments(call: ToolCall) -> dict[str, Any] | str:
     try:
         return msgspec.json.decode(call.arguments or "{}", type=dict[str, Any])
     except (ValueError, RecursionError) as error:
-        return f"Error: the arguments are no JSON object ({error}); call {call.name} again with valid arguments"
+        return f"Error: the arguments are not a JSON object ({error}); call {call.name} again with valid arguments"
 
 
 def _shortened(text: str) -> str:

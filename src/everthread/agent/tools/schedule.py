@@ -76,7 +76,7 @@ class ScheduleTool(Struct, frozen=True):
         except (BadInput, AlreadyExists) as error:
             raise ToolFailed(f"schedule: {error}") from error
         except NotFound as error:
-            raise ToolFailed(f"schedule: there is no task {given.name!r}; `list` shows the ones there are") from error
+            raise ToolFailed(f"schedule: there is no task {given.name!r}; `list` lists all tasks") from error
 
     async def _add(self, given: _Arguments, use: ToolUse) -> str:
         own, owner = self.settings.schedule, use.ref.owner
@@ -87,16 +87,18 @@ class ScheduleTool(Struct, frozen=True):
         wish = NewSchedule(owner, given.when, zone, given.prompt, given.name, self._target(given, use))
         schedule = await self.scheduling.add(wish, at_most=own.per_owner)
         where = (
-            "is said here" if schedule.target.kind is TargetKind.CHAT and not given.to else f"goes to {schedule.target}"
+            "is sent to this chat"
+            if schedule.target.kind is TargetKind.CHAT and not given.to
+            else f"goes to {schedule.target}"
         )
         if schedule.target.kind is TargetKind.NONE:
-            where = "is kept in its own conversation, as nothing can be sent to this one later"
+            where = "is stored in its own conversation, because nothing can be sent to this one later"
         return f"Scheduled as {schedule.name}; {_next(schedule)}. The answer {where}."
 
     def _target(self, given: _Arguments, use: ToolUse) -> Target:
         if given.to:
             if use.ref.owner != self.settings.owner:
-                raise BadInput("answers go to the chat where they were asked for; leave `to` out")
+                raise BadInput("answers go to this chat; omit `to`")
             return Target(TargetKind.CHAT, str(parse_address(given.to, self.settings.profile, self.platforms)))
         here = use.ref.key
         return Target(TargetKind.CHAT, _chat(here)) if here.platform in self.platforms else Target()

@@ -99,12 +99,12 @@ def skill_write(folders: SkillFolders, owner: str, wrote: Callable[[SkillChange]
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
         given = parse_arguments(_WRITE, arguments, _WriteArguments)
         if use.ref.owner != owner:
-            raise ToolFailed("skill_write: skills are kept for the person whose home this is; nobody else writes them")
+            raise ToolFailed("skill_write: only the owner of this machine may write skills")
         written = SkillText(given.name, given.description, given.body)
         origin = Origin(use.ref.session_id, use.turn_id)
         change = await _in_a_thread(_WRITE, lambda: folders.write(written, origin=origin))
         wrote(change)
-        done = "replaced; the version before is kept" if change.kept is not None else "written"
+        done = "replaced; the previous version is kept" if change.kept is not None else "written"
         return f"{done}. Conversations that begin from now on know of it; here, skill_view reads it."
 
     return Tool(_WRITE, run, dangerous=True, remembers=True)

@@ -69,7 +69,7 @@ async def test_tools_that_are_too_large_or_invalid_are_left_out_and_reported() -
         assert servers.problems() == {
             "a": "the schema of no_schema is not valid; the schema of ? is not valid; "
             "the schema of big_schema is over 64 KB",
-            "b": "no more than its first 8 tools are taken",
+            "b": "only its first 8 tools are used",
         }
 
 

@@ -66,7 +66,7 @@ async def test_the_prompt_names_what_there_is_and_the_text_is_read_on_demand(tmp
         assert whole.endswith("Its other files: references/kinds.md")
         assert kinds.startswith('<skill name="tea" file="references/kinds.md">\nOolong.')
         assert "is not inside the skill tea" in outside
-        assert "there is no skill 'coffee'; there are: tea" in unknown
+        assert "there is no skill 'coffee'; available: tea" in unknown
 
 
 async def test_a_skill_that_comes_later_is_in_the_next_conversations_prompt_and_never_in_this_ones(
@@ -104,7 +104,7 @@ async def test_a_skill_is_written_only_if_somebody_approves(tmp_path: Path) -> N
         assert "written" in core.told[0]
         assert parse((tmp_path / "skills/tea/SKILL.md").read_text(), "f").body == "Boil water."
         await core.ask("once more")
-        assert "the version before is kept" in core.told[1]
+        assert "the previous version is kept" in core.told[1]
 
 
 async def test_nobody_else_has_skills_written_into_this_home(tmp_path: Path) -> None:
@@ -112,14 +112,14 @@ async def test_nobody_else_has_skills_written_into_this_home(tmp_path: Path) -> 
     async with SkilledHouse(tmp_path, FakeModel([write, "ok"])) as core:
         core.approve = yes
         await core.ask("remember it", owner="somebody else")
-        assert "nobody else writes them" in core.told[0]
+        assert "only the owner of this machine" in core.told[0]
         assert not (tmp_path / "skills/tea").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"name": "../tea", "description": "x", "body": "x"}, "is no name of a skill"),
+        ({"name": "../tea", "description": "x", "body": "x"}, "is not a valid skill name"),
         ({"name": "tea", "description": "", "body": "x"}, "the description is empty"),
         ({"name": "tea", "body": "x"}, "`description` (string)"),
     ],
@@ -154,7 +154,7 @@ async def test_the_whole_agent_has_skills_and_hands_work_over(tmp_path: Path) ->
         )
         async with Runtime(settings, project=tmp_path / "work") as runtime:
             (problem,) = await runtime.ready()
-            assert problem == f"skill not used: {tmp_path}/home/skills/broken/SKILL.md:1: there is no such file"
+            assert problem == f"skill not used: {tmp_path}/home/skills/broken/SKILL.md:1: no such file"
             await runtime.lifecycle.accept(Inbound(CLI, ME, "what about the tea?"))
             ended = await runtime.agent.answer(CLI, TurnOptions(runtime.choices()))
             assert ended is not None

@@ -108,8 +108,8 @@ def test_an_unknown_provider_is_a_configuration_error(home: Home, run: Run) -> N
     ("model", "code", "words"),
     [
         # Known to want a key: nothing is sent, which would be tried again and again where there is no network.
-        ("openai/x", 78, "api.openai.com wants a key: set OPENAI_API_KEY"),
-        ("anthropic/x", 78, "api.anthropic.com wants a key: set ANTHROPIC_API_KEY"),
+        ("openai/x", 78, "api.openai.com needs a key: set OPENAI_API_KEY"),
+        ("anthropic/x", 78, "api.anthropic.com needs a key: set ANTHROPIC_API_KEY"),
         ("mine/x", 75, "127.0.0.1:9 can't be reached (Connection refused)"),
     ],
 )

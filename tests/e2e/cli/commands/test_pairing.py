@@ -70,7 +70,7 @@ def test_an_account_can_be_linked_to_the_owner(home: Path) -> None:
 
 def test_wrong_codes_are_refused_and_then_locked_out(home: Path) -> None:
     for _ in range(4):
-        assert_one_line(everthread("pairing", "approve", "WRONG", home=home), 1, "no one waits with that code")
+        assert_one_line(everthread("pairing", "approve", "WRONG", home=home), 1, "no user has that code")
     for code in ("WRONG", CODE):
         assert_one_line(everthread("pairing", "approve", code, home=home), 75, "too many wrong codes", "60 minutes")
 

@@ -46,7 +46,7 @@ def test_a_file_is_sent_as_text_if_the_platform_has_no_files(core: GatewayHouse,
 
 
 def test_an_unknown_address_is_refused(core: GatewayHouse) -> None:
-    refused(everthread(core.home, "send", "nowhere:7", "hello"), 2, "there are: post")
+    refused(everthread(core.home, "send", "nowhere:7", "hello"), 2, "configured: post")
     refused(everthread(core.home, "send", "post", "hello"), 2, "PLATFORM:CHAT")
     refused(everthread(core.home, "send", "post:7", answer=" \n"), 2, "the message is empty")
     refused(everthread(core.home, "send", "post:7", "x" * 100_001), 2, "--file")

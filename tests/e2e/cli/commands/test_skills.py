@@ -76,10 +76,10 @@ def test_problems_are_reported_with_their_line_and_an_exit_code(everthread: Comm
     [
         (("show", "coffee"), 1, "there is no skill 'coffee'"),
         (("validate", "coffee"), 1, "there is no skill 'coffee'"),
-        (("new", "Tea Time"), 2, "is no name of a skill"),
-        (("new", "../tea"), 2, "is no name of a skill"),
+        (("new", "Tea Time"), 2, "is not a valid skill name"),
+        (("new", "../tea"), 2, "is not a valid skill name"),
         (("show", "tea", "../../config.toml"), 2, "is not inside the skill"),
-        (("new", "tea"), 1, "is there already"),
+        (("new", "tea"), 1, "already exists"),
         (("new",), 2, "NAME"),
     ],
 )

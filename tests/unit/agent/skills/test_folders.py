@@ -49,7 +49,7 @@ def test_a_projects_skill_never_takes_the_place_of_the_users_own(tmp_path: Path)
     folders = SkillFolders(tmp_path / "home", tmp_path / "work")
     assert "Do tea" in folders.text(folders.get("tea"))
     (problem,) = folders.shelf().problems
-    assert "is a skill of yours already" in problem
+    assert "is already one of your skills" in problem
 
 
 def test_a_home_inside_the_folder_that_is_worked_in_is_read_once(tmp_path: Path) -> None:
@@ -74,13 +74,13 @@ def test_one_broken_skill_spoils_no_other(tmp_path: Path) -> None:
     said = "\n".join(shelf.problems)
     assert len(shelf.problems) == 5
     assert f"{tmp_path}/broken/SKILL.md:1: does not begin" in said
-    assert "empty/SKILL.md:1: there is no such file" in said
-    assert "bytes/SKILL.md:3: is no text in UTF-8" in said
-    assert "pipe/SKILL.md:1: is no plain file" in said
-    assert "says its name is 'tea', but its folder is 'named'" in said
+    assert "empty/SKILL.md:1: no such file" in said
+    assert "bytes/SKILL.md:3: not UTF-8 text" in said
+    assert "pipe/SKILL.md:1: not a regular file" in said
+    assert "its name is 'tea', but its folder is 'named'" in said
     with pytest.raises(NotFound, match="does not begin"):
         folders.get("broken")
-    with pytest.raises(NotFound, match="there are: tea"):
+    with pytest.raises(NotFound, match="available: tea"):
         folders.get("coffee")
 
 
@@ -121,7 +121,7 @@ def test_a_projects_links_lead_nowhere_outside_it(tmp_path: Path, what: str) -> 
         (place / "tea/SKILL.md").symlink_to(outside / "SKILL.md")
     shelf = SkillFolders(tmp_path / "home", tmp_path / "work").shelf()
     assert shelf.skills == ()
-    assert "leads out of the project" in shelf.problems[0]
+    assert "is a link out of the project" in shelf.problems[0]
 
 
 def test_a_large_file_is_refused(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_a_link_in_the_home_is_not_written_through(tmp_path: Path) -> None:
     (tmp_path / "skills/tea").symlink_to(outside)
     folders = SkillFolders(tmp_path / "skills")
     assert folders.get("tea").skill.name == "tea"
-    with pytest.raises(BadSkill, match="leads elsewhere"):
+    with pytest.raises(BadSkill, match="is a link"):
         folders.write(SkillText("tea", "x", "x"))
     assert (outside / "SKILL.md").read_text() == GOOD
 
@@ -236,11 +236,11 @@ def test_a_version_that_is_not_kept_any_more_is_not_brought_back(tmp_path: Path)
     for body in ("one", "two"):
         folders.write(SkillText("tea", "How to make tea.", body))
     folders.old("tea", 1).unlink()
-    with pytest.raises(NotFound, match="not kept any more"):
+    with pytest.raises(NotFound, match="is missing"):
         folders.undo("tea", 2)
     assert "two" in folders.text(folders.get("tea"))
 
 
 def test_check_says_what_is_wrong_with_a_folder(tmp_path: Path) -> None:
     assert check(put(tmp_path, "tea", GOOD)) == ""
-    assert "SKILL.md:1: there is no such file" in check(tmp_path / "nothing")
+    assert "SKILL.md:1: no such file" in check(tmp_path / "nothing")

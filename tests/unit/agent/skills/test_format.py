@@ -52,13 +52,13 @@ def test_front_matter_is_read_as_people_write_it(front: str, description: str) -
         ("---\nname: tea\n", "f:1: the line --- that ends the front matter is missing"),
         ("---\n---\nx", "f:1: has no name: in its front matter"),
         ("---\nname: tea\n---\nx", "f:1: has no description:"),
-        ("---\nname: Tea Time\ndescription: x\n---\nx", "f:2: 'Tea Time' is no name of a skill"),
+        ("---\nname: Tea Time\ndescription: x\n---\nx", "f:2: 'Tea Time' is not a valid skill name"),
         ("---\nname: ../tea\ndescription: x\n---\nx", "f:2: '../tea' is no name"),
         (f"---\nname: {'x' * 65}\ndescription: x\n---\nx", "f:2: "),
         ("---\nname: tea\ndescription:\n---\nx", "f:3: the description is empty"),
         (f"---\nname: tea\ndescription: {'x' * 1025}\n---\nx", "f:3: the description has 1,025 characters"),
         ("---\nname: tea\ndescription: x\nname: coffee\n---\nx", "f:4: there are two name: lines"),
-        ("---\nname: tea\nwhat is this\n---\nx", "f:3: 'what is this' is no NAME: VALUE"),
+        ("---\nname: tea\nwhat is this\n---\nx", "f:3: 'what is this' is not NAME: VALUE"),
         ('---\nname: tea\ndescription: "open\n---\nx', "f:3: '\"open' has an opening quote"),
         ('---\nname: tea\ndescription: "a\\q"\n---\nx', "f:3: "),
         ("---\nname: tea\ndescription: x\n---\n\n \n", "f:4: has no instructions"),
@@ -103,7 +103,7 @@ def test_the_index_is_bounded_and_says_what_it_leaves_out(count: int) -> None:
     text = index([Skill(f"skill-{n:04}", "x" * DESCRIPTION_CHARS_MAX) for n in range(count)])
     assert len(text) < INDEX_CHARS_MAX + 600
     named = text.count("\n- skill-")
-    assert named == count or f"({count - named} more: `skill_list` names them)" in text
+    assert named == count or f"({count - named} more: `skill_list` lists them)" in text
     assert named > min(count, 50) or named == count
 
 

@@ -92,8 +92,8 @@ async def test_calls_that_are_safe_together_run_together_and_the_others_do_not(t
     ("call", "told"),
     [
         (ToolCall("c", "fly", "{}"), "there is no tool 'fly'"),
-        (ToolCall("c", "look", "{oops"), "no JSON object"),
-        (ToolCall("c", "look", "[1]"), "no JSON object"),
+        (ToolCall("c", "look", "{oops"), "not a JSON object"),
+        (ToolCall("c", "look", "[1]"), "not a JSON object"),
         (ToolCall("c", "look", "x" * 1_000_001), "at most 1000000"),
         (ToolCall("c", "slow", "{}"), "did not answer within 0.01 s"),
         (ToolCall("c", "broken", "{}"), "RuntimeError('no screws left')"),
@@ -179,7 +179,7 @@ async def test_a_tool_that_cancels_itself_has_a_result(tmp_path: Path) -> None:
         tmp_path, FakeModel([ToolCall("c", "gone", "{}"), "ok"]), tools=(tool("gone", gone),)
     ) as core:
         assert (await core.ask("go")).text == "ok"
-        assert "cancelled by itself" in core.model.sent()
+        assert "cancelled itself" in core.model.sent()
 
 
 async def test_s26_a_call_with_wrong_arguments_is_a_visible_error(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ async def test_arguments_that_nobody_can_read_are_the_models_own_problem(tmp_pat
     async with AgentFixture(tmp_path, model, tools=(tool("look", says_nothing),)) as core:
         ended = await core.ask("look")
         assert (ended.text, ended.problem) == ("sorry", "")
-        assert "no JSON object" in core.model.sent()
+        assert "not a JSON object" in core.model.sent()
 
 
 async def test_the_name_of_a_tool_that_is_not_there_is_repeated_in_short(tmp_path: Path) -> None:

@@ -262,7 +262,7 @@ class TelegramPlatform:
         self, to: Address, file: File, caption: str, keyboard: telegram.InlineKeyboardMarkup | None = None
     ) -> str:
         if len(file.content) > FILE_BYTES_MAX:
-            raise PlatformRefused(f"{file.name} is larger than Telegram takes ({FILE_BYTES_MAX // 1_000_000} MB)")
+            raise PlatformRefused(f"{file.name} is larger than Telegram allows ({FILE_BYTES_MAX // 1_000_000} MB)")
         content = telegram.InputFile(file.content, file.name)
 
         async def send_formatted(text: str, parse_mode: str | None) -> str:

@@ -222,7 +222,7 @@ def _manifest(archive: tarfile.TarFile, source: _LimitedReader, path: Path) -> M
     try:
         manifest = msgspec.json.decode(content.read(), type=Manifest)
     except msgspec.DecodeError as error:
-        raise StoreCorrupt(f"{path}: its manifest can't be read ({error}); take another backup") from error
+        raise StoreCorrupt(f"{path}: its manifest can't be read ({error}); use another backup") from error
     if manifest.format != FORMAT:
         raise StoreCorrupt(f"{path}: not a backup of Everthread; choose another file")
     if manifest.version > VERSION:

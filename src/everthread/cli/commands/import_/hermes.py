@@ -195,7 +195,7 @@ def _lines(report: ImportReport, dry_run: bool) -> Iterator[str]:
     if report.places:
         verb = "would continue" if dry_run else "continue"
         yield f"{pluralize(len(report.places), 'chat')} {verb} with the imported sessions."
-    remarks = [f"{old} was imported as {new}: its id is taken." for old, new in counts.renamed.items()]
+    remarks = [f"{old} was imported as {new}: its id is in use." for old, new in counts.renamed.items()]
     remarks += [f"{session_id} {why}." for session_id, why in counts.left_out.items()]
     remarks += [f"{_counted(each.count, each.what)}: {each.why}." for each in report.skipped]
     if remarks:

@@ -256,7 +256,7 @@ def _lines(counts: ImportCounts, dry_run: bool) -> Iterator[str]:
     yield f"{would} {pluralize(counts.turns, 'turn')} of {pluralize(counts.sessions, 'session')}{notes}."
     if counts.same:
         yield f"{pluralize(counts.same, 'session')} had nothing new."
-    remarks = [f"{old} was imported as {new}: its id is taken." for old, new in counts.renamed.items()]
+    remarks = [f"{old} was imported as {new}: its id is in use." for old, new in counts.renamed.items()]
     remarks += [f"{session_id} {why}." for session_id, why in counts.left_out.items()]
     yield from remarks[:_REMARKS_MAX]
     if len(remarks) > _REMARKS_MAX:

@@ -281,7 +281,7 @@ def test_the_result_is_printed_as_text(tmp_path: Path, core: HermesHome) -> None
     done = everthread(tmp_path / "home", "import", "hermes", str(core.path))
     assert done.returncode == 0, done.stderr
     assert "Imported 14 messages in 6 turns of 9 sessions" in done.stdout
-    assert "the parent of orphan: its parent is not in the database any more" in done.stdout
+    assert "the parent of orphan: its parent is no longer in the database" in done.stdout
     assert done.stderr == ""
 
 
@@ -296,7 +296,7 @@ def test_a_folder_that_is_not_a_hermes_home_is_refused(tmp_path: Path) -> None:
     home, place = tmp_path / "home", tmp_path / "place"
     refused(everthread(home, "import", "hermes", str(place)), 1, "no such folder")
     place.mkdir()
-    refused(everthread(home, "import", "hermes", str(place)), 2, "no home of Hermes's")
+    refused(everthread(home, "import", "hermes", str(place)), 2, "not a home of Hermes")
     (place / "state.db").write_bytes(b"no database at all" * 1000)
     done = everthread(home, "import", "hermes", str(place))
     refused(done, done.returncode, "state.db")

@@ -90,7 +90,7 @@ def test_options_set_providers_and_their_settings(home: Path) -> None:
     ("arguments", "variables", "code", "words"),
     [
         (["attic", "--set", "attic.url=http://h"], {"ATTIC_KEY": "wrong"}, 75, "it does not know the key"),
-        (["attic", "--set", "attic.url=http://h/fire"], {}, 75, "attic: can't say how it is: 'ladder'"),
+        (["attic", "--set", "attic.url=http://h/fire"], {}, 75, "attic: its health check failed: 'ladder'"),
         (["attic"], {"ATTIC_KEY": KEY}, 78, "memory.attic: 'url' is missing"),
         (["attik"], {}, 2, "Unknown memory provider 'attik'. Did you mean attic?"),
         (["attic", "--set", "attic.urk=x"], {}, 2, "Unknown setting 'attic.urk'. Did you mean attic.url?"),

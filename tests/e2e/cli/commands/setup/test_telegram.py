@@ -57,7 +57,7 @@ def test_a_rejected_token_changes_nothing(home: Path) -> None:
     done = run(home, "setup", "telegram", "--token-env", "NOT_SET")
     refused(done, 2, "NOT_SET is not set")
     done = run(home, "setup", "telegram", "--token-env", "MY_TOKEN", MY_TOKEN="nonsense")
-    assert "is no token of a bot" in done.stderr
+    assert "is not a bot token" in done.stderr
 
 
 def test_without_a_terminal_no_question_is_asked(home: Path) -> None:
