@@ -7,5 +7,5 @@ http           streamed POST requests, shared by the clients
 connection     aiohttp connection pool below `http`, imported on first use
 sse            server-sent events; joining of split characters and deltas
 errors         HTTP errors of endpoints as model errors
-tool_calls     validation of tool calls
+tool_call_validation     validation of tool calls
 """

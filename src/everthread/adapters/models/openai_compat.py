@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from everthread.adapters.models.http import CONNECT_S_MAX, IDLE_S_MAX, NO_TEXT, ErrorObject, SseEvent, StreamingClient
 from everthread.adapters.models.sse import SurrogateJoiner, join_surrogates
-from everthread.adapters.models.tool_calls import is_object, runnable_calls, valid_name
+from everthread.adapters.models.tool_call_validation import is_object, runnable_calls, valid_name
 from everthread.domain.model import Message, Role, Thought, ToolCall, replace_surrogates
 from everthread.ports.model import Answer, Delta, Finish, Prompt, Request, ToolSchema, Traits, Usage
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from everthread.adapters.models.tool_calls import is_object, runnable_calls, valid_name
+from everthread.adapters.models.tool_call_validation import is_object, runnable_calls, valid_name
 from everthread.domain.model import Message, Role, ToolCall
 from everthread.ports.model import Finish
 
