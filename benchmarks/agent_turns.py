@@ -101,7 +101,7 @@ class BenchmarkAgent:
 
     async def finish_reviews(self) -> None:
         """Wait for the reviews that filling made due, so that a measured turn pays only for its own."""
-        self.runtime.agent.attend_to_reviews()
+        self.runtime.agent.start_reviews()
         # No event announces the last review.
         while await self.runtime.store.read_inline(lambda uow: uow.reviews.is_due(self.runtime.clock.now())):  # noqa: ASYNC110
             await asyncio.sleep(0.1)

@@ -18,7 +18,7 @@ from benchmarks.agent_turns import BenchmarkAgent, model_server
 from benchmarks.boundaries import LONG_SESSION_MESSAGES, LONG_TURN_MESSAGES
 from benchmarks.measurement import Calls, Figure, cpu_ms, run
 from benchmarks.store_fixture import OWNER, keys, store_fixture
-from everthread.agent.compression.policy import Fill
+from everthread.agent.compression.policy import ContextFill
 from everthread.agent.compression.service import Compressor
 from everthread.agent.compression.summarizer import SECTIONS
 from everthread.agent.events import Compressed, Reviewed
@@ -48,7 +48,7 @@ async def decide_compression(folder: Path) -> dict[str, Figure]:
         choice = runtime.choices()[0]
         key = SessionKey("main", "bench", ChatType.DM, "1")
         refs = [SessionRef(f"session-{number:026}", 0, key, 1, "me") for number in range(BATCH)]
-        fill = Fill(12_000, 60_000, 240_000, context_tokens=20_000)
+        fill = ContextFill(12_000, 60_000, 240_000, context_tokens=20_000)
 
         async def decide(ref: SessionRef) -> None:
             compressor.consider(ref, fill, choice, lambda event: None)
@@ -116,8 +116,8 @@ async def _compress_and_review_all(runtime: Runtime, session_keys: list[SessionK
     compressor, choice = _compressor(runtime), runtime.choices()[0]
     events: list[object] = []
     reviews: list[Reviewed] = []
-    runtime.agent.attend_to_reviews(reviews.append)
-    fill = Fill(12_000, TURNS * TURN_CHARS, 240_000, context_tokens=70_000)
+    runtime.agent.start_reviews(reviews.append)
+    fill = ContextFill(12_000, TURNS * TURN_CHARS, 240_000, context_tokens=70_000)
     for key in session_keys:
         ref = await runtime.lifecycle.current(key)
         assert ref is not None

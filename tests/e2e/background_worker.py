@@ -48,7 +48,7 @@ async def work(home: Path, url: str, life: int, message: str, *, compresses: boo
         options = TurnOptions(runtime.choices())
         if message:
             await runtime.lifecycle.accept(Inbound(KEY, OWNER, message, update_id=message))
-        runtime.agent.attend_to_reviews()
+        runtime.agent.start_reviews()
         for turn_id in await runtime.lifecycle.recover():
             await runtime.agent.resume(turn_id, options)
         while await runtime.agent.answer(KEY, options):

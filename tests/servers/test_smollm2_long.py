@@ -14,7 +14,7 @@ from tests.runtime import CLI, ME, TELEGRAM
 from tests.servers.test_smollm2 import folder, local_model
 
 from everthread.adapters.models.local.client import LocalModel
-from everthread.agent.compression.policy import EXTRACT_NAME, READS_TOKENS_MIN, Fill
+from everthread.agent.compression.policy import EXTRACT_NAME, READS_TOKENS_MIN, ContextFill
 from everthread.agent.compression.summarizer import INSTRUCTION, SECTIONS
 from everthread.agent.events import Compressed
 from everthread.agent.model_call import ModelChoice
@@ -89,7 +89,7 @@ async def test_a_compression_and_a_review_are_seen_through_and_nothing_is_lost(f
                     await asyncio.sleep(0.1)
             await _reviewed(core, client, parent.session_id)
 
-            full = Fill(1_000, 3_000, 20_000, context_tokens=READS_TOKENS_MIN, too_long=True)
+            full = ContextFill(1_000, 3_000, 20_000, context_tokens=READS_TOKENS_MIN, too_long=True)
             core.compressor.consider(parent, full, choice, core.heard.append, lasting=False)
             assert (await core.ask("Where is the key?")).text
             [compressed] = [event for event in core.heard if isinstance(event, Compressed)]

@@ -150,7 +150,7 @@ class AgentServer(Server):
         return self._choice
 
     async def run(self) -> None:
-        self.agent.attend_to_reviews()
+        self.agent.start_reviews()
         await super().run()
 
     # --- Wiring ------------------------------------------------------------------------------------------------------

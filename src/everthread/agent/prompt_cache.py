@@ -54,7 +54,7 @@ class Prepared(Struct, frozen=True):
         return len(self.head) + len(self.history)
 
 
-def newest_that_fit(pieces: Sequence[bytes], room_bytes: int) -> Sequence[bytes]:
+def select_newest(pieces: Sequence[bytes], room_bytes: int) -> Sequence[bytes]:
     """Return the newest pieces that fit, without those that are too large by themselves.
 
     Pieces are dropped from the front in steps of half the room, so the start stays the same until another half is full.
@@ -89,51 +89,51 @@ class Preparer(Struct):
     async def prepare(self, ref: SessionRef, choice: ModelChoice, toolbox: Toolbox) -> Prepared:
         """Return the start of the session's next request, as of the current state of the store."""
         signature = (choice.name, toolbox.digest)
-        session, number, tombstones = await self.store.read_inline(lambda uow: _state(uow, ref))
+        session, number, tombstones = await self.store.read_inline(lambda uow: _read_state(uow, ref))
         kept = self._get(ref.session_id, signature)
         now = (session.generation, number, tombstones)
         if kept is not None and (kept.generation, kept.prefix_number, kept.tombstones) == now:
             if kept.last_turn == session.last_turn:
                 return kept
-            newer = await self.store.read(lambda uow: _turns_after(uow, session, kept.last_turn))
-            grown = self._grown(kept, newer, choice, session.last_turn)
+            newer = await self.store.read(lambda uow: _read_turns_after(uow, session, kept.last_turn))
+            grown = self._extend(kept, newer, choice, session.last_turn)
             if grown is not None:
                 return self._keep(grown)
-        return self._keep(await self._make(ref, choice, toolbox, signature))
+        return self._keep(await self._build(ref, choice, toolbox, signature))
 
-    async def borrow(self, ref: SessionRef, choice: ModelChoice) -> Prepared:
+    async def prepare_fallback(self, ref: SessionRef, choice: ModelChoice) -> Prepared:
         """Return the start for a fallback model, without storing or caching it."""
-        session, prefix, view, _, tombstones = await self.store.read(lambda uow: _everything(uow, ref))
+        session, prefix, view, _, tombstones = await self.store.read(lambda uow: _read_all(uow, ref))
         if prefix is None:
             raise NotFound(f"session {ref.session_id!r} has no stored prefix")
         prompt = decode_prompt(prefix.content).prompt
         prompt = replace(prompt, model=choice.model, tools=prompt.tools if choice.traits.tools else ())
-        return await self._start(session, prefix.number, (choice.name, ""), tombstones, choice, prompt, view)
+        return await self._encode(session, prefix.number, (choice.name, ""), tombstones, choice, prompt, view)
 
-    async def standing(self, ref: SessionRef, choice: ModelChoice) -> Prepared | None:
+    async def prepare_stored(self, ref: SessionRef, choice: ModelChoice) -> Prepared | None:
         """Return the start with the session's stored prefix, even if the tools have changed. Nothing is stored.
 
         `None` if the session has no prefix.
         """
-        session, number, tombstones = await self.store.read_inline(lambda uow: _state(uow, ref))
+        session, number, tombstones = await self.store.read_inline(lambda uow: _read_state(uow, ref))
         _, kept = self._kept.get((ref.session_id, choice.name), (0.0, None))
         now = (session.generation, number, tombstones, session.last_turn)
         if kept is not None and now == (kept.generation, kept.prefix_number, kept.tombstones, kept.last_turn):
             return kept
-        session, prefix, view, _, tombstones = await self.store.read(lambda uow: _everything(uow, ref))
+        session, prefix, view, _, tombstones = await self.store.read(lambda uow: _read_all(uow, ref))
         if prefix is None:
             return None
         prompt = decode_prompt(prefix.content).prompt
-        return await self._start(session, prefix.number, (choice.name, ""), tombstones, choice, prompt, view)
+        return await self._encode(session, prefix.number, (choice.name, ""), tombstones, choice, prompt, view)
 
-    def committed(self, prepared: Prepared, turn: Turn, choice: ModelChoice) -> None:
+    def extend(self, prepared: Prepared, turn: Turn, choice: ModelChoice) -> None:
         """Extend the cached entry by a committed turn, which saves reading it from the store."""
         if turn.number == prepared.last_turn + 1 and self._get(prepared.session_id, prepared.signature) is prepared:
-            grown = self._grown(prepared, (turn,) if turn.status.remembered else (), choice, turn.number)
+            grown = self._extend(prepared, (turn,) if turn.status.remembered else (), choice, turn.number)
             if grown is not None:
                 self._keep(grown)
 
-    def _grown(self, kept: Prepared, turns: Sequence[Turn], choice: ModelChoice, last_turn: int) -> Prepared | None:
+    def _extend(self, kept: Prepared, turns: Sequence[Turn], choice: ModelChoice, last_turn: int) -> Prepared | None:
         """Return the entry extended by the turns; `None` if they do not fit."""
         pieces = [choice.client.encode(to_request(turn)) for turn in turns]
         history = b",".join(piece for piece in (kept.history, *pieces) if piece)
@@ -146,9 +146,9 @@ class Preparer(Struct):
         tokens = max(choice.traits.context_tokens - self.output_tokens_max, choice.traits.context_tokens // 2)
         return max(tokens * BYTES_PER_TOKEN * 2 // 3 - len(head), 0)
 
-    async def _make(self, ref: SessionRef, choice: ModelChoice, toolbox: Toolbox, signature: Signature) -> Prepared:
+    async def _build(self, ref: SessionRef, choice: ModelChoice, toolbox: Toolbox, signature: Signature) -> Prepared:
         schemas = toolbox.schemas if choice.traits.tools else ()
-        session, prefix, view, notes, tombstones = await self.store.read(lambda uow: _everything(uow, ref))
+        session, prefix, view, notes, tombstones = await self.store.read(lambda uow: _read_all(uow, ref))
         frozen = decode_prompt(prefix.content) if prefix else None
         if prefix is None or frozen is None or not _fits(frozen, choice, schemas):
             prompt = await self.prompts.build(
@@ -162,9 +162,9 @@ class Preparer(Struct):
             )
             frozen = StoredPrompt(choice.name, prompt)
             prefix = await self.lifecycle.put_prefix(ref, encode_prompt(frozen))
-        return await self._start(session, prefix.number, signature, tombstones, choice, frozen.prompt, view)
+        return await self._encode(session, prefix.number, signature, tombstones, choice, frozen.prompt, view)
 
-    async def _start(
+    async def _encode(
         self,
         session: Session,
         number: int,
@@ -178,7 +178,7 @@ class Preparer(Struct):
         # In slices: encoding a long conversation in one step would block the event loop.
         pieces = await in_slices(lambda turn: choice.client.encode(to_request(turn)), view.turns)
         pieces = [piece for piece in pieces if piece]
-        kept = newest_that_fit(pieces, self.room(choice, head))
+        kept = select_newest(pieces, self.room(choice, head))
         history, left_out = b",".join(kept), len(kept) < len(pieces)
         last = session.last_turn
         return Prepared(session.id, session.generation, number, signature, tombstones, last, head, history, left_out)
@@ -211,25 +211,25 @@ def _fits(frozen: StoredPrompt, choice: ModelChoice, schemas: tuple[ToolSchema, 
     return frozen.name == choice.name and frozen.prompt.model == choice.model and frozen.prompt.tools == schemas
 
 
-def _state(uow: UnitOfWork, ref: SessionRef) -> tuple[Session, int, int]:
-    return _session(uow, ref), uow.turns.prefix_number(ref.session_id), uow.erasure.tombstones(ref.owner)
+def _read_state(uow: UnitOfWork, ref: SessionRef) -> tuple[Session, int, int]:
+    return _read_session(uow, ref), uow.turns.prefix_number(ref.session_id), uow.erasure.tombstones(ref.owner)
 
 
-def _session(uow: UnitOfWork, ref: SessionRef) -> Session:
+def _read_session(uow: UnitOfWork, ref: SessionRef) -> Session:
     session = uow.sessions.get(ref.session_id)
     if session is None or session.owner != ref.owner:
         raise NotFound(f"there is no session {ref.session_id!r}")
     return session
 
 
-def _turns_after(uow: UnitOfWork, session: Session, number: int) -> tuple[Turn, ...]:
+def _read_turns_after(uow: UnitOfWork, session: Session, number: int) -> tuple[Turn, ...]:
     newer = (uow.turns.get(session.id, n) for n in range(number + 1, session.last_turn + 1))
     return tuple(turn for turn in newer if turn is not None and turn.status.remembered)
 
 
-def _everything(
+def _read_all(
     uow: UnitOfWork, ref: SessionRef
 ) -> tuple[Session, Prefix | None, View, dict[NoteTarget, tuple[NoteVersion, ...]], int]:
-    session = _session(uow, ref)
+    session = _read_session(uow, ref)
     notes = {target: uow.notes.current(ref.owner, target) for target in NoteTarget}
     return session, uow.turns.prefix(session.id), uow.turns.view(session), notes, uow.erasure.tombstones(ref.owner)

@@ -117,16 +117,16 @@ def review_tools(
 
 log = logging.getLogger("everthread.agent")
 
-LOOK_S = 60.0
+POLL_S = 60.0
 """Interval of the poll for reviews that another process left."""
 REVIEW_S_MAX = 600.0
 COOL_DOWN_S = 300.0
-NoteReview = Callable[[UnitOfWork, Reviewed], None]
+WriteResult = Callable[[UnitOfWork, Reviewed], None]
 ATTEMPTS_MAX = 5
 
 
 class Reviewer:
-    """Run due reviews in the background, starting with the first `look`."""
+    """Run due reviews in the background, starting with the first `wake`."""
 
     def __init__(
         self,
@@ -159,28 +159,30 @@ class Reviewer:
         self._note_limits = note_limits
         self._output_tokens = output_tokens
         self._condenser = Condenser(store, lifecycle, model_caller, auxiliary)
-        self._wanted = asyncio.Event()
+        self._woken = asyncio.Event()
         self._at_work = False
         self._serving: asyncio.Task[None] | None = None
-        self._hear: Callable[[Reviewed], None] = lambda event: None
-        self._note: NoteReview = lambda uow, event: None
+        self._on_reviewed: Callable[[Reviewed], None] = lambda event: None
+        self._write_result: WriteResult = lambda uow, event: None
         self._ended: tuple[Review, ReviewState, float, Reviewed | None] | None = None
         """The result of a review that is not stored yet. No other process claims the review while this one lives."""
 
     @property
     def busy(self) -> bool:
-        return self._at_work or self._wanted.is_set()
+        return self._at_work or self._woken.is_set()
 
-    def look(self, hear: Callable[[Reviewed], None] | None = None, note: NoteReview | None = None) -> None:
+    def wake(
+        self, on_reviewed: Callable[[Reviewed], None] | None = None, write_result: WriteResult | None = None
+    ) -> None:
         """Check for due reviews in the background.
 
-        From now on, `hear` is called with the result of every review. `note` writes to the store in the transaction
-        that ends a review.
+        From now on, `on_reviewed` is called with the result of every review. `write_result` writes to the store in the
+        transaction that ends a review.
         """
-        self._hear, self._note = hear or self._hear, note or self._note
+        self._on_reviewed, self._write_result = on_reviewed or self._on_reviewed, write_result or self._write_result
         if not self._settings.every_turns:
             return
-        self._wanted.set()
+        self._woken.set()
         if self._serving is None:
             self._serving = asyncio.ensure_future(self._serve())
 
@@ -193,13 +195,13 @@ class Reviewer:
     async def _serve(self) -> None:
         while True:
             self._at_work = True
-            self._wanted.clear()
+            self._woken.clear()
             try:
                 await self._write_end()
                 while await self._store.read_inline(lambda uow: uow.reviews.is_due(self._clock.now())):
-                    taken = await self._lifecycle.claim_next_review()
-                    if taken is not None:
-                        await self._see_through(*taken)
+                    claimed = await self._lifecycle.claim_next_review()
+                    if claimed is not None:
+                        await self._review(*claimed)
             except StoreError as error:
                 log.warning("could not read due reviews; retrying: %s", error)
             except Exception:
@@ -208,20 +210,20 @@ class Reviewer:
             finally:
                 self._at_work = False
             try:
-                async with asyncio.timeout(LOOK_S):
-                    await self._wanted.wait()
+                async with asyncio.timeout(POLL_S):
+                    await self._woken.wait()
             except TimeoutError:
                 # Poll: another process may have left a review.
                 pass
 
-    async def _see_through(self, review: Review, ref: SessionRef) -> None:
+    async def _review(self, review: Review, ref: SessionRef) -> None:
         """Carry out a review and store its end state."""
         state, due_at = ReviewState.WAITING, 0.0
         wrote: list[str] = []
         missing: tuple[str, ...] = ()
         try:
             async with asyncio.timeout(REVIEW_S_MAX):
-                missing = await self._carry_out(review, ref, wrote.append)
+                missing = await self._run(review, ref, wrote.append)
             state = ReviewState.DONE
         except Fenced as error:
             # Stopped if one of its turns was undone; retried if something that it has read was forgotten.
@@ -236,29 +238,29 @@ class Reviewer:
             state, due_at = await self._failed(review, ref, f"internal error: {type(error).__name__}")
         finally:
             # Also after a failure: its writes are stored already.
-            told = Reviewed(ref, review.window, tuple(wrote), tuple(missing)) if wrote or missing else None
-            self._ended = review, state, due_at, told
+            event = Reviewed(ref, review.window, tuple(wrote), tuple(missing)) if wrote or missing else None
+            self._ended = review, state, due_at, event
             await asyncio.shield(self._write_end())
 
     async def _write_end(self) -> None:
         if self._ended is not None:
-            review, state, due_at, told = self._ended
+            review, state, due_at, event = self._ended
 
             def end(uow: UnitOfWork) -> None:
                 uow.reviews.end(review, state, due_at)
-                if told is not None:
-                    self._note(uow, told)
+                if event is not None:
+                    self._write_result(uow, event)
 
             await self._store.write(end)
             self._ended = None
-            if told is not None:
-                self._tell(told)
+            if event is not None:
+                self._notify(event)
 
-    def _tell(self, told: Reviewed) -> None:
+    def _notify(self, event: Reviewed) -> None:
         try:
-            self._hear(told)
+            self._on_reviewed(event)
         except Exception:
-            log.exception("the listener failed to show the review of session %s", told.ref.session_id)
+            log.exception("the listener failed to show the review of session %s", event.ref.session_id)
 
     async def _failed(self, review: Review, ref: SessionRef, why: str) -> tuple[ReviewState, float]:
         log.warning("session %s, %s: %s", ref.session_id, review.window.mark, why)
@@ -269,7 +271,7 @@ class Reviewer:
         await self._store.write(lambda uow: uow.incidents.add(incident))
         return ReviewState.FAILED, 0.0
 
-    async def _carry_out(self, review: Review, ref: SessionRef, wrote: Wrote) -> tuple[str, ...]:
+    async def _run(self, review: Review, ref: SessionRef, wrote: Wrote) -> tuple[str, ...]:
         """Run the review; return excerpts of the notes that did not fit."""
         model, asked = await self._store.read(lambda uow: self._read(uow, review, ref))
         choice = self._choices(model)[0]
@@ -297,7 +299,7 @@ class Reviewer:
                 if not message.tool_calls:
                     break
                 for number, call in enumerate(message.tool_calls):
-                    text = refusal(call) if number >= CALLS_MAX else await self._called(toolbox, call, review, ref)
+                    text = refusal(call) if number >= CALLS_MAX else await self._call_tool(toolbox, call, review, ref)
                     progress.messages.append(result(call, text))
         finally:
             await asyncio.shield(self._lifecycle.settle_spend(ref, turn_id, tuple(progress.spent)))
@@ -308,11 +310,11 @@ class Reviewer:
         return room.missing
 
     async def _start(self, ref: SessionRef, choice: ModelChoice) -> Prepared:
-        found = await self._preparer.standing(ref, choice)
+        found = await self._preparer.prepare_stored(ref, choice)
         # Forgetting drops the stored prefix; build it as for the next turn.
         return found or await self._preparer.prepare(ref, choice, await self._live_tools())
 
-    async def _called(self, toolbox: Toolbox, call: ToolCall, review: Review, ref: SessionRef) -> str:
+    async def _call_tool(self, toolbox: Toolbox, call: ToolCall, review: Review, ref: SessionRef) -> str:
         await self._store.read_inline(lambda uow: check_review(uow, review, ref.owner))
         tool = toolbox.get(call.name) if call.name in TOOLS else None
         if tool is None:

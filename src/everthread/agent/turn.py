@@ -17,12 +17,12 @@ from itertools import count
 
 from msgspec.structs import replace
 
-from everthread.agent.compression.policy import Fill
-from everthread.agent.compression.service import Compressor, fill_of
+from everthread.agent.compression.policy import ContextFill
+from everthread.agent.compression.service import Compressor, measure_fill
 from everthread.agent.events import Compressed, Recalled, Reviewed, TurnBegan, TurnEnded
 from everthread.agent.model_call import ModelCaller, ModelChoice
 from everthread.agent.prompt_cache import Preparer
-from everthread.agent.review import NoteReview, Reviewer
+from everthread.agent.review import Reviewer, WriteResult
 from everthread.agent.titles import Titler
 from everthread.agent.tools.runner import Toolbox, ToolRunner
 from everthread.agent.transcript import drop_other_thoughts
@@ -89,7 +89,7 @@ class Agent:
         """Answer the key's next message. `None` if no message waits."""
         if self._compressor is not None:
             choice = options.choices[0]
-            await self._compressor.before_turn(key, choice, lambda ref: self._fill(ref, choice), options.listen)
+            await self._compressor.before_turn(key, choice, lambda ref: self._measure_fill(ref, choice), options.listen)
         claim = await self._releaser.claimed(self._lifecycle.begin_turn(key))
         return None if claim is None else await self._complete(claim, options)
 
@@ -144,7 +144,7 @@ class Agent:
                 )
                 message = progress.append(answer.message)
                 if not message.tool_calls:
-                    turn.note = _remark(answer.finish, message, self._limits.output_tokens)
+                    turn.note = _answer_problem(answer.finish, message, self._limits.output_tokens)
                     return message.content
                 await self._runner.run(
                     toolbox, message, claim, done=progress.messages, listen=listen, approve=options.approve
@@ -172,7 +172,7 @@ class Agent:
             self._memory.turn_started(turn.claim.message.inbound.text, ref=ref)
 
         async def request_for(choice: ModelChoice) -> Request:
-            start = prepared if choice is first else await self._preparer.borrow(ref, choice)
+            start = prepared if choice is first else await self._preparer.prepare_fallback(ref, choice)
             tail = drop_other_thoughts(choice.name, turn.progress.messages)
             return Request(start.head, start.history, tail, recall, self._limits.output_tokens)
 
@@ -227,24 +227,26 @@ class Agent:
         ref = await self._lifecycle.current(key)
         if self._compressor is None or ref is None or ref.owner != owner:
             raise NotCompressed("there is nothing to compress yet; send a message first")
-        return await self._compressor.compress(ref, await self._fill(ref, choice), choice, focus)
+        return await self._compressor.compress(ref, await self._measure_fill(ref, choice), choice, focus)
 
     async def compression_status(self, session_id: str, *, whole: bool = True) -> str:
         """Describe a problem with compressing the session; empty if there is none."""
         return await self._compressor.status(session_id, whole=whole) if self._compressor is not None else ""
 
-    async def _fill(self, ref: SessionRef, choice: ModelChoice) -> Fill:
+    async def _measure_fill(self, ref: SessionRef, choice: ModelChoice) -> ContextFill:
         prepared = await self._preparer.prepare(ref, choice, await self._toolbox())
-        return fill_of(prepared, self._preparer.room(choice, prepared.head), too_long=prepared.left_out)
+        return measure_fill(prepared, self._preparer.room(choice, prepared.head), too_long=prepared.left_out)
 
-    def attend_to_reviews(self, hear: Callable[[Reviewed], None] | None = None, note: NoteReview | None = None) -> None:
-        """Start carrying out due reviews in the background, in a process that lasts.
+    def start_reviews(
+        self, on_reviewed: Callable[[Reviewed], None] | None = None, write_result: WriteResult | None = None
+    ) -> None:
+        """Run due reviews in the background, for processes that keep running.
 
-        `hear` is called with the result of every review, whichever session it is about. `note` writes to the store in
-        the transaction that ends a review.
+        `on_reviewed` is called with the result of every review, of any session. `write_result` writes to the
+        store in the transaction that ends a review.
         """
         if self._reviewer is not None:
-            self._reviewer.look(hear, note)
+            self._reviewer.wake(on_reviewed, write_result)
 
     async def settle_titles(self, bound_s: float) -> None:
         """Wait for titles that are being generated, before the process ends."""
@@ -252,8 +254,8 @@ class Agent:
             await self._titler.settle(bound_s)
 
 
-def _remark(finish: Finish, message: Message, output_tokens: int) -> str:
-    """A remark for the user about an answer that is cut off, refused or empty."""
+def _answer_problem(finish: Finish, message: Message, output_tokens: int) -> str:
+    """Describe for the user why an answer is cut off, refused or empty; empty if it is complete."""
     if finish is Finish.LENGTH:
         return f"the answer was cut at {output_tokens} tokens (limits.output_tokens)"
     if finish is Finish.REFUSED:

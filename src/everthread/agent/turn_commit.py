@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from everthread.agent.compression.service import Compressor, fill_of
+from everthread.agent.compression.service import Compressor, measure_fill
 from everthread.agent.events import TurnEnded
 from everthread.agent.model_call import bytes_of
 from everthread.agent.prompt_cache import Preparer
@@ -106,7 +106,7 @@ class TurnCommitter(Struct, frozen=True):
             if self.recalls and options.lasting and turn.claim.kind.remembered:
                 self.memory.turn_committed(turn.query, ref=committed.ref)
         if self.reviewer is not None and options.lasting and committed.reviews_due:
-            self.reviewer.look()
+            self.reviewer.wake()
 
     def _extend_prompt_cache(self, turn: RunningTurn, committed: CommittedTurn, messages: Sequence[Message]) -> None:
         if turn.prepared is None:
@@ -120,7 +120,7 @@ class TurnCommitter(Struct, frozen=True):
             self.clock.now(),
             tuple(messages),
         )
-        self.preparer.committed(prepared, stored, choice)
+        self.preparer.extend(prepared, stored, choice)
 
     def _consider_compression(
         self,
@@ -133,7 +133,7 @@ class TurnCommitter(Struct, frozen=True):
         if self.compressor is None or turn.prepared is None:
             return
         prepared, choice = turn.prepared
-        fill = fill_of(
+        fill = measure_fill(
             prepared,
             self.preparer.room(choice, prepared.head),
             context_tokens=turn.progress.context_tokens,

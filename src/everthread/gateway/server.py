@@ -154,7 +154,7 @@ class Gateway:
         await self.lifecycle.remove_files()
         await self.outbox.begin()
         await self.worker.recover(self._is_served)
-        self.agent.attend_to_reviews(self._reviewed, self._store_review_notice)
+        self.agent.start_reviews(self._reviewed, self._store_review_notice)
         work = [self._listen(platform) for platform in self.platforms.values()]
         work += [self._sweep(), self.scheduler.run(), self.loop_lag.run()]
         self._tasks = [asyncio.ensure_future(each) for each in work]

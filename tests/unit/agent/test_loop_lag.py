@@ -15,7 +15,7 @@ from tests.fake_model import FakeModel
 from tests.runtime import CLI, ME, until
 
 from everthread import concurrency as slices
-from everthread.agent.compression.policy import Fill
+from everthread.agent.compression.policy import ContextFill
 from everthread.agent.events import Compressed
 from everthread.concurrency import in_slices
 from everthread.config.settings import CompressionSettings, ReviewSettings
@@ -88,7 +88,7 @@ async def test_whatever_is_made_of_a_long_conversation_holds_nobody_up(
             await until(lambda: not core.reviewer.busy, "the review never ends")
         assert len(core.model.requests) == 1
         with steps(monkeypatch) as compression:
-            fill = Fill(1_000, 2_000_000, 240_000, context_tokens=70_000)
+            fill = ContextFill(1_000, 2_000_000, 240_000, context_tokens=70_000)
             core.compressor.consider(ref, fill, choice, core.heard.append)
             await until(lambda: not core.compressor.busy, "the summary is never made")
         assert any(isinstance(event, Compressed) for event in core.heard)

@@ -126,7 +126,7 @@ class Study(AgentFixture):
         self.note_limits[NoteTarget.USER] = LIMIT
         for text in texts:
             await self.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, text), owner=ME)
-        self.agent.attend_to_reviews(self.told.append)
+        self.agent.start_reviews(self.told.append)
         await self.ask("hello")
         await until(lambda: not self.reviewer.busy, "the review never ends")
         return (await self.at(CLI)).session_id

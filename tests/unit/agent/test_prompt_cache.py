@@ -11,7 +11,7 @@ from tests.fake_model import FakeModel
 from tests.runtime import CLI, ME, TELEGRAM, AsyncDiary
 
 from everthread.agent.prompt import PromptBuilder
-from everthread.agent.prompt_cache import Preparer, newest_that_fit
+from everthread.agent.prompt_cache import Preparer, select_newest
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import Settings
 from everthread.domain.boundary import Branch, New, Resume, Rewind
@@ -153,7 +153,7 @@ async def test_another_model_or_another_tool_set_makes_a_new_prefix(tmp_path: Pa
 @pytest.mark.parametrize("sizes", [[100] * 20 + [600], [100] * 9 + [400, 400], [300], [2000, 100], [100, 2000]])
 def test_history_is_cut_to_its_room_and_never_to_nothing(sizes: list[int]) -> None:
     pieces = [b"x" * size for size in sizes]
-    kept = newest_that_fit(pieces, 1000)
+    kept = select_newest(pieces, 1000)
     assert kept
     assert sum(len(piece) + 1 for piece in kept) <= 1000
     small = [piece for piece in pieces if len(piece) < 1000]
@@ -162,7 +162,7 @@ def test_history_is_cut_to_its_room_and_never_to_nothing(sizes: list[int]) -> No
 
 def test_the_start_of_a_cut_history_stays_the_same_whoever_cuts_it() -> None:
     pieces = [b"%03d" % number + b"x" * 96 for number in range(40)]
-    starts = [newest_that_fit(pieces[:count], 1000)[0][:3] for count in range(11, 40)]
+    starts = [select_newest(pieces[:count], 1000)[0][:3] for count in range(11, 40)]
     assert len(set(starts)) <= 7
 
 

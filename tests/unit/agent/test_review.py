@@ -120,7 +120,7 @@ async def test_a_review_whose_end_can_not_be_written_is_ended_once_there_is_room
             session = await core.talk("one", "two", "three")
             await core.idle()
         assert await core.states(session) == [(1, 3, "running")]
-        core.agent.attend_to_reviews()
+        core.agent.start_reviews()
         await core.idle()
         assert await core.states(session) == [(1, 3, "done")]
         assert len(model.reviews) == 2
@@ -133,7 +133,7 @@ async def test_a_review_has_the_same_head_where_the_tools_have_changed_and_in_an
         live = model.requests[-1]
     async with Study(tmp_path, model, tools=(tool("look", says_nothing),)) as core:
         await core.lifecycle.cross(CLI, New(), owner=ME)
-        core.agent.attend_to_reviews()
+        core.agent.start_reviews()
         await core.idle()
         assert [request.head for request in model.reviews] == [live.head]
         assert model.reviews[0].history.startswith(live.history)
@@ -254,12 +254,12 @@ async def test_two_processes_review_a_window_once(tmp_path: Path) -> None:
     models = [Reviewed("done"), Reviewed("done")]
     async with Study(tmp_path, models[0]) as one, Study(tmp_path, models[1]) as two:
         session = await one.talk("one", "two")
-        one.agent.attend_to_reviews()
-        two.agent.attend_to_reviews()
+        one.agent.start_reviews()
+        two.agent.start_reviews()
         for number in range(6):
             await (one if number % 2 else two).ask(f"turn {number}")
-        one.agent.attend_to_reviews()
-        two.agent.attend_to_reviews()
+        one.agent.start_reviews()
+        two.agent.start_reviews()
         await one.idle()
         await two.idle()
         await until(lambda: len(models[0].reviews) + len(models[1].reviews) >= 2)
@@ -276,7 +276,7 @@ async def test_what_a_process_leaves_is_done_by_the_next(tmp_path: Path) -> None
     model = Reviewed(note("sails"), "done")
     async with Study(tmp_path, model) as core:
         assert await core.states(session) == [(1, 3, "waiting")]
-        core.agent.attend_to_reviews()
+        core.agent.start_reviews()
         await core.idle()
         assert await core.states(session) == [(1, 3, "done")]
         assert len(await core.notes()) == 1
@@ -324,7 +324,7 @@ async def test_one_that_fails_is_tried_again_later_and_given_up_in_the_end(tmp_p
         for attempt in range(1, ATTEMPTS_MAX + 3):
             assert len(model.reviews) == min(attempt, ATTEMPTS_MAX)
             core.clock.ahead_s += ATTEMPTS_MAX * COOL_DOWN_S
-            core.agent.attend_to_reviews()
+            core.agent.start_reviews()
             await core.idle()
         assert await core.states(session) == [(1, 3, "failed")]
         incidents = await core.store.read(lambda uow: uow.incidents.newest(5))
@@ -373,7 +373,7 @@ async def test_whoever_listens_is_told_what_a_review_wrote_and_of_nothing_else(t
     model = Reviewed(calls, "done", "done")
     heard: list[ReviewedEvent] = []
     async with Study(tmp_path, model) as core:
-        core.agent.attend_to_reviews(heard.append)
+        core.agent.start_reviews(heard.append)
         session = await core.talk("one", "two", "three")
         await core.idle()
         (event,) = heard
@@ -393,7 +393,7 @@ async def test_what_a_review_wrote_before_it_was_stopped_is_told_too(tmp_path: P
         raise RuntimeError("a face that fails")
 
     async with Study(tmp_path, model) as core:
-        core.agent.attend_to_reviews(hear)
+        core.agent.start_reviews(hear)
         session = await core.talk("one", "two", "three")
         await core.idle()
         assert [event.wrote for event in heard] == [('"sails"',)]

@@ -14,7 +14,7 @@ import logging
 from msgspec import Struct
 from msgspec.structs import replace
 
-from everthread.agent.compression.policy import Bounds, Cut, Fill, Gain, cut, extract, gain, pruned, size_of
+from everthread.agent.compression.policy import Bounds, ContextFill, Cut, Gain, cut, extract, gain, pruned, size_of
 from everthread.agent.model_call import bytes_of
 from everthread.concurrency import in_slices
 from everthread.domain.boundary import SUMMARY_CHARS_MAX, Compress, Refusal
@@ -57,7 +57,7 @@ class Source(Struct, frozen=True):
     """The input of a pass."""
 
     ref: SessionRef
-    fill: Fill
+    fill: ContextFill
     within: Bounds
     model: str
     previous: str = ""

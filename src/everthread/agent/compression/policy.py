@@ -34,7 +34,7 @@ EXTRACT_NAME = (
 )
 
 
-class Fill(Struct, frozen=True):
+class ContextFill(Struct, frozen=True):
     """Fill level of a conversation's context window."""
 
     head_bytes: int
@@ -100,7 +100,7 @@ def bounds(settings: CompressionSettings, window_tokens: int, reads_tokens: int,
     )
 
 
-def urgency(fill: Fill, within: Bounds, coming_tokens: int = 0) -> Urgency:
+def urgency(fill: ContextFill, within: Bounds, coming_tokens: int = 0) -> Urgency:
     """Decide when to compress. `coming_tokens` is the size of the next message to answer."""
     if fill.too_long or fill.history_bytes > fill.room_bytes or fill.tokens >= within.stop_tokens:
         return Urgency.NOW
@@ -127,7 +127,7 @@ def cut(turns: Sequence[Turn], tail_tokens: int, newest_tokens_max: int) -> Cut:
     return Cut(tuple(turns[:at]), tuple(turns[at:]))
 
 
-def gain(fill: Fill, within: Bounds, *, covered_bytes: int, kept_bytes: int, added_bytes: int) -> Gain:
+def gain(fill: ContextFill, within: Bounds, *, covered_bytes: int, kept_bytes: int, added_bytes: int) -> Gain:
     """Compute the gain of a summary on the whole window. One that stays above the threshold counts as poor.
 
     `added_bytes` is the growth over the previous summary, which is part of the head.

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from everthread.agent.compression import attempt as rollover
 from everthread.agent.compression.attempt import PASS_S_MAX, Changed, NothingToCover, Source, SummaryMaker
-from everthread.agent.compression.policy import Bounds, Fill, Urgency, bounds, urgency
+from everthread.agent.compression.policy import Bounds, ContextFill, Urgency, bounds, urgency
 from everthread.agent.compression.state import COOL_DOWN_S, CompressionState, CompressionStates, minutes
 from everthread.agent.events import Compressed, Compressing, CompressionFailed, Listen
 from everthread.agent.model_call import ModelChoice, bytes_of
@@ -39,7 +39,7 @@ STOP_S_MAX = 60.0
 AT_ONCE_MAX = 4
 """Concurrent background passes; more would slow down running turns."""
 
-Measure = Callable[[SessionRef], Awaitable[Fill]]
+Measure = Callable[[SessionRef], Awaitable[ContextFill]]
 
 
 class Compressor:
@@ -89,7 +89,7 @@ class Compressor:
     # --- After a turn ------------------------------------------------------------------------------------------------
 
     def consider(
-        self, ref: SessionRef, fill: Fill, choice: ModelChoice, listen: Listen, *, lasting: bool = True
+        self, ref: SessionRef, fill: ContextFill, choice: ModelChoice, listen: Listen, *, lasting: bool = True
     ) -> None:
         """Start a compression in the background after a committed turn, if one is due."""
         if not self._settings.enabled and ref.session_id not in self._known:
@@ -102,7 +102,7 @@ class Compressor:
             self._start(known, self._in_background(ref, known, fill, choice, listen))
 
     def _due(
-        self, known: CompressionState, fill: Fill, choice: ModelChoice, listen: Listen, *, coming_tokens: int = 0
+        self, known: CompressionState, fill: ContextFill, choice: ModelChoice, listen: Listen, *, coming_tokens: int = 0
     ) -> Urgency:
         if not self._settings.enabled:
             return Urgency.NONE
@@ -126,7 +126,7 @@ class Compressor:
             )
 
     async def _in_background(
-        self, ref: SessionRef, known: CompressionState, fill: Fill, choice: ModelChoice, listen: Listen
+        self, ref: SessionRef, known: CompressionState, fill: ContextFill, choice: ModelChoice, listen: Listen
     ) -> None:
         await self._known.looked_up(ref.session_id, choice.name)
         if known.given_up or self._clock.now() < known.cool_until:
@@ -147,7 +147,7 @@ class Compressor:
                 known.ready = made
                 await self._apply(known, listen)
 
-    def _source(self, ref: SessionRef, fill: Fill, choice: ModelChoice) -> Source:
+    def _source(self, ref: SessionRef, fill: ContextFill, choice: ModelChoice) -> Source:
         return Source(ref, fill, self.bounds(choice), choice.name)
 
     async def _saved_nothing(self, ref: SessionRef, known: CompressionState, listen: Listen) -> None:
@@ -184,7 +184,7 @@ class Compressor:
             log.warning("session %s is not compressed: %s", ref.session_id, error)
 
     async def _stop(
-        self, ref: SessionRef, known: CompressionState, fill: Fill, choice: ModelChoice, listen: Listen
+        self, ref: SessionRef, known: CompressionState, fill: ContextFill, choice: ModelChoice, listen: Listen
     ) -> None:
         """Apply a summary if one is ready in time, otherwise an extract."""
         bound_s, source = self._stop_s_max, self._source(ref, fill, choice)
@@ -221,7 +221,7 @@ class Compressor:
 
     # --- On request --------------------------------------------------------------------------------------------------
 
-    async def compress(self, ref: SessionRef, fill: Fill, choice: ModelChoice, focus: str) -> Compressed:
+    async def compress(self, ref: SessionRef, fill: ContextFill, choice: ModelChoice, focus: str) -> Compressed:
         """Compress at the user's request, even if the gain is small. Raises `NotCompressed`."""
         within = self.bounds(choice)
         if within.refusal:
@@ -319,11 +319,11 @@ class Compressor:
             await asyncio.wait(self._going)
 
 
-def fill_of(
+def measure_fill(
     prepared: Prepared, room_bytes: int, *, context_tokens: int = 0, added_bytes: int = 0, too_long: bool = False
-) -> Fill:
+) -> ContextFill:
     """Measure a conversation by its prepared request and the size of its last turn."""
-    return Fill(len(prepared.head), len(prepared.history) + added_bytes, room_bytes, context_tokens, too_long)
+    return ContextFill(len(prepared.head), len(prepared.history) + added_bytes, room_bytes, context_tokens, too_long)
 
 
 def _given_up(known: CompressionState) -> str:

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from msgspec import Struct, field
 
 from everthread.agent.compression.attempt import FinishedSummary
-from everthread.agent.compression.policy import POOR_PASSES_MAX, Fill
+from everthread.agent.compression.policy import POOR_PASSES_MAX, ContextFill
 from everthread.agent.prompt_cache import COUNT_MAX
 from everthread.domain.errors import StoreError
 from everthread.ports.clock import Clock
@@ -36,7 +36,7 @@ class CompressionState(Struct):
     """Compression state of one session in this process."""
 
     model: str
-    fill: Fill | None = None
+    fill: ContextFill | None = None
     poor: int = 0
     """Number of consecutive passes that saved too little."""
     cool_until: float = 0.0

@@ -125,7 +125,7 @@ class Chat:
         if self._view.interactive:
             freeze()
             work.append(self._recovery.run())
-            self._runtime.agent.attend_to_reviews(self._show_review)
+            self._runtime.agent.start_reviews(self._show_review)
         if self._view.rich:
             work.append(watch_status(self._runtime, self._key, self._view, self._turns, self._changed))
         try:

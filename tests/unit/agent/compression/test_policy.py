@@ -14,7 +14,7 @@ from everthread.agent.compression.policy import (
     EXTRACT_NAME,
     READS_TOKENS_MIN,
     Bounds,
-    Fill,
+    ContextFill,
     Urgency,
     bounds,
     cut,
@@ -30,7 +30,7 @@ from everthread.config.settings import CompressionSettings
 from everthread.domain.model import Message, Role, ToolCall, Turn, TurnStatus
 from everthread.domain.spend import BYTES_PER_TOKEN
 
-ROOMY = Fill(head_bytes=3_000, history_bytes=6_000, room_bytes=1_000_000)
+ROOMY = ContextFill(head_bytes=3_000, history_bytes=6_000, room_bytes=1_000_000)
 WINDOW = 128_000
 
 
@@ -68,19 +68,19 @@ def test_whoever_reads_too_little_is_refused_by_name_with_the_next_step() -> Non
 @pytest.mark.parametrize(
     ("fill", "expected"),
     [
-        (Fill(3_000, 6_000, 1_000_000, context_tokens=63_999), Urgency.NONE),
-        (Fill(3_000, 6_000, 1_000_000, context_tokens=64_000), Urgency.SOON),
-        (Fill(3_000, 6_000, 1_000_000, context_tokens=108_800), Urgency.NOW),
+        (ContextFill(3_000, 6_000, 1_000_000, context_tokens=63_999), Urgency.NONE),
+        (ContextFill(3_000, 6_000, 1_000_000, context_tokens=64_000), Urgency.SOON),
+        (ContextFill(3_000, 6_000, 1_000_000, context_tokens=108_800), Urgency.NOW),
         # Without usage it is estimated; with usage the estimate does not count.
-        (Fill(0, 64_000 * BYTES_PER_TOKEN, 1_000_000), Urgency.SOON),
-        (Fill(0, 64_000 * BYTES_PER_TOKEN, 1_000_000, context_tokens=50_000), Urgency.NONE),
+        (ContextFill(0, 64_000 * BYTES_PER_TOKEN, 1_000_000), Urgency.SOON),
+        (ContextFill(0, 64_000 * BYTES_PER_TOKEN, 1_000_000, context_tokens=50_000), Urgency.NONE),
         # Whatever the model counts, turns must not be left out.
-        (Fill(0, 900_000, 1_000_000, context_tokens=100), Urgency.SOON),
-        (Fill(0, 1_000_001, 1_000_000, context_tokens=100), Urgency.NOW),
-        (Fill(0, 100, 1_000_000, context_tokens=100, too_long=True), Urgency.NOW),
+        (ContextFill(0, 900_000, 1_000_000, context_tokens=100), Urgency.SOON),
+        (ContextFill(0, 1_000_001, 1_000_000, context_tokens=100), Urgency.NOW),
+        (ContextFill(0, 100, 1_000_000, context_tokens=100, too_long=True), Urgency.NOW),
     ],
 )
-def test_how_urgent_it_is(fill: Fill, expected: Urgency) -> None:
+def test_how_urgent_it_is(fill: ContextFill, expected: Urgency) -> None:
     assert urgency(fill, bounds(CompressionSettings(), WINDOW, WINDOW, "one")) is expected
 
 
@@ -97,7 +97,7 @@ def test_how_urgent_it_is(fill: Fill, expected: Urgency) -> None:
 )
 def test_the_message_that_comes_next_counts(tokens: int, coming: int, expected: Urgency) -> None:
     within = bounds(CompressionSettings(), WINDOW, WINDOW, "one")
-    assert urgency(Fill(100, 100, 1_000_000, tokens), within, coming) is expected
+    assert urgency(ContextFill(100, 100, 1_000_000, tokens), within, coming) is expected
 
 
 @given(st.integers(256, 2_000_000), st.integers(1, 2_000_000), st.floats(0.05, 0.8), st.integers(0, 1_000_000))
@@ -167,7 +167,7 @@ WITHIN = Bounds(threshold_tokens=64_000, stop_tokens=100_000, tail_tokens=16_000
 
 
 def test_a_pass_that_saves_a_tenth_of_the_window_is_a_good_one() -> None:
-    fill = Fill(head_bytes=10_000, history_bytes=90_000, room_bytes=200_000, context_tokens=30_000)
+    fill = ContextFill(head_bytes=10_000, history_bytes=90_000, room_bytes=200_000, context_tokens=30_000)
     good = gain(fill, WITHIN, covered_bytes=60_000, kept_bytes=30_000, added_bytes=10_000)
     assert (good.tokens_before, good.tokens_after, good.poor) == (30_000, 15_000, False)
     assert not gain(fill, WITHIN, covered_bytes=20_000, kept_bytes=70_000, added_bytes=10_000).poor
@@ -175,7 +175,7 @@ def test_a_pass_that_saves_a_tenth_of_the_window_is_a_good_one() -> None:
 
 
 def test_a_pass_that_leaves_the_conversation_over_its_threshold_is_a_poor_one() -> None:
-    fill = Fill(head_bytes=10_000, history_bytes=90_000, room_bytes=200_000, context_tokens=100_000)
+    fill = ContextFill(head_bytes=10_000, history_bytes=90_000, room_bytes=200_000, context_tokens=100_000)
     assert gain(fill, WITHIN, covered_bytes=30_000, kept_bytes=60_000, added_bytes=100).poor
 
 

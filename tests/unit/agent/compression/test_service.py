@@ -14,7 +14,7 @@ from tests.fake_model import FakeModel
 from tests.runtime import CLI, ME, TELEGRAM, AsyncDiary, until
 
 from everthread.agent.compression.attempt import PASS_S_MAX
-from everthread.agent.compression.policy import EXTRACT_NAME, Fill
+from everthread.agent.compression.policy import EXTRACT_NAME, ContextFill
 from everthread.agent.compression.service import AT_ONCE_MAX, COOL_DOWN_S
 from everthread.agent.compression.summarizer import INSTRUCTION
 from everthread.agent.events import Compressed, Compressing, CompressionFailed
@@ -537,11 +537,11 @@ async def test_a_conversation_that_goes_on_meanwhile_is_no_trouble_for_the_answe
 ) -> None:
     async with Shore(tmp_path) as core:
         await core.talk(*LONG)
-        measured: list[Fill] = []
+        measured: list[ContextFill] = []
         read_inline = core.store.read_inline
 
-        async def measure(ref: SessionRef) -> Fill:
-            measured.append(Fill(1_000, 10_000, 100_000, tokens))
+        async def measure(ref: SessionRef) -> ContextFill:
+            measured.append(ContextFill(1_000, 10_000, 100_000, tokens))
             return measured[0]
 
         async def meanwhile(work: Any) -> Any:
