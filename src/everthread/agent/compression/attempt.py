@@ -14,7 +14,7 @@ import logging
 from msgspec import Struct
 from msgspec.structs import replace
 
-from everthread.agent.compression.policy import Bounds, ContextFill, Cut, Gain, cut, extract, gain, pruned, size_of
+from everthread.agent.compression.policy import Bounds, ContextFill, Cut, Gain, cut, extract, gain, prune, size_of
 from everthread.agent.model_call import bytes_of
 from everthread.concurrency import in_slices
 from everthread.domain.boundary import SUMMARY_CHARS_MAX, Compress, Refusal
@@ -31,7 +31,7 @@ from everthread.store.unit_of_work import Store, UnitOfWork
 log = logging.getLogger("everthread.agent")
 
 PASS_S_MAX = 300.0
-_LOOK_S = 0.25
+_POLL_S = 0.25
 
 
 class NothingToCover(NotCompressed):
@@ -78,26 +78,26 @@ class SummaryMaker(Struct, frozen=True):
     clock: Clock
     holder: str
 
-    async def summary(
+    async def summarise(
         self,
         wanted: Source,
         bound_s: float,
         *,
         focus: str = "",
-        asked_for: bool = False,
-        patience_s: float = 0.0,
+        requested: bool = False,
+        lease_wait_s: float = 0.0,
     ) -> FinishedSummary | None:
         """Make a summary within `bound_s`. Return `None` if another process makes one. Raises `NotCompressed`.
 
         A lease keeps two processes from paying for the same summary. If the lease is lost, the crossing still detects
         a stale summary.
         """
-        lease = await self._leased(f"compress:{wanted.ref.session_id}", patience_s)
+        lease = await self._acquire_lease(f"compress:{wanted.ref.session_id}", lease_wait_s)
         if lease is None:
             return None
         try:
-            source = await self._read(wanted, asked_for=asked_for)
-            return check_summary(source, await self._summarised(source, bound_s, focus))
+            source = await self._read(wanted, requested=requested)
+            return check_summary(source, await self._ask_engine(source, bound_s, focus))
         finally:
             await asyncio.shield(self.store.write(lambda uow: uow.leases.release(lease)))
 
@@ -106,20 +106,20 @@ class SummaryMaker(Struct, frozen=True):
         source = await self._read(wanted)
         return check_summary(source, extract(source.previous, source.parts.covered), why)
 
-    async def _leased(self, name: str, patience_s: float) -> Lease | None:
-        until = self.clock.now() + patience_s
+    async def _acquire_lease(self, name: str, lease_wait_s: float) -> Lease | None:
+        until = self.clock.now() + lease_wait_s
 
         def acquire(uow: UnitOfWork) -> Lease | None:
             # The longest duration of a pass, so that a killed process does not block the others for longer.
             return uow.leases.acquire(name, self.holder, self.clock.now(), PASS_S_MAX)
 
         while (lease := await self.store.write(acquire)) is None and self.clock.now() < until:
-            await self.clock.sleep(_LOOK_S)
+            await self.clock.sleep(_POLL_S)
         return lease
 
-    async def _read(self, wanted: Source, *, asked_for: bool = False) -> Source:
+    async def _read(self, wanted: Source, *, requested: bool = False) -> Source:
         ref, tail_tokens = wanted.ref, wanted.within.tail_tokens
-        if asked_for:
+        if requested:
             # A user who asks for a compression expects one, even if all turns would fit into the tail.
             tail_tokens = min(tail_tokens, wanted.fill.history_bytes // BYTES_PER_TOKEN // 4)
         newest_tokens_max = wanted.fill.room_bytes // BYTES_PER_TOKEN // 2
@@ -142,12 +142,12 @@ class SummaryMaker(Struct, frozen=True):
             raise NothingToCover("there are no older turns to summarise; the last turns are always kept")
         return Source(ref, wanted.fill, wanted.within, wanted.model, *found)
 
-    async def _summarised(self, source: Source, bound_s: float, focus: str) -> str:
+    async def _ask_engine(self, source: Source, bound_s: float, focus: str) -> str:
         covered = source.parts.covered
         try:
             async with asyncio.timeout(bound_s):
                 # In slices: pruning a long conversation in one step would block the event loop.
-                shorter = tuple(await in_slices(pruned, covered))
+                shorter = tuple(await in_slices(prune, covered))
                 messages = [message for turn in covered for message in turn.messages]
                 # A session that is hidden from memory providers is hidden from them here as well.
                 hints = await self.memory.on_pre_compress(messages, ref=source.ref) if source.remembered else ()
@@ -183,30 +183,30 @@ def check_summary(source: Source, summary: str, instead_because: str = "") -> Fi
     return FinishedSummary(source.ref, boundary, len(covered), gained, instead_because)
 
 
-TELL_S_MAX = 5.0
+NOTIFY_S_MAX = 5.0
 
 
-async def cross(store: Store, lifecycle: Lifecycle, made: FinishedSummary) -> SessionRef | Refusal:
+async def cross(store: Store, lifecycle: Lifecycle, finished: FinishedSummary) -> SessionRef | Refusal:
     """Cross to the continuation. Return its session, or the refusal."""
-    key = await store.read_inline(lambda uow: _key_on(uow, made.ref))
-    crossing = await lifecycle.cross(key, made.boundary, owner=made.ref.owner, actor="compression")
+    key = await store.read_inline(lambda uow: _bound_key(uow, finished.ref))
+    crossing = await lifecycle.cross(key, finished.boundary, owner=finished.ref.owner, actor="compression")
     return crossing.refusal or crossing.ref or Refusal.STALE
 
 
-def _key_on(uow: UnitOfWork, ref: SessionRef) -> SessionKey:
+def _bound_key(uow: UnitOfWork, ref: SessionRef) -> SessionKey:
     """Return a key bound to the session; the key of the ref may have left it."""
     keys = uow.sessions.keys_on(ref.session_id)
     return ref.key if ref.key in keys or not keys else keys[0]
 
 
 async def notify_engine(
-    engine: ContextEngine, store: Store, clock: Clock, made: FinishedSummary, entered: SessionRef
+    engine: ContextEngine, store: Store, clock: Clock, finished: FinishedSummary, entered: SessionRef
 ) -> None:
-    """Notify the context engine, within `TELL_S_MAX`. Record a failure as an incident: the crossing stands."""
-    boundary, mechanical = made.boundary, bool(made.instead_because)
-    rollover = Rollover(made.ref, entered, boundary.summary, boundary.covers_to, made.turns, mechanical)
+    """Notify the context engine, within `NOTIFY_S_MAX`. Record a failure as an incident: the crossing stands."""
+    boundary, mechanical = finished.boundary, bool(finished.instead_because)
+    rollover = Rollover(finished.ref, entered, boundary.summary, boundary.covers_to, finished.turns, mechanical)
     try:
-        async with asyncio.timeout(TELL_S_MAX):
+        async with asyncio.timeout(NOTIFY_S_MAX):
             await engine.on_rollover(rollover)
     except Exception as error:  # noqa: BLE001 - an engine may come from anybody
         text = f"the context engine failed after a compression: {str(error) or repr(error)}"

@@ -147,18 +147,20 @@ def size_of(turn: Turn) -> int:
 # --- Input of the summary --------------------------------------------------------------------------------------------
 
 
-def pruned(turn: Turn) -> Turn:
+def prune(turn: Turn) -> Turn:
     """Shorten the arguments and results of the turn's tool calls to their beginning and end."""
-    return replace(turn, messages=tuple(_pruned(message) for message in turn.messages))
+    return replace(turn, messages=tuple(_prune_message(message) for message in turn.messages))
 
 
-def _pruned(message: Message) -> Message:
-    calls = tuple(replace(call, arguments=shortened(call.arguments, BULKY_CHARS_MAX)) for call in message.tool_calls)
-    content = shortened(message.content, BULKY_CHARS_MAX) if message.role is Role.TOOL else message.content
+def _prune_message(message: Message) -> Message:
+    calls = tuple(
+        replace(call, arguments=shorten_middle(call.arguments, BULKY_CHARS_MAX)) for call in message.tool_calls
+    )
+    content = shorten_middle(message.content, BULKY_CHARS_MAX) if message.role is Role.TOOL else message.content
     return replace(message, content=content, tool_calls=calls, reasoning=None, thought=None)
 
 
-def shortened(text: str, chars_max: int) -> str:
+def shorten_middle(text: str, chars_max: int) -> str:
     """Shorten a long text to its beginning and end, with the number of characters left out."""
     if len(text) <= chars_max:
         return text
@@ -175,7 +177,7 @@ def extract(previous: str, turns: Sequence[Turn]) -> str:
     The newest turns take precedence if there is not enough room.
     """
     room = EXTRACT_CHARS_MAX - len(EXTRACT_NAME)
-    earlier = shortened(previous.removeprefix(EXTRACT_NAME).strip(), room // 2)
+    earlier = shorten_middle(previous.removeprefix(EXTRACT_NAME).strip(), room // 2)
     room -= len(earlier)
     lines: list[str] = []
     for turn in reversed(turns):

@@ -59,19 +59,19 @@ class Compressor:
     ) -> None:
         self._store = store
         self._lifecycle = lifecycle
-        self._passes = SummaryMaker(store, memory, engine, clock, holder)
+        self._maker = SummaryMaker(store, memory, engine, clock, holder)
         self._engine = engine
         self._clock = clock
         self._settings = settings
         self._stop_s_max = stop_s_max
-        self._known = CompressionStates(store, clock)
+        self._states = CompressionStates(store, clock)
         self._refused: set[str] = set()
-        self._going: set[asyncio.Task[object]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
         self._background = asyncio.Semaphore(AT_ONCE_MAX)
 
     @property
     def busy(self) -> bool:
-        return bool(self._going)
+        return bool(self._tasks)
 
     def bounds(self, choice: ModelChoice) -> Bounds:
         """Compute the thresholds for a model. They are not cached, so a model change takes effect immediately."""
@@ -84,7 +84,7 @@ class Compressor:
 
     async def status(self, session_id: str, *, whole: bool = True) -> str:
         """Describe a pause or a running pass; empty if none. `whole` adds the reason, which may name models."""
-        return await self._known.status(session_id, whole=whole)
+        return await self._states.status(session_id, whole=whole)
 
     # --- After a turn ------------------------------------------------------------------------------------------------
 
@@ -92,30 +92,30 @@ class Compressor:
         self, ref: SessionRef, fill: ContextFill, choice: ModelChoice, listen: Listen, *, lasting: bool = True
     ) -> None:
         """Start a compression in the background after a committed turn, if one is due."""
-        if not self._settings.enabled and ref.session_id not in self._known:
+        if not self._settings.enabled and ref.session_id not in self._states:
             return
-        known = self._known.of(ref.session_id, choice.name)
-        known.fill = fill
-        if known.ready is not None:
-            self._start(known, self._apply(known, listen))
-        elif known.making is None and lasting and self._due(known, fill, choice, listen) is not Urgency.NONE:
-            self._start(known, self._in_background(ref, known, fill, choice, listen))
+        state = self._states.of(ref.session_id, choice.name)
+        state.fill = fill
+        if state.ready is not None:
+            self._start(state, self._apply(state, listen))
+        elif state.making is None and lasting and self._due(state, fill, choice, listen) is not Urgency.NONE:
+            self._start(state, self._summarise(ref, state, fill, choice, listen))
 
     def _due(
-        self, known: CompressionState, fill: ContextFill, choice: ModelChoice, listen: Listen, *, coming_tokens: int = 0
+        self, state: CompressionState, fill: ContextFill, choice: ModelChoice, listen: Listen, *, coming_tokens: int = 0
     ) -> Urgency:
         if not self._settings.enabled:
             return Urgency.NONE
         within = self.bounds(choice)
         due = urgency(fill, within, coming_tokens)
         if due is not Urgency.NONE and within.refusal:
-            self._refuse(choice, within.refusal, listen)
+            self._report_refusal(choice, within.refusal, listen)
             return Urgency.NONE
-        if known.given_up or (due is Urgency.SOON and self._clock.now() < known.cool_until):
+        if state.given_up or (due is Urgency.SOON and self._clock.now() < state.cool_until):
             return Urgency.NONE
         return due
 
-    def _refuse(self, choice: ModelChoice, refusal: str, listen: Listen) -> None:
+    def _report_refusal(self, choice: ModelChoice, refusal: str, listen: Listen) -> None:
         """Report the refusal once for each model."""
         if choice.name not in self._refused:
             self._refused.add(choice.name)
@@ -125,36 +125,36 @@ class Compressor:
                 )
             )
 
-    async def _in_background(
-        self, ref: SessionRef, known: CompressionState, fill: ContextFill, choice: ModelChoice, listen: Listen
+    async def _summarise(
+        self, ref: SessionRef, state: CompressionState, fill: ContextFill, choice: ModelChoice, listen: Listen
     ) -> None:
-        await self._known.looked_up(ref.session_id, choice.name)
-        if known.given_up or self._clock.now() < known.cool_until:
+        await self._states.load(ref.session_id, choice.name)
+        if state.given_up or self._clock.now() < state.cool_until:
             return
         try:
-            known.queued = True
+            state.queued = True
             async with self._background:
-                known.queued = False
-                made = await self._passes.summary(self._source(ref, fill, choice), PASS_S_MAX)
+                state.queued = False
+                finished = await self._maker.summarise(self._source(ref, fill, choice), PASS_S_MAX)
         except Changed:
             return
         except NothingToCover:
-            await self._saved_nothing(ref, known, listen)
+            await self._record_poor_pass(ref, state, listen)
         except NotCompressed as error:
-            await self._failed(ref, known, str(error), listen)
+            await self._report_failure(ref, state, str(error), listen)
         else:
-            if made is not None:
-                known.ready = made
-                await self._apply(known, listen)
+            if finished is not None:
+                state.ready = finished
+                await self._apply(state, listen)
 
     def _source(self, ref: SessionRef, fill: ContextFill, choice: ModelChoice) -> Source:
         return Source(ref, fill, self.bounds(choice), choice.name)
 
-    async def _saved_nothing(self, ref: SessionRef, known: CompressionState, listen: Listen) -> None:
-        known.count(poor=True)
-        await self._known.put(ref.session_id, known)
-        if known.given_up:
-            listen(CompressionFailed(_given_up(known)))
+    async def _record_poor_pass(self, ref: SessionRef, state: CompressionState, listen: Listen) -> None:
+        state.count_pass(poor=True)
+        await self._states.put(ref.session_id, state)
+        if state.given_up:
+            listen(CompressionFailed(_stopped_text(state)))
 
     # --- Before a turn -----------------------------------------------------------------------------------------------
 
@@ -166,54 +166,54 @@ class Compressor:
         if ref is None:
             return
         try:
-            known = await self._known.looked_up(ref.session_id, choice.name)
-            if known.ready is not None:
-                await self._apply(known, listen)
+            state = await self._states.load(ref.session_id, choice.name)
+            if state.ready is not None:
+                await self._apply(state, listen)
                 ref = await self._lifecycle.current(key) or ref
-                known = await self._known.looked_up(ref.session_id, choice.name)
-            # Each await may clear `known.fill`: another task may continue the conversation in a new session.
-            fill = known.fill or await measure(ref)
-            known.fill = fill
+                state = await self._states.load(ref.session_id, choice.name)
+            # Each await may clear `state.fill`: another task may continue the conversation in a new session.
+            fill = state.fill or await measure(ref)
+            state.fill = fill
             coming = await self._store.read_inline(lambda uow: uow.inbox.first_waiting(key))
             tokens = bytes_of(coming.inbound.text) // BYTES_PER_TOKEN if coming is not None else 0
-            if self._due(known, fill, choice, listen, coming_tokens=tokens) is Urgency.NOW:
+            if self._due(state, fill, choice, listen, coming_tokens=tokens) is Urgency.NOW:
                 listen(Compressing())
-                await self._stop(ref, known, fill, choice, listen)
+                await self._compress_now(ref, state, fill, choice, listen)
         except EverthreadError as error:
             # The turn reports its own errors, and can leave out the oldest turns.
             log.warning("session %s is not compressed: %s", ref.session_id, error)
 
-    async def _stop(
-        self, ref: SessionRef, known: CompressionState, fill: ContextFill, choice: ModelChoice, listen: Listen
+    async def _compress_now(
+        self, ref: SessionRef, state: CompressionState, fill: ContextFill, choice: ModelChoice, listen: Listen
     ) -> None:
         """Apply a summary if one is ready in time, otherwise an extract."""
         bound_s, source = self._stop_s_max, self._source(ref, fill, choice)
-        why = known.problem
+        why = state.problem
         try:
-            if known.making is not None and known.queued:
-                await self._wait_for(known.making, 0.0)
-            if known.making is not None:
-                await self._wait_for(known.making, bound_s)
-                why = known.problem or f"no summary within {bound_s:g} s"
-            elif self._clock.now() >= known.cool_until:
-                known.ready = await self._passes.summary(source, bound_s, patience_s=bound_s)
+            if state.making is not None and state.queued:
+                await self._wait_or_cancel(state.making, 0.0)
+            if state.making is not None:
+                await self._wait_or_cancel(state.making, bound_s)
+                why = state.problem or f"no summary within {bound_s:g} s"
+            elif self._clock.now() >= state.cool_until:
+                state.ready = await self._maker.summarise(source, bound_s, lease_wait_s=bound_s)
                 why = "another process is making one"
         except NothingToCover:
-            await self._saved_nothing(ref, known, listen)
+            await self._record_poor_pass(ref, state, listen)
             return
         except Changed:
             # The session has changed meanwhile and has become shorter.
             return
         except NotCompressed as error:
             why = str(error)
-            await self._rest(ref, known, why)
-        if known.ready is not None:
-            await self._apply(known, listen)
-        if known.ready is None and ref.session_id in self._known and not known.given_up:
-            known.ready = await self._passes.extract(source, why or "for an unknown reason")
-            await self._apply(known, listen)
+            await self._pause(ref, state, why)
+        if state.ready is not None:
+            await self._apply(state, listen)
+        if state.ready is None and ref.session_id in self._states and not state.given_up:
+            state.ready = await self._maker.extract(source, why or "for an unknown reason")
+            await self._apply(state, listen)
 
-    async def _wait_for(self, making: asyncio.Task[object], bound_s: float) -> None:
+    async def _wait_or_cancel(self, making: asyncio.Task[object], bound_s: float) -> None:
         await asyncio.wait({making}, timeout=bound_s)
         # A later result would belong to a session that is no longer current.
         making.cancel()
@@ -226,67 +226,67 @@ class Compressor:
         within = self.bounds(choice)
         if within.refusal:
             raise NotCompressed(within.refusal)
-        known = await self._known.looked_up(ref.session_id, choice.name)
-        if known.making is not None:
+        state = await self._states.load(ref.session_id, choice.name)
+        if state.making is not None:
             raise NotCompressed("a summary is already being made; it is used from the next answer on")
-        if known.fill is None or not known.fill.context_tokens:
-            known.fill = fill
-        known.begin_anew()
-        heard: list[Compressed] = []
+        if state.fill is None or not state.fill.context_tokens:
+            state.fill = fill
+        state.reset()
+        events: list[Compressed] = []
 
         def listen(event: object) -> None:
             if isinstance(event, Compressed):
-                heard.append(event)
+                events.append(event)
 
-        source = self._source(ref, known.fill, choice)
-        known.ready = await self._passes.summary(source, PASS_S_MAX, focus=focus, asked_for=True)
-        if known.ready is None:
+        source = self._source(ref, state.fill, choice)
+        state.ready = await self._maker.summarise(source, PASS_S_MAX, focus=focus, requested=True)
+        if state.ready is None:
             raise NotCompressed("another process is summarising this conversation; try again in a moment")
-        if not await self._apply(known, listen):
+        if not await self._apply(state, listen):
             raise NotCompressed(
                 "a message is being answered; the summary is used after that answer"
-                if known.ready
+                if state.ready
                 else "the conversation has changed meanwhile; try again"
             )
-        return heard[0]
+        return events[0]
 
     # --- Apply a summary ---------------------------------------------------------------------------------------------
 
-    async def _apply(self, known: CompressionState, listen: Listen) -> bool:
+    async def _apply(self, state: CompressionState, listen: Listen) -> bool:
         """Cross with the finished summary, if no turn runs. Return true if done. A stale summary is dropped."""
         # A cancelled caller must not prevent the notification of the engine and the listener.
-        applying = asyncio.ensure_future(self._applied(known, listen))
+        applying = asyncio.ensure_future(self._apply_locked(state, listen))
         stopped = await wait_until_done(applying)
         if stopped is not None:
             applying.exception()
             raise stopped
         return applying.result()
 
-    async def _applied(self, known: CompressionState, listen: Listen) -> bool:
-        async with known.applying:
-            made, known.ready = known.ready, None
-            if made is None:
+    async def _apply_locked(self, state: CompressionState, listen: Listen) -> bool:
+        async with state.applying:
+            finished, state.ready = state.ready, None
+            if finished is None:
                 return False
-            entered = await rollover.cross(self._store, self._lifecycle, made)
+            entered = await rollover.cross(self._store, self._lifecycle, finished)
             if entered is Refusal.TURN_RUNNING:
-                known.ready = made
+                state.ready = finished
             if isinstance(entered, Refusal):
                 return False
-            if not made.instead_because:
-                known.problem, known.cool_until = "", 0.0
-            known.count(poor=made.gain.poor)
-            await self._known.went_on(known, made.ref.session_id, entered.session_id)
-        await rollover.notify_engine(self._engine, self._store, self._clock, made, entered)
-        gained = made.gain
-        listen(Compressed(entered, made.turns, gained.tokens_before, gained.tokens_after, made.instead_because))
-        if known.given_up:
-            listen(CompressionFailed(_given_up(known)))
+            if not finished.instead_because:
+                state.problem, state.cool_until = "", 0.0
+            state.count_pass(poor=finished.gain.poor)
+            await self._states.move(state, finished.ref.session_id, entered.session_id)
+        await rollover.notify_engine(self._engine, self._store, self._clock, finished, entered)
+        gained = finished.gain
+        listen(Compressed(entered, finished.turns, gained.tokens_before, gained.tokens_after, finished.instead_because))
+        if state.given_up:
+            listen(CompressionFailed(_stopped_text(state)))
         return True
 
     # --- Bookkeeping -------------------------------------------------------------------------------------------------
 
-    async def _failed(self, ref: SessionRef, known: CompressionState, why: str, listen: Listen) -> None:
-        await self._rest(ref, known, why)
+    async def _report_failure(self, ref: SessionRef, state: CompressionState, why: str, listen: Listen) -> None:
+        await self._pause(ref, state, why)
         listen(
             CompressionFailed(
                 f"This conversation was not compressed: {why}. It is unchanged; "
@@ -294,18 +294,18 @@ class Compressor:
             )
         )
 
-    async def _rest(self, ref: SessionRef, known: CompressionState, why: str) -> None:
-        known.rest(why, self._clock.now())
-        await self._known.put(ref.session_id, known)
+    async def _pause(self, ref: SessionRef, state: CompressionState, why: str) -> None:
+        state.pause(why, self._clock.now())
+        await self._states.put(ref.session_id, state)
 
-    def _start(self, known: CompressionState, work: Coroutine[Any, Any, object]) -> None:
+    def _start(self, state: CompressionState, work: Coroutine[Any, Any, object]) -> None:
         task = asyncio.ensure_future(work)
-        known.making = task
-        self._going.add(task)
+        state.making = task
+        self._tasks.add(task)
 
         def ended(task: asyncio.Task[object]) -> None:
-            self._going.discard(task)
-            known.making, known.queued = None, False
+            self._tasks.discard(task)
+            state.making, state.queued = None, False
             if not task.cancelled() and (error := task.exception()) is not None:
                 log.error("compressing a conversation failed", exc_info=error)
 
@@ -313,10 +313,10 @@ class Compressor:
 
     async def aclose(self) -> None:
         """Cancel running passes. Their conversations are unchanged, and the next process decides anew."""
-        for task in self._going:
+        for task in self._tasks:
             task.cancel()
-        if self._going:
-            await asyncio.wait(self._going)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
 
 def measure_fill(
@@ -326,5 +326,5 @@ def measure_fill(
     return ContextFill(len(prepared.head), len(prepared.history) + added_bytes, room_bytes, context_tokens, too_long)
 
 
-def _given_up(known: CompressionState) -> str:
-    return f"Compression of this conversation has stopped: {known.problem}"
+def _stopped_text(state: CompressionState) -> str:
+    return f"Compression of this conversation has stopped: {state.problem}"

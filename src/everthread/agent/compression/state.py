@@ -46,7 +46,7 @@ class CompressionState(Struct):
     """The pass waits for other background passes."""
     ready: FinishedSummary | None = None
     applying: asyncio.Lock = field(default_factory=asyncio.Lock)
-    looked_up: bool = False
+    loaded: bool = False
     """The stored pause, if any, has been read."""
     stored: bool = False
     """The store has a pause for the session."""
@@ -55,16 +55,16 @@ class CompressionState(Struct):
     def given_up(self) -> bool:
         return self.poor >= POOR_PASSES_MAX
 
-    def rest(self, why: str, now: float) -> None:
+    def pause(self, why: str, now: float) -> None:
         """Pause compression for `COOL_DOWN_S`."""
         self.problem, self.cool_until = why, now + COOL_DOWN_S
 
-    def count(self, *, poor: bool) -> None:
+    def count_pass(self, *, poor: bool) -> None:
         self.poor = self.poor + 1 if poor else 0
         if self.given_up:
             self.problem = TOO_POOR
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         self.poor, self.cool_until, self.problem = 0, 0.0, ""
 
 
@@ -91,25 +91,25 @@ class CompressionStates(Struct, frozen=True):
             known.model, known.poor, known.fill = model, 0, None
         return known
 
-    async def looked_up(self, session_id: str, model: str) -> CompressionState:
+    async def load(self, session_id: str, model: str) -> CompressionState:
         """Return the state, including the pause that an earlier process stored."""
         known = self.of(session_id, model)
-        if not known.looked_up:
-            rest = await self.store.read_inline(lambda uow: uow.compression_pauses.get(session_id))
-            if rest is not None and not known.looked_up:
-                known.poor = rest.poor if rest.model == model else 0
-                known.cool_until, known.problem, known.stored = rest.cool_until, rest.problem, True
-            known.looked_up = True
+        if not known.loaded:
+            pause = await self.store.read_inline(lambda uow: uow.compression_pauses.get(session_id))
+            if pause is not None and not known.loaded:
+                known.poor = pause.poor if pause.model == model else 0
+                known.cool_until, known.problem, known.stored = pause.cool_until, pause.problem, True
+            known.loaded = True
         return known
 
     async def status(self, session_id: str, *, whole: bool) -> str:
         """Describe a pause or a running pass; empty if none. `whole` adds the reason, which may name models."""
         known = self._known.get(session_id)
-        if known is None or not known.looked_up:
-            rest = await self.store.read_inline(lambda uow: uow.compression_pauses.get(session_id))
+        if known is None or not known.loaded:
+            pause = await self.store.read_inline(lambda uow: uow.compression_pauses.get(session_id))
             known = (
-                CompressionState("", None, rest.poor, rest.cool_until, rest.problem)
-                if rest is not None
+                CompressionState("", None, pause.poor, pause.cool_until, pause.problem)
+                if pause is not None
                 else CompressionState("")
             )
         if known.making is not None:
@@ -121,7 +121,7 @@ class CompressionStates(Struct, frozen=True):
             return f"{why}; the next attempt is in {minutes(left_s)} at the earliest"
         return ""
 
-    async def went_on(self, known: CompressionState, left: str, entered: str) -> None:
+    async def move(self, known: CompressionState, left: str, entered: str) -> None:
         """Move the state from the session that was left to its continuation."""
         self._known.pop(left, None)
         self._known[entered] = known
@@ -131,18 +131,22 @@ class CompressionStates(Struct, frozen=True):
 
     async def put(self, session_id: str, known: CompressionState) -> None:
         """Store or clear the session's pause. If the write fails, another process makes one unnecessary pass."""
-        rests = known.poor or known.cool_until > self.clock.now()
-        rest = CompressionPause(session_id, known.model, known.poor, known.cool_until, known.problem) if rests else None
-        await self._put(session_id, rest, known)
+        is_paused = known.poor or known.cool_until > self.clock.now()
+        pause = (
+            CompressionPause(session_id, known.model, known.poor, known.cool_until, known.problem)
+            if is_paused
+            else None
+        )
+        await self._put(session_id, pause, known)
 
-    async def _put(self, session_id: str, rest: CompressionPause | None, known: CompressionState) -> None:
-        if rest is None and not known.stored:
+    async def _put(self, session_id: str, pause: CompressionPause | None, known: CompressionState) -> None:
+        if pause is None and not known.stored:
             return
-        known.looked_up, known.stored = True, rest is not None
+        known.loaded, known.stored = True, pause is not None
         try:
             await self.store.write(
                 lambda uow: (
-                    uow.compression_pauses.drop(session_id) if rest is None else uow.compression_pauses.put(rest)
+                    uow.compression_pauses.drop(session_id) if pause is None else uow.compression_pauses.put(pause)
                 )
             )
         except StoreError as error:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from everthread.agent.compression.policy import shortened
+from everthread.agent.compression.policy import shorten_middle
 from everthread.agent.model_call import ModelCaller, ModelChoice, bytes_of
 from everthread.concurrency import in_slices
 from everthread.domain.errors import NotCompressed
@@ -89,7 +89,7 @@ def join_into_pieces(texts: Sequence[str], bytes_max: int) -> list[str]:
     room = bytes_max
     for whole in texts:
         # A character has at most four bytes.
-        text = whole if bytes_of(whole) <= bytes_max else shortened(whole, max(bytes_max // 4 - 100, 1))
+        text = whole if bytes_of(whole) <= bytes_max else shorten_middle(whole, max(bytes_max // 4 - 100, 1))
         size = bytes_of(text) + 2
         if piece and size > room:
             pieces.append("\n\n".join(piece))

@@ -20,8 +20,8 @@ from everthread.agent.compression.policy import (
     cut,
     extract,
     gain,
-    pruned,
-    shortened,
+    prune,
+    shorten_middle,
     size_of,
     urgency,
 )
@@ -140,18 +140,18 @@ def test_no_call_is_ever_parted_from_its_result(tools: list[bool], tail: int) ->
 def test_old_tool_output_is_cut_down_and_what_people_said_is_not() -> None:
     bulky = with_tool(1, "begin " + "x" * 50_000 + " end", json.dumps({"text": "y" * 50_000}))
     said = turn(2, "w" * 50_000)
-    read = render_turn(pruned(bulky))
+    read = render_turn(prune(bulky))
     assert len(read) < 3 * BULKY_CHARS_MAX
     assert "begin " in read
     assert " end" in read
     assert "characters left out" in read
-    assert pruned(said) == said
-    assert [m.tool_call_id for m in pruned(bulky).messages] == [m.tool_call_id for m in bulky.messages]
+    assert prune(said) == said
+    assert [m.tool_call_id for m in prune(bulky).messages] == [m.tool_call_id for m in bulky.messages]
 
 
 @given(st.text(max_size=300), st.integers(30, 100))
 def test_what_is_shortened_says_how_much_is_missing(text: str, chars_max: int) -> None:
-    short = shortened(text, chars_max)
+    short = shorten_middle(text, chars_max)
     if len(text) <= chars_max:
         assert short == text
     else:
