@@ -15,7 +15,7 @@ from tests.provider_outage import ProviderOutage
 from tests.provider_scenarios import ProviderScenarios
 from tests.runtime import CLI, until
 
-from everthread.bootstrap.memory_providers import configured
+from everthread.bootstrap.memory_providers import make_providers
 from everthread.bootstrap.runtime import Runtime
 from everthread.config import settings as config
 from everthread.domain.errors import BadConfig
@@ -93,7 +93,7 @@ async def test_both_are_used_at_once_as_the_configuration_says_with_keys_from_do
 def test_supermemory_without_its_key_says_where_to_put_it(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text('[memory]\nproviders = ["supermemory"]\n')
     with pytest.raises(BadConfig, match="SUPERMEMORY_API_KEY"):
-        configured(config.load(str(tmp_path), {}))
+        make_providers(config.load(str(tmp_path), {}))
 
 
 def test_a_key_in_the_configuration_file_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from everthread.adapters.memory.hermes_bridge.child_process import PluginFailed, PluginProcess
 from everthread.adapters.memory.hermes_bridge.plugin_home import PluginHomes, expand_path
 from everthread.adapters.memory.hermes_bridge.provider import HermesBridge
-from everthread.bootstrap.memory_providers import made
+from everthread.bootstrap.memory_providers import make_provider
 from everthread.config.provider_settings import HERMES
 from everthread.config.settings import Settings
 from everthread.domain.errors import EverthreadError, Unavailable
@@ -22,17 +22,17 @@ from everthread.domain.model import ChatType, Message, Role, SessionKey, Session
 LIST_S_MAX = 120.0
 STEP_S_MAX = 60.0
 FIND_S_MAX = 15.0
-_LOOK_S = 0.5
+_POLL_S = 0.5
 _OWNER = "everthread-test"
-_SAID, _ANSWER = "I like my boat Skarven, which has a red keel.", "I will remember your boat Skarven."
+_MESSAGE, _ANSWER = "I like my boat Skarven, which has a red keel.", "I will remember your boat Skarven."
 
 
-async def plugins(settings: Settings) -> dict[str, Any]:
+async def list_plugins(settings: Settings) -> dict[str, Any]:
     """Return the version of Hermes Agent and its memory plugins with their state. Leaves no files."""
-    told = made(f"{HERMES}:any", settings).settings
-    with _Scratch(told) as (folder, _):
+    plugin_settings = make_provider(f"{HERMES}:any", settings).settings
+    with _Scratch(plugin_settings) as (folder, _):
         child = await PluginProcess.start(
-            HERMES, expand_path(str(told["python"])), folder / "home", folder / "plugin.log"
+            HERMES, expand_path(str(plugin_settings["python"])), folder / "home", folder / "plugin.log"
         )
         try:
             answer = await child.request("list", {"home": str(folder / "home")}, LIST_S_MAX)
@@ -40,20 +40,26 @@ async def plugins(settings: Settings) -> dict[str, Any]:
             raise Unavailable(HERMES, str(error)) from None
         finally:
             await child.aclose()
-    return {"python": told["python"], "hermes": answer.hermes, "plugins": [*answer.plugins]}
+    return {"python": plugin_settings["python"], "hermes": answer.hermes, "plugins": [*answer.plugins]}
 
 
-async def tried(settings: Settings, name: str) -> list[dict[str, Any]]:
+async def try_plugin(settings: Settings, name: str) -> list[dict[str, Any]]:
     """Test a plugin. Returns each step with its success and its result.
 
     The plugin's files go to a temporary folder. A plugin with a server sends the test data to that server.
     """
-    told = made(name, settings).settings
-    with _Scratch(told) as (folder, source):
+    plugin_settings = make_provider(name, settings).settings
+    with _Scratch(plugin_settings) as (folder, source):
         bridge = HermesBridge(name.partition(":")[2])
         trial = _Trial(bridge, f"everthread-test-{folder.name[-8:]}")
         try:
-            started: dict[str, Any] = {**told, "folder": folder, "home": "", "template": str(source), "owner": _OWNER}
+            started: dict[str, Any] = {
+                **plugin_settings,
+                "folder": folder,
+                "home": "",
+                "template": str(source),
+                "owner": _OWNER,
+            }
             if await trial.step("starts", bridge.initialize(**started)):
                 await trial.run()
         finally:
@@ -64,19 +70,19 @@ async def tried(settings: Settings, name: str) -> list[dict[str, Any]]:
 class _Scratch:
     """Temporary folder with a plugin home: the settings and plugins of the configured home, without its memories."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
-        self._told = told
+    def __init__(self, plugin_settings: dict[str, Any]) -> None:
+        self._settings = plugin_settings
 
     def __enter__(self) -> tuple[Path, Path]:
         """Create the folder. Returns it, and the home that the settings come from."""
         self._folder = Path(tempfile.mkdtemp(prefix="everthread-hermes-"))
-        owner = str(self._told["owner"])
+        owner = str(self._settings["owner"])
         source = PluginHomes(
-            Path(self._told["folder"]),
-            str(self._told.get("home", "")),
+            Path(self._settings["folder"]),
+            str(self._settings.get("home", "")),
             owner,
             for_each=False,
-            template=str(self._told["template"]),
+            template=str(self._settings["template"]),
         ).prepare(owner)
         PluginHomes(self._folder, "", _OWNER, for_each=False, template=str(source.settings)).prepare(_OWNER)
         return self._folder, source.settings
@@ -93,38 +99,41 @@ class _Trial:
 
     async def run(self) -> None:
         bridge, ref = self._bridge, self._at
-        messages = (Message(Role.USER, _SAID), Message(Role.ASSISTANT, _ANSWER))
+        messages = (Message(Role.USER, _MESSAGE), Message(Role.ASSISTANT, _ANSWER))
         tools = [str(schema.get("name", "")) for schema in bridge.get_tool_schemas()]
-        self._note("brings tools", ", ".join(tools) or "none")
+        self._record("brings tools", ", ".join(tools) or "none")
         await self.step(
-            "is told of a session", bridge.on_session_switch(ref.session_id, reset=True, ref=ref, delivery=self._nth(1))
+            "is told of a session",
+            bridge.on_session_switch(ref.session_id, reset=True, ref=ref, delivery=self._delivery(1)),
         )
         await self.step(
             "is told a turn",
-            bridge.sync_turn(_SAID, _ANSWER, ref=ref, delivery=self._nth(2), messages=messages, turn=1),
+            bridge.sync_turn(_MESSAGE, _ANSWER, ref=ref, delivery=self._delivery(2), messages=messages, turn=1),
         )
         await self.step(
             "is told a note",
-            bridge.on_memory_write("add", "user", "Has a boat called Skarven.", {}, ref=ref, delivery=self._nth(3)),
+            bridge.on_memory_write(
+                "add", "user", "Has a boat called Skarven.", {}, ref=ref, delivery=self._delivery(3)
+            ),
         )
-        await self.step("is told of the end", bridge.on_session_end(messages, ref=ref, delivery=self._nth(4)))
+        await self.step("is told of the end", bridge.on_session_end(messages, ref=ref, delivery=self._delivery(4)))
         await self.step("says something for the prompt", bridge.system_prompt_block(ref=ref))
-        await self.step("recalls", self._found())
+        await self.step("recalls", self._recall())
 
     async def step(self, name: str, work: Awaitable[Any]) -> bool:
         try:
             async with asyncio.timeout(STEP_S_MAX):
-                said = await work
+                result = await work
         except TimeoutError:
-            self._note(name, f"no answer within {STEP_S_MAX:g} s", ok=False)
+            self._record(name, f"no answer within {STEP_S_MAX:g} s", ok=False)
             return False
         except (EverthreadError, PluginFailed) as error:
-            self._note(name, str(error), ok=False)
+            self._record(name, str(error), ok=False)
             return False
-        self._note(name, str(said or ""))
+        self._record(name, str(result or ""))
         return True
 
-    async def _found(self) -> str:
+    async def _recall(self) -> str:
         """Return the recalled text, or a remark. Retries for `FIND_S_MAX`: plugins may need time to store it."""
         deadline = asyncio.get_running_loop().time() + FIND_S_MAX
         while True:
@@ -134,10 +143,10 @@ class _Trial:
                 return found[0]
             if asyncio.get_running_loop().time() > deadline:
                 return "nothing of it yet; some plugins need longer, or keep only what their tools are given"
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
 
-    def _note(self, name: str, said: str, *, ok: bool = True) -> None:
-        self.steps.append({"step": name, "ok": ok, "said": said})
+    def _record(self, name: str, result: str, *, ok: bool = True) -> None:
+        self.steps.append({"step": name, "ok": ok, "said": result})
 
-    def _nth(self, seq: int) -> Delivery:
+    def _delivery(self, seq: int) -> Delivery:
         return Delivery(f"{self._at.session_id}:{seq}:{self._bridge.name}:0", seq)

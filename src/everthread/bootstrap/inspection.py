@@ -33,15 +33,15 @@ class Inspection:
 
     def known_memories(self) -> dict[str, str]:
         """Return the memory providers to choose from besides the built-in one, with descriptions."""
-        from everthread.bootstrap.memory_providers import known
+        from everthread.bootstrap.memory_providers import known_providers
 
-        return known()
+        return known_providers()
 
     def memory_fields(self, name: str) -> Sequence[Field]:
         """Return the settings of a memory provider."""
-        from everthread.bootstrap.memory_providers import fields_of
+        from everthread.bootstrap.memory_providers import provider_fields
 
-        return fields_of(name)
+        return provider_fields(name)
 
     async def try_memory(self, name: str) -> str:
         """Start and stop a memory provider; return its description of itself. Raises its error."""
@@ -51,15 +51,15 @@ class Inspection:
 
     async def hermes_plugins(self) -> dict[str, Any]:
         """Return the memory plugins in the environment of Hermes Agent. Raises `BadConfig`."""
-        from everthread.bootstrap.hermes_plugins import plugins
+        from everthread.bootstrap.hermes_plugins import list_plugins
 
-        return await plugins(self.settings)
+        return await list_plugins(self.settings)
 
     async def try_hermes(self, name: str) -> list[dict[str, Any]]:
         """Test the hooks of a Hermes Agent plugin, step by step. Raises `BadConfig`."""
-        from everthread.bootstrap.hermes_plugins import tried
+        from everthread.bootstrap.hermes_plugins import try_plugin
 
-        return await tried(self.settings, name)
+        return await try_plugin(self.settings, name)
 
     async def reach_platform(self, name: str) -> str:
         """Connect to a platform; return the name of the account. Raises `BadConfig` or `PlatformError`."""

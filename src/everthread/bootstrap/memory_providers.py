@@ -70,46 +70,46 @@ _ADAPTERS: dict[str, Adapter] = {
 """The settings of each are declared in `config/provider_settings.py`."""
 
 
-def configured(settings: Settings) -> dict[str, ConfiguredProvider]:
+def make_providers(settings: Settings) -> dict[str, ConfiguredProvider]:
     """Create the providers in the settings, except the built-in one. Raises `BadConfig` if one can't be created."""
     wanted = [name for name in settings.memory.providers if name != BUILTIN]
     for name in wanted:
         if table_name(name) not in BUNDLED_PROVIDERS:
-            read_provider_table(settings.config_path, name, fields_of(name))
-    return {name: made(name, settings) for name in wanted}
+            read_provider_table(settings.config_path, name, provider_fields(name))
+    return {name: make_provider(name, settings) for name in wanted}
 
 
-def made(name: str, settings: Settings) -> ConfiguredProvider:
+def make_provider(name: str, settings: Settings) -> ConfiguredProvider:
     """Create one provider with its settings, even if it is not among the configured ones."""
-    fields, written = fields_of(name), settings.memory_providers.get(table_name(name), {})
-    given: dict[str, Value] = arguments(table_name(name), fields, written, settings.secret, settings.env_path)
-    provider = _provider(name)
+    fields, written = provider_fields(name), settings.memory_providers.get(table_name(name), {})
+    values: dict[str, Value] = arguments(table_name(name), fields, written, settings.secret, settings.env_path)
+    provider = _create(name)
     if provider.name != name:
         raise BadConfig(f"the memory provider {name!r} has the name {provider.name!r}; use one name for both")
     folder = settings.home / "providers" / name.replace(":", "-")
     if table_name(name) == HERMES:
-        given = {**hermes_places(settings), "owner": settings.owner, **given}
-    return ConfiguredProvider(provider, {**given, "folder": folder, "profile": settings.profile})
+        values = {**hermes_defaults(settings), "owner": settings.owner, **values}
+    return ConfiguredProvider(provider, {**values, "folder": folder, "profile": settings.profile})
 
 
-def hermes_places(settings: Settings) -> dict[str, Value]:
+def hermes_defaults(settings: Settings) -> dict[str, Value]:
     """Return the default interpreter for Hermes Agent plugins, and the default home of Hermes Agent's settings."""
     return {"python": str(settings.hermes_path / "bin" / "python"), "template": str(hermes_home())}
 
 
-def known() -> dict[str, str]:
+def known_providers() -> dict[str, str]:
     """Return the available providers besides the built-in one, with descriptions."""
     return {
         **{name: entry.description for name, entry in BUNDLED_PROVIDERS.items()},
-        **{name: entry.value for name, entry in _others()},
+        **{name: entry.value for name, entry in _installed_plugins()},
     }
 
 
-def fields_of(name: str) -> tuple[Field, ...]:
+def provider_fields(name: str) -> tuple[Field, ...]:
     """Return the settings of a provider. Raises `BadConfig` for an unknown provider."""
     if table_name(name) in BUNDLED_PROVIDERS:
         return BUNDLED_PROVIDERS[table_name(name)].fields
-    fields: object = getattr(_class_of(name), "settings_fields", ())
+    fields: object = getattr(_find_class(name), "settings_fields", ())
     if not isinstance(fields, Sequence) or not all(
         isinstance(each, Field) for each in cast("Sequence[object]", fields)
     ):
@@ -117,9 +117,9 @@ def fields_of(name: str) -> tuple[Field, ...]:
     return tuple(cast("Sequence[Field]", fields))
 
 
-def _provider(name: str) -> MemoryProvider:
+def _create(name: str) -> MemoryProvider:
     """Create a provider. Any error of a provider from another package becomes a `BadConfig` with a remedy."""
-    make = _class_of(name)
+    make = _find_class(name)
     try:
         provider = as_provider(make())
     except Exception as error:
@@ -129,17 +129,17 @@ def _provider(name: str) -> MemoryProvider:
     return provider
 
 
-def _class_of(name: str) -> Callable[[], object]:
+def _find_class(name: str) -> Callable[[], object]:
     adapter = _ADAPTERS.get(table_name(name))
     if adapter is not None:
-        _refuse_incomplete(name, adapter)
+        _check_installed(name, adapter)
         if table_name(name) == HERMES and (problem := check_provider_name(name)):
             raise BadConfig(f"{name[:100]!r} {problem}")
         kind: Any = getattr(import_module(adapter.module), adapter.name)
         return partial(kind, name.partition(":")[2]) if table_name(name) == HERMES else kind
-    others: Mapping[str, EntryPoint] = dict(_others())
+    others: Mapping[str, EntryPoint] = dict(_installed_plugins())
     if name not in others:
-        hint = suggest(name, [BUILTIN, *known()])
+        hint = suggest(name, [BUILTIN, *known_providers()])
         raise BadConfig(f"memory.providers: unknown memory provider {name!r}. {hint}")
     try:
         return cast("Callable[[], object]", others[name].load())
@@ -150,7 +150,7 @@ def _class_of(name: str) -> Callable[[], object]:
         ) from error
 
 
-def _refuse_incomplete(name: str, adapter: Adapter) -> None:
+def _check_installed(name: str, adapter: Adapter) -> None:
     missing = [module for module in adapter.needs if find_spec(module) is None]
     if missing:
         raise BadConfig(
@@ -159,7 +159,7 @@ def _refuse_incomplete(name: str, adapter: Adapter) -> None:
         )
 
 
-def _others() -> Sequence[tuple[str, EntryPoint]]:
+def _installed_plugins() -> Sequence[tuple[str, EntryPoint]]:
     return [
         (entry.name, entry) for entry in entry_points(group=GROUP) if entry.name not in (BUILTIN, *BUNDLED_PROVIDERS)
     ]

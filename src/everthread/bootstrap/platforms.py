@@ -28,26 +28,26 @@ MakePlatform = Callable[[str, PlatformAccount, str, Clock], Platform]
 """Factory of a platform: its name in session keys, its account, its token (empty if it has none), and a clock."""
 
 
-def configured(settings: Settings, clock: Clock, *, besides: Collection[str] = ()) -> tuple[Platform, ...]:
+def make_platforms(settings: Settings, clock: Clock, *, besides: Collection[str] = ()) -> tuple[Platform, ...]:
     """Create the enabled platforms whose names are not in `besides`. Raises `BadConfig` for an unknown kind."""
     wanted = {n: account for n, account in settings.platforms.items() if account.enabled and n not in besides}
     if not wanted:
         return ()
     others = {entry.name: entry for entry in entry_points(group=GROUP)}
-    return tuple(_made(name, account, settings, clock, others) for name, account in wanted.items())
+    return tuple(_make(name, account, settings, clock, others) for name, account in wanted.items())
 
 
-def one(settings: Settings, clock: Clock, name: str) -> Platform:
+def make_platform(settings: Settings, clock: Clock, name: str) -> Platform:
     """Create one platform, enabled or not. Raises `BadConfig`."""
     others = {entry.name: entry for entry in entry_points(group=GROUP)}
-    return _made(name, settings.platforms[name], settings, clock, others)
+    return _make(name, settings.platforms[name], settings, clock, others)
 
 
-def _made(
+def _make(
     name: str, account: PlatformAccount, settings: Settings, clock: Clock, others: Mapping[str, EntryPoint]
 ) -> Platform:
     where = f"{settings.config_path}: platforms.{name}"
-    make = _maker(account.kind, where, others, settings)
+    make = _find_factory(account.kind, where, others, settings)
     variable = account.token_env or _TOKENS.get(account.kind, "")
     token = (settings.secret(variable) if variable else None) or ""
     if variable and not token:
@@ -55,7 +55,7 @@ def _made(
     return make(name, account, token, clock)
 
 
-def _maker(kind: str, where: str, others: Mapping[str, EntryPoint], settings: Settings) -> MakePlatform:
+def _find_factory(kind: str, where: str, others: Mapping[str, EntryPoint], settings: Settings) -> MakePlatform:
     if kind in _OWN:
         return partial(_OWN[kind], settings)
     if kind not in others:
@@ -68,7 +68,7 @@ def _maker(kind: str, where: str, others: Mapping[str, EntryPoint], settings: Se
         raise BadConfig(f"{where}: {others[kind].value} can't be loaded: {error!r}; reinstall it") from error
 
 
-def transcriber(settings: Settings) -> Transcriber | None:
+def make_transcriber(settings: Settings) -> Transcriber | None:
     """Create the transcriber of voice messages; None if no model is set. Raises `BadConfig` for a wrong provider."""
     name, _, model = settings.gateway.transcription_model.partition("/")
     if not name:
@@ -76,7 +76,7 @@ def transcriber(settings: Settings) -> Transcriber | None:
     where = f"{settings.config_path}: gateway.transcription_model"
     provider = settings.providers.get(name)
     if provider is None or provider.kind != "openai_compat":
-        known = sorted(name for name, one in settings.providers.items() if one.kind == "openai_compat")
+        known = sorted(name for name, each in settings.providers.items() if each.kind == "openai_compat")
         raise BadConfig(f"{where}: {name!r} is not an OpenAI-compatible provider. {suggest(name, known)}")
     from everthread.adapters.transcription import OpenAICompatTranscriber
 

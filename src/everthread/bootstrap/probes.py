@@ -6,7 +6,7 @@ import asyncio
 from contextlib import aclosing, suppress
 
 from everthread.bootstrap.agent import Models, enabled_servers, mcp_servers
-from everthread.bootstrap.memory_providers import made
+from everthread.bootstrap.memory_providers import make_provider
 from everthread.config.settings import Settings
 from everthread.domain.errors import EverthreadError, ModelUnavailable, Unavailable
 from everthread.domain.model import Message, Role
@@ -44,11 +44,11 @@ async def reach(settings: Settings, model: str = "") -> str:
 
 async def try_memory(settings: Settings, name: str) -> str:
     """Start a memory provider, check its health and stop it. Raises `BadConfig` or `Unavailable`."""
-    described = made(name, settings)
+    described = make_provider(name, settings)
     caller = Caller(described.provider, described.settings)
     try:
         await caller.ready(MEMORY_S_MAX)
-        said = await caller.call("health", timeout_s=MEMORY_S_MAX) if caller.has("health") else "ok"
+        status = await caller.call("health", timeout_s=MEMORY_S_MAX) if caller.has("health") else "ok"
     except EverthreadError:
         raise
     except Exception as error:
@@ -58,9 +58,9 @@ async def try_memory(settings: Settings, name: str) -> str:
         if caller.has("shutdown"):
             with suppress(Exception):
                 await caller.call("shutdown", timeout_s=SHUTDOWN_S_MAX)
-    if said != "ok":
-        raise Unavailable(name, str(said).removeprefix(f"{name}: "))
-    return str(said)
+    if status != "ok":
+        raise Unavailable(name, str(status).removeprefix(f"{name}: "))
+    return str(status)
 
 
 async def reach_platform(settings: Settings, clock: Clock, name: str) -> str:
@@ -68,9 +68,9 @@ async def reach_platform(settings: Settings, clock: Clock, name: str) -> str:
 
     A platform from another package is only created, because the `Platform` port can't return the account's name.
     """
-    from everthread.bootstrap.platforms import one
+    from everthread.bootstrap.platforms import make_platform
 
-    platform = one(settings, clock, name)
+    platform = make_platform(settings, clock, name)
     try:
         if settings.platforms[name].kind != "telegram":
             return name

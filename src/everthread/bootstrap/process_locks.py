@@ -14,7 +14,7 @@ from pathlib import Path
 
 log = logging.getLogger("everthread")
 
-_READY = ".alive"
+_SUFFIX = ".alive"
 
 
 class ProcessLocks:
@@ -22,41 +22,43 @@ class ProcessLocks:
 
     def __init__(self, folder: Path, holder: str) -> None:
         self._folder = folder
-        self._path = folder / f"{holder}{_READY}"
-        self._beginning = folder / f"{holder}.new"
+        self._path = folder / f"{holder}{_SUFFIX}"
+        self._unlocked_path = folder / f"{holder}.new"
         self._lock: int | None = None
 
-    def enter(self) -> None:
+    def acquire(self) -> None:
         """Create and lock the file of this process. If files can't be locked, only the lease protects the process."""
         if self._lock is not None:
             return
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = os.open(self._beginning, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            self._lock = os.open(self._unlocked_path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Rename after locking: another process would take an unlocked file for that of a dead process.
-            self._beginning.rename(self._path)
+            self._unlocked_path.rename(self._path)
         except OSError as error:
-            log.info("no lock says that this process is there: %s", error)
-            self.leave()
+            log.info("could not lock the file of this process; only its lease protects it: %s", error)
+            self.release()
 
-    def leave(self) -> None:
+    def release(self) -> None:
         if self._lock is not None:
-            for path in (self._beginning, self._path):
+            for path in (self._unlocked_path, self._path):
                 path.unlink(missing_ok=True)
             os.close(self._lock)
             self._lock = None
 
-    def gone(self) -> tuple[str, ...]:
-        """Return the holders of the processes that ended without `leave`."""
+    def dead_holders(self) -> tuple[str, ...]:
+        """Return the holders of the processes that ended without `release`."""
         try:
-            return tuple(path.stem for path in self._folder.glob(f"*{_READY}") if path != self._path and _is_free(path))
+            return tuple(
+                path.stem for path in self._folder.glob(f"*{_SUFFIX}") if path != self._path and _is_free(path)
+            )
         except OSError:
             return ()
 
-    def forget(self, holder: str) -> None:
+    def remove(self, holder: str) -> None:
         """Remove the file of a dead process after its leases were released."""
-        (self._folder / f"{holder}{_READY}").unlink(missing_ok=True)
+        (self._folder / f"{holder}{_SUFFIX}").unlink(missing_ok=True)
 
 
 def _is_free(path: Path) -> bool:

@@ -51,7 +51,7 @@ TIMERS_LANE = "timers"
 DRAIN_S_MAX = 2.0
 STOP_S_MAX = 5.0
 SHUTDOWN_S_MAX = 2.0
-_LOOK_S = 0.02
+_POLL_S = 0.02
 
 
 class Runtime(Inspection):
@@ -89,7 +89,7 @@ class Runtime(Inspection):
         """
         self.settings = settings
         self.providers: tuple[MemoryProvider, ...] = ()
-        self._given_providers = tuple(as_provider(given) for given in providers)
+        self._extra_providers = tuple(as_provider(provider) for provider in providers)
         self.clock: Clock = clock or SystemClock()
         self.new_id = ulids(self.clock.now)
         self.holder = f"{os.getpid()}-{self.new_id()}"
@@ -99,24 +99,24 @@ class Runtime(Inspection):
         self.project = project
         self._policies = policies
         self._platforms = tuple(platforms)
-        self._presence = ProcessLocks(settings.home / "processes", self.holder)
+        self._process_locks = ProcessLocks(settings.home / "processes", self.holder)
         self._serving: asyncio.Task[None] | None = None
-        self._workshop: AgentParts | None = None
+        self._agent_parts: AgentParts | None = None
         self._stopped = False
 
     @property
     def provider_names(self) -> tuple[str, ...]:
         """Names of the memory providers in use, those of the settings first. Needs no open store."""
-        return (*self.settings.memory.providers, *(provider.name for provider in self._given_providers))
+        return (*self.settings.memory.providers, *(provider.name for provider in self._extra_providers))
 
     async def __aenter__(self) -> Self:
         self._manager = manager = load_plugins(self._plugins)
         self._hooks = implemented_hooks(manager)
         # Before the store is opened: a missing provider raises, and there is nothing to close.
-        described = self._described_providers()
+        configured = self._configured_providers()
         self.store = await SqliteStore.open(self.settings.db_path)
-        own = (described[n].provider if n in described else self._builtin() for n in self.settings.memory.providers)
-        self.providers = (*own, *self._given_providers)
+        own = (configured[n].provider if n in configured else self._builtin() for n in self.settings.memory.providers)
+        self.providers = (*own, *self._extra_providers)
         self.lanes = LocalLanes(self.store, self.clock, self.holder)
         self.lifecycle = Lifecycle(
             self.store,
@@ -126,11 +126,16 @@ class Runtime(Inspection):
             policies=self._policies,
             hooks=self._hooks,
             review_every=self.settings.review.every_turns,
-            expiry_notice_platforms=self._told_of_expiry(),
+            expiry_notice_platforms=self._expiry_notice_platforms(),
             remove_file=lambda path: (self.settings.media_path / path).unlink(missing_ok=True),
         )
         self.memory = MemoryManager(
-            self.providers, self.store, self.clock, self.lanes, random=random.random, settings=_told(described)
+            self.providers,
+            self.store,
+            self.clock,
+            self.lanes,
+            random=random.random,
+            settings=_provider_settings(configured),
         )
         self.notebook = _notebook(self.settings, self.store, self.lifecycle)
         self.hooks = HookRunner(self.store, self.clock, manager, wake=self.lanes.wake)
@@ -148,48 +153,48 @@ class Runtime(Inspection):
     def _builtin(self) -> MemoryProvider:
         return BuiltinMemory(self.store, self.clock)
 
-    def _described_providers(self) -> Mapping[str, ConfiguredProvider]:
+    def _configured_providers(self) -> Mapping[str, ConfiguredProvider]:
         """Return the configured providers besides the built-in one."""
         if self.settings.memory.providers == (BUILTIN,):
             return {}
-        from everthread.bootstrap.memory_providers import configured
+        from everthread.bootstrap.memory_providers import make_providers
 
-        return configured(self.settings)
+        return make_providers(self.settings)
 
     async def start(self) -> None:
         """Register the providers and serve the lanes, until `stop`."""
         if self._serving is None:
-            await self._take_note_of_the_gone()
+            await self._release_leases_of_dead_processes()
             await self.memory.start()
             self._serving = asyncio.create_task(self.lanes.run(), name="lanes")
             self._serving.add_done_callback(_report_end)
 
-    async def _take_note_of_the_gone(self) -> None:
+    async def _release_leases_of_dead_processes(self) -> None:
         """Release the leases of processes known to be dead. The leases of other processes have to expire."""
-        self._presence.enter()
-        for holder in self._presence.gone():
+        self._process_locks.acquire()
+        for holder in self._process_locks.dead_holders():
             await self.store.write(lambda uow, holder=holder: uow.leases.end_process(holder))
-            self._presence.forget(holder)
+            self._process_locks.remove(holder)
 
     async def ready(self) -> tuple[str, ...]:
         """Start serving and create the agent. Returns one line per problem."""
         from everthread.bootstrap.agent import AgentParts
 
         await self.start()
-        if self._workshop is None:
-            self._workshop = AgentParts(self)
-            self.agent = self._workshop.agent
+        if self._agent_parts is None:
+            self._agent_parts = AgentParts(self)
+            self.agent = self._agent_parts.agent
         problem = await self.sync_notes(self.settings.owner)
-        return (*self.settings.warnings, *filter(None, [problem]), *await self._workshop.open())
+        return (*self.settings.warnings, *filter(None, [problem]), *await self._agent_parts.open())
 
     def gateway(self) -> Gateway:
         """Create the gateway that serves the platforms. Call it after `ready`."""
-        from everthread.bootstrap.platforms import configured, transcriber
+        from everthread.bootstrap.platforms import make_platforms, make_transcriber
         from everthread.gateway.server import Gateway
 
-        given = {platform.name for platform in self._platforms}
-        platforms = (*self._platforms, *configured(self.settings, self.clock, besides=given))
-        return Gateway(self, platforms, transcriber(self.settings))
+        extra = {platform.name for platform in self._platforms}
+        platforms = (*self._platforms, *make_platforms(self.settings, self.clock, besides=extra))
+        return Gateway(self, platforms, make_transcriber(self.settings))
 
     @property
     def scheduling(self) -> ScheduleService:
@@ -202,10 +207,10 @@ class Runtime(Inspection):
         from everthread.gateway.access import Access
         from everthread.gateway.scheduler import Scheduler
 
-        if self._workshop is None:
+        if self._agent_parts is None:
             raise RuntimeError("the runtime is not ready")
         settings, scheduling = self.settings, self.scheduling
-        agent, choices = self._workshop.scheduled, self._workshop.models.choices
+        agent, choices = self._agent_parts.scheduled, self._agent_parts.models.choices
         access = Access(self.store, settings.gateway, settings.platforms, settings.owner)
         return Scheduler(
             self.store, self.clock, self.lifecycle, scheduling, agent, choices, settings, put, access.is_excluded
@@ -222,7 +227,7 @@ class Runtime(Inspection):
         """Names of the messaging platforms."""
         return frozenset({*self.settings.platforms, *(platform.name for platform in self._platforms)})
 
-    def _told_of_expiry(self) -> frozenset[str]:
+    def _expiry_notice_platforms(self) -> frozenset[str]:
         return self.platform_names if self.settings.gateway.notices else frozenset()
 
     async def sync_notes(self, owner: str) -> str:
@@ -239,9 +244,9 @@ class Runtime(Inspection):
 
     def choices(self, model: str = "") -> Sequence[ModelChoice]:
         """Return the named model, or else the configured one, followed by its fallbacks."""
-        if self._workshop is None:
+        if self._agent_parts is None:
             raise RuntimeError("the runtime is not ready")
-        return self._workshop.models.choices(model)
+        return self._agent_parts.models.choices(model)
 
     @property
     def skills(self) -> SkillFolders:
@@ -269,7 +274,7 @@ class Runtime(Inspection):
         while await self.store.read(lambda uow: self._is_waiting(uow, due)):
             if self._serving is None or self._serving.done() or loop_time() >= deadline:
                 return False
-            await self.clock.sleep(_LOOK_S)
+            await self.clock.sleep(_POLL_S)
         return True
 
     async def stop(
@@ -287,18 +292,18 @@ class Runtime(Inspection):
         try:
             deadline = loop_time() + drain_s
             await self._finish_turns(deadline)
-            if self._workshop is not None:
-                await self._close_workshop(self._workshop, shutdown_s)
+            if self._agent_parts is not None:
+                await self._close_agent(self._agent_parts, shutdown_s)
             await self._suspend(close_memory)
             if self._serving is not None:
                 await self.drain(max(deadline - loop_time(), 0.0))
         except StoreError as error:
             log.warning("stopped without draining: %s", error)
         finally:
-            await self._let_go(SHUTDOWN_S_MAX if shutdown_s is None else shutdown_s)
+            await self._shut_down(SHUTDOWN_S_MAX if shutdown_s is None else shutdown_s)
 
-    async def _close_workshop(self, workshop: AgentParts, bound_s: float | None) -> None:
-        closing = asyncio.ensure_future(workshop.aclose())
+    async def _close_agent(self, parts: AgentParts, bound_s: float | None) -> None:
+        closing = asyncio.ensure_future(parts.aclose())
         done, _ = await asyncio.wait({closing}, timeout=bound_s)
         if done:
             closing.result()
@@ -309,14 +314,14 @@ class Runtime(Inspection):
     async def _finish_turns(self, deadline: float) -> None:
         """Wait for the turns of this process until the deadline. The next process resumes those that remain."""
         while loop_time() < deadline and await self.store.read_inline(lambda uow: uow.slots.held_by(self.holder)):
-            await self.clock.sleep(_LOOK_S)
+            await self.clock.sleep(_POLL_S)
 
     async def _suspend(self, close_memory: bool) -> None:
         served = await self.store.read(lambda uow: uow.sessions.served(self.holder))
         if served or self._serving is not None:
             await self.lifecycle.suspend(close_memory=close_memory)
 
-    async def _let_go(self, shutdown_s: float) -> None:
+    async def _shut_down(self, shutdown_s: float) -> None:
         try:
             if self._serving is not None:
                 self._serving.cancel()
@@ -327,9 +332,9 @@ class Runtime(Inspection):
             if await self.store.read_inline(lambda uow: uow.slots.held_by(self.holder)) or self._serving is not None:
                 await self.store.write(lambda uow: uow.leases.end_process(self.holder))
         except StoreError as error:
-            log.warning("left to run out: %s", error)
+            log.warning("could not release leases; they expire by themselves: %s", error)
         finally:
-            self._presence.leave()
+            self._process_locks.release()
             await self.store.aclose()
 
     async def _shut_down_providers(self, bound_s: float) -> None:
@@ -358,8 +363,8 @@ def _notebook(settings: Settings, store: Store, lifecycle: Lifecycle) -> NoteFil
     return NoteFiles(store, write, lambda owner: folder_for(settings.home, owner, mine=settings.owner), is_forgotten)
 
 
-def _told(described: Mapping[str, ConfiguredProvider]) -> dict[str, dict[str, object]]:
-    return {name: made.settings for name, made in described.items()}
+def _provider_settings(configured: Mapping[str, ConfiguredProvider]) -> dict[str, dict[str, object]]:
+    return {name: each.settings for name, each in configured.items()}
 
 
 def _report_end(serving: asyncio.Task[None]) -> None:

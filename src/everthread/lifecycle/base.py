@@ -66,7 +66,7 @@ class LifecycleBase:
         self._policies = policies or ResetPolicies(ResetPolicy())
         self._hooks = hooks
         self._review_every = review_every
-        self._told_of_expiry = expiry_notice_platforms
+        self._expiry_notice_platforms = expiry_notice_platforms
         self._remove_file = remove_file
 
     def _context(self, actor: str, command_id: int | None = None) -> WriteContext:
@@ -83,7 +83,7 @@ class LifecycleBase:
             before_inbox=command_id,
             review_every=self._review_every,
             command_id=command_id,
-            expiry_notice_platforms=self._told_of_expiry,
+            expiry_notice_platforms=self._expiry_notice_platforms,
         )
 
     async def _write_by_size(self, work: Callable[[UnitOfWork], T], chars: int) -> T:

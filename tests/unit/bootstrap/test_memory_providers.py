@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from everthread.bootstrap import memory_providers
-from everthread.bootstrap.memory_providers import Adapter, configured
+from everthread.bootstrap.memory_providers import Adapter, make_providers
 from everthread.bootstrap.runtime import Runtime
 from everthread.config import settings as config
 from everthread.config.provider_settings import BUNDLED_PROVIDERS, GROUP, Field, ProviderInfo
@@ -73,7 +73,7 @@ def test_without_a_word_there_is_the_built_in_one_alone(tmp_path: Path) -> None:
 
 
 def test_a_provider_is_handed_what_is_written_its_secret_and_what_is_usual(tmp_path: Path) -> None:
-    told = configured(settings(tmp_path, WHOLE, LOFT_KEY="coo"))["loft"].settings
+    told = make_providers(settings(tmp_path, WHOLE, LOFT_KEY="coo"))["loft"].settings
     assert told == {
         "url": "http://127.0.0.1:9",
         "api_key": "coo",
@@ -95,7 +95,7 @@ async def test_all_that_are_named_are_used_in_their_order(tmp_path: Path) -> Non
 
 def test_a_secret_may_be_in_another_variable(tmp_path: Path) -> None:
     text = WHOLE + 'api_key_env = "OTHER"\n'
-    assert configured(settings(tmp_path, text, OTHER="x"))["loft"].settings["api_key"] == "x"
+    assert make_providers(settings(tmp_path, text, OTHER="x"))["loft"].settings["api_key"] == "x"
 
 
 @pytest.mark.parametrize(
@@ -131,13 +131,13 @@ def test_a_mistake_in_the_file_is_named_with_its_line(tmp_path: Path, text: str,
 )
 def test_what_a_provider_lacks_is_told_before_anything_is_opened(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(BadConfig, match=problem):
-        configured(settings(tmp_path, text))
+        make_providers(settings(tmp_path, text))
     assert not (tmp_path / "everthread.db").exists()
 
 
 def test_one_of_another_package_declares_its_own_settings(tmp_path: Path) -> None:
     text = '[memory]\nproviders = ["nest"]\n[memory.nest]\ntwigs = 3\n'
-    told = configured(settings(tmp_path, text))["nest"]
+    told = make_providers(settings(tmp_path, text))["nest"]
     assert (told.provider.name, told.settings["twigs"]) == ("nest", 3)
 
 
@@ -171,7 +171,7 @@ def test_what_is_wrong_with_one_of_another_package_is_told_with_what_to_do(
     entries = [EntryPoint("nest", f"{__name__}:{leads_to}", GROUP)]
     monkeypatch.setattr(memory_providers, "entry_points", lambda group: entries)
     with pytest.raises(BadConfig, match=problem):
-        configured(settings(tmp_path, '[memory]\nproviders = ["nest"]\n'))
+        make_providers(settings(tmp_path, '[memory]\nproviders = ["nest"]\n'))
 
 
 def test_a_module_that_ends_the_program_is_one_that_cant_be_loaded(
@@ -181,7 +181,7 @@ def test_a_module_that_ends_the_program_is_one_that_cant_be_loaded(
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(memory_providers, "entry_points", lambda group: [EntryPoint("nest", "quitter:Nest", GROUP)])
     with pytest.raises(BadConfig, match=r"can't be loaded: SystemExit\(3\)"):
-        configured(settings(tmp_path, '[memory]\nproviders = ["nest"]\n'))
+        make_providers(settings(tmp_path, '[memory]\nproviders = ["nest"]\n'))
 
 
 def test_a_missing_extra_is_named_with_the_command_that_installs_it(
@@ -190,11 +190,11 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(
     adapter = Adapter(__name__, "Loft", "loft", ("no_such_module_of_pigeons",))
     monkeypatch.setitem(memory_providers._ADAPTERS, "loft", adapter)  # noqa: SLF001
     with pytest.raises(BadConfig, match=r"no_such_module_of_pigeons.*run: pip install 'everthread\[loft\]'"):
-        configured(settings(tmp_path, WHOLE, LOFT_KEY="coo"))
+        make_providers(settings(tmp_path, WHOLE, LOFT_KEY="coo"))
 
 
 def test_what_is_made_shows_no_secret(tmp_path: Path) -> None:
-    assert "coo" not in repr(configured(settings(tmp_path, WHOLE, LOFT_KEY="coo")))
+    assert "coo" not in repr(make_providers(settings(tmp_path, WHOLE, LOFT_KEY="coo")))
     assert "coo" not in repr(settings(tmp_path, WHOLE, LOFT_KEY="coo"))
 
 

@@ -30,7 +30,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, **kinds: str) -> None:
 def configured(*, besides: tuple[str, ...] = (), token: str = "", **accounts: PlatformAccount) -> Any:
     variables = Variables({"TOKEN": token})
     settings = Settings(Path("/nowhere"), platforms=accounts, variables=variables)
-    return platforms.configured(settings, SystemClock(), besides=besides)
+    return platforms.make_platforms(settings, SystemClock(), besides=besides)
 
 
 def test_somebody_elses_platform_is_made_under_its_name_with_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,9 @@ def test_telegram_takes_its_token_from_its_usual_variable_and_never_repeats_it(
 
 def test_a_voice_is_heard_by_a_provider_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
     def of(model: str) -> Any:
-        return platforms.transcriber(Settings(Path("/nowhere"), gateway=GatewaySettings(transcription_model=model)))
+        return platforms.make_transcriber(
+            Settings(Path("/nowhere"), gateway=GatewaySettings(transcription_model=model))
+        )
 
     assert of("") is None
     assert of("openai/whisper-1") is not None

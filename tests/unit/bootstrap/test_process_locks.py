@@ -16,7 +16,7 @@ import subprocess, sys, time
 from pathlib import Path
 from everthread.bootstrap.process_locks import ProcessLocks
 presence = ProcessLocks(Path(sys.argv[1]), "other")
-presence.enter()
+presence.acquire()
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
 print(child.pid, flush=True)
 time.sleep(60)
@@ -33,47 +33,47 @@ def other(folder: Path) -> tuple[subprocess.Popen[str], int]:
 
 def test_whoever_is_there_is_not_gone_and_whoever_left_is_not_spoken_of(tmp_path: Path) -> None:
     one, two = ProcessLocks(tmp_path, "one"), ProcessLocks(tmp_path, "two")
-    one.enter()
-    two.enter()
-    assert one.gone() == two.gone() == ProcessLocks(tmp_path, "three").gone() == ()
-    two.leave()
-    two.leave()
-    assert one.gone() == ()
+    one.acquire()
+    two.acquire()
+    assert one.dead_holders() == two.dead_holders() == ProcessLocks(tmp_path, "three").dead_holders() == ()
+    two.release()
+    two.release()
+    assert one.dead_holders() == ()
     assert [path.name for path in tmp_path.iterdir()] == ["one.alive"]
     assert (tmp_path / "one.alive").stat().st_mode & 0o777 == 0o600
-    one.leave()
+    one.release()
 
 
 def test_a_killed_process_is_gone_although_its_children_live_on(tmp_path: Path) -> None:
     presence = ProcessLocks(tmp_path, "me")
-    presence.enter()
+    presence.acquire()
     process, child = other(tmp_path)
     try:
-        assert presence.gone() == ()
+        assert presence.dead_holders() == ()
         process.send_signal(signal.SIGSTOP)
         time.sleep(0.05)
-        assert presence.gone() == (), "one that is stopped may go on"
+        assert presence.dead_holders() == (), "one that is stopped may go on"
         process.kill()
         process.wait()
-        assert presence.gone() == ("other",)
-        assert presence.gone() == ("other",), "until it is dealt with"
-        presence.forget("other")
-        assert presence.gone() == ()
+        assert presence.dead_holders() == ("other",)
+        assert presence.dead_holders() == ("other",), "until it is dealt with"
+        presence.remove("other")
+        assert presence.dead_holders() == ()
     finally:
         process.kill()
         os.kill(child, signal.SIGKILL)
-        presence.leave()
+        presence.release()
 
 
 def test_what_is_not_there_yet_is_not_gone(tmp_path: Path) -> None:
     (tmp_path / "beginning.new").touch()
-    assert ProcessLocks(tmp_path, "me").gone() == ()
-    assert ProcessLocks(tmp_path / "nowhere", "me").gone() == ()
+    assert ProcessLocks(tmp_path, "me").dead_holders() == ()
+    assert ProcessLocks(tmp_path / "nowhere", "me").dead_holders() == ()
 
 
 def test_a_file_in_the_way_is_no_reason_to_fail(tmp_path: Path) -> None:
     (tmp_path / "processes").touch()
     presence = ProcessLocks(tmp_path / "processes", "me")
-    presence.enter()
-    assert presence.gone() == ()
-    presence.leave()
+    presence.acquire()
+    assert presence.dead_holders() == ()
+    presence.release()
