@@ -4,7 +4,7 @@ registry: the table of commands; parse a message, find its command, run it
 context: the input and the result of a command, and shared wording
 completion: completion of commands and their arguments
 sessions: commands that change the session or its transcript
-conversation: commands that act on the current session and its answers
+turns: commands that act on the current session and its answers
 model: show or change the model
 memory: show, edit and undo notes
 note_history: the history of notes and skills

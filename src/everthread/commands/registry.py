@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable, Collection
 
 from msgspec import Struct
 
-from everthread.commands import approval as access
-from everthread.commands import conversation, export, memory, model, search, sessions, usage
+from everthread.commands import approval, export, memory, model, search, sessions, turns, usage
 from everthread.commands.context import CommandContext, CommandResult, fail, sentence
 from everthread.domain.errors import AlreadyDone, EverthreadError, StoreError
 
@@ -148,7 +147,7 @@ COMMANDS = (
     Command(
         "handoff", "PLATFORM", "Continue this session on another platform.", sessions.handoff, crosses_boundary=True
     ),
-    Command("compress", "[focus]", "Replace old turns with a summary.", conversation.compress, skips_queue=False),
+    Command("compress", "[focus]", "Replace old turns with a summary.", turns.compress, skips_queue=False),
     Command(
         "uncompress",
         "[title]",
@@ -156,9 +155,9 @@ COMMANDS = (
         sessions.uncompress,
         crosses_boundary=True,
     ),
-    Command("title", "[title]", "Show or set the title of this session.", conversation.title, skips_queue=False),
+    Command("title", "[title]", "Show or set the title of this session.", turns.title, skips_queue=False),
     Command("undo", "[n]", "Undo the last turn, or the last n turns.", sessions.undo, crosses_boundary=True),
-    Command("retry", "", "Discard the last answer and ask again.", conversation.retry, crosses_boundary=True),
+    Command("retry", "", "Discard the last answer and ask again.", turns.retry, crosses_boundary=True),
     Command("sessions", "", "List your latest sessions.", sessions.sessions, skips_queue=False, private=True),
     Command("search", "WORDS", "Search all your sessions.", search.search, private=True),
     Command("export", "[file]", "Export this session as Markdown.", export.export, skips_queue=False),
@@ -170,23 +169,23 @@ COMMANDS = (
         skips_queue=False,
         private=True,
     ),
-    Command("stop", "", "Stop the current answer and keep what was written.", conversation.stop),
-    Command("steer", "TEXT", "Send a message to the agent while it works.", conversation.steer, takes_message=True),
-    Command("queue", "[text]", "Queue a message. Without one, list the queue.", conversation.queue, takes_message=True),
-    Command("approve", "CODE", "Allow the tool call with this code.", access.approve),
-    Command("deny", "[code]", "Deny a tool call.", access.deny),
+    Command("stop", "", "Stop the current answer and keep what was written.", turns.stop),
+    Command("steer", "TEXT", "Send a message to the agent while it works.", turns.steer, takes_message=True),
+    Command("queue", "[text]", "Queue a message. Without one, list the queue.", turns.queue, takes_message=True),
+    Command("approve", "CODE", "Allow the tool call with this code.", approval.approve),
+    Command("deny", "[code]", "Deny a tool call.", approval.deny),
     Command("model", "[name]", "Show or change the model of this session.", model.model),
     Command("usage", "", "Show tokens, cost and the remaining budget.", usage.usage),
-    Command("status", "", "Show the session, the queue and the state of memory.", conversation.status),
+    Command("status", "", "Show the session, the queue and the state of memory.", turns.status),
     Command(
         "pair",
         "CODE",
         "Give access to the user who was shown this code (admins).",
-        access.pair,
+        approval.pair,
         unstored=True,
         admin_only=True,
     ),
     Command("help", "[command]", "List the commands, or describe one.", _help, unstored=True),
-    Command("quit", "", "Leave. The session is kept.", conversation.leave, aliases=("exit",), terminal_only=True),
+    Command("quit", "", "Leave. The session is kept.", turns.leave, aliases=("exit",), terminal_only=True),
 )
 _BY_NAME = {name: command for command in COMMANDS for name in command.names}
