@@ -280,7 +280,7 @@ class AgentParts:
             runtime.store,
             runtime.lifecycle,
             preparer,
-            self._model_caller(own.spend),
+            self._model_caller(spend_per_turn=own.spend),
             self._runner(),
             self._tools_of_a_turn,
             self._tools_of_a_review,
@@ -315,7 +315,7 @@ class AgentParts:
             runtime.lifecycle,
             runtime.memory,
             self._preparer(count_max=CHILDREN_PREPARED_MAX),
-            self._model_caller(own.spend),
+            self._model_caller(spend_per_session=own.spend),
             self._runner(),
             self._tools_of_children,
             runtime.clock,
@@ -368,10 +368,18 @@ class AgentParts:
             count_max=count_max,
         )
 
-    def _model_caller(self, spend_per_turn: float | None = None) -> ModelCaller:
-        runtime, spend_per_day = self._runtime, self._settings.spend_per_day_of
+    def _model_caller(
+        self, *, spend_per_session: float | None = None, spend_per_turn: float | None = None
+    ) -> ModelCaller:
+        runtime = self._runtime
         return ModelCaller(
-            runtime.lifecycle, runtime.clock, random.random, runtime.hooks, spend_per_day, spend_per_turn
+            runtime.lifecycle,
+            runtime.clock,
+            random.random,
+            runtime.hooks,
+            self._settings.spend_per_day_of,
+            spend_per_session=spend_per_session,
+            spend_per_turn=spend_per_turn,
         )
 
     def _runner(self) -> ToolRunner:
