@@ -198,10 +198,10 @@ class LogFile(logging.Handler):
 
     def _is_current(self) -> bool:
         try:
-            there = os.stat(self._path)
+            stat = os.stat(self._path)
         except FileNotFoundError:
             return False
-        return os.path.samestat(there, os.fstat(self._file))
+        return os.path.samestat(stat, os.fstat(self._file))
 
     def _numbered(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}") if number else self._path

@@ -144,8 +144,8 @@ def _declares(package: str) -> bool:
 
 def implemented_hooks(manager: pluggy.PluginManager) -> frozenset[str]:
     """Return the hooks that at least one plugin implements. Only these are queued."""
-    told = (name for name in vars(manager.hook) if name != "context_engine")
-    return frozenset(name for name in told if getattr(manager.hook, name).get_hookimpls())
+    names = (name for name in vars(manager.hook) if name != "context_engine")
+    return frozenset(name for name in names if getattr(manager.hook, name).get_hookimpls())
 
 
 def plugin_context_engine(manager: pluggy.PluginManager) -> ContextEngine | None:
@@ -214,10 +214,10 @@ class HookRunner:
                 self._start(key, hooks, lease)
         return self._clock.now() if len(waiting) == AT_ONCE else None
 
-    async def tell(self, hook: str, **given: Any) -> None:
+    async def notify(self, hook: str, **values: Any) -> None:
         """Call a hook immediately, without queueing it, with the same timeout. Errors are only logged."""
         if hook in self.names:
-            for problem in await self._call_all(hook, given):
+            for problem in await self._call_all(hook, values):
                 log.warning("%s: %s", hook, problem)
 
     async def stop(self) -> None:
@@ -257,11 +257,11 @@ class HookRunner:
     async def _call(self, call: HookCall) -> list[str]:
         return await self._call_all(call.hook, await self._store.read(lambda uow: arguments(uow, call)))
 
-    async def _call_all(self, hook: str, given: dict[str, Any]) -> list[str]:
+    async def _call_all(self, hook: str, values: dict[str, Any]) -> list[str]:
         """Call the implementation of every plugin, also after one fails. Return the problems."""
         problems: list[str] = []
         for implementation in getattr(self._manager.hook, hook).get_hookimpls():
-            named = {name: given[name] for name in implementation.argnames}
+            named = {name: values[name] for name in implementation.argnames}
             plugin = self._plugins[implementation.plugin_name]
             problem = await plugin.call(partial(implementation.function, **named), f"hook:{hook}")
             if problem:
@@ -294,9 +294,9 @@ class _Plugin:
         """Call the function, unless too many calls hang. Return the problem, or None."""
         if not await self._has_room():
             return f"{STUCK_MAX} calls have not returned"
-        call = asyncio.ensure_future(_called(function, name))
+        call = asyncio.ensure_future(_call_function(function, name))
         self._calls[call] = asyncio.get_running_loop().time() + self._hook_s_max
-        call.add_done_callback(self._came_back)
+        call.add_done_callback(self._on_returned)
         try:
             await asyncio.wait({call}, timeout=self._hook_s_max)
         finally:
@@ -318,13 +318,13 @@ class _Plugin:
             await asyncio.wait(self._calls, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         return True
 
-    def _came_back(self, call: asyncio.Future[None]) -> None:
+    def _on_returned(self, call: asyncio.Future[None]) -> None:
         del self._calls[call]
         if not call.cancelled():
             call.exception()
 
 
-async def _called(function: Callable[[], Any], name: str) -> None:
+async def _call_function(function: Callable[[], Any], name: str) -> None:
     returned = function() if inspect.iscoroutinefunction(function) else await in_daemon_thread(function, name)
     if inspect.isawaitable(returned):
         try:

@@ -47,8 +47,8 @@ TASK_CHARS_MAX = 20_000
 TOOL_S_MAX = 86_400.0
 """The limits of the child and of the waiting turn apply first."""
 
-OVER_S = 2.0
-_OVER = ResetPolicy(idle_s=1.0)
+EXPIRE_S = 2.0
+_EXPIRED = ResetPolicy(idle_s=1.0)
 """Expire the child session as soon as it is done."""
 
 _DELEGATE = tool_schema(
@@ -103,7 +103,9 @@ class Delegation(Struct, frozen=True):
     is_stopped: Callable[[str], bool]
     clock: Clock
     parallel_max: int
-    _rooms: dict[str, tuple[asyncio.Semaphore, int]] = field(default_factory=dict[str, tuple[asyncio.Semaphore, int]])
+    _semaphores: dict[str, tuple[asyncio.Semaphore, int]] = field(
+        default_factory=dict[str, tuple[asyncio.Semaphore, int]]
+    )
 
     async def aclose(self) -> None:
         await self.agent.aclose()
@@ -115,8 +117,8 @@ class Delegation(Struct, frozen=True):
         task = parse_arguments(_DELEGATE, arguments, _Arguments).task.strip()
         if not task:
             raise ToolFailed("delegate: `task` is empty; describe the task")
-        async with self._room(use.turn_id):
-            work = asyncio.ensure_future(self._work(task, use))
+        async with self._limit_parallel(use.turn_id):
+            work = asyncio.ensure_future(self._run_child(task, use))
             work.add_done_callback(ignore_exception)
             try:
                 child, outcome = await asyncio.shield(work)
@@ -124,42 +126,42 @@ class Delegation(Struct, frozen=True):
                 await asyncio.shield(self._stop(work, use))
                 raise
         # The subtask is done: stopping the turn now must not prevent the record of its result.
-        telling = asyncio.ensure_future(self._tell(task, outcome, child, use))
-        stopped = await wait_until_done(telling)
-        telling.result()
+        recording = asyncio.ensure_future(self._record(task, outcome, child, use))
+        stopped = await wait_until_done(recording)
+        recording.result()
         if stopped is not None:
             raise stopped
         return f"{outcome}\n\n(done in session {child})"
 
-    async def _tell(self, task: str, outcome: Outcome, child: str, use: ToolUse) -> None:
+    async def _record(self, task: str, outcome: Outcome, child: str, use: ToolUse) -> None:
         await self.lifecycle.record_delegation(use.ref, task, str(outcome), child)
         await self._end(use)
 
     async def _end(self, use: ToolUse) -> None:
         """End the child session and unbind its key."""
-        at = self.clock.now() + OVER_S
+        at = self.clock.now() + EXPIRE_S
         # If this fails, the session only stays open for longer.
         with suppress(StoreError):
-            await self.lifecycle.cross(key_of(use), Expire(_OVER, at), owner=use.ref.owner, actor="delegation")
+            await self.lifecycle.cross(key_of(use), Expire(_EXPIRED, at), owner=use.ref.owner, actor="delegation")
 
     @asynccontextmanager
-    async def _room(self, turn_id: str) -> AsyncGenerator[None]:
+    async def _limit_parallel(self, turn_id: str) -> AsyncGenerator[None]:
         """Limit the concurrent subtasks of a turn."""
-        room, users = self._rooms.get(turn_id, (asyncio.Semaphore(self.parallel_max), 0))
-        self._rooms[turn_id] = room, users + 1
+        room, users = self._semaphores.get(turn_id, (asyncio.Semaphore(self.parallel_max), 0))
+        self._semaphores[turn_id] = room, users + 1
         try:
             async with room:
                 yield
         finally:
-            room, users = self._rooms.pop(turn_id)
+            room, users = self._semaphores.pop(turn_id)
             if users > 1:
-                self._rooms[turn_id] = room, users - 1
+                self._semaphores[turn_id] = room, users - 1
 
-    async def _work(self, task: str, use: ToolUse) -> tuple[str, Outcome]:
+    async def _run_child(self, task: str, use: ToolUse) -> tuple[str, Outcome]:
         """Start or resume the subtask; return its session and outcome."""
         key, owner = key_of(use), use.ref.owner
-        options = TurnOptions(self.choices(await self.store.read_inline(lambda uow: _model_of(uow, use.ref))))
-        child = await self.store.read_inline(lambda uow: _opened_before(uow, use.ref.session_id, key))
+        options = TurnOptions(self.choices(await self.store.read_inline(lambda uow: _read_model(uow, use.ref))))
+        child = await self.store.read_inline(lambda uow: _find_child(uow, use.ref.session_id, key))
         if child is None:
             boundary = New(kind=SessionKind.SUBAGENT, parent=use.ref.session_id)
             opened = (await self.lifecycle.cross(key, boundary, owner=owner, actor="delegation")).ref
@@ -168,7 +170,7 @@ class Delegation(Struct, frozen=True):
         here = await self.lifecycle.current(key)
         if here is None or here.session_id != child:
             # Done before, or forgotten meanwhile: do not start it again in another session.
-            return child, await self.store.read(lambda uow: _stored(uow, child))
+            return child, await self.store.read(lambda uow: _read_outcome(uow, child))
         # The inbox drops duplicates of this update id, so a repeated call adds no message.
         await self.lifecycle.accept(Inbound(key, owner, task, update_id=key.chat))
         return child, await self._outcome(key, child, options)
@@ -180,7 +182,7 @@ class Delegation(Struct, frozen=True):
             ended = await self.agent.resume(cut_off.turn_id, options) if cut_off is not None else None
         if ended is not None:
             return Outcome(ended.text, ended.problem)
-        return await self.store.read(lambda uow: _stored(uow, child))
+        return await self.store.read(lambda uow: _read_outcome(uow, child))
 
     async def _stop(self, work: asyncio.Task[tuple[str, Outcome]], use: ToolUse) -> None:
         """End the subtask with the waiting turn: stopped, or released for another process to resume."""
@@ -197,37 +199,37 @@ class Delegation(Struct, frozen=True):
         if stopped and here is not None:
             # If the store cannot be written, recovery of orphaned turns handles the child.
             with suppress(StoreError):
-                await self._store_what_was_given_back(here.session_id)
+                await self._commit_released_turn(here.session_id)
                 # A message that is still waiting must not start a turn.
                 await self.lifecycle.cross(key, Suspend(close_memory=True), owner=use.ref.owner, actor="delegation")
             await self._end(use)
 
-    async def _store_what_was_given_back(self, child: str) -> None:
+    async def _commit_released_turn(self, child: str) -> None:
         """Commit a child turn that was stopped while it began and was released, so that no process resumes it."""
         left = await self.store.read_inline(lambda uow: uow.slots.live(child))
         claim = await self.lifecycle.resume_turn(left.turn_id) if left is not None else None
         if claim is not None:
-            said = [Message(Role.USER, text) for text in claim.texts]
-            await self.lifecycle.commit_turn(claim, said, None, interrupted=True)
+            texts = [Message(Role.USER, text) for text in claim.texts]
+            await self.lifecycle.commit_turn(claim, texts, None, interrupted=True)
 
 
-def _model_of(uow: UnitOfWork, ref: SessionRef) -> str:
+def _read_model(uow: UnitOfWork, ref: SessionRef) -> str:
     """Return the model name in the session's stored prompt; empty if there is no prompt yet."""
     prefix = uow.turns.prefix(ref.session_id)
     return decode_prompt(prefix.content).name if prefix is not None else ""
 
 
-def _opened_before(uow: UnitOfWork, parent: str, key: SessionKey) -> str | None:
+def _find_child(uow: UnitOfWork, parent: str, key: SessionKey) -> str | None:
     """Find the child session of a repeated call. An expired session has no binding, so search the lineage."""
     return next((child.id for child in uow.sessions.descendants(parent) if child.key == key), None)
 
 
-def _stored(uow: UnitOfWork, child: str) -> Outcome:
+def _read_outcome(uow: UnitOfWork, child: str) -> Outcome:
     """Read the outcome of a subtask that has already ended."""
     session = uow.sessions.get(child)
     turn = uow.turns.get(child, session.last_turn) if session is not None else None
     if turn is None:
         raise Erased("the task was taken over by another process or forgotten; its result is unknown")
-    said = [m.content for m in turn.messages if m.role is Role.ASSISTANT and not m.tool_calls]
-    text = said[-1] if said else ""
+    texts = [m.content for m in turn.messages if m.role is Role.ASSISTANT and not m.tool_calls]
+    text = texts[-1] if texts else ""
     return Outcome(text, "" if turn.status is TurnStatus.DONE else "it was interrupted")

@@ -167,14 +167,14 @@ class ModelCaller(Struct, frozen=True):
         usage: Usage | None = Usage()
         written_bytes = 0
         try:
-            await self.hooks.tell("pre_model_call", ref=call.ref, model=choice.name)
+            await self.hooks.notify("pre_model_call", ref=call.ref, model=choice.name)
             usage = None
             async with aclosing(choice.client.stream(request)) as parts:
                 async for part in parts:
                     if isinstance(part, Answer):
                         usage = part.usage if part.usage.input_tokens else _estimate_usage(request, written_bytes)
                         progress.add_usage(choice.name, part.usage)
-                        await self.hooks.tell("post_model_call", ref=call.ref, model=choice.name, usage=part.usage)
+                        await self.hooks.notify("post_model_call", ref=call.ref, model=choice.name, usage=part.usage)
                         return part
                     written_bytes += bytes_of(part.text) + bytes_of(part.reasoning)
                     if part.text:

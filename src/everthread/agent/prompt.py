@@ -79,23 +79,23 @@ class PromptParts(Struct, frozen=True):
     """The skill index: one line for each skill."""
 
 
-def system_prompt(given: PromptParts, tools: Sequence[ToolSchema], *, small: bool) -> str:
+def system_prompt(parts: PromptParts, tools: Sequence[ToolSchema], *, small: bool) -> str:
     """Join the parts, ordered from the least to the most often changed."""
     if small:
-        return "\n\n".join(part for part in (given.soul or SMALL_IDENTITY, given.summary) if part)
-    parts = [
-        given.soul or IDENTITY,
-        f"# Standing rules\n{given.rules}" if given.rules else "",
+        return "\n\n".join(part for part in (parts.soul or SMALL_IDENTITY, parts.summary) if part)
+    sections = [
+        parts.soul or IDENTITY,
+        f"# Standing rules\n{parts.rules}" if parts.rules else "",
         HOW_MEMORY_WORKS + (f"\n{HOW_TO_REMEMBER}" if any(tool.name == "memory" for tool in tools) else ""),
-        given.skills if any(tool.name == "skill_view" for tool in tools) else "",
-        *given.blocks,
-        given.notes,
-        f"This conversation began on {given.began}." if given.began else "",
-        HOW_TO_WORK_ALONE if given.cause is Cause.DELEGATION else "",
-        _FRESH_BECAUSE.get(given.cause, ""),
-        f"# The conversation so far, summarised\n{given.summary}" if given.summary else "",
+        parts.skills if any(tool.name == "skill_view" for tool in tools) else "",
+        *parts.blocks,
+        parts.notes,
+        f"This conversation began on {parts.began}." if parts.began else "",
+        HOW_TO_WORK_ALONE if parts.cause is Cause.DELEGATION else "",
+        _FRESH_BECAUSE.get(parts.cause, ""),
+        f"# The conversation so far, summarised\n{parts.summary}" if parts.summary else "",
     ]
-    return "\n\n".join(part for part in parts if part)
+    return "\n\n".join(section for section in sections if section)
 
 
 class PromptBuilder(Struct, frozen=True):

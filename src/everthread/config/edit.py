@@ -231,7 +231,7 @@ def replace_file(file: Path, content: str) -> None:
     except OSError as error:
         if draft:
             Path(draft).unlink(missing_ok=True)
-        said = f"{file}: {error.strerror}; nothing was changed"
+        problem = f"{file}: {error.strerror}; nothing was changed"
         if error.errno == 28:
-            raise DiskFull(f"{said}, free some space and try again") from error
-        raise StoreUnwritable(f"{said}, make it and its folder writable for you") from error
+            raise DiskFull(f"{problem}, free some space and try again") from error
+        raise StoreUnwritable(f"{problem}, make it and its folder writable for you") from error

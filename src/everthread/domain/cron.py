@@ -119,12 +119,12 @@ class Expression(Struct, frozen=True):
 
 def parse_cron(text: str) -> Expression:
     """Parse a cron expression or a nickname such as `@daily`. Raises `BadRecurrence`."""
-    said = " ".join(text.lower().split())
-    if said.startswith("@"):
-        if said not in _NICKNAMES:
+    expression = " ".join(text.lower().split())
+    if expression.startswith("@"):
+        if expression not in _NICKNAMES:
             raise BadRecurrence(f"{text[:40]!r} is unknown; use one of {', '.join(_NICKNAMES)}")
-        said = _NICKNAMES[said]
-    fields = said.split(" ")
+        expression = _NICKNAMES[expression]
+    fields = expression.split(" ")
     if len(text) > EXPRESSION_CHARS_MAX or len(fields) != 5:
         raise BadRecurrence(
             f"{text[:60]!r} is not a cron expression; write five fields, minute hour day month weekday, "

@@ -94,20 +94,20 @@ def parse_recurrence(text: str, zone: str, anchor: float) -> Recurrence:
     `anchor` is the creation time. Intervals are counted from it, and a time without a date is the first one after it.
     Raises `BadRecurrence`, or `BadPolicy` if the zone is unknown.
     """
-    said = " ".join(text.split())
-    if not said or len(text) > TEXT_CHARS_MAX or not said.isprintable():
+    words = " ".join(text.split())
+    if not words or len(text) > TEXT_CHARS_MAX or not words.isprintable():
         raise BadRecurrence(
             'give a time: a cron expression such as "0 8 * * 1-5", "every 2h", "in 20m", or "at 2026-11-23 08:00"'
         )
     load_zone(zone)
-    word, _, rest = said.lower().partition(" ")
+    word, _, rest = words.lower().partition(" ")
     if word == "every":
         return Every(_interval(rest, text), anchor)
     if word == "in":
         return At(anchor + _interval(rest, text))
     if word == "at":
         return At(_instant(rest, zone, anchor))
-    return Cron(parse_cron(said), zone)
+    return Cron(parse_cron(words), zone)
 
 
 def shortest_interval_s(plan: Recurrence, since: float) -> float:
@@ -152,9 +152,9 @@ def due_occurrences(plan: Recurrence, next_at: float, now: float, missed: Missed
 
 def format_in_zone(instant: float, zone: str) -> str:
     """Format an instant as `Mon 2026-11-23 08:00 Europe/Berlin`, with the zone's abbreviation if it is ambiguous."""
-    there = datetime.fromtimestamp(instant, load_zone(zone))
-    offset = f" ({there:%Z})" if there.replace(fold=1 - there.fold).utcoffset() != there.utcoffset() else ""
-    return f"{there:%a %Y-%m-%d %H:%M}{f':{there:%S}' if there.second else ''}{offset} {zone}"
+    local = datetime.fromtimestamp(instant, load_zone(zone))
+    offset = f" ({local:%Z})" if local.replace(fold=1 - local.fold).utcoffset() != local.utcoffset() else ""
+    return f"{local:%a %Y-%m-%d %H:%M}{f':{local:%S}' if local.second else ''}{offset} {zone}"
 
 
 def _latest(plan: Recurrence, first: float, now: float) -> tuple[float, ...]:
@@ -173,10 +173,10 @@ def _latest(plan: Recurrence, first: float, now: float) -> tuple[float, ...]:
 
 
 def _interval(text: str, whole: str) -> float:
-    said = text.replace(" ", "")
-    if not _EVERY.fullmatch(said):
+    words = text.replace(" ", "")
+    if not _EVERY.fullmatch(words):
         raise BadRecurrence(f"{whole[:60]!r} is not a duration; write one such as 30m, 2h, 1h30m or 7d")
-    seconds = float(sum(int(number) * _UNITS[unit] for number, unit in _PIECE.findall(said)))
+    seconds = float(sum(int(number) * _UNITS[unit] for number, unit in _PIECE.findall(words)))
     if not EVERY_S_MIN <= seconds <= EVERY_S_MAX:
         raise BadRecurrence(f"{whole[:60]!r}: a duration must be from 1 minute to 1 year")
     return seconds

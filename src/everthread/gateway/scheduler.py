@@ -166,7 +166,7 @@ class Scheduler:
             name = f"undone-{schedule.id}-{time.due_at:.0f}"
             reference, fields = _reference(schedule.id), {"schedule": schedule.id}
             log.warning("%s: no model can be called: %s", reference, error, extra=fields)
-            return OccurrenceResult("", str(error), turn_id=name, told=self._guest_text(schedule, schedule.id))
+            return OccurrenceResult("", str(error), turn_id=name, chat_text=self._guest_text(schedule, schedule.id))
         asked = await self._lifecycle.begin_scheduled(schedule.id, time.due_at, self._settings.profile)
         if asked is None:
             return None

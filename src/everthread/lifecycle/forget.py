@@ -147,8 +147,8 @@ def _put_back(uow: UnitOfWork, back: NoteRestore, now: float) -> None:
     erases it too. A removal is logged in the session of the last version.
     """
     places = (back.to.session_id,) if back.to else back.places
-    there = [session for place in places if (session := uow.sessions.get(place)) and not is_erased(session)]
-    for session in there[:1]:
+    remaining = [session for place in places if (session := uow.sessions.get(place)) and not is_erased(session)]
+    for session in remaining[:1]:
         removed, last = back.last.action is NoteAction.REMOVE, back.last
         action = NoteAction.REMOVE if back.to is None else NoteAction.ADD if removed else NoteAction.REPLACE
         content, turn_id = (back.to.content, back.to.turn_id) if back.to else ("", None)

@@ -152,9 +152,9 @@ class Pairings:
         def revoke(uow: UnitOfWork) -> bool:
             guest = uow.access.guest(platform, user)
             if guest is not None:
-                told = uow.outbox.reply(approval_reply_id(guest))
-                if told is not None and told.state is ReplyState.READY:
-                    uow.outbox.put_reply(replace(told, state=ReplyState.WITHHELD))
+                reply = uow.outbox.reply(approval_reply_id(guest))
+                if reply is not None and reply.state is ReplyState.READY:
+                    uow.outbox.put_reply(replace(reply, state=ReplyState.WITHHELD))
             waited = uow.access.drop_pairing(platform, user)
             return uow.access.remove_guest(platform, user) or waited
 

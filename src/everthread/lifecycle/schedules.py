@@ -47,12 +47,12 @@ from everthread.store.incidents import Incident
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 DUE_AT_ONCE = 64
-TIMES_KEPT = 100
+OCCURRENCES_KEPT = 100
 SCHEDULES_MAX = 1000
 """Maximum number of active and paused tasks per owner."""
-OVER_KEPT = 20
+FINISHED_KEPT = 20
 """Number of finished tasks kept per owner, because one-time reminders would otherwise accumulate."""
-_BACK_MAX = 1000
+_LOOKAHEAD_MAX = 1000
 _OPEN = (OccurrenceState.WAITING, OccurrenceState.RUNNING, OccurrenceState.DELIVERING)
 
 
@@ -80,7 +80,7 @@ class OccurrenceResult(Struct, frozen=True):
     session_id: str = ""
     turn_id: str = ""
     """Outbox name of the answer. An empty name means that the answer is not delivered."""
-    told: str = ""
+    chat_text: str = ""
     """Text for a chat in place of `problem`."""
 
 
@@ -92,42 +92,42 @@ class ScheduleService:
         self._clock = clock
         self._new_id = new_id
 
-    async def add(self, wish: NewSchedule, *, at_most: int = SCHEDULES_MAX) -> Schedule:
+    async def add(self, new: NewSchedule, *, at_most: int = SCHEDULES_MAX) -> Schedule:
         """Store a task. Raises `BadInput` for an invalid task, `AlreadyExists` if the name is taken."""
-        check_prompt(wish.prompt)
+        check_prompt(new.prompt)
         anchor = float(math.floor(self._clock.now()))
         schedule = Schedule(
             self._new_id(),
-            wish.owner,
-            check_name(wish.name) if wish.name else "",
-            " ".join(wish.recurrence.split()),
-            wish.zone,
+            new.owner,
+            check_name(new.name) if new.name else "",
+            " ".join(new.recurrence.split()),
+            new.zone,
             anchor,
-            wish.prompt,
-            wish.target,
-            wish.model,
-            wish.tools,
-            wish.missed,
-            wish.continues,
-            wish.spend,
+            new.prompt,
+            new.target,
+            new.model,
+            new.tools,
+            new.missed,
+            new.continues,
+            new.spend,
         )
         first = schedule.plan.after(anchor)
         if first is None:
-            raise BadRecurrence(f"{wish.recurrence[:60]!r} never occurs")
+            raise BadRecurrence(f"{new.recurrence[:60]!r} never occurs")
         schedule = replace(schedule, next_at=first)
 
-        def keep(uow: UnitOfWork) -> Schedule:
-            theirs = uow.schedules.all(wish.owner)
-            count = sum(each.state is not ScheduleState.OVER for each in theirs)
+        def store(uow: UnitOfWork) -> Schedule:
+            existing = uow.schedules.all(new.owner)
+            count = sum(each.state is not ScheduleState.OVER for each in existing)
             if count >= at_most:
                 raise BadSchedule(f"there are already {count} tasks, and at most {at_most} are allowed; remove one")
-            _remove_old(uow, theirs)
-            named = replace(schedule, name=schedule.name or make_name(wish.prompt, {each.name for each in theirs}))
+            _remove_old(uow, existing)
+            named = replace(schedule, name=schedule.name or make_name(new.prompt, {each.name for each in existing}))
             if not uow.schedules.add(named):
                 raise AlreadyExists(f"a task {named.name!r} already exists; choose another name, or remove it first")
             return named
 
-        return await self._store.write(keep)
+        return await self._store.write(store)
 
     async def find(self, owner: str, name: str) -> Schedule:
         found = await self._store.read(lambda uow: uow.schedules.named(owner, name))
@@ -138,19 +138,19 @@ class ScheduleService:
     async def all(self, owner: str | None = None) -> tuple[tuple[Schedule, Occurrence | None], ...]:
         """Return the tasks of an owner, or of every owner, each with its last occurrence."""
 
-        def look(uow: UnitOfWork) -> tuple[tuple[Schedule, Occurrence | None], ...]:
+        def read(uow: UnitOfWork) -> tuple[tuple[Schedule, Occurrence | None], ...]:
             return tuple(
                 (each, next(iter(uow.schedules.occurrences(each.id, 1)), None)) for each in uow.schedules.all(owner)
             )
 
-        return await self._store.read(look)
+        return await self._store.read(read)
 
     async def pause(self, schedule: Schedule) -> Schedule:
-        return await self._store.write(lambda uow: self._saved(uow, schedule, ScheduleState.PAUSED))
+        return await self._store.write(lambda uow: self._save_state(uow, schedule, ScheduleState.PAUSED))
 
     async def resume(self, schedule: Schedule) -> Schedule:
         """Resume a paused task. Occurrences missed during the pause are not run."""
-        return await self._store.write(lambda uow: self._saved(uow, schedule, ScheduleState.ON))
+        return await self._store.write(lambda uow: self._save_state(uow, schedule, ScheduleState.ON))
 
     async def remove(self, schedule: Schedule) -> bool:
         """Remove a task. A running occurrence may finish, but its answer is not delivered."""
@@ -159,13 +159,13 @@ class ScheduleService:
     async def run_now(self, schedule: Schedule) -> Occurrence:
         """Add an extra occurrence that is due now."""
 
-        def want(uow: UnitOfWork) -> Occurrence:
+        def add_occurrence(uow: UnitOfWork) -> Occurrence:
             at = math.floor(self._clock.now())
             while not uow.schedules.add_occurrence(wanted := Occurrence(schedule.id, float(at), schedule.owner)):
                 at += 1
             return wanted
 
-        return await self._store.write(want)
+        return await self._store.write(add_occurrence)
 
     async def fire_due(self, now: float) -> int:
         """Fire the due tasks, each in its own transaction. Returns the number of new occurrences."""
@@ -175,10 +175,10 @@ class ScheduleService:
             try:
                 fired += await self._store.write(lambda uow, s=schedule_id: fire(uow, s, now))
             except BadInput as error:
-                await self._stop_broken(schedule_id, str(error))
+                await self._pause_broken(schedule_id, str(error))
         return fired
 
-    async def _stop_broken(self, schedule_id: str, problem: str) -> None:
+    async def _pause_broken(self, schedule_id: str, problem: str) -> None:
         """Pause a task that can't be planned (its time zone may be unknown), so that it does not block others."""
 
         def stop(uow: UnitOfWork) -> None:
@@ -196,16 +196,16 @@ class ScheduleService:
         An occurrence that has a row does not run again.
         """
 
-        def look(uow: UnitOfWork, some: Sequence[Schedule]) -> None:
+        def save_plans(uow: UnitOfWork, some: Sequence[Schedule]) -> None:
             for schedule in some:
                 # `fire_due` handles an invalid task when it is due; a removed one needs no plan.
                 with suppress(BadInput, NotFound):
-                    self._saved(uow, schedule, ScheduleState.ON, sooner=True)
+                    self._save_state(uow, schedule, ScheduleState.ON, sooner=True)
 
         planned = await self._store.read(lambda uow: uow.schedules.all())
         wanted = [schedule for schedule in planned if schedule.state is ScheduleState.ON]
         for at in range(0, len(wanted), DUE_AT_ONCE):
-            await self._store.write(lambda uow, some=wanted[at : at + DUE_AT_ONCE]: look(uow, some))
+            await self._store.write(lambda uow, some=wanted[at : at + DUE_AT_ONCE]: save_plans(uow, some))
 
     async def end(self, time: Occurrence, outcome: OccurrenceResult) -> tuple[Occurrence, Reply | None] | None:
         """End an occurrence and queue the reply to a chat target. Returns None if it had ended already."""
@@ -226,7 +226,7 @@ class ScheduleService:
     async def mark_delivered(self, time: Occurrence) -> None:
         await self._store.write(
             lambda uow: uow.schedules.save_occurrence(
-                replace(_tried(time), state=OccurrenceState.FAILED if time.problem else OccurrenceState.DONE)
+                replace(_with_attempt(time), state=OccurrenceState.FAILED if time.problem else OccurrenceState.DONE)
             )
         )
 
@@ -234,12 +234,12 @@ class ScheduleService:
         """Record a failed delivery. It is retried at `retry_at`; None gives it up."""
 
         def note(uow: UnitOfWork) -> None:
-            tried = _tried(time)
+            attempted = _with_attempt(time)
             if retry_at is not None:
-                uow.schedules.save_occurrence(replace(tried, retry_at=retry_at))
+                uow.schedules.save_occurrence(replace(attempted, retry_at=retry_at))
                 return
-            uow.schedules.save_occurrence(replace(tried, state=OccurrenceState.FAILED, problem=problem))
-            _report(uow, tried, problem, self._clock.now())
+            uow.schedules.save_occurrence(replace(attempted, state=OccurrenceState.FAILED, problem=problem))
+            _report(uow, attempted, problem, self._clock.now())
 
         await self._store.write(note)
 
@@ -247,7 +247,9 @@ class ScheduleService:
         """Return the stored result of an occurrence; None if it has not ended."""
         return await self._store.read(lambda uow: outcome(uow, time))
 
-    def _saved(self, uow: UnitOfWork, schedule: Schedule, state: ScheduleState, *, sooner: bool = False) -> Schedule:
+    def _save_state(
+        self, uow: UnitOfWork, schedule: Schedule, state: ScheduleState, *, sooner: bool = False
+    ) -> Schedule:
         known = uow.schedules.get(schedule.id)
         if known is None:
             raise NotFound(f"the task {schedule.name!r} was removed meanwhile")
@@ -264,17 +266,17 @@ class ScheduleService:
         return saved
 
 
-def _remove_old(uow: UnitOfWork, theirs: Sequence[Schedule]) -> None:
+def _remove_old(uow: UnitOfWork, existing: Sequence[Schedule]) -> None:
     """Remove an owner's oldest finished tasks. A task with an open occurrence stays."""
-    over = sorted((each for each in theirs if each.state is ScheduleState.OVER), key=lambda each: each.anchor)
-    for old in over[:-OVER_KEPT]:
-        if all(time.state not in _OPEN for time in uow.schedules.occurrences(old.id, TIMES_KEPT)):
+    over = sorted((each for each in existing if each.state is ScheduleState.OVER), key=lambda each: each.anchor)
+    for old in over[:-FINISHED_KEPT]:
+        if all(time.state not in _OPEN for time in uow.schedules.occurrences(old.id, OCCURRENCES_KEPT)):
             uow.schedules.remove(old.id)
 
 
 def _next_free_time(uow: UnitOfWork, schedule: Schedule, now: float) -> float | None:
     """Return the next time without a row: after the clock was set back, future occurrences may have run already."""
-    ahead = zip(range(_BACK_MAX), occurrences(schedule.plan, now), strict=False)
+    ahead = zip(range(_LOOKAHEAD_MAX), occurrences(schedule.plan, now), strict=False)
     return next((at for _, at in ahead if uow.schedules.occurrence(schedule.id, at) is None), None)
 
 
@@ -290,7 +292,7 @@ def fire(uow: UnitOfWork, schedule_id: str, now: float) -> int:
     fired = sum(uow.schedules.add_occurrence(Occurrence(schedule.id, at, schedule.owner)) for at in found.now)
     state = ScheduleState.ON if found.next_at is not None else ScheduleState.OVER
     uow.schedules.save(replace(schedule, state=state, next_at=found.next_at))
-    uow.schedules.trim(schedule.id, TIMES_KEPT)
+    uow.schedules.trim(schedule.id, OCCURRENCES_KEPT)
     return fired
 
 
@@ -331,31 +333,31 @@ def outcome(uow: UnitOfWork, time: Occurrence) -> OccurrenceResult | None:
     turn = uow.turns.get(row.session_id, number) if number is not None else None
     if turn is None:
         return OccurrenceResult("", "its answer was removed", row.session_id, row.turn_id)
-    said = [m.content for m in turn.messages if m.role is Role.ASSISTANT and not m.tool_calls]
+    answers = [m.content for m in turn.messages if m.role is Role.ASSISTANT and not m.tool_calls]
     problem = "" if turn.status is TurnStatus.DONE else "it was interrupted"
-    return OccurrenceResult(said[-1] if said else "", problem, row.session_id, row.turn_id)
+    return OccurrenceResult(answers[-1] if answers else "", problem, row.session_id, row.turn_id)
 
 
 def end(
-    uow: UnitOfWork, time: Occurrence, came: OccurrenceResult, now: float
+    uow: UnitOfWork, time: Occurrence, result: OccurrenceResult, now: float
 ) -> tuple[Occurrence, Reply | None] | None:
     known, schedule = uow.schedules.occurrence(time.schedule_id, time.due_at), uow.schedules.get(time.schedule_id)
     if schedule is None or known is None or known.state not in (OccurrenceState.WAITING, OccurrenceState.RUNNING):
         return None
-    problem = came.problem or ("" if came.text.strip() else "the answer was empty")
-    ended = replace(known, session_id=came.session_id or None, ended_at=now, problem=problem[:500])
+    problem = result.problem or ("" if result.text.strip() else "the answer was empty")
+    ended = replace(known, session_id=result.session_id or None, ended_at=now, problem=problem[:500])
     if problem:
         _report(uow, ended, f"{schedule.name}: {problem}", now)
     target, reply = schedule.target, None
-    if target.kind is TargetKind.CHAT and came.turn_id:
-        text = came.text or f"The scheduled task {quote_start(schedule.name)} failed: {came.told or problem}"
+    if target.kind is TargetKind.CHAT and result.turn_id:
+        text = result.text or f"The scheduled task {quote_start(schedule.name)} failed: {result.chat_text or problem}"
         key = SessionKey.parse(target.to)
         # The reply has the turn's id, so that forgetting the turn erases it too.
         reply = uow.outbox.put_reply(
-            Reply(came.turn_id, key, came.session_id, schedule.owner, text, ReplyState.READY, now)
+            Reply(result.turn_id, key, result.session_id, schedule.owner, text, ReplyState.READY, now)
         )
-    later = target.kind is TargetKind.WEBHOOK or (target.kind not in (TargetKind.NONE, TargetKind.CHAT) and came.text)
-    if later and came.turn_id:
+    later = target.kind is TargetKind.WEBHOOK or (target.kind not in (TargetKind.NONE, TargetKind.CHAT) and result.text)
+    if later and result.turn_id:
         state = OccurrenceState.DELIVERING
     else:
         state = OccurrenceState.FAILED if problem else OccurrenceState.DONE
@@ -364,7 +366,7 @@ def end(
     return ended, reply
 
 
-def _tried(time: Occurrence) -> Occurrence:
+def _with_attempt(time: Occurrence) -> Occurrence:
     return replace(time, attempts=time.attempts + 1)
 
 

@@ -202,8 +202,8 @@ async def import_session(
     session_id = found.session_id
     if found.outcome is ImportOutcome.FORGOTTEN:
         # If the row of the forgotten session is still there, its children can be imported below it.
-        there = await store.read(lambda uow: uow.sessions.get(session_id)) is not None
-        return ImportedSession(found.outcome, session_id if there else None)
+        exists = await store.read(lambda uow: uow.sessions.get(session_id)) is not None
+        return ImportedSession(found.outcome, session_id if exists else None)
     if found.outcome.why:
         return ImportedSession(found.outcome, None)
     is_new = found.outcome is ImportOutcome.NEW

@@ -120,8 +120,8 @@ class Erasure(Table):
         Return the texts of the owner's notes.
         """
         wordings = self._wordings("SELECT content FROM note_versions WHERE owner = ?", owner)
-        told = list(self._execute("SELECT session_id, seq FROM log WHERE owner = ? AND kind = 'forget'", (owner,)))
-        for session_id, seq in told:
+        requests = list(self._execute("SELECT session_id, seq FROM log WHERE owner = ? AND kind = 'forget'", (owner,)))
+        for session_id, seq in requests:
             self._strip_text(session_id, seq)
         discard(self._execute, owner)
         for sql in (

@@ -26,7 +26,7 @@ from everthread.domain.schedule import (
     parse_address,
 )
 from everthread.gateway.schedule_output import _append, file_at, parse_target  # pyright: ignore[reportPrivateUsage]
-from everthread.lifecycle.schedules import OVER_KEPT, NewSchedule, OccurrenceResult, ScheduleService
+from everthread.lifecycle.schedules import FINISHED_KEPT, NewSchedule, OccurrenceResult, ScheduleService
 from everthread.ports.tools import ToolUse
 
 
@@ -178,7 +178,7 @@ async def test_of_reminders_that_are_over_only_the_latest_are_kept(tmp_path: Pat
         core.clock.ahead_s += 3700
         await scheduling.fire_due(core.clock.now())
         await scheduling.add(NewSchedule("bea", "in 1h", "UTC", "hers"))
-        for number in range(1, OVER_KEPT + 4):
+        for number in range(1, FINISHED_KEPT + 4):
             schedule = await scheduling.add(NewSchedule("me", "in 1h", "UTC", f"number {number}"))
             core.clock.ahead_s += 3700
             await scheduling.fire_due(core.clock.now())
@@ -187,10 +187,10 @@ async def test_of_reminders_that_are_over_only_the_latest_are_kept(tmp_path: Pat
                 await scheduling.end(time, OccurrenceResult("done"))
         await scheduling.add(NewSchedule("me", "every 1h", "UTC", "goes on"))
         left = {schedule.name for schedule, _ in await scheduling.all("me")}
-        assert {f"number-{number}" for number in range(4, OVER_KEPT + 4)} < left
+        assert {f"number-{number}" for number in range(4, FINISHED_KEPT + 4)} < left
         assert {first.name, "number-3"} < left, "these are not done yet"
         assert not {"number-1", "number-2"} & left
-        assert len(left) == OVER_KEPT + 3
+        assert len(left) == FINISHED_KEPT + 3
         assert len(await scheduling.all("bea")) == 1
         with pytest.raises(BadSchedule, match="there are 1 tasks"):
             await scheduling.add(NewSchedule("me", "every 1h", "UTC", "too many"), at_most=1)

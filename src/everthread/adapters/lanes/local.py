@@ -171,13 +171,13 @@ class LocalLanes:
             await self._clock.sleep(wait_s)
 
     async def _release_all(self) -> None:
-        held = [lane.lease for lane in self._lanes.values() if lane.lease is not None]
+        leases = [lane.lease for lane in self._lanes.values() if lane.lease is not None]
         for lane in self._lanes.values():
             lane.lease = None
-        if held:
+        if leases:
 
             def release(uow: UnitOfWork) -> None:
-                for lease in held:
+                for lease in leases:
                     uow.leases.release(lease)
 
             try:

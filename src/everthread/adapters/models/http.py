@@ -89,9 +89,9 @@ class StreamingClient:
         with pool.translate_errors(self.unavailable):
             async with await pool.open_response(path, body) as response:
                 if not 200 <= response.status <= 299:
-                    said = await pool.read_error_body(response)
+                    error_body = await pool.read_error_body(response)
                     raise model_error(
-                        self._endpoint, response.status, error_message_in(said), retry_after_s(response.headers)
+                        self._endpoint, response.status, error_message_in(error_body), retry_after_s(response.headers)
                     )
                 if response.content_type == "application/json":
                     yield [SseEvent(b"", await pool.read_body(response))]

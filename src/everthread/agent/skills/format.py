@@ -91,11 +91,11 @@ def name_problem(name: str) -> str:
 
 
 def description_problem(description: str) -> str:
-    said = _on_one_line(description)
-    if not said:
+    line = _on_one_line(description)
+    if not line:
         return "the description is empty; say in a sentence what the skill is for, and when to use it"
-    if len(said) > DESCRIPTION_CHARS_MAX:
-        return f"the description has {len(said):,} characters; at most {DESCRIPTION_CHARS_MAX:,} are allowed"
+    if len(line) > DESCRIPTION_CHARS_MAX:
+        return f"the description has {len(line):,} characters; at most {DESCRIPTION_CHARS_MAX:,} are allowed"
     return ""
 
 
@@ -123,20 +123,20 @@ def escape_tags(text: str) -> str:
 
 
 def _line(skill: Skill, chars: int) -> str:
-    said = _on_one_line(escape_tags(skill.description))
-    said = said if len(said) <= chars else said[: chars - 1].rstrip() + "…"
-    return f"- {skill.name}{' (project)' if skill.project else ''}: {said}"
+    line = _on_one_line(escape_tags(skill.description))
+    line = line if len(line) <= chars else line[: chars - 1].rstrip() + "…"
+    return f"- {skill.name}{' (project)' if skill.project else ''}: {line}"
 
 
 def _fitting(lines: Sequence[str]) -> list[str]:
-    taken: list[str] = []
+    kept: list[str] = []
     room = INDEX_CHARS_MAX
     for line in lines:
         room -= len(line) + 1
         if room < 0:
             break
-        taken.append(line)
-    return taken
+        kept.append(line)
+    return kept
 
 
 def _on_one_line(text: str) -> str:

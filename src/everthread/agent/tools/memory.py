@@ -106,11 +106,11 @@ def memory_tool(
     """
 
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
-        given = parse_arguments(_MEMORY, arguments, _MemoryArguments)
-        owner, target = use.ref.owner, given.target
-        content, note_id = await _wanted(given, store, owner)
+        args = parse_arguments(_MEMORY, arguments, _MemoryArguments)
+        owner, target = use.ref.owner, args.target
+        content, note_id = await _wanted(args, store, owner)
         change = NoteChange(
-            given.action, target, content, note_id, use.turn_id, limit_chars=limits[target], once=bool(content)
+            args.action, target, content, note_id, use.turn_id, limit_chars=limits[target], once=bool(content)
         )
         try:
             await write_note(change, owner=owner, ref=use.ref)
@@ -128,7 +128,7 @@ def memory_tool(
             raise ToolFailed(f"memory: {error}; perhaps it was removed meanwhile") from error
         if written is not None:
             await written(owner)
-        done = {NoteAction.ADD: "noted", NoteAction.REPLACE: "replaced", NoteAction.REMOVE: "removed"}[given.action]
+        done = {NoteAction.ADD: "noted", NoteAction.REPLACE: "replaced", NoteAction.REMOVE: "removed"}[args.action]
         notes = await _notes(store, owner, target)
         if condenses and count_chars(notes) > CROWDED * limits[target]:
             return f"{done}. {_crowded(target, notes, limits)}"
@@ -137,23 +137,23 @@ def memory_tool(
     return Tool(_MEMORY, run, remembers=True)
 
 
-async def _wanted(given: _MemoryArguments, store: Store, owner: str) -> tuple[str, str]:
+async def _wanted(args: _MemoryArguments, store: Store, owner: str) -> tuple[str, str]:
     """Return the note's new text and its id; the id is empty for a new note."""
-    content = (given.content or "").strip()
-    if given.action is NoteAction.REMOVE:
+    content = (args.content or "").strip()
+    if args.action is NoteAction.REMOVE:
         content = ""
     elif not content:
-        raise ToolFailed(f"memory: `content` is missing; action `{given.action}` needs the note's text")
-    if given.action is NoteAction.ADD:
+        raise ToolFailed(f"memory: `content` is missing; action `{args.action}` needs the note's text")
+    if args.action is NoteAction.ADD:
         return content, ""
-    return content, _the_one(await _notes(store, owner, given.target), given).note_id
+    return content, _the_one(await _notes(store, owner, args.target), args).note_id
 
 
-def _the_one(notes: Sequence[NoteVersion], given: _MemoryArguments) -> NoteVersion:
-    piece = (given.old_text or "").strip()
+def _the_one(notes: Sequence[NoteVersion], args: _MemoryArguments) -> NoteVersion:
+    piece = (args.old_text or "").strip()
     if not piece:
         raise ToolFailed(
-            f"memory: `old_text` is missing; action `{given.action}` needs a piece of the note. The notes are:\n"
+            f"memory: `old_text` is missing; action `{args.action}` needs a piece of the note. The notes are:\n"
             f"{_shown(notes)}"
         )
     holding = [note for note in notes if piece in note.content]
@@ -162,7 +162,7 @@ def _the_one(notes: Sequence[NoteVersion], given: _MemoryArguments) -> NoteVersi
         return (exact or holding)[0]
     if not holding:
         raise ToolFailed(
-            f"memory: no note of target `{given.target}` holds {piece[:100]!r}. The notes are:\n{_shown(notes)}"
+            f"memory: no note of target `{args.target}` holds {piece[:100]!r}. The notes are:\n{_shown(notes)}"
         )
     raise ToolFailed(
         f"memory: {len(holding)} notes hold {piece[:100]!r}; give a piece that only one has. They are:\n"
@@ -218,17 +218,17 @@ def session_search(store: Store) -> Tool:
     """Search the owner's conversations, or read the turns of one."""
 
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
-        given = parse_arguments(_SESSION_SEARCH, arguments, _SearchArguments)
-        query, session = (given.query or "").strip(), (given.session or "").strip()
+        args = parse_arguments(_SESSION_SEARCH, arguments, _SearchArguments)
+        query, session = (args.query or "").strip(), (args.session or "").strip()
         if bool(query) == bool(session):
             raise ToolFailed("session_search: give `query` to search, or `session` to read in a conversation")
         owner = use.ref.owner
         if query:
-            ranked = given.order != "newest"
+            ranked = args.order != "newest"
             await store.index()
-            return await store.read(lambda uow: _search(uow, owner, query, given.limit or 5, ranked))
+            return await store.read(lambda uow: _search(uow, owner, query, args.limit or 5, ranked))
         try:
-            return await store.read(lambda uow: _read(uow, owner, session, given.turn))
+            return await store.read(lambda uow: _read(uow, owner, session, args.turn))
         except (NotFound, BadInput) as error:
             raise ToolFailed(f"session_search: {error}") from error
 

@@ -182,10 +182,10 @@ class ToolRunner(Struct, frozen=True):
         self, tool: Tool, arguments: Mapping[str, Any], call: ToolCall, claim: TurnClaim, listen: Listen
     ) -> str:
         listen(ToolBegan(call))
-        await self.hooks.tell("pre_tool_call", ref=claim.ref, name=call.name, arguments=call.arguments)
+        await self.hooks.notify("pre_tool_call", ref=claim.ref, name=call.name, arguments=call.arguments)
         text = _shortened(await _outcome(tool, arguments, ToolUse(claim.ref, claim.turn_id, call.id)))
         await self.lifecycle.finish_tool(claim, call.id, text)
-        await self.hooks.tell("post_tool_call", ref=claim.ref, name=call.name, result=text)
+        await self.hooks.notify("post_tool_call", ref=claim.ref, name=call.name, result=text)
         listen(ToolEnded(call, text))
         return text
 
@@ -194,9 +194,9 @@ class ToolRunner(Struct, frozen=True):
         arguments = _arguments(call)
         if isinstance(arguments, str):
             return arguments
-        await self.hooks.tell("pre_tool_call", ref=use.ref, name=call.name, arguments=call.arguments)
+        await self.hooks.notify("pre_tool_call", ref=use.ref, name=call.name, arguments=call.arguments)
         text = _shortened(await _outcome(tool, arguments, use))
-        await self.hooks.tell("post_tool_call", ref=use.ref, name=call.name, result=text)
+        await self.hooks.notify("post_tool_call", ref=use.ref, name=call.name, result=text)
         return text
 
 

@@ -62,44 +62,44 @@ class ScheduleTool(Struct, frozen=True):
         return Tool(_SCHEDULE, self._run, remembers=True)
 
     async def _run(self, arguments: Mapping[str, Any], use: ToolUse) -> str:
-        given = parse_arguments(_SCHEDULE, arguments, _Arguments)
+        args = parse_arguments(_SCHEDULE, arguments, _Arguments)
         try:
-            match given.action:
+            match args.action:
                 case "add":
-                    return await self._add(given, use)
+                    return await self._add(args, use)
                 case "list":
                     return await self._list(use)
                 case "remove":
-                    found = await self.scheduling.find(use.ref.owner, given.name)
+                    found = await self.scheduling.find(use.ref.owner, args.name)
                     await self.scheduling.remove(found)
                     return f"Removed {found.name}."
         except (BadInput, AlreadyExists) as error:
             raise ToolFailed(f"schedule: {error}") from error
         except NotFound as error:
-            raise ToolFailed(f"schedule: there is no task {given.name!r}; `list` lists all tasks") from error
+            raise ToolFailed(f"schedule: there is no task {args.name!r}; `list` lists all tasks") from error
 
-    async def _add(self, given: _Arguments, use: ToolUse) -> str:
+    async def _add(self, args: _Arguments, use: ToolUse) -> str:
         own, owner = self.settings.schedule, use.ref.owner
-        zone = given.zone or self.settings.zone
+        zone = args.zone or self.settings.zone
         now = self.clock.now()
-        if shortest_interval_s(parse_recurrence(given.when, zone, now), now) < own.every_minutes * 60:
+        if shortest_interval_s(parse_recurrence(args.when, zone, now), now) < own.every_minutes * 60:
             raise BadInput(f"that is too often: no more than once in {own.every_minutes:g} minutes")
-        wish = NewSchedule(owner, given.when, zone, given.prompt, given.name, self._target(given, use))
-        schedule = await self.scheduling.add(wish, at_most=own.per_owner)
+        new = NewSchedule(owner, args.when, zone, args.prompt, args.name, self._target(args, use))
+        schedule = await self.scheduling.add(new, at_most=own.per_owner)
         where = (
             "is sent to this chat"
-            if schedule.target.kind is TargetKind.CHAT and not given.to
+            if schedule.target.kind is TargetKind.CHAT and not args.to
             else f"goes to {schedule.target}"
         )
         if schedule.target.kind is TargetKind.NONE:
             where = "is stored in its own conversation, because nothing can be sent to this one later"
         return f"Scheduled as {schedule.name}; {_next(schedule)}. The answer {where}."
 
-    def _target(self, given: _Arguments, use: ToolUse) -> Target:
-        if given.to:
+    def _target(self, args: _Arguments, use: ToolUse) -> Target:
+        if args.to:
             if use.ref.owner != self.settings.owner:
                 raise BadInput("answers go to this chat; omit `to`")
-            return Target(TargetKind.CHAT, str(parse_address(given.to, self.settings.profile, self.platforms)))
+            return Target(TargetKind.CHAT, str(parse_address(args.to, self.settings.profile, self.platforms)))
         here = use.ref.key
         return Target(TargetKind.CHAT, _chat(here)) if here.platform in self.platforms else Target()
 

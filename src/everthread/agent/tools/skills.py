@@ -82,25 +82,25 @@ def skill_list(folders: SkillFolders) -> Tool:
 
 def skill_view(folders: SkillFolders) -> Tool:
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
-        given = parse_arguments(_VIEW, arguments, _ViewArguments)
-        return await _in_a_thread(_VIEW, lambda: _view(folders, given))
+        args = parse_arguments(_VIEW, arguments, _ViewArguments)
+        return await _in_a_thread(_VIEW, lambda: _view(folders, args))
 
     return Tool(_VIEW, run, parallel=True)
 
 
-def _view(folders: SkillFolders, given: _ViewArguments) -> str:
-    found = folders.get(given.name)
-    text = wrap_file(found.skill, folders.text(found, given.path), given.path)
-    others = folders.files(found) if given.path == FILE else ()
+def _view(folders: SkillFolders, args: _ViewArguments) -> str:
+    found = folders.get(args.name)
+    text = wrap_file(found.skill, folders.text(found, args.path), args.path)
+    others = folders.files(found) if args.path == FILE else ()
     return f"{text}\nIts other files: {', '.join(map(escape_tags, others))}" if others else text
 
 
 def skill_write(folders: SkillFolders, owner: str, wrote: Callable[[SkillChange], None]) -> Tool:
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
-        given = parse_arguments(_WRITE, arguments, _WriteArguments)
+        args = parse_arguments(_WRITE, arguments, _WriteArguments)
         if use.ref.owner != owner:
             raise ToolFailed("skill_write: only the owner of this machine may write skills")
-        written = SkillText(given.name, given.description, given.body)
+        written = SkillText(args.name, args.description, args.body)
         origin = Origin(use.ref.session_id, use.turn_id)
         change = await _in_a_thread(_WRITE, lambda: folders.write(written, origin=origin))
         wrote(change)
