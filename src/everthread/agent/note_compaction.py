@@ -72,10 +72,10 @@ def parse_changes(answer: str, notes: Sequence[NoteVersion], chars_max: int) -> 
     wrong = twice | set(named) ^ set(range(1, len(notes) + 1))
     if wrong:
         some = ", ".join(map(str, sorted(wrong)[:_NUMBERS_NAMED_MAX]))
-        raise NotCondensed(f"each number from 1 to {len(notes)} has to be there once; these are not: {some}")
+        raise NotCondensed(f"each number from 1 to {len(notes)} must appear once; these do not: {some}")
     chars = sum(len(text) for _, text in groups)
     if chars > chars_max or chars >= count_chars(notes):
-        raise NotCondensed(f"the new notes have {chars:,} characters; at most {chars_max:,} are of use")
+        raise NotCondensed(f"the new notes have {chars:,} characters; at most {chars_max:,} are allowed")
     changes: list[NoteChange] = []
     for numbers, text in groups:
         first, *others = (notes[number - 1] for number in sorted(numbers))
@@ -104,7 +104,7 @@ class Condenser(Struct, frozen=True):
         """Make room for `needed` more characters; return a short description. Raises `NotCondensed`."""
         notes = await self.store.read(lambda uow: uow.notes.current(ref.owner, target))
         if len(notes) == 0 or needed >= limit or count_chars(notes) > READ_CHARS_MAX:
-            raise NotCondensed("shorter notes would not help")
+            raise NotCondensed("condensing can't make enough room")
         changes = await self._propose_changes(notes, limit - needed, limit, review, ref, self.auxiliary() or choice)
         marked = tuple(
             NoteChange(c.action, c.target, c.content, c.note_id, turn_id=review.window.mark) for c in changes
@@ -146,12 +146,12 @@ class NoteSpace(Struct, frozen=True):
     review: Review
     choice: ModelChoice
     wrote: Wrote
-    _in_vain: set[NoteTarget] = field(default_factory=set[NoteTarget])
+    _failed_targets: set[NoteTarget] = field(default_factory=set[NoteTarget])
     _missing: list[NoteChange] = field(default_factory=list[NoteChange])
 
     async def make(self, target: NoteTarget, needed: int, limit: int, ref: SessionRef) -> bool:
         """Make room for `needed` more characters. Return false if that fails; a failed target is not retried."""
-        if target in self._in_vain:
+        if target in self._failed_targets:
             return False
         try:
             async with asyncio.timeout(CONDENSE_S_MAX):
@@ -161,19 +161,19 @@ class NoteSpace(Struct, frozen=True):
         except (Fenced, StoreError):
             raise
         except (EverthreadError, TimeoutError) as error:
-            self._in_vain.add(target)
-            why = str(error) or f"nothing within {CONDENSE_S_MAX:g} s"
+            self._failed_targets.add(target)
+            why = str(error) or f"no answer within {CONDENSE_S_MAX:g} s"
             log.warning("session %s: notes were not condensed: %s", ref.session_id, why)
             return False
         self.wrote(done)
         return True
 
-    def missed(self, change: NoteChange) -> None:
+    def add_missing(self, change: NoteChange) -> None:
         """Record a note that did not fit."""
         if change not in self._missing:
             self._missing.append(change)
 
-    def noted(self, change: NoteChange) -> None:
+    def remove_missing(self, change: NoteChange) -> None:
         """Remove one note from the missing ones: the same text or, for an added note, one of the same target.
 
         A note that is added after a failure is usually the missing one, reworded.

@@ -99,12 +99,12 @@ def review_tools(
         except NotesFull:
             if await make_room(change, owner, ref):
                 return await lifecycle.write_note(change, owner=owner, ref=ref, review=review)
-            room.missed(change)
+            room.add_missing(change)
             raise
 
     async def write_note(change: NoteChange, *, owner: str, ref: SessionRef | None) -> NoteVersion:
         version = await write_where_there_is_room(change, owner, ref)
-        room.noted(change)
+        room.remove_missing(change)
         wrote("a note removed" if version.action is NoteAction.REMOVE else quote_start(version.content))
         return version
 

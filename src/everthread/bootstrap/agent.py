@@ -207,8 +207,8 @@ class AgentParts:
         if self._mcp is not None:
             problems = self._mcp.problems()
         self._gather()
-        shelf = await asyncio.to_thread(self._skills.shelf)
-        broken = (f"skill not used: {problem}" for problem in shelf.problems)
+        skill_set = await asyncio.to_thread(self._skills.read_all)
+        broken = (f"skill not used: {problem}" for problem in skill_set.problems)
         return (*left_out, *(f"MCP server {name}: {problem}" for name, problem in problems.items()), *broken)
 
     def _gather(self) -> None:

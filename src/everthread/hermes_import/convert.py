@@ -99,7 +99,7 @@ class Converter(Struct):
     now: float
     waiting: dict[str, int]
     """The number of unconverted children, by session."""
-    trails: dict[str, list[VisibleHistory]] = field(default_factory=dict[str, list[VisibleHistory]])
+    histories: dict[str, list[VisibleHistory]] = field(default_factory=dict[str, list[VisibleHistory]])
     """For each session, one trail per part: in-place summaries divide it into parts."""
     unknown: dict[str, int] = field(default_factory=dict[str, int])
     """Number of messages by unknown role."""
@@ -107,41 +107,41 @@ class Converter(Struct):
 
     def session(self, member: LinkedSession, rows: Iterable[MessageRow]) -> list[ConvertedSession]:
         """Convert a session of Hermes: one session, plus one for each summary that was made in place."""
-        known = list(self._known(rows))
+        known = list(self._known_rows(rows))
         place = self.place_of(member)
-        before = _seen_by(member, known, self._parent(member))
+        before = _find_parent_history(member, known, self._parent_histories(member))
         arriving: list[ConvertedSession] = []
-        trails: list[VisibleHistory] = []
-        some = split_at_summaries(known, continues=member.tie is Relation.COMPRESSION and before is not None)
+        histories: list[VisibleHistory] = []
+        some = split_at_summaries(known, continues=member.relation is Relation.COMPRESSION and before is not None)
         for number, part in enumerate(some):
             session_id = our_id(member.row.id, number)
-            start = _begun(member, before, part) if not number else _summarised(before, part, Cause.COMPRESSION)
+            start = _begin(member, before, part) if not number else _begin_continuation(before, part, Cause.COMPRESSION)
             ends = some[number + 1][0].at if number + 1 < len(some) else None
             turns, own = self._turns(member.row, start, session_id, last=ends is None)
             opened_at = part[0].at if number else member.row.started_at
             line = _line(member, place, session_id, start, turns, ends, opened_at)
             arriving.append(ConvertedSession(line, turns))
-            before = _trail(session_id, start, own, summary_time(part) if number else member.row.started_at)
-            trails.append(before)
+            before = _history(session_id, start, own, summary_time(part) if number else member.row.started_at)
+            histories.append(before)
         if member.row.id in self.waiting:
-            self.trails[member.row.id] = trails
+            self.histories[member.row.id] = histories
         return arriving
 
-    def _known(self, rows: Iterable[MessageRow]) -> Iterator[MessageRow]:
+    def _known_rows(self, rows: Iterable[MessageRow]) -> Iterator[MessageRow]:
         for row in rows:
             if row.is_known:
                 yield row
             else:
                 self.unknown[row.role] = self.unknown.get(row.role, 0) + 1
 
-    def _parent(self, member: LinkedSession) -> list[VisibleHistory]:
+    def _parent_histories(self, member: LinkedSession) -> list[VisibleHistory]:
         if member.parent is None:
             return []
-        trails = self.trails.get(member.parent, [])
+        histories = self.histories.get(member.parent, [])
         self.waiting[member.parent] -= 1
         if not self.waiting[member.parent]:
-            self.trails.pop(member.parent, None)
-        return trails
+            self.histories.pop(member.parent, None)
+        return histories
 
     def _turns(
         self, row: SessionRow, start: _Start, session_id: str, *, last: bool
@@ -160,19 +160,19 @@ def our_id(session_id: str, part: int = 0) -> str:
     return f"{session_id}.{part + 1}" if part else session_id
 
 
-def _seen_by(
-    member: LinkedSession, rows: Sequence[MessageRow], trails: Sequence[VisibleHistory]
+def _find_parent_history(
+    member: LinkedSession, rows: Sequence[MessageRow], histories: Sequence[VisibleHistory]
 ) -> VisibleHistory | None:
     """Return the parent as it was at the start of the session, which never saw later changes."""
     at = member.row.started_at
-    begun = [trail for trail in trails if trail.since <= at] or trails[:1]
-    if not begun or member.tie not in (Relation.BRANCH, Relation.OTHER):
+    begun = [history for history in histories if history.since <= at] or histories[:1]
+    if not begun or member.relation not in (Relation.BRANCH, Relation.OTHER):
         return begun[-1] if begun else None
     # Copied messages are better evidence than the clock.
-    return max(trails, key=lambda trail: (_alike(trail, rows), trail is begun[-1]))
+    return max(histories, key=lambda history: (_count_shared(history, rows), history is begun[-1]))
 
 
-def _alike(before: VisibleHistory, rows: Sequence[MessageRow]) -> int:
+def _count_shared(before: VisibleHistory, rows: Sequence[MessageRow]) -> int:
     """Return the number of leading rows that the parent shows too."""
     same = 0
     while same < min(len(before.shown), len(rows)) and before.shown[same].key == key_of(rows[same]):
@@ -180,20 +180,20 @@ def _alike(before: VisibleHistory, rows: Sequence[MessageRow]) -> int:
     return same
 
 
-def _begun(member: LinkedSession, before: VisibleHistory | None, rows: Sequence[MessageRow]) -> _Start:
-    match member.tie:
+def _begin(member: LinkedSession, before: VisibleHistory | None, rows: Sequence[MessageRow]) -> _Start:
+    match member.relation:
         case Relation.COMPRESSION if before is not None:
-            return _summarised(before.up_to(member.row.started_at), rows, Cause.COMPRESSION)
+            return _begin_continuation(before.up_to(member.row.started_at), rows, Cause.COMPRESSION)
         case Relation.BRANCH | Relation.OTHER if before is not None:
-            return _branched(member.tie, before, rows)
+            return _begin_branch(member.relation, before, rows)
         case Relation.DELEGATE:
             return _Start(rows, Cause.DELEGATION, before.session_id if before is not None else None)
         case _:
             return _Start(rows)
 
 
-def _branched(tie: Relation, before: VisibleHistory, rows: Sequence[MessageRow]) -> _Start:
-    same = _alike(before, rows)
+def _begin_branch(relation: Relation, before: VisibleHistory, rows: Sequence[MessageRow]) -> _Start:
+    same = _count_shared(before, rows)
     if same < len(before.shown):
         # Only complete turns are shared.
         turn = before.shown[same].turn
@@ -202,7 +202,7 @@ def _branched(tie: Relation, before: VisibleHistory, rows: Sequence[MessageRow])
     # Rewound turns may follow the last shared turn. Later turns of the parent have higher numbers.
     base = before.shown[same - 1].turn if same else 0
     if not same or base <= before.floor or any(before.floor < number <= base for number in before.hidden):
-        cause = Cause.BRANCH if tie is Relation.BRANCH else Cause.NEW
+        cause = Cause.BRANCH if relation is Relation.BRANCH else Cause.NEW
         return _Start(rows, cause, before.session_id)
     return _Start(
         rows[same:],
@@ -215,7 +215,7 @@ def _branched(tie: Relation, before: VisibleHistory, rows: Sequence[MessageRow])
     )
 
 
-def _summarised(before: VisibleHistory | None, rows: Sequence[MessageRow], cause: Cause) -> _Start:
+def _begin_continuation(before: VisibleHistory | None, rows: Sequence[MessageRow], cause: Cause) -> _Start:
     assert before is not None
     found = read_continuation(before.shown, before.floor, before.last_turn, rows)
     if any(found.floor < number <= before.last_turn for number in before.hidden):
@@ -228,7 +228,7 @@ def _with_copies(found: Continuation, before: VisibleHistory, rows: Sequence[Mes
     return read_continuation((), before.last_turn, before.last_turn, rows) if found.summary is not None else found
 
 
-def _trail(session_id: str, start: _Start, own: Sequence[TurnRows], since: float) -> VisibleHistory:
+def _history(session_id: str, start: _Start, own: Sequence[TurnRows], since: float) -> VisibleHistory:
     shown = list(start.shown)
     hidden: set[int] = set()
     for number, asked in enumerate(own, start.base + 1):
@@ -259,7 +259,7 @@ def _line(
         opened_at,
         max((turn.at for turn in turns), default=opened_at),
         SessionKind.SUBAGENT
-        if member.tie is Relation.DELEGATE
+        if member.relation is Relation.DELEGATE
         else SessionKind.CRON
         if row.source == "cron"
         else SessionKind.CHAT,

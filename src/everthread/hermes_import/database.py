@@ -73,12 +73,12 @@ class Database:
         return {_text(key): _text(entry) for key, entry in self._rows(statement)}
 
     def _statement(self, table: str, wanted: Sequence[str]) -> str:
-        there = {_text(row[1]) for row in self._rows(f"PRAGMA table_info({table})")}
-        if not {"id", wanted[1]} <= there:
+        existing = {_text(row[1]) for row in self._rows(f"PRAGMA table_info({table})")}
+        if not {"id", wanted[1]} <= existing:
             raise BadInput(f"{self._name}: has no valid table {table}; give the folder of a Hermes home")
         # Read text as bytes, because invalid UTF-8 would raise an error.
         columns = ", ".join(
-            (f"CAST({name} AS BLOB)" if name in _WORDS else name) if name in there else "NULL" for name in wanted
+            (f"CAST({name} AS BLOB)" if name in _WORDS else name) if name in existing else "NULL" for name in wanted
         )
         return f"SELECT {columns} FROM {table}"
 
@@ -161,8 +161,8 @@ def _reasoning(*written: bytes | None) -> str | None:
         return None
     parts = cast("list[object]", found) if isinstance(found, list) else []
     texts = [cast("dict[str, object]", part) for part in parts if isinstance(part, dict)]
-    said = [str(part.get("text") or part.get("summary") or part.get("thinking") or "") for part in texts]
-    return "\n".join(filter(None, said)) or None
+    lines = [str(part.get("text") or part.get("summary") or part.get("thinking") or "") for part in texts]
+    return "\n".join(filter(None, lines)) or None
 
 
 def _marks(written: object) -> dict[str, Any]:

@@ -87,12 +87,12 @@ class HermesHome:
             if seen >= _FOLDERS_MAX:
                 return
 
-    def others(self) -> list[str]:
+    def other_profiles(self) -> list[str]:
         """Return the names of other profiles."""
         folder = self.path / "profiles"
         return sorted(each.name for each in folder.iterdir() if each.is_dir())[:100] if folder.is_dir() else []
 
-    def there(self, *names: str) -> list[str]:
+    def existing(self, *names: str) -> list[str]:
         """Return those of the names that exist and are not empty folders."""
         paths = [(name, self.path / name) for name in names]
         return [name for name, path in paths if path.is_file() or (path.is_dir() and any(path.iterdir()))]

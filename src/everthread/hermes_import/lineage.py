@@ -26,7 +26,7 @@ class Relation(StrEnum):
 class LinkedSession(Struct, frozen=True):
     row: SessionRow
     parent: str | None
-    tie: Relation
+    relation: Relation
     remark: str = ""
 
 
@@ -34,7 +34,7 @@ def order_by_parent(rows: Iterable[SessionRow]) -> list[LinkedSession]:
     """Return all sessions, parents before children, each with its effective parent."""
     known = {row.id: row for row in rows}
     parents = {row.id: row.parent if row.parent in known else None for row in known.values()}
-    circled = _cut_circles(known, parents)
+    circled = _cut_cycles(known, parents)
     ordered: list[LinkedSession] = []
     placed: set[str] = set()
     for row in known.values():
@@ -48,7 +48,7 @@ def order_by_parent(rows: Iterable[SessionRow]) -> list[LinkedSession]:
     return ordered
 
 
-def _cut_circles(known: Mapping[str, SessionRow], parents: dict[str, str | None]) -> set[str]:
+def _cut_cycles(known: Mapping[str, SessionRow], parents: dict[str, str | None]) -> set[str]:
     """Remove the parent of the oldest session in each cycle. Return the ids of these sessions."""
     cut: set[str] = set()
     sound: set[str] = set()
@@ -69,15 +69,15 @@ def _cut_circles(known: Mapping[str, SessionRow], parents: dict[str, str | None]
 
 def _member(row: SessionRow, known: Mapping[str, SessionRow], parent: str | None, circled: bool) -> LinkedSession:
     if parent is not None:
-        return LinkedSession(row, parent, _tie(row, known[parent]))
-    handed_over = Relation.DELEGATE if _is_handed_over(row) else Relation.NONE
-    return LinkedSession(row, None, handed_over, CIRCLE if circled else MISSING if row.parent else "")
+        return LinkedSession(row, parent, _find_relation(row, known[parent]))
+    relation = Relation.DELEGATE if _is_delegated(row) else Relation.NONE
+    return LinkedSession(row, None, relation, CIRCLE if circled else MISSING if row.parent else "")
 
 
-def _tie(row: SessionRow, parent: SessionRow) -> Relation:
+def _find_relation(row: SessionRow, parent: SessionRow) -> Relation:
     if row.marks.get("_branched_from"):
         return Relation.BRANCH
-    if _is_handed_over(row):
+    if _is_delegated(row):
         return Relation.DELEGATE
     behind = parent.ended_at is not None and row.started_at >= parent.ended_at
     if parent.end_reason == "compression":
@@ -86,5 +86,5 @@ def _tie(row: SessionRow, parent: SessionRow) -> Relation:
     return Relation.BRANCH if parent.end_reason == "branched" and behind else Relation.OTHER
 
 
-def _is_handed_over(row: SessionRow) -> bool:
+def _is_delegated(row: SessionRow) -> bool:
     return bool(row.marks.get("_delegate_from")) or row.source in ("subagent", "delegate")

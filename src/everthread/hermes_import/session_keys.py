@@ -35,7 +35,7 @@ class Route(Struct, frozen=True):
     updated_at: float = 0.0
 
     @property
-    def why_not(self) -> str:
+    def skip_reason(self) -> str:
         """The reason why the next message begins a new session; empty if it continues this one."""
         if self.finalised:
             return "had expired in Hermes; the next message there starts a new session"
@@ -48,16 +48,16 @@ def routes_of(entries: Mapping[str, object], older: Mapping[str, object] | None 
     As in Hermes, `older` supplies entries that are missing or invalid.
     """
     found: list[Route] = []
-    spoiled = 0
+    invalid = 0
     sources = (entries, older or {})
     for key in dict.fromkeys(key for source in sources for key in source):
         if key.startswith("_"):
             continue
         read = (_route(key, source[key]) for source in sources if key in source)
         route = next((route for route in read if route is not None), None)
-        spoiled += route is None
+        invalid += route is None
         found += [route] if route is not None else []
-    return found, spoiled
+    return found, invalid
 
 
 def _route(key: str, written: object) -> Route | None:
@@ -79,7 +79,7 @@ def _route(key: str, written: object) -> Route | None:
     if not isinstance(session_id, str) or not session_id or not platform or not chat:
         return None
     if not origin:
-        thread, user = _told_by_key(chat_type, parts[5:])
+        thread, user = _parse_key_end(chat_type, parts[5:])
     # Older versions use another name for the flag.
     flag = fields["expiry_finalized"] if "expiry_finalized" in fields else fields.get("memory_flushed")
     return Route(
@@ -97,7 +97,7 @@ def _route(key: str, written: object) -> Route | None:
     )
 
 
-def _told_by_key(chat_type: str, behind: Sequence[str]) -> tuple[str, str]:
+def _parse_key_end(chat_type: str, behind: Sequence[str]) -> tuple[str, str]:
     """Return the thread and the user from the parts of a Hermes key after the chat."""
     if len(behind) > 1 or chat_type.lower() in ("dm", "thread"):
         return (*behind, "", "")[0], (*behind, "", "")[1]
@@ -115,7 +115,7 @@ def key_of_route(route: Route, profile: str) -> SessionKey:
 def key_of_member(member: LinkedSession, route: Route | None, profile: str) -> SessionKey:
     """Return the session key of a session, from its route or its row."""
     row = member.row
-    if member.tie is Relation.DELEGATE:
+    if member.relation is Relation.DELEGATE:
         return _key(profile, SUBAGENT_PLATFORM, ChatType.DM, f"{HERE}-{row.id}", None, None)
     if row.source == "cron":
         return _key(profile, "cron", ChatType.DM, HERE, None, None)
@@ -125,8 +125,8 @@ def key_of_member(member: LinkedSession, route: Route | None, profile: str) -> S
         return key_of_route(route, profile)
     chat_type = _chat_type(row.chat_type or "dm")
     chat = row.chat_id or row.user_id or HERE
-    given = row.session_key or ""
-    alone = chat_type is not ChatType.DM and row.user_id and given.endswith(f":{row.user_id}")
+    session_key = row.session_key or ""
+    alone = chat_type is not ChatType.DM and row.user_id and session_key.endswith(f":{row.user_id}")
     return _key(profile, row.source, chat_type, chat, row.thread_id, row.user_id if alone else None)
 
 

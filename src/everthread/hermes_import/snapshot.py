@@ -30,7 +30,7 @@ def copy_snapshot(path: Path, advance: Callable[[int], None] = lambda _: None) -
     """Yield a copy in a private temporary folder, which is removed at the end."""
     with tempfile.TemporaryDirectory(prefix="everthread-import-") as folder:
         copy = Path(folder) / "copy.db"
-        _see_to_room(path, copy.parent)
+        _check_space(path, copy.parent)
         for _ in range(TRIES_MAX):
             if _copy_once(path, copy, advance):
                 break
@@ -87,7 +87,7 @@ def _copy(source: Path, target: Path, advance: Callable[[int], None]) -> None:
             advance(len(some))
 
 
-def _see_to_room(path: Path, folder: Path) -> None:
+def _check_space(path: Path, folder: Path) -> None:
     if not path.is_file():
         raise BadInput(f"{path}: not a file; give the folder of a Hermes home")
     try:

@@ -64,9 +64,9 @@ def test_notes_about_one_thing_become_one_and_the_others_stay_as_they_are(answer
     [
         ("", "no line begins"),
         ("I can't do that.", "no line begins"),
-        ("1: likes tea\n3: is 40", "these are not: 2"),
-        ("1, 2: likes tea\n2, 3: is 40", "these are not: 2"),
-        ("1, 2: likes tea\n3: is 40\n4: is rich", "these are not: 4"),
+        ("1: likes tea\n3: is 40", "these do not: 2"),
+        ("1, 2: likes tea\n2, 3: is 40", "these do not: 2"),
+        ("1, 2: likes tea\n3: is 40\n4: is rich", "these do not: 4"),
         ("1, 2: likes tea, both the green and the black\n3: is 40", "44 characters; at most 40"),
         ("1: likes green tea very much\n2: likes black tea very much\n3: is 40", "55 characters"),
     ],
@@ -181,7 +181,7 @@ async def test_an_answer_that_is_of_no_use_is_asked_for_once_more_with_what_was_
     async with Study(tmp_path, Talker(add(), "done"), condenser) as core:
         await core.reviewed()
         assert NEW in [note.content for note in await core.notes()]
-        assert "these are not: 2" in condenser.requests[1].tail[0].content
+        assert "these do not: 2" in condenser.requests[1].tail[0].content
 
 
 @pytest.mark.parametrize("answers", [["no"], [ModelRefused("no")], ["1, 2: " + "x" * 50]])

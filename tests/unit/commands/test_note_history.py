@@ -24,9 +24,9 @@ async def test_a_skill_that_a_review_wrote_is_in_the_log_with_its_turns_and_can_
 
         said = await console.order("/memory undo")
         assert said.text.startswith("Removed again: the skill knots. Its last version is kept.")
-        assert console.skills.shelf().skills == ()
+        assert console.skills.read_all().skills == ()
         assert "Restored: the skill knots." in (await console.order("/memory undo")).text
-        assert [skill.name for skill in console.skills.shelf().skills] == ["knots"]
+        assert [skill.name for skill in console.skills.read_all().skills] == ["knots"]
 
 
 async def test_changes_of_notes_and_skills_are_taken_back_in_the_order_they_were_made(tmp_path: Path) -> None:
@@ -43,13 +43,13 @@ async def test_changes_of_notes_and_skills_are_taken_back_in_the_order_they_were
             "Restored the previous version: the skill knots."
             in (await console.order("/memory undo skill/knots:2")).text
         )
-        assert console.skills.shelf().skills[0].description == "How to tie knots."
+        assert console.skills.read_all().skills[0].description == "How to tie knots."
         await console.refuses("/memory undo skill/knots:9", "no change")
         await console.refuses("/memory undo skill/nonsense", "no change")
         assert (
             "Restored the previous version: the skill knots." in (await console.order("/memory undo skill/knots")).text
         )
-        assert console.skills.shelf().skills[0].description == "How to tie good knots."
+        assert console.skills.read_all().skills[0].description == "How to tie good knots."
 
 
 async def test_nobody_else_sees_or_takes_back_what_is_in_this_home(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ async def test_nobody_else_sees_or_takes_back_what_is_in_this_home(tmp_path: Pat
         await console.refuses("/memory undo", "nothing to undo", owner="bob")
         await console.refuses("/memory undo skill/knots:1", "no change", owner="bob")
         assert ME not in (await console.order("/memory log", owner="bob")).text
-        assert console.skills.shelf().skills
+        assert console.skills.read_all().skills
 
 
 async def test_a_log_of_skills_that_can_not_be_read_is_said_in_words(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_notes_accounts_and_skills_are_read(tmp_path: Path) -> None:
     assert (home.notes(NoteTarget.USER), home.notes(NoteTarget.MEMORY)) == ("likes tea", "")
     assert home.access_variables() == {"TELEGRAM_ALLOWED_USERS": "42"}
     assert [(skill.folder.name, skill.bundled) for skill in home.skills()] == [("tea", True)]
-    assert home.there("memories", "skills", "cron") == ["memories", "skills"]
+    assert home.existing("memories", "skills", "cron") == ["memories", "skills"]
 
 
 def test_invalid_json_is_refused_with_its_file(tmp_path: Path) -> None:

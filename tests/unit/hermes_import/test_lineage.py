@@ -34,7 +34,7 @@ def test_parents_come_first_missing_ones_and_circles_are_told_of() -> None:
 
 
 @pytest.mark.parametrize(
-    ("child", "parent", "tie"),
+    ("child", "parent", "relation"),
     [
         ({"marks": {"_branched_from": "p"}}, {"end_reason": "compression"}, Relation.BRANCH),
         ({"marks": {"_delegate_from": "p"}}, {}, Relation.DELEGATE),
@@ -45,6 +45,6 @@ def test_parents_come_first_missing_ones_and_circles_are_told_of() -> None:
         ({}, {}, Relation.OTHER),
     ],
 )
-def test_how_a_session_hangs_on_its_parent(child: dict[str, Any], parent: dict[str, Any], tie: Relation) -> None:
+def test_how_a_session_hangs_on_its_parent(child: dict[str, Any], parent: dict[str, Any], relation: Relation) -> None:
     found = {member.row.id: member for member in order_by_parent([session("p", **parent), session("c", "p", **child)])}
-    assert found["c"].tie is tie
+    assert found["c"].relation is relation

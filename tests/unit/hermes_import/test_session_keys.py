@@ -49,8 +49,8 @@ def test_a_key_of_hermes_is_a_key_of_ours(key: str, origin: dict[str, str], ours
 
 
 def test_a_session_whose_place_is_not_known_has_one_all_the_same() -> None:
-    def place(row: SessionRow, tie: Relation = Relation.NONE) -> str:
-        return str(key_of_member(LinkedSession(row, None, tie), None, "main"))
+    def place(row: SessionRow, relation: Relation = Relation.NONE) -> str:
+        return str(key_of_member(LinkedSession(row, None, relation), None, "main"))
 
     assert place(session("s")) == "agent:main:cli:dm:hermes"
     assert place(session("s", source="telegram", user_id="42")) == "agent:main:telegram:dm:42"

@@ -65,7 +65,7 @@ class SkillFolders(Struct, frozen=True):
     project: Path | None = None
     now: Callable[[], float] = time.time  # noqa: TID251 - the machine's time, as of every file, where there is no clock
 
-    def shelf(self) -> SkillSet:
+    def read_all(self) -> SkillSet:
         """Read all skills. The user's own come first, and a project's skill cannot override one of them."""
         found: dict[str, FoundSkill] = {}
         problems: list[str] = []
@@ -87,16 +87,16 @@ class SkillFolders(Struct, frozen=True):
 
     def index(self) -> str:
         """Render the skill index for the prompt."""
-        return index(self.shelf().skills)
+        return index(self.read_all().skills)
 
     def get(self, name: str) -> FoundSkill:
-        shelf = self.shelf()
-        for each in shelf.found:
+        skill_set = self.read_all()
+        for each in skill_set.found:
             if each.skill.name == name:
                 return each
-        spoiled = next((problem for problem in shelf.problems if f"/{name}/{FILE}:" in problem), "")
-        known = ", ".join(each.name for each in shelf.skills) or "none yet"
-        raise NotFound(spoiled or f"there is no skill {name[:80]!r}; available: {known}")
+        problem = next((problem for problem in skill_set.problems if f"/{name}/{FILE}:" in problem), "")
+        known = ", ".join(each.name for each in skill_set.skills) or "none yet"
+        raise NotFound(problem or f"there is no skill {name[:80]!r}; available: {known}")
 
     def text(self, found: FoundSkill, path: str = FILE) -> str:
         """Read a file of a skill. Raises `BadSkill` if it is outside the skill's folder or unreadable."""
@@ -107,14 +107,14 @@ class SkillFolders(Struct, frozen=True):
 
     def files(self, found: FoundSkill) -> tuple[str, ...]:
         """List the files in a skill's folder besides its `SKILL.md`."""
-        there: list[str] = []
+        paths: list[str] = []
         for folder, folders, files in islice(os.walk(found.folder), FOLDERS_SEEN_MAX):
             folders[:] = sorted(each for each in folders if not each.startswith("."))
             here = Path(folder).relative_to(found.folder)
-            there += [str(here / file) for file in sorted(files) if not file.startswith(".")]
-            if len(there) > FILES_SHOWN_MAX:
+            paths += [str(here / file) for file in sorted(files) if not file.startswith(".")]
+            if len(paths) > FILES_SHOWN_MAX:
                 break
-        return tuple([file for file in there if file != FILE][:FILES_SHOWN_MAX])
+        return tuple([file for file in paths if file != FILE][:FILES_SHOWN_MAX])
 
     # --- Writing -----------------------------------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ class SkillFolders(Struct, frozen=True):
         if problem := name_problem(skill.name) or description_problem(skill.description):
             raise BadSkill(problem)
         parse(text, str(self.own / skill.name / FILE))
-        with self._alone(skill.name) as changes:
+        with self._locked(skill.name) as changes:
             folder = self.own / skill.name
             if new and os.path.lexists(folder):
                 raise AlreadyExists(f"{folder} already exists; choose another name, or edit it")
@@ -145,11 +145,11 @@ class SkillFolders(Struct, frozen=True):
         known = next((change for change in self.changes() if (change.skill, change.number) == (skill, number)), None)
         if known is None:
             raise NotFound(f"there is no change {skill}:{number} of a skill")
-        with self._alone(skill) as changes:
+        with self._locked(skill) as changes:
             newest = last(changes, skill)
             if newest is not None and newest.number != number:
                 raise BadInput(f"the skill was changed again since; undo {newest.name} first")
-            kept = self._kept(skill, known.kept) if known.kept is not None else None
+            kept = self._read_version(skill, known.kept) if known.kept is not None else None
             return known, self._change(skill, kept, changes, None)
 
     def _change(self, name: str, text: str | None, changes: list[SkillChange], origin: Origin | None) -> SkillChange:
@@ -158,25 +158,25 @@ class SkillFolders(Struct, frozen=True):
         file = folder / FILE
         if folder.is_symlink() or file.is_symlink():
             raise BadSkill(f"{folder} is a link; edit its target by hand")
-        there = file.read_bytes() if file.exists() else None
-        kept = self._keep(name, there) if there is not None else None
-        before = _said(there)
-        action = NoteAction.REMOVE if text is None else NoteAction.ADD if there is None else NoteAction.REPLACE
-        said = before if text is None else _said(text.encode())
+        content = file.read_bytes() if file.exists() else None
+        kept = self._save_version(name, content) if content is not None else None
+        before = _description(content)
+        action = NoteAction.REMOVE if text is None else NoteAction.ADD if content is None else NoteAction.REPLACE
+        description = before if text is None else _description(text.encode())
         newest = last(changes, name)
         number = newest.number + 1 if newest is not None else 1
-        change = SkillChange(name, number, action, self.now(), said, before, kept, origin)
+        change = SkillChange(name, number, action, self.now(), description, before, kept, origin)
         # Log before the file: a crash in between may log a change that was not made, but never misses one.
         log = self.own / OLD / LOG
         write_atomically(log, encode([*changes, change]))
         try:
-            _put(file, text)
+            _write_or_remove(file, text)
         except OSError:
             write_atomically(log, encode(changes))
             raise
         return change
 
-    def _keep(self, name: str, content: bytes) -> int:
+    def _save_version(self, name: str, content: bytes) -> int:
         folder = self.own / OLD / name
         folder.mkdir(mode=0o700, exist_ok=True)
         versions = sorted(int(file.stem) for file in folder.glob("*.md") if file.stem.isdecimal())
@@ -186,7 +186,7 @@ class SkillFolders(Struct, frozen=True):
         write_atomically(self.old(name, version), content)
         return version
 
-    def _kept(self, name: str, version: int) -> str:
+    def _read_version(self, name: str, version: int) -> str:
         file = self.old(name, version)
         try:
             return _text(file, shown=str(file))
@@ -198,7 +198,7 @@ class SkillFolders(Struct, frozen=True):
         return self.own / OLD / name / f"{version}.md"
 
     @contextmanager
-    def _alone(self, name: str) -> Generator[list[SkillChange]]:
+    def _locked(self, name: str) -> Generator[list[SkillChange]]:
         """Lock the user's skills and yield the change log. A concurrent write could lose a version."""
         try:
             (self.own / OLD).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -274,7 +274,7 @@ def _text(file: Path, *, shown: str) -> str:
     return text
 
 
-def _put(file: Path, text: str | None) -> None:
+def _write_or_remove(file: Path, text: str | None) -> None:
     """Write the file of a skill or, if the text is `None`, remove it. Other files in the folder are kept."""
     if text is not None:
         file.parent.mkdir(mode=0o700, exist_ok=True)
@@ -285,7 +285,7 @@ def _put(file: Path, text: str | None) -> None:
         file.parent.rmdir()
 
 
-def _said(content: bytes | None) -> str:
+def _description(content: bytes | None) -> str:
     """Read the description in a skill's file; empty if the file is invalid."""
     try:
         return parse((content or b"").decode(), "").description

@@ -69,12 +69,12 @@ def skill_tools(
 
 def skill_list(folders: SkillFolders) -> Tool:
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
-        shelf = await asyncio.to_thread(folders.shelf)
+        skill_set = await asyncio.to_thread(folders.read_all)
         lines = [
             f"- {skill.name}{' (project)' if skill.project else ''}: {escape_tags(skill.description)}"
-            for skill in shelf.skills
+            for skill in skill_set.skills
         ]
-        broken = [f"not usable: {escape_tags(problem)}" for problem in shelf.problems]
+        broken = [f"not usable: {escape_tags(problem)}" for problem in skill_set.problems]
         return "\n".join((*lines, *broken)) or "there are no skills yet"
 
     return Tool(_LIST, run, parallel=True)

@@ -50,17 +50,17 @@ def list_skills(cli: CliContext, as_json: bool) -> None:
       everthread skills list
       everthread skills list --json | jq -r '.skills[].name'
     """
-    shelf = _folders(cli).shelf()
+    skill_set = _folders(cli).read_all()
 
     def text() -> Iterator[str]:
-        if shelf.found:
-            yield table(("NAME", "FROM", "DESCRIPTION"), [_row(found) for found in shelf.found])
-        elif not shelf.problems:
+        if skill_set.found:
+            yield table(("NAME", "FROM", "DESCRIPTION"), [_row(found) for found in skill_set.found])
+        elif not skill_set.problems:
             yield "No skills yet. Create one with everthread skills new NAME."
-        for problem in shelf.problems:
+        for problem in skill_set.problems:
             click.echo(f"unusable: {one_line(problem)}", err=True)
 
-    data = {"skills": [_as_json(found) for found in shelf.found], "problems": list(shelf.problems)}
+    data = {"skills": [_as_json(found) for found in skill_set.found], "problems": list(skill_set.problems)}
     render(Result(data, text), as_json)
 
 
@@ -146,8 +146,8 @@ def _check(folders: SkillFolders, what: str | None) -> tuple[int, list[str]]:
     from everthread.agent.skills.format import name_problem
 
     if what is None:
-        shelf = folders.shelf()
-        return len(shelf.found) + len(shelf.problems), list(shelf.problems)
+        skill_set = folders.read_all()
+        return len(skill_set.found) + len(skill_set.problems), list(skill_set.problems)
     own = folders.own / what
     folder = own if not name_problem(what) and own.exists() else Path(what)
     if not folder.exists() and not name_problem(what):

@@ -129,7 +129,7 @@ async def test_a_skill_that_is_none_is_refused_in_words(tmp_path: Path, argument
         core.approve = yes
         await core.ask("write it")
         assert said in core.told[0]
-        assert core.skills.shelf().found == ()
+        assert core.skills.read_all().found == ()
 
 
 # --- As everything is wired up ---------------------------------------------------------------------------------------

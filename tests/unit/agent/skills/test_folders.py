@@ -37,10 +37,10 @@ def put(place: Path, name: str, text: str = "", **files: str) -> Path:
 def test_skills_come_from_the_home_and_from_the_project(tmp_path: Path) -> None:
     put(tmp_path / "home", "tea")
     put(tmp_path / "work/.everthread/skills", "build")
-    shelf = SkillFolders(tmp_path / "home", tmp_path / "work").shelf()
+    shelf = SkillFolders(tmp_path / "home", tmp_path / "work").read_all()
     assert [(skill.name, skill.project) for skill in shelf.skills] == [("tea", False), ("build", True)]
     assert shelf.problems == ()
-    assert SkillFolders(tmp_path / "nowhere").shelf().skills == ()
+    assert SkillFolders(tmp_path / "nowhere").read_all().skills == ()
 
 
 def test_a_projects_skill_never_takes_the_place_of_the_users_own(tmp_path: Path) -> None:
@@ -48,13 +48,13 @@ def test_a_projects_skill_never_takes_the_place_of_the_users_own(tmp_path: Path)
     put(tmp_path / "work/.everthread/skills", "tea", GOOD.replace("Boil water", "Pour it away"))
     folders = SkillFolders(tmp_path / "home", tmp_path / "work")
     assert "Do tea" in folders.text(folders.get("tea"))
-    (problem,) = folders.shelf().problems
+    (problem,) = folders.read_all().problems
     assert "is already one of your skills" in problem
 
 
 def test_a_home_inside_the_folder_that_is_worked_in_is_read_once(tmp_path: Path) -> None:
     put(tmp_path / ".everthread/skills", "tea")
-    shelf = SkillFolders(tmp_path / ".everthread/skills", tmp_path).shelf()
+    shelf = SkillFolders(tmp_path / ".everthread/skills", tmp_path).read_all()
     assert ([skill.project for skill in shelf.skills], shelf.problems) == ([False], ())
 
 
@@ -69,7 +69,7 @@ def test_one_broken_skill_spoils_no_other(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe/SKILL.md")
     (tmp_path / ".hidden").mkdir()
     folders = SkillFolders(tmp_path)
-    shelf = folders.shelf()
+    shelf = folders.read_all()
     assert [skill.name for skill in shelf.skills] == ["tea"]
     said = "\n".join(shelf.problems)
     assert len(shelf.problems) == 5
@@ -87,7 +87,7 @@ def test_one_broken_skill_spoils_no_other(tmp_path: Path) -> None:
 def test_there_are_never_too_many(tmp_path: Path) -> None:
     for number in range(COUNT_MAX + 5):
         put(tmp_path, f"skill-{number:04}")
-    shelf = SkillFolders(tmp_path).shelf()
+    shelf = SkillFolders(tmp_path).read_all()
     assert len(shelf.skills) == COUNT_MAX
     assert "only the first 200 are read" in shelf.problems[0]
 
@@ -119,7 +119,7 @@ def test_a_projects_links_lead_nowhere_outside_it(tmp_path: Path, what: str) -> 
     else:
         (place / "tea").mkdir(parents=True)
         (place / "tea/SKILL.md").symlink_to(outside / "SKILL.md")
-    shelf = SkillFolders(tmp_path / "home", tmp_path / "work").shelf()
+    shelf = SkillFolders(tmp_path / "home", tmp_path / "work").read_all()
     assert shelf.skills == ()
     assert "is a link out of the project" in shelf.problems[0]
 
@@ -216,7 +216,7 @@ def test_a_skill_that_was_new_is_gone_when_it_is_taken_back_and_comes_back_the_s
     by_hand = (tmp_path / "tea/SKILL.md").read_text()
     _, made = folders.undo("tea", 1)
     assert made.action.value == "remove"
-    assert folders.shelf() == SkillSet()
+    assert folders.read_all() == SkillSet()
     _, made = folders.undo("tea", made.number)
     assert made.action.value == "add"
     assert (tmp_path / "tea/SKILL.md").read_text() == by_hand, "what was edited by hand was kept"

@@ -145,9 +145,9 @@ async def _import(job: HermesImport, source: HermesData) -> None:
     if runtime is not None and not job.dry_run:
         _write_history(settings.home, history, report)
         await runtime.drain()
-    for name in home.there(*_NOT_IMPORTED):
+    for name in home.existing(*_NOT_IMPORTED):
         report.skip(name, _NOT_IMPORTED[name])
-    for name in home.others():
+    for name in home.other_profiles():
         report.skip(
             f"profile {name}",
             f"is a separate home; import it with everthread import hermes {home.path / 'profiles' / name}",

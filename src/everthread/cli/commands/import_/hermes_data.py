@@ -172,8 +172,8 @@ class HermesImport:
             key = key_of_route(route, self.settings.profile)
             session_id = self._last.get(route.session_id)
             done = self._imported.get(session_id or "")
-            if route.why_not:
-                self.report.skip(str(key), route.why_not)
+            if route.skip_reason:
+                self.report.skip(str(key), route.skip_reason)
             elif done is None or done.session_id is None:
                 self.report.skip(str(key), "its session was not imported")
             elif done.outcome is ImportOutcome.FORGOTTEN:
