@@ -241,7 +241,7 @@ class HookRunner:
             elif isinstance(error, Fenced | StoreError):
                 log.warning("hooks of %s: %s", key, error)
             else:
-                log.error("hooks of %s can't be called", key, exc_info=error)
+                log.error("calling the hooks of %s failed", key, exc_info=error)
 
         task.add_done_callback(finished)
 

@@ -69,11 +69,11 @@ def test_the_wizard_asks_only_for_what_the_chosen_mode_needs_and_tries_it(tmp_pa
         try:
             for question, answer in (
                 ("Memory providers .numbers", "builtin mem0"),
-                (r"mem0: Its library on this machine, or its platform \[library\]", "cloud"),
+                (r"mem0: The library on this machine, or the hosted platform \[library\]", "cloud"),
                 ("must be one of library, platform", "platform"),
                 ("mem0: Address of the platform", fake.address),
-                ("mem0: The platform's key", "k-platform-1234"),
-                (r"mem0: Draw facts; .* \[true\]", "no"),
+                ("mem0: API key of the platform", "k-platform-1234"),
+                (r"mem0: Extract facts; .* \[true\]", "no"),
             ):
                 terminal.expect(question)
                 terminal.type(f"{answer}\n")

@@ -185,7 +185,7 @@ async def test_s03_a_provider_that_is_slow_to_initialise_loses_nothing(
         async with CoreFixture(tmp_path, slow, diary) as core:
             ref = (await core.turn(CLI, "one")).ref
             await until(lambda: diary.book.told(ref.session_id) == ["switch", "one"])
-            await core.reported("memory:slow", "not initialised within 0.02 s")
+            await core.reported("memory:slow", "not initialized within 0.02 s")
             gate.open()
             await core.settled()
     assert slow.book.told(ref.session_id) == ["switch", "one"]

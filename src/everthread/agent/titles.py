@@ -89,7 +89,7 @@ class Titler(Struct, frozen=True):
                 title = from_words(said) if choice.traits.small else await self._asked(ref, messages, choice)
             await self._give(ref, title)
         except (EverthreadError, TimeoutError) as error:
-            log.info("session %s stays without a title: %s", ref.session_id, error)
+            log.info("session %s: could not generate a title: %s", ref.session_id, error)
 
     async def _asked(self, ref: SessionRef, messages: tuple[Message, ...], choice: ModelChoice) -> str:
         talk = "\n\n".join(

@@ -50,7 +50,9 @@ class TurnReleaser(Struct, frozen=True):
         try:
             await retry_while_busy(self.clock, lambda: self.lifecycle.abandon_turn(claim))
         except Fenced as error:
-            log.warning("turn %s is left to be recovered: %s", claim.turn_id, error, extra=claim_fields(claim))
+            log.warning(
+                "could not release turn %s; recovery resumes it: %s", claim.turn_id, error, extra=claim_fields(claim)
+            )
         except StoreError as error:
             log.warning("could not release turn %s; retrying: %s", claim.turn_id, error, extra=claim_fields(claim))
             self._retry(claim)

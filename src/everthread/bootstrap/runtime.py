@@ -208,7 +208,7 @@ class Runtime(Inspection):
         from everthread.gateway.scheduler import Scheduler
 
         if self._agent_parts is None:
-            raise RuntimeError("the runtime is not ready")
+            raise RuntimeError("call `Runtime.ready` first")
         settings, scheduling = self.settings, self.scheduling
         agent, choices = self._agent_parts.scheduled, self._agent_parts.models.choices
         access = Access(self.store, settings.gateway, settings.platforms, settings.owner)
@@ -245,7 +245,7 @@ class Runtime(Inspection):
     def choices(self, model: str = "") -> Sequence[ModelChoice]:
         """Return the named model, or else the configured one, followed by its fallbacks."""
         if self._agent_parts is None:
-            raise RuntimeError("the runtime is not ready")
+            raise RuntimeError("call `Runtime.ready` first")
         return self._agent_parts.models.choices(model)
 
     @property

@@ -63,66 +63,74 @@ class ProviderInfo(Struct, frozen=True):
 
 BUNDLED_PROVIDERS: dict[str, ProviderInfo] = {
     "hindsight": ProviderInfo(
-        "draws facts from what is said; on a server of your own, or hosted",
+        "extracts facts from conversations; on your own server, or hosted",
         (
             Field("address", "Address of the server", "address", default="http://127.0.0.1:8888"),
-            Field("key", "Its key, if it wants one", "secret", default="HINDSIGHT_API_KEY"),
-            Field("bank", "What the names of its banks begin with", default="everthread"),
+            Field("key", "API key, if the server needs one", "secret", default="HINDSIGHT_API_KEY"),
+            Field("bank", "Prefix of its bank names", default="everthread"),
         ),
     ),
     HERMES: ProviderInfo(
-        "a memory plugin of Hermes Agent's, as hermes:PLUGIN; `everthread memory bridge list` shows which there are",
+        "a memory plugin of Hermes Agent, written hermes:PLUGIN; `everthread memory bridge list` lists the plugins",
         (
-            Field("python", "An interpreter that has hermes-agent, if not one that is set up for it here"),
-            Field("home", "A home of Hermes Agent's to use as it is, such as ~/.hermes, if not one of its own"),
+            Field("python", "Python interpreter with hermes-agent; empty to use the one installed here"),
+            Field("home", "Existing home of Hermes Agent to use, such as ~/.hermes; empty to use a separate home"),
             Field(
                 "people",
-                "Whose it is: one person's, or a separate one for each",
+                "Users of the plugin: only you, or each person separately",
                 default="one",
                 choices=("one", "each"),
             ),
         ),
     ),
     "honcho": ProviderInfo(
-        "draws conclusions about each person from what they say; hosted, or on a server of your own",
+        "draws conclusions about each person; hosted, or on your own server",
         (
             Field("url", "Address of the server", "address", "https://api.honcho.dev"),
-            Field("workspace", "Name of the workspace, if not everthread-PROFILE"),
-            Field("api_key", "Its key, if it wants one", "secret", "HONCHO_API_KEY"),
+            Field("workspace", "Name of the workspace; empty for everthread-PROFILE"),
+            Field("api_key", "API key, if the server needs one", "secret", "HONCHO_API_KEY"),
         ),
     ),
     "mem0": ProviderInfo(
-        "draws facts from what is said, with a model of your choice; on this machine, or hosted",
+        "extracts facts from conversations with a model of your choice; on this machine, or hosted",
         (
-            Field("mode", "Its library on this machine, or its platform", default=_LIBRARY[1], choices=MEM0_MODES),
-            Field("model", "The model that draws facts", default="gpt-5-mini", only_if=_LIBRARY),
             Field(
-                "model_url", "Its endpoint, OpenAI-compatible", "address", "https://api.openai.com/v1", only_if=_LIBRARY
+                "mode", "The library on this machine, or the hosted platform", default=_LIBRARY[1], choices=MEM0_MODES
             ),
-            Field("model_key", "The endpoint's key", "secret", "OPENAI_API_KEY", only_if=_LIBRARY),
-            Field("embedder", "The model that embeds", default="text-embedding-3-small", only_if=_LIBRARY),
-            Field("embedder_url", "Its endpoint, if it is another", "address", only_if=_LIBRARY),
-            Field("embedder_key", "The other endpoint's key", "secret", "MEM0_EMBEDDER_KEY", only_if=_LIBRARY),
-            Field("python", "A Python that has mem0ai, if this one has not", only_if=_LIBRARY),
+            Field("model", "Model that extracts facts", default="gpt-5-mini", only_if=_LIBRARY),
+            Field(
+                "model_url", "Its OpenAI-compatible endpoint", "address", "https://api.openai.com/v1", only_if=_LIBRARY
+            ),
+            Field("model_key", "API key of that endpoint", "secret", "OPENAI_API_KEY", only_if=_LIBRARY),
+            Field("embedder", "Embedding model", default="text-embedding-3-small", only_if=_LIBRARY),
+            Field("embedder_url", "Endpoint of the embedding model, if different", "address", only_if=_LIBRARY),
+            Field(
+                "embedder_key",
+                "API key of the endpoint for embeddings",
+                "secret",
+                "MEM0_EMBEDDER_KEY",
+                only_if=_LIBRARY,
+            ),
+            Field("python", "Python interpreter with mem0ai; empty to use this one", only_if=_LIBRARY),
             Field("url", "Address of the platform", "address", "https://api.mem0.ai", only_if=_PLATFORM),
-            Field("api_key", "The platform's key", "secret", "MEM0_API_KEY", only_if=_PLATFORM),
-            Field("infer", "Draw facts; if not, turns are kept word for word", "flag", default=True),
+            Field("api_key", "API key of the platform", "secret", "MEM0_API_KEY", only_if=_PLATFORM),
+            Field("infer", "Extract facts; otherwise turns are stored verbatim", "flag", default=True),
         ),
     ),
     "openviking": ProviderInfo(
-        "files of what it draws from each conversation when that is closed; on a server of your own",
+        "extracts memories into files when a conversation is closed; on your own server",
         (
             Field("url", "Address of the server", "address", "http://127.0.0.1:1933"),
-            Field("account", "What the name of its account begins with", default="everthread"),
-            Field("api_key", "Its root key, if it has one", "secret", "OPENVIKING_API_KEY"),
+            Field("account", "Prefix of its account name", default="everthread"),
+            Field("api_key", "Root API key, if the server has one", "secret", "OPENVIKING_API_KEY"),
         ),
     ),
     "supermemory": ProviderInfo(
-        "a hosted memory that searches what was said and keeps a profile of each person",
+        "searches past conversations and keeps a profile of each person; hosted",
         (
             Field("url", "Address of the service", "address", "https://api.supermemory.ai"),
-            Field("namespace", "What its namespaces' names begin with, if not everthread-PROFILE"),
-            Field("api_key", "Its key", "secret", "SUPERMEMORY_API_KEY", required=True),
+            Field("namespace", "Prefix of its namespaces; empty for everthread-PROFILE"),
+            Field("api_key", "API key", "secret", "SUPERMEMORY_API_KEY", required=True),
         ),
     ),
 }

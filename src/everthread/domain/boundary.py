@@ -310,7 +310,7 @@ def _compress(place: BoundaryState, boundary: Compress, new_id: str, now: float)
 
 def _rewind(place: BoundaryState, boundary: Rewind) -> BoundaryPlan:
     if boundary.turns < 1:
-        raise BadBoundary(f"can't take back {boundary.turns} turns; give a number from 1")
+        raise BadBoundary(f"can't undo {boundary.turns} turns; give a number from 1")
     if place.session is None or not (place.visible or place.running):
         return BoundaryPlan(refusal=Refusal.NOTHING_THERE)
     if place.running is None:
@@ -416,5 +416,5 @@ def _free_title(wanted: str, taken: tuple[str, ...]) -> str | None:
     title = titles.clean(wanted)
     if titles.fold(title) in {titles.fold(other) for other in taken}:
         free = titles.next_title(title, taken)
-        raise TitleTaken(f"another session is already called {title!r}; choose another title, say {free!r}")
+        raise TitleTaken(f"another session is already called {title!r}; choose another title, such as {free!r}")
     return title

@@ -98,6 +98,6 @@ def _check_space(path: Path, folder: Path) -> None:
     free = shutil.disk_usage(folder).free
     if free < wanted:
         raise DiskFull(
-            f"{folder.parent}: a copy of {path.name} needs {wanted / 1e6:,.0f} MB, and {free / 1e6:,.0f} MB are free; "
+            f"{folder.parent}: a copy of {path.name} needs {wanted / 1e6:,.0f} MB, but {free / 1e6:,.0f} MB are free; "
             "free some space, or set TMPDIR to a place with more"
         )

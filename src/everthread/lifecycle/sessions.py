@@ -38,7 +38,7 @@ class SessionOperations(LifecycleBase):
         used = {titles.fold(s.title or ""): s.id for s in uow.sessions.titled(owner, title)}
         if used.get(titles.fold(title), session.id) != session.id:
             free = titles.next_title(title, used)
-            raise TitleTaken(f"another session is already called {title!r}; choose another title, say {free!r}")
+            raise TitleTaken(f"another session is already called {title!r}; choose another title, such as {free!r}")
         uow.sessions.set_title(session.id, title)
         return title
 

@@ -53,7 +53,9 @@ class SpendOperations(LifecycleBase):
             if limit_per_day is not None and uow.spend.total(ref.owner, now - DAY_S) + amount > limit_per_day:
                 return f"the limit of ${limit_per_day:g} in 24 hours would be exceeded; wait, or raise spend_per_day"
             if limit_of_session is not None and _spent_in(uow, ref) + amount > limit_of_session:
-                return f"the limit of ${limit_of_session:g} for this work would be exceeded; delegate less at once"
+                return (
+                    f"the limit of ${limit_of_session:g} for a delegated task would be exceeded; delegate less at once"
+                )
             if limit_of_turn is not None and uow.spend.of_turn(ref, turn_id, now - DAY_S) + amount > limit_of_turn:
                 return _turn_limit_message(ref, limit_of_turn)
             return uow.spend.reserve(ref, turn_id, model, amount, now)

@@ -65,12 +65,12 @@ class Caller:
         initialising, timeout_s = self._initialising, min(timeout_s, INITIALIZE_S_MAX)
         await asyncio.wait({initialising}, timeout=timeout_s)
         if not initialising.done():
-            raise Unavailable(self.name, f"not initialised within {timeout_s:g} s")
+            raise Unavailable(self.name, f"not initialized within {timeout_s:g} s")
         try:
             initialising.result()
         except (Exception, asyncio.CancelledError) as error:
             # Any error counts as an outage: no entry was delivered yet, so none can be parked for it.
-            raise Unavailable(self.name, f"can't be initialised: {str(error) or repr(error)}") from error
+            raise Unavailable(self.name, f"can't be initialized: {str(error) or repr(error)}") from error
 
     async def _initialise(self) -> None:
         try:

@@ -203,7 +203,7 @@ async def test_the_child_has_no_tool_that_asks_remembers_or_hands_on(tmp_path: P
             "2 steps, the limit of a turn (delegation",
         ),
         (TurnLimits(turn_s=0.1, recall_s=0.0, section="delegation"), None, "0.1 s, the limit of a turn (delegation"),
-        (None, 0.001, "the limit of $0.001 for this work would be exceeded"),
+        (None, 0.001, "the limit of $0.001 for a delegated task would be exceeded"),
     ],
     ids=["steps", "time", "money"],
 )

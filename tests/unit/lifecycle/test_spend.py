@@ -18,5 +18,5 @@ async def test_a_reservation_counts_against_the_daily_limit(tmp_path: Path) -> N
 async def test_a_session_limit_is_checked_separately(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         ref = (await core.turn(CLI, "hello")).ref
-        with pytest.raises(BudgetExceeded, match="for this work"):
+        with pytest.raises(BudgetExceeded, match="for a delegated task"):
             await core.lifecycle.reserve_spend(ref, "t1", "a/model", 0.3, limit_per_day=None, limit_of_session=0.2)

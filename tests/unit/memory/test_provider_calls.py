@@ -195,7 +195,7 @@ async def test_a_provider_that_could_not_be_initialised_is_tried_again() -> None
 
     provider = Moody()
     caller = Caller(provider)
-    with pytest.raises(Unavailable, match="can't be initialised: no route"):
+    with pytest.raises(Unavailable, match="can't be initialized: no route"):
         await caller.ready()
     await caller.ready()
     assert provider.tries == 2
@@ -224,7 +224,7 @@ async def test_initialising_that_cancels_itself_has_failed() -> None:
         async def initialize(self, **settings: Any) -> None:
             raise asyncio.CancelledError
 
-    with pytest.raises(Unavailable, match="can't be initialised: CancelledError"):
+    with pytest.raises(Unavailable, match="can't be initialized: CancelledError"):
         await Caller(Cancelling()).ready()
 
 
@@ -233,7 +233,7 @@ async def test_nobody_waits_for_initialising_longer_than_they_want_to() -> None:
     caller = Caller(provider)
     with Gate() as gate:
         provider.starting = gate
-        with pytest.raises(Unavailable, match=r"not initialised within 0\.02 s"):
+        with pytest.raises(Unavailable, match=r"not initialized within 0\.02 s"):
             await caller.ready(0.02)
         gate.open()
         await caller.ready(5)

@@ -102,7 +102,7 @@ class SkillFolders(Struct, frozen=True):
         """Read a file of a skill. Raises `BadSkill` if it is outside the skill's folder or unreadable."""
         file = found.folder / path
         if "\0" in path or not _is_inside(file, found.folder):
-            raise BadSkill(f"{path[:80]!r} is not inside the skill {found.skill.name}; name one of its files")
+            raise BadSkill(f"{path[:80]!r} is not inside the skill {found.skill.name}; give one of its files")
         return _text(file, shown=path)
 
     def files(self, found: FoundSkill) -> tuple[str, ...]:
@@ -144,7 +144,7 @@ class SkillFolders(Struct, frozen=True):
         """Undo the last change of a skill by a new change that restores the previous version. Return both."""
         known = next((change for change in self.changes() if (change.skill, change.number) == (skill, number)), None)
         if known is None:
-            raise NotFound(f"there is no change {skill}:{number} of a skill")
+            raise NotFound(f"there is no skill change {skill}:{number}")
         with self._locked(skill) as changes:
             newest = last(changes, skill)
             if newest is not None and newest.number != number:

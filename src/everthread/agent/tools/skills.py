@@ -75,7 +75,7 @@ def skill_list(folders: SkillFolders) -> Tool:
             for skill in skill_set.skills
         ]
         broken = [f"not usable: {escape_tags(problem)}" for problem in skill_set.problems]
-        return "\n".join((*lines, *broken)) or "there are no skills yet"
+        return "\n".join((*lines, *broken)) or "no skills yet"
 
     return Tool(_LIST, run, parallel=True)
 
