@@ -48,50 +48,50 @@ class Titler(Struct, frozen=True):
     lifecycle: Lifecycle
     model_caller: ModelCaller
     auxiliary: Callable[[], ModelChoice | None]
-    _going: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
     @property
     def busy(self) -> bool:
-        return bool(self._going)
+        return bool(self._tasks)
 
     def consider(self, committed: CommittedTurn, messages: Sequence[Message], choices: Sequence[ModelChoice]) -> None:
         """Start to title the session after one of its first turns."""
         if committed.number <= TURNS_MAX:
-            task = asyncio.ensure_future(self._name(committed.ref, tuple(messages), choices[0]))
-            self._going.add(task)
-            task.add_done_callback(self._ended)
+            task = asyncio.ensure_future(self._add_title(committed.ref, tuple(messages), choices[0]))
+            self._tasks.add(task)
+            task.add_done_callback(self._on_done)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._going.discard(task)
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("generating a title failed", exc_info=error)
 
     async def settle(self, bound_s: float) -> None:
         """Wait for running attempts, at most `bound_s`."""
-        if self._going:
-            await asyncio.wait(self._going, timeout=bound_s)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=bound_s)
 
     async def aclose(self) -> None:
         """Cancel running attempts."""
-        for task in self._going:
+        for task in self._tasks:
             task.cancel()
-        if self._going:
-            await asyncio.wait(self._going)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
-    async def _name(self, ref: SessionRef, messages: tuple[Message, ...], choice: ModelChoice) -> None:
+    async def _add_title(self, ref: SessionRef, messages: tuple[Message, ...], choice: ModelChoice) -> None:
         try:
             choice = self.auxiliary() or choice
             session = await self.store.read_inline(lambda uow: uow.sessions.get(ref.session_id))
             if session is None or session.title or session.kind is not SessionKind.CHAT:
                 return
-            said = messages[0].content[:EXCERPT_CHARS_MAX]
+            text = messages[0].content[:EXCERPT_CHARS_MAX]
             async with asyncio.timeout(TITLE_S_MAX):
-                title = from_words(said) if choice.traits.small else await self._asked(ref, messages, choice)
-            await self._give(ref, title)
+                title = from_words(text) if choice.traits.small else await self._ask_model(ref, messages, choice)
+            await self._set_title(ref, title)
         except (EverthreadError, TimeoutError) as error:
             log.info("session %s: could not generate a title: %s", ref.session_id, error)
 
-    async def _asked(self, ref: SessionRef, messages: tuple[Message, ...], choice: ModelChoice) -> str:
+    async def _ask_model(self, ref: SessionRef, messages: tuple[Message, ...], choice: ModelChoice) -> str:
         talk = "\n\n".join(
             f"{m.role.value}: {m.content[:EXCERPT_CHARS_MAX]}"
             for m in messages
@@ -102,7 +102,7 @@ class Titler(Struct, frozen=True):
         )
         return from_answer(answer.message.content)
 
-    async def _give(self, ref: SessionRef, title: str) -> None:
+    async def _set_title(self, ref: SessionRef, title: str) -> None:
         """Set the title. If another session has it already, append a number."""
         try:
             await self.lifecycle.rename(ref.session_id, title, owner=ref.owner, only_if_none=True)

@@ -52,7 +52,7 @@ class Expression(Struct, frozen=True):
     either: bool
     """Days of the month and of the week are both restricted: a day that matches one of the two is enough."""
 
-    def falls_on(self, day: date) -> bool:
+    def matches_day(self, day: date) -> bool:
         """Return True if the expression matches the day."""
         if day.month not in self.months:
             return False
@@ -61,29 +61,29 @@ class Expression(Struct, frozen=True):
 
     def after(self, instant: float, zone: tzinfo) -> float | None:
         """Return the first matching instant strictly after `instant`; None if there is none for years."""
-        return self._passing(instant, zone) if self.hours == _HOURS else self._shown(instant, zone)
+        return self._next_elapsed_minute(instant, zone) if self.hours == _HOURS else self._next_wall_time(instant, zone)
 
     def _next_day(self, day: date) -> date | None:
         """Return the first matching day from `day` on."""
         ahead = (day + timedelta(days=number) for number in range(_DAYS_AHEAD_MAX))
-        return next((each for each in ahead if self.falls_on(each)), None)
+        return next((each for each in ahead if self.matches_day(each)), None)
 
-    def _shown(self, instant: float, zone: tzinfo) -> float | None:
+    def _next_wall_time(self, instant: float, zone: tzinfo) -> float | None:
         """Return the next time of day that the clock shows or skips."""
         # Includes the day before: a clock that is set back over midnight shows that day again.
         day = self._next_day(wall_time(instant, zone).date() - _ONE_DAY)
         while day is not None:
-            found, following = self._shown_on(day, instant, zone), day + _ONE_DAY
+            found, following = self._wall_time_on(day, instant, zone), day + _ONE_DAY
             if found is not None:
                 midnight = first_instant(following, time(), zone)
-                if midnight is not None and midnight <= found and self.falls_on(following):
+                if midnight is not None and midnight <= found and self.matches_day(following):
                     # The clock is set back over midnight: the next day begins before this one is over.
-                    return min(found, self._shown_on(following, instant, zone) or found)
+                    return min(found, self._wall_time_on(following, instant, zone) or found)
                 return found
             day = self._next_day(following)
         return None
 
-    def _shown_on(self, day: date, after: float, zone: tzinfo) -> float | None:
+    def _wall_time_on(self, day: date, after: float, zone: tzinfo) -> float | None:
         """Return the first time of that day whose instant is after `after`; None for a day that the zone skips."""
         if first_instant(day, time(), zone) is None:
             return None
@@ -97,7 +97,7 @@ class Expression(Struct, frozen=True):
         place = bisect_right(places, after, key=shown)
         return shown(place) if place < len(places) else None
 
-    def _passing(self, instant: float, zone: tzinfo) -> float | None:
+    def _next_elapsed_minute(self, instant: float, zone: tzinfo) -> float | None:
         """Return the next elapsed minute that matches, in any hour of a matching day."""
         at = math.floor(instant) + 1.0
         day = wall_time(at, zone).date()
@@ -106,10 +106,10 @@ class Expression(Struct, frozen=True):
             if begins is not None:
                 at = max(at, begins - _FOLD_S_MAX)
             shown = wall_time(at, zone)
-            while shown.second or not (self.falls_on(shown.date()) and shown.minute in self.minutes):
+            while shown.second or not (self.matches_day(shown.date()) and shown.minute in self.minutes):
                 at += 60 - shown.second
                 shown = wall_time(at, zone)
-                if shown.date() > day and not self.falls_on(shown.date()):
+                if shown.date() > day and not self.matches_day(shown.date()):
                     break
             else:
                 return at

@@ -33,7 +33,7 @@ class NoteRepair(Struct, frozen=True):
 
     tainted: tuple[NoteVersion, ...] = ()
     """Versions by other sessions that may contain text of the session."""
-    back: tuple[NoteRestore, ...] = ()
+    restores: tuple[NoteRestore, ...] = ()
     """Notes to restore or remove."""
     writings: tuple[Writing, ...] = ()
     """Writings of other sessions that lose text. Their turns have to be reviewed again."""
@@ -41,47 +41,48 @@ class NoteRepair(Struct, frozen=True):
 
 def plan_repair(session_id: str, versions: Sequence[NoteVersion]) -> NoteRepair:
     """Return the changes that remove every trace of the session. `versions` are all note versions of the owner."""
-    notes = _by_note(versions)
+    notes = _group_by_note(versions)
     if not any(v.session_id == session_id for v in versions):
         return NoteRepair()
-    own = {_name(v) for v in versions if v.session_id == session_id and _has_words(v)}
-    gone = _tainted(own, notes, versions)
-    tainted = tuple(v for v in versions if _name(v) in gone - own)
+    own = {_version_id(v) for v in versions if v.session_id == session_id and _has_text(v)}
+    erased = _find_tainted(own, notes, versions)
+    tainted = tuple(v for v in versions if _version_id(v) in erased - own)
     return NoteRepair(
         tainted,
-        tuple(_back(notes, gone, session_id)),
+        tuple(_find_restores(notes, erased, session_id)),
         tuple(sorted({writing for v in tainted if (writing := _writing(v))})),
     )
 
 
-def _tainted(own: set[_Name], notes: _Notes, versions: Sequence[NoteVersion]) -> set[_Name]:
+def _find_tainted(own: set[_VersionId], notes: _Notes, versions: Sequence[NoteVersion]) -> set[_VersionId]:
     """Return the names of the versions that may contain text of those in `own`, including `own`."""
-    gone = set(own)
-    sources = [v for v in versions if _name(v) in gone]
+    erased = set(own)
+    sources = [v for v in versions if _version_id(v) in erased]
     while True:
         merging = {
             writing
             for v in versions
-            if (writing := _writing(v)) and any(_name(earlier) in gone for earlier in _before(v, notes)[-1:])
+            if (writing := _writing(v))
+            and any(_version_id(earlier) in erased for earlier in _earlier_versions(v, notes)[-1:])
         }
         more = [
             v
             for v in versions
-            if _name(v) not in gone
-            and _has_words(v)
-            and (_follows(v, gone, notes) or _writing(v) in merging or _repeats(v, sources))
+            if _version_id(v) not in erased
+            and _has_text(v)
+            and (_follows(v, erased, notes) or _writing(v) in merging or _repeats(v, sources))
         ]
         if not more:
-            return gone
-        gone |= {_name(v) for v in more}
+            return erased
+        erased |= {_version_id(v) for v in more}
         sources += more
 
 
-def _follows(version: NoteVersion, gone: set[_Name], notes: _Notes) -> bool:
+def _follows(version: NoteVersion, erased: set[_VersionId], notes: _Notes) -> bool:
     """Return True if the previous version is tainted, unless this one repeats an earlier untainted text."""
-    before = _before(version, notes)
-    says_again = any(_name(v) not in gone and v.content == version.content for v in before)
-    return not says_again and any(_name(v) in gone for v in before[-1:])
+    before = _earlier_versions(version, notes)
+    repeats_clean = any(_version_id(v) not in erased and v.content == version.content for v in before)
+    return not repeats_clean and any(_version_id(v) in erased for v in before[-1:])
 
 
 def _repeats(version: NoteVersion, sources: Iterable[NoteVersion]) -> bool:
@@ -89,54 +90,56 @@ def _repeats(version: NoteVersion, sources: Iterable[NoteVersion]) -> bool:
     return version.turn_id is not None and any(v.at <= version.at and v.content in version.content for v in sources)
 
 
-def _back(notes: _Notes, gone: set[_Name], session_id: str) -> Iterable[NoteRestore]:
+def _find_restores(notes: _Notes, erased: set[_VersionId], session_id: str) -> Iterable[NoteRestore]:
     """Yield the notes whose last version is erased, was replaced by an erased merge, or was removed by the session.
 
     The session's log is erased, so memory providers learn of these changes only in this way. Notes that only the
     session wrote are left out: providers delete them with the session.
     """
-    in_force = _in_force(notes, gone)
+    effective = _find_effective(notes, erased)
     for note in notes.values():
         last = note[-1]
-        clean = [v for v in note if _has_words(v) and _name(v) not in gone]
+        clean = [v for v in note if _has_text(v) and _version_id(v) not in erased]
         places = tuple(dict.fromkeys(v.session_id for v in reversed(note) if v.session_id != session_id))
-        if clean and (_name(last) in gone or _is_stood_for(last, in_force)):
+        if clean and (_version_id(last) in erased or _is_merged_into(last, effective)):
             yield NoteRestore(last, clean[-1], places)
-        elif places and (_name(last) in gone or last.session_id == session_id):
+        elif places and (_version_id(last) in erased or last.session_id == session_id):
             yield NoteRestore(last, None, places)
 
 
-def _in_force(notes: _Notes, gone: set[_Name]) -> set[Writing]:
+def _find_effective(notes: _Notes, erased: set[_VersionId]) -> set[Writing]:
     """Return the writings of erased versions that a current note still contains, directly or through a merge."""
-    in_force: set[Writing] = set()
+    effective: set[Writing] = set()
     while True:
-        said = [note for note in notes.values() if _name(note[-1]) in gone or _is_stood_for(note[-1], in_force)]
-        now = {writing for note in said for v in note if _name(v) in gone and (writing := _writing(v))}
-        if now == in_force:
-            return in_force
-        in_force = now
+        kept = [
+            note for note in notes.values() if _version_id(note[-1]) in erased or _is_merged_into(note[-1], effective)
+        ]
+        now = {writing for note in kept for v in note if _version_id(v) in erased and (writing := _writing(v))}
+        if now == effective:
+            return effective
+        effective = now
 
 
-def _is_stood_for(last: NoteVersion, in_force: set[Writing]) -> bool:
+def _is_merged_into(last: NoteVersion, effective: set[Writing]) -> bool:
     """Return True if a review removed the note in favour of merged notes. A removal by a user is not undone."""
     return (
         last.action is NoteAction.REMOVE
         and ReviewWindow.from_mark(last.turn_id) is not None
-        and _writing(last) in in_force
+        and _writing(last) in effective
     )
 
 
 # --- Versions --------------------------------------------------------------------------------------------------------
 
-_Name = tuple[str, int]
+_VersionId = tuple[str, int]
 _Notes = dict[str, list[NoteVersion]]
 
 
-def _name(version: NoteVersion) -> _Name:
+def _version_id(version: NoteVersion) -> _VersionId:
     return version.note_id, version.version
 
 
-def _has_words(version: NoteVersion) -> bool:
+def _has_text(version: NoteVersion) -> bool:
     return version.action is not NoteAction.REMOVE and version.content != FORGOTTEN
 
 
@@ -144,13 +147,13 @@ def _writing(version: NoteVersion) -> Writing | None:
     return (version.session_id, version.turn_id) if version.turn_id else None
 
 
-def _by_note(versions: Sequence[NoteVersion]) -> _Notes:
+def _group_by_note(versions: Sequence[NoteVersion]) -> _Notes:
     notes: defaultdict[str, list[NoteVersion]] = defaultdict(list)
-    for version in sorted(versions, key=_name):
+    for version in sorted(versions, key=_version_id):
         notes[version.note_id].append(version)
     return dict(notes)
 
 
-def _before(version: NoteVersion, notes: _Notes) -> list[NoteVersion]:
+def _earlier_versions(version: NoteVersion, notes: _Notes) -> list[NoteVersion]:
     """Return the earlier versions of the note that have text, the oldest first."""
-    return [v for v in notes[version.note_id] if v.version < version.version and _has_words(v)]
+    return [v for v in notes[version.note_id] if v.version < version.version and _has_text(v)]

@@ -230,7 +230,7 @@ def _found_at(folded: str, term: str, prefix: bool) -> int | None:
     """Return the offset of the term's first hit in folded text."""
     word = _folded(term)
     if not (word.isascii() and word.isalnum()):
-        hit = _seen_as(term, prefix).search(folded)
+        hit = _pattern_of(term, prefix).search(folded)
         return hit.start() if hit else None
     # Most terms are plain words. A search by hand avoids compiling a pattern that is used only a dozen times.
     at = folded.find(word)
@@ -273,7 +273,7 @@ def _with_endings(word: str) -> tuple[str, bool]:
 
 # Cached, because each message of a search needs the same patterns.
 @lru_cache(maxsize=256)
-def _seen_as(term: str, prefix: bool) -> re.Pattern[str]:
+def _pattern_of(term: str, prefix: bool) -> re.Pattern[str]:
     """Return the pattern of a term in folded text: its words, with any separators between them."""
     first, *others = re.findall(r"[^\W_]+", term.translate(_FOLDED)) or ["(?!)"]
     # The look-behind follows the first word, because a pattern that begins with a literal is faster.

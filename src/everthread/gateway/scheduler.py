@@ -35,10 +35,10 @@ POLL_S = 1.0
 CLOCK_SET_BACK_S = 30.0
 """A clock that goes back by more than this was set back."""
 PARALLEL_MAX = 4
-NOT_DONE = "the configuration has a problem."
+CONFIG_PROBLEM = "the configuration has a problem."
 EXCLUDED = "it is paused, because {owner} may no longer write to you"
 OPEN_MAX = 256
-NEVER_ENDED = "its delivery failed {count} times; see `everthread logs`"
+DELIVERY_FAILED = "its delivery failed {count} times; see `everthread logs`"
 CLAIM_S = 2 * POST_S_MAX
 """No other process delivers it for this time; after that, the claiming process counts as dead."""
 _OVER = ResetPolicy(idle_s=1.0)
@@ -185,7 +185,7 @@ class Scheduler:
         return await self._scheduling.outcome(known) if known is not None else None
 
     def _guest_text(self, schedule: Schedule, name: str) -> str:
-        return "" if schedule.owner == self._settings.owner else guest_error(NOT_DONE, _reference(name))
+        return "" if schedule.owner == self._settings.owner else guest_error(CONFIG_PROBLEM, _reference(name))
 
     async def _answer(self, key: SessionKey, options: TurnOptions) -> TurnEnded | None:
         try:
@@ -219,7 +219,7 @@ class Scheduler:
             return
         if time.attempts >= DELIVERY_ATTEMPTS_MAX:
             # Every attempt failed in an unforeseen way or ended the process, so none recorded a problem.
-            await self._scheduling.mark_delivery_failed(time, NEVER_ENDED.format(count=time.attempts), None)
+            await self._scheduling.mark_delivery_failed(time, DELIVERY_FAILED.format(count=time.attempts), None)
             return
         outcome = await self._scheduling.outcome(time) or OccurrenceResult("", "its answer was removed")
         try:

@@ -239,7 +239,7 @@ class Worker:
         except BadConfig as error:
             return await self._keep_unanswered(lane, turn_id, error)
         live_reply = self._live_reply(platform)
-        relay = TurnEventRelay(partial(self._begun, lane), live_reply, self._subscribers, self._outbox.hold)
+        relay = TurnEventRelay(partial(self._on_begun, lane), live_reply, self._subscribers, self._outbox.hold)
         options = TurnOptions(
             choices,
             relay.handle,
@@ -281,7 +281,7 @@ class Worker:
         if cancelled is not None:
             raise cancelled
 
-    def _begun(self, lane: _Lane, claim: TurnClaim) -> None:
+    def _on_begun(self, lane: _Lane, claim: TurnClaim) -> None:
         if lane.begin(claim):
             self._agent.stop(claim.ref.session_id, STOPPED_FIRST)
 

@@ -1,6 +1,6 @@
 """Forget a session, a person or a fact: one transaction that erases text and leaves a tombstone against its return.
 
-Notes that contain text of a forgotten session go back to what they said without it; their reviews run again.
+Notes that contain text of a forgotten session return to their text without it; their reviews run again.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ def fact_identity(owner: str, text: str) -> str:
     return hashlib.sha256(f"{owner}\0{' '.join(text.casefold().split())}".encode()).hexdigest()
 
 
-def _forget_session(uow: UnitOfWork, session: Session, context: WriteContext, *, notes_stay: bool = True) -> None:
-    """Erase one session. With `notes_stay`, notes that contain its text go back to what they said without it."""
+def _forget_session(uow: UnitOfWork, session: Session, context: WriteContext, *, repair_notes: bool = True) -> None:
+    """Erase one session. With `repair_notes`, notes that contain its text return to their text without it."""
     keys = uow.sessions.keys_on(session.id)
     if keys:
         cross(uow, keys[0], Forget(session.id), session.owner, context)
-    mending = plan_repair(session.id, uow.notes.of_owner(session.owner)) if notes_stay else NoteRepair()
+    repair = plan_repair(session.id, uow.notes.of_owner(session.owner)) if repair_notes else NoteRepair()
     wordings = uow.erasure.scrub_session(session)
-    _bury_facts(uow, wordings + mend(uow, mending, session, context.now), session.owner, context.now)
+    _add_tombstones(uow, wordings + _apply_repair(uow, repair, session, context.now), session.owner, context.now)
     for slot in uow.slots.of_session(session.id):
         uow.slots.drop(slot.turn_id)
         uow.inbox.end_turn(slot.ref.key, slot.turn_id, InboxState.SET_ASIDE)
@@ -77,12 +77,12 @@ def _forget_session(uow: UnitOfWork, session: Session, context: WriteContext, *,
     if session.ended_at is None:
         session = session.ended("forgotten", context.now)
         uow.sessions.renew(session)
-    _tell_providers(uow, session, {"scope": ForgetScope.SESSION.value}, context.now, hides_the_rest=True)
+    _notify_providers(uow, session, {"scope": ForgetScope.SESSION.value}, context.now, hide_session=True)
     uow.erasure.add_tombstone("session", session.id, session.owner, context.now)
     for child in uow.sessions.descendants(session.id):
         # Delegated work repeats the text of the session that asked for it.
         if child.cause is Cause.DELEGATION and child.parent_id == session.id and child.forgotten_seq is None:
-            _forget_session(uow, child, context, notes_stay=notes_stay)
+            _forget_session(uow, child, context, repair_notes=repair_notes)
 
 
 def _forget_owner(uow: UnitOfWork, owner: str, context: WriteContext) -> int:
@@ -90,10 +90,10 @@ def _forget_owner(uow: UnitOfWork, owner: str, context: WriteContext) -> int:
     for session in sessions:
         # Delegated work is forgotten together with the session that delegated it.
         if (left := uow.sessions.get(session.id)) is not None and left.forgotten_seq is None:
-            _forget_session(uow, left, context, notes_stay=False)
-    _bury_facts(uow, uow.erasure.scrub_owner(owner), owner, context.now)
+            _forget_session(uow, left, context, repair_notes=False)
+    _add_tombstones(uow, uow.erasure.scrub_owner(owner), owner, context.now)
     session, _ = notes_session(uow, owner, context.now)
-    _tell_providers(uow, session, {"scope": ForgetScope.OWNER.value}, context.now, hides_the_rest=True)
+    _notify_providers(uow, session, {"scope": ForgetScope.OWNER.value}, context.now, hide_session=True)
     uow.erasure.add_tombstone("owner", owner, owner, context.now)
     return len(sessions)
 
@@ -105,53 +105,53 @@ def _forget_fact(uow: UnitOfWork, note_id: str, owner: str, context: WriteContex
     wordings = tuple(text for text in uow.erasure.scrub_fact(note_id, owner) if text != FORGOTTEN)
     if not wordings:
         raise NotFound(f"there is no note {note_id!r}")
-    _bury_facts(uow, wordings, owner, context.now)
+    _add_tombstones(uow, wordings, owner, context.now)
     uow.erasure.add_tombstone("note", note_id, owner, context.now)
     session, _ = notes_session(uow, owner, context.now)
     # The last version has no text if the note was removed or written in a forgotten session.
     text = note.content if note.content in wordings else wordings[0]
     detail: dict[str, object] = {"scope": ForgetScope.FACT.value, "note_id": note_id, "text": text}
-    _tell_providers(uow, session, detail, context.now, hides_the_rest=False)
+    _notify_providers(uow, session, detail, context.now, hide_session=False)
 
 
-def _bury_facts(uow: UnitOfWork, wordings: tuple[str, ...], owner: str, now: float) -> None:
+def _add_tombstones(uow: UnitOfWork, wordings: tuple[str, ...], owner: str, now: float) -> None:
     """Leave tombstones for texts, because a note's file or a backup may still contain them and be imported."""
     for wording in wordings:
         uow.erasure.add_tombstone("fact", fact_identity(owner, wording), owner, now)
 
 
-def _tell_providers(
-    uow: UnitOfWork, session: Session, detail: dict[str, object], now: float, *, hides_the_rest: bool
+def _notify_providers(
+    uow: UnitOfWork, session: Session, detail: dict[str, object], now: float, *, hide_session: bool
 ) -> None:
     """Append a FORGET entry. Delivery skips the entries before it that providers did not get yet."""
     session = append(uow, session, session.ref_at(session.key, 0), EntryKind.FORGET, now, detail=detail)
-    if hides_the_rest:
+    if hide_session:
         session = session.replace(forgotten_seq=session.log_seq, closed_seq=session.log_seq)
     uow.sessions.save(session)
     # Without a provider, the entry need not keep the text of the fact.
     uow.erasure.strip_delivered(session.id, session.log_seq)
 
 
-def mend(uow: UnitOfWork, mending: NoteRepair, session: Session, now: float) -> tuple[str, ...]:
+def _apply_repair(uow: UnitOfWork, repair: NoteRepair, session: Session, now: float) -> tuple[str, ...]:
     """Correct the notes after the session's own text was erased. Returns the texts that were erased from them."""
-    uow.erasure.scrub_notes(session.owner, mending.tainted)
-    for back in mending.back:
-        _put_back(uow, back, now)
-    for writing in mending.writings:
+    uow.erasure.scrub_notes(session.owner, repair.tainted)
+    for restore in repair.restores:
+        _restore_note(uow, restore, now)
+    for writing in repair.writings:
         _review_again(uow, writing, now)
-    return tuple({version.content for version in mending.tainted})
+    return tuple({version.content for version in repair.tainted})
 
 
-def _put_back(uow: UnitOfWork, back: NoteRestore, now: float) -> None:
+def _restore_note(uow: UnitOfWork, restore: NoteRestore, now: float) -> None:
     """Write the earlier version of a note in the session that its text comes from, so that forgetting that session
     erases it too. A removal is logged in the session of the last version.
     """
-    places = (back.to.session_id,) if back.to else back.places
+    places = (restore.to.session_id,) if restore.to else restore.places
     remaining = [session for place in places if (session := uow.sessions.get(place)) and not is_erased(session)]
     for session in remaining[:1]:
-        removed, last = back.last.action is NoteAction.REMOVE, back.last
-        action = NoteAction.REMOVE if back.to is None else NoteAction.ADD if removed else NoteAction.REPLACE
-        content, turn_id = (back.to.content, back.to.turn_id) if back.to else ("", None)
+        removed, last = restore.last.action is NoteAction.REMOVE, restore.last
+        action = NoteAction.REMOVE if restore.to is None else NoteAction.ADD if removed else NoteAction.REPLACE
+        content, turn_id = (restore.to.content, restore.to.turn_id) if restore.to else ("", None)
         version = NoteVersion(
             last.note_id, last.version + 1, last.owner, last.target, action, content, session.id, turn_id, now
         )

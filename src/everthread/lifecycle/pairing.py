@@ -137,14 +137,14 @@ class Pairings:
         def missing(uow: UnitOfWork) -> tuple[PairedAccount, ...]:
             return tuple(guest for guest in guests if uow.access.guest(guest.platform, guest.user) is None)
 
-        def take_in(uow: UnitOfWork) -> tuple[PairedAccount, ...]:
+        def add_missing(uow: UnitOfWork) -> tuple[PairedAccount, ...]:
             new = missing(uow)
             for guest in new:
                 uow.access.drop_pairing(guest.platform, guest.user)
                 uow.access.add_guest(guest)
             return new
 
-        return await (self._store.read(missing) if dry_run else self._store.write(take_in))
+        return await (self._store.read(missing) if dry_run else self._store.write(add_missing))
 
     async def revoke(self, platform: str, user: str) -> bool:
         """Remove a guest and any pending code. Returns True if either existed."""
@@ -155,8 +155,8 @@ class Pairings:
                 reply = uow.outbox.reply(approval_reply_id(guest))
                 if reply is not None and reply.state is ReplyState.READY:
                     uow.outbox.put_reply(replace(reply, state=ReplyState.WITHHELD))
-            waited = uow.access.drop_pairing(platform, user)
-            return uow.access.remove_guest(platform, user) or waited
+            had_code = uow.access.drop_pairing(platform, user)
+            return uow.access.remove_guest(platform, user) or had_code
 
         return await self._store.write(revoke)
 
@@ -180,9 +180,9 @@ def _approve(uow: UnitOfWork, pairing: PairingRequest, owner: str, now: float) -
     guest = PairedAccount(pairing.platform, pairing.user, owner or pairing.account, pairing.name, now)
     uow.access.drop_pairing(pairing.platform, pairing.user)
     uow.access.add_guest(guest)
-    shown = uow.outbox.reply(code_reply_id(pairing.platform, pairing.user, pairing.at))
-    if shown is not None:
+    code_reply = uow.outbox.reply(code_reply_id(pairing.platform, pairing.user, pairing.at))
+    if code_reply is not None:
         uow.outbox.put_reply(
-            Reply(approval_reply_id(guest), shown.key, "", guest.owner, APPROVED_TEXT, ReplyState.READY, now)
+            Reply(approval_reply_id(guest), code_reply.key, "", guest.owner, APPROVED_TEXT, ReplyState.READY, now)
         )
     return guest

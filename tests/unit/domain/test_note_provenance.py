@@ -34,7 +34,7 @@ def written(*rows: tuple[str, NoteAction, str, str, str | None]) -> list[NoteVer
 def mended(mending: NoteRepair) -> tuple[list[str], dict[str, str | None]]:
     """What goes, and what the notes go back to."""
     gone = [f"{v.note_id}{v.version}" for v in mending.tainted]
-    return sorted(gone), {back.last.note_id: back.to.content if back.to else None for back in mending.back}
+    return sorted(gone), {back.last.note_id: back.to.content if back.to else None for back in mending.restores}
 
 
 def test_without_notes_of_the_session_nothing_changes() -> None:
@@ -159,9 +159,9 @@ def test_words_that_are_repeated_go_unless_they_were_there_before_or_were_writte
 
 def test_a_note_that_was_told_elsewhere_is_removed_there_also_if_its_last_words_are_the_sessions() -> None:
     rows = ("a", ADD, "likes rum", S, "t1"), ("a", REPLACE, "rum", T, "t2"), ("a", REPLACE, "rum, and gin", S, "t3")
-    (back,) = plan_repair(S, written(*rows)).back
+    (back,) = plan_repair(S, written(*rows)).restores
     assert (back.to, back.places) == (None, (T,))
-    (back,) = plan_repair(S, written(*rows[:2], ("a", REMOVE, "", S, "t3"))).back
+    (back,) = plan_repair(S, written(*rows[:2], ("a", REMOVE, "", S, "t3"))).restores
     assert (back.to, back.places) == (None, (T,))
 
 

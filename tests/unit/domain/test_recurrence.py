@@ -53,7 +53,7 @@ def instant(text: str, zone: str = "UTC") -> float:
 
 
 def named(expression: Expression, day: datetime) -> bool:
-    return expression.falls_on(day.date()) and day.hour in expression.hours and day.minute in expression.minutes
+    return expression.matches_day(day.date()) and day.hour in expression.hours and day.minute in expression.minutes
 
 
 def looked_up(expression: Expression, zone: str, begin: float, end: float) -> list[float]:
