@@ -72,8 +72,8 @@ async def wait_until_done(task: asyncio.Future[T]) -> asyncio.CancelledError | N
 
 
 async def cancel_tasks(tasks: Iterable[asyncio.Future[Any]], timeout_s: float | None = None) -> None:
-    """Cancel the tasks, and wait until they have ended, or for `timeout_s`."""
-    if cancelled := set(tasks):
+    """Cancel the tasks in their order, and wait until they have ended, or for `timeout_s`."""
+    if cancelled := list(tasks):
         for task in cancelled:
             task.cancel()
         await asyncio.wait(cancelled, timeout=timeout_s)
@@ -83,7 +83,7 @@ async def finish_tasks(
     running: Callable[[], Iterable[asyncio.Future[Any]]], deadline: float, cancel_s: float | None = None
 ) -> None:
     """Wait until nothing is `running`, or until `deadline` by the loop's clock; then cancel the rest."""
-    while (tasks := set(running())) and (left_s := deadline - asyncio.get_running_loop().time()) > 0:
+    while (tasks := list(running())) and (left_s := deadline - asyncio.get_running_loop().time()) > 0:
         await asyncio.wait(tasks, timeout=left_s)
     await cancel_tasks(running(), cancel_s)
 

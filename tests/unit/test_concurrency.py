@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from everthread.concurrency import in_daemon_thread
+from everthread.concurrency import cancel_tasks, finish_tasks, in_daemon_thread
 
 
 class Odd(BaseException):
@@ -36,3 +36,33 @@ async def test_what_would_end_the_loop_or_pass_for_something_else_becomes_an_err
         await outcome(raising(error))
     assert str(caught.value) == repr(error)
     assert caught.value.__cause__ is error
+
+
+async def test_tasks_are_cancelled_in_their_order() -> None:
+    ended: list[int] = []
+
+    async def work(number: int) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(number)
+
+    tasks = [asyncio.ensure_future(work(number)) for number in range(100)]
+    await asyncio.sleep(0)
+    await cancel_tasks(tasks)
+    assert ended == list(range(100))
+
+
+async def test_tasks_may_finish_until_the_deadline_and_are_cancelled_then() -> None:
+    async def wait(event: asyncio.Event) -> None:
+        await event.wait()
+
+    event = asyncio.Event()
+    quick, endless = asyncio.ensure_future(wait(event)), asyncio.ensure_future(wait(asyncio.Event()))
+    loop = asyncio.get_running_loop()
+    loop.call_later(0.05, event.set)
+    started_at = loop.time()
+    await finish_tasks(lambda: [task for task in (quick, endless) if not task.done()], started_at + 0.3)
+    assert loop.time() - started_at >= 0.3
+    assert not quick.cancelled()
+    assert endless.cancelled()
