@@ -30,7 +30,7 @@ TEXT_CHARS_MAX = 4_000
 TRACE_CHARS_MAX = 12_000
 HIDDEN = "[hidden]"
 LATER_S = 0.3
-_LOOK_BYTES = 65_536
+_CHECK_BYTES = 65_536
 _WAITING_MAX = 256
 _SECRET_CHARS_MIN = 6
 _FIELDS = ("session", "turn", "turn_id", "boundary", "status", "platform", "key")
@@ -87,10 +87,10 @@ class LogFile(logging.Handler):
         known = [re.escape(value) for value in sorted(hidden, key=len, reverse=True)]
         self._secret = re.compile("|".join([*known, SECRET_VALUE, _BEARER]))
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._file = self._opened()
-        self._unlooked = _LOOK_BYTES
+        self._file = self._open()
+        self._unchecked_bytes = _CHECK_BYTES
         self._waiting: list[logging.LogRecord] = []
-        self._wanted = threading.Event()
+        self._woken = threading.Event()
         self._closed = False
         threading.Thread(target=self._write_later, name="log-file", daemon=True).start()
 
@@ -99,23 +99,23 @@ class LogFile(logging.Handler):
         if record.levelno >= logging.WARNING or len(self._waiting) >= _WAITING_MAX:
             self._write()
         elif len(self._waiting) == 1:
-            self._wanted.set()
+            self._woken.set()
 
     def flush(self) -> None:
-        with self._held():
+        with self._locked():
             self._write()
 
     def _write_later(self) -> None:
         pause = threading.Event()
         while not self._closed:
-            self._wanted.wait()
+            self._woken.wait()
             # Collect the records of this interval into one flush.
             pause.wait(LATER_S)
-            self._wanted.clear()
+            self._woken.clear()
             self.flush()
 
     @contextmanager
-    def _held(self) -> Generator[None]:
+    def _locked(self) -> Generator[None]:
         self.acquire()
         try:
             yield
@@ -131,10 +131,10 @@ class LogFile(logging.Handler):
             with suppress(OSError, ValueError, TypeError, KeyError):
                 line = msgspec.json.encode(self._entry(record)) + b"\n"
                 os.write(self._file, line)
-                self._unlooked += len(line)
-                if self._unlooked >= min(_LOOK_BYTES, self._bytes_max):
-                    self._unlooked = 0
-                    self._turn_over()
+                self._unchecked_bytes += len(line)
+                if self._unchecked_bytes >= min(_CHECK_BYTES, self._bytes_max):
+                    self._unchecked_bytes = 0
+                    self._rotate()
 
     def leave(self) -> None:
         """Remove the handler from the logger, and close it."""
@@ -143,11 +143,11 @@ class LogFile(logging.Handler):
 
     def close(self) -> None:
         # The thread is not joined: it may be waiting for this lock, and ends once `_closed` is set.
-        with self._held():
+        with self._locked():
             if not self._closed:
                 self._write()
                 self._closed = True
-                self._wanted.set()
+                self._woken.set()
                 with suppress(OSError):
                     os.close(self._file)
         super().close()
@@ -176,10 +176,10 @@ class LogFile(logging.Handler):
         cleaned = self._secret.sub(HIDDEN, text[: 4 * chars_max])[:chars_max]
         return cleaned if cleaned.isascii() else cleaned.encode(errors="replace").decode()
 
-    def _opened(self) -> int:
+    def _open(self) -> int:
         return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    def _turn_over(self) -> None:
+    def _rotate(self) -> None:
         """Rotate the file if it is full, or reopen it if another process has rotated it."""
         if os.fstat(self._file).st_size < self._bytes_max and self._is_current():
             return
@@ -191,7 +191,7 @@ class LogFile(logging.Handler):
                     older = self._numbered(number - 1)
                     if older.exists():
                         older.replace(self._numbered(number))
-            full, self._file = self._file, self._opened()
+            full, self._file = self._file, self._open()
             os.close(full)
         finally:
             os.close(lock)

@@ -172,18 +172,18 @@ class AgentParts:
         self._mcp: McpServers | None = None
         self._own_tools: tuple[Tool, ...] = ()
         self._toolbox = Toolbox()
-        kept = runtime.settings.memory
-        self._note_limits = {NoteTarget.MEMORY: kept.notes_chars, NoteTarget.USER: kept.user_chars}
+        memory = runtime.settings.memory
+        self._note_limits = {NoteTarget.MEMORY: memory.notes_chars, NoteTarget.USER: memory.user_chars}
         self.models = Models(runtime.settings)
         self._skills = runtime.skills
-        self.agent = self._agent()
-        self.scheduled = self._scheduled()
-        self._delegation = self._delegating()
+        self.agent = self._make_agent()
+        self.scheduled = self._make_scheduled_agent()
+        self._delegation = self._make_delegation()
 
     async def open(self) -> tuple[str, ...]:
         """Collect the tools and start the MCP servers. Returns one line per problem."""
         runtime, settings = self._runtime, self._settings
-        remembering = memory_tools(
+        for_memory = memory_tools(
             runtime.lifecycle,
             runtime.store,
             runtime.memory,
@@ -197,8 +197,8 @@ class AgentParts:
             self._delegation.tool(),
             *self._schedule_tool(),
         )
-        brought, left_out = await provider_tools(runtime.memory, {tool.name for tool in (*remembering, *others)})
-        self._own_tools = (*remembering, *brought, *others)
+        from_providers, left_out = await provider_tools(runtime.memory, {tool.name for tool in (*for_memory, *others)})
+        self._own_tools = (*for_memory, *from_providers, *others)
         problems: dict[str, str] = {}
         servers = enabled_servers(settings)
         if servers and self._mcp is None:
@@ -206,25 +206,25 @@ class AgentParts:
             await self._mcp.start()
         if self._mcp is not None:
             problems = self._mcp.problems()
-        self._gather()
+        self._update_toolbox()
         skill_set = await asyncio.to_thread(self._skills.read_all)
         broken = (f"skill not used: {problem}" for problem in skill_set.problems)
         return (*left_out, *(f"MCP server {name}: {problem}" for name, problem in problems.items()), *broken)
 
-    def _gather(self) -> None:
+    def _update_toolbox(self) -> None:
         self._toolbox = Toolbox((*self._own_tools, *(self._mcp.tools() if self._mcp else ())))
 
-    async def _tools_of_a_turn(self) -> Toolbox:
+    async def _turn_tools(self) -> Toolbox:
         if self._mcp is not None and self._mcp.changed:
             await self._mcp.refresh(NEWS_S_MAX, open_s=SLOW_START_S_MAX)
-            self._gather()
+            self._update_toolbox()
         return self._toolbox
 
-    async def _tools_of_children(self) -> Toolbox:
-        return tools_of_children(await self._tools_of_a_turn(), self._settings.tools.allow)
+    async def _child_tools(self) -> Toolbox:
+        return tools_of_children(await self._turn_tools(), self._settings.tools.allow)
 
-    async def _tools_of_schedules(self) -> Toolbox:
-        return (await self._tools_of_a_turn()).only(lambda tool: is_usable_unattended(tool, self._settings.tools.allow))
+    async def _schedule_tools(self) -> Toolbox:
+        return (await self._turn_tools()).only(lambda tool: is_usable_unattended(tool, self._settings.tools.allow))
 
     async def aclose(self) -> None:
         await self._titler.aclose()
@@ -237,9 +237,9 @@ class AgentParts:
             await self._mcp.aclose()
         await self.models.aclose()
 
-    def _agent(self) -> Agent:
+    def _make_agent(self) -> Agent:
         runtime, limits = self._runtime, self._settings.limits
-        model_caller = self._model_caller()
+        model_caller = self._make_model_caller()
         self._titler = Titler(runtime.store, runtime.lifecycle, model_caller, self.models.auxiliary)
         usual = Summarizer(model_caller, self.models.auxiliary, lambda name: self.models.choices(name)[0])
         self._compressor = Compressor(
@@ -251,15 +251,15 @@ class AgentParts:
             self._settings.compression,
             holder=runtime.holder,
         )
-        preparer = self._preparer()
-        self._reviewer = self._reviewing(preparer)
+        preparer = self._make_preparer()
+        self._reviewer = self._make_reviewer(preparer)
         return Agent(
             runtime.lifecycle,
             runtime.memory,
             preparer,
             model_caller,
             self._runner(),
-            self._tools_of_a_turn,
+            self._turn_tools,
             runtime.clock,
             titler=self._titler,
             compressor=self._compressor,
@@ -273,17 +273,17 @@ class AgentParts:
             ),
         )
 
-    def _reviewing(self, preparer: Preparer) -> Reviewer:
+    def _make_reviewer(self, preparer: Preparer) -> Reviewer:
         """Build the reviewer. It shares the conversations' prepared prompts, and has its own tools and limits."""
         runtime, limits, own = self._runtime, self._settings.limits, self._settings.review
         return Reviewer(
             runtime.store,
             runtime.lifecycle,
             preparer,
-            self._model_caller(spend_per_turn=own.spend),
+            self._make_model_caller(spend_per_turn=own.spend),
             self._runner(),
-            self._tools_of_a_turn,
-            self._tools_of_a_review,
+            self._turn_tools,
+            self._review_tools,
             self.models.choices,
             runtime.clock,
             own,
@@ -292,7 +292,7 @@ class AgentParts:
             auxiliary=self.models.auxiliary,
         )
 
-    def _tools_of_a_review(self, review: Review, wrote: Wrote, room: NoteSpace) -> Toolbox:
+    def _review_tools(self, review: Review, wrote: Wrote, room: NoteSpace) -> Toolbox:
         runtime = self._runtime
         return Toolbox(
             review_tools(
@@ -308,16 +308,16 @@ class AgentParts:
             )
         )
 
-    def _delegating(self) -> Delegation:
+    def _make_delegation(self) -> Delegation:
         """Build delegation: an agent with its own tools, limits and prepared prompts, and without recall."""
         runtime, limits, own = self._runtime, self._settings.limits, self._settings.delegation
         worker = Agent(
             runtime.lifecycle,
             runtime.memory,
-            self._preparer(count_max=CHILDREN_PREPARED_MAX),
-            self._model_caller(spend_per_session=own.spend),
+            self._make_preparer(count_max=CHILDREN_PREPARED_MAX),
+            self._make_model_caller(spend_per_session=own.spend),
             self._runner(),
-            self._tools_of_children,
+            self._child_tools,
             runtime.clock,
             limits=TurnLimits(own.iterations, own.turn_s, limits.output_tokens, recall_s=0.0, section="delegation"),
         )
@@ -337,23 +337,23 @@ class AgentParts:
             return ()
         return (ScheduleTool(runtime.scheduling, runtime.clock, settings, runtime.platform_names).tool(),)
 
-    def _scheduled(self) -> Agent:
+    def _make_scheduled_agent(self) -> Agent:
         """Build the agent for scheduled tasks. It can't ask for approval, writes no memory and has no recall."""
         runtime, limits = self._runtime, self._settings.limits
         return Agent(
             runtime.lifecycle,
             runtime.memory,
-            self._preparer(count_max=CHILDREN_PREPARED_MAX),
-            self._model_caller(),
+            self._make_preparer(count_max=CHILDREN_PREPARED_MAX),
+            self._make_model_caller(),
             self._runner(),
-            self._tools_of_schedules,
+            self._schedule_tools,
             runtime.clock,
             # A task that continues its session grows like a conversation.
             compressor=self._compressor,
             limits=TurnLimits(limits.iterations, limits.turn_s, limits.output_tokens, recall_s=0.0),
         )
 
-    def _preparer(self, count_max: int = COUNT_MAX) -> Preparer:
+    def _make_preparer(self, count_max: int = COUNT_MAX) -> Preparer:
         runtime = self._runtime
         prompts = PromptBuilder(
             self._settings.home, runtime.memory, runtime.clock, self._note_limits, self._skills.index
@@ -368,7 +368,7 @@ class AgentParts:
             count_max=count_max,
         )
 
-    def _model_caller(
+    def _make_model_caller(
         self, *, spend_per_session: float | None = None, spend_per_turn: float | None = None
     ) -> ModelCaller:
         runtime = self._runtime

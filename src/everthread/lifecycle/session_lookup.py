@@ -12,7 +12,7 @@ from everthread.store.unit_of_work import UnitOfWork
 PREFIX_CHARS_MIN = 4
 NEAR_MAX = 3
 _NAMED_MAX = 300
-_LIKENESS = 0.6
+_SIMILARITY_MIN = 0.6
 
 
 def find_session(uow: UnitOfWork, text: str, *, owner: str) -> Session:
@@ -29,7 +29,7 @@ def find_session_of_any_owner(uow: UnitOfWork, text: str, *, exactly: bool = Fal
     Raises `Ambiguous` for a title that several owners use. With `exactly`, for operations that can't be undone, a title
     finds the session with that very title, not a later one of its lineage.
     """
-    session = uow.sessions.get(text) or _by_anyones_title(uow, text, exactly) or _by_prefix(uow, text, None)
+    session = uow.sessions.get(text) or _by_title_of_any_owner(uow, text, exactly) or _by_prefix(uow, text, None)
     return _existing_session(uow, session, text, None)
 
 
@@ -40,18 +40,18 @@ def nearest(uow: UnitOfWork, text: str, *, owner: str | None) -> tuple[Session, 
     named = {session.id: session for session in uow.sessions.named(owner, "", _NAMED_MAX) if is_resumable(session)}
     wanted, folded = titles.fold(text), {key: titles.fold(session.title or "") for key, session in named.items()}
     # A part of a title has a low similarity ratio, but is a likely match.
-    holding = [key for key, title in folded.items() if title.startswith(wanted)]
-    holding += [key for key, title in folded.items() if len(wanted) >= PREFIX_CHARS_MIN and wanted in title]
+    containing = [key for key, title in folded.items() if title.startswith(wanted)]
+    containing += [key for key, title in folded.items() if len(wanted) >= PREFIX_CHARS_MIN and wanted in title]
     import difflib  # noqa: PLC0415 - only for what was not found
 
     matcher = difflib.SequenceMatcher(b=wanted, autojunk=False)
-    alike: list[tuple[float, str]] = []
+    similar: list[tuple[float, str]] = []
     for key, title in folded.items():
         matcher.set_seq1(title)
         # The full comparison is slow; the quick ratios are upper bounds and exclude most titles.
-        if min(matcher.real_quick_ratio(), matcher.quick_ratio()) >= _LIKENESS <= (likeness := matcher.ratio()):
-            alike.append((likeness, key))
-    found = dict.fromkeys([key for _, key in sorted(alike, reverse=True)] + holding)
+        if min(matcher.real_quick_ratio(), matcher.quick_ratio()) >= _SIMILARITY_MIN <= (ratio := matcher.ratio()):
+            similar.append((ratio, key))
+    found = dict.fromkeys([key for _, key in sorted(similar, reverse=True)] + containing)
     return tuple(named[key] for key in list(found)[:NEAR_MAX])
 
 
@@ -72,7 +72,7 @@ def is_resumable(session: Session) -> bool:
     return _is_conversation(session) and session.kind is SessionKind.CHAT and session.end_reason != "compressed"
 
 
-def _by_anyones_title(uow: UnitOfWork, text: str, exactly: bool) -> Session | None:
+def _by_title_of_any_owner(uow: UnitOfWork, text: str, exactly: bool) -> Session | None:
     owners = sorted({session.owner for session in uow.sessions.titled(None, text)})
     matches = [found for owner in owners if (found := _by_title(uow, text, owner, exactly)) is not None]
     if len(matches) > 1:
@@ -89,16 +89,16 @@ def _by_title(uow: UnitOfWork, text: str, owner: str, exactly: bool = False) -> 
     except BadInput:
         return None
     base, number = titles.split(wanted)
-    same = [s for s in uow.sessions.titled(owner, wanted) if _is_of(s, base)]
-    that_one = next((s for s in same if titles.fold(s.title or "") == titles.fold(wanted)), None)
-    if exactly and that_one is not None:
-        return that_one
+    same = [s for s in uow.sessions.titled(owner, wanted) if _has_base(s, base)]
+    exact = next((s for s in same if titles.fold(s.title or "") == titles.fold(wanted)), None)
+    if exactly and exact is not None:
+        return exact
     # A title without a number means the newest session of that title.
-    chosen = same[-1] if same and number == 1 else that_one
+    chosen = same[-1] if same and number == 1 else exact
     return uow.sessions.tip(chosen.id) if chosen is not None else None
 
 
-def _is_of(session: Session, base: str) -> bool:
+def _has_base(session: Session, base: str) -> bool:
     """Compare with the numbered form of `base`, because a long base is cut to make room for its number."""
     title = session.title or ""
     return titles.fold(titles.numbered(base, titles.split(title)[1])) == titles.fold(title)

@@ -61,7 +61,7 @@ class RecallBreakers:
         """Pause a provider that missed the deadline."""
         self._breakers[asked] = self._breakers.get(asked, CircuitBreaker()).opened(now, RECALL_PAUSE_S)
 
-    def has_failed(self, asked: Asked, now: float) -> None:
+    def record_failure(self, asked: Asked, now: float) -> None:
         """Count a failure; a single one does not pause the provider."""
         breaker = self._breakers.get(asked, CircuitBreaker())
         self._breakers[asked] = breaker.after_failure(now, RECALL_PAUSE_S, failures_max=FAILURES_MAX)

@@ -29,31 +29,33 @@ HOOKS = (
 )
 
 
-def as_provider(given: object) -> MemoryProvider:
+def as_provider(provider: object) -> MemoryProvider:
     """Return an object as a `MemoryProvider` whose hooks get only the arguments that they accept.
 
     Signatures are inspected here and nowhere else.
     """
-    if isinstance(given, MemoryProvider) and all(_takes_everything(given, hook) for hook in HOOKS):
-        return given
-    hooks = {hook: _narrowed(getattr(given, hook)) for hook in HOOKS if _brings(given, hook)}
-    adapted = type(f"Older{type(given).__name__}", (MemoryProvider,), hooks)()
-    adapted.name = str(getattr(given, "name", "") or type(given).__name__.lower())
-    adapted.capabilities = getattr(given, "capabilities", Capability.RECALL if "prefetch" in hooks else Capability.NONE)
-    adapted.scorecard = getattr(given, "scorecard", Scorecard("unknown", "unknown", "unknown"))
+    if isinstance(provider, MemoryProvider) and all(_accepts_all(provider, hook) for hook in HOOKS):
+        return provider
+    hooks = {hook: _narrow(getattr(provider, hook)) for hook in HOOKS if _overrides(provider, hook)}
+    adapted = type(f"Older{type(provider).__name__}", (MemoryProvider,), hooks)()
+    adapted.name = str(getattr(provider, "name", "") or type(provider).__name__.lower())
+    adapted.capabilities = getattr(
+        provider, "capabilities", Capability.RECALL if "prefetch" in hooks else Capability.NONE
+    )
+    adapted.scorecard = getattr(provider, "scorecard", Scorecard("unknown", "unknown", "unknown"))
     return adapted
 
 
-def _brings(given: object, hook: str) -> bool:
-    function = getattr(type(given), hook, None)
+def _overrides(provider: object, hook: str) -> bool:
+    function = getattr(type(provider), hook, None)
     return callable(function) and function is not getattr(MemoryProvider, hook)
 
 
-def _takes_everything(given: MemoryProvider, hook: str) -> bool:
-    if not _brings(given, hook):
+def _accepts_all(provider: MemoryProvider, hook: str) -> bool:
+    if not _overrides(provider, hook):
         return True
     today = {p.name for p in _parameters(getattr(MemoryProvider, hook))}
-    theirs = _parameters(getattr(type(given), hook))
+    theirs = _parameters(getattr(type(provider), hook))
     return any(p.kind is p.VAR_KEYWORD for p in theirs) or today <= {p.name for p in theirs}
 
 
@@ -62,7 +64,7 @@ def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
     return tuple(inspect.signature(function).parameters.values())
 
 
-def _narrowed(function: Callable[..., Any]) -> Callable[..., Any]:
+def _narrow(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function as a method that drops the arguments it does not accept. Async stays async."""
     parameters = inspect.signature(function).parameters.values()
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
@@ -70,20 +72,20 @@ def _narrowed(function: Callable[..., Any]) -> Callable[..., Any]:
     takes_all_positions = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     positions = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
 
-    def fitting(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def fit(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         kept = args if takes_all_positions else args[:positions]
         return kept, kwargs if takes_any else {name: value for name, value in kwargs.items() if name in names}
 
     if inspect.iscoroutinefunction(function):
 
         async def call_async(_: object, *args: Any, **kwargs: Any) -> Any:
-            kept, named = fitting(args, kwargs)
+            kept, named = fit(args, kwargs)
             return await function(*kept, **named)
 
         return call_async
 
     def call(_: object, *args: Any, **kwargs: Any) -> Any:
-        kept, named = fitting(args, kwargs)
+        kept, named = fit(args, kwargs)
         return function(*kept, **named)
 
     return call

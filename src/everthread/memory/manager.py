@@ -51,12 +51,12 @@ class MemoryManager:
         limits: Limits | None = None,
         settings: Mapping[str, dict[str, Any]] | None = None,
     ) -> None:
-        adapted = [as_provider(given) for given in providers]
+        adapted = [as_provider(provider) for provider in providers]
         names = [provider.name for provider in adapted]
         if len(set(names)) < len(names) or not all(names):
             raise BadInput(f"every memory provider needs a name of its own; the names are {names}")
         self._callers = {p.name: Caller(p, (settings or {}).get(p.name)) for p in adapted}
-        self._noticed_by = {hook: [c for c in self._callers.values() if c.has(hook)] for hook in NOTICE_HOOKS}
+        self._callers_by_hook = {hook: [c for c in self._callers.values() if c.has(hook)] for hook in NOTICE_HOOKS}
         self._notices: set[asyncio.Task[None]] = set()
         self._store = store
         self._clock = clock
@@ -92,7 +92,9 @@ class MemoryManager:
     ) -> Recall:
         """Ask the providers for memories of the ref's owner. The result carries the ref that it was made for."""
         now = self._clock.now()
-        able = await self._working(c for c in self._callers.values() if Capability.RECALL in c.provider.capabilities)
+        able = await self._working_callers(
+            c for c in self._callers.values() if Capability.RECALL in c.provider.capabilities
+        )
         asked = [caller for caller in able if self._recall_breakers.may_ask((caller.name, caller.is_ready), now)]
         ask = {caller.name: partial(_ask, caller, query, ref, deadline_s) for caller in asked}
         recall = await gather(ref, ask, deadline_s=deadline_s, budget_tokens=budget_tokens)
@@ -100,31 +102,33 @@ class MemoryManager:
             if caller.name in recall.late:
                 self._recall_breakers.record_timeout((caller.name, caller.is_ready), self._clock.now())
             elif caller.name in recall.missing:
-                self._recall_breakers.has_failed((caller.name, caller.is_ready), self._clock.now())
+                self._recall_breakers.record_failure((caller.name, caller.is_ready), self._clock.now())
             else:
                 self._recall_breakers.record_success((caller.name, True))
-        resting = tuple(caller.name for caller in able if caller.name not in ask)
-        return replace(recall, missing=(*recall.missing, *resting)) if resting else recall
+        paused = tuple(caller.name for caller in able if caller.name not in ask)
+        return replace(recall, missing=(*recall.missing, *paused)) if paused else recall
 
     def start_recall(self, query: str, *, ref: SessionRef) -> PendingRecall:
         """Start a recall that will probably be needed. Its result can be used at `ref` only."""
         return PendingRecall(ref, asyncio.ensure_future(self.recall(query, ref=ref)))
 
     async def system_prompt_blocks(self, *, ref: SessionRef) -> tuple[str, ...]:
-        found = await self._from_all(await self._working_with("system_prompt_block"), "system_prompt_block", ref=ref)
+        found = await self._call_all(
+            await self._working_callers_of("system_prompt_block"), "system_prompt_block", ref=ref
+        )
         return tuple(block for block in found.values() if block)
 
     def turn_started(self, user: str, *, ref: SessionRef) -> None:
         """Call `on_turn_start` in the background."""
-        self._give_notice("on_turn_start", user, ref)
+        self._notify("on_turn_start", user, ref)
 
     def turn_committed(self, query: str, *, ref: SessionRef) -> None:
         """Call `queue_prefetch` in the background: the next turn will probably recall something similar."""
-        self._give_notice("queue_prefetch", query, ref)
+        self._notify("queue_prefetch", query, ref)
 
-    def _give_notice(self, hook: str, text: str, ref: SessionRef) -> None:
+    def _notify(self, hook: str, text: str, ref: SessionRef) -> None:
         """Call a hook of the providers that override it, without making the caller wait."""
-        callers = self._noticed_by[hook]
+        callers = self._callers_by_hook[hook]
         if callers and len(self._notices) >= NOTICES_MAX:
             log.warning("%s is not called: %d earlier calls have not returned", hook, len(self._notices))
         elif callers:
@@ -134,26 +138,28 @@ class MemoryManager:
 
     async def _call_notice(self, callers: list[Caller], hook: str, text: str, ref: SessionRef) -> None:
         try:
-            await self._from_all(await self._working(callers), hook, text, ref=ref)
+            await self._call_all(await self._working_callers(callers), hook, text, ref=ref)
         except StoreError as error:
             log.warning("%s is not called: %s", hook, error)
 
     async def on_pre_compress(self, messages: Sequence[Message], *, ref: SessionRef) -> tuple[str, ...]:
-        found = await self._from_all(await self._working_with("on_pre_compress"), "on_pre_compress", messages, ref=ref)
+        found = await self._call_all(
+            await self._working_callers_of("on_pre_compress"), "on_pre_compress", messages, ref=ref
+        )
         return tuple(text for text in found.values() if text)
 
     async def tool_schemas(self) -> dict[str, tuple[Mapping[str, Any], ...]]:
         """Return the tools of each provider; a provider that fails is missing from the result."""
-        found = await self._from_all(self._callers.values(), "get_tool_schemas")
+        found = await self._call_all(self._callers.values(), "get_tool_schemas")
         without_tools = {name: () for name, caller in self._callers.items() if not caller.has("get_tool_schemas")}
         return without_tools | {name: tuple(schemas) for name, schemas in found.items() if _are_schemas(schemas)}
 
     async def handle_tool_call(self, provider: str, name: str, args: Mapping[str, Any], *, ref: SessionRef) -> str:
-        return await _in_time(self._callers[provider], TOOL_S_MAX, "handle_tool_call", name, args, ref=ref)
+        return await _call_within(self._callers[provider], TOOL_S_MAX, "handle_tool_call", name, args, ref=ref)
 
     async def health(self) -> dict[str, str]:
         """Return each provider's own health report, or "no answer"."""
-        found = await self._from_all(self._callers.values(), "health")
+        found = await self._call_all(self._callers.values(), "health")
         return {
             name: found.get(name, "ok" if not caller.has("health") else "no answer")
             for name, caller in self._callers.items()
@@ -166,12 +172,12 @@ class MemoryManager:
         if self._notices:
             await asyncio.wait(self._notices)
         await self.journal.stop()
-        await self._from_all(self._callers.values(), "shutdown")
+        await self._call_all(self._callers.values(), "shutdown")
 
-    async def _working_with(self, hook: str) -> list[Caller]:
-        return await self._working(caller for caller in self._callers.values() if caller.has(hook))
+    async def _working_callers_of(self, hook: str) -> list[Caller]:
+        return await self._working_callers(caller for caller in self._callers.values() if caller.has(hook))
 
-    async def _working(self, callers: Iterable[Caller]) -> list[Caller]:
+    async def _working_callers(self, callers: Iterable[Caller]) -> list[Caller]:
         """Return the callers whose breaker is closed. A provider without deliveries has no breaker."""
         now, breakers = self._clock.now(), self.journal.breakers
         asked = [caller for caller in callers if breakers.open_until(caller.name, now) is None]
@@ -182,16 +188,16 @@ class MemoryManager:
         broken = {row.name for row in rows if row.open_until > now}
         return [caller for caller in asked if caller.name not in broken]
 
-    async def _from_all(self, callers: Iterable[Caller], hook: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    async def _call_all(self, callers: Iterable[Caller], hook: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Call a hook of every provider that has it, concurrently. A provider that fails is missing from the result."""
         having = [caller for caller in callers if caller.has(hook)]
-        calls: list[Awaitable[Any]] = [self._quietly(caller, hook, *args, **kwargs) for caller in having]
+        calls: list[Awaitable[Any]] = [self._call_and_log(caller, hook, *args, **kwargs) for caller in having]
         results = await asyncio.gather(*calls)
         return {caller.name: result for caller, result in zip(having, results, strict=True) if result is not None}
 
-    async def _quietly(self, caller: Caller, hook: str, *args: Any, **kwargs: Any) -> Any:
+    async def _call_and_log(self, caller: Caller, hook: str, *args: Any, **kwargs: Any) -> Any:
         try:
-            return await _in_time(caller, HOOK_S_MAX, hook, *args, **kwargs)
+            return await _call_within(caller, HOOK_S_MAX, hook, *args, **kwargs)
         except Exception as error:  # noqa: BLE001 - one provider's failure is logged and affects no other
             log.warning("%s: %s failed: %s", caller.name, hook, error)
             return None
@@ -202,10 +208,10 @@ def lane_name(provider: str) -> str:
 
 
 async def _ask(caller: Caller, query: str, ref: SessionRef, deadline_s: float) -> Sequence[RecallItem]:
-    return await _in_time(caller, deadline_s, "prefetch", query, ref=ref, limit=RECALL_ITEMS_MAX)
+    return await _call_within(caller, deadline_s, "prefetch", query, ref=ref, limit=RECALL_ITEMS_MAX)
 
 
-async def _in_time(caller: Caller, timeout_s: float, hook: str, *args: Any, **kwargs: Any) -> Any:
+async def _call_within(caller: Caller, timeout_s: float, hook: str, *args: Any, **kwargs: Any) -> Any:
     """Call a hook within a time limit, which includes the initialisation if it is still to do."""
     now = asyncio.get_running_loop().time
     deadline = now() + timeout_s

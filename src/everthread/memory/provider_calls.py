@@ -75,7 +75,7 @@ class Caller:
     async def _initialise(self) -> None:
         try:
             if self.has("initialize"):
-                await self._started("initialize", lambda: self.provider.initialize(**self._settings))
+                await self._start("initialize", lambda: self.provider.initialize(**self._settings))
             self._ready = True
         finally:
             self._initialising = None
@@ -83,16 +83,16 @@ class Caller:
     async def deliver(self, event: Event, delivery: Delivery, *, timeout_s: float) -> None:
         hook, adapter = HOOK_OF[type(event)]
         if self.has(hook):
-            await self._bounded(hook, lambda: adapter(self.provider, event, delivery), timeout_s)
+            await self._call_within(hook, lambda: adapter(self.provider, event, delivery), timeout_s)
 
     async def call(self, hook: str, *args: Any, timeout_s: float, **kwargs: Any) -> Any:
         function = getattr(self.provider, hook)
-        return await self._bounded(hook, lambda: function(*args, **kwargs), timeout_s)
+        return await self._call_within(hook, lambda: function(*args, **kwargs), timeout_s)
 
-    async def _bounded(self, hook: str, function: Callable[[], Any], timeout_s: float) -> Any:
+    async def _call_within(self, hook: str, function: Callable[[], Any], timeout_s: float) -> Any:
         if len(self._stuck) >= STUCK_MAX:
             raise Unavailable(self.name, f"{len(self._stuck)} calls have not returned")
-        pending = self._started(hook, function)
+        pending = self._start(hook, function)
         try:
             await asyncio.wait({pending}, timeout=timeout_s)
         except asyncio.CancelledError:
@@ -106,12 +106,12 @@ class Caller:
         self._abandon(hook, pending)
         raise CallTimeout(self.name, timeout_s, pending)
 
-    def _started(self, hook: str, function: Callable[[], Any]) -> asyncio.Future[Any]:
+    def _start(self, hook: str, function: Callable[[], Any]) -> asyncio.Future[Any]:
         if self._is_async(hook):
             return asyncio.ensure_future(function())
-        return asyncio.ensure_future(_in_thread(lambda: self._contained(function), f"{self.name}:{hook}"))
+        return asyncio.ensure_future(_in_thread(lambda: self._run_contained(function), f"{self.name}:{hook}"))
 
-    def _contained(self, function: Callable[[], Any]) -> Any:
+    def _run_contained(self, function: Callable[[], Any]) -> Any:
         try:
             return function()
         except Exception:
@@ -126,11 +126,11 @@ class Caller:
     def _abandon(self, hook: str, pending: asyncio.Future[Any]) -> None:
         """Count an abandoned call until it returns: a thread can't be stopped, and a task may ignore cancellation."""
         self._stuck.add(pending)
-        pending.add_done_callback(self._returned)
+        pending.add_done_callback(self._on_returned)
         if self._is_async(hook):
             pending.cancel()
 
-    def _returned(self, pending: asyncio.Future[Any]) -> None:
+    def _on_returned(self, pending: asyncio.Future[Any]) -> None:
         self._stuck.discard(pending)
         if not pending.cancelled():
             pending.exception()

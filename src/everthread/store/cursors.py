@@ -175,7 +175,7 @@ class Cursors(Table):
         """Restart lanes from the beginning of their logs under a new replay number, and return their number."""
         some = "AND s.id = ?" if session_id is not None else ""
         replay = self._database.first_replay + 1
-        given: tuple[Any, ...] = (session_id,) if session_id is not None else ()
+        values: tuple[Any, ...] = (session_id,) if session_id is not None else ()
         rows = self._execute(
             "INSERT INTO cursors (provider, session_id, seq, replay, replay_last, attempts, due_at, told_from) "
             "SELECT ?, s.id, 0, ?, ?, 0, ?, 0 FROM sessions s "
@@ -184,7 +184,7 @@ class Cursors(Table):
             "replay_last = cursors.replay_last + 1, attempts = 0, due_at = excluded.due_at, error = NULL, "
             "told_from = 0, copy_to = 0 "
             "RETURNING session_id",
-            (provider, replay, replay, now, *given),
+            (provider, replay, replay, now, *values),
         )
         return self._begun_again(provider, [row[0] for row in rows])
 
@@ -279,10 +279,10 @@ class Cursors(Table):
 
     def redeliveries(self, provider: str, session_id: str | None = None) -> tuple[Redelivery, ...]:
         some = "" if session_id is None else "AND session_id = ?"
-        given = () if session_id is None else (session_id,)
+        values = () if session_id is None else (session_id,)
         rows = self._execute(
             f"SELECT {_REDELIVERY} FROM redeliveries WHERE provider = ? {some} ORDER BY session_id, seq, replay",
-            (provider, *given),
+            (provider, *values),
         )
         return tuple(Redelivery(*row) for row in rows)
 

@@ -129,16 +129,16 @@ class Leases(Table):
         self, limit: int, names: Collection[str] | None = None, except_keys: Collection[SessionKey] = ()
     ) -> tuple[QueuedHook, ...]:
         """Return the oldest queued hooks with these names."""
-        clauses, given = ["true"], [str(key) for key in except_keys]
+        clauses, values = ["true"], [str(key) for key in except_keys]
         if except_keys:
             clauses.append(f"key NOT IN ({placeholders(len(except_keys))})")
         if names is not None:
             clauses.append(f"hook IN ({placeholders(len(names))})")
-            given += names
+            values += names
         rows = self._execute(
             "SELECT id, key, hook, session_id, platform, detail, attempts FROM hook_calls "
             f"WHERE {' AND '.join(clauses)} ORDER BY id LIMIT ?",
-            (*given, limit),
+            (*values, limit),
         )
         return tuple(
             QueuedHook(row[0], key_of(row[1]), HookCall(row[2], row[3], row[4], from_json(row[5])), row[6])

@@ -20,7 +20,7 @@ class ReviewRow(Struct, frozen=True):
 
 
 _OPEN = "state IN ('waiting', 'running')"
-_NOBODYS = (
+_CLAIMABLE = (
     f"r.{_OPEN} AND r.due_at <= ? AND (r.state = 'waiting' OR NOT EXISTS "
     "(SELECT 1 FROM leases l WHERE l.name = 'process:' || r.holder AND l.expires_at > ?))"
 )
@@ -50,7 +50,7 @@ class Reviews(Table):
         row = self._first(
             "UPDATE reviews SET state = 'running', holder = ?, fence = fence + 1 "
             "WHERE (session_id, from_turn, to_turn) = (SELECT r.session_id, r.from_turn, r.to_turn FROM reviews r "
-            f"WHERE {_NOBODYS} ORDER BY r.due_at, r.session_id, r.from_turn LIMIT 1) "
+            f"WHERE {_CLAIMABLE} ORDER BY r.due_at, r.session_id, r.from_turn LIMIT 1) "
             "RETURNING session_id, from_turn, to_turn, fence",
             (holder, now, now),
         )
@@ -58,18 +58,18 @@ class Reviews(Table):
 
     def is_due(self, now: float) -> bool:
         """Return whether there is a review to claim, without writing."""
-        return self._exists(f"SELECT 1 FROM reviews r WHERE {_NOBODYS} LIMIT 1", (now, now))
+        return self._exists(f"SELECT 1 FROM reviews r WHERE {_CLAIMABLE} LIMIT 1", (now, now))
 
     def is_held(self, review: Review) -> bool:
         """Return whether the claim is still valid: the review was not stopped, erased or taken over."""
-        held = f"SELECT 1 FROM reviews WHERE {_ONE} AND state = 'running' AND fence = ?"
-        return self._exists(held, _held(review))
+        statement = f"SELECT 1 FROM reviews WHERE {_ONE} AND state = 'running' AND fence = ?"
+        return self._exists(statement, _claim_values(review))
 
     def end(self, review: Review, state: ReviewState, due_at: float = 0.0) -> None:
         """Record the outcome if the claim is still valid. A review that waits again is due at `due_at`."""
         self._execute(
             f"UPDATE reviews SET state = ?, holder = '', due_at = ? WHERE {_ONE} AND state = 'running' AND fence = ?",
-            (state.value, due_at, *_held(review)),
+            (state.value, due_at, *_claim_values(review)),
         )
 
     def stop(self, session_id: str, turns: ReviewWindow) -> None:
@@ -100,5 +100,5 @@ class Reviews(Table):
         )
 
 
-def _held(review: Review) -> tuple[str, int, int, int]:
+def _claim_values(review: Review) -> tuple[str, int, int, int]:
     return review.session_id, review.window.from_turn, review.window.to_turn, review.fence

@@ -177,15 +177,15 @@ class SearchIndex(Table):
             return ()
         wanted = limit
         while True:
-            rows = self._found(match, owner, wanted, ranked)
-            undone = self._undone({row[0] for row in rows})
+            rows = self._search_rows(match, owner, wanted, ranked)
+            undone = self._undone_turns({row[0] for row in rows})
             shown = [row for row in rows if row[6] != TurnStatus.HIDDEN and row[:2] not in undone]
             if len(shown) >= limit or len(rows) < wanted:
                 return tuple(Hit(row[0], row[1], row[2] % MESSAGES_PER_TURN, *row[3:6]) for row in shown[:limit])
             # Some hits were undone: search again for more.
             wanted *= 4
 
-    def _found(self, match: str, owner: str, limit: int, ranked: bool) -> list[Row]:
+    def _search_rows(self, match: str, owner: str, limit: int, ranked: bool) -> list[Row]:
         # The cost of ranking grows with the matches: only the newest matches of a common word are ranked.
         found = (
             "SELECT id, score FROM (SELECT rowid AS id, bm25(message_words, 1.0, 0.0) AS score FROM message_words "
@@ -216,16 +216,16 @@ class SearchIndex(Table):
         inherited = {part.session_id: part for part in seen[1:]}
         chosen: dict[tuple[str, int], tuple[float, int]] = {}
         for start in range(0, min(len(candidates), RECALLED_MAX), RECALLED_AT_ONCE):
-            found = self._weighed(owner, candidates[start:][:RECALLED_AT_ONCE], seen[0] if seen else _NOTHING)
-            undone = self._undone({session_id for _, _, session_id, _ in found})
+            found = self._score_candidates(owner, candidates[start:][:RECALLED_AT_ONCE], seen[0] if seen else _NOTHING)
+            undone = self._undone_turns({session_id for _, _, session_id, _ in found})
             for score, message_id, session_id, number in found:
                 if session_id in inherited and inherited[session_id].holds(number):
                     continue
                 if (session_id, number) not in undone:
                     chosen.setdefault((session_id, number), (score, message_id))
                 if len(chosen) == limit:
-                    return self._scored(chosen.values())
-        return self._scored(chosen.values())
+                    return self._read_hits(chosen.values())
+        return self._read_hits(chosen.values())
 
     def has_other_conversations(self, owner: str, session: Session) -> bool:
         """Return whether the owner may have messages that the session does not show. A quick check."""
@@ -253,7 +253,9 @@ class SearchIndex(Table):
                 found[n] = list({*found[n], *together})
         return found
 
-    def _weighed(self, owner: str, some: list[tuple[float, int]], seen: Segment) -> list[tuple[float, int, str, int]]:
+    def _score_candidates(
+        self, owner: str, some: list[tuple[float, int]], seen: Segment
+    ) -> list[tuple[float, int, str, int]]:
         """Return score, id, session and turn of the candidates that may be recalled, best first.
 
         Turns in `seen` are excluded in SQL: in a long conversation they are most of the candidates.
@@ -274,15 +276,15 @@ class SearchIndex(Table):
             reverse=True,
         )
 
-    def _undone(self, session_ids: Collection[str]) -> frozenset[tuple[str, int]]:
+    def _undone_turns(self, session_ids: Collection[str]) -> frozenset[tuple[str, int]]:
         """Return the turns of these sessions that were hidden, there or in a continuation."""
         found: set[tuple[str, int]] = set()
         ids = iter(session_ids)
         while some := list(islice(ids, SESSIONS_AT_ONCE)):
-            found.update(self._undone_of(some))
+            found.update(self._read_undone(some))
         return frozenset(found)
 
-    def _undone_of(self, session_ids: list[str]) -> Iterator[tuple[str, int]]:
+    def _read_undone(self, session_ids: list[str]) -> Iterator[tuple[str, int]]:
         values = placeholders(len(session_ids))
         # A continuation may have its own turns with the same numbers as later turns of the session.
         rows = self._execute(
@@ -297,7 +299,7 @@ class SearchIndex(Table):
         )
         return ((row[0], row[1]) for row in rows)
 
-    def _scored(self, chosen: Collection[tuple[float, int]]) -> tuple[Hit, ...]:
+    def _read_hits(self, chosen: Collection[tuple[float, int]]) -> tuple[Hit, ...]:
         if not chosen:
             return ()
         score_of = {message_id: score for score, message_id in chosen}

@@ -27,10 +27,10 @@ def session_of(row: tuple[Any, ...]) -> Session:
 def recent(execute: Execute, *, owner: str | None, limit: int, kind: str | None = None) -> tuple[Session, ...]:
     """Return sessions, the last active first."""
     clauses = ["true"] + ["owner = ?"] * (owner is not None) + ["kind = ?"] * (kind is not None)
-    given = [value for value in (owner, kind) if value is not None]
+    values = [value for value in (owner, kind) if value is not None]
     rows = execute(
         f"SELECT {COLUMNS} FROM sessions WHERE {' AND '.join(clauses)} ORDER BY active_at DESC, id DESC LIMIT ?",
-        (*given, limit),
+        (*values, limit),
     )
     return tuple(session_of(row) for row in rows)
 

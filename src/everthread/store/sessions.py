@@ -69,7 +69,7 @@ def _boundary(row: tuple[Any, ...]) -> BoundaryRow:
     return BoundaryRow(row[0], key_of(row[1]), *row[2:])
 
 
-def _changing(s: Session) -> tuple[Any, ...]:
+def _changing_values(s: Session) -> tuple[Any, ...]:
     return (
         *(s.ended_at, s.end_reason, s.active_at, s.last_turn, s.log_seq, s.dirty_seq, s.closed_seq, s.forgotten_seq),
         s.generation,
@@ -103,7 +103,7 @@ class Sessions(Table):
 
     def save(self, session: Session) -> None:
         """Update a session. If its generation has grown, use `renew`."""
-        self._execute(f"UPDATE sessions SET {_CHANGING} WHERE id = ?", (*_changing(session), session.id))
+        self._execute(f"UPDATE sessions SET {_CHANGING} WHERE id = ?", (*_changing_values(session), session.id))
 
     def renew(self, session: Session) -> None:
         """Update a session whose generation has grown, and the bindings of its keys."""
@@ -148,8 +148,8 @@ class Sessions(Table):
     def titled(self, owner: str | None, title: str) -> tuple[Session, ...]:
         """Return sessions of the owner, or of all, whose titles have the same base, lowest number first."""
         _, base = folded(title)
-        whose, given = _whose(owner)
-        rows = self._execute(f"SELECT {COLUMNS} FROM sessions WHERE title_base = ? {whose}", (base, *given))
+        whose, values = _whose(owner)
+        rows = self._execute(f"SELECT {COLUMNS} FROM sessions WHERE title_base = ? {whose}", (base, *values))
         found = [session_of(row) for row in rows]
         return tuple(sorted(found, key=lambda session: titles.split(session.title or "")[1]))
 
@@ -158,27 +158,27 @@ class Sessions(Table):
 
         For an empty beginning only the newest sessions are read.
         """
-        whose, given = _whose(owner)
+        whose, values = _whose(owner)
         if start := titles.fold(beginning):
             rows = self._execute(
                 f"SELECT {COLUMNS} FROM sessions WHERE title_fold >= ? AND title_fold < ? {whose} "
                 "ORDER BY title_fold, id LIMIT ?",
-                (start, start + "\U0010ffff", *given, limit),
+                (start, start + "\U0010ffff", *values, limit),
             )
         else:
             # Ids grow with time. Only the newest are read, so that a store with few titles is not scanned.
             rows = self._execute(
                 f"SELECT {COLUMNS} FROM (SELECT * FROM sessions WHERE true {whose} ORDER BY id DESC "
                 f"LIMIT {NAMED_LOOKED_AT}) AS newest WHERE title IS NOT NULL ORDER BY id DESC LIMIT ?",
-                (*given, limit),
+                (*values, limit),
             )
         return tuple(session_of(row) for row in rows)
 
     def matching(self, id_prefix: str, limit: int, owner: str | None = None) -> tuple[Session, ...]:
-        whose, given = _whose(owner)
+        whose, values = _whose(owner)
         rows = self._execute(
             f"SELECT {COLUMNS} FROM sessions WHERE id >= ? AND id < ? {whose} ORDER BY id LIMIT ?",
-            (id_prefix, id_prefix + "\U0010ffff", *given, limit),
+            (id_prefix, id_prefix + "\U0010ffff", *values, limit),
         )
         return tuple(session_of(row) for row in rows)
 
@@ -305,10 +305,10 @@ class Sessions(Table):
             + ["? IN (from_session, to_session)"] * (session_id is not None)
             + ["kind = ?"] * (kind is not None)
         )
-        given = [value for value in (session_id, kind) if value is not None]
+        values = [value for value in (session_id, kind) if value is not None]
         rows = self._execute(
             f"SELECT {_BOUNDARY} FROM boundaries WHERE {' AND '.join(clauses)} ORDER BY id DESC LIMIT ?",
-            (*given, limit),
+            (*values, limit),
         )
         return tuple(_boundary(row) for row in rows)
 

@@ -65,8 +65,8 @@ class Turns(Table):
         numbered = enumerate(messages, row_id * MESSAGES_PER_TURN)
         rows = ((number, session.owner, m.role, m.content, _extra(m)) for number, m in numbered)
         # A statement costs more than a row, so one statement writes many rows.
-        for values, given in _together(rows):
-            self._execute(f"INSERT INTO messages (id, owner, role, content, extra) VALUES {values}", given)
+        for values, bindings in _batches(rows):
+            self._execute(f"INSERT INTO messages (id, owner, role, content, extra) VALUES {values}", bindings)
         self.index_due = self.index_due or row_id % TURNS_PER_INDEXING == 0
 
     def view(self, session: Session, *, as_of_seq: int | None = None, up_to: int | None = None, after: int = 0) -> View:
@@ -217,7 +217,7 @@ class Turns(Table):
         return row[0] if row else None
 
 
-def _together(rows: Iterable[Row]) -> Iterator[tuple[str, list[Any]]]:
+def _batches(rows: Iterable[Row]) -> Iterator[tuple[str, list[Any]]]:
     """Yield placeholders and parameters for a few rows at a time."""
     rows = iter(rows)
     while some := list(islice(rows, ROWS_PER_INSERT)):

@@ -30,16 +30,16 @@ def test_after_a_pause_one_turn_tries_again() -> None:
 def test_several_failures_in_a_row_pause_recall() -> None:
     breakers, one = RecallBreakers(), ("one", True)
     for _ in range(FAILURES_MAX - 1):
-        breakers.has_failed(one, 1.0)
+        breakers.record_failure(one, 1.0)
     assert breakers.may_ask(one, 1.0)
     breakers.record_success(one)
     for _ in range(FAILURES_MAX - 1):
-        breakers.has_failed(one, 1.0)
+        breakers.record_failure(one, 1.0)
     assert breakers.may_ask(one, 1.0)
-    breakers.has_failed(one, 1.0)
+    breakers.record_failure(one, 1.0)
     assert not breakers.may_ask(one, 2.0)
     assert breakers.may_ask(one, 1.0 + RECALL_PAUSE_S)
-    breakers.has_failed(one, 1.0 + RECALL_PAUSE_S)
+    breakers.record_failure(one, 1.0 + RECALL_PAUSE_S)
     assert not breakers.may_ask(one, 2.0 + RECALL_PAUSE_S)
 
 

@@ -108,36 +108,36 @@ def memory_tool(
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
         args = parse_arguments(_MEMORY, arguments, _MemoryArguments)
         owner, target = use.ref.owner, args.target
-        content, note_id = await _wanted(args, store, owner)
+        content, note_id = await _find_target(args, store, owner)
         change = NoteChange(
             args.action, target, content, note_id, use.turn_id, limit_chars=limits[target], once=bool(content)
         )
         try:
             await write_note(change, owner=owner, ref=use.ref)
         except DuplicateNote:
-            return f"already noted; {usage(target, await _notes(store, owner, target), limits)}"
+            return f"already noted; {usage(target, await _read_notes(store, owner, target), limits)}"
         except NotesFull as error:
-            notes = await _notes(store, owner, target)
+            notes = await _read_notes(store, owner, target)
             if condenses:
-                return f"not noted yet. {_crowded(target, notes, limits)}"
+                return f"not noted yet. {_ask_to_condense(target, notes, limits)}"
             raise ToolFailed(
                 f"memory: these {len(content):,} characters do not fit in {usage(target, notes, limits)}. "
-                f"Replace a note by a shorter one, or remove one, and try again. The notes are:\n{_shown(notes)}"
+                f"Replace a note by a shorter one, or remove one, and try again. The notes are:\n{_list_notes(notes)}"
             ) from error
         except (NotFound, Erased) as error:
             raise ToolFailed(f"memory: {error}; perhaps it was removed meanwhile") from error
         if written is not None:
             await written(owner)
         done = {NoteAction.ADD: "noted", NoteAction.REPLACE: "replaced", NoteAction.REMOVE: "removed"}[args.action]
-        notes = await _notes(store, owner, target)
+        notes = await _read_notes(store, owner, target)
         if condenses and count_chars(notes) > CROWDED * limits[target]:
-            return f"{done}. {_crowded(target, notes, limits)}"
+            return f"{done}. {_ask_to_condense(target, notes, limits)}"
         return f"{done}; {usage(target, notes, limits)}"
 
     return Tool(_MEMORY, run, remembers=True)
 
 
-async def _wanted(args: _MemoryArguments, store: Store, owner: str) -> tuple[str, str]:
+async def _find_target(args: _MemoryArguments, store: Store, owner: str) -> tuple[str, str]:
     """Return the note's new text and its id; the id is empty for a new note."""
     content = (args.content or "").strip()
     if args.action is NoteAction.REMOVE:
@@ -146,44 +146,44 @@ async def _wanted(args: _MemoryArguments, store: Store, owner: str) -> tuple[str
         raise ToolFailed(f"memory: `content` is missing; action `{args.action}` needs the note's text")
     if args.action is NoteAction.ADD:
         return content, ""
-    return content, _the_one(await _notes(store, owner, args.target), args).note_id
+    return content, _find_note(await _read_notes(store, owner, args.target), args).note_id
 
 
-def _the_one(notes: Sequence[NoteVersion], args: _MemoryArguments) -> NoteVersion:
+def _find_note(notes: Sequence[NoteVersion], args: _MemoryArguments) -> NoteVersion:
     piece = (args.old_text or "").strip()
     if not piece:
         raise ToolFailed(
             f"memory: `old_text` is missing; action `{args.action}` needs a piece of the note. The notes are:\n"
-            f"{_shown(notes)}"
+            f"{_list_notes(notes)}"
         )
-    holding = [note for note in notes if piece in note.content]
-    exact = [note for note in holding if note.content.strip() == piece]
-    if len(exact or holding) == 1:
-        return (exact or holding)[0]
-    if not holding:
+    matching = [note for note in notes if piece in note.content]
+    exact = [note for note in matching if note.content.strip() == piece]
+    if len(exact or matching) == 1:
+        return (exact or matching)[0]
+    if not matching:
         raise ToolFailed(
-            f"memory: no note of target `{args.target}` holds {piece[:100]!r}. The notes are:\n{_shown(notes)}"
+            f"memory: no note of target `{args.target}` holds {piece[:100]!r}. The notes are:\n{_list_notes(notes)}"
         )
     raise ToolFailed(
-        f"memory: {len(holding)} notes hold {piece[:100]!r}; give a piece that only one has. They are:\n"
-        f"{_shown(holding)}"
+        f"memory: {len(matching)} notes hold {piece[:100]!r}; give a piece that only one has. They are:\n"
+        f"{_list_notes(matching)}"
     )
 
 
-def _crowded(target: NoteTarget, notes: Sequence[NoteVersion], limits: Mapping[NoteTarget, int]) -> str:
+def _ask_to_condense(target: NoteTarget, notes: Sequence[NoteVersion], limits: Mapping[NoteTarget, int]) -> str:
     return (
         f"{usage(target, notes, limits)}: hardly any room is left. Condense before you note more: replace several "
         f"notes about one thing by a short one and remove the others, and shorten long ones. "
-        f"The notes are:\n{_shown(notes)}"
+        f"The notes are:\n{_list_notes(notes)}"
     )
 
 
-def _shown(notes: Sequence[NoteVersion]) -> str:
+def _list_notes(notes: Sequence[NoteVersion]) -> str:
     # A user may have edited a note file to exceed the limits.
     return render_list(notes)[:LISTED_CHARS_MAX] or "(none)"
 
 
-async def _notes(store: Store, owner: str, target: NoteTarget) -> tuple[NoteVersion, ...]:
+async def _read_notes(store: Store, owner: str, target: NoteTarget) -> tuple[NoteVersion, ...]:
     return await store.read(lambda uow: uow.notes.current(owner, target))
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from everthread.store.unit_of_work import UnitOfWork
 
 SILENT_S = 30.0
-_LOOKED_AT = 1000
+_REPLIES_MAX = 1000
 
 
 async def gateway(case: Case) -> Finding:
@@ -27,10 +27,10 @@ async def gateway(case: Case) -> Finding:
     runtime, now = case.open_runtime, case.open_runtime.clock.now()
     found = await status_at(case.settings.home, runtime)
     problems = [
-        *await _open_to_all(case.settings, runtime),
-        *_not_served(found),
-        *_not_well(found, now),
-        *map(_undelivered, await runtime.store.read(lambda uow: _not_arrived(uow, now - RECENT_S))),
+        *await _check_open_access(case.settings, runtime),
+        *_check_queue(found),
+        *_check_report(found, now),
+        *map(_describe_undelivered, await runtime.store.read(lambda uow: _undelivered_replies(uow, now - RECENT_S))),
     ]
     if problems:
         says, fix = problems[0]
@@ -41,7 +41,7 @@ async def gateway(case: Case) -> Finding:
     return well(f"running, {pluralize(up, 'platform')} up")
 
 
-async def _open_to_all(settings: Settings, runtime: CliRuntime) -> list[tuple[str, str]]:
+async def _check_open_access(settings: Settings, runtime: CliRuntime) -> list[tuple[str, str]]:
     http = settings.gateway.http
     if not http.enabled or http.is_loopback or await runtime.store.read(lambda uow: uow.api_keys.any_exist()):
         return []
@@ -49,7 +49,7 @@ async def _open_to_all(settings: Settings, runtime: CliRuntime) -> list[tuple[st
     return [(says, "everthread config set gateway.http.host 127.0.0.1, or create a token: everthread tokens new NAME")]
 
 
-def _not_served(found: GatewayStatus) -> Iterator[tuple[str, str]]:
+def _check_queue(found: GatewayStatus) -> Iterator[tuple[str, str]]:
     waiting = found.waiting
     if not found.seen.running and (waiting.conversations or waiting.replies):
         replies = pluralize(waiting.replies, "reply", "replies")
@@ -57,7 +57,7 @@ def _not_served(found: GatewayStatus) -> Iterator[tuple[str, str]]:
         yield f"{what} queued, but no gateway is running", "everthread gateway start"
 
 
-def _not_well(found: GatewayStatus, now: float) -> Iterator[tuple[str, str]]:
+def _check_report(found: GatewayStatus, now: float) -> Iterator[tuple[str, str]]:
     report = found.report
     if not found.seen.running or report is None:
         return
@@ -71,13 +71,13 @@ def _not_well(found: GatewayStatus, now: float) -> Iterator[tuple[str, str]]:
             )
 
 
-def _not_arrived(uow: UnitOfWork, since: float) -> list[Reply]:
+def _undelivered_replies(uow: UnitOfWork, since: float) -> list[Reply]:
     """Return undelivered replies, newest first."""
-    found = [r for state in (ReplyState.AMBIGUOUS, ReplyState.FAILED) for r in uow.outbox.replies(state, _LOOKED_AT)]
+    found = [r for state in (ReplyState.AMBIGUOUS, ReplyState.FAILED) for r in uow.outbox.replies(state, _REPLIES_MAX)]
     return sorted((reply for reply in found if reply.at >= since), key=lambda reply: -reply.at)
 
 
-def _undelivered(reply: Reply) -> tuple[str, str]:
+def _describe_undelivered(reply: Reply) -> tuple[str, str]:
     what = "may not have arrived" if reply.state is ReplyState.AMBIGUOUS else "was rejected"
     says = f"a reply to {reply.key.platform} chat {reply.key.chat} of {local_time(reply.at)} {what}"
     read = f" (text: everthread sessions show {reply.session_id})" if reply.session_id else ""
