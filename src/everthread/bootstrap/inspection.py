@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everthread.adapters.sqlite.maintenance import alone, examine, forgotten, inspect, renumber
+from everthread.adapters.sqlite.maintenance import examine, exclusive_access, inspect, read_tombstones, renumber
 from everthread.config.settings import Settings
 from everthread.ports.clock import Clock
 from everthread.store.unit_of_work import RowCounts, StoreCheck
@@ -83,12 +83,12 @@ class Inspection:
 
     def forgotten_since(self, copy: Path) -> frozenset[tuple[str, str]]:
         """Return the kind and id of everything forgotten in the store but not in a copy."""
-        return forgotten(self.settings.db_path) - forgotten(copy)
+        return read_tombstones(self.settings.db_path) - read_tombstones(copy)
 
     def renumber_copy(self, path: Path) -> None:
         """Prepare a copy of a store for use: providers know keys that it does not contain."""
         renumber(path, self.clock.now())
 
-    def alone(self) -> AbstractContextManager[None]:
+    def exclusive_access(self) -> AbstractContextManager[None]:
         """Keep other processes from opening the store. Raises `StoreBusy` if one has it open."""
-        return alone(self.settings.db_path)
+        return exclusive_access(self.settings.db_path)

@@ -235,7 +235,7 @@ class UncertainReplies:
         try:
             status = await self._retry(lambda: self._check.search(platform, finder, message, reply, sent_id))
             if isinstance(status, Delivered):
-                await self._retry(lambda: finder.take_back(message.to, sent_id))
+                await self._retry(lambda: finder.delete(message.to, sent_id))
                 fields = rows.reply_fields(reply)
                 log.info("%s: a reply was delivered before; removed the second copy", platform.name, extra=fields)
                 return status.message_id

@@ -158,7 +158,7 @@ class Finder(Protocol):
         """
         ...
 
-    async def take_back(self, to: Address, message_id: str) -> None:
+    async def delete(self, to: Address, message_id: str) -> None:
         """Delete one of our own messages. Raises `PlatformRefused` if that is not possible."""
         ...
 

@@ -72,7 +72,7 @@ class Countable(Sluggish):
         self.asked += 1
         return None
 
-    async def take_back(self, to: Address, message_id: str) -> None: ...
+    async def delete(self, to: Address, message_id: str) -> None: ...
 
 
 class Losing(FakePlatform):

@@ -83,7 +83,7 @@ class Findable(FakePlatform):
                 return str(number)
         return None
 
-    async def take_back(self, to: Address, message_id: str) -> None:
+    async def delete(self, to: Address, message_id: str) -> None:
         del self.shown[message_id]
         self.taken_back.append(message_id)
 

@@ -12,7 +12,7 @@ from typing import Any
 import apsw
 
 from everthread.adapters.sqlite.connection import connect_bare, open_bare
-from everthread.adapters.sqlite.migrate import known_migrations, refuse_others
+from everthread.adapters.sqlite.migrate import check_application, known_migrations
 from everthread.domain.errors import StoreBusy, StoreCorrupt, StoreError, StoreTooNew, StoreUnwritable
 from everthread.store.unit_of_work import RowCounts, StoreCheck
 
@@ -31,15 +31,15 @@ def examine(path: Path, bound_s: float) -> StoreCheck:
         return StoreCheck(engine, problem, 0, known, "", True)
     try:
         with open_bare(path) as connection:
-            refuse_others(connection, str(path))
+            check_application(connection, str(path))
             ((schema,),) = connection.execute("SELECT COALESCE(MAX(number), 0) FROM migrations")
-            damage, whole = _damage(connection, bound_s)
+            damage, whole = _find_damage(connection, bound_s)
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}") from error
     return StoreCheck(engine, problem, schema, known, damage, whole)
 
 
-def _damage(connection: Any, bound_s: float) -> tuple[str, bool]:
+def _find_damage(connection: Any, bound_s: float) -> tuple[str, bool]:
     """Return the first problem that SQLite finds, and whether the check was complete."""
     deadline = time.monotonic() + bound_s
     connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
@@ -53,7 +53,7 @@ def _damage(connection: Any, bound_s: float) -> tuple[str, bool]:
 
 
 PAGES_PER_STEP = 256
-ALONE_S_MAX = 0.5
+LOCK_S_MAX = 0.5
 _NUMBERS_SINCE = 1_700_000_000
 
 
@@ -88,11 +88,11 @@ def inspect(path: Path) -> RowCounts:
     it.
     """
     with open_bare(path, flags=apsw.SQLITE_OPEN_READONLY) as connection:
-        refuse_others(connection, str(path))
-        return _contents(connection, str(path))
+        check_application(connection, str(path))
+        return _count_rows(connection, str(path))
 
 
-def _contents(connection: Any, path: str) -> RowCounts:
+def _count_rows(connection: Any, path: str) -> RowCounts:
     problems = [row[0] for row in connection.execute("PRAGMA integrity_check(3)") if row[0] != "ok"]
     problems += [f"foreign key of {row[0]}" for row in connection.execute("PRAGMA foreign_key_check")]
     if problems:
@@ -116,12 +116,12 @@ def _contents(connection: Any, path: str) -> RowCounts:
     )
 
 
-def forgotten(path: Path) -> frozenset[tuple[str, str]]:
+def read_tombstones(path: Path) -> frozenset[tuple[str, str]]:
     """Return kind (session, note, owner) and id of the tombstones. Empty if the file can't be read."""
     if not path.exists():
         return frozenset()
     try:
-        with open_bare(path, busy_s_max=ALONE_S_MAX) as connection:
+        with open_bare(path, busy_s_max=LOCK_S_MAX) as connection:
             return frozenset(connection.execute("SELECT kind, identity FROM tombstones WHERE kind <> 'fact'"))
     except StoreError:
         return frozenset()
@@ -143,12 +143,12 @@ def renumber(path: Path, now: float) -> None:
 
 
 @contextlib.contextmanager
-def alone(path: Path) -> Generator[None]:
+def exclusive_access(path: Path) -> Generator[None]:
     """Hold exclusive access to the file. Raise `StoreBusy` if another program has it open."""
     if not path.exists():
         yield
         return
-    with open_bare(path, busy_s_max=ALONE_S_MAX) as connection:
+    with open_bare(path, busy_s_max=LOCK_S_MAX) as connection:
         try:
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             connection.execute("BEGIN EXCLUSIVE")

@@ -39,11 +39,11 @@ def migrate(connection: Connection, path: str, migrations: tuple[Migration, ...]
     """
     migrations = known_migrations() if migrations is None else migrations
     # No lock in the usual case: a program that only reads need not wait for a long write.
-    if _is_ours(connection) and not _missing(connection, path, migrations):
+    if _is_ours(connection) and not _pending_migrations(connection, path, migrations):
         return 0
     connection.execute("BEGIN IMMEDIATE")
     try:
-        missing = _missing(connection, path, migrations)
+        missing = _pending_migrations(connection, path, migrations)
         for migration in missing:
             connection.execute(migration.sql)
             connection.execute(
@@ -59,7 +59,7 @@ def migrate(connection: Connection, path: str, migrations: tuple[Migration, ...]
     return len(missing)
 
 
-def refuse_others(connection: Connection, path: str) -> None:
+def check_application(connection: Connection, path: str) -> None:
     """Raise `StoreCorrupt` unless the file is empty or Everthread's. Changes nothing in it."""
     if not _is_ours(connection) and list(connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1")):
         raise StoreCorrupt(f"{path}: The file is another program's database. Choose another home.")
@@ -69,9 +69,9 @@ def _is_ours(connection: Connection) -> bool:
     return connection.pragma("application_id") == APPLICATION_ID
 
 
-def _missing(connection: Connection, path: str, migrations: tuple[Migration, ...]) -> tuple[Migration, ...]:
+def _pending_migrations(connection: Connection, path: str, migrations: tuple[Migration, ...]) -> tuple[Migration, ...]:
     if not _is_ours(connection):
-        refuse_others(connection, path)
+        check_application(connection, path)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("CREATE TABLE migrations (number INTEGER PRIMARY KEY, name TEXT, checksum TEXT)")
     rows = connection.execute("SELECT number, checksum FROM migrations")

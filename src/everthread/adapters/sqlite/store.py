@@ -18,7 +18,7 @@ import apsw
 
 from everthread.adapters.sqlite.connection import BUSY_S_MAX, SqliteDatabase, connect, open_bare, translated
 from everthread.adapters.sqlite.maintenance import copy_file
-from everthread.adapters.sqlite.migrate import migrate, refuse_others
+from everthread.adapters.sqlite.migrate import check_application, migrate
 from everthread.adapters.sqlite.write_queue import WriteQueue
 from everthread.adapters.sqlite.writer import Writer
 from everthread.domain.errors import StoreError, StoreUnwritable
@@ -146,7 +146,7 @@ def prepare(path: Path, *, busy_s_max: float = BUSY_S_MAX) -> None:
             path.touch(mode=0o600)
         # Before `connect` changes the journal mode of another program's file.
         with open_bare(path, busy_s_max=busy_s_max) as bare:
-            refuse_others(bare, str(path))
+            check_application(bare, str(path))
         with closing(connect(str(path), busy_s_max=busy_s_max)) as connection:
             migrate(connection, str(path))
     except OSError as error:

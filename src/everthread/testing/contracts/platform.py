@@ -320,7 +320,7 @@ class PlatformContract:
         again = await platform.send(lost)
         assert await finder.find(lost, mark, until=again) == found, "asking changes nothing"
         assert await remote.shown(CHAT) == ["hello", "bye", "bye"]
-        await finder.take_back(Address(CHAT), again)
+        await finder.delete(Address(CHAT), again)
         await platform.edit(Address(CHAT), found, "good bye")
         assert await remote.shown(CHAT) == ["hello", "good bye"]
 

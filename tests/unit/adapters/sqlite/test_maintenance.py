@@ -76,12 +76,12 @@ def test_damage_is_found(path: Path, tmp_path: Path) -> None:
 
 
 def test_whoever_is_alone_knows_it(path: Path) -> None:
-    with files.alone(path):
+    with files.exclusive_access(path):
         pass
     other = connect(str(path))
     list(other.execute("SELECT COUNT(*) FROM sessions"))
-    with pytest.raises(StoreBusy), files.alone(path):
+    with pytest.raises(StoreBusy), files.exclusive_access(path):
         pass
     other.close()
-    with files.alone(path), files.alone(path.with_name("none.db")):
+    with files.exclusive_access(path), files.exclusive_access(path.with_name("none.db")):
         pass

@@ -68,7 +68,7 @@ class TelegramFinder:
             search.record(candidate, exists=owner is not MessageOwner.NOBODY)
         return None
 
-    async def take_back(self, to: Address, message_id: str) -> None:
+    async def delete(self, to: Address, message_id: str) -> None:
         with self._errors.translate():
             await self._chats.call(to, lambda chat: self._bot.delete_message(chat, int(message_id)))
 

@@ -99,7 +99,7 @@ def _restore(cli: CliContext, file: Path, force: bool) -> Restored:
             unopened.renumber_copy(folder / backup_file.STORE)
             back = tuple(sorted(unopened.forgotten_since(folder / backup_file.STORE)))
             aside = _unused_folder(settings.home, now)
-            with unopened.alone():
+            with unopened.exclusive_access():
                 moved = backup_file.install(folder, settings.home, settings.config_path, aside)
             sync_folder(settings.home)
     except BaseException as error:
