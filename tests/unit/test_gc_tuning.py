@@ -1,44 +1,44 @@
-"""What Python's search for dead objects goes through once a process serves. In a process of its own: it is for good."""
+"""Garbage collection of a serving process, in a process of its own: the tuning cannot be undone."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
-SETTLED = """
+FROZEN = """
 import gc, weakref
 from everthread.gateway.server import Gateway
-from everthread.gc_tuning import settle
+from everthread.gc_tuning import collect_and_freeze
 
 before = len(gc.get_objects())
-settle()
+collect_and_freeze()
 assert len(gc.get_objects()) < before / 20, (before, len(gc.get_objects()))
 """
 
-STILL_FOUND = """
-class Ring:
+CYCLE_IS_COLLECTED = """
+class Node:
     pass
 
-ring = Ring()
-ring.itself = ring
-gone = weakref.ref(ring)
-del ring
+node = Node()
+node.itself = node
+collected = weakref.ref(node)
+del node
 numbers = [[number] for number in range(50_000)]
-assert gone() is None
+assert collected() is None
 """
 
 
-def test_what_was_there_at_the_start_is_not_gone_through_again() -> None:
-    subprocess.run([sys.executable, "-c", SETTLED], check=True)
+def test_objects_from_the_start_are_not_scanned_again() -> None:
+    subprocess.run([sys.executable, "-c", FROZEN], check=True)
 
 
-def test_what_dies_later_in_a_ring_is_still_found_by_itself() -> None:
-    subprocess.run([sys.executable, "-c", SETTLED + STILL_FOUND], check=True)
+def test_a_later_reference_cycle_is_collected() -> None:
+    subprocess.run([sys.executable, "-c", FROZEN + CYCLE_IS_COLLECTED], check=True)
 
 
-def test_a_terminal_is_not_kept_waiting_by_a_search_before_it_settles() -> None:
-    settled = SETTLED.replace("settle", "settle_at_once").replace("before = ", "gc.disable()\nbefore = ")
-    searches = "\nassert not searched, searched\n"
-    begin = "import gc\nsearched = []\ngc.callbacks.append(lambda phase, info: searched.append(phase))\n"
-    at = settled.index("before = ")
-    subprocess.run([sys.executable, "-c", settled[:at] + begin + settled[at:] + searches], check=True)
+def test_a_terminal_freezes_without_a_collection() -> None:
+    frozen = FROZEN.replace("collect_and_freeze", "freeze").replace("before = ", "gc.disable()\nbefore = ")
+    record = "phases = []\ngc.callbacks.append(lambda phase, info: phases.append(phase))\n"
+    start = frozen.index("before = ")
+    script = frozen[:start] + record + frozen[start:] + "\nassert not phases, phases\n"
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -259,6 +259,7 @@ async def test_a_failure_is_reported_and_stored(tmp_path: Path) -> None:
         (time,) = await over(there)
         assert time.state is OccurrenceState.FAILED
         assert time.problem
+        await until(there.platform.texts)
         assert "failed: " in there.platform.texts()[0]
         incidents = await there.runtime.store.read(lambda uow: uow.incidents.newest(5))
         assert any(incident.source == "schedule" for incident in incidents)
@@ -270,10 +271,11 @@ async def test_a_guest_gets_no_details_of_the_configuration(tmp_path: Path) -> N
         await there.later(HOUR)
         (time,) = await over(there)
         assert "stub" in time.problem
-        (told,) = there.platform.texts()
-        assert "failed: " in told
-        assert "stub" not in told
-        assert "in the log under" in told
+        await until(there.platform.texts)
+        (report,) = there.platform.texts()
+        assert "failed: " in report
+        assert "stub" not in report
+        assert "in the log under" in report
 
 
 async def test_an_unknown_model_fails_one_occurrence_only(tmp_path: Path) -> None:
