@@ -26,9 +26,11 @@ class CommandFixture(AgentFixture):
         async def nothing_is_forgotten(owner: str, text: str) -> bool:
             return False
 
-        notebook = NoteFiles(self.store, write, lambda owner: self.folder / "notes" / owner, nothing_is_forgotten)
+        note_files = NoteFiles(self.store, write, lambda owner: self.folder / "notes" / owner, nothing_is_forgotten)
         skills = self.skills if owner == ME else None
-        return CommandContext(self.lifecycle, self.store, self.agent, self.memory, notebook, key, owner, skills=skills)
+        return CommandContext(
+            self.lifecycle, self.store, self.agent, self.memory, note_files, key, owner, skills=skills
+        )
 
     @property
     def skills(self) -> SkillFolders:

@@ -46,7 +46,7 @@ async def test_the_files_of_notes_follow_the_notes_and_are_read_when_edited(tmp_
         assert mine.read_text() == "keeps bees\n"
         assert (tmp_path / "memory" / "bob%2F%2E%2E%2F%2E%2E" / "MEMORY.md").read_text() == "bob's own\n"
         mine.write_text("keeps seven hives\n")
-        assert await runtime.notebook.sync(owner) == 1
+        assert await runtime.note_files.sync(owner) == 1
         [note] = await runtime.store.read(lambda uow: uow.notes.current(owner, NoteTarget.MEMORY))
         assert note.content == "keeps seven hives"
         await runtime.lifecycle.forget(ForgetFact(note.note_id), owner=owner)

@@ -96,7 +96,7 @@ async def test_s25_every_ten_turns_wherever_in_the_live_sessions_prefix_and_into
         assert second.startswith(first[: first.index(b"[A review.")])
         assert b"'recall' was not run" in second
 
-        curator = NoteHistory(runtime.lifecycle, runtime.store, runtime.notebook, ME, runtime.skills)
+        curator = NoteHistory(runtime.lifecycle, runtime.store, runtime.note_files, ME, runtime.skills)
         skill, change = await curator.log(5)
         assert (change.words, skill.words) == (NOTE["content"], SKILL["description"])
         for written in (change, skill):

@@ -65,7 +65,7 @@ class Runtime(Inspection):
     store: Store
     lifecycle: Lifecycle
     memory: MemoryManager
-    notebook: NoteFiles
+    note_files: NoteFiles
 
     agent: Agent
     """Set by `ready`."""
@@ -137,7 +137,7 @@ class Runtime(Inspection):
             random=random.random,
             settings=_provider_settings(configured),
         )
-        self.notebook = _notebook(self.settings, self.store, self.lifecycle)
+        self.note_files = _make_note_files(self.settings, self.store, self.lifecycle)
         self.hooks = HookRunner(self.store, self.clock, manager, wake=self.lanes.wake)
         if self._hooks:
             self.lanes.serve(self.hooks.lane, self.hooks.drain)
@@ -236,7 +236,7 @@ class Runtime(Inspection):
         The store is authoritative, so an unreadable or unwritable file is no error.
         """
         try:
-            await self.notebook.sync(owner)
+            await self.note_files.sync(owner)
         except (OSError, EverthreadError) as error:
             log.warning("note files: %s", error)
             return f"the note files were not updated: {error}"
@@ -353,7 +353,7 @@ class Runtime(Inspection):
         return any(row.scanned_pos < end or uow.cursors.due_sessions(row.name, until, 1) for row in rows)
 
 
-def _notebook(settings: Settings, store: Store, lifecycle: Lifecycle) -> NoteFiles:
+def _make_note_files(settings: Settings, store: Store, lifecycle: Lifecycle) -> NoteFiles:
     async def write(action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str) -> NoteVersion:
         return await lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
 

@@ -59,7 +59,7 @@ class CliRuntime(Protocol):
     holder: str
     """The unique name of this process."""
     agent: Agent
-    notebook: NoteFiles
+    note_files: NoteFiles
     new_id: Callable[[], str]
 
     @property

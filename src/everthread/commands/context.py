@@ -41,7 +41,7 @@ class CommandRuntime(Protocol):
     store: Store
     agent: Agent
     memory: MemoryManager
-    notebook: NoteFiles
+    note_files: NoteFiles
 
     @property
     def skills(self) -> SkillFolders: ...
@@ -60,7 +60,7 @@ class CommandContext(Struct, frozen=True):
     store: Store
     agent: Agent
     memory: MemoryManager
-    notebook: NoteFiles
+    note_files: NoteFiles
     key: SessionKey
     owner: str
     notes_chars: int = 8_000
@@ -117,7 +117,7 @@ class CommandContext(Struct, frozen=True):
             runtime.store,
             runtime.agent,
             runtime.memory,
-            runtime.notebook,
+            runtime.note_files,
             key,
             owner,
             settings.memory.notes_chars,

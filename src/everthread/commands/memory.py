@@ -15,7 +15,7 @@ _LOG_MAX = 20
 
 async def memory(context: CommandContext, argument: str) -> CommandResult:
     verb, _, rest = argument.partition(" ")
-    history = NoteHistory(context.lifecycle, context.store, context.notebook, context.owner, context.skills)
+    history = NoteHistory(context.lifecycle, context.store, context.note_files, context.owner, context.skills)
     match verb.lower(), rest.strip():
         case "", _:
             return await _show(context, history)

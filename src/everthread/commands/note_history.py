@@ -80,14 +80,14 @@ class NoteHistory(Struct, frozen=True):
 
     lifecycle: Lifecycle
     store: Store
-    notebook: NoteFiles
+    note_files: NoteFiles
     owner: str
     skills: SkillFolders | None = None
 
     async def synced(self) -> str:
         """Synchronise the note files with the store; return the problem, if any. The store is authoritative."""
         try:
-            await self.notebook.sync(self.owner)
+            await self.note_files.sync(self.owner)
         except (OSError, EverthreadError) as error:
             return f"The note files were not updated: {error}"
         return ""

@@ -213,12 +213,12 @@ async def test_after_a_session_is_forgotten_its_words_are_nowhere_among_the_note
         async def is_forgotten(owner: str, text: str) -> bool:
             return False
 
-        notebook = NoteFiles(core.store, write, lambda owner: tmp_path / "notes", is_forgotten)
-        await notebook.sync(ME)
+        note_files = NoteFiles(core.store, write, lambda owner: tmp_path / "notes", is_forgotten)
+        await note_files.sync(ME)
         assert "rum" in (tmp_path / "notes" / "USER.md").read_text()
         await core.settled()
         await core.lifecycle.forget(ForgetSession(s.session_id), owner=ME)
-        await notebook.sync(ME)
+        await note_files.sync(ME)
         assert (tmp_path / "notes" / "USER.md").read_text() == "likes tea with milk\n"
         (left,) = await core.current()
         assert (left.note_id, left.content, left.session_id) == (tea, "likes tea with milk", r.session_id)

@@ -255,13 +255,13 @@ async def assert_stays_away(core: CoreFixture, folder: Path, what: Forgettable) 
     async def is_forgotten(owner: str, text: str) -> bool:
         return await core.store.read(lambda uow: uow.erasure.has_tombstone("fact", fact_identity(owner, text)))
 
-    notebook = NoteFiles(core.store, write, lambda owner: folder / owner, is_forgotten)
-    await notebook.sync(ME)
+    note_files = NoteFiles(core.store, write, lambda owner: folder / owner, is_forgotten)
+    await note_files.sync(ME)
     file = folder / ME / "MEMORY.md"
     assert SECRET in file.read_text()
     await forget(core, what)
     file.write_text(file.read_text() + "§\nfrom the person\n")
-    await notebook.sync(ME)
+    await note_files.sync(ME)
     assert file.read_text() == "from the person\n"
 
 

@@ -26,7 +26,7 @@ class Desk:
     def __init__(self, core: CoreFixture, folder: Path) -> None:
         self.core = core
         self.folder = folder
-        self.notebook = NoteFiles(core.store, self._write, lambda owner: folder / owner, self._is_forgotten)
+        self.note_files = NoteFiles(core.store, self._write, lambda owner: folder / owner, self._is_forgotten)
 
     async def _write(
         self, action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str
@@ -53,7 +53,7 @@ class Desk:
         return self.folder / ME / "MEMORY.md"
 
     async def sync(self) -> int:
-        return await self.notebook.sync(ME)
+        return await self.note_files.sync(ME)
 
     def edit(self, change: Callable[[str], str]) -> None:
         self.file.parent.mkdir(parents=True, exist_ok=True)

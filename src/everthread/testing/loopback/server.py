@@ -203,19 +203,19 @@ class LoopbackServer(HttpServer):
     async def _poll(self, poll: wire.Poll) -> list[wire.PostedUpdate]:
         self.state.acknowledge(poll.offset)
 
-        def there() -> list[wire.PostedUpdate]:
+        def read() -> list[wire.PostedUpdate]:
             return [one for one in list(self.state.queue.values())[: poll.limit] if one.number >= poll.offset]
 
-        return await self._waited(there, poll.timeout_s)
+        return await self._wait_for(read, poll.timeout_s)
 
     async def _watch(self, watch: wire.LogRequest) -> list[wire.ChatEvent]:
-        return await self._waited(lambda: self.state.seen[watch.after :], watch.timeout_s)
+        return await self._wait_for(lambda: self.state.seen[watch.after :], watch.timeout_s)
 
-    async def _waited(self, there: Callable[[], list[T]], timeout_s: float) -> list[T]:
+    async def _wait_for(self, read: Callable[[], list[T]], timeout_s: float) -> list[T]:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(timeout_s, WAIT_S_MAX)), self._change:
-                await self._change.wait_for(lambda: bool(there()))
-        return there()
+                await self._change.wait_for(lambda: bool(read()))
+        return read()
 
     async def _changed(self, change: Callable[[], T]) -> T:
         async with self._change:

@@ -55,7 +55,7 @@ class Control:
             "heal": (None, lambda _: faults.heal()),
             "limits": (bool, self._limit),
             "watch": (wire.LogRequest, self._watch),
-            "messages": (wire.ChatTopic, lambda place: [*map(screen.shown_message, self._there(place))]),
+            "messages": (wire.ChatTopic, lambda place: [*map(screen.shown_message, self._messages_of(place))]),
             "screen": (wire.ChatTopic, self._screen),
             "file": (str, state.files.content),
             "dump": (None, self._dump),
@@ -86,12 +86,12 @@ class Control:
         await self._state.changes.wait_for(lambda: len(seen) > watch.after, watch.timeout_s)
         return seen[watch.after :]
 
-    def _there(self, place: wire.ChatTopic) -> list[Message]:
+    def _messages_of(self, place: wire.ChatTopic) -> list[Message]:
         messages = self._state.messages[self._state.chat(place.chat).id].values()
         return [one for one in messages if place.thread in (None, one.message_thread_id)]
 
     def _screen(self, place: wire.ChatTopic) -> str:
-        return screen.draw_chat(self._state.chat(place.chat), self._there(place))
+        return screen.draw_chat(self._state.chat(place.chat), self._messages_of(place))
 
     def _dump(self, _: None) -> wire.ServerState:
         commands = self._state.commands.get(DEFAULT_SCOPE, ())

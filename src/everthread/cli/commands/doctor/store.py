@@ -64,7 +64,7 @@ async def slots(case: Case) -> Finding:
 
 async def notes(case: Case) -> Finding:
     runtime = case.open_runtime
-    found = await runtime.notebook.unsynced(runtime.settings.owner)
+    found = await runtime.note_files.unsynced(runtime.settings.owner)
     if found:
         return bad(f"{found[0]} was edited or could not be written", "everthread memory list synchronizes it")
     return well("MEMORY.md and USER.md match the store")

@@ -170,7 +170,7 @@ def edit(cli: CliContext, target: str, as_json: bool) -> None:
 
     async def before(runtime: CliRuntime) -> Any:
         curator = await _curator(runtime)
-        return runtime.notebook.path(curator.owner, NoteTarget(target)), await _versions(curator)
+        return runtime.note_files.path(curator.owner, NoteTarget(target)), await _versions(curator)
 
     async def after(runtime: CliRuntime) -> list[NoteEdit]:
         await runtime.start()
@@ -281,7 +281,7 @@ async def _curator(runtime: CliRuntime, *, strict: bool = False) -> NoteHistory:
 def _curator_of(runtime: CliRuntime) -> NoteHistory:
     from everthread.commands.note_history import NoteHistory
 
-    return NoteHistory(runtime.lifecycle, runtime.store, runtime.notebook, runtime.settings.owner, runtime.skills)
+    return NoteHistory(runtime.lifecycle, runtime.store, runtime.note_files, runtime.settings.owner, runtime.skills)
 
 
 def _warn(problem: str) -> None:

@@ -106,7 +106,7 @@ class BackfillContract(StoreFixture):
         await store.write(lambda uow: uow.cursors.register("p"))
         await talk.say("after", KEY)
         await discover_all(store)
-        await _told(store, session)
+        await _move_cursor(store, session)
         assert await store.write(lambda uow: uow.cursors.new_replay("p", session)) == 1
         assert await _copy(store, session)
         cursor = await _cursor(store, session)
@@ -114,7 +114,7 @@ class BackfillContract(StoreFixture):
         assert (cursor.seq, cursor.replay, cursor.attempts, cursor.error) == (0, 2, 0, None)
         assert cursor.copy_to == len(await entries_of(store, session))
         assert await store.write(lambda uow: uow.cursors.new_replay("p", session)) == 3
-        await _told(store, session)
+        await _move_cursor(store, session)
         assert await _to_copy(store) == ()
         assert not await _copy(store, session)
 
@@ -129,7 +129,7 @@ class BackfillContract(StoreFixture):
             assert [one.is_at_rest for one in await _to_copy(store)] == [False], waits
             assert not await _copy(store, session), waits
             await discover_all(store)
-        await _told(store, session)
+        await _move_cursor(store, session)
         assert [one.is_at_rest for one in await _to_copy(store)] == [True]
         assert await _copy(store, session)
 
@@ -142,7 +142,7 @@ class BackfillContract(StoreFixture):
         await talk.lifecycle.forget(ForgetSession(session), owner="ann")
         await talk.say("after", KEY)
         await discover_all(store)
-        await _told(store, session)
+        await _move_cursor(store, session)
         entries = await entries_of(store, session)
         forget = next(entry.seq for entry in entries if entry.kind.value == "forget")
         other = next(entry.seq for entry in entries if entry.seq != forget)
@@ -184,9 +184,9 @@ class BackfillContract(StoreFixture):
         lengths = [len(await entries_of(store, session)) for session in (a, b)]
         assert await store.read(lambda uow: uow.cursors.copying("p")) == (2, sum(lengths))
         assert await store.read(lambda uow: uow.cursors.copying("q")) == (0, 0)
-        await _told(store, a, seq=1, due_at=11.0)
+        await _move_cursor(store, a, seq=1, due_at=11.0)
         assert await store.read(lambda uow: uow.cursors.copying("p")) == (2, sum(lengths) - 1)
-        await _told(store, a)
+        await _move_cursor(store, a)
         assert await store.read(lambda uow: uow.cursors.copying("p")) == (1, lengths[1])
         # Entries after the start of the copy do not count.
         await talk.say("later", OTHER_KEY)
@@ -213,10 +213,10 @@ class BackfillContract(StoreFixture):
         gone = (await talk.say("gone", OTHER_KEY)).session_id
         await discover_all(store)
         for session in (begun, gone):
-            await _told(store, session)
+            await _move_cursor(store, session)
         await talk.lifecycle.forget(ForgetSession(gone), owner="ann")
         await discover_all(store)
-        await _told(store, gone)
+        await _move_cursor(store, gone)
         await store.write(lambda uow: uow.cursors.add_redelivery(Redelivery("p", begun, heard_from + 1, 0, "no")))
         kept = await _cursor(store, gone)
         assert await store.write(lambda uow: uow.cursors.restart_owner("p", "somebody else", 9.0)) == 0
@@ -241,13 +241,13 @@ async def _cursor(store: Store, session_id: str) -> Cursor:
     return cursor
 
 
-async def _told(store: Store, session_id: str, seq: int | None = None, due_at: float | None = None) -> None:
+async def _move_cursor(store: Store, session_id: str, seq: int | None = None, due_at: float | None = None) -> None:
     """Move the provider's cursor to `seq`, or to the end of the log."""
 
-    def told(uow: UnitOfWork) -> None:
+    def move(uow: UnitOfWork) -> None:
         cursor, session = uow.cursors.get("p", session_id), uow.sessions.get(session_id)
         assert cursor is not None
         assert session is not None
         uow.cursors.save(replace(cursor, seq=session.log_seq if seq is None else seq, due_at=due_at))
 
-    await store.write(told)
+    await store.write(move)

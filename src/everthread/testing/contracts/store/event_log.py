@@ -11,7 +11,7 @@ from everthread.testing.contracts.store.fixtures import StoreConversation, Store
 WINDOW = 1000
 
 
-def _seen(news: tuple[BoundaryRow | TurnActivity, ...]) -> list[str | int]:
+def _kinds_and_numbers(news: tuple[BoundaryRow | TurnActivity, ...]) -> list[str | int]:
     return [one.kind if isinstance(one, BoundaryRow) else one.number for one in news]
 
 
@@ -30,10 +30,10 @@ class EventLogContract(StoreFixture):
         await talk.lifecycle.cross(key, Rewind(1), owner="ann")
         end = await store.read(lambda uow: uow.activity.end())
         news, to = await store.read(lambda uow: uow.activity.after("ann", FeedPosition(), WINDOW))
-        assert (_seen(news), to) == (["new", 1, 2, "rewind"], end)
+        assert (_kinds_and_numbers(news), to) == (["new", 1, 2, "rewind"], end)
         assert await store.read(lambda uow: uow.activity.after("ann", end, WINDOW)) == ((), end)
         theirs, _ = await store.read(lambda uow: uow.activity.after("ben", FeedPosition(), WINDOW))
-        assert _seen(theirs) == ["new", 1]
+        assert _kinds_and_numbers(theirs) == ["new", 1]
 
     @on_store
     async def test_a_small_feed_window_reads_the_same_as_a_large_one(
@@ -47,9 +47,9 @@ class EventLogContract(StoreFixture):
         mark, pieces = FeedPosition(), list[str | int]()
         while mark != end:
             news, mark = await store.read(lambda uow, mark=mark: uow.activity.after("ann", mark, 1))
-            pieces += _seen(news)
+            pieces += _kinds_and_numbers(news)
         whole, _ = await store.read(lambda uow: uow.activity.after("ann", FeedPosition(), WINDOW))
-        assert sorted(map(str, pieces)) == sorted(map(str, _seen(whole)))
+        assert sorted(map(str, pieces)) == sorted(map(str, _kinds_and_numbers(whole)))
         assert [one for one in pieces if isinstance(one, int)] == [1, 2, 3]
 
     @on_store

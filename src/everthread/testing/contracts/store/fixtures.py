@@ -81,13 +81,13 @@ class StoreConversation:
         return (await self.lifecycle.commit_turn(ticket, messages, answer or None)).ref
 
     async def new(self, key: SessionKey, owner: str = "ann", title: str = "") -> str:
-        return there((await self.lifecycle.cross(key, New(title), owner=owner)).ref)
+        return session_id_of((await self.lifecycle.cross(key, New(title), owner=owner)).ref)
 
     async def branch(self, key: SessionKey, owner: str = "ann") -> str:
-        return there((await self.lifecycle.cross(key, Branch(), owner=owner)).ref)
+        return session_id_of((await self.lifecycle.cross(key, Branch(), owner=owner)).ref)
 
     async def resume(self, key: SessionKey, session_id: str, owner: str = "ann") -> str:
-        return there((await self.lifecycle.cross(key, Resume(session_id), owner=owner)).ref)
+        return session_id_of((await self.lifecycle.cross(key, Resume(session_id), owner=owner)).ref)
 
     async def rewind(self, key: SessionKey, turns: int = 1, owner: str = "ann") -> Refusal | None:
         return (await self.lifecycle.cross(key, Rewind(turns), owner=owner)).refusal
@@ -96,7 +96,7 @@ class StoreConversation:
         here = await self.lifecycle.current(key)
         assert here is not None
         boundary = Compress(here.session_id, here.generation, summary, covers_to)
-        return there((await self.lifecycle.cross(key, boundary, owner=owner)).ref)
+        return session_id_of((await self.lifecycle.cross(key, boundary, owner=owner)).ref)
 
     async def session(self, session_id: str) -> Session:
         session = await self.store.read(lambda uow: uow.sessions.get(session_id))
@@ -127,7 +127,7 @@ class StoreConversation:
         return [hit.content for hit in await self.store.read(recall)]
 
 
-def there(ref: SessionRef | None) -> str:
+def session_id_of(ref: SessionRef | None) -> str:
     assert ref is not None
     return ref.session_id
 

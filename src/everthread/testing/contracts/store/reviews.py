@@ -18,7 +18,7 @@ from everthread.testing.contracts.store.fixtures import (
 FIRST, SECOND = ReviewWindow(1, 10), ReviewWindow(11, 14)
 
 
-def _taken(uow: UnitOfWork, holder: str, now: float) -> Review | None:
+def _claim(uow: UnitOfWork, holder: str, now: float) -> Review | None:
     uow.leases.keep_alive(holder, now, 30.0)
     due = uow.reviews.is_due(now)
     found = uow.reviews.claim(holder, now)
@@ -34,18 +34,18 @@ class ReviewContract(StoreFixture):
             await store.write(lambda uow: uow.reviews.add("s1", SECOND, 2.0))
             await store.write(lambda uow: uow.reviews.add("s1", FIRST, 1.0))
             await store.write(lambda uow: uow.reviews.add("s1", FIRST, 1.0))
-            assert await store.write(lambda uow: _taken(uow, "one", 0.5)) is None
-            first = await store.write(lambda uow: _taken(uow, "one", 3.0))
-            second = await other.write(lambda uow: _taken(uow, "two", 3.0))
+            assert await store.write(lambda uow: _claim(uow, "one", 0.5)) is None
+            first = await store.write(lambda uow: _claim(uow, "one", 3.0))
+            second = await other.write(lambda uow: _claim(uow, "two", 3.0))
             assert first is not None
             assert second is not None
             assert (first.window, second.window) == (FIRST, SECOND)
-            assert await store.write(lambda uow: _taken(uow, "two", 3.0)) is None
+            assert await store.write(lambda uow: _claim(uow, "two", 3.0)) is None
             await store.write(lambda uow: uow.reviews.end(first, ReviewState.DONE))
             await store.write(lambda uow: uow.reviews.end(second, ReviewState.WAITING, 50.0))
             await store.write(lambda uow: uow.reviews.add("s1", FIRST, 4.0))
-            assert await store.write(lambda uow: _taken(uow, "one", 49.0)) is None
-            again = await store.write(lambda uow: _taken(uow, "one", 50.0))
+            assert await store.write(lambda uow: _claim(uow, "one", 49.0)) is None
+            again = await store.write(lambda uow: _claim(uow, "one", 50.0))
             assert again is not None
             assert again.window == SECOND
             assert again.fence > second.fence
@@ -60,10 +60,10 @@ class ReviewContract(StoreFixture):
         self, store: Store, talk: StoreConversation
     ) -> None:
         await store.write(lambda uow: uow.reviews.add("s1", FIRST, 1.0))
-        lost = await store.write(lambda uow: _taken(uow, "one", 1.0))
+        lost = await store.write(lambda uow: _claim(uow, "one", 1.0))
         assert lost is not None
-        assert await store.write(lambda uow: _taken(uow, "two", 30.0)) is None
-        found = await store.write(lambda uow: _taken(uow, "two", 31.0))
+        assert await store.write(lambda uow: _claim(uow, "two", 30.0)) is None
+        found = await store.write(lambda uow: _claim(uow, "two", 31.0))
         assert found is not None
         held = await store.read(lambda uow: (uow.reviews.is_held(lost), uow.reviews.is_held(found)))
         assert held == (False, True)
@@ -80,10 +80,10 @@ class ReviewContract(StoreFixture):
             14,
             0,
         )
-        done = await store.write(lambda uow: _taken(uow, "one", 2.0))
+        done = await store.write(lambda uow: _claim(uow, "one", 2.0))
         assert done is not None
         await store.write(lambda uow: uow.reviews.end(done, ReviewState.DONE))
-        review = await store.write(lambda uow: _taken(uow, "one", 2.0))
+        review = await store.write(lambda uow: _claim(uow, "one", 2.0))
         assert review is not None
         await store.write(lambda uow: uow.reviews.stop("s1", ReviewWindow(15, 20)))
         assert await store.read(lambda uow: uow.reviews.is_held(review))
@@ -93,4 +93,4 @@ class ReviewContract(StoreFixture):
         assert [row.state for row in rows] == [ReviewState.DONE, ReviewState.STOPPED]
         assert await store.read(lambda uow: uow.reviews.reviewed_to("s1")) == 10
         await store.write(lambda uow: uow.reviews.add("s1", SECOND, 3.0))
-        assert await store.write(lambda uow: _taken(uow, "one", 3.0)) is not None
+        assert await store.write(lambda uow: _claim(uow, "one", 3.0)) is not None

@@ -36,7 +36,7 @@ from everthread.testing.contracts.store.fixtures import (
     entries_of,
     on_store,
     plain_session,
-    there,
+    session_id_of,
 )
 
 
@@ -56,7 +56,7 @@ class SearchAndErasureContract(StoreFixture):
         assert await talk.search("boat", limit=1) == [texts[2]]
         assert await talk.search("yacht") == []
         hit = (await talk.hits("red", limit=1))[0]
-        session = there(await talk.lifecycle.current(KEY))
+        session = session_id_of(await talk.lifecycle.current(KEY))
         assert hit == Hit(session, 3, 0, "user", "the red boat", talk.clock.time)
 
     @in_loop
@@ -163,7 +163,7 @@ class SearchAndErasureContract(StoreFixture):
         assert await talk.recall("你记得我的狗叫什么名字吗") == ["我的狗叫旺财"]
         assert await talk.recall("my cats") == []
         hit = (await store.read(lambda uow: uow.search.recall("ann", "which dog?", limit=1)))[0]
-        session = there(await talk.lifecycle.current(KEY))
+        session = session_id_of(await talk.lifecycle.current(KEY))
         assert (hit.session_id, hit.number, hit.index, hit.role, hit.at) == (session, 1, 0, "user", talk.clock.time)
         assert 0 < hit.score <= 1
 
@@ -188,11 +188,11 @@ class SearchAndErasureContract(StoreFixture):
         await talk.say("the red boat", KEY)
 
         def fill(uow: UnitOfWork) -> None:
-            session = uow.sessions.get(there(uow.sessions.ref(KEY)))
+            session = uow.sessions.get(session_id_of(uow.sessions.ref(KEY)))
             assert session is not None
             for n in range(1100):
-                said = [Message(Role.USER, "red" if n % 2 else "boat")]
-                uow.turns.add(session, n + 2, f"t{n}", TurnStatus.DONE, said, 1.0)
+                messages = [Message(Role.USER, "red" if n % 2 else "boat")]
+                uow.turns.add(session, n + 2, f"t{n}", TurnStatus.DONE, messages, 1.0)
 
         await store.write(fill)
         assert await talk.recall("red boat", limit=1) == ["the red boat"]
@@ -354,8 +354,8 @@ class SearchAndErasureContract(StoreFixture):
             entry.ref, ForgetScope.FACT, "4711", note.note_id
         )
 
-        async def tell(provider: str) -> Event:
-            def told(uow: UnitOfWork) -> Event:
+        async def deliver(provider: str) -> Event:
+            def read_event(uow: UnitOfWork) -> Event:
                 uow.cursors.discover(provider, 5.0, 100)
                 cursor = uow.cursors.get(provider, note.session_id)
                 assert cursor is not None
@@ -365,10 +365,10 @@ class SearchAndErasureContract(StoreFixture):
                 assert left is not None
                 return uow.log.event(left, ())
 
-            return await store.write(told)
+            return await store.write(read_event)
 
-        assert await tell("one") == Forgotten(entry.ref, ForgetScope.FACT, "4711", note.note_id)
-        assert await tell("two") == Forgotten(entry.ref, ForgetScope.FACT, "", note.note_id)
+        assert await deliver("one") == Forgotten(entry.ref, ForgetScope.FACT, "4711", note.note_id)
+        assert await deliver("two") == Forgotten(entry.ref, ForgetScope.FACT, "", note.note_id)
 
     @on_store
     async def test_a_fact_that_no_provider_needs_leaves_the_log_at_once(
@@ -433,9 +433,9 @@ class SearchAndErasureContract(StoreFixture):
         assert await store.read(lambda uow: uow.notes.get(tea)) == versions[-1]
         with pytest.raises(StoreError):
             await store.write(lambda uow: uow.notes.put(versions[0]))
-        told = await store.read(lambda uow: uow.notes.history("ann", 10))
-        assert [(v.note_id, v.version) for v in told] == [(cake, 2), (tea, 2), (cake, 1), (tea, 1)]
-        assert await store.read(lambda uow: uow.notes.history("ann", 1)) == told[:1]
+        history = await store.read(lambda uow: uow.notes.history("ann", 10))
+        assert [(v.note_id, v.version) for v in history] == [(cake, 2), (tea, 2), (cake, 1), (tea, 1)]
+        assert await store.read(lambda uow: uow.notes.history("ann", 1)) == history[:1]
         assert await store.read(lambda uow: uow.notes.history("nobody", 9)) == ()
 
     @on_store
