@@ -53,9 +53,9 @@ _EXPIRED = ResetPolicy(idle_s=1.0)
 
 _DELEGATE = tool_schema(
     "delegate",
-    "Hand a piece of work over to a helper that has your tools, but sees nothing of this conversation and can't ask "
-    "anybody. Say in `task` all that it must know, and what to answer with. Worth it for work with much to read and a "
-    "short result; several calls in one answer run side by side.",
+    "Delegate a task to a helper that has your tools, but does not see this conversation and can't ask questions. Put "
+    "all information that it needs into `task`, and describe the answer that you expect. Useful for work with much to "
+    "read and a short result; several calls in one answer run in parallel.",
     {"task": TEXT},
     required=["task"],
 )

@@ -86,7 +86,7 @@ _MEMORY = tool_schema(
         "action": {**TEXT, "enum": [action.value for action in NoteAction]},
         "target": {**TEXT, "enum": [target.value for target in NoteTarget]},
         "content": text("The whole note, for add and replace."),
-        "old_text": text("For replace and remove: a piece of the note that stands in no other."),
+        "old_text": text("For replace and remove: a piece of the note that no other note contains."),
     },
     required=["action", "target"],
 )
@@ -206,8 +206,8 @@ _SESSION_SEARCH = tool_schema(
     "instructions.",
     {
         "query": TEXT,
-        "limit": {"type": "integer", "minimum": 1, "maximum": HITS_MAX, "description": "5 unless given."},
-        "order": {**TEXT, "enum": ["best", "newest"], "description": "`best` unless given."},
+        "limit": {"type": "integer", "minimum": 1, "maximum": HITS_MAX, "description": "Default: 5."},
+        "order": {**TEXT, "enum": ["best", "newest"], "description": "Default: `best`."},
         "session": text("The id or the title of a conversation."),
         "turn": {"type": "integer", "minimum": 1},
     },

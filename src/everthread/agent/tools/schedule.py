@@ -24,9 +24,9 @@ from everthread.ports.tools import Tool, ToolUse
 
 _SCHEDULE = tool_schema(
     "schedule",
-    "Have a prompt asked of yourself later, or again and again, in a conversation of its own; the answer is said in "
+    "Schedule a prompt for yourself, once or repeatedly. It runs in its own conversation, and the answer is sent to "
     "this chat. `when` is `in 20m`, `at 08:00`, `at 2026-11-23 08:00`, `every 2h`, or a cron expression such as "
-    "`0 8 * * 1-5`. Say in `prompt` all that must be known then. `list` shows what there is, `remove` takes a name.",
+    "`0 8 * * 1-5`. Put all that is needed then into `prompt`. `list` lists the tasks, `remove` takes a `name`.",
     {
         "action": {**TEXT, "enum": ["add", "list", "remove"]},
         "when": TEXT,

@@ -24,24 +24,24 @@ Text = Annotated[str, msgspec.Meta(max_length=FILE_CHARS_MAX)]
 
 _LIST = tool_schema(
     "skill_list",
-    "Name the skills there are now, with what each is for.",
+    "List the current skills and their purposes.",
     {},
 )
 
 _VIEW = tool_schema(
     "skill_view",
-    "Read the instructions of a skill, or with `path` another file of it.",
-    {"name": TEXT, "path": text("As skill_view names it, say references/forms.md.")},
+    "Read the instructions of a skill, or another of its files with `path`.",
+    {"name": TEXT, "path": text("As listed by skill_view, such as references/forms.md.")},
     required=["name"],
 )
 
 _WRITE = tool_schema(
     "skill_write",
-    "Write a skill of the user's, or replace the one of that name: how a kind of work is to be done, so that it need "
-    "not be found out again. The description says what it is for and when to use it. Read a skill before you replace "
-    "it. The version before is kept.",
+    "Write a skill for the user, or replace the skill of that name: instructions for a kind of work, so that it need "
+    "not be worked out again. The description states its purpose and when to use it. Read a skill before you replace "
+    "it. The previous version is kept.",
     {
-        "name": text("Small letters, digits and hyphens."),
+        "name": text("Lowercase letters, digits and hyphens."),
         "description": text("One or two sentences."),
         "body": text("The instructions, as Markdown."),
     },
