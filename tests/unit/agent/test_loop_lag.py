@@ -84,7 +84,7 @@ async def test_whatever_is_made_of_a_long_conversation_holds_nobody_up(
             # So that the step that it ended with is over, too.
             await asyncio.sleep(0)
         with steps(monkeypatch) as review:
-            core.reviewer.look()
+            core.reviewer.wake()
             await until(lambda: not core.reviewer.busy, "the review never ends")
         assert len(core.model.requests) == 1
         with steps(monkeypatch) as compression:
