@@ -188,9 +188,9 @@ class LogFile(logging.Handler):
             fcntl.flock(lock, fcntl.LOCK_EX)
             if self._is_current():
                 for number in range(ROTATED_MAX, 0, -1):
-                    older = self._numbered(number - 1)
+                    older = self._rotated_path(number - 1)
                     if older.exists():
-                        older.replace(self._numbered(number))
+                        older.replace(self._rotated_path(number))
             full, self._file = self._file, self._open()
             os.close(full)
         finally:
@@ -203,5 +203,5 @@ class LogFile(logging.Handler):
             return False
         return os.path.samestat(stat, os.fstat(self._file))
 
-    def _numbered(self, number: int) -> Path:
+    def _rotated_path(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}") if number else self._path

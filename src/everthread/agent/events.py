@@ -129,10 +129,10 @@ class Reviewed(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        noted = f"Review noted: {_named(self.wrote)}. /memory log shows it, /memory undo reverts it."
+        noted = f"Review noted: {_join_names(self.wrote)}. /memory log shows it, /memory undo reverts it."
         parts = [noted] if self.wrote else []
         if self.missing:
-            parts.append(f"{NO_ROOM}: {_named(self.missing)}. {MORE_ROOM}.")
+            parts.append(f"{NO_ROOM}: {_join_names(self.missing)}. {MORE_ROOM}.")
         return " ".join(parts)
 
 
@@ -140,7 +140,7 @@ NO_ROOM = "The notes are full; a review could not add"
 MORE_ROOM = "Remove notes that you do not need, or raise memory.notes_chars or memory.user_chars"
 
 
-def _named(things: Sequence[str]) -> str:
+def _join_names(things: Sequence[str]) -> str:
     more = len(things) - REVIEW_NAMES_MAX
     return "; ".join(things[:REVIEW_NAMES_MAX]) + (f"; and {more} more" if more > 0 else "")
 

@@ -232,10 +232,10 @@ class Reviewer:
             raise
         except (EverthreadError, TimeoutError) as error:
             why = str(error) or f"not done within {REVIEW_S_MAX:g} s"
-            state, due_at = await self._failed(review, ref, why)
+            state, due_at = await self._record_failure(review, ref, why)
         except Exception as error:
             log.exception("reviewing session %s failed", ref.session_id)
-            state, due_at = await self._failed(review, ref, f"internal error: {type(error).__name__}")
+            state, due_at = await self._record_failure(review, ref, f"internal error: {type(error).__name__}")
         finally:
             # Also after a failure: its writes are stored already.
             event = Reviewed(ref, review.window, tuple(wrote), tuple(missing)) if wrote or missing else None
@@ -262,7 +262,7 @@ class Reviewer:
         except Exception:
             log.exception("the listener failed to show the review of session %s", event.ref.session_id)
 
-    async def _failed(self, review: Review, ref: SessionRef, why: str) -> tuple[ReviewState, float]:
+    async def _record_failure(self, review: Review, ref: SessionRef, why: str) -> tuple[ReviewState, float]:
         log.warning("session %s, %s: %s", ref.session_id, review.window.mark, why)
         if review.fence < ATTEMPTS_MAX:
             return ReviewState.WAITING, self._clock.now() + COOL_DOWN_S * review.fence

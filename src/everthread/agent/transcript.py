@@ -19,7 +19,7 @@ STOPPED = "[stopped by the user; it may or may not have taken effect]"
 
 def to_request(turn: Turn) -> tuple[Message, ...]:
     """Convert a stored turn for a request: a result for every call, interruptions marked, an answer at the end."""
-    messages = add_missing_results(_called(turn.messages), STOPPED)
+    messages = add_missing_results(_drop_orphaned_results(turn.messages), STOPPED)
     if turn.status is not TurnStatus.INTERRUPTED:
         return messages
     last = messages[-1] if messages else None
@@ -28,7 +28,7 @@ def to_request(turn: Turn) -> tuple[Message, ...]:
     return (*messages, Message(Role.ASSISTANT, INTERRUPTED))
 
 
-def _called(messages: Collection[Message]) -> Collection[Message]:
+def _drop_orphaned_results(messages: Collection[Message]) -> Collection[Message]:
     """Drop tool results without a call, as forgetting a turn may leave them."""
     calls = {call.id for m in messages for call in m.tool_calls}
     if all(m.tool_call_id in calls for m in messages if m.role is Role.TOOL):

@@ -90,7 +90,7 @@ class Agent:
         if self._compressor is not None:
             choice = options.choices[0]
             await self._compressor.before_turn(key, choice, lambda ref: self._measure_fill(ref, choice), options.listen)
-        claim = await self._releaser.claimed(self._lifecycle.begin_turn(key))
+        claim = await self._releaser.claim_or_release(self._lifecycle.begin_turn(key))
         return None if claim is None else await self._complete(claim, options)
 
     async def resume(self, turn_id: str, options: TurnOptions) -> TurnEnded | None:
@@ -98,7 +98,7 @@ class Agent:
         if turn_id in self._running:
             # After a suspend, this process may find that its own heartbeat has expired.
             return None
-        claim = await self._releaser.claimed(self._lifecycle.resume_turn(turn_id))
+        claim = await self._releaser.claim_or_release(self._lifecycle.resume_turn(turn_id))
         return None if claim is None else await self._complete(claim, options, recovered=True)
 
     async def _complete(self, claim: TurnClaim, options: TurnOptions, *, recovered: bool = False) -> TurnEnded | None:

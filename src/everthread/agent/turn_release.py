@@ -34,7 +34,7 @@ class TurnReleaser(Struct, frozen=True):
     clock: Clock
     _retries: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
-    async def claimed(self, claiming: Awaitable[TurnClaim | None]) -> TurnClaim | None:
+    async def claim_or_release(self, claiming: Awaitable[TurnClaim | None]) -> TurnClaim | None:
         """Await a claim; release it if the caller was cancelled meanwhile."""
         task = asyncio.ensure_future(claiming)
         cancelled = await wait_until_done(task)

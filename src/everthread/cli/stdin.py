@@ -53,7 +53,7 @@ class LineReader:
         whole = bytearray()
         while chunk := await self._read():
             whole += chunk[: LINE_BYTES_MAX - len(whole)]
-        return _decoded(whole)
+        return _decode(whole)
 
     async def _line(self) -> InputText | None:
         line = bytearray()
@@ -62,9 +62,9 @@ class LineReader:
             line += piece[: LINE_BYTES_MAX - len(line)]
             self._rest = rest
             if newline:
-                return _decoded(line)
+                return _decode(line)
             if not (chunk := await self._read()):
-                return _decoded(line) if line else None
+                return _decode(line) if line else None
             self._rest = chunk
 
     async def _read(self) -> bytes:
@@ -79,7 +79,7 @@ class LineReader:
         return chunk
 
 
-def _decoded(line: bytearray) -> InputText:
+def _decode(line: bytearray) -> InputText:
     if line.endswith(b"\r"):
         del line[-1:]
     try:

@@ -125,5 +125,5 @@ def format_fullness(target: NoteTarget, notes: list[NoteVersion], limit: int) ->
 
 async def _sync(history: NoteHistory) -> str:
     """Synchronise the note files; return a problem as an extra line."""
-    problem = await history.synced()
+    problem = await history.sync()
     return f"\n{problem}" if problem else ""

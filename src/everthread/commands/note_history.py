@@ -84,7 +84,7 @@ class NoteHistory(Struct, frozen=True):
     owner: str
     skills: SkillFolders | None = None
 
-    async def synced(self) -> str:
+    async def sync(self) -> str:
         """Synchronise the note files with the store; return the problem, if any. The store is authoritative."""
         try:
             await self.note_files.sync(self.owner)

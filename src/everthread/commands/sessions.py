@@ -62,7 +62,7 @@ async def branch(context: CommandContext, title: str) -> CommandResult:
 async def uncompress(context: CommandContext, title: str) -> CommandResult:
     """Branch from the session before its last compression, with the full text."""
     session = await current_session(context)
-    before = await context.store.read(lambda uow: _uncompressed(uow, session)) if session else None
+    before = await context.store.read(lambda uow: _find_compressed_ancestor(uow, session)) if session else None
     if before is None:
         return fail("This session was never compressed. /branch copies it as it is.")
     move = await _cross(context, Branch(title, parent=before.id, as_it_was=True))
@@ -72,7 +72,7 @@ async def uncompress(context: CommandContext, title: str) -> CommandResult:
     return CommandResult("\n".join([text, *_departure(move)]))
 
 
-def _uncompressed(uow: UnitOfWork, session: Session) -> Session | None:
+def _find_compressed_ancestor(uow: UnitOfWork, session: Session) -> Session | None:
     """The latest compressed ancestor of a session."""
     at: Session | None = session
     while at is not None and at.cause is Cause.BRANCH:
@@ -127,7 +127,7 @@ async def handoff(context: CommandContext, platform: str) -> CommandResult:
     if crossing.cancelled and crossing.left:
         context.agent.stop(crossing.left, "stopped by /handoff")
     text = f"{label_of(session)} continues on {wanted} too. Messages on either side appear in both."
-    return CommandResult("\n".join([text, *_unanswered(crossing)]), wrote_outbox=True)
+    return CommandResult("\n".join([text, *_list_unanswered(crossing)]), wrote_outbox=True)
 
 
 def _keys_elsewhere(uow: UnitOfWork, context: CommandContext) -> list[SessionKey]:
@@ -214,10 +214,10 @@ def _target(move: _Move) -> str:
 def _departure(move: _Move) -> Sequence[str]:
     """Lines on the session that was left."""
     left = [f"You left {label_of(move.left)}. To return: /resume {move.left_argument}"] if move.left is not None else []
-    return [*left, *_unanswered(move.crossing)]
+    return [*left, *_list_unanswered(move.crossing)]
 
 
-def _unanswered(crossing: BoundaryResult) -> Sequence[str]:
+def _list_unanswered(crossing: BoundaryResult) -> Sequence[str]:
     """Lines on messages of the previous session that get no answer."""
     lines: list[str] = []
     if crossing.cancelled:

@@ -70,7 +70,7 @@ def change_setting(text: str, keys: tuple[str, ...], value: Any) -> str | None:
     """
     wanted = tomllib.loads(text)
     _put(wanted, keys, value)
-    for candidate in _candidates(text, keys, _written(value)):
+    for candidate in _candidates(text, keys, _format_value(value)):
         try:
             if tomllib.loads(candidate) == wanted:
                 return candidate
@@ -142,17 +142,17 @@ def _key(keys: Keys) -> str:
     return ".".join(str(key) if _BARE.fullmatch(str(key)) else json.dumps(key, ensure_ascii=False) for key in keys)
 
 
-def _written(value: Any) -> str:
+def _format_value(value: Any) -> str:
     match value:
         case bool():
             return "true" if value else "false"
         case str():
             return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
         case list():
-            return f"[{', '.join(_written(item) for item in cast('list[Any]', value))}]"
+            return f"[{', '.join(_format_value(item) for item in cast('list[Any]', value))}]"
         case Mapping():
             items = cast("Mapping[str, Any]", value).items()
-            return f"{{ {', '.join(f'{_key((key,))} = {_written(item)}' for key, item in items)} }}"
+            return f"{{ {', '.join(f'{_key((key,))} = {_format_value(item)}' for key, item in items)} }}"
         case _:
             return str(value)
 

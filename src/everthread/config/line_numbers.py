@@ -88,7 +88,7 @@ class _Scan:
             if self._take("[["):
                 table = self._next_of(self._header())
             elif self._take("["):
-                table = self._resolved(self._header())
+                table = self._resolve(self._header())
                 self._mark(table)
             else:
                 pair = self._pair(table, 0)
@@ -128,7 +128,7 @@ class _Scan:
             self._take(",")
 
     def _pair(self, table: Keys, depth: int) -> Keys:
-        keys = self._resolved(self._dotted(), table)
+        keys = self._resolve(self._dotted(), table)
         self._mark(keys)
         self._skip(_SPACE)
         if not self._take("=") and not self._take(":"):
@@ -152,13 +152,13 @@ class _Scan:
     def _key(self) -> str:
         quoted = self._matched(_STRING)
         if quoted:
-            return _unquoted(quoted)
+            return _unquote(quoted)
         bare = self._matched(_BARE_KEY)
         if not bare:
             raise _Lost
         return bare
 
-    def _resolved(self, names: list[str], above: Keys = ()) -> Keys:
+    def _resolve(self, names: list[str], above: Keys = ()) -> Keys:
         """Return the path of these names. The name of an array of tables means its last table."""
         keys = above
         for name in names:
@@ -168,7 +168,7 @@ class _Scan:
         return keys
 
     def _next_of(self, names: list[str]) -> Keys:
-        array = (*self._resolved(names[:-1]), names[-1])
+        array = (*self._resolve(names[:-1]), names[-1])
         place = self._last[array] = self._last.get(array, -1) + 1
         self._mark((*array, place))
         return (*array, place)
@@ -199,7 +199,7 @@ class _Scan:
         return match[0]
 
 
-def _unquoted(quoted: str) -> str:
+def _unquote(quoted: str) -> str:
     if "\\" not in quoted or quoted[0] == "'":
         return quoted[1:-1]
     try:

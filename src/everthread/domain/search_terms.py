@@ -193,7 +193,7 @@ def _folded_words(text: str) -> dict[str, str]:
 
 def count_matches(text: str, sought: list[tuple[str, bool]]) -> int:
     """Return the number of terms that the text contains."""
-    folded = _folded(_readable(text))
+    folded = _fold(_readable(text))
     return sum(_found_at(folded, term, prefix) is not None for term, prefix in sought)
 
 
@@ -208,7 +208,7 @@ def excerpt(content: str, sought: list[tuple[str, bool]], width: int) -> str:
     An ellipsis marks each cut. Without a hit, the excerpt is the beginning of the content.
     """
     text = _readable(content)
-    folded = _folded(text)
+    folded = _fold(text)
     found = [at for term, prefix in sought if (at := _found_at(folded, term, prefix)) is not None]
     start = 0
     if found:
@@ -222,13 +222,13 @@ def excerpt(content: str, sought: list[tuple[str, bool]], width: int) -> str:
     return shown[: width - 1].rstrip() + "…" if cut else shown
 
 
-def _folded(text: str) -> str:
+def _fold(text: str) -> str:
     return text.lower() if text.isascii() else text.translate(_FOLDED)
 
 
 def _found_at(folded: str, term: str, prefix: bool) -> int | None:
     """Return the offset of the term's first hit in folded text."""
-    word = _folded(term)
+    word = _fold(term)
     if not (word.isascii() and word.isalnum()):
         hit = _pattern_of(term, prefix).search(folded)
         return hit.start() if hit else None

@@ -118,7 +118,7 @@ class Approvals:
             raise NotApproved(NOT_YOU)
         code, time = "".join(self._choice(_ALPHABET) for _ in range(CODE_CHARS)), _time(self._wait_s)
         described = format_call(call.name, call.arguments)
-        asked = f"May I do this?\n{_fenced(described)}"
+        asked = f"May I do this?\n{_fence(described)}"
         text = f"{asked}\n/approve {code} allows it, /deny {code} does not. I wait {time}."
         question = _Question(code, user, described, asyncio.get_running_loop().create_future())
         name = f"{QUESTION}{ref.session_id}-{code}-{self._clock.now():.3f}"
@@ -167,7 +167,7 @@ def _withdraw(uow: UnitOfWork, name: str) -> Reply | None:
     return reply
 
 
-def _fenced(text: str) -> str:
+def _fence(text: str) -> str:
     """Format as a code block with a fence longer than any in the text."""
     fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
     fence = max(fence, "```", key=len)

@@ -154,7 +154,7 @@ class Gateway:
         await self.lifecycle.remove_files()
         await self.outbox.begin()
         await self.worker.recover(self._is_served)
-        self.agent.start_reviews(self._reviewed, self._store_review_notice)
+        self.agent.start_reviews(self._on_reviewed, self._store_review_notice)
         work = [self._listen(platform) for platform in self.platforms.values()]
         work += [self._sweep(), self.scheduler.run(), self.loop_lag.run()]
         self._tasks = [asyncio.ensure_future(each) for each in work]
@@ -231,7 +231,7 @@ class Gateway:
             now = self.clock.now()
             uow.outbox.put_reply(Reply(name, ref.key, ref.session_id, ref.owner, event.text, ReplyState.READY, now))
 
-    def _reviewed(self, event: Reviewed) -> None:
+    def _on_reviewed(self, event: Reviewed) -> None:
         if self._has_review_notices(event.ref.key):
             sending = asyncio.ensure_future(self._send_review_notice())
             self._notices.add(sending)

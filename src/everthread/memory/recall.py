@@ -81,7 +81,7 @@ def merge(answers: Sequence[Sequence[RecallItem]], budget_tokens: int) -> tuple[
             continue
         known = next((other for other in merged if _adds_nothing(wording, other)), None)
         if known is not None:
-            merged[known] = _known_to(merged[known], item)
+            merged[known] = _add_provider(merged[known], item)
         elif (cost := tokens(item.text)) <= budget_tokens:
             merged[wording] = item
             budget_tokens -= cost
@@ -107,7 +107,7 @@ def _is_within(short: str, long: str) -> bool:
     return len(short.split()) >= _WORDS_MIN and f" {short} " in f" {long} "
 
 
-def _known_to(item: RecallItem, other: RecallItem) -> RecallItem:
+def _add_provider(item: RecallItem, other: RecallItem) -> RecallItem:
     """Add the other item's provider to an item."""
     named = other.provider and other.provider not in (item.provider, *item.also)
     return replace(item, also=(*item.also, other.provider)) if named else item

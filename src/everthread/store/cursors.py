@@ -186,7 +186,7 @@ class Cursors(Table):
             "RETURNING session_id",
             (provider, replay, replay, now, *values),
         )
-        return self._begun_again(provider, [row[0] for row in rows])
+        return self._drop_redeliveries(provider, [row[0] for row in rows])
 
     def restart_owner(self, provider: str, owner: str, now: float) -> int:
         """Restart the lanes of an owner's conversations at the entry where each was first delivered from, under a new
@@ -199,9 +199,9 @@ class Cursors(Table):
             "AND s.log_seq > COALESCE(cursors.told_from, 0)) RETURNING session_id",
             (now, provider, owner),
         )
-        return self._begun_again(provider, [row[0] for row in rows])
+        return self._drop_redeliveries(provider, [row[0] for row in rows])
 
-    def _begun_again(self, provider: str, lanes: Sequence[str]) -> int:
+    def _drop_redeliveries(self, provider: str, lanes: Sequence[str]) -> int:
         """Drop the redeliveries of restarted lanes: the replay delivers their entries in order."""
         for lane in lanes:
             self._execute("DELETE FROM redeliveries WHERE provider = ? AND session_id = ?", (provider, lane))

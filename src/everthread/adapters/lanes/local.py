@@ -145,11 +145,11 @@ class LocalLanes:
         await self._store.write(keep_alive)
         for lane in self._lanes.values():
             lease = lane.lease
-            if lease is not None and not await self._renewed(lease, now) and lane.lease is lease:
+            if lease is not None and not await self._renew(lease, now) and lane.lease is lease:
                 lane.lease = None
                 lane.awake.set()
 
-    async def _renewed(self, lease: Lease, now: float) -> bool:
+    async def _renew(self, lease: Lease, now: float) -> bool:
         return await self._store.write(lambda uow: uow.leases.renew(lease, now, self._lease_s))
 
     async def _watch(self) -> None:

@@ -107,7 +107,7 @@ class EndpointInfo(msgspec.Struct, frozen=True):
 
 def model_error(endpoint: EndpointInfo, status: int, text: str, retry_after_s: float | None = None) -> ModelError:
     """Choose the error for a status and the endpoint's message."""
-    text = _shortened(text, filter(None, (endpoint.key, *endpoint.secrets)))
+    text = _shorten(text, filter(None, (endpoint.key, *endpoint.secrets)))
     summary = f"{endpoint.name} answered {status}" + (f" ({text})" if text else "")
     if status in (401, 403):
         return _unauthorized(endpoint, status, text)
@@ -167,7 +167,7 @@ def _unauthorized(endpoint: EndpointInfo, status: int, text: str) -> ModelUnauth
     return ModelUnauthorized(f"{endpoint.name} does not accept the key{why}: set {endpoint.key_name} to a valid one")
 
 
-def _shortened(text: str, secrets: Iterable[str]) -> str:
+def _shorten(text: str, secrets: Iterable[str]) -> str:
     line = " ".join(text[: MESSAGE_CHARS_MAX * 20].split())
     for secret in secrets:
         line = line.replace(secret, "***")

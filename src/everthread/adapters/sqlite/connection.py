@@ -79,7 +79,7 @@ def open_bare(path: str | Path, *, busy_s_max: float = BUSY_S_MAX, flags: int = 
         with closing(connect_bare(str(path), busy_s_max=busy_s_max, flags=flags)) as connection:
             yield connection
     except apsw.Error as error:
-        raise translated(error, str(path)) from error
+        raise translate_error(error, str(path)) from error
 
 
 def connect(path: str, *, busy_s_max: float = BUSY_S_MAX, cache_kib: int = CACHE_KIB) -> Connection:
@@ -149,7 +149,7 @@ def _run_to_the_end(execute: RawExecute) -> Execute:
     return run
 
 
-def translated(error: apsw.Error, path: str) -> StoreError:
+def translate_error(error: apsw.Error, path: str) -> StoreError:
     """Translate an error of SQLite to a `StoreError` that says what to do."""
     match error:
         case apsw.BusyError() | apsw.LockedError():

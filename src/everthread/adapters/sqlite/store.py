@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import apsw
 
-from everthread.adapters.sqlite.connection import BUSY_S_MAX, SqliteDatabase, connect, open_bare, translated
+from everthread.adapters.sqlite.connection import BUSY_S_MAX, SqliteDatabase, connect, open_bare, translate_error
 from everthread.adapters.sqlite.maintenance import copy_file
 from everthread.adapters.sqlite.migrate import check_application, migrate
 from everthread.adapters.sqlite.write_queue import WriteQueue
@@ -78,7 +78,7 @@ class SqliteStore:
         try:
             return self._inline.connection.pragma("data_version")
         except apsw.Error as error:
-            raise translated(error, self._path) from error
+            raise translate_error(error, self._path) from error
 
     async def tidy(self) -> bool:
         self._check_open()
@@ -109,7 +109,7 @@ class SqliteStore:
         try:
             return SqliteDatabase(connect(self._path, busy_s_max=self._busy_s_max))
         except apsw.Error as error:
-            raise translated(error, self._path) from error
+            raise translate_error(error, self._path) from error
 
     def _read(self, work: Callable[[UnitOfWork], T]) -> T:
         database: SqliteDatabase | None = getattr(self._local, "database", None)
@@ -127,7 +127,7 @@ class SqliteStore:
             finally:
                 database.rollback()
         except apsw.Error as error:
-            raise translated(error, self._path) from error
+            raise translate_error(error, self._path) from error
 
     def _run_writer(self) -> None:
         # Jobs that were queued during the last commit form the next batch.
@@ -154,4 +154,4 @@ def prepare(path: Path, *, busy_s_max: float = BUSY_S_MAX) -> None:
             f"{path}: {error.strerror or error}. Fix its permissions or choose another home."
         ) from error
     except apsw.Error as error:
-        raise translated(error, str(path)) from error
+        raise translate_error(error, str(path)) from error

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 import apsw
 
-from everthread.adapters.sqlite.connection import SqliteDatabase, connect, translated
+from everthread.adapters.sqlite.connection import SqliteDatabase, connect, translate_error
 from everthread.adapters.sqlite.write_queue import Job
 from everthread.domain.errors import StoreError
 from everthread.store.unit_of_work import NotInline, UnitOfWork
@@ -90,7 +90,7 @@ class Writer:
                 finally:
                     connection.close()
         except apsw.Error as error:
-            raise translated(error, self._path) from error
+            raise translate_error(error, self._path) from error
 
     def close(self) -> None:
         with self._lock:
@@ -101,7 +101,7 @@ class Writer:
         try:
             connection = connect(self._path, busy_s_max=self._busy_s_max, cache_kib=CACHE_KIB)
         except apsw.Error as error:
-            raise translated(error, self._path) from error
+            raise translate_error(error, self._path) from error
         # Replaces SQLite's automatic checkpoint, which runs inside a commit while a caller waits.
         connection.set_wal_hook(self._count_pages)
         self._database = SqliteDatabase(connection)
@@ -153,7 +153,7 @@ class Writer:
             self._commit_durably()
         except apsw.Error as error:
             for job in jobs:
-                job.error = translated(error, self._path)
+                job.error = translate_error(error, self._path)
             self._database.rollback()
         return None
 
@@ -210,6 +210,6 @@ def _can_be_raised(error: BaseException) -> bool:
 
 
 def _as_store_error(error: BaseException, path: str) -> StoreError:
-    store_error = translated(error, path) if isinstance(error, apsw.Error) else StoreError(f"{path}: {error!r}")
+    store_error = translate_error(error, path) if isinstance(error, apsw.Error) else StoreError(f"{path}: {error!r}")
     store_error.__cause__ = error
     return store_error

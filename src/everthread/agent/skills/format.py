@@ -64,8 +64,8 @@ def parse(text: str, where: str) -> SkillText:
     if end is None:
         raise BadSkill(f"{where}:1: the line --- that ends the front matter is missing")
     entries = _entries(lines[1:end], where)
-    name, name_line = _needed(entries, "name", where)
-    description, description_line = _needed(entries, "description", where)
+    name, name_line = _require(entries, "name", where)
+    description, description_line = _require(entries, "description", where)
     if problem := name_problem(name):
         raise BadSkill(f"{where}:{name_line}: {problem}")
     if problem := description_problem(description):
@@ -104,9 +104,9 @@ def index(skills: Sequence[Skill]) -> str:
     if not skills:
         return ""
     whole = [_line(skill, SHOWN_CHARS[0]) for skill in skills]
-    lines = _fitting(whole)
+    lines = _select_fitting(whole)
     if len(lines) < len(skills):
-        lines = _fitting([_line(skill, SHOWN_CHARS[1]) for skill in skills])
+        lines = _select_fitting([_line(skill, SHOWN_CHARS[1]) for skill in skills])
     left = len(skills) - len(lines)
     more = [f"({left} more: `skill_list` lists them)"] if left else []
     return "\n".join((ABOUT_SKILLS, "<skills>", *lines, *more, "</skills>"))
@@ -128,7 +128,7 @@ def _line(skill: Skill, chars: int) -> str:
     return f"- {skill.name}{' (project)' if skill.project else ''}: {line}"
 
 
-def _fitting(lines: Sequence[str]) -> list[str]:
+def _select_fitting(lines: Sequence[str]) -> list[str]:
     kept: list[str] = []
     room = INDEX_CHARS_MAX
     for line in lines:
@@ -172,11 +172,11 @@ def _value(first: str, below: Sequence[str], where: str) -> str:
     if re.fullmatch(r"[>|][+-]?", first):
         return "\n".join(below).strip()
     if first[:1] in ("'", '"'):
-        return _quoted(" ".join((first, *below)).strip(), where)
+        return _unquote(" ".join((first, *below)).strip(), where)
     return re.sub(r"(^|\s)#.*", "", " ".join((first, *below))).strip()
 
 
-def _quoted(text: str, where: str) -> str:
+def _unquote(text: str, where: str) -> str:
     end = re.fullmatch(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*')(?:\s+#.*)?""", text)
     if end is None:
         raise BadSkill(f"{where}: {text[:60]!r} has no closing quote at its end")
@@ -190,7 +190,7 @@ def _quoted(text: str, where: str) -> str:
         ) from None
 
 
-def _needed(entries: Mapping[str, tuple[str, int]], name: str, where: str) -> tuple[str, int]:
+def _require(entries: Mapping[str, tuple[str, int]], name: str, where: str) -> tuple[str, int]:
     if name not in entries:
         raise BadSkill(f"{where}:1: has no {name}: in its front matter")
     return entries[name]

@@ -34,10 +34,10 @@ def parse_arguments(schema: ToolSchema, arguments: Mapping[str, Any], wanted: ty
     try:
         return msgspec.convert(dict(arguments), wanted)
     except msgspec.ValidationError as error:
-        raise ToolFailed(f"{schema.name}: {error}. {_expected(schema)}") from error
+        raise ToolFailed(f"{schema.name}: {error}. {_describe_expected(schema)}") from error
 
 
-def _expected(schema: ToolSchema) -> str:
+def _describe_expected(schema: ToolSchema) -> str:
     """Describe the expected arguments, for a model that got them wrong."""
     required = schema.parameters.get("required", ())
     described = [

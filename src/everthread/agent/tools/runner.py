@@ -183,7 +183,7 @@ class ToolRunner(Struct, frozen=True):
     ) -> str:
         listen(ToolBegan(call))
         await self.hooks.notify("pre_tool_call", ref=claim.ref, name=call.name, arguments=call.arguments)
-        text = _shortened(await _outcome(tool, arguments, ToolUse(claim.ref, claim.turn_id, call.id)))
+        text = _shorten(await _outcome(tool, arguments, ToolUse(claim.ref, claim.turn_id, call.id)))
         await self.lifecycle.finish_tool(claim, call.id, text)
         await self.hooks.notify("post_tool_call", ref=claim.ref, name=call.name, result=text)
         listen(ToolEnded(call, text))
@@ -195,7 +195,7 @@ class ToolRunner(Struct, frozen=True):
         if isinstance(arguments, str):
             return arguments
         await self.hooks.notify("pre_tool_call", ref=use.ref, name=call.name, arguments=call.arguments)
-        text = _shortened(await _outcome(tool, arguments, use))
+        text = _shorten(await _outcome(tool, arguments, use))
         await self.hooks.notify("post_tool_call", ref=use.ref, name=call.name, result=text)
         return text
 
@@ -240,7 +240,7 @@ def _arguments(call: ToolCall) -> dict[str, Any] | str:
         return f"Error: the arguments are not a JSON object ({error}); call {call.name} again with valid arguments"
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     if len(text) <= RESULT_CHARS_MAX:
         return text
     half = RESULT_CHARS_MAX // 2

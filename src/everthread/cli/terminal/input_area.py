@@ -160,7 +160,7 @@ class InputArea:
 
     def show_live(self, text: str) -> None:
         """Set the text above the input. It is parsed once here, because it is drawn with every key press."""
-        self._live = _merged(to_formatted_text(ANSI(text))) if text else []
+        self._live = _merge(to_formatted_text(ANSI(text))) if text else []
 
     def _line_prefix(self, line: int, wrapped: int) -> StyleAndTextTuples:
         first = line == 0 and wrapped == 0
@@ -259,7 +259,7 @@ class InputArea:
         event.current_buffer.insert_text(self._pastes.shorten(event.data))
 
 
-def _merged(pieces: StyleAndTextTuples) -> StyleAndTextTuples:
+def _merge(pieces: StyleAndTextTuples) -> StyleAndTextTuples:
     """Merge neighbouring pieces of the same style. The ANSI parser returns one per character, and each costs time."""
     return [
         (style, "".join(piece[1] for piece in same))

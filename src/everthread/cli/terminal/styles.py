@@ -24,13 +24,13 @@ class TextStyle(Struct, frozen=True):
         return f"\x1b[2m{text}{_RESET}"
 
     def good(self, text: str) -> str:
-        return self._coloured("32", text)
+        return self._colour("32", text)
 
     def bad(self, text: str) -> str:
-        return self._coloured("31", text)
+        return self._colour("31", text)
 
     def accent(self, text: str) -> str:
-        return self._coloured(self.accent_code, text)
+        return self._colour(self.accent_code, text)
 
-    def _coloured(self, code: str, text: str) -> str:
+    def _colour(self, code: str, text: str) -> str:
         return f"\x1b[{code}m{text}{_RESET}" if self.colour else text

@@ -150,7 +150,7 @@ class TurnView:
         return self._finished([*blocks.feed(strip_control_chars(text)), *blocks.end()], columns)
 
     def _finished(self, blocks: list[str], columns: int) -> str:
-        drawn = "".join(_trimmed(self._renderer().markdown(block, columns)) + "\n\n" for block in blocks)
+        drawn = "".join(_trim(self._renderer().markdown(block, columns)) + "\n\n" for block in blocks)
         gap, self._below_tool = "\n" if self._below_tool and drawn else "", self._below_tool and not drawn
         return gap + drawn
 
@@ -163,7 +163,7 @@ class TurnView:
             drawn = self._renderer().plain(text[-rows * columns :], columns)
         else:
             drawn = self._renderer().markdown(text, columns)
-        return "\n".join(_trimmed(drawn).split("\n")[-rows:])
+        return "\n".join(_trim(drawn).split("\n")[-rows:])
 
     def _spin(self) -> str:
         return _SPINNER[int(self._now() * _SPINS_PER_S) % len(_SPINNER)]
@@ -173,7 +173,7 @@ class TurnView:
         return f" {seconds:.0f} s" if seconds >= 1 else ""
 
 
-def _trimmed(drawn: str) -> str:
+def _trim(drawn: str) -> str:
     """Remove blank lines at both ends."""
     lines = drawn.split("\n")
     full = [row for row, line in enumerate(lines) if _CODES.sub("", line).strip()]

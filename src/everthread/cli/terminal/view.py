@@ -115,16 +115,16 @@ class TerminalView:
         self._print(self._turn.render(text, self._columns))
 
     def show_text(self, text: str) -> None:
-        self._print(self._wrapped(text) + "\n")
+        self._print(self._wrap(text) + "\n")
 
     def show_notice(self, text: str) -> None:
-        self._print(self._style.faint(self._wrapped(text)) + "\n")
+        self._print(self._style.faint(self._wrap(text)) + "\n")
 
     def show_error(self, text: str) -> None:
-        self._print(self._style.bad(self._wrapped(text)) + "\n")
+        self._print(self._style.bad(self._wrap(text)) + "\n")
 
     def show_question(self, question: str) -> None:
-        self._print(self._style.bold(self._wrapped(question)) + "\n")
+        self._print(self._style.bold(self._wrap(question)) + "\n")
         self._input.prefix = _QUESTION
 
     def show_prompt(self) -> None:
@@ -165,7 +165,7 @@ class TerminalView:
         lines = [self._style.bold(_PROMPT + first), *(self._style.bold(" " * len(_PROMPT) + line) for line in more)]
         return ("" if self._gap else "\n") + "\n".join(lines) + "\n\n"
 
-    def _wrapped(self, text: str) -> str:
+    def _wrap(self, text: str) -> str:
         """Wrap text at word boundaries, keeping indents."""
         return wrap_text(strip_control_chars(text), self._columns)
 

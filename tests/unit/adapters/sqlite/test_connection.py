@@ -4,7 +4,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from everthread.adapters.sqlite.connection import SqliteDatabase, connect, translated
+from everthread.adapters.sqlite.connection import SqliteDatabase, connect, translate_error
 from everthread.domain.errors import DiskFull, StoreBusy, StoreCorrupt, StoreUnwritable
 
 
@@ -42,6 +42,6 @@ def test_errors_of_sqlite_become_errors_of_the_store(database: SqliteDatabase) -
         apsw.ReadOnlyError: StoreUnwritable,
     }
     for error, kind in expected.items():
-        assert type(translated(error("x"), "test.db")) is kind
+        assert type(translate_error(error("x"), "test.db")) is kind
     assert database.is_retryable(StoreBusy("x"))
     assert not database.is_retryable(DiskFull("x"))

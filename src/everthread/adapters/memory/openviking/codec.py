@@ -98,14 +98,14 @@ class SessionTags(Struct, frozen=True):
 
     def covering(self, messages: Iterable[SessionMessage]) -> SessionTags:
         seqs = [mark.seq for mark in entry_marks(messages)]
-        return self._extended(min(seqs), max(seqs)) if seqs else self
+        return self._extend(min(seqs), max(seqs)) if seqs else self
 
     def covering_through(self, seq: int) -> SessionTags:
         """Extend the last range before `seq` to it: every entry up to there was delivered, with or without content."""
         low = max((begin for begin, _ in self.covered if begin <= seq), default=None)
-        return self if low is None else self._extended(low, seq)
+        return self if low is None else self._extend(low, seq)
 
-    def _extended(self, low: int, high: int) -> SessionTags:
+    def _extend(self, low: int, high: int) -> SessionTags:
         """Add a range, and fill the gap to the range before it: entries are delivered in order.
 
         A gap after it stays until the entries in between are delivered.

@@ -39,7 +39,7 @@ async def poll(bot: telegram.Bot, http: AiohttpRequest, errors: ErrorTranslator,
 async def handle_batch(updates: Sequence[telegram.Update | UnparsedUpdate], handle: UpdateHandler) -> None:
     """Handle the updates of each chat in order, and the chats concurrently, so that none delays another."""
     chats: defaultdict[int, list[telegram.Update | UnparsedUpdate]] = defaultdict(list)
-    migrated = _migrated(updates)
+    migrated = _map_migrated(updates)
     # After a lost connection, updates can arrive twice and in any order.
     for _, update in sorted({update.update_id: update for update in updates}.items()):
         chats[migrated.get(chat := _chat(update), chat)].append(update)
@@ -63,7 +63,7 @@ def _chat(update: telegram.Update | UnparsedUpdate) -> int:
     return update.effective_chat.id
 
 
-def _migrated(updates: Sequence[telegram.Update | UnparsedUpdate]) -> dict[int, int]:
+def _map_migrated(updates: Sequence[telegram.Update | UnparsedUpdate]) -> dict[int, int]:
     """Map supergroups to the groups that they were: updates of the group come first."""
     messages = [
         update.message for update in updates if isinstance(update, telegram.Update) and update.message is not None

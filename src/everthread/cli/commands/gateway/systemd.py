@@ -149,18 +149,18 @@ def _places(settings: Settings) -> tuple[list[str], list[str]]:
     if {settings.config_path.parent, settings.env_path.parent, settings.mcp_path.parent} <= {home}:
         return [], ["--home", str(home)]
     outside = next(p.parent for p in (settings.config_path, settings.env_path, settings.mcp_path) if p.parent != home)
-    lines = [f"Environment={_quoted(f'XDG_CONFIG_HOME={outside.parent}')}"]
+    lines = [f"Environment={_quote(f'XDG_CONFIG_HOME={outside.parent}')}"]
     if home.name == "everthread":
-        lines.append(f"Environment={_quoted(f'XDG_DATA_HOME={home.parent}')}")
+        lines.append(f"Environment={_quote(f'XDG_DATA_HOME={home.parent}')}")
     return lines, []
 
 
 def _word(word: str) -> str:
     """Quote a word of ExecStart, where a dollar starts a variable."""
-    return _quoted(word.replace("$", "$$"))
+    return _quote(word.replace("$", "$$"))
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Quote a value by the rules of systemd."""
     escaped = _one_line(text).replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"' if any(c in escaped for c in " \t'\"\\;") or not escaped else escaped

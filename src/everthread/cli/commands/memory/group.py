@@ -139,7 +139,7 @@ def undo(cli: CliContext, change: str, as_json: bool) -> None:
     async def work(runtime: CliRuntime) -> tuple[Edit, Edit]:
         curator = await _curator(runtime)
         done = await curator.undo(change)
-        _warn(await curator.synced())
+        _warn(await curator.sync())
         return done
 
     old, new = cli.write(work)
@@ -271,7 +271,7 @@ def retry(cli: CliContext, provider: str, session: str | None, as_json: bool) ->
 async def _curator(runtime: CliRuntime, *, strict: bool = False) -> NoteHistory:
     """Synchronize the note files and return the curator. If `strict`, a failure raises `BadInput`."""
     curator = _curator_of(runtime)
-    problem = await curator.synced()
+    problem = await curator.sync()
     if problem and strict:
         raise BadInput(problem)
     _warn(problem)

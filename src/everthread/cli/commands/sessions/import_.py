@@ -199,7 +199,7 @@ class _LinesBySession:
 def _open(file: str) -> Generator[tuple[str, BinaryIO]]:
     """Open the file to import and yield its name and content, which can be read twice. `-` is stdin."""
     if file == "-":
-        with _spooled(sys.stdin.buffer) as lines:
+        with _spool(sys.stdin.buffer) as lines:
             yield "stdin", lines
         return
     path = parse_path(file)
@@ -220,7 +220,7 @@ def _open(file: str) -> Generator[tuple[str, BinaryIO]]:
 
 
 @contextlib.contextmanager
-def _spooled(source: BinaryIO) -> Generator[BinaryIO]:
+def _spool(source: BinaryIO) -> Generator[BinaryIO]:
     """Copy a pipe to an unnamed private file, so that it can be read twice."""
     import tempfile
 

@@ -64,7 +64,7 @@ def transcript(session: Session, view: View, *, full: bool = False) -> Iterator[
     if view.summary is not None:
         yield ""
         yield "Summary of earlier turns:"
-        yield from _indented(view.summary)
+        yield from _indent(view.summary)
     for turn in view.turns:
         yield ""
         yield from _turn_lines(turn, full)
@@ -83,12 +83,12 @@ def _turn_lines(turn: Turn, full: bool) -> Iterator[str]:
     for message in turn.messages:
         if full and message.reasoning:
             yield "thought:"
-            yield from _indented(message.reasoning)
+            yield from _indent(message.reasoning)
         if message.role is Role.TOOL and message.tool_call_id:
             continue
         if message.content:
             yield f"{message.role.value}:"
-            yield from _indented(message.content)
+            yield from _indent(message.content)
         yield from _tool_lines(message, results, full)
 
 
@@ -101,10 +101,10 @@ def _tool_lines(message: Message, results: dict[str, list[str]], full: bool) -> 
             yield f"tool {one_line(call.name)} {shorten(call.arguments, _ARGUMENTS_CHARS)} -> {answer}"
             continue
         yield f"tool {one_line(call.name)} {one_line(call.arguments)}"
-        yield from _indented("(no result)" if result is None else result)
+        yield from _indent("(no result)" if result is None else result)
 
 
-def _indented(text: str) -> Sequence[str]:
+def _indent(text: str) -> Sequence[str]:
     return ["  " + line for line in strip_control_chars(text).splitlines()] or ["  "]
 
 

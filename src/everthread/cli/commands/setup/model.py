@@ -202,18 +202,18 @@ def _ask_endpoint(settings: Settings) -> tuple[str, ProviderSettings]:
     def new_name(text: str) -> str:
         return "is taken; choose another" if text in settings.providers else check_name(text)
 
-    name = click.prompt("Name", value_proc=_checked(new_name))
-    base_url = click.prompt("Address, such as https://models.example/v1", value_proc=_checked(check_url))
+    name = click.prompt("Name", value_proc=_parser_with(new_name))
+    base_url = click.prompt("Address, such as https://models.example/v1", value_proc=_parser_with(check_url))
     variable = click.prompt(
         "Environment variable for its key (Enter if it needs none)",
         default="",
         show_default=False,
-        value_proc=_checked(lambda text: text and check_variable(text)),
+        value_proc=_parser_with(lambda text: text and check_variable(text)),
     )
     return name, ProviderSettings(base_url=base_url.rstrip("/"), api_key_env=variable)
 
 
-def _checked(problem_of: Callable[[str], str]) -> Callable[[str], str]:
+def _parser_with(problem_of: Callable[[str], str]) -> Callable[[str], str]:
     def checked(text: str) -> str:
         if problem := problem_of(text.strip()):
             raise click.BadParameter(problem)
