@@ -192,7 +192,7 @@ async def test_of_reminders_that_are_over_only_the_latest_are_kept(tmp_path: Pat
         assert not {"number-1", "number-2"} & left
         assert len(left) == FINISHED_KEPT + 3
         assert len(await scheduling.all("bea")) == 1
-        with pytest.raises(BadSchedule, match="there are 1 tasks"):
+        with pytest.raises(BadSchedule, match="there are already 1 tasks"):
             await scheduling.add(NewSchedule("me", "every 1h", "UTC", "too many"), at_most=1)
 
 

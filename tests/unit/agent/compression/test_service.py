@@ -247,7 +247,7 @@ async def test_every_key_on_the_conversation_goes_along(tmp_path: Path) -> None:
     ("line", "said"),
     [
         (ModelUnavailable("it is down", retry_after_s=900), "it is down"),
-        ("I would rather not.", "none of its sections"),
+        ("I would rather not.", "none of the requested sections"),
         ("## Goal\n" + "more and more " * 2_000, "longer than the turns it would replace"),
         (RuntimeError("a bug"), "internal error"),
     ],

@@ -247,4 +247,4 @@ def test_a_database_that_is_not_a_file_is_refused_at_once(tmp_path: Path, make: 
     make(home / "state.db")
     done = everthread(tmp_path / "home", "import", "hermes", str(home))
     assert (done.returncode, done.stdout) == (2, "")
-    assert "state.db: is no file" in done.stderr
+    assert "state.db: not a file" in done.stderr
