@@ -120,12 +120,12 @@ class LocalLanes:
         return await lane.drain(lane.lease) if lane.lease is not None else None
 
     async def _acquire(self, lane: _Lane) -> None:
-        now = self._clock.now()
+        now = self._clock.now
         # Every commit wakes this lane, and usually another process holds it: a read is enough to see that.
-        if not await self._store.read_inline(lambda uow: uow.leases.may_acquire(lane.name, now, self._lease_s)):
+        if not await self._store.read_inline(lambda uow: uow.leases.may_acquire(lane.name, now(), self._lease_s)):
             return
         granting = asyncio.ensure_future(
-            self._store.write(lambda uow: uow.leases.acquire(lane.name, self._holder, now, self._lease_s))
+            self._store.write(lambda uow: uow.leases.acquire(lane.name, self._holder, now(), self._lease_s))
         )
         try:
             lane.lease = await asyncio.shield(granting)
@@ -136,21 +136,21 @@ class LocalLanes:
             raise
 
     async def _beat(self) -> None:
-        now = self._clock.now()
-
         def keep_alive(uow: UnitOfWork) -> None:
+            # Read here: a process that was stopped before its write must not shorten the leases of others.
+            now = self._clock.now()
             uow.leases.keep_alive(self._holder, now, self._lease_s)
             uow.leases.cap_process_leases(now + _LIFE_LEASES_MAX * self._lease_s)
 
         await self._store.write(keep_alive)
         for lane in self._lanes.values():
             lease = lane.lease
-            if lease is not None and not await self._renew(lease, now) and lane.lease is lease:
+            if lease is not None and not await self._renew(lease) and lane.lease is lease:
                 lane.lease = None
                 lane.awake.set()
 
-    async def _renew(self, lease: Lease, now: float) -> bool:
-        return await self._store.write(lambda uow: uow.leases.renew(lease, now, self._lease_s))
+    async def _renew(self, lease: Lease) -> bool:
+        return await self._store.write(lambda uow: uow.leases.renew(lease, self._clock.now(), self._lease_s))
 
     async def _watch(self) -> None:
         """Wake all lanes after a commit of this or another process."""
