@@ -67,7 +67,7 @@ def test_telegram_without_its_extra_says_which_command_installs_it(monkeypatch: 
     for name in [name for name in sys.modules if name.startswith("everthread.adapters.platforms.telegram")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "telegram", None)
-    with pytest.raises(BadConfig, match=r"python -m pip install 'everthread\[telegram\]' installs it"):
+    with pytest.raises(BadConfig, match=r"run: python -m pip install 'everthread\[telegram\]'"):
         configured(telegram=PlatformAccount("telegram", token_env="TOKEN"), token="42:secret")
 
 
