@@ -231,7 +231,7 @@ async def test_a_model_that_can_not_be_asked_is_answered_with_the_nearest(tmp_pa
         said = await console.order("/model claude-sonet-4.5", **more)
         assert not said.ok
         assert said.model is None
-        assert "'claude-sonet-4.5' is no model" in said.text
+        assert "'claude-sonet-4.5' is not a model" in said.text
         assert "Did you mean anthropic/claude-sonnet-4.5?" in said.text
         assert [offer.command for offer in said.menu] == ["/model anthropic/claude-sonnet-4.5"]
         # Two providers have it: neither is guessed.

@@ -191,7 +191,7 @@ async def test_resume_finds_by_title_by_id_and_by_the_beginning_of_an_id(tmp_pat
             said = await console.order(f"/resume {wanted}")
             if wanted == lisbon[:-1] and not said.ok:
                 # Ids of a house share their beginnings.
-                assert "fits" in said.text
+                assert "matches" in said.text
                 continue
             assert said.ok, said.text
             assert (await console.at(CLI)).session_id == session
@@ -236,7 +236,7 @@ async def test_an_ambiguous_beginning_is_refused_with_examples(tmp_path: Path) -
         two = await console.titled("Porto")
         common = next(one[:n] for n in range(len(one), 0, -1) if two.startswith(one[:n]))
         assert len(common) >= 4
-        await console.refuses(f"/resume {common}", "fits 2 sessions", one, two)
+        await console.refuses(f"/resume {common}", "matches 2 sessions", one, two)
 
 
 async def test_s23_a_branch_has_its_parents_history_and_both_go_on_by_themselves(tmp_path: Path) -> None:

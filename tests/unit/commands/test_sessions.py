@@ -96,8 +96,8 @@ async def test_a_title_that_is_taken_is_answered_with_one_that_is_free(tmp_path:
         await console.titled("Lisbon")
         await console.order("/branch")
         await console.titled("Porto")
-        await console.refuses("/title lisbon", "already called", "say 'lisbon #3'")
-        await console.refuses("/new Lisbon", "already called", "say 'Lisbon #3'")
+        await console.refuses("/title lisbon", "already called", "such as 'lisbon #3'")
+        await console.refuses("/new Lisbon", "already called", "such as 'Lisbon #3'")
         await console.refuses("/title Porto", 'The title is already "Porto"')
         assert (await console.order("/title porto")).ok
 

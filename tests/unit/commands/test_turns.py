@@ -105,7 +105,7 @@ async def test_compress_with_a_model_that_can_not_do_it_names_the_setting(tmp_pa
             await console.ask(text)
         said = await console.compress()
         assert not said.ok
-        assert "fake/summariser reads 2,048 tokens" in said.text
+        assert "fake/summariser has a context of 2,048 tokens" in said.text
         assert "auxiliary_model" in said.text
 
 

@@ -61,7 +61,7 @@ def test_whoever_reads_less_than_the_threshold_is_the_threshold_with_nothing_tak
 def test_whoever_reads_too_little_is_refused_by_name_with_the_next_step() -> None:
     assert bounds(CompressionSettings(), WINDOW, READS_TOKENS_MIN, "aux").refusal == ""
     refusal = bounds(CompressionSettings(), WINDOW, READS_TOKENS_MIN - 1, "tiny/aux").refusal
-    assert "tiny/aux reads 15,999 tokens" in refusal
+    assert "tiny/aux has a context of 15,999 tokens" in refusal
     assert "auxiliary_model" in refusal
 
 

@@ -28,7 +28,7 @@ def test_every_change_is_in_the_log_and_can_be_taken_back_as_can_that(tmp_path: 
     assert (second.description, second.before) == ("How to make good tea.", "How to make tea.")
     assert (tmp_path / "skills/.old/log").stat().st_mode & 0o077 == 0
 
-    with pytest.raises(BadInput, match="take back skill/tea:2 first"):
+    with pytest.raises(BadInput, match="undo skill/tea:2 first"):
         folders.undo("tea", 1)
     with pytest.raises(NotFound):
         folders.undo("tea", 9)
