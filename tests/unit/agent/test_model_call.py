@@ -93,7 +93,7 @@ async def test_a_limit_on_spending_is_hard(tmp_path: Path) -> None:
 
 async def test_with_a_limit_a_model_without_a_price_is_not_asked(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path, spend_per_day=1.0) as core:
-        assert "no price for fake/one" in (await core.ask("go")).problem
+        assert "the price of fake/one is unknown" in (await core.ask("go")).problem
         assert core.model.requests == []
 
 

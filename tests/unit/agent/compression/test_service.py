@@ -355,7 +355,7 @@ async def test_another_model_is_under_its_own_bounds(tmp_path: Path) -> None:
         await core.idle()
         [failure] = core.failures
         assert "fake/small has a context of 8,000 tokens, but summaries need 16,000" in failure, "said once"
-        with pytest.raises(NotCompressed, match="fake/small reads 8,000"):
+        with pytest.raises(NotCompressed, match="fake/small has a context of 8,000"):
             await core.agent.compress(CLI, core.choices[0], owner=ME)
         core.choices = large
         core.model.lines = [lambda request: summarised() if INSTRUCTION in request.tail[0].content else "fine"]
