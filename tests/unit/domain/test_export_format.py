@@ -109,7 +109,7 @@ def test_names_that_are_not_known_are_passed_over() -> None:
         ([HEADER, SESSION, TURN, REWIND | {"turns": []}], 4, "rewind"),
         ([HEADER, NOTE, SESSION], 3, "before notes"),
         ([HEADER, NOTE, NOTE], 3, "twice"),
-        ([HEADER, NOTE | {"content": "  "}], 2, "text"),
+        ([HEADER, NOTE | {"content": "  "}], 2, "the note is empty"),
         ([HEADER, SESSION, end(2)], 3, "end line"),
         ([HEADER, end(0), SESSION], 3, "follow"),
     ],
@@ -326,7 +326,7 @@ async def test_a_session_that_went_on_differently_is_left_alone_with_its_childre
         await talk.say("in the child", KEY)
         tally = await imported(two, await exported(one))
         assert set(tally.left_out) == {session, child}
-        assert "differently" in tally.left_out[session]
+        assert "has other turns here" in tally.left_out[session]
         assert await other.texts(session) == ["one", "there"]
 
 
