@@ -1,4 +1,4 @@
-"""Questions about dangerous tool calls, asked and answered in a chat."""
+"""Approval questions for dangerous tool calls in a chat."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ADMIN = PlatformAccount("fake", allow_all=True, admins=("42",))
 
 
 class Wipe:
-    """A tool that does harm, and counts how often."""
+    """Dangerous tool that records its calls."""
 
     def __init__(self) -> None:
         self.wiped: list[str] = []
@@ -38,7 +38,7 @@ class Wipe:
 
 
 def wiping(request: Any) -> Say:
-    """Wipes what it was last told to, then says what came of it."""
+    """Model script: call `wipe` with the last message, then report the tool result."""
     last = request.messages[-1]
     if last.role == "tool":
         return Say(f"It came to: {last.content}")
@@ -54,7 +54,7 @@ def question(there: GatewayFixture, chat: str = "42") -> str:
 
 
 async def asked(there: GatewayFixture, chat: str = "42") -> str:
-    """Wait for a question; its code."""
+    """Wait for an approval question and return its code."""
     await until(lambda: question(there, chat), "a question")
     found = re.search(r"/approve (\w+)", question(there, chat))
     assert found
@@ -69,7 +69,7 @@ async def test_a_call_allowed_by_a_button_runs(tmp_path: Path) -> None:
     ):
         platform.say("wipe the disk")
         code = await asked(there)
-        assert 'wipe {"what": "wipe the disk"}' in question(there), "one sees what is to be done"
+        assert 'wipe {"what": "wipe the disk"}' in question(there), "the question must show the tool call"
         assert [button.label for button in platform.sent[-1].buttons] == ["Allow", "Deny"]
         assert not wipe.wiped
         platform.press("Allow")
@@ -77,9 +77,9 @@ async def test_a_call_allowed_by_a_button_runs(tmp_path: Path) -> None:
         await there.rest()
         assert wipe.wiped == ["wipe the disk"]
         await until(lambda: question(there).endswith("\nAllowed."), "the question says what became of it")
-        assert sum("Allowed" in text for text in platform.texts()) == 1, "and nothing else does"
+        assert sum("Allowed" in text for text in platform.texts()) == 1, "only the question may show the decision"
         (turn,) = await there.turns()
-        assert turn.user_text == "wipe the disk", "the answer is no message to the model"
+        assert turn.user_text == "wipe the disk", "the approval must not become a user message"
         assert b"/approve" not in model.requests[-1]
         platform.press("Allow")
         await until(lambda: any("no longer open" in text for text in platform.texts()))
@@ -109,14 +109,14 @@ async def test_a_denied_call_does_not_run(tmp_path: Path) -> None:
     ):
         platform.say("wipe the disk")
         code = await asked(there)
-        assert f"/deny {code}" in question(there), "where there are no buttons, one can write it"
+        assert f"/deny {code}" in question(there), "without buttons the question must name the command"
         platform.say("/deny")
         await until(lambda: any("not approved by the user" in text for text in platform.texts()))
         assert not wipe.wiped
 
 
 async def test_only_the_question_with_the_code_is_approved(tmp_path: Path) -> None:
-    """An answer that was on its way when the question was another must not answer this one."""
+    """A delayed answer to an earlier question must not approve the current one."""
     wipe, platform = Wipe(), FakePlatform()
     async with (
         ModelServer(wiping) as model,
@@ -257,7 +257,7 @@ async def test_a_question_ends_with_its_turn(tmp_path: Path, order: str) -> None
         assert turn.status is (TurnStatus.INTERRUPTED if order == "/stop" else TurnStatus.LATE)
 
 
-async def test_after_a_restart_the_old_answer_is_void_and_it_is_asked_again(tmp_path: Path) -> None:
+async def test_after_a_restart_the_old_code_is_void_and_the_question_is_asked_again(tmp_path: Path) -> None:
     wipe, platform = Wipe(), FakePlatform(buttons=True)
     async with ModelServer(wiping) as model:
         async with gateway_fixture(
@@ -335,7 +335,7 @@ async def test_allowed_tools_need_no_approval(tmp_path: Path) -> None:
 
 
 async def test_code_in_a_call_is_fenced(tmp_path: Path) -> None:
-    """What is asked about must not be able to write the rest of the question."""
+    """The arguments of a call must not be able to forge the text of the question."""
     wipe, platform = Wipe(), FakePlatform(buttons=True)
 
     def sly(request: Any) -> Say:
@@ -369,7 +369,7 @@ async def test_a_retried_turn_belongs_to_the_user_who_retried_it(tmp_path: Path)
         assert not wipe.wiped
 
 
-async def test_over_http_nobody_can_be_asked(tmp_path: Path) -> None:
+async def test_dangerous_calls_over_http_are_denied_without_a_question(tmp_path: Path) -> None:
     wipe = Wipe()
     async with (
         ModelServer(wiping) as model,

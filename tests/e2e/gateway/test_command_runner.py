@@ -1,4 +1,4 @@
-"""Commands from the inbox, and the messages that they set aside."""
+"""Commands from the inbox, and the queued messages that they set aside."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from everthread.testing.recording_provider import RecordingProvider
 
 
 async def test_messages_before_a_new_session_are_set_aside_and_named(tmp_path: Path) -> None:
-    """S30: m2 and m3 wait behind a running turn, then /new."""
+    """S30: m2 and m3 are queued behind a running turn when /new arrives."""
     async with (
         ModelServer(lambda _: Say("slow", chunks=50, delay_s=0.1)) as model,
         gateway_fixture(tmp_path, model) as there,

@@ -1,4 +1,4 @@
-"""Each fault that a gateway may meet, a few times; `make faults` has each many times, with the same checks."""
+"""Fault injection with a few repetitions each; `make faults` runs the same checks many times."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.timeout(180)
         "ended-with-slow-writes",
     ],
 )
-async def test_a_fault_loses_nothing_and_repeats_nothing(tmp_path: Path, fault: Fault, times: int) -> None:
+async def test_a_memory_fault_loses_and_repeats_nothing(tmp_path: Path, fault: Fault, times: int) -> None:
     outcome = await fault(tmp_path / "scene", times)
     assert outcome.problems == [], outcome.counts
 
@@ -65,7 +65,7 @@ async def test_a_fault_loses_nothing_and_repeats_nothing(tmp_path: Path, fault: 
         "answer-lost",
     ],
 )
-async def test_a_fault_between_gateway_and_platform_loses_nothing_and_repeats_nothing(
+async def test_a_platform_fault_loses_and_repeats_nothing(
     tmp_path: Path, fault: Callable[..., Awaitable[Outcome]], times: int, platform: PlatformKind
 ) -> None:
     outcome = await fault(tmp_path / "scene", times, platform=platform)
@@ -81,7 +81,7 @@ async def test_a_fault_between_gateway_and_platform_loses_nothing_and_repeats_no
     ],
     ids=["delivered-twice", "waiting-at-the-start", "cut-off"],
 )
-async def test_what_is_brought_by_a_webhook_is_lost_and_repeated_as_little(
+async def test_a_webhook_fault_loses_and_repeats_nothing(
     tmp_path: Path, fault: Callable[..., Awaitable[Outcome]], times: int
 ) -> None:
     outcome = await fault(tmp_path / "scene", times, platform="webhook")
@@ -89,17 +89,17 @@ async def test_what_is_brought_by_a_webhook_is_lost_and_repeated_as_little(
 
 
 @pytest.mark.parametrize("platform", ["loop", "telegram"])
-async def test_whoever_moves_about_in_the_middle_of_answers_finds_each_where_it_belongs(
+async def test_answers_reach_their_session_when_users_switch_sessions_mid_turn(
     tmp_path: Path, platform: PlatformKind
 ) -> None:
     outcome = await crowd.in_mid_turn(tmp_path / "scene", 20, platform=platform, seed=5)
     assert outcome.problems == [], outcome.counts
-    # Otherwise nobody was in the middle of anything.
+    # Make sure that some session changes happened during a turn.
     assert outcome.counts["messages late"]
     assert outcome.counts["messages set_aside"]
 
 
-async def test_what_was_being_fetched_when_killed_is_whole_in_the_end(tmp_path: Path) -> None:
+async def test_a_download_interrupted_by_a_kill_is_completed(tmp_path: Path) -> None:
     outcome = await fetching.killed_while_fetching(tmp_path / "scene", 2)
     assert outcome.problems == [], outcome.counts
 
@@ -110,6 +110,6 @@ async def test_ten_kills_under_load(tmp_path: Path, platform: PlatformKind) -> N
     assert outcome.problems == [], outcome.counts
 
 
-async def test_kills_where_a_repetition_would_show(tmp_path: Path) -> None:
+async def test_kills_with_visible_repeats_repeat_nothing(tmp_path: Path) -> None:
     outcome = await kills.killed_under_load(tmp_path / "scene", 2, repeats=True, chats=10, seed=7)
     assert outcome.problems == [], outcome.counts

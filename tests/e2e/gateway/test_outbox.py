@@ -1,4 +1,4 @@
-"""The sweep of the outbox, in a running gateway."""
+"""The outbox sweep of a running gateway."""
 
 from __future__ import annotations
 

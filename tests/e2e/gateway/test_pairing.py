@@ -30,12 +30,12 @@ def code_in(text: str) -> str:
 
 
 async def shown(there: GatewayFixture, user: str = "42", chat: str = "42") -> str:
-    """The code that a stranger who writes is shown."""
+    """Send a message as a stranger and return the pairing code in the reply."""
     before = len(there.platform.texts(chat))
     there.platform.say("let me in", user=user, chat=chat)
     await until(lambda: len(there.platform.texts(chat)) > before, "a code")
-    # It is sent before it is written down for its whole time.
-    await until(lambda: not there.gateway.pairing_offers._tasks)  # noqa: SLF001 - nothing else tells that it is done
+    # The code is sent before its full validity is stored.
+    await until(lambda: not there.gateway.pairing_offers._tasks)  # noqa: SLF001 - no public signal of completion
     return code_in(there.platform.texts(chat)[-1])
 
 
@@ -53,7 +53,7 @@ def bytes_in(folder: Path) -> bytes:
 
 
 async def test_a_paired_stranger_is_notified_and_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # They are told at once, and not only when somebody looks for what was left behind.
+    # The notification must be immediate and not depend on the periodic sweep.
     monkeypatch.setattr(serving, "SWEEP_S", 600.0)
     async with (
         ModelServer(lambda _: Say("Hello Anna.")) as model,
@@ -63,7 +63,7 @@ async def test_a_paired_stranger_is_notified_and_answered(tmp_path: Path, monkey
         there.platform.say("hello?")
         there.platform.say("/help")
         await taken(there, 3)
-        assert len(there.platform.texts()) == 1, "nothing more is said for an hour"
+        assert len(there.platform.texts()) == 1, "a stranger gets one reply per hour"
         there.platform.say(f"/pair {code}", user="root", chat="1")
         await until(lambda: there.platform.texts() and there.platform.texts()[-1] == APPROVED_TEXT)
         assert there.platform.texts("1") == ["fake:42 (42) has access now and was notified."]
@@ -71,7 +71,7 @@ async def test_a_paired_stranger_is_notified_and_answered(tmp_path: Path, monkey
         await until(lambda: there.platform.texts()[-1] == "Hello Anna.")
         assert (await there.session()).owner == "fake:42"
         (turn,) = await there.turns()
-        assert turn.user_text == "hello!", "what a stranger said is not kept"
+        assert turn.user_text == "hello!", "messages sent before the pairing must not be stored"
 
 
 async def test_strangers_in_groups_get_no_code_and_three_at_most_have_one(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ async def test_an_unsent_code_is_void_and_an_uncertain_one_is_valid(tmp_path: Pa
         assert [pairing.user for pairing in (await pairings(there).list_all()).waiting] == ["42", "bert"]
 
 
-async def test_a_platform_that_hangs_on_a_code_blocks_nobody(tmp_path: Path) -> None:
+async def test_a_platform_that_hangs_on_a_code_blocks_no_other_chat(tmp_path: Path) -> None:
     class Hanging(FakePlatform):
         async def send(self, message: object) -> str:  # type: ignore[override]
             if "code" in message.text:  # type: ignore[attr-defined]
@@ -164,7 +164,7 @@ async def test_codes_are_neither_logged_nor_stored_in_plain_text(
 
 async def test_only_admins_pair_and_wrong_codes_lock_out(tmp_path: Path) -> None:
     account = PlatformAccount("fake", allow=("bert",), admins=("root",))
-    # Which commands are for admins is a setting; that this one is, is none.
+    # /pair is for admins only, whatever `admin_commands` says.
     gateway = GatewaySettings(admin_commands=())
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,

@@ -39,7 +39,7 @@ async def times(there: GatewayFixture) -> tuple[Occurrence, ...]:
 
 
 class Listener(HttpServer):
-    """Another program that is told of answers; fails as often as it is told to."""
+    """Webhook receiver that returns the given statuses, then 200."""
 
     def __init__(self, *statuses: int) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Listener(HttpServer):
 
 
 async def over(there: GatewayFixture, count: int = 1) -> tuple[Occurrence, ...]:
-    """Once so many times of the one task are over."""
+    """Wait until `count` occurrences of the task have ended and return them."""
     ended: list[tuple[Occurrence, ...]] = [()]
 
     async def look() -> bool:
@@ -165,7 +165,7 @@ async def test_an_unexpected_delivery_failure_is_given_up_in_the_end(
             (time,) = await times(there)
             assert time.state is OccurrenceState.DELIVERING
             await there.later(schedule.CLAIM_S + 1)
-        while (time := (await times(there))[0]).state is OccurrenceState.DELIVERING:  # noqa: ASYNC110 - only a row tells
+        while (time := (await times(there))[0]).state is OccurrenceState.DELIVERING:  # noqa: ASYNC110 - only a row shows it
             await asyncio.sleep(0.01)
         assert (time.state, tries) == (OccurrenceState.FAILED, schedule.DELIVERY_ATTEMPTS_MAX)
         assert "tried 12 times" in time.problem

@@ -58,7 +58,7 @@ async def times(there: GatewayFixture) -> tuple[Occurrence, ...]:
 
 
 async def over(there: GatewayFixture, count: int = 1) -> tuple[Occurrence, ...]:
-    """Once so many times of the one task are over."""
+    """Wait until `count` occurrences of the task have ended and return them."""
     ended: list[tuple[Occurrence, ...]] = [()]
 
     async def look() -> bool:
@@ -75,7 +75,7 @@ async def over(there: GatewayFixture, count: int = 1) -> tuple[Occurrence, ...]:
 
 
 class Listener(HttpServer):
-    """Another program that is told of answers; fails as often as it is told to."""
+    """Webhook receiver that returns the given statuses, then 200."""
 
     def __init__(self, *statuses: int) -> None:
         super().__init__()
@@ -108,12 +108,12 @@ async def test_a_due_task_runs_and_its_answer_is_sent_to_the_chat(tmp_path: Path
         sessions = [
             await there.runtime.store.read(lambda uow, t=time: uow.sessions.get(t.session_id or "")) for time in found
         ]
-        assert len({session.id for session in sessions if session}) == 2, "each time in a session of its own"
+        assert len({session.id for session in sessions if session}) == 2, "each occurrence must have its own session"
         assert all(session and session.kind is SessionKind.CRON and session.ended_at for session in sessions)
         there.platform.say("hello")
         await until(lambda: len(there.platform.texts()) == 3)
         await there.settled()
-        assert {call.ref.key.platform for call in told.calls} == {"fake"}, "kept out of providers"
+        assert {call.ref.key.platform for call in told.calls} == {"fake"}, "providers must not receive scheduled turns"
         await until(lambda: len(notices.calls) == 2)
         called = sorted((hook, text, ref.key.platform) for hook, text, ref in notices.calls)
         assert called == [("on_turn_start", "hello", "fake"), ("queue_prefetch", "hello", "fake")]
@@ -147,17 +147,17 @@ async def test_the_session_of_a_continuing_task_is_compressed(tmp_path: Path) ->
                 await over(there, count)
             assert any(b"Bring the summary" in body for body in model.requests)
             found = await times(there)
-            assert len({time.session_id for time in found}) > 1, "it went on in what it was compressed to"
+            assert len({time.session_id for time in found}) > 1, "the task must continue in the compressed session"
             line, store = [found[0].session_id], there.runtime.store
             while line[-1] is not None:
                 session = await store.read(lambda uow: uow.sessions.get(line[-1] or ""))
                 assert session is not None
-                assert session.kind is SessionKind.CRON, "kept out of providers and reviews, as what it was"
+                assert session.kind is SessionKind.CRON, "the compressed session must stay a cron session"
                 line.append(session.parent_id)
-            assert {time.session_id for time in found} <= {*line}, "one conversation all the same"
+            assert {time.session_id for time in found} <= {*line}, "all sessions must belong to one chain"
             assert [time.state for time in found] == [OccurrenceState.DONE] * 5
             await there.settled()
-            assert told.calls == [], "kept out of providers"
+            assert told.calls == [], "providers must not receive scheduled turns"
 
 
 async def test_missed_occurrences_follow_the_policy_of_the_task(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ async def test_a_clock_that_jumps_during_a_poll_is_noticed(tmp_path: Path, monke
         await until(lambda: not jumps)
         await asyncio.sleep(1.5)
         (schedule,) = await there.runtime.store.read(lambda uow: uow.schedules.all())
-        assert schedule.next_at == schedule.anchor + HOUR, "planned by a clock that was wrong for a moment"
+        assert schedule.next_at == schedule.anchor + HOUR, "the clock jump must not change the next occurrence"
 
 
 async def test_paused_and_removed_tasks_do_not_run(tmp_path: Path) -> None:
@@ -361,12 +361,12 @@ async def test_a_stopping_gateway_lets_a_running_task_end(tmp_path: Path) -> Non
         await until(lambda: len(model.received) == 1, "asked")
         await there.gateway.stop(8.0)
         (time,) = await times(there)
-        assert time.state is OccurrenceState.DONE, "not given back, to be asked once more"
+        assert time.state is OccurrenceState.DONE, "the occurrence must end and not be released for a retry"
 
 
 async def test_tasks_of_a_removed_guest_are_paused(tmp_path: Path) -> None:
-    """Guests keep tasks by what they say; whoever is let in no more must not go on spending and being written to."""
-    # The last is somebody else by now, who may write all the same.
+    """Scheduled tasks of a guest without access must neither call the model nor send messages."""
+    # fake:46 was paired as itself and is linked to dora now; it still has access.
     links = {"bea": ("fake:44",), "dora": ("fake:46",)}
     pairings_of = {"fake:42": "42", "anna": "43", "fake:46": "46", "mia": "47", "nora": "48"}
     async with (
@@ -380,10 +380,10 @@ async def test_tasks_of_a_removed_guest_are_paused(tmp_path: Path) -> None:
             await store.write(lambda uow, o=owner, u=user: uow.access.add_guest(PairedAccount("fake", u, o, "", 1.0)))
             chat = Target(TargetKind.CHAT, f"agent:main:fake:dm:{user}")
             await scheduling.add(replace(WISH, owner=owner, target=chat))
-        # Whom the settings name, and let in no more; and somebody known by no account, for whom the owner keeps one.
+        # bea is linked in the settings but has no access; carl has no account, and the owner keeps the task.
         await scheduling.add(replace(WISH, owner="bea", target=Target(TargetKind.CHAT, "agent:main:fake:dm:44")))
         await scheduling.add(replace(WISH, owner="carl", target=Target(TargetKind.CHAT, "agent:main:fake:dm:45")))
-        # Let in under a name of their own; the second is let in again from elsewhere.
+        # mia and nora write before both are revoked; nora is paired again with another account.
         for user in ("47", "48"):
             assert await there.hear("hello", user) == ["You said hello (1)"]
         for user in ("42", "47", "48"):
@@ -396,7 +396,7 @@ async def test_tasks_of_a_removed_guest_are_paused(tmp_path: Path) -> None:
         await until(lambda: there.gateway.scheduler.running == 0)
         assert there.platform.texts("42") == there.platform.texts("44") == []
         assert there.platform.texts("47") == ["You said hello (1)"]
-        assert len(model.received) - asked == 4, "nothing is asked for them either"
+        assert len(model.received) - asked == 4, "paused tasks must not call the model"
         found = {schedule.owner: (schedule.state, last) for schedule, last in await scheduling.all()}
         for owner in ("fake:42", "bea", "mia"):
             state, last = found[owner]
@@ -441,7 +441,7 @@ async def test_repeated_kills_run_each_occurrence_once(tmp_path: Path) -> None:
         await scene.start(**orders)
         deadline = time.monotonic() + 40
         while scene.rows("SELECT COUNT(*) FROM occurrences")[0][0] <= KILLS:
-            assert time.monotonic() < deadline, "more than that are due long since"
+            assert time.monotonic() < deadline, "not enough occurrences within 40 s"
             await asyncio.sleep(0.1)
         await paused(scene.home, clock, schedule)
         over = "SELECT COUNT(*) FROM occurrences WHERE state <> 'done'"
@@ -452,11 +452,11 @@ async def test_repeated_kills_run_each_occurrence_once(tmp_path: Path) -> None:
         await scene.rest()
         await scene.people.refresh()
         done = sorted(at for (at,) in scene.rows("SELECT due_at FROM occurrences"))
-        assert len(done) > KILLS, "otherwise this is no test"
+        assert len(done) > KILLS, "the test needs more occurrences than kills"
         planned = occurrences(schedule.plan, schedule.anchor)
-        assert done == [next(planned) for _ in done], "none is left out"
-        assert len(scene.people.answers("c1")) == len(done), "each is said once"
+        assert done == [next(planned) for _ in done], "no occurrence may be skipped"
+        assert len(scene.people.answers("c1")) == len(done), "each answer must be sent once"
         assert len({one.text for one in scene.people.answers("c1")}) == len(done)
         kinds = "SELECT kind, COUNT(*) FROM sessions s JOIN turns t ON t.session_id = s.id GROUP BY kind"
         assert scene.rows(kinds) == [("cron", len(done))]
-        assert scene.effects() == [], "nothing of it is told to memory"
+        assert scene.effects() == [], "memory must receive nothing of scheduled turns"

@@ -39,7 +39,7 @@ async def test_a_clock_jump_does_not_change_the_drain_time(tmp_path: Path, ahead
             await asyncio.sleep(0.1)
             there.clock.ahead_s += ahead_s
             await ending
-            assert len(platform.texts()) == 1, "the answer could end"
+            assert len(platform.texts()) == 1, "the running answer must be sent before the stop"
         async with gateway_fixture(tmp_path, model, platform, drain_s=0.0) as there:
             platform.say("and then?")
             await until(lambda: there.gateway.worker.running)

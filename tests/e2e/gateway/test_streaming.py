@@ -30,7 +30,7 @@ SLOW = Say(WORDS, chunks=24, delay_s=0.05)
 
 
 class Sluggish(FakePlatform):
-    """Takes its time to send or to edit; edits may fail in the end."""
+    """Platform with slow sends and edits; edits may fail."""
 
     def __init__(self, *, send_s: float = 0.0, edit_s: float = 0.0, **capabilities: object) -> None:
         super().__init__(**{"edits": True, "edit_every_s": 0.05, **capabilities})  # type: ignore[arg-type]
@@ -56,7 +56,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Countable(Sluggish):
-    """Can be asked for what is out, and counts how often it was."""
+    """Slow platform with a message search that counts its calls."""
 
     def __init__(self, **rest: object) -> None:
         super().__init__(**rest)  # type: ignore[arg-type]
@@ -76,7 +76,7 @@ class Countable(Sluggish):
 
 
 class Losing(FakePlatform):
-    """The first message is shown, and nothing is heard of it."""
+    """Platform that shows the first message but raises `SendUncertain` for it."""
 
     async def send(self, message: Outbound) -> str:
         message_id = await super().send(message)
@@ -92,7 +92,7 @@ async def test_a_quick_answer_shows_no_typing_indicator(tmp_path: Path) -> None:
             there.platform.say("hello")
             await until(lambda number=number: len(there.platform.texts()) == number)
         await there.rest()
-        # On a busy machine one of them may take longer.
+        # On a busy machine a single answer may take longer.
         assert platform.typing < 5
 
 
@@ -124,7 +124,7 @@ async def test_an_answer_completed_while_its_beginning_is_sent_is_seen_once(tmp_
         platform.say("tell me")
         await until(lambda: platform.texts() != [], "a beginning")
         for _ in range(200):
-            # As it comes every few seconds: what is being shown is not to be sent besides.
+            # The periodic sweep must not send a reply that is being streamed.
             await there.gateway.outbox.sweep()
             await asyncio.sleep(0.005)
         await until(lambda: WORDS in platform.texts(), "the whole answer")
@@ -171,7 +171,7 @@ async def test_a_released_turn_continues_in_the_same_message(tmp_path: Path, sen
         async with gateway_fixture(tmp_path, model, platform, drain_s=0.0):
             platform.say("tell me")
             await until(lambda: platform.texts() != [], "a beginning")
-        # Somebody goes on with it: that it was stopped would be wrong, and might come after its end.
+        # The next process continues the turn, so the message must not be marked as stopped.
         assert "(stopped)" not in platform.texts()[0]
         async with gateway_fixture(tmp_path, model, platform) as there:
             await until(lambda: WORDS in platform.texts(), "the whole answer")
@@ -228,7 +228,7 @@ async def test_a_beginning_that_was_not_sent_is_not_searched_for(tmp_path: Path)
             await until(lambda: WORDS in platform.texts(), "the whole answer")
             await there.rest()
         assert platform.texts() == [WORDS]
-        assert platform.asked == 0, "whoever is told that it is too much does not ask thirty questions"
+        assert platform.asked == 0, "a rate-limited gateway must not search for messages"
 
 
 async def test_the_beginning_of_a_dead_process_is_searched_for_until_its_state_is_known(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ async def test_a_beginning_with_an_unknown_result_is_reported(tmp_path: Path) ->
         await there.rest()
         beginning, answer = platform.texts()
         assert beginning.endswith("…")
-        assert answer.strip() == ("word " * 40).strip(), "the answer is out once, and whole"
+        assert answer.strip() == ("word " * 40).strip(), "the answer must be sent once and completely"
         incidents = await there.runtime.store.read(lambda uow: uow.incidents.newest(9))
         assert ["may be a message of its own in fake chat 42" in one.text for one in incidents] == [True]
 
@@ -278,4 +278,4 @@ async def test_a_beginning_with_a_lost_response_is_finished_over_loopback(tmp_pa
         await scene.people.say("c1", SIX_WORDS)
         await scene.people.until(lambda: scene.people.texts("c1") == [answer_to(SIX_WORDS)], "the whole answer")
         first = scene.people.answers("c1")[0]
-        assert first.text.endswith("…"), "otherwise this is no test"
+        assert first.text.endswith("…"), "the test needs a partial first message"

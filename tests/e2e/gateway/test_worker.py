@@ -1,4 +1,4 @@
-"""The lanes of keys: messages and commands in order, whatever fails."""
+"""The lanes of session keys: messages and commands run in order, even after failures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from everthread.testing.model_server.server import ModelServer
 
 
 class Gate:
-    """Holds up the next turn that begins: before it is written down, or after."""
+    """Block the next `begin_turn`, before or after it stores the turn."""
 
     def __init__(self, there: GatewayFixture, monkeypatch: pytest.MonkeyPatch, *, after: bool) -> None:
         self.there_is_one, self.goes = asyncio.Event(), asyncio.Event()
@@ -65,10 +65,10 @@ async def test_a_stop_just_before_a_turn_begins_stops_that_turn(
         await until(lambda: any("Stopped before" in text for text in there.platform.texts()))
         gate.goes.set()
         await there.rest()
-        assert len(model.requests) == asked, "the model was never asked"
+        assert len(model.requests) == asked, "the model must not be called"
         *_, turn = await there.turns()
         assert (turn.user_text, turn.status) == ("wipe the disk", TurnStatus.INTERRUPTED)
-        assert (await there.hear("and now?")) == ["Yes."], "what comes after it is answered"
+        assert (await there.hear("and now?")) == ["Yes."], "later messages must be answered"
 
 
 async def test_a_stop_with_nothing_to_stop_stops_nothing_later(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ async def test_the_expiry_notice_precedes_the_first_answer_of_the_next_session(t
         gateway_fixture(tmp_path, model, policies=policies) as there,
     ):
         await there.hear("hello")
-        # Before the timer: as if nothing had run meanwhile.
+        # The session expires before the expiry timer runs.
         there.clock.ahead_s += 7200.0
         there.platform.say("hello again")
         await until(lambda: len(there.platform.texts()) == 3)

@@ -20,7 +20,7 @@ MODEL = lambda _: Say("Hello.")  # noqa: E731
 
 
 async def gone(reader: asyncio.StreamReader) -> bytes:
-    """What came until the other side closed."""
+    """Read until the server closes the connection."""
     async with asyncio.timeout(5):
         try:
             return await reader.read()
@@ -39,7 +39,7 @@ async def test_endless_headers_get_400(tmp_path: Path) -> None:
             try:
                 answer = await reader.read()
             except ConnectionResetError:
-                # It is cut off while it is still sending: it may not get to read why.
+                # The server may reset the connection before the client reads the response.
                 answer = b"HTTP/1.1 400"
         assert answer.startswith(b"HTTP/1.1 400")
         assert b"Traceback" not in answer

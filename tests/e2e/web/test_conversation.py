@@ -74,7 +74,7 @@ async def test_words_are_not_delayed_by_events_that_are_not_sent(tmp_path: Path)
             read = b""
             while b"words" not in read:
                 read += await response.content.readany()
-            assert b"more" not in read, "they were kept until the next ones came"
+            assert b"more" not in read, "words must be sent without waiting for the next ones"
             assert b"more" in await response.read()
 
 
@@ -183,7 +183,7 @@ async def test_a_message_of_a_megabyte_is_answered(tmp_path: Path) -> None:
 async def test_a_message_for_a_named_session_never_reaches_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A /new comes between the moment its way is found and the moment it is taken in."""
+    """A /new runs between routing the message and storing it."""
     async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         old = await there.converse("one")
         lifecycle, place = there.runtime.lifecycle, http_key(f"id-{old}")
@@ -209,7 +209,7 @@ async def test_a_message_for_a_named_session_never_reaches_another(
 async def test_a_message_for_a_named_session_is_refused_behind_a_waiting_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What waits there may lead elsewhere, and would take the message along."""
+    """A queued command may change the session, and the message would follow it."""
     async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         old = await there.converse("one")
         await there.say("two", X_Session_Id=old)
@@ -220,10 +220,10 @@ async def test_a_message_for_a_named_session_is_refused_behind_a_waiting_command
             for text in ("three", "/title Three"):
                 answer = await there.say(text, X_Session_Id=old)
                 assert (answer.status, answer.code) == (409, "left"), text
-            # Whoever wants it to stop need not wait for anything.
+            # /stop is accepted without waiting.
             stop = asyncio.ensure_future(there.say("/stop", X_Session_Id=old))
             await until(lambda: there.gateway.worker.subscribed == 2)
-            # A command says itself what it could not do.
+            # /queue reports the refusal in its reply.
             assert "send it again" in (await there.say("/queue three", X_Session_Id=old)).text
         there.gateway.worker.wake(http_key(f"id-{old}"))
         assert (await new).status == (await stop).status == 200
@@ -257,7 +257,7 @@ async def test_a_repeated_request_does_not_move_the_conversation_back(tmp_path: 
 
 
 async def test_automatic_retries_of_the_client_do_not_repeat_a_message(tmp_path: Path) -> None:
-    """The official client sends again what was answered with 409 or 5xx, unless it is told not to."""
+    """The official client retries after 409 and 5xx unless a header forbids it."""
     async with (
         ModelServer(lambda _: Say("slow", chunks=50, delay_s=0.1)) as model,
         http_gateway(tmp_path, model) as there,
@@ -297,7 +297,7 @@ async def test_a_message_stopped_before_its_first_word_gets_409(tmp_path: Path) 
 
 async def test_the_queue_of_a_slow_client_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversation, "QUEUED_MAX", 5)
-    # More than the connection itself can hold.
+    # More than the socket buffers can hold.
     async with (
         ModelServer(lambda _: Say("y" * 16_000_000, chunks=800)) as model,
         http_gateway(tmp_path, model) as there,

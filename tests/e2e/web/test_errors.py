@@ -1,4 +1,4 @@
-"""HTTP errors: one format for all, and nothing internal in it."""
+"""HTTP errors: one format, without internal details."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from everthread.testing.model_server.server import ModelServer
 
 
 async def event(stream: Any) -> dict[str, Any]:
-    """The next event that is more than a sign of life."""
+    """Return the next event, skipping keep-alive comments."""
     async with asyncio.timeout(5):
         while True:
             found: dict[str, Any] = {}
@@ -29,7 +29,7 @@ async def event(stream: Any) -> dict[str, Any]:
 
 async def test_revoking_a_token_ends_its_event_streams(tmp_path: Path) -> None:
     async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
-        # Without tokens anybody at this machine may listen, and no more once there is one.
+        # Local clients need no token until the first token is created.
         async with there.http.get(there.url + "/api/events") as anybody:
             await anybody.content.readuntil(b"\n\n")
             anna, ben = await there.token("anna"), await there.token("ben")

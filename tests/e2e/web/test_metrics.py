@@ -30,7 +30,7 @@ async def test_metrics_count_messages_requests_and_entries(tmp_path: Path) -> No
 
 async def test_metrics_are_for_the_owner_only(tmp_path: Path) -> None:
     async with ModelServer(lambda _: Fail(400)) as model, http_gateway(tmp_path, model) as there:
-        assert (await there.ask("GET", "/metrics")).status == 200, "no tokens: whoever sits at this machine"
+        assert (await there.ask("GET", "/metrics")).status == 200, "without tokens, local requests act as the owner"
         guest, mine = await there.token("bea"), await there.token("me")
         refused = await there.ask("GET", "/metrics", token=guest)
         assert (refused.status, refused.code) == (403, "not_yours")

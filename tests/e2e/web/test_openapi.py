@@ -56,7 +56,7 @@ def try_operation(operation: Any, mode: GenerationMode, path: dict[str, str]) ->
         response = case.call_and_validate(checks=CHECKS, timeout=10)
         assert "Traceback" not in response.text
 
-    # There may be nothing wrong to be made from what is described.
+    # For some operations no invalid request can be generated.
     with contextlib.suppress(Unsatisfiable):
         ask()
 
@@ -80,7 +80,7 @@ def test_the_description_covers_exactly_the_routes() -> None:
 
 @pytest.mark.timeout(60)
 def test_generated_requests_get_the_described_responses(tmp_path: Path) -> None:
-    """Requests made from the description, right ones and wrong ones: never a 500, never a status it does not name."""
+    """Send valid and invalid requests generated from the description; no 500, no undescribed status."""
 
     async def serve() -> None:
         async with ModelServer(lambda _: Say("Hello.")) as model, http_gateway(tmp_path, model, **ENVIRONMENT) as there:

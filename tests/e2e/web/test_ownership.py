@@ -1,4 +1,4 @@
-"""Nobody reaches the sessions of another owner over HTTP."""
+"""Sessions of other owners are not accessible over HTTP."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_two_owners_may_use_the_same_conversation_names(tmp_path: Path) ->
 
 @pytest.mark.parametrize("operation", ABOUT_SESSIONS, ids=lambda one: f"{one.method} {one.path}")
 async def test_sessions_of_other_owners_look_unknown(tmp_path: Path, operation: Any) -> None:
-    """Every route about a session answers as if there were none."""
+    """Every session route responds as for an unknown session."""
     async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         anna, ben = await there.token("anna"), await there.token("ben")
         session_id = await there.converse("/new With a title", "my secret", token=anna)
@@ -57,7 +57,7 @@ async def test_sessions_of_other_owners_look_unknown(tmp_path: Path, operation: 
         assert (theirs.status, theirs.code) == (404, "session_not_found")
         assert (theirs.status, theirs.body) == (unknown.status, unknown.body)
         assert await there.runtime.store.read(lambda uow: (uow.sessions.get(session_id), uow.activity.end())) == before
-        # What is somebody's own and yet no conversation, or no more, is answered the same.
+        # Own sessions that are not conversations, or are deleted, get the same response.
         assert (await ask("notes:ben", ben)).body == unknown.body
         mine = await ask(session_id, anna)
         assert mine.status in (200, 201)
@@ -69,7 +69,7 @@ async def test_sessions_of_other_owners_look_unknown(tmp_path: Path, operation: 
 async def test_ownership_is_checked_in_one_place_before_anything_else(
     tmp_path: Path, operation: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever that says, no route asks anything else before it refuses, nor acts before it was asked."""
+    """Every session route calls `owned_session` first and changes nothing if it returns None."""
     async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         anna = await there.token("anna")
         session_id = await there.converse("mine", token=anna)

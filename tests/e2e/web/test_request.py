@@ -20,7 +20,7 @@ BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
 
 
 async def gone(reader: asyncio.StreamReader) -> bytes:
-    """What came until the other side closed."""
+    """Read until the server closes the connection."""
     async with asyncio.timeout(5):
         try:
             return await reader.read()
@@ -66,7 +66,7 @@ async def test_stateless_requests_count_toward_the_rate_limit(tmp_path: Path) ->
             much = await there.ask("POST", CHAT, body)
             assert (much.status, much.code) == (429, "too_many")
             assert much.headers["Retry-After"]
-        # Nor does whoever writes too much move a conversation.
+        # A request over the rate limit must not move a conversation.
         old = (await there.session(http_key("desk"))).id
         assert (await there.say("more", X_Session_Id=old, X_Session_Key="elsewhere")).status == 429
         assert await there.runtime.lifecycle.current(http_key("elsewhere")) is None

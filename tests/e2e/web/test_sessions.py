@@ -136,7 +136,7 @@ async def test_a_session_is_resumed_under_a_name_and_renamed(tmp_path: Path) -> 
         assert (await there.ask("PATCH", f"/api/sessions/{session_id}", {"title": " "})).status == 400
 
 
-async def test_a_deleted_session_is_gone_from_every_response(tmp_path: Path) -> None:
+async def test_a_deleted_session_is_missing_from_every_response(tmp_path: Path) -> None:
     async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         session_id = await there.converse("my secret")
         assert (await there.ask("DELETE", f"/api/sessions/{session_id}")).json == {"id": session_id, "deleted": True}

@@ -120,7 +120,7 @@ async def test_wrong_old_and_unknown_deliveries_change_nothing(tmp_path: Path) -
 async def test_unknown_names_are_indistinguishable_from_wrong_signatures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A name that is not there and a wrong signature are answered alike, after the same work."""
+    """Unknown names and wrong signatures get the same response after the same work."""
     digested: list[int] = []
     digest = hmac.new
 
@@ -156,7 +156,7 @@ def test_any_template_of_any_json_renders_or_is_refused(sent: Any, path: list[st
 
 
 def test_any_delivery_is_stored_or_refused(tmp_path: Path) -> None:
-    """Strangers' deliveries change nothing; signed ones of any content are taken in, or refused as no words."""
+    """Unsigned deliveries change nothing; signed ones are stored, or refused if they are not text."""
 
     async def fuzz() -> None:
         async with ModelServer(lambda _: Say("Oh.")) as model, http_gateway(tmp_path, model, **ENVIRONMENT) as there:
