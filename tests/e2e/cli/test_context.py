@@ -1,4 +1,4 @@
-"""The home of a command: which one is used, who may create it, and other programs that use it."""
+"""The home of a command: selection, creation, and concurrent use."""
 
 from __future__ import annotations
 
@@ -81,7 +81,9 @@ def test_a_writing_command_fails_while_another_program_writes(command: str, live
     assert_one_line(done, 75, "Try again")
     assert time.monotonic() - begun < BUSY_S_MAX + 3
     assert len(titles_in(lived.home)) == 3
-    assert everthread(*command.split(), home=lived.home).returncode == 0, "and the next try goes through"
+    assert everthread(*command.split(), home=lived.home).returncode == 0, (
+        "the command must succeed once the lock is released"
+    )
 
 
 def test_reading_does_not_wait_for_a_writer(lived: Lived) -> None:

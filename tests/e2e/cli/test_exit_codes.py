@@ -121,7 +121,7 @@ def test_a_full_disk_loses_nothing(lived: Lived, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     script = SMALL_DISK.format(command=f'{sys.executable} -m everthread --home "$2/home"')
-    # A mount that only this script sees, and that goes when it ends.
+    # The mount is visible to this script only and ends with it.
     alone = ["unshare", "--user", "--map-root-user", "--mount"]
     if shutil.which(alone[0]) is None or subprocess.run([*alone, "mount", "-t", "tmpfs", "x", disk]).returncode:
         pytest.skip("small disks can't be mounted here")

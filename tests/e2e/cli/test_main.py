@@ -89,7 +89,7 @@ def test_help_is_quick() -> None:
 
 
 def test_help_imports_nothing_of_the_core() -> None:
-    # What is measured above depends on the machine; what costs the time does not.
+    # CPU time depends on the machine; the imported modules do not.
     script = (
         "import sys; from everthread.__main__ import main; sys.argv[1:] = ['--help']\n"
         "try: main()\nexcept SystemExit: print(*sys.modules)"

@@ -77,7 +77,7 @@ def test_a_long_text_typed_at_a_question_is_the_next_message(home: Home, open_sc
         screen.expect(r"(?m)^\?")
         screen.type("yes it is about the museum" + ENTER)
         screen.expect('Queued: "yes it is about the museum"')
-        # The question is still open, and is screen to be.
+        # The question is still open and still shown.
         screen.expect(r"(?m)^\?$")
         screen.type("maybe" + ENTER)
         screen.expect("Please answer y or n")

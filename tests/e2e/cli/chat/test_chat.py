@@ -1,4 +1,4 @@
-"""Whole chats in real processes: queue, Ctrl-C, signals, pipes."""
+"""Complete chats in real processes: queue, Ctrl-C, signals, pipes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_quit_during_an_answer_keeps_it_and_lists_unanswered_messages(home: Home
     [turn] = home.turns()
     assert (turn.user_text, turn.status.value) == ("one", "interrupted")
     with home.terminal("-c") as terminal:
-        # What was set aside is not taken up by anybody any more.
+        # Messages that were set aside are not processed later.
         terminal.type("three\n")
         terminal.expect("alpha")
         assert "interrupted answer" not in terminal.seen
@@ -116,7 +116,7 @@ def test_sigterm_at_the_prompt_closes_memory(home: Home) -> None:
     assert [row["boundary"] for row in json.loads(done.stdout)].count("suspend") == 1
 
 
-def test_a_provider_is_notified_of_a_turns_start_and_of_the_next_likely_recall(home: Home, tmp_path: Path) -> None:
+def test_a_provider_is_notified_of_turn_start_and_prefetch(home: Home, tmp_path: Path) -> None:
     notices = tmp_path / "notices.jsonl"
     home.set_script(notices=[str(notices)])
 
@@ -233,7 +233,7 @@ def test_ctrl_c_clears_the_line_then_stops_the_answer_then_leaves(home: Home, op
         assert "Interrupted" not in screen.shown()
         screen.type(CTRL_C)
         screen.expect("Interrupted. The partial answer is kept")
-        # While the answer is still being put away, it would be the second one, and leave.
+        # While the answer is being stored, Ctrl-C would count as the second one and leave the chat.
         screen.settle()
         screen.type(CTRL_C)
         screen.expect("Press Ctrl-C again, or Ctrl-D, to leave")

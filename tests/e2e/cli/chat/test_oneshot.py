@@ -107,7 +107,7 @@ def test_an_unknown_provider_is_a_configuration_error(home: Home, run: Run) -> N
 @pytest.mark.parametrize(
     ("model", "code", "words"),
     [
-        # Known to want a key: nothing is sent, which would be tried again and again where there is no network.
+        # These providers need a key, so no request is sent (and retried without a network).
         ("openai/x", 78, "api.openai.com needs a key: set OPENAI_API_KEY"),
         ("anthropic/x", 78, "api.anthropic.com needs a key: set ANTHROPIC_API_KEY"),
         ("mine/x", 75, "127.0.0.1:9 can't be reached (Connection refused)"),
@@ -146,7 +146,7 @@ CONFIG = 'model = "stub/one"\n[providers.stub]\nbase_url = "{url}"\n'
 
 
 def _title_after_prompt(home: Path, *, title_s: float) -> str | None:
-    """The title after one question, if the model lets so much time pass before each piece of it."""
+    """Return the session title after one prompt; the model waits `title_s` before each chunk of the title."""
 
     def script(request: Chat | Messages) -> Reply:
         assert isinstance(request, Chat)

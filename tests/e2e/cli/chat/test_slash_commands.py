@@ -97,7 +97,7 @@ def test_s01_every_session_change_reaches_the_provider_once_before_its_turns(
         turn = next(place for place, t in enumerate(told) if t.get("user") == f"question {number}")
         assert told[turn]["session"] == session
         assert any(t["what"] == "switch" and t["session"] == session for t in told[:turn])
-    # Each was closed once when it was left; the first was left twice, the second time by leaving the program.
+    # Each session ends once when the user leaves it; the first ends again at program exit.
     assert sorted(t["session"] for t in told if t["what"] == "end") == sorted([one, one, two, three, four])
 
 

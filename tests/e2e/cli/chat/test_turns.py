@@ -72,7 +72,7 @@ def test_a_steering_message_reaches_the_model_between_two_steps(home: Home) -> N
     ],
 )
 def test_a_failed_turn_is_one_line_and_the_chat_continues(home: Home, name: str, text: str) -> None:
-    # An endpoint that is down is asked four times.
+    # An unavailable endpoint is tried four times.
     failures = [{"error": name, "text": text}] * (4 if name == "ModelUnavailable" else 1)
     home.set_script(lines=[*failures, "echo"])
     with home.terminal() as terminal:

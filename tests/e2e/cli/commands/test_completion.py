@@ -27,7 +27,7 @@ def test_the_script_of_each_shell_has_valid_syntax(shell: str, tmp_path: Path) -
 
 
 def completed(home: Path, words: str) -> list[str]:
-    """What bash would be offered for the last of these words."""
+    """Return the bash completions of the last word."""
     given = ["everthread", "--home", str(home), *words.split(" ")]
     done = subprocess.run(
         [sys.executable, "-m", "everthread"],
@@ -52,4 +52,4 @@ def test_commands_sessions_and_settings_are_completed(home: Path) -> None:
     assert completed(home, "config get limits.t") == ["limits.turn_s"]
     assert completed(home, "journal retry builtin ZZ") == []
     (home / "config.toml").write_text("[broken")
-    assert completed(home, "forget 0") == [], "no place to tell of a mistake"
+    assert completed(home, "forget 0") == [], "completion must not report configuration errors"

@@ -68,7 +68,7 @@ def test_show_has_all_settings_and_no_secret(home: Path) -> None:
     }
     set_or_not = {name: provider["api_key_set"] for name, provider in shown["providers"].items()}
     assert (set_or_not["anthropic"], set_or_not["openai"], set_or_not["gemini"]) == (True, True, False)
-    assert set_or_not["ollama"] is None, "needs none"
+    assert set_or_not["ollama"] is None, "ollama needs no key"
     assert shown["mcpServers"]["files"]["env"] == {"PIN": "[hidden]", "FILES_TOKEN": "${FILES_TOKEN}"}
     for text in (json.dumps(shown), everthread(home, "config", "show", FILES_TOKEN=SECRET).stdout):
         assert SECRET not in text
@@ -198,7 +198,7 @@ def test_set_changes_one_setting_and_nothing_else(home: Path) -> None:
     shown = printed(home, "config", "show")
     assert (shown["owner"], shown["fallback_models"]) == ("42", ["local/a", "local/b"])
     assert shown["tools"]["allow"] == ["x"]
-    assert sorted(path.name for path in home.iterdir()) == [".env", "config.toml"], "nothing is left lying about"
+    assert sorted(path.name for path in home.iterdir()) == [".env", "config.toml"], "no temporary files may be left"
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_set_repairs_or_creates_the_file_and_reports_precedence(tmp_path: Path) 
     assert "EVERTHREAD_MODEL) takes precedence" in done.stderr
     (home / "config.toml").write_text('[limits]\nturn_s = "x"\n')
     done = everthread(home, "config", "set", "model", "ollama/y")
-    assert done.returncode == 78, "another mistake in the file"
+    assert done.returncode == 78, "another error in the file must be reported"
     assert f"{home / 'config.toml'}:" in done.stderr
 
 
@@ -314,7 +314,7 @@ def test_edit_saves_a_valid_text_and_keeps_a_rejected_one(home: Path, tmp_path_f
     assert f"{kept}:3: Unknown setting 'limits.turns'" in done.stderr
     assert (config.read_text(), kept.read_text()) == ('model = "ollama/z"\n', wrong)
     assert kept.stat().st_mode & 0o777 == 0o600
-    # What was rejected is nobody's to throw away.
+    # A rejected text is never overwritten.
     assert everthread(home, "config", "edit", EDITOR="true").stdout == f"{config} was not changed.\n"
     done = everthread(home, "config", "edit", VISUAL=editor(folder, wrong + "# again"))
     assert f"your text is in {kept}.2" in done.stderr

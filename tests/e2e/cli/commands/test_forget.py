@@ -50,10 +50,10 @@ def test_no_answer_counts_as_no(lived: Lived) -> None:
 
 
 def test_a_session_is_found_by_id_prefix_and_title(lived: Lived) -> None:
-    # Ids made within moments of each other differ in their last parts only.
+    # Ids created at the same time differ only in their last characters.
     assert everthread("forget", lived.chat[:-2], "--yes", home=lived.home).returncode == 0
     assert lived.lisbon in everthread("forget", "trip to lisbon", "--yes", home=lived.home).stdout
-    # Its branch was called after it.
+    # The title of the branch is derived from its title.
     assert titles_in(lived.home) <= {None}
     assert everthread("forget", lived.branch, "--yes", home=lived.home).returncode == 0
 
@@ -119,7 +119,7 @@ def test_providers_that_cannot_forget_are_listed(lived: Lived, capsys: pytest.Ca
     code = cli.run(open_runtime, ["--home", str(lived.home), "forget", lived.chat, "--yes"])
     assert code == 0
     assert "can't delete data and keep theirs: picky.\n" in capsys.readouterr().out
-    assert polite.asked == ["session"], "one that can is told within the time a command has"
+    assert polite.asked == ["session"], "a provider that can forget must be called within the command"
 
 
 @pytest.mark.parametrize("name", ["no such session", "01", "notes:local", "", "x" * 100_000, "\u200b", "🧵\n\x1b[31m"])

@@ -19,7 +19,7 @@ def test_status_shows_parked_entries_and_their_errors(lived: Lived) -> None:
     assert [entry["session"] for entry in picky["parked_entries"]] == [lived.lisbon]
     table = everthread("journal", "status", home=lived.home).stdout
     assert "not that" in table
-    assert "\x1b" not in table, "a provider's words must not reach the terminal's controls"
+    assert "\x1b" not in table, "control sequences of a provider must be removed"
 
 
 def test_retry_delivers_parked_entries_again(lived: Lived) -> None:

@@ -24,7 +24,7 @@ def test_a_conversation_is_logged_with_ids_and_without_secrets(home: Path) -> No
     assert {"suspend"} <= {entry.get("boundary") for entry in entries}
     text = (home / "logs" / "everthread.log").read_text()
     assert KEY not in text
-    assert "4711" not in text, "what is said stays in the store"
+    assert "4711" not in text, "message texts must not be logged"
     assert (home / "logs" / "everthread.log").stat().st_mode & 0o777 == 0o600
     shown = everthread(home, "logs", "-n", "50").stdout
     assert f"INFO lifecycle: turn committed (session {told['session']}, turn 1)" in shown
@@ -69,7 +69,7 @@ def test_follow_prints_new_lines_also_after_rotation(home: Path) -> None:
     finally:
         following.kill()
         following.communicate()
-    assert len(everthread(home, "logs", "-n", "1000", "--json").stdout.splitlines()) > 4, "older files are read too"
+    assert len(everthread(home, "logs", "-n", "1000", "--json").stdout.splitlines()) > 4, "rotated files must be read"
 
 
 def _comes(stream: Any, session: str) -> bool:

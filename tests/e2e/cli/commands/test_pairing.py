@@ -28,7 +28,7 @@ DM = SessionKey.parse("agent:main:telegram:dm:7")
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Somebody there was shown `CODE`."""
+    """Home with one pending pairing, with the code `CODE`."""
 
     async def live() -> None:
         async with Runtime(Settings(tmp_path / "home")) as runtime:

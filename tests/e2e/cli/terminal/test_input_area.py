@@ -42,7 +42,7 @@ def test_commands_are_completed(home: Home, open_screen: OpenScreen) -> None:
         screen.expect("memory ok")
         screen.type("/re")
         assert_screen("completing", screen.expect("/resume"))
-        assert not _scroll_scroll_bar(screen), "all of it is screen"
+        assert not _scroll_scroll_bar(screen), "a menu that fits must have no scroll bar"
         screen.type(ESCAPE)
         screen.expect("/reset", gone=True)
         screen.type("\x15/sta" + TAB)

@@ -22,14 +22,14 @@ def home(tmp_path: Path) -> Home:
 
 
 def assert_shown_once(shown: str, last: str) -> None:
-    """The question and the answer are there up to this word, and nothing of them twice."""
+    """Check that the question and the answer up to `last` are shown exactly once."""
     wanted = ["> go", "Everthread with", *WORDS[: WORDS.index(last) + 1]]
     wrong = {each: shown.count(each) for each in wanted if shown.count(each) != 1}
     assert wrong == {}, shown
 
 
 def _fill_above(window: Tmux) -> None:
-    """What has gone off the screen can't be drawn anew: there is room for what will be wrapped."""
+    """Fill the screen with help text, so that rewrapped lines stay on the screen."""
     window.expect(PROMPT)
     window.type("/help")
     window.press("Enter")

@@ -15,7 +15,7 @@ def test_text_typed_before_the_start_is_submitted(home: Home, open_screen: OpenS
         screen.type("early bird" + ENTER)
         screen.expect("echo early bird")
         screen.settle(0.6)
-        # From then on, a line feed is a new line.
+        # After the start, a line feed inserts a new line.
         screen.type("one\ntwo" + ENTER)
         screen.expect("echo one")
         screen.type(CTRL_D)
@@ -31,7 +31,7 @@ def test_the_user_can_type_during_start_up(home: Home, open_screen: OpenScreen) 
         assert "Everthread with" not in screen.expect("> /res")
         screen.expect("Getting ready")
         screen.expect("echo early bird")
-        # What it may be completed to is looked up as soon as that can be.
+        # Completions appear once the start-up is complete.
         screen.expect("/reset")
     assert [turn.user_text for turn in home.turns()] == ["early bird"]
 
@@ -52,7 +52,7 @@ def test_submitted_text_is_wrapped_between_words(home: Home, open_screen: OpenSc
         screen.expect("echo A question")
         assert "> A question that is a bit longer than\n  the line is wide\n" in screen.shown()
         screen.type("/retry" + ENTER)
-        # What is said of an answer and the answer do not touch.
+        # A blank line separates the notice from the answer.
         screen.expect(r"(?s)memory\.\n\necho A question")
 
 
@@ -65,11 +65,11 @@ def test_leaving_restores_the_terminal(home: Home, open_screen: OpenScreen) -> N
         screen.type(CTRL_D)
         assert screen.ended() == 0
         assert_screen("left", screen.shown())
-        # Neither the input nor the line of status is left behind, and pastes are not marked any more.
+        # The input and the status line are cleared, and bracketed paste is off.
         assert screen.raw.rfind(b"\x1b[?2004l") > screen.raw.rfind(b"\x1b[?2004h")
 
 
-def test_a_hangup_at_the_prompt_leaves_like_the_user(home: Home, open_screen: OpenScreen) -> None:
+def test_a_hangup_at_the_prompt_suspends_the_session_once(home: Home, open_screen: OpenScreen) -> None:
     with open_screen() as screen:
         screen.expect(PROMPT)
         screen.type("hello" + ENTER)

@@ -1,4 +1,4 @@
-"""A home to back up."""
+"""Fixtures of a home to back up."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def background_writer(home: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def rewritten(file: Path, target: Path, change: Any) -> Path:
-    """The same backup with some members changed; the manifest's checksums stay as they were, unless changed too."""
+    """Copy a backup with members changed by `change`; checksums in the manifest are not updated."""
     with tarfile.open(file) as archive, tarfile.open(target, "w:gz") as copy:
         for info in archive.getmembers():
             content = archive.extractfile(info)

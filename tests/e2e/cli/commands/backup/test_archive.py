@@ -1,4 +1,4 @@
-"""The format of a backup file: invalid, hostile and oversized archives, and moving files."""
+"""The backup file format: invalid, hostile and oversized archives, and installation."""
 
 from __future__ import annotations
 

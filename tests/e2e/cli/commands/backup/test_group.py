@@ -63,7 +63,7 @@ def test_skills_and_rules_are_backed_up_and_restored(home: Path, tmp_path: Path)
 def test_without_a_name_a_new_file_is_created_here(home: Path, tmp_path: Path) -> None:
     done = everthread(home, "backup", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert ".env" in done.stdout, "what is not in it is said"
+    assert ".env" in done.stdout, "omitted files must be listed"
     [made] = tmp_path.glob("everthread-*.tar.gz")
     before = made.read_bytes()
     refused(everthread(home, "backup", str(made)), 1, "already")
@@ -79,7 +79,7 @@ def test_a_backup_during_writes_is_consistent_and_blocks_no_writer(home: Path, t
             done = printed(home, "backup", str(tmp_path / f"{number}.tar.gz"))
             assert done["turns"] > 3
         assert worker.stdout is not None
-        assert worker.poll() is None, "the writer goes on"
+        assert worker.poll() is None, "the writer must keep running"
         written = int(worker.stdout.readline())
     assert written > 0
     counts = []
@@ -87,7 +87,7 @@ def test_a_backup_during_writes_is_consistent_and_blocks_no_writer(home: Path, t
         other = tmp_path / f"other{number}"
         counts.append(printed(other, "restore", str(tmp_path / f"{number}.tar.gz"))["turns"])
         assert problems(other) == []
-    assert counts[0] < counts[1], "and what was committed in between is in the later one"
+    assert counts[0] < counts[1], "the later backup must contain the later commits"
 
 
 def test_notes_that_do_not_fit_are_skipped_and_listed(home: Path, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_terminated_backup_leaves_no_files(home: Path, tmp_path: Path) -> None
     try:
         deadline = time.monotonic() + 15
         while not list(tmp_path.glob(".it*.part")) or not list(home.glob(".backup-*")):
-            assert process.poll() is None, "it was too quick"
+            assert process.poll() is None, "the backup ended before it could be terminated"
             assert time.monotonic() < deadline
             time.sleep(0.01)
         process.terminate()

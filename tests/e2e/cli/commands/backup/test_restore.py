@@ -40,7 +40,7 @@ def test_an_existing_home_is_replaced_only_with_force_and_moved_aside(home: Path
     assert (aside / "everthread.db").read_bytes()[:6] == b"SQLite"
     assert (aside / "config.toml").read_bytes() == before["config.toml"]
     assert (aside / "memory" / "USER.md").read_bytes() == before["memory/USER.md"]
-    assert (home / ".env").read_text() == "OPENAI_API_KEY=sk-very-secret\n", "keys stay"
+    assert (home / ".env").read_text() == "OPENAI_API_KEY=sk-very-secret\n", "API keys must be kept"
     assert problems(home) == []
     assert problems(aside) == []
     assert len(printed(home, "sessions", "list")) == 1
@@ -116,7 +116,7 @@ def test_turns_after_a_restore_reach_providers_that_drop_duplicates(home: Path, 
             for part in ("", ", me", ", you"):
                 assert f"{text} {one.name}{part}" in told
         printed(home, "restore", str(file), "--force")
-        time.sleep(1.1)  # no two restorations are made within a second
+        time.sleep(1.1)  # restores must be at least a second apart
     assert "\n".join(effect.text for effect in provider.effects()).count("before the backup, me") == 1
     assert problems(home) == []
 

@@ -85,7 +85,7 @@ def doctor(home: Path, *arguments: str, **variables: str) -> subprocess.Complete
 
 
 def failed(home: Path, *arguments: str) -> dict[str, tuple[str, str]]:
-    """What is wrong, by check, and the fix."""
+    """Run `doctor --json` and return message and fix of each failed check."""
     done = doctor(home, *arguments, "--json")
     told = json.loads(done.stdout)
     found = {check["check"]: (check["says"], check["fix"]) for check in told["checks"] if check["well"] is False}

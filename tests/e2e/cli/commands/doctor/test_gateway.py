@@ -31,7 +31,7 @@ def test_undelivered_replies_are_reported_with_chat_and_time(home: Path) -> None
     says, fix = failed(home, "--offline")["gateway"]
     assert "a reply to post chat 7 of 20" in says
     assert "may not have arrived" in says
-    assert "more" not in says, "that of the day before yesterday is told no more"
+    assert "more" not in says, "replies older than a day must not be reported"
     assert "everthread sessions show 01SESSION" in fix
 
 

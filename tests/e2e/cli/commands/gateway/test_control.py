@@ -31,7 +31,7 @@ def test_stop_stops_a_gateway_started_elsewhere(core: GatewayHouse) -> None:
 
 
 def is_at_work(pid: int, home: Path) -> bool:
-    """Whether it is our gateway: its number may be somebody else's by now, or nobody has asked how it ended."""
+    """Check that the process `pid` is the gateway of this home, not a reused pid or a zombie."""
     try:
         return str(home).encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -60,7 +60,7 @@ def test_start_restart_and_stop_without_systemd(tmp_path: Path, url: str) -> Non
 
 
 def test_a_failed_start_prints_the_reason_and_its_exit_code(core: GatewayHouse) -> None:
-    """Its platform is of a kind that only the worker knows."""
+    """The platform kind is unknown to the started gateway."""
     done = core.ask("start")
     assert done.returncode == 78
     assert "unknown kind of platform 'post'" in done.stderr

@@ -8,7 +8,7 @@ import sys
 
 from tests.e2e.gateway_process_fixture import GatewayHouse
 
-# --- One a home (S27) ------------------------------------------------------------------------------------------------
+# --- One gateway per home (S27) --------------------------------------------------------------------------------------
 
 
 def test_s27_a_second_gateway_is_refused_while_the_first_runs(core: GatewayHouse) -> None:
@@ -25,7 +25,7 @@ def test_s27_a_second_gateway_is_refused_while_the_first_runs(core: GatewayHouse
 
 
 def test_s27_a_stale_lock_file_of_a_living_process_does_not_block(core: GatewayHouse) -> None:
-    """The gateway was killed, and its number belongs to somebody else now."""
+    """The gateway was killed, and another process has its pid."""
     first = core.run()
     first.kill()
     first.wait()
@@ -37,14 +37,14 @@ def test_s27_a_stale_lock_file_of_a_living_process_does_not_block(core: GatewayH
         assert core.ask("status").returncode == 1
         stopped = core.ask("stop")
         assert (stopped.returncode, stopped.stdout) == (1, "")
-        assert stranger.poll() is None, "whoever has the number now is left alone"
+        assert stranger.poll() is None, "the process with the reused pid must not be signalled"
         assert core.end(core.run())[0] == 0
         assert stranger.poll() is None
         stranger.kill()
 
 
 def test_s27_a_running_gateway_in_another_namespace_blocks(core: GatewayHouse) -> None:
-    """As with an unreadable process table: the number in the file leads nowhere, but the lock is held."""
+    """The pid in the lock file is invalid or invisible, but the lock is held."""
     first = core.run()
     file = core.home / "gateway.lock"
     said = json.loads(file.read_bytes())

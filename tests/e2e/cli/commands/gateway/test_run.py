@@ -30,11 +30,11 @@ def mute(tmp_path: Path, silence: str) -> Iterator[GatewayHouse]:
 
 
 def in_order(core: GatewayHouse) -> bool:
-    """Whether the end was seen through, rather than cut short."""
+    """Check that the log records a complete shutdown."""
     return any(line["text"] == "gateway stopped" for line in lines(core.home / "logs" / "everthread.log"))
 
 
-# --- The end (S19, S28) ----------------------------------------------------------------------------------------------
+# --- Shutdown (S19, S28) ---------------------------------------------------------------------------------------------
 
 
 def test_s19_a_shutdown_finalizes_served_sessions_and_closes_no_memory(core: GatewayHouse) -> None:
@@ -50,7 +50,7 @@ def test_s19_a_shutdown_finalizes_served_sessions_and_closes_no_memory(core: Gat
     assert [(bell["hook"], bell["platform"]) for bell in rung] == [("finalize", "post")] * 3
     assert len({bell["session"] for bell in rung}) == 3
     assert [line for line in lines(core.home / "diary.jsonl") if "closed" in line] == []
-    assert len(lines(core.home / "diary.jsonl")) == 3, "what was due is delivered"
+    assert len(lines(core.home / "diary.jsonl")) == 3, "due entries must be delivered to memory"
 
 
 def test_s19_a_raising_shutdown_hook_changes_nothing_else(core: GatewayHouse) -> None:
@@ -76,7 +76,7 @@ def test_s28_a_hanging_model_does_not_delay_the_shutdown_and_is_asked_again_late
     assert code == 0, process.stderr and process.stderr.read()
     assert took_s < 2.0 + MARGIN_S
     assert (mute.out(), in_order(mute)) == ([], True)
-    assert lines(mute.home / "hooks.jsonl"), "its session was finalized all the same"
+    assert lines(mute.home / "hooks.jsonl"), "the session must be finalized anyway"
     again = GatewayHouse(mute.home, url)
     mute.processes.append(again.run())
     answered(again)
@@ -103,7 +103,7 @@ def test_s28_a_hanging_platform_does_not_delay_the_shutdown(core: GatewayHouse) 
     code, took_s = core.end(process)
     assert (code, in_order(core)) == (0, True)
     assert took_s < 2.0 + MARGIN_S
-    # Nobody knows whether it is out: it is shown, and not repeated.
+    # The result of the send is unknown: the reply is reported as ambiguous and not repeated.
     core.run()
     time.sleep(0.5)
     assert core.out() == []
@@ -118,7 +118,7 @@ def test_the_shutdown_is_in_time_even_if_the_event_loop_is_blocked(core: Gateway
     code, took_s = core.end(process)
     assert code == 0
     assert took_s < 2.0 + MARGIN_S
-    assert core.end(core.run())[0] == 0, "the lock went with it"
+    assert core.end(core.run())[0] == 0, "the lock must be released"
 
 
 def test_a_foreign_thread_does_not_delay_the_shutdown(core: GatewayHouse) -> None:
@@ -164,7 +164,7 @@ def test_an_answer_finished_in_time_is_sent_before_the_shutdown(tmp_path: Path) 
             core.leave()
 
 
-# --- The start -------------------------------------------------------------------------------------------------------
+# --- Start-up --------------------------------------------------------------------------------------------------------
 
 
 def test_an_answer_cut_off_by_a_kill_is_sent_once_after_the_start(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_no_unrequested_message_is_sent(core: GatewayHouse) -> None:
     assert core.end(core.processes[0])[0] == 0
     core.run()
     time.sleep(1.0)
-    assert len(core.out()) == 1, "a restart is nobody's business"
+    assert len(core.out()) == 1, "a restart must send no message"
 
 
 def test_a_platform_that_is_down_is_reported_and_delays_nothing(core: GatewayHouse) -> None:
@@ -233,7 +233,7 @@ def test_a_hanging_http_request_does_not_delay_the_shutdown(tmp_path: Path, sile
             code, took_s = core.end(process)
             assert code == 0
             assert took_s < 2.0 + MARGIN_S
-            assert b"503" in client.recv(1000), "whoever waited is told"
+            assert b"503" in client.recv(1000), "the waiting client must get a response"
         with pytest.raises(OSError, match="refused"):
             socket.create_connection(("127.0.0.1", port), timeout=1)
     finally:

@@ -7,7 +7,7 @@ import json
 from tests.e2e.cli.commands.gateway.gateway_home import answered
 from tests.e2e.gateway_process_fixture import GatewayHouse, until
 
-# --- The verbs -------------------------------------------------------------------------------------------------------
+# --- Status ----------------------------------------------------------------------------------------------------------
 
 
 def test_status_prints_the_work_of_the_gateway(core: GatewayHouse) -> None:

@@ -117,7 +117,7 @@ def test_the_unit_of_another_home_is_not_replaced(machine: Machine) -> None:
 
 def test_stop_uses_systemd_if_it_runs_the_gateway(machine: Machine) -> None:
     assert machine.run("install").returncode == 0
-    assert machine.run("stop").returncode == 1, "nothing runs"
+    assert machine.run("stop").returncode == 1, "stop must fail while no gateway runs"
     assert machine.run("stop", ACTIVE="active").returncode == 0
     assert machine.asked()[-1] == "--user stop everthread-gateway.service"
 
@@ -149,6 +149,6 @@ def test_systemd_accepts_the_unit(tmp_path: Path, user: str) -> None:
         written.write_text(text)
         verify = ["systemd-analyze", "verify", "--man=no", str(written)]
         found = subprocess.run(verify, capture_output=True, text=True, timeout=60, check=False)
-        # Of other units on this machine it may find something to say.
+        # systemd-analyze may also report problems of other units.
         about_it = [line for line in found.stderr.splitlines() if systemd.NAME in line]
         assert (not about_it) == is_right, found.stderr

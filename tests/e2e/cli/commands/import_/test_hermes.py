@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.commands import everthread, printed, problems, refused
 from tests.hermes_home import START, HermesHome
 
-# Many processes a test.
+# Each test starts many processes.
 pytestmark = pytest.mark.timeout(60)
 
 
@@ -41,7 +41,7 @@ def look(path: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def exported(home: Path) -> dict[str, list[dict[str, Any]]]:
-    """The lines of an export by their kind; a turn's by its session too."""
+    """Export the home and return the lines grouped by type."""
     done = everthread(home, "sessions", "export", "--all", "--notes")
     assert done.returncode == 0, done.stderr
     found: dict[str, list[dict[str, Any]]] = {}
@@ -51,7 +51,7 @@ def exported(home: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def said(home: Path, session_id: str) -> list[str]:
-    """The whole conversation as it is shown, by whoever was not the agent."""
+    """Return the user messages of a session as `sessions show` prints them."""
     shown = printed(home, "sessions", "show", session_id)
     return [
         message["content"] for turn in shown["transcript"] for message in turn["messages"] if message["role"] == "user"
@@ -59,7 +59,7 @@ def said(home: Path, session_id: str) -> list[str]:
 
 
 def odd(core: HermesHome) -> None:
-    """A bit of everything."""
+    """Fill the Hermes home with sessions of every kind, including damaged ones."""
     core.session("20250101_000000_aaaaaa", title="Fruit", ended_at=START + 100, end_reason="branched")
     core.talk("20250101_000000_aaaaaa", ["a", "b"])
     core.session(
@@ -200,7 +200,7 @@ def bound(home: Path) -> dict[str, str]:
         database.close()
 
 
-def test_as_mine_makes_everything_the_owners(tmp_path: Path, core: HermesHome) -> None:
+def test_as_mine_assigns_everything_to_the_owner(tmp_path: Path, core: HermesHome) -> None:
     home = tmp_path / "home"
     core.session("s", source="telegram", user_id="42")
     core.talk("s", ["hello"])
@@ -208,7 +208,7 @@ def test_as_mine_makes_everything_the_owners(tmp_path: Path, core: HermesHome) -
     taken(home, core, "--as-mine")
     assert [line["owner"] for line in exported(home)["session"]] == ["me"]
     assert [guest["owner"] for guest in printed(home, "pairing", "list")["guests"]] == ["me"]
-    # Whose it is was decided then.
+    # A second import without the option keeps the owner.
     assert taken(home, core)["same"] == 1
 
 

@@ -47,7 +47,7 @@ def left(report: dict[str, list[dict[str, str]]]) -> dict[str, str]:
     return {each["what"]: each["why"] for each in report["not_taken"]}
 
 
-# --- Where things have moved on ---------------------------------------------------------------------------------------
+# --- Chats changed since the first import -----------------------------------------------------------------------------
 
 
 def test_a_second_import_keeps_a_chat_that_moved_to_another_session(tmp_path: Path, core: HermesHome) -> None:
@@ -150,7 +150,7 @@ def test_a_chat_of_another_owner_is_kept_and_reported(tmp_path: Path, core: Herm
     assert left(again)[CHAT] == "belongs to me here, but its session belongs to telegram:42"
 
 
-# --- Whose it is ------------------------------------------------------------------------------------------------------
+# --- Owners -----------------------------------------------------------------------------------------------------------
 
 
 def test_an_invalid_account_name_gets_an_owner_of_its_own(tmp_path: Path, core: HermesHome) -> None:
@@ -190,7 +190,7 @@ def test_members_of_a_group_keep_their_own_sessions(tmp_path: Path, core: Hermes
     assert (owners["g7"], owners["g8"]) == ("telegram:7", "telegram:8")
 
 
-# --- What Hermes does not write ---------------------------------------------------------------------------------------
+# --- Damaged data -----------------------------------------------------------------------------------------------------
 
 
 def test_a_title_or_version_of_the_wrong_type_does_not_stop_the_import(tmp_path: Path, core: HermesHome) -> None:

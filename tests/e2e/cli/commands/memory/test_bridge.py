@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(60)
 
 @pytest.fixture
 def hermes(tmp_path: Path) -> Path:
-    """What Hermes Agent has in its own home."""
+    """Home of Hermes Agent with plugins and an environment file."""
     home = tmp_path / "hermes"
     home.mkdir()
     (home / "plugins").symlink_to(PLUGINS)
@@ -148,7 +148,7 @@ def test_an_invalid_choice_is_reported_and_nothing_is_written(
 
 
 async def lived(home: Path) -> None:
-    """Two sessions that no plugin was told of."""
+    """Create two sessions that were not delivered to any plugin."""
     async with Runtime(load(str(home), {})) as runtime:
         for words in ("I keep bees", "I paint hives"):
             await runtime.lifecycle.cross(TERMINAL, New(), owner=runtime.settings.owner)

@@ -101,7 +101,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]
 
 
 class Place:
-    """A home, a package with the provider in it, and the provider's file."""
+    """Home, installed provider package, and the database of the provider."""
 
     def __init__(self, folder: Path, home: Path, sessions: list[str]) -> None:
         self.home, self.sessions = folder / "home", sessions
@@ -244,11 +244,11 @@ def test_after_repeated_kills_everything_is_delivered_once_and_in_order(place: P
         while len(place.told()) < max(more, delivered[-1] + 1) and process.poll() is None:
             assert time.monotonic() < deadline
             time.sleep(0.005)
-        assert process.poll() is None, "it was to be killed in the middle"
+        assert process.poll() is None, "the copy ended before it could be killed"
         process.send_signal(signal.SIGKILL)
         process.wait()
         delivered.append(len(place.told()))
-    assert delivered == sorted(set(delivered)), "each run gets further"
+    assert delivered == sorted(set(delivered)), "each run must deliver more entries"
     assert delivered[-1] < SESSIONS * (TURNS + 2)
     place.settle(0.0)
     assert place.printed("memory", "copy", "--to", "ledger")["left"] == 0
@@ -262,7 +262,7 @@ def test_an_unreachable_provider_is_waited_for_and_shown_in_the_status(place: Pl
     assert done.returncode == 75, done
     assert "waiting for ledger; delivery continues when it is available" in done.stdout
     status = place.run("memory", "status", "--json")
-    assert status.returncode == 1, "it is not well"
+    assert status.returncode == 1, "status must fail while the provider is unavailable"
     (ledger,) = [row for row in json.loads(status.stdout)["providers"] if row["provider"] == "ledger"]
     assert (ledger["health"], ledger["parked"]) == ("closed", 0)
     assert ledger["paused_until"] is not None

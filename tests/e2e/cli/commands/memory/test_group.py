@@ -9,7 +9,7 @@ from tests.e2e.cli.commands.memory.memory_home import SampleHome, assert_refused
 
 
 def editor(tmp_path: Path, script: str) -> str:
-    """A program that edits a file as told, in Python, with `text` before and after."""
+    """Write an editor program that runs `script` on the variable `text`, and return its command."""
     program = tmp_path / "editor.py"
     program.write_text(
         "import pathlib, sys\npath = pathlib.Path(sys.argv[1])\ntext = path.read_text()\n"
@@ -109,7 +109,7 @@ def test_the_first_note_can_be_written_with_an_editor(tmp_path: Path) -> None:
 
 def test_forget_removes_a_note_after_confirmation(sample: SampleHome) -> None:
     done = everthread(sample.home, "memory", "forget", "oolong")
-    assert done.returncode == 1, "nobody said yes"
+    assert done.returncode == 1, "forget must fail without confirmation"
     assert "likes oolong" in everthread(sample.home, "memory", "list").stdout
     done = everthread(sample.home, "memory", "forget", "likes oolong", "--yes")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "Forgotten.")

@@ -1,4 +1,4 @@
-"""A home with sessions of two people: branches, continuations, resumptions and delegated work."""
+"""A home with sessions of two owners: branches, continuations and a resumed session."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DAY_S = 86_400.0
 
 
 class Past:
-    """A clock of long ago."""
+    """Clock that runs `ago_s` seconds in the past."""
 
     def __init__(self, ago_s: float) -> None:
         self._ago_s = ago_s
@@ -48,7 +48,7 @@ class Listens(MemoryProvider):
 
 @dataclass(frozen=True)
 class SampleHome:
-    """Lisbon (2 turns), its branch (one more, one undone), that one's continuation; old and ended: taxes and a chat."""
+    """Session Lisbon (2 turns), its branch (1 turn, 1 undone) and continuation; old sessions: taxes, chat."""
 
     home: Path
     lisbon: str

@@ -53,7 +53,7 @@ def test_browse_filters_and_shows_the_chosen_session(sample: SampleHome) -> None
         seen.type(ENTER)
         assert seen.ended() == 0
         assert "how much tax" in seen.shown()
-        assert "filter:" not in seen.shown(), "nothing of the list is left behind"
+        assert "filter:" not in seen.shown(), "the list must be cleared from the screen"
 
 
 @pytest.mark.parametrize("key", [ESCAPE, "q"])

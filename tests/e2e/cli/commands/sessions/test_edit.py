@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.e2e.cli.commands.sessions.sessions_home import SampleHome
 from tests.e2e.commands import everthread, printed, problems, refused
 
-# --- Changing --------------------------------------------------------------------------------------------------------
+# --- Rename and delete -----------------------------------------------------------------------------------------------
 
 
 def test_rename_sets_a_title_that_is_not_taken(sample: SampleHome) -> None:

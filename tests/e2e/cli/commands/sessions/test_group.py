@@ -77,7 +77,7 @@ def test_sessions_list_prints_a_table(lived: Lived) -> None:
     assert re.match(
         rf"{lived.lisbon}  Trip to Lisbon +open +2 +\d{{4}}-\d\d-\d\d \d\d:\d\d +agent:main:cli:dm:1$", lines[2]
     )
-    # Characters of double width push nothing out of line.
+    # Columns stay aligned with double-width characters.
     assert lines[0].index("open") + len("日本旅行") == lines[2].index("open")
 
 

@@ -16,7 +16,7 @@ from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import Settings
 from everthread.domain.boundary import Resume
 
-# --- To a file and back ----------------------------------------------------------------------------------------------
+# --- Export and import -----------------------------------------------------------------------------------------------
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:

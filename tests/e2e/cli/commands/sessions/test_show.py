@@ -14,7 +14,7 @@ from everthread.config.settings import Settings
 from everthread.domain.boundary import New
 from everthread.domain.model import Inbound
 
-# --- Looking ---------------------------------------------------------------------------------------------------------
+# --- Show ------------------------------------------------------------------------------------------------------------
 
 
 def test_show_prints_messages_with_tool_calls_on_one_line(sample: SampleHome) -> None:
@@ -32,7 +32,7 @@ def test_show_full_prints_tool_results(sample: SampleHome) -> None:
     short = everthread(sample.home, "sessions", "show", sample.lisbon, "--full").stdout
     assert "thought:\n  hm\n" in short
     assert 'tool weather {"city": "Lisbon"}\n  sunny\n  and warm and warm' in short
-    assert told.startswith('"Trip to Lisbon'), "a title finds it too"
+    assert told.startswith('"Trip to Lisbon'), "a session must be found by its title"
 
 
 def test_show_marks_inherited_turns_and_omits_undone_ones(sample: SampleHome) -> None:

