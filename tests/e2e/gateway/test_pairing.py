@@ -164,7 +164,7 @@ async def test_codes_are_neither_logged_nor_stored_in_plain_text(
 
 async def test_only_admins_pair_and_wrong_codes_lock_out(tmp_path: Path) -> None:
     account = PlatformAccount("fake", allow=("bert",), admins=("root",))
-    # /pair is for admins only, whatever `admin_commands` says.
+    # /pair is for admins only, regardless of `admin_commands`.
     gateway = GatewaySettings(admin_commands=())
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,

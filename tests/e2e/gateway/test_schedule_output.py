@@ -165,7 +165,7 @@ async def test_an_unexpected_delivery_failure_is_given_up_in_the_end(
             (time,) = await times(there)
             assert time.state is OccurrenceState.DELIVERING
             await there.later(schedule.CLAIM_S + 1)
-        while (time := (await times(there))[0]).state is OccurrenceState.DELIVERING:  # noqa: ASYNC110 - only a row shows it
+        while (time := (await times(there))[0]).state is OccurrenceState.DELIVERING:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.01)
         assert (time.state, tries) == (OccurrenceState.FAILED, schedule.DELIVERY_ATTEMPTS_MAX)
         assert "tried 12 times" in time.problem

@@ -20,7 +20,7 @@ def everything_in(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
-async def test_local_requests_act_as_the_owner_while_there_are_no_tokens(tmp_path: Path) -> None:
+async def test_local_requests_act_as_the_owner_without_tokens(tmp_path: Path) -> None:
     async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as there:
         answer = await there.say("hello", X_Session_Key="desk")
         session = await there.runtime.store.read(lambda uow: uow.sessions.get(answer.headers["X-Session-Id"]))
