@@ -1,8 +1,8 @@
-"""An agent that is there to be killed: it goes on with what its predecessor left, then answers one message more.
+"""Agent process for the kill tests: resume the turn of the previous process, then answer one more message.
 
-What it is told to do comes as JSON in its one argument. Whatever happens, it says so on standard output, a line at a
-time, so that whoever kills it knows where it was. Its tool leaves a mark in a file each time it really runs. Its clock
-runs ahead by an hour a life, so that nobody has to wait for a lease to run out.
+The test passes the orders as JSON in the only argument. The worker reports each step on standard output, one line at a
+time, so that the test knows the state it was killed in. Its tool appends a line to a file each time it runs. The clock
+is an hour further ahead in each process, so that no test waits for a lease to expire.
 """
 
 from __future__ import annotations

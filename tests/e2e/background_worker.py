@@ -1,8 +1,8 @@
-"""An agent that is there to be killed while it works in the background: on a review, or on a summary.
+"""Agent process for the kill tests of background work: reviews and compression.
 
-Told what to do by JSON in its one argument, it goes on with what its predecessor left, answers one message, and then
-lives until nothing is left to be done. Its clock runs ahead by an hour a life, so that nobody has to wait for a lease
-to run out, nor for a review to be tried again.
+The test passes the orders as JSON in the only argument. The worker resumes the work of the previous process, answers
+one message, and runs until no work is left. The clock is an hour further ahead in each process, so that no test waits
+for a lease to expire or for the retry of a review.
 """
 
 from __future__ import annotations

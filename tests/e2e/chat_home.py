@@ -27,7 +27,7 @@ LONG = "alpha bravo charlie delta echo foxtrot golf hotel india juliett"
 
 
 class Home:
-    """A folder, and the commands that are run on it."""
+    """A home directory and the commands that run on it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path / "home"
@@ -61,7 +61,7 @@ class Home:
             terminal.close()
 
     def turns(self, session_id: str = "") -> list[Turn]:
-        """What the session, or the one that is there, shows."""
+        """Return the visible turns of the given session, by default the only one."""
 
         async def look() -> list[Turn]:
             store = await SqliteStore.open(self.path / "everthread.db")
@@ -85,7 +85,7 @@ class Ended(NamedTuple):
 
 
 class Terminal:
-    """A process on a terminal of its own. `expect` looks at what came since the last one."""
+    """A process on a terminal of its own. `expect` searches the output since the previous match."""
 
     def __init__(self, command: list[str]) -> None:
         self._master, slave = pty.openpty()
@@ -106,14 +106,14 @@ class Terminal:
             if match is not None:
                 self._from += match.end()
                 return match
-            assert time.monotonic() < deadline, f"{pattern!r} never came:\n{self.seen}"
+            assert time.monotonic() < deadline, f"{pattern!r} did not appear:\n{self.seen}"
             assert self._read(deadline), f"ended without {pattern!r}:\n{self.seen}"
 
     def ended(self) -> int:
-        """The exit code."""
+        """Wait for the process to end and return its exit code."""
         deadline = time.monotonic() + WAIT_S_MAX
         while self._read(deadline):
-            assert time.monotonic() < deadline, f"it never ended:\n{self.seen}"
+            assert time.monotonic() < deadline, f"the process did not end:\n{self.seen}"
         code = self.process.wait(WAIT_S_MAX)
         assert "Traceback" not in self.seen, self.seen
         assert "Exception" not in self.seen, self.seen
@@ -138,9 +138,9 @@ class Terminal:
 
 
 def clean_env() -> dict[str, str]:
-    # Variables of whoever runs the tests are not for them; the program reads all it needs from its home.
+    # Drop the environment variables of the developer; the program reads all settings from its home.
     kept = {name: value for name, value in os.environ.items() if not name.startswith("EVERTHREAD_")}
-    # A terminal that can only show lines; what the others are shown has its own tests.
+    # A line-based terminal; other tests cover the full-screen output.
     return kept | {"TERM": "dumb"}
 
 
@@ -176,7 +176,7 @@ OpenScreen = Callable[..., TerminalScreen]
 
 
 def assert_screen(name: str, screen: str) -> None:
-    """Compare a screen with the one that was looked at and kept; `KEEP_SCREENS=1` keeps this one instead."""
+    """Compare a screen with the stored one; `KEEP_SCREENS=1` stores this one instead."""
     plain = re.sub(r"\b[0-9A-HJKMNP-TV-Z]{26}\b", "01SESSION0000000000000000ID", screen)
     plain = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "2026-01-02 03:04", plain)
     plain = re.sub(r"\b\d+(\.\d)? (m?s)\b", r"1.0 \2", plain) + "\n"
@@ -188,7 +188,7 @@ def assert_screen(name: str, screen: str) -> None:
 
 
 def expire_leases(home: Home) -> None:
-    """Half a minute after a process was killed, it is known to be gone."""
+    """Mark killed processes as ended, as the expiry of their heartbeat would after half a minute."""
 
     async def leave() -> None:
         store = await SqliteStore.open(home.path / "everthread.db")

@@ -1,4 +1,4 @@
-"""The `everthread` command with a model that follows a script: python chat_worker.py SCRIPT.json ARGUMENT..."""
+"""Run the `everthread` command with a scripted model: python chat_worker.py SCRIPT.json ARGUMENT..."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from everthread.ports.model import Request
 
 
 def echo(request: Request) -> str:
-    """What was asked, and how many messages came before it."""
+    """Echo the new user messages and count the messages before them."""
     before = json.loads(b"[" + request.history + b"]")
     asked = [message.content for message in request.tail if message.role.value == "user"]
     return f"echo {' + '.join(text[:40] for text in asked)} ({len(before)} before, {len(asked[0])} characters)"
@@ -70,7 +70,7 @@ class Remembers(MemoryProvider):
 
 
 class Diary(MemoryProvider):
-    """Writes what it is told to a file, a line each."""
+    """Memory provider that appends each call to a file, one line per call."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class Diary(MemoryProvider):
 
 
 class Notices(MemoryProvider):
-    """Writes the calls of the hooks that run beside a turn to a file, a line each."""
+    """Memory provider that appends the hook calls made during a turn to a file, one line per call."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class ScriptedRuntime(Runtime):
 
 def main() -> int:
     if os.isatty(0):
-        # The terminal is this process's own, so that Ctrl-C on it is a signal to this process.
+        # Make the terminal the controlling terminal of this process, so that Ctrl-C sends it a signal.
         with suppress(PermissionError):
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     script = json.loads(Path(sys.argv[1]).read_text())

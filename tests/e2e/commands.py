@@ -1,4 +1,4 @@
-"""Commands as a person runs them: a process each, and what it said."""
+"""Run commands in processes of their own and capture their output."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def refused(done: subprocess.CompletedProcess[str], code: int, *words: str) -> N
 
 
 def problems(home: Path) -> list[str]:
-    """What in the store does not agree with itself."""
+    """Return the inconsistencies found in the store."""
     database = connect(str(home / "everthread.db"))
     try:
         return inconsistencies(database)

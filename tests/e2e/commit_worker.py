@@ -1,4 +1,4 @@
-"""A process that commits turns until it is told to stop: `python -m tests.e2e.commit_worker HOME`."""
+"""Process that commits turns until it is stopped: `python -m tests.e2e.commit_worker HOME`."""
 
 from __future__ import annotations
 

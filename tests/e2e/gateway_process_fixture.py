@@ -1,4 +1,4 @@
-"""A gateway as a real process, on a home with a platform made of files and a model on loopback."""
+"""A gateway as a real process, on a home with a file-based platform and a model server on loopback."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class GatewayHouse:
         return process
 
     def ask(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        """One of the verbs, from another process."""
+        """Run a `gateway` command in another process."""
         return subprocess.run(
             [sys.executable, "-m", "everthread", "--home", str(self.home), "gateway", *arguments],
             capture_output=True,
@@ -82,7 +82,7 @@ class GatewayHouse:
         return [sent["text"] for sent in lines(self.home / "out.jsonl") if not chat or sent["chat"] == chat]
 
     def end(self, process: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[int, float]:
-        """Send the signal; the exit code and how long that took."""
+        """Send the signal; return the exit code and the time until the process ended."""
         begun = time.monotonic()
         process.send_signal(number)
         code = process.wait(PATIENCE_S)
@@ -97,7 +97,7 @@ class GatewayHouse:
 
 @contextmanager
 def model(*, delay_ms: int = 0) -> Iterator[str]:
-    """A stub server of models; its address."""
+    """Run a stub model server and yield its address."""
     command = [sys.executable, "-m", "everthread.testing.model_server.server", "--delay-ms", str(delay_ms)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -111,6 +111,6 @@ def model(*, delay_ms: int = 0) -> Iterator[str]:
 
 @contextmanager
 def silent_model() -> Iterator[str]:
-    """Takes a request and never answers."""
+    """Model server that accepts a request and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"http://127.0.0.1:{server.getsockname()[1]}/v1"

@@ -1,7 +1,8 @@
-"""The `everthread` command with a platform made of files: python gateway_worker.py WAYS.json ARGUMENT...
+"""Run the `everthread` command with a file-based platform: python gateway_worker.py WAYS.json ARGUMENT...
 
-What is written to `in.jsonl` in the home comes in; what goes out is written to `out.jsonl`. A third file, `taken`,
-says how many lines were acknowledged, as a platform elsewhere would know it. WAYS says what is not as usual.
+Lines in `in.jsonl` in the home are inbound messages; outbound messages are appended to `out.jsonl`. A third file,
+`taken`, holds the number of acknowledged lines, which a real platform would keep on its server. WAYS lists the
+deviations from normal behaviour.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def append(file: Path, **said: object) -> None:
 
 
 class Post:
-    """Letters in, letters out. What was sent twice is there twice."""
+    """File-based platform. A message that is sent twice appears twice in the output file."""
 
     name = NAME
     capabilities = Capabilities(text_chars_max=4000)
@@ -83,7 +84,7 @@ class Post:
 
 
 class Diary(MemoryProvider):
-    """Writes down what it is told, or never comes back."""
+    """Memory provider that appends each turn to a file, or hangs."""
 
     def __init__(self, home: Path, hangs: bool) -> None:
         super().__init__()
@@ -119,7 +120,7 @@ class Bells:
 
 
 class Stand:
-    """Stands in for the HTTP side."""
+    """Replacement for the HTTP server."""
 
     def __init__(self, home: Path) -> None:
         self._file, self.port = home / "web.jsonl", 0

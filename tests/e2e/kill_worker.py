@@ -1,11 +1,11 @@
-"""A process that is there to be killed: it takes messages in, answers them, crosses boundaries and delivers to memory.
+"""Worker process for the kill tests: accept messages, answer them, cross boundaries and deliver to memory.
 
-What it is told to do comes as JSON in its one argument. What it has been told is done, it says on standard output, a
-line at a time and before anything else: whoever kills it knows what it was promised. Memory's back end is a file of its
-own, which like a server elsewhere survives the process, and lets what comes twice under one delivery key have no second
-effect.
+The test passes the orders as JSON in the only argument. The worker reports each acknowledged operation on standard
+output, one line at a time and before it does anything else, so that the test knows what was acknowledged before the
+kill. The memory back end is a separate file that survives the process, like a remote server, and ignores a second
+delivery under the same key.
 
-Its clock runs fast, and is the same for all processes on one home, so that nobody has to wait for a lease to run out.
+The clock runs fast and is shared by all processes on one home, so that no test waits for a lease to expire.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ SELECT (SELECT COUNT(*) FROM inbox WHERE state IN ('waiting', 'running')) + (SEL
 
 @dataclass(frozen=True)
 class Orders:
-    """What a worker is to do."""
+    """Orders for one worker."""
 
     home: str
     holder: str
@@ -125,7 +125,7 @@ def uses_a_tool(text: str) -> bool:
 
 
 def say(*words: object) -> None:
-    # One write: a line is there whole or not at all, whenever the process dies.
+    # A single write: a line is complete or missing, at any moment of a kill.
     os.write(1, (" ".join(str(word) for word in words) + "\n").encode())
 
 
@@ -145,7 +145,7 @@ class FastClock:
 
 
 class ThreadScribe(MemoryProvider):
-    """Hands everything to the back end, in plain functions."""
+    """Synchronous memory provider that writes everything to the back end."""
 
     def __init__(self, name: str, orders: Orders) -> None:
         super().__init__()
@@ -190,7 +190,7 @@ class ThreadScribe(MemoryProvider):
 
 
 class TaskScribe(ThreadScribe):
-    """The same in coroutines, which take their time on both sides of the effect."""
+    """Asynchronous variant of the provider, with a pause before and after each effect."""
 
     async def sync_turn(self, user: str, assistant: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
         if self._orders.hold_s:
@@ -209,7 +209,7 @@ class TaskScribe(ThreadScribe):
 
 
 class FencedAloud(logging.Handler):
-    """Says so when a lane's write was refused."""
+    """Log handler that reports a refused write of a lane."""
 
     def emit(self, record: logging.LogRecord) -> None:
         match record.args:
@@ -257,7 +257,7 @@ class Worker:
         say("rested")
 
     async def _insist(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Another process may hold the file for longer than one waits for it."""
+        """Retry while another process holds the file lock for longer than the busy timeout."""
         while True:
             try:
                 return await work()
@@ -344,7 +344,7 @@ class Worker:
             say("fenced", "turn", ticket.turn_id)
 
     async def _use_tool(self, ticket: TurnClaim) -> str:
-        """A tool runs once, whatever happens: what was done is used, what was only started is not known."""
+        """Run a tool at most once: reuse a recorded result, and report a started call as unknown."""
         for row in ticket.tools:
             return row.result or "" if row.state is ToolState.DONE else UNKNOWN
         await self._insist(lambda: self._lifecycle.start_tool(ticket, "c1", "look", "{}"))

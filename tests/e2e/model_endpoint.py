@@ -1,4 +1,4 @@
-"""The stub server of models in a thread, for tests that run commands and wait for them."""
+"""Stub model server in a thread, for tests that run commands and wait for them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from everthread.testing.model_server.server import ModelServer, Say, Script
 def model_endpoint(
     *, key: str | None = None, models: tuple[str, ...] = (), script: Script = lambda _: Say("Hello there.")
 ) -> Iterator[ModelServer]:
-    """Says the same to everything that has the key and names one of the models, unless it is told what to say."""
+    """Answer every request that has the key and names a known model with the same text, unless a script is given."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""A bot of either library on an emulated Telegram, and Ann, who has written to it."""
+"""A bot of either library on an emulated Telegram, and the user Ann, who has written to it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Scene:
 
 @asynccontextmanager
 async def scene(library: Library, **options: Any) -> AsyncIterator[Scene]:
-    """A bot, and Ann, who has written to it."""
+    """Yield a bot and the user Ann, who has written to it."""
     async with TelegramEmulator(**options) as emulator, TelegramUsers(emulator.base_url) as people:
         await people.introduce(ANN, "Ann", "ann_example")
         async with library.bot(emulator.base_url, emulator.token) as bot:

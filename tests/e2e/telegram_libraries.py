@@ -1,6 +1,6 @@
-"""The two libraries that bots are written with, unmodified, each in the little that they spell differently.
+"""Adapters for the two bot libraries, unmodified, covering only the calls that they spell differently.
 
-What a bot calls has the same names and parameters in both: tests call `bot.send_message(chat_id=..., text=...)`.
+Bot methods have the same names and parameters in both: tests call `bot.send_message(chat_id=..., text=...)`.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class Aiogram(Library):
             await heard(data["bot"], event)
 
         dispatcher.update.outer_middleware.register(handle)
-        # What is asked for is what there are handlers for.
+        # The bot requests only the update types that have handlers.
         for observer in (dispatcher.message, dispatcher.edited_message, dispatcher.callback_query):
             observer.register(handle)
         return dispatcher

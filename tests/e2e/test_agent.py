@@ -1,4 +1,4 @@
-"""The whole agent as `Runtime` wires it up, against a real server on loopback: what the model is really sent."""
+"""The whole agent as wired by `Runtime`, with a real model server on loopback that records the requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TURNS = 30
 
 @asynccontextmanager
 async def agent(home: Path, server: ModelServer, kind: Any = "openai_compat", **more: Any) -> AsyncIterator[Runtime]:
-    # Reviews come whenever there is time: most tests look at the requests of turns.
+    # Disable reviews, which run at any time: most tests inspect the requests of turns.
     more.setdefault("review", ReviewSettings(every_turns=0))
     settings = Settings(home, model="stub/one", providers={"stub": ProviderSettings(kind, server.base_url)}, **more)
     async with Runtime(settings) as runtime:
@@ -44,7 +44,7 @@ async def ask(runtime: Runtime, text: str, key: SessionKey = KEY, owner: str = M
 
 
 def notes_now_and_then() -> Script:
-    """Every third message makes the model write a note first."""
+    """Script that writes a note first on every third message."""
     asked: set[str] = set()
 
     def script(request: Any) -> Say:
@@ -60,8 +60,8 @@ def notes_now_and_then() -> Script:
 
 
 @pytest.mark.parametrize("kind", ["openai_compat", "anthropic"])
-async def test_every_request_begins_with_the_bytes_of_the_one_before(tmp_path: Path, kind: str) -> None:
-    """Thirty turns with tools, notes and recall: up to the newest message, what was sent is sent again."""
+async def test_every_request_starts_with_the_bytes_of_the_previous_one(tmp_path: Path, kind: str) -> None:
+    """Run thirty turns with tools, notes and recall: each request repeats the previous one up to the newest message."""
     review = ReviewSettings(every_turns=10)
     async with ModelServer(notes_now_and_then()) as server, agent(tmp_path, server, kind, review=review) as runtime:
         await ask(runtime, "The lighthouse of message numbers is green.", SessionKey("main", "cli", ChatType.DM, "0"))
@@ -69,7 +69,7 @@ async def test_every_request_begins_with_the_bytes_of_the_one_before(tmp_path: P
             await ask(runtime, f"message number {number} about the lighthouse")
         bodies = [body for body in server.requests if b"message number 0 " in body and b"Name the conv" not in body]
     reviews = [body for body in bodies if b"[A review." in body]
-    assert len(reviews) >= 2, "reviews are sent the same"
+    assert len(reviews) >= 2, "review requests have the same prefix"
     assert len(bodies) - len(reviews) == TURNS + TURNS // 3
     assert any(FENCE.encode() in body.rpartition(b"message number")[2] for body in bodies), "nothing was recalled"
     for number in range(TURNS):
@@ -79,7 +79,7 @@ async def test_every_request_begins_with_the_bytes_of_the_one_before(tmp_path: P
             assert later[:until_said] == mine[:until_said], f"turn {number} was sent differently later"
 
 
-async def test_what_was_said_is_recalled_in_the_next_conversation_with_its_source(tmp_path: Path) -> None:
+async def test_recall_finds_earlier_turns_in_the_next_conversation_with_their_source(tmp_path: Path) -> None:
     async with ModelServer(lambda request: Say("Noted.")) as server:
         async with agent(tmp_path, server) as runtime:
             await ask(runtime, "My dog is called Bruno and he is afraid of thunder.")
@@ -92,13 +92,13 @@ async def test_what_was_said_is_recalled_in_the_next_conversation_with_its_sourc
             assert f"session {first.session_id}, turn 1" in body
             await ask(runtime, "And what do I like?", KEY, owner="somebody else")
             assert "Bruno" not in server.requests[-1].decode()
-        # Another process, another place: still the same person.
+        # Another process and another chat, but the same person.
         async with agent(tmp_path, server) as runtime:
             await ask(runtime, "What is my dog afraid of?", SessionKey("main", "cli", ChatType.DM, "2"))
             assert "afraid of thunder" in server.requests[-1].decode()
 
 
-async def test_a_note_is_seen_at_once_by_recall_and_by_the_prompt_of_the_next_conversation(tmp_path: Path) -> None:
+async def test_a_note_reaches_recall_at_once_and_the_prompt_of_the_next_conversation(tmp_path: Path) -> None:
     note = json.dumps({"action": "add", "target": "user", "content": "Allergic to walnuts."})
     replies = iter([Say(calls=(ToolCall("c1", "memory", note),)), Say("I will remember.")])
     async with (
@@ -138,7 +138,7 @@ async def test_a_conversation_gets_a_title_from_the_auxiliary_model(tmp_path: Pa
         await until(lambda: any(b'"model":"small"' in body for body in server.requests))
 
 
-async def test_a_provider_that_is_down_is_stood_in_for(tmp_path: Path) -> None:
+async def test_the_next_model_answers_while_a_provider_is_down(tmp_path: Path) -> None:
     async with (
         ModelServer(lambda request: Fail(500, "down")) as bad,
         ModelServer(lambda request: Say("I am here.")) as good,
@@ -154,7 +154,7 @@ async def test_a_provider_that_is_down_is_stood_in_for(tmp_path: Path) -> None:
             assert len(bad.requests) == 4
 
 
-async def test_a_wrong_key_is_one_clear_line_and_the_conversation_goes_on(tmp_path: Path) -> None:
+async def test_a_wrong_api_key_is_reported_in_one_line_and_the_conversation_continues(tmp_path: Path) -> None:
     async with ModelServer(lambda request: Say("hello"), key="right") as server, agent(tmp_path, server) as runtime:
         problem = await ask(runtime, "hi")
         assert "key" in problem
@@ -168,13 +168,13 @@ async def test_a_wrong_key_is_one_clear_line_and_the_conversation_goes_on(tmp_pa
 
 
 @pytest.mark.parametrize("text", ["x" * 9_000_000, "\x00\x01\x02 binary \udcff paste"], ids=["huge", "binary"])
-async def test_any_paste_is_taken(tmp_path: Path, text: str) -> None:
+async def test_a_huge_or_binary_paste_is_accepted(tmp_path: Path, text: str) -> None:
     async with ModelServer(lambda request: Say("That is a lot.")) as server, agent(tmp_path, server) as runtime:
         assert await ask(runtime, text) == "That is a lot."
 
 
 class Toolmaker(MemoryProvider):
-    """Brings tools, some of which nobody can use."""
+    """Memory provider with tools, some of which are invalid."""
 
     name = "toolmaker"
 
@@ -186,7 +186,7 @@ class Toolmaker(MemoryProvider):
         return "found"
 
 
-async def test_tools_of_a_provider_that_nobody_can_use_keep_nothing_else_from_working(tmp_path: Path) -> None:
+async def test_invalid_tools_of_a_provider_do_not_affect_anything_else(tmp_path: Path) -> None:
     async with ModelServer([Say(calls=(ToolCall("c1", "look_up", "{}"),)), Say("Done.")]) as server:
         settings = Settings(
             tmp_path, model="stub/one", providers={"stub": ProviderSettings("openai_compat", server.base_url)}

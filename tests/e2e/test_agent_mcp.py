@@ -1,4 +1,4 @@
-"""MCP servers that change, die or come late: the model is told of their tools from the next turn on, not within one."""
+"""MCP servers that change, die or start late: the model sees changed tools from the next turn on, not within one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEY = SessionKey("main", "cli", ChatType.DM, "1")
 
 
 def calls_then_answers(*tools: str) -> list[Any]:
-    """Each tool is called in a turn of its own; then there are turns without."""
+    """Script that calls each tool in a turn of its own, and then answers without tools."""
     lines: list[Any] = []
     for number, name in enumerate(tools):
         lines += [Say(calls=(ToolCall(f"call_{number}", name, "{}"),)), Say("done")]
@@ -44,7 +44,7 @@ async def talking(
         told = await runtime.ready()
         assert len(told) == len(problems), told
         assert all(words in line for words, line in zip(problems, told, strict=True)), told
-        # A title would be one more request.
+        # A title would add a request.
         first = await ask(runtime, "hello")
         await runtime.lifecycle.rename(first, "a title", owner="me")
         yield runtime
@@ -65,7 +65,7 @@ async def prefix_number(runtime: Runtime, session_id: str) -> int:
 
 
 def of_turns(server: ModelServer) -> list[dict[str, Any]]:
-    """The requests, without those for a title."""
+    """Return the requests, without those for a title."""
     return [body for body in map(json.loads, server.requests) if "Name the conversation" not in str(body)]
 
 
@@ -78,7 +78,7 @@ def script(*lines: Any) -> Any:
     return lambda request: Say("Title") if "Name the conversation" in str(request) else left.pop(0)
 
 
-async def test_tools_that_a_server_announces_are_offered_from_the_next_turn_on(tmp_path: Path) -> None:
+async def test_announced_tools_are_offered_from_the_next_turn_on(tmp_path: Path) -> None:
     lines = [Say("hi"), *calls_then_answers("mcp__a__change", "mcp__a__brand_new")]
     async with (
         ModelServer(script(*lines)) as server,
@@ -87,7 +87,7 @@ async def test_tools_that_a_server_announces_are_offered_from_the_next_turn_on(t
         session_id = await ask(runtime, "change yourself")
         _, calling, after_the_call = of_turns(server)
         assert "mcp__a__brand_new" not in tools(calling)
-        assert after_the_call["tools"] == calling["tools"], "never within a turn"
+        assert after_the_call["tools"] == calling["tools"], "the tool list changed within a turn"
         assert await prefix_number(runtime, session_id) == 1
         await ask(runtime, "now use it")
         *_, calling, after_the_call = of_turns(server)
@@ -96,10 +96,10 @@ async def test_tools_that_a_server_announces_are_offered_from_the_next_turn_on(t
         assert await prefix_number(runtime, session_id) == 2
         await ask(runtime, "and go on")
         assert of_turns(server)[-1]["tools"] == calling["tools"]
-        assert await prefix_number(runtime, session_id) == 2, "once is enough"
+        assert await prefix_number(runtime, session_id) == 2, "the tool list was requested more than once"
 
 
-async def test_the_tools_of_a_server_that_was_away_at_the_start_are_offered_once_it_is_there(tmp_path: Path) -> None:
+async def test_tools_of_a_server_that_starts_late_are_offered_once_it_is_up(tmp_path: Path) -> None:
     file = tmp_path / "told"
     lines = [Say("hi"), *calls_then_answers()]
     async with (
@@ -116,7 +116,7 @@ async def test_the_tools_of_a_server_that_was_away_at_the_start_are_offered_once
         assert await prefix_number(runtime, session_id) == 2
 
 
-async def test_a_server_that_died_and_came_back_with_other_tools_is_asked_for_them(tmp_path: Path) -> None:
+async def test_the_tools_of_a_restarted_server_are_requested_again(tmp_path: Path) -> None:
     file = tmp_path / "told"
     file.write_text("old")
     lines = [Say("hi"), *calls_then_answers("mcp__a__die")]
@@ -136,7 +136,7 @@ async def test_a_server_that_died_and_came_back_with_other_tools_is_asked_for_th
         assert await prefix_number(runtime, session_id) == 2
 
 
-async def test_a_server_that_stays_away_keeps_its_tools_and_the_prompt_as_it_was(tmp_path: Path) -> None:
+async def test_a_server_that_stays_down_keeps_its_tools_and_the_prompt_unchanged(tmp_path: Path) -> None:
     file = tmp_path / "told"
     file.write_text("")
     lines = [Say("hi"), *calls_then_answers("mcp__a__die", "mcp__a__echo")]
@@ -153,7 +153,7 @@ async def test_a_server_that_stays_away_keeps_its_tools_and_the_prompt_as_it_was
         assert await prefix_number(runtime, session_id) == 1
 
 
-async def test_whoever_gets_ready_twice_has_one_process_of_each_server(tmp_path: Path) -> None:
+async def test_calling_ready_twice_starts_one_process_per_server(tmp_path: Path) -> None:
     pid = Say(calls=(ToolCall("c", "mcp__a__pid", "{}"),))
     async with (
         ModelServer(script(Say("hi"), pid, Say("one"), pid, Say("two"))) as server,

@@ -1,5 +1,6 @@
-"""Models that think before they call a tool and do not go on without what they thought: through a whole turn, a kill
-and a model that stands in. The stub refuses what the real ones refuse.
+"""Reasoning of models that require it back after a tool call: within a turn, after a kill, and with a fallback model.
+
+The stub server refuses the requests that the real servers refuse.
 """
 
 from __future__ import annotations
@@ -65,9 +66,7 @@ async def agent(
 
 
 @pytest.mark.parametrize("form", ReasoningFormat)
-async def test_a_model_gets_back_what_it_thought_within_a_turn_and_not_after_it(
-    tmp_path: Path, form: ReasoningFormat
-) -> None:
+async def test_reasoning_is_sent_back_within_a_turn_and_not_after_it(tmp_path: Path, form: ReasoningFormat) -> None:
     async with (
         ModelServer(script(LOOK, AGAIN, Say("done"), Say("fine")), thinks=form) as server,
         agent(tmp_path, (server, kind_of(form))) as runtime,
@@ -88,7 +87,7 @@ async def test_a_model_gets_back_what_it_thought_within_a_turn_and_not_after_it(
 
 
 @pytest.mark.parametrize("form", ReasoningFormat)
-async def test_a_turn_that_was_cut_off_goes_on_with_what_was_thought(tmp_path: Path, form: ReasoningFormat) -> None:
+async def test_an_interrupted_turn_resumes_with_its_reasoning(tmp_path: Path, form: ReasoningFormat) -> None:
     looked: list[str] = []
     lines = [LOOK, AGAIN, Say("cut", end=End.STALL), Say("done")]
     async with ModelServer(script(*lines), thinks=form) as server:
@@ -104,10 +103,10 @@ async def test_a_turn_that_was_cut_off_goes_on_with_what_was_thought(tmp_path: P
             assert ended is not None
             assert (ended.text, ended.problem) == ("done", "")
             assert ended.committed.status is TurnStatus.DONE
-            assert looked == ["c1", "c2", "c3"], "what was done is not done again"
+            assert looked == ["c1", "c2", "c3"], "a finished tool call ran again"
 
 
-async def test_what_one_model_thought_is_not_told_to_another(tmp_path: Path) -> None:
+async def test_the_reasoning_of_one_model_is_not_sent_to_another(tmp_path: Path) -> None:
     async with (
         ModelServer(script(LOOK), thinks=ReasoningFormat.DETAILS) as first,
         ModelServer(script(Say("from the second"))) as second,

@@ -1,4 +1,4 @@
-"""`docs/architecture.md` shows the path of a message and of a boundary as the program really takes them."""
+"""Compare the paths of a message and of a boundary in `docs/architecture.md` with the calls of the program."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def functions_in(file: Path) -> set[str]:
 
 
 class Trace:
-    """The first call of each function, in order, with the functions that called it directly."""
+    """Record of the first call of each function, in order, with the functions that called it directly."""
 
     def __init__(self) -> None:
         self.order: dict[Name, int] = {}
@@ -74,7 +74,7 @@ class Trace:
 
 
 class Tracer:
-    """Profiles this thread and every thread that starts within the block, and records while `trace` is set."""
+    """Profile this thread and every thread that starts within the block, and record while `trace` is set."""
 
     def __init__(self) -> None:
         self.trace: Trace | None = None

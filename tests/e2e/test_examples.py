@@ -1,4 +1,4 @@
-"""The examples run as they are, the README shows the first one word for word, and links lead somewhere."""
+"""Run the examples unchanged, compare the README with the first one, and check the links."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def run(*command: str, cwd: Path, typed: str = "") -> subprocess.CompletedProces
 
 
 def shown(page: Path, command: str) -> str:
-    """The output that a page shows under a command."""
+    """Return the output that a page shows below a command."""
     found = re.search(rf"^\$ {re.escape(command)}\n(.*?)^(?:```|\$ )", page.read_text(), re.MULTILINE | re.DOTALL)
     assert found is not None, f"{page.name} does not show {command!r}"
     return found[1]
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_an_example_runs_and_prints_what_is_shown(script: str, tmp_path: Path) -> None:
+def test_an_example_runs_and_prints_the_documented_output(script: str, tmp_path: Path) -> None:
     done = run(str(EXAMPLES / script), cwd=tmp_path, typed=TYPED.get(script, ""))
     assert done.returncode == 0, done.stderr
     wanted = PRINTED.get(script)
@@ -75,7 +75,7 @@ def test_the_log_of_a_conversation_can_be_shown(tmp_path: Path) -> None:
     assert [line.split()[2] for line in lines] == ["opened", "turn", "close", "opened"]
 
 
-def test_what_was_parked_arrives_after_a_retry(tmp_path: Path) -> None:
+def test_a_parked_entry_is_delivered_after_a_retry(tmp_path: Path) -> None:
     script = str(EXAMPLES / "picky_provider.py")
     run(script, cwd=tmp_path)
     (tmp_path / "pictures-allowed").touch()
@@ -90,15 +90,15 @@ def test_the_readme_opens_with_the_first_example_word_for_word() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_has_a_target(page: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", _prose(page)):
         if re.match(r"[a-z]+:", target):
             continue
         path, _, anchor = target.partition("#")
         file = (page.parent / path).resolve() if path else page
-        assert file.exists(), f"{target} is not there"
+        assert file.exists(), f"{target} does not exist"
         assert ROOT in file.parents, f"{target} leads out of the project"
-        assert not anchor or anchor in _anchors(file), f"{target}: there is no such heading"
+        assert not anchor or anchor in _anchors(file), f"{target}: no such heading"
 
 
 def _prose(page: Path) -> str:

@@ -1,6 +1,6 @@
-"""A day full of faults for the bridge, with a hand-written plugin that says which session it believes to be in.
+"""A simulated day of faults for the Hermes bridge, with a hand-written plugin that records its session id.
 
-With the real Hermes Agent there are more of them in tests/servers.
+Tests with the real Hermes Agent are in tests/servers.
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ class Diary(HermesBridge):
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("holds", [False, True], ids=["writes at once", "holds back"])
-async def test_after_faults_of_every_kind_each_turn_is_in_its_session_and_its_close_after_it(
+async def test_after_all_kinds_of_faults_each_turn_is_in_its_session_before_the_close(
     tmp_path: Path, holds: bool
 ) -> None:
     diaries = Diaries(tmp_path / "bridge")

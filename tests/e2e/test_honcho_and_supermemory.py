@@ -1,4 +1,4 @@
-"""Honcho and Supermemory in a whole Everthread, against fakes of their servers."""
+"""Honcho and Supermemory with the whole runtime, against fakes of their servers."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,7 +71,7 @@ api_key_env = "OTHER_KEY"
 """
 
 
-async def test_both_are_used_at_once_as_the_configuration_says_with_keys_from_dotenv_alone(tmp_path: Path) -> None:
+async def test_both_providers_run_together_with_keys_from_dotenv_alone(tmp_path: Path) -> None:
     with FakeHoncho(key="k-honcho-1234") as honcho, FakeSupermemory(key="k-other-1234") as supermemory:
         text = BOTH.format(honcho=honcho.address, supermemory=supermemory.address)
         (tmp_path / "config.toml").write_text(text)
@@ -90,7 +90,7 @@ async def test_both_are_used_at_once_as_the_configuration_says_with_keys_from_do
         assert "k-" not in repr(settings)
 
 
-def test_supermemory_without_its_key_says_where_to_put_it(tmp_path: Path) -> None:
+def test_a_missing_supermemory_key_is_reported_with_the_place_to_set_it(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text('[memory]\nproviders = ["supermemory"]\n')
     with pytest.raises(BadConfig, match="SUPERMEMORY_API_KEY"):
         make_providers(config.load(str(tmp_path), {}))

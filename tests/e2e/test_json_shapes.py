@@ -1,4 +1,4 @@
-"""What the reference says of JSON is what commands print: every name in its examples is there, and no other."""
+"""Compare the JSON output of commands with the reference: every documented name is printed, and no other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.e2e.used_home import Lived, everthread
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "cli-conventions.md").read_text().partition("\n## JSON\n")[2]
 
-# Each shape by names that only its example has.
+# Each shape is identified by names that only its example has.
 EXAMPLES = {
     "sessions list": {"end_reason", "cause"},
     "boundaries": {"boundary", "epoch"},
@@ -64,12 +64,12 @@ def examples() -> Iterator[dict[str, Any]]:
 
 def example_with(names: set[str], printed: dict[str, Any]) -> dict[str, Any]:
     fitting = [example for example in examples() if names <= set(example)]
-    # `{"provider", "entries"}` is in two of them, if one says more.
+    # Two examples contain `{"provider", "entries"}`; choose the one closest to the output.
     return min(fitting, key=lambda example: len(set(example) ^ set(printed)))
 
 
 def first(printed: Any) -> dict[str, Any]:
-    """An object of a list, or the one there is."""
+    """Return the first object of a list, or the object itself."""
     return printed[0] if isinstance(printed, list) else printed
 
 
@@ -89,7 +89,7 @@ def run(command: str, lived: Lived, place: Path) -> Any:
 
 
 @pytest.mark.parametrize("command", EXAMPLES)
-def test_an_example_has_the_names_that_are_printed(command: str, lived: Lived, tmp_path: Path) -> None:
+def test_an_example_has_exactly_the_printed_names(command: str, lived: Lived, tmp_path: Path) -> None:
     if command in BEFORE:
         run(BEFORE[command], lived, tmp_path)
     (tmp_path / "hermes" / "memories").mkdir(parents=True)
@@ -99,7 +99,7 @@ def test_an_example_has_the_names_that_are_printed(command: str, lived: Lived, t
 
 
 @pytest.mark.parametrize("command", IN_WORDS)
-def test_every_name_that_is_printed_is_told_of(command: str, lived: Lived, tmp_path: Path) -> None:
+def test_every_printed_name_is_documented(command: str, lived: Lived, tmp_path: Path) -> None:
     export = (Path(__file__).parents[2] / "docs" / "reference" / "export-format.md").read_text()
     told = set(re.findall(r'[`"](\w+)[`"]', PAGE + export))
     assert names(run(command, lived, tmp_path)) - told == set()

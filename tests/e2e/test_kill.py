@@ -1,7 +1,7 @@
-"""Kill -9, for real: a worker is killed at every kind of moment, and another goes on with what it left.
+"""Kill workers with SIGKILL at every kind of moment and let another worker resume.
 
-Whatever a worker was told is done must be there, once and in order; whatever it took in must be answered or visibly set
-aside; and memory must have been told everything once, in the order of the log.
+Every acknowledged operation must be stored once and in order. Every accepted message must be answered or visibly set
+aside. Each memory provider must have received every entry once, in log order.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Life:
             self._more.notify_all()
 
     def said(self, *words: str) -> list[list[str]]:
-        """Everything it said so far that begins with these words, without them."""
+        """Return everything the worker has reported after this prefix."""
         return [line[len(words) :] for line in self._said if line[: len(words)] == list(words)]
 
     def wait_for(self, *words: str, times: int = 1, patience_s: float = PATIENCE_S) -> bool:
@@ -84,7 +84,7 @@ class Life:
             )
 
     def stop(self) -> None:
-        """As ^Z does. Returns once every thread of it stands still."""
+        """Stop the process with SIGSTOP; return once all of its threads are stopped."""
         self._process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
 
@@ -92,17 +92,17 @@ class Life:
         self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> bool:
-        """Whether there was anything left to kill."""
+        """Kill the process; return whether it was still running."""
         self._process.kill()
         return self._ended() == -signal.SIGKILL
 
     def rest(self) -> None:
-        """Wait until it has ended by itself."""
+        """Wait until the process ends by itself."""
         code = self._ended()
         assert code == 0, f"{self.orders.holder} ended with {code}: {self._complaints.read_text()[-3000:]}"
 
     def clear_away(self) -> None:
-        """End it if a failed test has not."""
+        """Kill the process if a failed test has left it running."""
         self._process.kill()
         self._process.wait()
         self._listener.join()
@@ -111,7 +111,7 @@ class Life:
 
     def _ended(self) -> int:
         code = self._process.wait(PATIENCE_S)
-        # What it said before it died is still in the pipe.
+        # Output written before the kill is still in the pipe.
         self._listener.join(PATIENCE_S)
         assert code in (0, -signal.SIGKILL), self._complaints.read_text()[-3000:]
         return code
@@ -119,7 +119,7 @@ class Life:
 
 @dataclass
 class Home:
-    """A folder that outlives its workers, and what they have said."""
+    """A home directory that outlives its workers, and the output of those workers."""
 
     folder: Path
     seed: int
@@ -137,7 +137,7 @@ class Home:
         back_end.close()
 
     def start(self, *, new: int = MESSAGES_PER_LIFE, **more: Any) -> Life:
-        """A new process. The platform sends it new messages, and again those that nobody said were taken in."""
+        """Start a worker. The platform sends it new messages and repeats those that were not acknowledged."""
         messages = [*self._unheard, *range(self._messages, self._messages + new)]
         self._messages += new
         self._unheard = []
@@ -147,9 +147,9 @@ class Home:
         return self.lives[-1]
 
     def hear(self, life: Life) -> None:
-        """Take down what a life that is over was told."""
+        """Record the acknowledgements of a worker that has ended."""
         for number, inbox_id, novelty in life.said("accepted"):
-            assert self.accepted.setdefault(int(number), int(inbox_id)) == int(inbox_id), f"{number} was taken in twice"
+            assert self.accepted.setdefault(int(number), int(inbox_id)) == int(inbox_id), f"{number} was accepted twice"
             self.counts["messages sent again"] += novelty == "again"
         self.committed += [(line[0], int(line[1]), line[2], line[3]) for line in life.said("committed")]
         self._unheard += [number for number in life.orders.messages if number not in self.accepted]
@@ -161,7 +161,7 @@ class Home:
         self.hear(life)
 
     def finish(self) -> None:
-        """Let a last worker bring everything to rest."""
+        """Run a last worker until no work is left."""
         life = self.start(new=2, boundaries=0.0, drain=True)
         life.rest()
         self.hear(life)
@@ -177,7 +177,7 @@ HomeOf = Callable[[int], Home]
 
 @pytest.fixture
 def home_of(tmp_path: Path) -> Iterator[HomeOf]:
-    """Makes a home; whatever a test came to, no process is left behind."""
+    """Create a home; kill all of its processes after the test."""
     homes: list[Home] = []
 
     def make(seed: int) -> Home:
@@ -189,12 +189,12 @@ def home_of(tmp_path: Path) -> Iterator[HomeOf]:
         life.clear_away()
 
 
-# What must hold -----------------------------------------------------------------------------------------------------
+# Invariants ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Found:
-    """What is in the files in the end."""
+    """The final content of the store and of the back end."""
 
     store: Connection
     tables: UnitOfWork
@@ -231,20 +231,20 @@ def check(home: Home) -> None:
 
 
 def _every_promise_was_kept(home: Home, found: Found) -> None:
-    """An acknowledged turn is stored where it was said to be, and nowhere else."""
+    """Check that each acknowledged turn is stored in its session and in no other."""
     assert len(set(home.committed)) == len(home.committed), "a commit was acknowledged twice"
     for session_id, number, status, text in home.committed:
         turn = found.tables.turns.get(session_id, number)
-        assert turn is not None, f"{text} was committed to {session_id} as {number} and is not there"
+        assert turn is not None, f"{text} was committed to {session_id} as {number} and is missing"
         assert (turn.user_text, turn.status.value) == (text, status)
     for number, inbox_id in home.accepted.items():
         row = found.tables.inbox.get(inbox_id)
-        assert row is not None, f"{number} was taken in and is not there"
+        assert row is not None, f"{number} was accepted and is missing"
         assert (row.inbound.update_id, row.inbound.key) == (str(number), message_key(number))
 
 
 def _every_message_has_one_fate(home: Home, found: Found) -> None:
-    """Answered once, or set aside; and everything that was sent has come in once."""
+    """Check that each message was accepted once, and answered once or set aside."""
     taken = found.rows("SELECT id, update_id, state, session_id, turn_id FROM inbox ORDER BY id")
     assert sorted(int(row[1]) for row in taken) == sorted(home.accepted)
     said = Counter(
@@ -259,7 +259,7 @@ def _every_message_has_one_fate(home: Home, found: Found) -> None:
         assert turn is not None
         assert turn.user_text == text
         assert said[text] == 1, f"{text} is stored {said[text]} times"
-        assert where == session_id, f"{text} is in {where}, its row says {session_id}"
+        assert where == session_id, f"{text} is in {where}, but its row names {session_id}"
         reply = found.tables.outbox.reply(turn_id)
         match state, status:
             case "done", "done":
@@ -276,7 +276,7 @@ def _every_message_has_one_fate(home: Home, found: Found) -> None:
 
 
 def _turns_are_in_order(found: Found) -> None:
-    """Numbers have no gap, and what was answered at one place was answered in the order in which it was taken in."""
+    """Check that sequence numbers have no gap and that each key was answered in the order of acceptance."""
     for session in found.sessions():
         turns = found.rows(
             "SELECT t.number, t.status, i.id, i.key FROM turns t JOIN inbox i ON i.turn_id = t.turn_id "
@@ -297,7 +297,7 @@ def _tools_ran_once(found: Found) -> None:
     for session in found.sessions():
         for turn in found.tables.turns.view(session).turns:
             results = [message.content for message in turn.messages if message.role is Role.TOOL]
-            # What a dead process left of a cancelled turn is the message alone.
+            # A dead process leaves only the user message of a cancelled turn.
             wanted = 1 if uses_a_tool(turn.user_text) and turn.assistant_text else 0
             assert len(results) == wanted
             assert all(result in (UNKNOWN, f"seen for {turn.turn_id}") for result in results)
@@ -305,7 +305,7 @@ def _tools_ran_once(found: Found) -> None:
 
 
 def _every_view_is_what_was_sent(found: Found) -> dict[tuple[str, int], list[str]]:
-    """Tell the logs once more, with lists; what each session showed at each of its closes."""
+    """Replay the logs with lists; return the visible turns of each session at each of its closes."""
     sessions = {session.id: session for session in found.sessions()}
     shown: dict[str, list[tuple[int, str]]] = {}
     at_close: dict[tuple[str, int], list[str]] = {}
@@ -336,9 +336,11 @@ def _every_view_is_what_was_sent(found: Found) -> dict[tuple[str, int], list[str
     for session_id, turns in shown.items():
         session = sessions[session_id]
         view = found.tables.turns.view(session)
-        assert [(turn.number, turn.user_text) for turn in view.turns] == turns, f"{session_id} shows something else"
+        assert [(turn.number, turn.user_text) for turn in view.turns] == turns, (
+            f"{session_id} shows other turns than its log"
+        )
         assert session.log_seq == seqs[session_id]
-        assert not session.dirty or found.tables.sessions.keys_on(session_id), f"{session_id} was left and not closed"
+        assert not session.dirty or found.tables.sessions.keys_on(session_id), f"{session_id} was left without a close"
     assert set(shown) == set(sessions)
     return at_close
 
@@ -354,7 +356,7 @@ def _memory_was_told_everything_once(
         told[session_id].append((seq, kind, json.loads(facts)))
     for session in found.sessions():
         seqs = [seq for seq, _, _ in told[session.id]]
-        assert seqs == list(range(1, session.log_seq + 1)), f"{provider} was told {seqs} of {session.id}"
+        assert seqs == list(range(1, session.log_seq + 1)), f"{provider} received {seqs} of {session.id}"
         for seq, kind, facts in told[session.id]:
             entry = found.tables.log.entry(session.id, seq)
             assert entry is not None
@@ -385,11 +387,11 @@ def _count(home: Home, found: Found) -> None:
     home.counts["sessions"] = len(found.sessions())
 
 
-# One worker after the other -----------------------------------------------------------------------------------------
+# One worker after another -------------------------------------------------------------------------------------------
 
 
 def _after(word: str, times: int = 1) -> Callable[[Life], None]:
-    """As soon as it has said this; or after a while, if it never does."""
+    """Wait until the worker has reported this word, or until a timeout."""
 
     def wait(life: Life) -> None:
         life.wait_for(word, times=times, patience_s=4.0)
@@ -410,7 +412,7 @@ def _while_it_works(seconds: float) -> Callable[[Life], None]:
 
 
 def _moments(dice: random.Random) -> list[Callable[[Life], None]]:
-    """When to kill: while it opens the store, at what it says, in the middle of a burst, and just anywhere."""
+    """Return the moments of the kill: while the store opens, at each report, within a burst, and at random."""
     moments = [
         _in_a_moment(dice.uniform(0.0, 0.5)),
         _after("started"),
@@ -431,7 +433,7 @@ def _moments(dice: random.Random) -> list[Callable[[Life], None]]:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("seed", range(1, 5))
-def test_whenever_a_process_is_killed_nothing_is_lost_and_nothing_comes_twice(seed: int, home_of: HomeOf) -> None:
+def test_a_kill_at_any_moment_loses_nothing_and_repeats_nothing(seed: int, home_of: HomeOf) -> None:
     dice = random.Random(seed)
     home = home_of(seed)
     for moment in _moments(dice):
@@ -449,7 +451,7 @@ def test_whenever_a_process_is_killed_nothing_is_lost_and_nothing_comes_twice(se
 
 
 @pytest.mark.timeout(120)
-def test_two_processes_on_one_home_are_killed_in_turns_and_the_other_goes_on(home_of: HomeOf) -> None:
+def test_of_two_processes_on_one_home_one_continues_while_the_other_is_killed(home_of: HomeOf) -> None:
     dice = random.Random(42)
     home = home_of(42)
     lives = [home.start(), home.start()]
@@ -489,7 +491,7 @@ def _fence(home: Home, lane: str) -> tuple[str, int]:
 
 
 def _stop_outside_a_transaction(life: Life) -> None:
-    """A process that is stopped inside one holds the file's lock, and then nobody can go on: that is another story."""
+    """Stop the process while it holds no database lock, which would block all other processes."""
     paths = (store_path(life.orders.home), back_end_path(life.orders.home))
     for _ in range(100):
         life.stop()
@@ -512,11 +514,11 @@ def _can_be_written(path: Path) -> bool:
 
 
 @pytest.mark.timeout(120)
-def test_a_process_that_was_stopped_past_its_lease_writes_nothing_on_it_any_more(home_of: HomeOf) -> None:
+def test_a_process_stopped_past_its_lease_writes_nothing_under_it(home_of: HomeOf) -> None:
     home = home_of(7)
     lane = f"journal:{PROVIDERS[0]}"
     stopped = home.start(new=5, boundaries=0.0, idle_s=None, hold_s=5.0)
-    # In the middle of a turn, and of deliveries; and with nothing else left to take in.
+    # Stop it within a turn and within deliveries, with no other message left to accept.
     assert stopped.wait_for("accepted", times=5)
     assert stopped.wait_for("holding")
     assert stopped.wait_for("thinking")
@@ -536,7 +538,7 @@ def test_a_process_that_was_stopped_past_its_lease_writes_nothing_on_it_any_more
     stopped.go_on()
     assert stopped.wait_for("fenced", "turn", turn_id)
     assert stopped.wait_for("fenced", "lane", PROVIDERS[0], times=len(held))
-    # It delivers once more what it was in the middle of, which has no effect; and that is all.
+    # It repeats only the delivery that was in progress, which has no effect.
     assert all(stopped.wait_for("delivered", *key) for key in held)
     time.sleep(0.5)
     assert _truth(home) == before

@@ -1,7 +1,7 @@
-"""Kill -9 in the middle of an answer, of a tool, and between a tool and the commit, twenty times each.
+"""Kill the agent while it streams an answer, runs a tool, and between a tool and the commit, twenty times each.
 
-The message is there, the turn is completed once, a tool that ran is never run again for the same turn, one whose
-outcome is unknown is reported to the model as such, and what was spent is accounted for.
+The message stays stored and the turn is completed once. A tool that ran is never run again for the same turn; a call
+with an unknown outcome is reported to the model as such. All spending is accounted for.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def model_server(log: Path) -> Iterator[str]:
 
 
 def live(home: Path, url: str, life: int, message: str, *, kill_at: str = "", after_s: float = 0.0) -> list[str]:
-    """One life of the worker; killed some time after it said `kill_at` while it answers `message`."""
+    """Run one worker; kill it some time after it reported `kill_at` while it answers `message`."""
     orders = json.dumps({"home": str(home), "url": url, "life": life, "message": message})
     with (home / "worker.err").open("ab") as stderr:
         worker = subprocess.Popen([sys.executable, str(WORKER), orders], stdout=subprocess.PIPE, stderr=stderr)
@@ -70,7 +70,7 @@ def live(home: Path, url: str, life: int, message: str, *, kill_at: str = "", af
 
 
 def stored(home: Path) -> tuple[list[Turn], float, int]:
-    """Every turn that is shown, what was spent, and how many slots are left."""
+    """Return the visible turns, the amount spent and the number of slots in use."""
     connection = connect(str(home / "everthread.db"))
     try:
         tables = UnitOfWork(SqliteDatabase(connection))
@@ -88,7 +88,7 @@ def stored(home: Path) -> tuple[list[Turn], float, int]:
     [("text", 0.02), ("tool began", 0.04), ("tool ended", 0.01)],
     ids=["mid-stream", "mid-tool", "between tool and commit"],
 )
-def test_a_killed_agent_loses_nothing_and_does_nothing_twice(tmp_path: Path, kill_at: str, after_s: float) -> None:
+def test_a_killed_agent_loses_no_message_and_repeats_no_tool_call(tmp_path: Path, kill_at: str, after_s: float) -> None:
     chance = random.Random(kill_at)
     log = tmp_path / "requests.log"
     with model_server(log) as url:
@@ -103,7 +103,7 @@ def test_a_killed_agent_loses_nothing_and_does_nothing_twice(tmp_path: Path, kil
     assert all(turn.messages[-1].role is Role.ASSISTANT and turn.messages[-1].content for turn in turns)
     marks = Counter((tmp_path / "marks.txt").read_text().split())
     _check_tools(turns, marks, requests=log.read_text().splitlines())
-    # Every call that was begun is paid for, those that were killed with what was set aside for them.
+    # Every started call is charged; a killed one is charged with its reservation.
     assert spent >= len(log.read_text().splitlines()) * 1e-6
 
 
@@ -111,7 +111,7 @@ def _check_tools(turns: list[Turn], marks: Counter[str], *, requests: list[str])
     unknown = 0
     for turn in turns:
         results = [message.content for message in turn.messages if message.role is Role.TOOL]
-        # A tool that ran before the kill is not run again because of it: the model is told what is known.
+        # A tool that ran before the kill is not run again: the model receives the recorded state.
         assert results.count("marked") <= marks[turn.turn_id] <= len(results), (turn.user_text, results)
         assert set(results) <= {"marked", OUTCOME_UNKNOWN}
         unknown += OUTCOME_UNKNOWN in results

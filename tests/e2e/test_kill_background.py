@@ -1,7 +1,7 @@
-"""Kill -9 in the middle of a review, and of a compression, ten times each.
+"""Kill the worker within a review and within a compression, ten times each.
 
-A review is carried out once in effect and is in no transcript; a conversation is compressed once from each place, and
-every turn of it is in one session, seen at its end or behind the summary.
+A review takes effect once and appears in no transcript. A conversation is compressed once from each position, and every
+turn of it is in one session, either visible at its end or covered by the summary.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NAMED = re.compile(r"message \d+")
 
 
 class Script:
-    """Answers, notes one thing in each review, sums up by name; and tells whoever waits for it what it was asked."""
+    """Model script: answer, write one note in each review, summarise by name, and signal each request to the test."""
 
     def __init__(self) -> None:
         self.asked: asyncio.Queue[str] = asyncio.Queue()
@@ -60,7 +60,7 @@ class Script:
             self.asked.put_nowait("summary")
             lines = "\n".join(f"- {name}" for name in dict.fromkeys(_NAMED.findall(text)))
             return Say(f"## Facts\n{lines}", chunks=4, delay_s=0.01)
-        # Two answers are more than half of the window: there is always something to be summed up, and worth it.
+        # Two answers fill more than half of the context window, so that a compression is always due.
         return Say("Aye." + FILLING, usage=Usage(len(text) // 4, len(FILLING) // 4))
 
     async def until(self, kinds: tuple[str, ...]) -> None:
@@ -71,8 +71,8 @@ class Script:
 async def live(
     home: Path, url: str, script: Script, life: int, *, compresses: bool, kill_at: tuple[str, ...], after_s: float
 ) -> bool:
-    """One life of the worker, killed some time after it asked for that; whether it was."""
-    # What its predecessor had asked for is not its own.
+    """Run one worker and kill it some time after the given kind of request; return whether it was killed."""
+    # Ignore the requests of the previous worker.
     script.asked = asyncio.Queue()
     orders = {"home": str(home), "url": url, "life": life, "message": f"message {life}", "compresses": compresses}
     worker = await asyncio.create_subprocess_exec(
@@ -97,12 +97,12 @@ async def live(
 
 
 async def killed_lives(home: Path, *, compresses: bool, kill_at: tuple[str, ...], within_s: float) -> int:
-    """As many lives as it takes to be killed ten times in the middle, and one that comes to its end; how many."""
+    """Run workers until ten were killed within the work, then one to its end; return the number of workers."""
     chance, script = random.Random(str(kill_at)), Script()
     async with ModelServer(script) as server:
         url, kills, life = server.base_url, 0, 0
         while kills < KILLS:
-            assert life < 4 * KILLS, f"only {kills} of {life} lives were killed in the middle"
+            assert life < 4 * KILLS, f"only {kills} of {life} workers were killed within the work"
             after_s = chance.uniform(0.0, within_s)
             kills += await live(home, url, script, life, compresses=compresses, kill_at=kill_at, after_s=after_s)
             life += 1
@@ -128,7 +128,7 @@ def said(connection: Any) -> Counter[str]:
 
 
 @pytest.mark.timeout(240)
-async def test_a_review_that_is_killed_again_and_again_is_carried_out_once(tmp_path: Path) -> None:
+async def test_a_review_that_is_killed_repeatedly_takes_effect_once(tmp_path: Path) -> None:
     lives = await killed_lives(tmp_path, compresses=False, kill_at=("review", "review goes on"), within_s=0.04)
     with opened(tmp_path) as (tables, connection):
         assert said(connection) == Counter(f"message {life}" for life in range(lives))
@@ -146,7 +146,7 @@ async def test_a_review_that_is_killed_again_and_again_is_carried_out_once(tmp_p
 
 
 @pytest.mark.timeout(240)
-async def test_a_compression_that_is_killed_again_and_again_loses_no_turn_and_is_done_once(tmp_path: Path) -> None:
+async def test_a_compression_that_is_killed_repeatedly_loses_no_turn_and_runs_once(tmp_path: Path) -> None:
     lives = await killed_lives(tmp_path, compresses=True, kill_at=("summary",), within_s=0.12)
     everything = [f"message {life}" for life in range(lives)]
     with opened(tmp_path) as (tables, connection):

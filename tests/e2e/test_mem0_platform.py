@@ -1,4 +1,4 @@
-"""Mem0's platform in a whole Everthread, against a fake of it."""
+"""The Mem0 platform with the whole runtime, against a fake of its server."""
 
 import sys
 import tomllib
@@ -35,7 +35,7 @@ class TestABadDay(OnMem0, ProviderOutage):
 
 
 class TestDaysOfFaults(OnMem0, ProviderFaults):
-    """Word for word: what comes twice is kept twice, if nobody looks."""
+    """Store texts verbatim, so that a delivery repeated without a check is stored twice."""
 
     infer = False
 
@@ -44,7 +44,7 @@ class TestScenarios(OnMem0, ProviderScenarios):
     pass
 
 
-async def test_it_is_chosen_by_its_name_with_a_key_from_dotenv(tmp_path: Path) -> None:
+async def test_the_provider_is_selected_by_name_with_a_key_from_dotenv(tmp_path: Path) -> None:
     with FakeMem0(key="k-platform-1234") as fake:
         told = f'mode = "platform"\nurl = "{fake.address}"\n'
         (tmp_path / "config.toml").write_text(f'[memory]\nproviders = ["mem0"]\n[memory.mem0]\n{told}')
@@ -61,7 +61,7 @@ async def test_it_is_chosen_by_its_name_with_a_key_from_dotenv(tmp_path: Path) -
         assert {one["user_id"] for one in fake.memories} == {"everthread-main__me"}
 
 
-def test_the_wizard_asks_only_for_what_the_chosen_mode_needs_and_tries_it(tmp_path: Path) -> None:
+def test_the_wizard_asks_only_for_the_settings_of_the_chosen_mode_and_tests_them(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
     with FakeMem0(key="k-platform-1234") as fake:
