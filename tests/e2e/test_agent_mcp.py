@@ -96,7 +96,7 @@ async def test_announced_tools_are_offered_from_the_next_turn_on(tmp_path: Path)
         assert await prefix_number(runtime, session_id) == 2
         await ask(runtime, "and go on")
         assert of_turns(server)[-1]["tools"] == calling["tools"]
-        assert await prefix_number(runtime, session_id) == 2, "the tool list was requested more than once"
+        assert await prefix_number(runtime, session_id) == 2, "the prefix changed again"
 
 
 async def test_tools_of_a_server_that_starts_late_are_offered_once_it_is_up(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The wired-up core: starting, draining for a moment, and stopping within bounds whatever a provider does."""
+"""The wired-up core: start, drain, and stop within a time limit whatever a provider does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MARGIN_S = 2.0
 
 
 class Diary(MemoryProvider):
-    """Writes turns down, once `before` lets it."""
+    """Memory provider that records turns after calling `before`."""
 
     def __init__(self, before: Callable[[], object] = lambda: None) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Diary(MemoryProvider):
 
 
 class StuckThread(MemoryProvider):
-    """Its hooks never return, not even that for shutting down."""
+    """Memory provider with hooks that never return, including `shutdown`."""
 
     def __init__(self, released: threading.Event) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ async def say(runtime: Runtime, text: str) -> None:
 
 
 async def held_leases(runtime: Runtime, names: tuple[str, ...]) -> list[str]:
-    """Those that another process would not get now."""
+    """Return the names of the leases that another process cannot acquire now."""
     now = runtime.clock.now()
     got = await runtime.store.write(lambda uow: [uow.leases.acquire(name, "other", now, 0.0) for name in names])
     return [name for name, lease in zip(names, got, strict=True) if lease is None]
@@ -91,7 +91,7 @@ def test_ids_sort_by_time_across_processes() -> None:
 
 
 @pytest.mark.parametrize("step", [0.0, -3600.0, 0.0004])
-def test_ids_grow_whatever_the_clock_does(step: float) -> None:
+def test_ids_increase_even_if_the_clock_goes_back(step: float) -> None:
     times = itertools.count(1_700_000_000.0, step)
     new_id = ulids(lambda: next(times))
     made = [new_id() for _ in range(1000)]
@@ -101,7 +101,7 @@ def test_ids_grow_whatever_the_clock_does(step: float) -> None:
 # --- Draining --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_short_run_delivers_what_it_wrote(tmp_path: Path) -> None:
+async def test_a_short_run_delivers_its_turns(tmp_path: Path) -> None:
     diary = Diary()
     async with Runtime(Settings(tmp_path), providers=[diary]) as runtime:
         await runtime.start()
@@ -112,7 +112,7 @@ async def test_a_short_run_delivers_what_it_wrote(tmp_path: Path) -> None:
     assert diary.shut_down
 
 
-async def test_s28_what_a_short_run_leaves_behind_arrives_in_the_next(tmp_path: Path) -> None:
+async def test_s28_turns_left_by_a_short_run_are_delivered_by_the_next(tmp_path: Path) -> None:
     async with Runtime(Settings(tmp_path), providers=[Diary(lambda: asyncio.sleep(60))]) as runtime:
         await runtime.start()
         await say(runtime, "one")
@@ -127,7 +127,7 @@ async def test_s28_what_a_short_run_leaves_behind_arrives_in_the_next(tmp_path: 
     assert diary.turns == ["one"]
 
 
-async def test_draining_does_not_wait_for_what_is_due_later(tmp_path: Path) -> None:
+async def test_draining_does_not_wait_for_entries_due_later(tmp_path: Path) -> None:
     def refuse() -> None:
         raise Unavailable("diary", "closed for an hour", retry_after_s=3600)
 
@@ -149,7 +149,7 @@ async def _status(home: Path) -> Any:
 # --- Stopping --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_provider_that_hangs_for_ever_holds_up_nothing_beyond_its_bound(tmp_path: Path) -> None:
+async def test_a_provider_that_hangs_forever_delays_stopping_only_to_its_limit(tmp_path: Path) -> None:
     released = threading.Event()
     try:
         async with Runtime(Settings(tmp_path), providers=[StuckThread(released)]) as runtime:
@@ -169,7 +169,7 @@ async def test_a_provider_that_hangs_for_ever_holds_up_nothing_beyond_its_bound(
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.001, 0.1])
-async def test_a_stopped_process_holds_no_lease_however_soon_it_stops(after_s: float, tmp_path: Path) -> None:
+async def test_a_stopped_process_holds_no_lease_even_right_after_the_start(after_s: float, tmp_path: Path) -> None:
     policies = ResetPolicies(ResetPolicy(idle_s=60))
     async with Runtime(Settings(tmp_path), providers=[Diary()], policies=policies) as first:
         await first.start()
@@ -179,7 +179,7 @@ async def test_a_stopped_process_holds_no_lease_however_soon_it_stops(after_s: f
             assert await held_leases(second, ("journal:diary", "timers", f"process:{first.holder}")) == []
 
 
-async def test_a_lease_that_is_granted_while_the_lanes_stop_is_given_back(tmp_path: Path) -> None:
+async def test_a_lease_granted_while_the_lanes_stop_is_released(tmp_path: Path) -> None:
     async with Runtime(Settings(tmp_path), providers=[Diary()]) as runtime:
         await runtime.memory.start()
         for rounds in range(6):
@@ -191,8 +191,8 @@ async def test_a_lease_that_is_granted_while_the_lanes_stop_is_given_back(tmp_pa
             assert await held_leases(runtime, ("journal:diary",)) == []
 
 
-async def test_a_process_that_has_drained_is_no_longer_thought_to_be_there(tmp_path: Path) -> None:
-    """Else what it had begun would wait for it in vain."""
+async def test_a_drained_process_no_longer_counts_as_alive(tmp_path: Path) -> None:
+    """Otherwise its unfinished work would wait for it in vain."""
 
     async def heartbeat() -> None:
         now = runtime.clock.now()
@@ -218,7 +218,7 @@ async def test_stopping_is_safe_before_starting_and_twice(tmp_path: Path) -> Non
         await runtime.stop()
 
 
-async def test_an_error_inside_is_not_replaced_by_one_of_stopping(tmp_path: Path) -> None:
+async def test_an_error_in_the_block_is_not_replaced_by_one_from_stopping(tmp_path: Path) -> None:
     async def fail() -> None:
         async with Runtime(Settings(tmp_path), providers=[Diary()]) as runtime:
             await runtime.start()
@@ -228,7 +228,7 @@ async def test_an_error_inside_is_not_replaced_by_one_of_stopping(tmp_path: Path
         await fail()
 
 
-async def test_plugins_hear_of_the_end_of_what_this_process_served(tmp_path: Path) -> None:
+async def test_plugins_are_notified_when_the_sessions_of_this_process_end(tmp_path: Path) -> None:
     class Listener:
         def __init__(self) -> None:
             self.finalized: list[str] = []
@@ -247,7 +247,7 @@ async def test_plugins_hear_of_the_end_of_what_this_process_served(tmp_path: Pat
     assert listener.finalized == [crossing.ref.session_id]
 
 
-# --- Lanes that are none of a process's business ----------------------------------------------------------------------
+# --- Lanes of other processes -----------------------------------------------------------------------------------------
 
 
 async def test_a_process_without_policies_leaves_other_processes_timers_alone(tmp_path: Path) -> None:
@@ -261,5 +261,5 @@ async def test_a_process_without_policies_leaves_other_processes_timers_alone(tm
         await gateway.start()
         deadline = time.monotonic() + 5
         while await gateway.lifecycle.current(KEY) is not None:
-            assert time.monotonic() < deadline, "the session has never expired"
+            assert time.monotonic() < deadline, "the session did not expire"
             await asyncio.sleep(0.01)

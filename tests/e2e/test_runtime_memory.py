@@ -1,4 +1,4 @@
-"""The runtime's own memory: what was said is recalled, and the note files follow the notes."""
+"""The built-in memory of the runtime: recall of earlier turns, and note files that mirror the notes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_a_runtime_without_providers_remembers(tmp_path: Path) -> None:
         assert await runtime.drain()
 
 
-async def test_the_files_of_notes_follow_the_notes_and_are_read_when_edited(tmp_path: Path) -> None:
+async def test_note_files_mirror_the_notes_and_are_read_back_when_edited(tmp_path: Path) -> None:
     async with Runtime(Settings(tmp_path)) as runtime:
         owner, mine = runtime.settings.owner, tmp_path / "memory" / "MEMORY.md"
         await noted(runtime, "keeps bees", owner)
@@ -54,7 +54,7 @@ async def test_the_files_of_notes_follow_the_notes_and_are_read_when_edited(tmp_
         assert mine.read_text() == ""
 
 
-async def test_files_that_can_not_be_used_keep_nobody_from_going_on(tmp_path: Path) -> None:
+async def test_unusable_note_files_are_reported_and_do_not_stop_the_runtime(tmp_path: Path) -> None:
     (tmp_path / "memory").write_text("in the way")
     async with Runtime(Settings(tmp_path)) as runtime:
         owner = runtime.settings.owner

@@ -1,4 +1,4 @@
-"""What must happen when a conversation changes its session, as a user, a provider or a plugin would notice it."""
+"""Scenarios of session changes, as a user, a provider or a plugin observes them."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ IDLE = ResetPolicies(ResetPolicy(idle_s=HOUR_S))
 
 
 class Watcher:
-    """A plugin that writes down which sessions were finalized and reset."""
+    """Plugin that records the finalized and reset sessions."""
 
     def __init__(self) -> None:
         self.got: list[tuple[str, str, str]] = []
@@ -41,7 +41,7 @@ class Watcher:
         self.got.append(("reset", session_id, platform))
 
 
-# --- S01: the session id changes in mid-process ---
+# --- S01: the session id changes within a process ---
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ class Watcher:
         ("compress", "compression", False),
     ],
 )
-async def test_s01_every_provider_is_told_of_the_switch_once_and_before_any_turn_of_the_new_session(
+async def test_s01_every_provider_receives_the_switch_once_before_any_turn_of_the_new_session(
     tmp_path: Path, name: str, reason: str, resets: bool
 ) -> None:
     diaries: list[Diary] = [AsyncDiary("a"), ThreadDiary("b"), AsyncDiary("c")]
@@ -79,7 +79,7 @@ async def test_s01_every_provider_is_told_of_the_switch_once_and_before_any_turn
 
 
 @pytest.mark.parametrize("policy", [ResetPolicy(idle_s=HOUR_S), ResetPolicy(daily_hour=4)])
-async def test_s01_after_an_expiry_the_switch_resets_and_says_why(tmp_path: Path, policy: ResetPolicy) -> None:
+async def test_s01_after_an_expiry_the_switch_is_a_reset_with_its_reason(tmp_path: Path, policy: ResetPolicy) -> None:
     diary = AsyncDiary()
     async with CoreFixture(tmp_path, diary, policies=ResetPolicies(policy)) as core:
         old = (await core.turn(CLI, "before")).ref.session_id
@@ -93,7 +93,7 @@ async def test_s01_after_an_expiry_the_switch_resets_and_says_why(tmp_path: Path
     assert (switch.more["reset"], switch.more["parent_session_id"], switch.more["reason"]) == (True, "", reason)
 
 
-async def test_s01_a_rewind_keeps_the_session_and_names_the_turns(tmp_path: Path) -> None:
+async def test_s01_a_rewind_keeps_the_session_and_lists_the_removed_turns(tmp_path: Path) -> None:
     diary = AsyncDiary()
     async with CoreFixture(tmp_path, diary) as core:
         ref = (await core.turn(CLI, "one")).ref
@@ -107,7 +107,7 @@ async def test_s01_a_rewind_keeps_the_session_and_names_the_turns(tmp_path: Path
     assert diary.book.told(ref.session_id) == ["switch", "one", "two", "switch", "three"]
 
 
-async def test_s01_keys_of_one_person_on_one_session_are_told_of_its_compression_once(tmp_path: Path) -> None:
+async def test_s01_a_compression_of_a_session_with_two_keys_is_delivered_once(tmp_path: Path) -> None:
     diary = AsyncDiary()
     async with CoreFixture(tmp_path, diary) as core:
         old = (await core.turn(CLI, "one")).ref.session_id
@@ -182,17 +182,17 @@ async def test_s04_an_empty_or_unknown_target_changes_nothing(tmp_path: Path) ->
         assert await core.shown(before[2].id) == ["one", "two"]
 
 
-async def test_s04_a_process_that_stops_where_nothing_is_open_changes_nothing(tmp_path: Path) -> None:
+async def test_s04_stopping_a_process_without_open_sessions_changes_nothing(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path, AsyncDiary()) as core:
         assert await core.lifecycle.suspend(close_memory=True) == ()
         assert (await core.cross(CLI, Suspend())).refusal is Refusal.NOTHING_THERE
         assert await core.lifecycle.current(CLI) is None
 
 
-# --- S05: a bare switch with no parent given ---
+# --- S05: a switch without a given parent ---
 
 
-async def test_s05_coming_back_from_nowhere_keeps_the_known_parent(tmp_path: Path) -> None:
+async def test_s05_resuming_without_a_current_session_keeps_the_known_parent(tmp_path: Path) -> None:
     diary = AsyncDiary()
     async with CoreFixture(tmp_path, diary, policies=IDLE) as core:
         parent = (await core.turn(CLI, "one")).ref.session_id
@@ -200,7 +200,7 @@ async def test_s05_coming_back_from_nowhere_keeps_the_known_parent(tmp_path: Pat
         await core.turn(CLI, "two")
         await core.later(2 * HOUR_S)
         await until(lambda: diary.book.of("on_session_end", child))
-        # The key is on no session now, so there is none to name as the one left.
+        # The key has no session now, so no previous session can be named.
         assert await core.lifecycle.current(CLI) is None
         assert opened(await core.cross(CLI, Resume(child))) == child
         await core.settled()
@@ -230,7 +230,7 @@ async def test_s19_new_finalizes_the_old_session_and_then_resets_the_new_one(tmp
     assert watcher.got == [("finalize", old, "telegram"), ("reset", new, "telegram")]
 
 
-async def test_s19_expiry_finalizes_at_once_and_resets_when_the_next_message_comes(tmp_path: Path) -> None:
+async def test_s19_expiry_finalizes_at_once_and_resets_on_the_next_message(tmp_path: Path) -> None:
     watcher = Watcher()
     async with CoreFixture(tmp_path, plugins=(watcher,), policies=IDLE) as core:
         old = (await core.turn(TELEGRAM, "one")).ref.session_id
@@ -242,7 +242,7 @@ async def test_s19_expiry_finalizes_at_once_and_resets_when_the_next_message_com
     assert watcher.got == [("finalize", old, "telegram"), ("reset", new, "telegram")]
 
 
-async def test_s19_shutdown_finalizes_every_session_that_this_process_has_served_and_ends_none(tmp_path: Path) -> None:
+async def test_s19_shutdown_finalizes_every_session_of_this_process_and_ends_none(tmp_path: Path) -> None:
     watcher = Watcher()
     async with CoreFixture(tmp_path) as another:
         await another.turn(SessionKey.parse("agent:main:matrix:dm:9"), "elsewhere")
@@ -259,7 +259,7 @@ async def test_s19_shutdown_finalizes_every_session_that_this_process_has_served
             assert (await core.session(session_id)).ended_at is None
 
 
-async def test_s19_a_hook_that_raises_or_hangs_changes_nothing_else(
+async def test_s19_a_plugin_hook_that_raises_or_hangs_has_no_other_effect(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Bad:
@@ -289,11 +289,11 @@ async def test_s19_a_hook_that_raises_or_hangs_changes_nothing_else(
         assert "no return within" in text
 
 
-# --- S26: a boundary called with wrong arguments by mistake ---
+# --- S26: a boundary called with wrong arguments ---
 
 
 @pytest.mark.parametrize("mistake", [None, "new", New, {"kind": "new"}, SessionKey])
-async def test_s26_what_is_no_boundary_is_an_error_and_no_silent_skip(tmp_path: Path, mistake: Any) -> None:
+async def test_s26_an_argument_that_is_not_a_boundary_raises_an_error(tmp_path: Path, mistake: Any) -> None:
     async with CoreFixture(tmp_path) as core:
         await core.turn(CLI, "one")
         before = await core.at(CLI)
@@ -303,9 +303,7 @@ async def test_s26_what_is_no_boundary_is_an_error_and_no_silent_skip(tmp_path: 
 
 
 @pytest.mark.parametrize("mistake", [Rewind(0), Rewind(-1), Compress("", 0, "", 0)])
-async def test_s26_a_boundary_whose_numbers_make_no_sense_is_an_error_or_a_stated_refusal(
-    tmp_path: Path, mistake: Boundary
-) -> None:
+async def test_s26_a_boundary_with_invalid_numbers_is_an_error_or_a_refusal(tmp_path: Path, mistake: Boundary) -> None:
     async with CoreFixture(tmp_path) as core:
         ref = (await core.turn(CLI, "one")).ref
         if isinstance(mistake, Compress):
@@ -318,7 +316,7 @@ async def test_s26_a_boundary_whose_numbers_make_no_sense_is_an_error_or_a_state
         assert await core.at(CLI) == ref
 
 
-async def test_s26_a_caller_that_leaves_something_out_is_told(tmp_path: Path) -> None:
+async def test_s26_a_missing_or_invalid_argument_is_reported(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         with pytest.raises(TypeError, match="owner"):
             await core.lifecycle.cross(CLI, New())  # pyright: ignore[reportCallIssue]
@@ -330,7 +328,7 @@ async def test_s26_a_caller_that_leaves_something_out_is_told(tmp_path: Path) ->
         assert await core.lifecycle.current(CLI) is None
 
 
-async def test_s26_a_ticket_that_is_used_twice_or_made_up_is_refused(tmp_path: Path) -> None:
+async def test_s26_a_turn_claim_that_was_already_used_is_refused(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         await core.lifecycle.accept(Inbound(CLI, ME, "one"))
         ticket = await core.lifecycle.begin_turn(CLI)
@@ -342,7 +340,7 @@ async def test_s26_a_ticket_that_is_used_twice_or_made_up_is_refused(tmp_path: P
         assert await core.shown(ticket.ref.session_id) == ["one"]
 
 
-async def test_s26_a_note_for_a_session_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+async def test_s26_a_note_for_an_unknown_session_is_an_error(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         ref = (await core.turn(CLI, "one", owner="you")).ref
         with pytest.raises(NotFound):

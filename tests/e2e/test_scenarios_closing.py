@@ -1,4 +1,4 @@
-"""When a session's memory is closed: once, after everything before it, and only if there is something to close."""
+"""Scenarios of closing a session's memory: once, after all earlier entries, and only if it has content."""
 
 import asyncio
 import time
@@ -38,7 +38,7 @@ IDLE = ResetPolicies(ResetPolicy(idle_s=HOUR_S))
 
 
 @pytest.mark.parametrize("name", ["new", "compress", "branch", "expire"])
-async def test_s08_an_end_and_then_a_switch_are_one_close(tmp_path: Path, name: str) -> None:
+async def test_s08_an_end_followed_by_a_switch_is_one_close(tmp_path: Path, name: str) -> None:
     diary, thread = AsyncDiary(), ThreadDiary()
     async with CoreFixture(tmp_path, diary, thread, policies=IDLE) as core:
         old = (await core.turn(CLI, "one")).ref.session_id
@@ -54,7 +54,7 @@ async def test_s08_an_end_and_then_a_switch_are_one_close(tmp_path: Path, name: 
         assert book.told(old) == ["switch", "one", "end"]
 
 
-async def test_s08_a_session_closed_and_continued_is_closed_again_whole(tmp_path: Path) -> None:
+async def test_s08_a_session_continued_after_its_close_is_closed_again_with_all_turns(tmp_path: Path) -> None:
     diary = AsyncDiary()
     async with CoreFixture(tmp_path, diary) as core:
         first = (await core.turn(CLI, "one")).ref.session_id
@@ -69,7 +69,7 @@ async def test_s08_a_session_closed_and_continued_is_closed_again_whole(tmp_path
     assert [[turn.user_text for turn in call.view.turns] for call in ends] == [["one"], ["one", "two"]]
 
 
-async def test_s08_a_close_hands_over_inherited_turns_marked_as_such(tmp_path: Path) -> None:
+async def test_s08_a_close_contains_the_inherited_turns_marked_as_inherited(tmp_path: Path) -> None:
     diary = AsyncDiary()
     async with CoreFixture(tmp_path, diary) as core:
         await core.turn(CLI, "one")
@@ -81,10 +81,10 @@ async def test_s08_a_close_hands_over_inherited_turns_marked_as_such(tmp_path: P
     assert [(turn.user_text, turn.inherited) for turn in end.view.turns] == [("one", True), ("two", False)]
 
 
-# --- S09: a write hangs for longer than any time-out when the session ends ---
+# --- S09: a write hangs past its timeout when the session ends ---
 
 
-async def test_s09_the_close_comes_after_a_write_that_hangs_whenever_that_is(tmp_path: Path) -> None:
+async def test_s09_the_close_is_delivered_after_a_hanging_write(tmp_path: Path) -> None:
     slow, quick = ThreadDiary("slow"), AsyncDiary("quick")
     with Gate() as gate:
         slow.before = gate.holds(lambda call: call.text == "one")
@@ -95,15 +95,15 @@ async def test_s09_the_close_comes_after_a_write_that_hangs_whenever_that_is(tmp
                 await core.cross(CLI, New())
                 await core.turn(CLI, "rotation is not held up")
             await until(lambda: quick.book.told(old) == ["switch", "one", "end"])
-            # Far beyond the time-out of an attempt, several times over.
+            # Wait for several times the timeout of an attempt.
             waited = time.monotonic() + 0.5
             await until(lambda: time.monotonic() > waited)
             assert slow.book.told(old) == ["switch"]
             cursor = await core.store.read(lambda uow: uow.cursors.get("slow", old))
             session = await core.session(old)
             assert cursor is not None
-            assert cursor.seq < session.closed_seq, "it is not marked clean for this provider"
-            # It is one attempt that hangs, not a pile of them.
+            assert cursor.seq < session.closed_seq, "the session is marked as delivered to this provider"
+            # Only one attempt hangs; no further attempts were started.
             assert [call.text for call in slow.book.begun].count("one") == 1
             gate.open()
             await core.settled()
@@ -111,7 +111,7 @@ async def test_s09_the_close_comes_after_a_write_that_hangs_whenever_that_is(tmp
     assert [call.text for call in slow.book.calls].count("one") == 1
 
 
-async def test_s09_an_async_write_that_hangs_is_tried_again_and_the_close_still_comes_last(tmp_path: Path) -> None:
+async def test_s09_an_async_write_that_hangs_is_retried_and_the_close_comes_last(tmp_path: Path) -> None:
     diary, well = AsyncDiary(), asyncio.Event()
 
     async def wait(call: Call) -> None:
@@ -132,7 +132,7 @@ async def test_s09_an_async_write_that_hangs_is_tried_again_and_the_close_still_
     assert len({call.delivery.key for call in diary.book.begun if call.text == "one"}) == 1
 
 
-async def test_s09_a_write_that_hangs_and_then_fails_is_tried_again(tmp_path: Path) -> None:
+async def test_s09_a_write_that_hangs_and_then_fails_is_retried(tmp_path: Path) -> None:
     diary = ThreadDiary()
     with Gate() as gate:
 
@@ -154,7 +154,7 @@ async def test_s09_a_write_that_hangs_and_then_fails_is_tried_again(tmp_path: Pa
 # --- S10: several writers in flight, an older one slower than the newest ---
 
 
-async def test_s10_the_close_waits_for_every_turn_and_note_before_it(tmp_path: Path) -> None:
+async def test_s10_the_close_waits_for_every_earlier_turn_and_note(tmp_path: Path) -> None:
     slow, uneven = ThreadDiary("slow"), ThreadDiary("uneven")
     tries: dict[str, int] = {}
 
@@ -189,7 +189,7 @@ async def test_s10_the_close_waits_for_every_turn_and_note_before_it(tmp_path: P
     assert tries["turn 0"] == tries["note 1"] == 3
 
 
-async def test_s10_many_sessions_and_writers_at_once_each_keep_their_order(tmp_path: Path) -> None:
+async def test_s10_many_concurrent_sessions_and_writers_each_keep_their_order(tmp_path: Path) -> None:
     diaries: list[Diary] = [AsyncDiary("a"), ThreadDiary("b")]
     sessions: dict[str, list[str]] = {}
     async with CoreFixture(tmp_path, *diaries) as core:
@@ -210,7 +210,7 @@ async def test_s10_many_sessions_and_writers_at_once_each_keep_their_order(tmp_p
 # --- S12: closing the old session fails ---
 
 
-async def test_s12_a_close_that_fails_is_retried_and_leaves_exactly_one(tmp_path: Path, caplog: Any) -> None:
+async def test_s12_a_close_that_fails_is_retried_and_takes_effect_once(tmp_path: Path, caplog: Any) -> None:
     diary, good = AsyncDiary(), AsyncDiary("good")
     failures = 3
 
@@ -236,7 +236,7 @@ async def test_s12_a_close_that_fails_is_retried_and_leaves_exactly_one(tmp_path
     assert "commit failed" in caplog.text
 
 
-async def test_s12_a_close_that_took_effect_and_then_failed_is_delivered_again_under_the_same_key(
+async def test_s12_a_close_that_failed_after_its_effect_is_redelivered_under_the_same_key(
     tmp_path: Path,
 ) -> None:
     class Forgetful(AsyncDiary):
@@ -256,7 +256,7 @@ async def test_s12_a_close_that_took_effect_and_then_failed_is_delivered_again_u
     assert diary.book.told(old) == ["switch", "one", "end"]
 
 
-# --- S13: the session that ends is empty, or the provider was never initialised ---
+# --- S13: the session is empty, or the provider was never initialised ---
 
 
 async def test_s13_an_empty_session_is_not_closed(tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ async def test_s13_a_session_with_only_messages_set_aside_is_not_closed(tmp_path
     assert diary.book.told(old) == ["switch"]
 
 
-async def test_s13_a_provider_that_cannot_be_initialised_is_told_nothing_and_all_of_it_once_it_can(
+async def test_s13_a_provider_receives_everything_once_it_can_be_initialised(
     tmp_path: Path,
 ) -> None:
     class Late(AsyncDiary):
@@ -305,7 +305,7 @@ async def test_s13_a_provider_that_cannot_be_initialised_is_told_nothing_and_all
     assert late.book.told(old) == ["switch", "one", "end"]
 
 
-async def test_s13_sessions_that_are_no_chats_reach_no_provider(tmp_path: Path) -> None:
+async def test_s13_only_chat_sessions_are_delivered_to_providers(tmp_path: Path) -> None:
     diary = AsyncDiary()
     async with CoreFixture(tmp_path, diary) as core:
         await core.cross(CLI, New(kind=SessionKind.CRON))

@@ -1,4 +1,4 @@
-"""Long conversations, with real stores, real servers and nothing lost."""
+"""Scenarios of long conversations, with real stores and real servers, in which nothing is lost."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def is_summarising(request: Any) -> bool:
 
 
 def script(used: Mapping[str, int]) -> Script:
-    """Answers with the usage that the newest message is said to have."""
+    """Script that answers with the usage given for the newest message."""
 
     def reply(request: Any) -> Say:
         said = str(request.messages[-1])
@@ -103,9 +103,7 @@ def parsed(bodies: list[bytes]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", ["openai_compat", "anthropic"])
-async def test_s24_memory_and_engine_are_told_the_summariser_gets_one_message_and_no_cache_breaks(
-    tmp_path: Path, kind: str
-) -> None:
+async def test_s24_compression_notifies_memory_sends_one_message_and_keeps_the_cache(tmp_path: Path, kind: str) -> None:
     diary = Diary()
     below, at = AUX_TOKENS - 6, AUX_TOKENS - 5
     stuck = asyncio.Event()
@@ -120,7 +118,7 @@ async def test_s24_memory_and_engine_are_told_the_summariser_gets_one_message_an
             talk = Talk(runtime)
             await talk.say(*TALK, "below it")
             await asyncio.sleep(0.1)
-            assert talk.rollovers == [], "the auxiliary model's context is the threshold, and nothing less"
+            assert talk.rollovers == [], "compressed below the context size of the auxiliary model"
             before = await runtime.lifecycle.current(KEY)
             assert before is not None
             await talk.say("at the threshold")
@@ -143,17 +141,17 @@ async def test_s24_memory_and_engine_are_told_the_summariser_gets_one_message_an
     assert "system" not in asked
     assert "tools" not in asked
     turns = [body for body in bodies if not is_summarising(body.decode())]
-    assert len(turns) == len(TALK) + 4, "nobody was asked anything else"
+    assert len(turns) == len(TALK) + 4, "unexpected requests were sent"
     old, new = turns[:-2], turns[-2:]
     for bodies_of_one in (old, new):
         starts = {body[: body.index(b'"messages":[') + (0 if kind == "anthropic" else 200)] for body in bodies_of_one}
-        assert len(starts) == 1, "the prefix of a session is always the same"
+        assert len(starts) == 1, "the prefix changed within a session"
     assert all(b"sail around the world" not in body for body in old)
     assert all(b"sail around the world" in body for body in new)
 
 
 class Engine:
-    """A context engine as a plugin brings it."""
+    """Context engine as a plugin provides it."""
 
     def __init__(self) -> None:
         self.rollovers: list[Rollover] = []
@@ -172,7 +170,7 @@ class Engine:
         self.rollovers.append(rollover)
 
 
-async def test_s24_a_plugins_engine_takes_the_place_of_the_usual_and_is_told(tmp_path: Path) -> None:
+async def test_s24_a_context_engine_of_a_plugin_replaces_the_default_and_is_notified(tmp_path: Path) -> None:
     engine = Engine()
     async with (
         ModelServer(script({"the last straw": 64_000})) as server,
@@ -200,7 +198,7 @@ NEEDLES = {
 
 
 class LongHouse(AgentFixture):
-    """One that remembers what was said in any conversation, as every home does."""
+    """Agent with built-in memory, which recalls turns of all conversations."""
 
     async def __aenter__(self) -> Self:
         self._remembers = await SqliteStore.open(self.path)
@@ -223,7 +221,7 @@ async def test_two_thousand_turns_and_twenty_compressions_lose_nothing(tmp_path:
         lineage: list[str] = []
         for number in range(1, TURNS + 1):
             model.usage = Usage(70_000, 10) if number % EACH == 0 else Usage(1_000, 10)
-            # Words that few other turns have: recall is not what is measured here.
+            # Words that few other turns contain, because this test does not measure recall.
             needle = NEEDLES.get(number, " ".join(f"{word}{number * step % 997}" for step, word in enumerate(WORDS, 2)))
             await core.ask(f"say{number:04} {needle}")
             if number == 1:
@@ -249,7 +247,7 @@ async def test_two_thousand_turns_and_twenty_compressions_lose_nothing(tmp_path:
                     lambda uow, name=name: uow.sessions.tip(find_session(uow, name, owner=ME).id)
                 )
                 assert found is not None
-                assert found.id == tip, f"{name} leads elsewhere"
+                assert found.id == tip, f"{name} resolves to another session"
 
 
 async def _finds_every_message(core: AgentFixture) -> None:
@@ -260,7 +258,7 @@ async def _finds_every_message(core: AgentFixture) -> None:
 
 
 class _Last(list[Request]):
-    """Keeps the newest request: two thousand of them would be most of the memory."""
+    """List that keeps only the newest request, because two thousand would use most of the memory."""
 
     def append(self, request: Request) -> None:
         self[:] = [request]

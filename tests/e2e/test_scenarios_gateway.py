@@ -1,4 +1,4 @@
-"""What went wrong for people elsewhere, on messaging platforms: each with its number."""
+"""Numbered scenarios of problems reported for other agents on messaging platforms."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ SLOW = Say("slowly " * 100, chunks=100, delay_s=0.05)
 
 
 def said_to(request: Any) -> list[str]:
-    """What people said, as the model was told."""
+    """Return the user messages of a request."""
     return [str(message.content) for message in request.messages if message.role == "user"]
 
 
 def model(slow: str = "") -> ModelServer:
-    """Quotes what was said last; slow with what begins like this."""
+    """Model server that quotes the newest message, and is slow if it starts with `slow`."""
 
     def script(request: Any) -> Say:
         last = said_to(request)[-1]
@@ -51,7 +51,7 @@ def model(slow: str = "") -> ModelServer:
 
 
 class Plugin:
-    """Writes down what it is told of sessions."""
+    """Plugin that records the session hooks."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str, str]] = []
@@ -70,7 +70,7 @@ class Plugin:
 
 @pytest.mark.parametrize("how", ["idle", "daily", "reset"])
 @pytest.mark.parametrize("state", ["cached", "evicted", "restarted"])
-async def test_s14_the_end_of_a_session_hands_over_its_transcript_once(tmp_path: Path, how: str, state: str) -> None:
+async def test_s14_the_end_of_a_session_delivers_its_transcript_once(tmp_path: Path, how: str, state: str) -> None:
     diary, clock = AsyncDiary(), MovableClock()
     policies = DAILY if how == "daily" else IDLE
     async with model() as server:
@@ -104,7 +104,7 @@ async def _end(there: GatewayFixture, how: str, old: str) -> None:
         await _ended(there, old)
         await until(lambda: len(there.platform.texts()) > before, "a notice")
         assert "has ended" in there.platform.texts()[-1]
-        # S20: looked at once more, nothing happens.
+        # S20: the next expiry check has no effect.
         await there.later(25 * HOUR_S)
     await there.settled()
 
@@ -118,7 +118,7 @@ async def _ended(there: GatewayFixture, session_id: str) -> None:
     raise AssertionError("it never ended")
 
 
-async def test_s14_a_reset_while_an_answer_is_written_hands_over_what_there_is(tmp_path: Path) -> None:
+async def test_s14_a_reset_during_an_answer_delivers_the_partial_turn(tmp_path: Path) -> None:
     diary = AsyncDiary()
     async with model(slow="long") as server, gateway_fixture(tmp_path, server, providers=(diary,)) as there:
         await there.hear("one")
@@ -134,7 +134,7 @@ async def test_s14_a_reset_while_an_answer_is_written_hands_over_what_there_is(t
 # --- S19 -----------------------------------------------------------------------------------------------------------
 
 
-async def test_s19_finalize_comes_before_reset_on_new_on_expiry_and_at_the_end_for_every_session(
+async def test_s19_finalize_precedes_reset_on_new_and_expiry_and_runs_for_all_at_shutdown(
     tmp_path: Path,
 ) -> None:
     plugin, clock = Plugin(), MovableClock()
@@ -165,8 +165,8 @@ async def test_s19_finalize_comes_before_reset_on_new_on_expiry_and_at_the_end_f
 # --- S22, S23 ------------------------------------------------------------------------------------------------------
 
 
-async def test_s22_the_same_person_goes_on_elsewhere(tmp_path: Path) -> None:
-    """One person on two platforms is one owner: what was begun on the one is resumed on the other."""
+async def test_s22_a_person_continues_a_conversation_on_another_platform(tmp_path: Path) -> None:
+    """One person on two platforms is one owner: a session started on one platform is resumed on the other."""
     gateway = GatewaySettings(links={"anna": ("fake:42", "fake:43")})
     async with model() as server, gateway_fixture(tmp_path, server, gateway=gateway) as there:
         await there.hear("the lamp is green")
@@ -177,10 +177,10 @@ async def test_s22_the_same_person_goes_on_elsewhere(tmp_path: Path) -> None:
         await there.hear("which colour?", chat="43")
         assert (await there.session(SessionKey.parse("agent:main:fake:dm:43"))).id == mine
         assert b"the lamp is green" in server.requests[-1]
-        assert (await there.session()).id == mine, "where it was begun it goes on as well"
+        assert (await there.session()).id == mine, "the session does not continue on the first platform"
 
 
-async def test_s22_handoff_goes_on_at_another_platform(tmp_path: Path) -> None:
+async def test_s22_handoff_continues_on_another_platform(tmp_path: Path) -> None:
     gateway = GatewaySettings(links={"anna": ("fake:42", "tower:7")})
     tower = FakePlatform("tower")
     async with model() as server, gateway_fixture(tmp_path, server, others=(tower,), gateway=gateway) as there:
@@ -198,7 +198,7 @@ async def test_s22_handoff_goes_on_at_another_platform(tmp_path: Path) -> None:
         assert b"the lamp is green" in server.requests[-1]
 
 
-async def test_s23_a_branch_has_the_history_and_both_go_on(tmp_path: Path) -> None:
+async def test_s23_a_branch_has_the_history_and_both_sessions_continue(tmp_path: Path) -> None:
     diary = AsyncDiary()
     async with model() as server, gateway_fixture(tmp_path, server, providers=(diary,)) as there:
         await there.hear("one")
@@ -221,7 +221,7 @@ async def test_s23_a_branch_has_the_history_and_both_go_on(tmp_path: Path) -> No
 # --- S24, S25 ------------------------------------------------------------------------------------------------------
 
 
-async def test_s25_what_is_said_on_a_platform_is_reviewed_with_the_same_prefix(tmp_path: Path) -> None:
+async def test_s25_turns_on_a_platform_are_reviewed_with_the_same_prefix(tmp_path: Path) -> None:
     async with model() as server, gateway_fixture(tmp_path, server, review=ReviewSettings(every_turns=10)) as there:
         for number in range(10):
             await there.hear(f"message {number}")
@@ -235,7 +235,7 @@ async def test_s25_what_is_said_on_a_platform_is_reviewed_with_the_same_prefix(t
 
 
 @pytest.mark.parametrize("told", [True, False])
-async def test_s25_what_a_review_noted_is_told_in_the_chat_if_that_is_wanted(tmp_path: Path, told: bool) -> None:
+async def test_s25_notes_of_a_review_are_announced_in_the_chat_if_enabled(tmp_path: Path, told: bool) -> None:
     note = ToolCall("c1", "memory", '{"action": "add", "target": "user", "content": "Sails a boat called Bruno"}')
     steps = iter([(note,)])
 
@@ -261,7 +261,7 @@ async def test_s25_what_a_review_noted_is_told_in_the_chat_if_that_is_wanted(tmp
         assert len(there.platform.texts()) == 2 + told
 
 
-async def test_s25_what_a_review_noted_is_told_by_the_next_process_if_this_one_dies_before(
+async def test_s25_notes_of_a_review_are_announced_by_the_next_process_after_a_crash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     note = ToolCall("c1", "memory", '{"action": "add", "target": "user", "content": "Sails a boat called Bruno"}')
@@ -276,7 +276,7 @@ async def test_s25_what_a_review_noted_is_told_by_the_next_process_if_this_one_d
     more: dict[str, Any] = {"review": ReviewSettings(every_turns=2), "gateway": GatewaySettings(review_notices=True)}
     async with ModelServer(script) as server:
         async with gateway_fixture(tmp_path, server, **more) as there:
-            # As if it died once the review's end is written: nothing that it would do after that is done.
+            # Simulate a crash right after the end of the review was stored: suppress everything that follows.
             monkeypatch.setattr(there.gateway.outbox, "put", lambda *_: None)
             monkeypatch.setattr(there.gateway.outbox, "sweep", nothing)
             for text in ("I sail", "a boat called Bruno"):
@@ -298,8 +298,8 @@ async def test_s25_what_a_review_noted_is_told_by_the_next_process_if_this_one_d
             assert "Sails a boat called Bruno" in there.platform.texts()[-1]
 
 
-async def test_s24_a_long_conversation_on_a_platform_is_compressed_and_goes_on(tmp_path: Path) -> None:
-    """All keys go along, the reply comes to where it was asked, and nothing said is lost."""
+async def test_s24_a_long_conversation_on_a_platform_is_compressed_and_continues(tmp_path: Path) -> None:
+    """All keys move to the new session, the reply reaches the chat of the question, and no turn is lost."""
     answers = Say("of boats and masts " * 500, usage=Usage(9_000, 3_000))
 
     def script(request: Any) -> Say:
@@ -311,7 +311,7 @@ async def test_s24_a_long_conversation_on_a_platform_is_compressed_and_goes_on(t
             tmp_path, server, endpoints=endpoints, compression=CompressionSettings(tail_tokens=100)
         ) as there:
             await there.hear("one")
-            # Of this one, or of what it was compressed to by now.
+            # The first session, or the one it has been compressed into by now.
             early, desk = await there.session(), SessionKey.parse("agent:main:cli:dm:desk")
             await there.runtime.lifecycle.cross(desk, Resume(early.id), owner=early.owner)
             for text in ("two", "three", "four"):
@@ -326,7 +326,7 @@ async def test_s24_a_long_conversation_on_a_platform_is_compressed_and_goes_on(t
             while lineage is not None:
                 said |= {turn.user_text for turn in await there.turns(lineage)}
                 lineage = await there.runtime.store.read(partial(_parent, session_id=lineage))
-            assert said == {"one", "two", "three", "four", "five"}, "what is stored stays whole"
+            assert said == {"one", "two", "three", "four", "five"}, "a stored turn is missing"
             assert b"## Facts" in server.requests[-1]
             (found, *_) = await there.hear("/search three")
             assert "three" in found
@@ -341,7 +341,7 @@ def _parent(uow: UnitOfWork, session_id: str) -> str | None:
 
 
 @pytest.mark.parametrize("name", [command.name for command in COMMANDS])
-async def test_s26_a_command_with_nonsense_behind_it_is_answered_in_words(tmp_path: Path, name: str) -> None:
+async def test_s26_a_command_with_invalid_arguments_is_answered_with_an_explanation(tmp_path: Path, name: str) -> None:
     async with (
         model() as server,
         gateway_fixture(tmp_path, server, gateway=GatewaySettings(admin_commands=())) as there,
@@ -355,14 +355,14 @@ async def test_s26_a_command_with_nonsense_behind_it_is_answered_in_words(tmp_pa
         await there.rest()
 
 
-async def test_s26_an_unknown_command_offers_the_nearest(tmp_path: Path) -> None:
+async def test_s26_an_unknown_command_suggests_the_nearest(tmp_path: Path) -> None:
     async with model() as server, gateway_fixture(tmp_path, server) as there:
         (answer,) = await there.hear("/nwe")
         assert "Did you mean /new" in answer
 
 
 @pytest.mark.parametrize("busy", ["queue", "interrupt", "steer"])
-async def test_s29_a_message_while_an_answer_is_written(tmp_path: Path, busy: Any) -> None:
+async def test_s29_a_message_during_an_answer_follows_the_busy_setting(tmp_path: Path, busy: Any) -> None:
     account = PlatformAccount("fake", allow_all=True, busy=busy)
     async with model(slow="long") as server, gateway_fixture(tmp_path, server, account=account) as there:
         there.platform.say("long story")
@@ -382,7 +382,7 @@ async def test_s29_a_message_while_an_answer_is_written(tmp_path: Path, busy: An
             assert {text for turn in turns for text in turn.user_text.split("\n")} == {"long story", "wait"}
 
 
-async def test_s29_stop_keeps_what_there_is(tmp_path: Path) -> None:
+async def test_s29_stop_keeps_the_partial_answer(tmp_path: Path) -> None:
     async with model(slow="long") as server, gateway_fixture(tmp_path, server) as there:
         there.platform.say("long story")
         await until(lambda: there.gateway.worker.running)
@@ -398,8 +398,8 @@ async def test_s29_stop_keeps_what_there_is(tmp_path: Path) -> None:
 # --- Commands and crashes --------------------------------------------------------------------------------------------
 
 
-async def test_a_command_that_was_begun_before_a_restart_is_not_carried_out_twice(tmp_path: Path) -> None:
-    """The process died after /undo had taken a turn back, and before it was confirmed."""
+async def test_a_command_started_before_a_restart_is_not_executed_twice(tmp_path: Path) -> None:
+    """The process died after /undo had removed a turn and before the command was confirmed."""
     async with model() as server:
         platform = FakePlatform()
         async with gateway_fixture(tmp_path, server, platform) as there:
@@ -420,8 +420,8 @@ async def test_a_command_that_was_begun_before_a_restart_is_not_carried_out_twic
             assert [turn.user_text for turn in view.turns] == ["one", "two"]
 
 
-async def test_a_message_behind_a_command_that_waits_is_not_answered_before_it(tmp_path: Path) -> None:
-    """Both came in before the process died: what was said after /new belongs to the new conversation."""
+async def test_a_message_behind_a_pending_command_is_not_answered_before_it(tmp_path: Path) -> None:
+    """Both were accepted before the process died: the message after /new belongs to the new conversation."""
     async with model() as server:
         platform = FakePlatform()
         async with gateway_fixture(tmp_path, server, platform) as there:

@@ -1,4 +1,4 @@
-"""What must reach the memory providers, and under which session, while some are slow, broken or cut short."""
+"""Scenarios of deliveries to memory providers and their sessions, with slow, failing or interrupted providers."""
 
 import asyncio
 import threading
@@ -35,7 +35,7 @@ async def down(call: Call) -> None:
 # --- S03: one provider raises or hangs ---
 
 
-async def test_s03_the_others_get_it_at_once_when_one_raises_and_one_hangs(tmp_path: Path) -> None:
+async def test_s03_other_providers_are_not_delayed_when_one_raises_and_one_hangs(tmp_path: Path) -> None:
     raising, hanging, stuck, good = (
         AsyncDiary("raising"),
         ThreadDiary("hanging"),
@@ -63,14 +63,14 @@ async def test_s03_the_others_get_it_at_once_when_one_raises_and_one_hangs(tmp_p
                 await until(lambda diary=diary: diary.book.told(new.session_id) == ["switch", "two"], diary.name)
             for diary in (raising, hanging, stuck):
                 assert diary.book.calls == []
-            # The failures are visible, each under its provider's name.
+            # The failures are reported, each under the name of its provider.
             await until(lambda: len(raising.book.begun) > 1, "it is tried again")
             for name, why in (("raising", "down"), ("hanging", "no answer within 0.1 s"), ("stuck", "no answer")):
                 await core.reported(f"memory:{name}", why)
             statuses = {status.name: status for status in await core.memory.journal.status()}
             assert "down" in (statuses["raising"].last_error or "")
             assert not any("good" in incident or "plain" in incident for incident in await core.incidents())
-            # And once they are well again, they have missed nothing.
+            # After recovery, the providers have received everything.
             raising.before = stuck.before = None
             gate.open()
             await core.settled()
@@ -79,7 +79,7 @@ async def test_s03_the_others_get_it_at_once_when_one_raises_and_one_hangs(tmp_p
         assert diary.book.told(new.session_id) == ["switch", "two"]
 
 
-async def test_s03_a_session_whose_delivery_hangs_holds_up_no_other_session(tmp_path: Path) -> None:
+async def test_s03_a_hanging_delivery_of_one_session_delays_no_other_session(tmp_path: Path) -> None:
     diary = ThreadDiary()
     with Gate() as gate:
         async with CoreFixture(tmp_path, diary, limits=replace(QUICK, attempt_s_max=60)) as core:
@@ -96,7 +96,7 @@ async def test_s03_a_session_whose_delivery_hangs_holds_up_no_other_session(tmp_
     assert diary.book.told(stuck) == ["switch", "stuck", "more"]
 
 
-async def test_s03_what_a_provider_rejects_for_good_is_parked_listed_and_closed_once_more_when_it_goes_through(
+async def test_s03_a_rejected_entry_is_parked_and_after_its_retry_closed_again(
     tmp_path: Path,
 ) -> None:
     diary = AsyncDiary()
@@ -123,10 +123,10 @@ async def test_s03_what_a_provider_rejects_for_good_is_parked_listed_and_closed_
     assert diary.book.of("on_session_end", ref.session_id)[1].more["missing"] == ()
 
 
-async def test_s03_a_close_that_was_taken_in_the_middle_of_a_retry_comes_again_after_what_it_lacked(
+async def test_s03_a_close_accepted_during_a_retry_is_repeated_after_the_missing_entry(
     tmp_path: Path,
 ) -> None:
-    """Both were parked; on the retry the close is taken first, and its acknowledgement is lost."""
+    """Both entries are parked; on the retry the close is accepted first, and its acknowledgement is lost."""
     diary = AsyncDiary()
     tries: list[str] = []
 
@@ -153,11 +153,11 @@ async def test_s03_a_close_that_was_taken_in_the_middle_of_a_retry_comes_again_a
     assert tries[:4] == ["bad", "on_session_end", "bad", "on_session_end"]
     taken = dict.fromkeys((call.delivery.key, call.text or call.hook) for call in diary.book.calls)
     told = [what for key, what in taken if key.startswith(ref.session_id)]
-    # The first of them that is taken counts; what comes under the same key again has no effect.
+    # The first accepted delivery counts; another one under the same key has no effect.
     assert told == ["on_session_switch", "on_session_end", "bad", "on_session_end"]
 
 
-async def test_s03_an_outage_parks_nothing_however_long_it_lasts(tmp_path: Path) -> None:
+async def test_s03_an_outage_of_any_length_parks_nothing(tmp_path: Path) -> None:
     diary = AsyncDiary()
     diary.before = down
     async with CoreFixture(tmp_path, diary, limits=replace(QUICK, attempts_max=2)) as core:
@@ -195,7 +195,7 @@ async def test_s03_a_provider_that_is_slow_to_initialise_loses_nothing(
 
 
 @pytest.mark.parametrize("name", ["new", "branch", "compress"])
-async def test_s06_turns_in_flight_arrive_under_the_session_they_belong_to(tmp_path: Path, name: str) -> None:
+async def test_s06_turns_in_flight_are_delivered_under_their_own_session(tmp_path: Path, name: str) -> None:
     slow, quick = ThreadDiary("slow"), AsyncDiary("quick")
     with Gate() as gate:
         slow.before = gate.holds(lambda call: call.hook == "sync_turn")
@@ -218,7 +218,7 @@ async def test_s06_turns_in_flight_arrive_under_the_session_they_belong_to(tmp_p
         assert all(call.ref.session_id == call.session and call.ref.owner == ME for call in book.effects)
 
 
-async def test_s06_a_turn_that_runs_across_the_boundary_belongs_to_the_session_it_began_in(tmp_path: Path) -> None:
+async def test_s06_a_turn_that_runs_across_a_boundary_belongs_to_its_first_session(tmp_path: Path) -> None:
     diary = AsyncDiary()
     async with CoreFixture(tmp_path, diary) as core:
         old = (await core.turn(CLI, "one")).ref.session_id
@@ -231,7 +231,7 @@ async def test_s06_a_turn_that_runs_across_the_boundary_belongs_to_the_session_i
         late = await core.lifecycle.commit_turn(ticket, [Message(Role.USER, "two")], "re two")
         assert (late.ref.session_id, late.status) == (old, TurnStatus.LATE)
         await core.settled()
-    # The first close came with the boundary; what came late is closed by itself.
+    # The boundary caused the first close; the late turn causes a second one.
     assert diary.book.told(old) == ["switch", "one", "end", "two", "end"]
     assert diary.book.told(crossing.ref.session_id) == ["switch", "three"]
 
@@ -239,7 +239,7 @@ async def test_s06_a_turn_that_runs_across_the_boundary_belongs_to_the_session_i
 # --- S07: a delayed write runs after the switch ---
 
 
-async def test_s07_a_delayed_turn_and_a_delayed_note_use_the_session_they_were_committed_in(tmp_path: Path) -> None:
+async def test_s07_a_delayed_turn_and_a_delayed_note_use_the_session_of_their_commit(tmp_path: Path) -> None:
     slow = ThreadDiary()
     with Gate() as gate:
         slow.before = gate.holds(lambda call: call.hook in ("sync_turn", "on_memory_write"))
@@ -258,7 +258,7 @@ async def test_s07_a_delayed_turn_and_a_delayed_note_use_the_session_they_were_c
             assert (call.ref.key, call.ref.epoch) == (CLI, old.epoch)
 
 
-async def test_s07_a_note_that_is_committed_after_the_switch_belongs_to_the_turn_it_was_made_in(tmp_path: Path) -> None:
+async def test_s07_a_note_committed_after_the_switch_belongs_to_the_turn_that_made_it(tmp_path: Path) -> None:
     diary = AsyncDiary()
     async with CoreFixture(tmp_path, diary) as core:
         old = (await core.turn(CLI, "one")).ref
@@ -297,7 +297,7 @@ async def test_s11_recall_of_the_old_session_never_reaches_the_new_one(tmp_path:
             assert await pending.use(crossing.ref) == Recall(crossing.ref)
 
 
-async def test_s11_a_recall_that_was_waited_for_across_the_boundary_says_where_it_belongs(tmp_path: Path) -> None:
+async def test_s11_a_recall_that_spans_a_boundary_is_usable_only_in_its_own_session(tmp_path: Path) -> None:
     diary = AsyncDiary()
     asked, answer = asyncio.Event(), asyncio.Event()
 
@@ -313,7 +313,7 @@ async def test_s11_a_recall_that_was_waited_for_across_the_boundary_says_where_i
         waiting = asyncio.ensure_future(core.memory.recall("secret", ref=ref))
         await asked.wait()
         crossing = await core.cross(CLI, New())
-        # There and back again is another visit: what was asked for the first one is not for the second.
+        # A resumed session has a new generation: a recall requested before is not valid after it.
         back = await core.cross(CLI, Resume(ref.session_id))
         assert crossing.ref is not None
         assert back.ref is not None
@@ -327,7 +327,7 @@ async def test_s11_a_recall_that_was_waited_for_across_the_boundary_says_where_i
 # --- S28: shutdown with writes still queued ---
 
 
-async def test_s28_shutdown_leaves_within_its_bound_and_everything_arrives_after_a_restart(tmp_path: Path) -> None:
+async def test_s28_shutdown_ends_in_time_and_everything_is_delivered_after_a_restart(tmp_path: Path) -> None:
     hanging, failing, stuck = ThreadDiary("hanging"), AsyncDiary("failing"), AsyncDiary("stuck")
     failing.before = down
 
@@ -349,7 +349,7 @@ async def test_s28_shutdown_leaves_within_its_bound_and_everything_arrives_after
             await core.stop()
             assert time.monotonic() - began < 2
     assert second is not None
-    # What the hanging thread still did when it came back is its own affair: redelivery has no second effect.
+    # Effects of the hanging thread after its release do not matter: a redelivery has no second effect.
     again = [ThreadDiary("hanging"), AsyncDiary("failing"), AsyncDiary("stuck")]
     async with CoreFixture(tmp_path, *again) as core:
         await core.settled()
@@ -359,7 +359,7 @@ async def test_s28_shutdown_leaves_within_its_bound_and_everything_arrives_after
         assert diary.book.told(second.session_id) == ["switch", "two"]
 
 
-async def test_s28_a_process_that_dies_leaves_the_same_behind(tmp_path: Path) -> None:
+async def test_s28_after_a_crash_the_next_process_delivers_the_queued_entries(tmp_path: Path) -> None:
     slow = ThreadDiary("diary")
     with Gate() as gate:
         slow.before = gate.holds(lambda call: call.text == "two")
@@ -369,7 +369,7 @@ async def test_s28_a_process_that_dies_leaves_the_same_behind(tmp_path: Path) ->
             await core.turn(CLI, "three")
             await until(gate.reached.is_set)
             await core.cross(CLI, New())
-            # No suspend, no drain: the process is simply gone.
+            # No suspend and no drain: the process is killed.
     diary = AsyncDiary("diary")
     async with CoreFixture(tmp_path, diary) as core:
         await core.settled()
@@ -378,7 +378,7 @@ async def test_s28_a_process_that_dies_leaves_the_same_behind(tmp_path: Path) ->
     assert [turn.user_text for turn in diary.book.of("on_session_end")[0].view.turns] == ["one", "two", "three"]
 
 
-async def test_s28_an_exit_that_closes_memory_closes_what_it_served_after_the_restart_at_the_latest(
+async def test_s28_an_exit_that_closes_memory_delivers_the_close_after_a_restart(
     tmp_path: Path,
 ) -> None:
     failing = AsyncDiary("diary")
@@ -393,7 +393,7 @@ async def test_s28_an_exit_that_closes_memory_closes_what_it_served_after_the_re
     assert diary.book.told(ref.session_id) == ["switch", "one", "end"]
 
 
-async def test_s28_many_hanging_providers_do_not_add_up(tmp_path: Path) -> None:
+async def test_s28_many_hanging_providers_do_not_add_up_their_timeouts(tmp_path: Path) -> None:
     gate = Gate()
     diaries = [ThreadDiary(f"p{number}") for number in range(8)]
     with gate:

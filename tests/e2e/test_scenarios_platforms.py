@@ -1,4 +1,4 @@
-"""What went wrong for people elsewhere, each with its number: on a fake platform, and through the emulated Bot API."""
+"""Numbered scenarios of problems reported for other agents: on a fake platform and on the emulated Bot API."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ SLOW = Say("slowly " * 100, chunks=100, delay_s=0.05)
 
 @pytest.fixture(autouse=True)
 def state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Where the locks are that all homes share."""
+    """Keep the locks that all homes share in the directory of the test."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 def model(slow: str = "") -> ModelServer:
-    """Quotes what was said last; slow with what begins like this."""
+    """Model server that quotes the newest message, and is slow if it starts with `slow`."""
 
     def script(request: Any) -> Say:
         last = [str(message.content) for message in request.messages if message.role == "user"][-1]
@@ -39,10 +39,10 @@ def model(slow: str = "") -> ModelServer:
     return ModelServer(script)
 
 
-async def test_s15_a_scheduled_session_that_expires_concerns_no_provider(tmp_path: Path, where: Where) -> None:
+async def test_s15_the_expiry_of_a_scheduled_session_reaches_no_provider(tmp_path: Path, where: Where) -> None:
     diary = AsyncDiary()
     async with model() as server, platform_fixture(where, tmp_path, server, providers=(diary,), policies=IDLE) as there:
-        # Nobody can be written to who has not written.
+        # A bot can only write to users who have written to it.
         await there.hear("/help")
         await there.runtime.lifecycle.cross(there.ann, New(kind=SessionKind.CRON), owner="me")
         await there.runtime.lifecycle.accept(Inbound(there.ann, "me", "do your work"))
@@ -56,7 +56,7 @@ async def test_s15_a_scheduled_session_that_expires_concerns_no_provider(tmp_pat
 
 
 @pytest.mark.parametrize("how", ["idle", "daily", "new"])
-async def test_s16_the_next_message_runs_in_the_new_session_and_nothing_is_added_to_the_old(
+async def test_s16_the_next_message_runs_in_the_new_session_and_not_in_the_old(
     tmp_path: Path, where: Where, how: str
 ) -> None:
     policies = DAILY if how == "daily" else IDLE
@@ -113,7 +113,9 @@ async def test_s18_a_late_turn_stays_in_the_old_session_and_its_reply_is_not_pos
         assert await there.runtime.store.read(lambda uow: uow.slots.of_session(old)) == ()
 
 
-async def test_s22_resume_finds_the_newest_of_a_title_and_lists_without_one(tmp_path: Path, where: Where) -> None:
+async def test_s22_resume_finds_the_newest_session_of_a_title_and_lists_without_one(
+    tmp_path: Path, where: Where
+) -> None:
     async with model() as server, platform_fixture(where, tmp_path, server) as there:
         await there.hear("hello")
         await there.hear("/title My Project")
@@ -131,7 +133,7 @@ async def test_s22_resume_finds_the_newest_of_a_title_and_lists_without_one(tmp_
         assert "no session" in (await there.hear("/resume zzzz"))[0]
 
 
-async def test_s22_nobody_resumes_somebody_elses_conversation(tmp_path: Path, where: Where) -> None:
+async def test_s22_the_session_of_another_user_cannot_be_resumed(tmp_path: Path, where: Where) -> None:
     async with model() as server, platform_fixture(where, tmp_path, server) as there:
         await there.hear("secret plan")
         await there.hear("/title My Project")
@@ -144,10 +146,8 @@ async def test_s22_nobody_resumes_somebody_elses_conversation(tmp_path: Path, wh
 
 
 @pytest.mark.parametrize("command", ["/sessions", "/resume", "/resume My Project", "/memory", "/search plan"])
-async def test_s22_what_is_private_is_not_shown_where_others_read_along(
-    tmp_path: Path, where: Where, command: str
-) -> None:
-    """In a group each has a conversation of their own, and everybody reads what is said there."""
+async def test_s22_private_data_is_not_shown_in_a_group(tmp_path: Path, where: Where, command: str) -> None:
+    """In a group each user has a session of their own, and all members read the replies."""
     async with model() as server, platform_fixture(where, tmp_path, server) as there:
         await there.hear("secret plan")
         await there.hear("/title My Project")

@@ -1,4 +1,4 @@
-"""The background review, with real stores and a real server: what it is really sent, and what comes of it."""
+"""The background review with real stores and a real server: its requests and its effects."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SKILL = {"name": "knots", "description": "How we tie knots.", "body": "Over, und
 
 
 def script() -> Script:
-    """A review calls three tools first."""
+    """Script in which a review calls three tools first."""
     calls = ("memory", json.dumps(NOTE)), ("recall", '{"query": "boats"}'), ("skill_write", json.dumps(SKILL))
     steps = iter([tuple(ToolCall(f"c{number}", *call) for number, call in enumerate(calls))])
 
@@ -72,7 +72,7 @@ def reviews(server: ModelServer) -> list[bytes]:
 
 @pytest.mark.parametrize("kind", ["openai_compat", "anthropic"])
 @pytest.mark.parametrize("key", [TERMINAL, CHAT], ids=["terminal", "chat"])
-async def test_s25_every_ten_turns_wherever_in_the_live_sessions_prefix_and_into_the_same_memory(
+async def test_s25_a_review_runs_every_ten_turns_with_the_live_prefix_and_the_same_memory(
     tmp_path: Path, kind: str, key: SessionKey
 ) -> None:
     diary = AsyncDiary()
@@ -87,7 +87,7 @@ async def test_s25_every_ten_turns_wherever_in_the_live_sessions_prefix_and_into
         await say(runtime, key, "message 11 of the voyage")
         live = next(body for body in server.requests if b"message 11 of" in body)
         first, second = reviews(server)
-        # All that was said in ten turns, the last answer included: the same bytes for the next turn and for the review.
+        # The next turn and the review share all bytes of the ten turns, including the last answer.
         until_said = live.index(b"message 11 of")
         shared = live[: live.rindex(b"Aye.", 0, until_said) + len(b"Aye.")]
         assert shared.count(b"of the voyage") == 10
@@ -115,7 +115,7 @@ async def test_s25_every_ten_turns_wherever_in_the_live_sessions_prefix_and_into
         assert await runtime.store.read(lambda uow: uow.notes.current(ME, NoteTarget.USER)) == ()
 
 
-async def test_s25_the_person_at_the_terminal_reads_what_a_review_wrote_and_takes_it_back(tmp_path: Path) -> None:
+async def test_s25_a_terminal_user_sees_and_undoes_the_changes_of_a_review(tmp_path: Path) -> None:
     def sit_down(url: str) -> None:
         (tmp_path / "config.toml").write_text(
             f'model = "stub/one"\n[providers.stub]\nbase_url = "{url}"\n[review]\nevery_turns = 1\n'

@@ -1,4 +1,4 @@
-"""The tutorial, played through: what its reader types is typed, and what it shows is what can be seen."""
+"""Run the tutorial: type its input and compare the output with the page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tutorial.md").read_text()
 FACT = "My dog is called Bruno."
 CONFIG = 'model = "stub/one"\n[providers.stub]\nbase_url = "{url}"\n'
-# What the tutorial's model is said to be, and its own words at the start; the rest differs from run to run.
+# Ignore the model's name, its notice at the start, and values that differ from run to run.
 SAME = (
     (r"(?m)^.*small model for trying things out.*$", ""),
     (r"(?m)^ok +configuration .*$", "ok configuration"),
@@ -45,12 +45,12 @@ def fences(kind: str) -> list[str]:
 
 
 def pieces() -> list[str]:
-    """What is seen in the terminal, a paragraph each."""
+    """Return the paragraphs of terminal output on the page."""
     return [piece for fence in fences("text") for piece in re.split(r"\n\s*\n", fence)]
 
 
 def script(request: Chat | Messages) -> Reply:
-    """The tutorial's model: it knows the answer if it is told."""
+    """Model of the tutorial: it knows the answer if the fact is in the request."""
     assert isinstance(request, Chat)
     sent = [message.content or "" for message in request.messages]
     titled = any(INSTRUCTION in text for text in sent)
@@ -67,7 +67,7 @@ def answer_to(question: str) -> str:
 
 
 class Reader:
-    """Somebody who does as the tutorial says, in a folder of their own."""
+    """User who follows the tutorial in a directory of their own."""
 
     def __init__(self, place: Path, url: str) -> None:
         self._place = place
@@ -89,7 +89,7 @@ class Reader:
 
 
 @pytest.mark.timeout(120)
-def test_the_tutorial_is_as_it_says(tmp_path: Path) -> None:
+def test_the_output_of_the_tutorial_matches_the_page(tmp_path: Path) -> None:
     with model_endpoint(script=script) as server:
         reader = Reader(tmp_path, server.base_url)
         seen_so_far = ""

@@ -26,7 +26,7 @@ CHAT = SessionKey.parse("agent:main:telegram:dm:42")
 
 
 class Picky(MemoryProvider):
-    """Takes anything but what is called spicy, and never forgets."""
+    """Memory provider that rejects turns containing "spicy" and cannot forget."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Picky(MemoryProvider):
 
 
 class Polite(MemoryProvider):
-    """Forgets when asked to."""
+    """Memory provider that supports forgetting."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ def everthread(
 
 
 def printed(*arguments: str, home: Path) -> Any:
-    """What a command that must succeed printed, as JSON."""
+    """Run a command that must succeed and return its JSON output."""
     done = everthread(*arguments, "--json", home=home)
     assert (done.returncode, done.stderr) == (0, "")
     return json.loads(done.stdout)
@@ -123,7 +123,7 @@ def assert_one_line(done: subprocess.CompletedProcess[str], code: int, *words: s
 
 @contextmanager
 def write_lock(home: Path) -> Iterator[None]:
-    """Another program in the middle of a write."""
+    """Hold the write lock of the database, as another program would during a write."""
     connection = sqlite3.connect(home / "everthread.db", isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")
     try:
