@@ -1,4 +1,4 @@
-"""The gateway on Telegram, against the emulated Bot API: what people there do, and what becomes of it."""
+"""The gateway on Telegram, against the emulated Bot API."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ BOLD = "A **bold** word, and snake_case."
 
 @pytest.fixture(autouse=True)
 def state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Where the locks are that all homes share."""
+    """Keep the locks that all homes share in the directory of the test."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 def model(answer: str = "") -> ModelServer:
-    """Quotes what was said last, if it is to say nothing else."""
+    """Model server that gives the fixed answer, or quotes the newest message."""
 
     def script(request: Any) -> Say:
         said = [str(message.content) for message in request.messages if message.role == "user"]
@@ -63,7 +63,7 @@ def platform_at(emulator: TelegramEmulator, folder: Path, **account: Any) -> Tel
 # --- Conversations ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_conversation_of_two(tmp_path: Path) -> None:
+async def test_messages_in_a_private_chat_are_answered(tmp_path: Path) -> None:
     async with model() as server, telegram_gateway(tmp_path, server) as there:
         assert await there.hear("hello") == ["You said: hello"]
         assert "Start a new session" in "".join(await there.hear("/start"))
@@ -72,7 +72,7 @@ async def test_a_conversation_of_two(tmp_path: Path) -> None:
         assert "quit" not in dump.commands
 
 
-async def test_in_a_group_only_what_names_or_answers_the_bot_is_answered(tmp_path: Path) -> None:
+async def test_in_a_group_only_mentions_of_the_bot_and_replies_to_it_are_answered(tmp_path: Path) -> None:
     async with model() as server, telegram_gateway(tmp_path, server) as there:
         group = await there.people.group(GROUP)
         await there.people.say(ANN, "nobody asked the bot", chat=group)
@@ -92,7 +92,7 @@ async def test_in_a_group_only_what_names_or_answers_the_bot_is_answered(tmp_pat
         assert len(there.people.texts(group)) == 3
 
 
-async def test_in_a_group_everything_is_answered_if_that_is_wanted(tmp_path: Path) -> None:
+async def test_in_a_group_every_message_is_answered_if_configured(tmp_path: Path) -> None:
     async with (
         model() as server,
         telegram_gateway(tmp_path, server, account={"trigger": "all", "groups": "shared"}) as there,
@@ -125,7 +125,7 @@ async def test_an_answer_is_shown_while_it_is_written(tmp_path: Path) -> None:
         await there.rest()
         shown = [one for one in there.people.log if one.chat == ANN and one.what in ("sent", "edited")]
         assert shown[0].text.endswith("…")
-        assert len(shown) >= 3, "the beginning, something of it, and the end"
+        assert len(shown) >= 3, "fewer than three updates of the answer were shown"
         assert len({one.message_id for one in shown}) == 1
         assert (await there.people.dump()).calls["sendChatAction"] >= 1
 
@@ -146,7 +146,7 @@ async def test_a_button_resumes_a_conversation(tmp_path: Path) -> None:
         assert (await there.session()).id == first
 
 
-async def test_a_dangerous_tool_asks_by_buttons_and_only_whoever_may_answers(tmp_path: Path) -> None:
+async def test_a_dangerous_tool_asks_by_buttons_and_only_an_admin_can_allow_it(tmp_path: Path) -> None:
     done: list[str] = []
 
     async def wipe(arguments: Mapping[str, Any], use: ToolUse) -> str:
@@ -177,10 +177,10 @@ async def test_a_dangerous_tool_asks_by_buttons_and_only_whoever_may_answers(tmp
         assert done == ["disk"]
         await there.rest()
         now = next(one for one in await there.people.messages(group) if one.message_id == asked.message_id)
-        assert not now.buttons, "there is nothing more to press"
+        assert not now.buttons, "the buttons are still shown"
 
 
-# --- What it looks like ----------------------------------------------------------------------------------------------
+# --- Formatting ------------------------------------------------------------------------------------------------------
 
 
 async def test_markdown_is_shown_with_its_format(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ async def test_markdown_is_shown_with_its_format(tmp_path: Path) -> None:
         assert [entity.type for entity in shown.entities] == ["bold"]
 
 
-async def test_what_telegram_makes_nothing_of_is_shown_as_it_is_written(
+async def test_markup_that_telegram_refuses_is_sent_as_plain_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from everthread.adapters.platforms.telegram import sender as chats
@@ -200,7 +200,7 @@ async def test_what_telegram_makes_nothing_of_is_shown_as_it_is_written(
         assert await there.hear("hello") == [BOLD]
 
 
-async def test_what_is_edited_or_stands_under_a_file_is_shown_as_written_too(
+async def test_refused_markup_of_edits_and_captions_is_sent_as_plain_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from everthread.adapters.platforms.telegram import sender as module
@@ -220,7 +220,7 @@ async def test_what_is_edited_or_stands_under_a_file_is_shown_as_written_too(
         await platform.aclose()
 
 
-async def test_a_long_answer_with_emoji_comes_in_parts_that_fit(tmp_path: Path) -> None:
+async def test_a_long_answer_with_emoji_is_split_into_parts_that_fit(tmp_path: Path) -> None:
     async with model("🙂 ok " * 1000) as server, telegram_gateway(tmp_path, server) as there:
         await there.people.say(ANN, "smile")
         await there.people.until(lambda: "".join(there.people.texts(ANN)).count("🙂") == 1000, "all of it")
@@ -230,7 +230,7 @@ async def test_a_long_answer_with_emoji_comes_in_parts_that_fit(tmp_path: Path) 
 # --- Files -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_photo_and_a_document_are_kept_for_the_owner_alone_and_shown_to_the_model(tmp_path: Path) -> None:
+async def test_a_photo_and_a_document_are_stored_privately_and_shown_to_the_model(tmp_path: Path) -> None:
     async with model() as server, telegram_gateway(tmp_path, server) as there:
         photo = wire.AttachedFile("photo", PICTURE)
         await there.people.say(ANN, "look", file=photo)
@@ -249,7 +249,7 @@ async def test_a_photo_and_a_document_are_kept_for_the_owner_alone_and_shown_to_
         assert all(str(path) in text for path, text in zip(kept, (picture, listed), strict=True))
 
 
-async def test_what_a_stranger_sends_is_not_fetched(tmp_path: Path) -> None:
+async def test_files_of_unknown_users_are_not_fetched(tmp_path: Path) -> None:
     async with model() as server, telegram_gateway(tmp_path, server, account={"allow_all": False}) as there:
         await there.people.say(ANN, "look", file=wire.AttachedFile("photo", PICTURE))
         await there.people.until(lambda: there.people.texts(ANN), "a code")
@@ -257,7 +257,7 @@ async def test_what_a_stranger_sends_is_not_fetched(tmp_path: Path) -> None:
         assert not (tmp_path / "media").exists()
 
 
-async def test_a_file_that_can_not_be_fetched_is_said_to_be_so(tmp_path: Path) -> None:
+async def test_a_file_that_cannot_be_fetched_is_reported(tmp_path: Path) -> None:
     async with model() as server, telegram_gateway(tmp_path, server) as there:
         await there.people.fault(wire.Fault("refuse", "getFile"))
         await there.people.say(ANN, "look", file=wire.AttachedFile("photo", PICTURE))
@@ -265,7 +265,7 @@ async def test_a_file_that_can_not_be_fetched_is_said_to_be_so(tmp_path: Path) -
         assert "(it could not be fetched)" in there.people.texts(ANN)[0]
 
 
-async def test_what_is_too_large_is_not_fetched(tmp_path: Path) -> None:
+async def test_a_file_that_is_too_large_is_not_fetched(tmp_path: Path) -> None:
     async with TelegramEmulator(TOKEN) as emulator:
         platform = platform_at(emulator, tmp_path)
         with pytest.raises(PlatformRefused, match="larger than 20 MB"):
@@ -274,7 +274,7 @@ async def test_what_is_too_large_is_not_fetched(tmp_path: Path) -> None:
         await platform.aclose()
 
 
-async def test_of_a_file_no_more_is_read_than_was_asked_for(tmp_path: Path) -> None:
+async def test_fetch_reads_no_more_than_the_given_size(tmp_path: Path) -> None:
     async with TelegramEmulator(TOKEN, limits=False) as emulator, TelegramUsers(emulator.base_url) as people:
         await people.say(ANN, "look", file=wire.AttachedFile("document", b"x" * 5000, "list.txt", "text/plain"))
         (said,) = await people.messages(ANN)
@@ -287,7 +287,7 @@ async def test_of_a_file_no_more_is_read_than_was_asked_for(tmp_path: Path) -> N
         await platform.aclose()
 
 
-async def test_files_go_out_as_what_they_are(tmp_path: Path) -> None:
+async def test_files_are_sent_with_their_own_type(tmp_path: Path) -> None:
     async with TelegramEmulator(TOKEN, limits=False) as emulator, TelegramUsers(emulator.base_url) as people:
         await introduce(emulator.base_url, ANN)
         platform = platform_at(emulator, tmp_path)
@@ -307,7 +307,7 @@ async def test_files_go_out_as_what_they_are(tmp_path: Path) -> None:
         await platform.aclose()
 
 
-async def test_an_export_comes_as_a_document(tmp_path: Path) -> None:
+async def test_an_export_is_sent_as_a_document(tmp_path: Path) -> None:
     async with model() as server, telegram_gateway(tmp_path, server) as there:
         await there.hear("remember this")
         await there.hear("/export")
@@ -316,10 +316,10 @@ async def test_an_export_comes_as_a_document(tmp_path: Path) -> None:
         assert b"remember this" in await there.people.file(shown.file.file_id)
 
 
-# --- Voice -----------------------------------------------------------------------------------------------------------
+# --- Voice messages --------------------------------------------------------------------------------------------------
 
 
-async def test_a_voice_is_made_into_words(tmp_path: Path) -> None:
+async def test_a_voice_message_is_transcribed(tmp_path: Path) -> None:
     async with TranscriptionServer() as ears, model() as server:
         endpoints = {"ears": ProviderSettings("openai_compat", ears.base_url, "KEY")}
         speech = GatewaySettings(transcription_model="ears/whisper-1")
@@ -329,17 +329,17 @@ async def test_a_voice_is_made_into_words(tmp_path: Path) -> None:
         assert ears.asked == [("whisper-1", VOICE.content, "Bearer secret-key")]
 
 
-async def test_without_an_endpoint_whoever_speaks_is_asked_to_write(tmp_path: Path) -> None:
+async def test_without_a_transcription_endpoint_the_user_is_asked_to_write(tmp_path: Path) -> None:
     async with model() as server, telegram_gateway(tmp_path, server) as there:
         said = await there.people.say(ANN, "", file=VOICE)
         await there.people.until(lambda: there.people.texts(ANN) == [NO_TRANSCRIBER], "a notice")
         assert said.update_id is not None
         await there.people.redeliver(said.update_id)
-        assert await there.hear("hello") == ["You said: hello"], "and nothing was asked of the model before"
+        assert await there.hear("hello") == ["You said: hello"], "the voice message was sent to the model"
         assert not any(b"spoken" in request or b"voice" in request for request in server.requests)
 
 
-async def test_a_voice_that_is_not_heard_is_told_of(tmp_path: Path) -> None:
+async def test_a_failed_transcription_is_reported(tmp_path: Path) -> None:
     async with TranscriptionServer(500) as ears, model() as server:
         endpoints = {"ears": ProviderSettings("openai_compat", ears.base_url)}
         speech = GatewaySettings(transcription_model="ears/whisper-1")
@@ -348,10 +348,10 @@ async def test_a_voice_that_is_not_heard_is_told_of(tmp_path: Path) -> None:
             await there.people.until(lambda: there.people.texts(ANN) == [NOT_TRANSCRIBED], "a notice")
 
 
-# --- Nothing is lost, nothing comes twice ----------------------------------------------------------------------------
+# --- No losses, no duplicates ----------------------------------------------------------------------------------------
 
 
-async def test_what_waits_at_a_cold_start_is_answered(tmp_path: Path) -> None:
+async def test_messages_pending_at_a_cold_start_are_answered(tmp_path: Path) -> None:
     async with TelegramEmulator(TOKEN, limits=False) as emulator, model() as server:
         async with TelegramUsers(emulator.base_url) as people:
             for number in range(3):
@@ -384,7 +384,7 @@ async def test_an_update_is_acknowledged_only_after_it_is_stored(tmp_path: Path)
 
 
 @pytest.mark.parametrize("kind", ["duplicate", "reorder"])
-async def test_what_comes_twice_or_in_another_order_is_answered_once_and_in_order(tmp_path: Path, kind: Any) -> None:
+async def test_duplicated_or_reordered_updates_are_answered_once_and_in_order(tmp_path: Path, kind: Any) -> None:
     async with TelegramEmulator(TOKEN, limits=False) as emulator, model() as server:
         async with TelegramUsers(emulator.base_url) as people:
             await people.fault(wire.Fault(kind))
@@ -397,7 +397,7 @@ async def test_what_comes_twice_or_in_another_order_is_answered_once_and_in_orde
             assert await there.hear("last") == ["You said: last"]
 
 
-async def test_being_told_to_slow_down_is_obeyed(tmp_path: Path) -> None:
+async def test_a_retry_delay_from_telegram_is_respected(tmp_path: Path) -> None:
     async with model() as server, telegram_gateway(tmp_path, server) as there:
         await there.people.fault(wire.Fault("busy", "sendMessage", times=1, seconds=1.0))
         began = asyncio.get_running_loop().time()
@@ -405,7 +405,7 @@ async def test_being_told_to_slow_down_is_obeyed(tmp_path: Path) -> None:
         assert asyncio.get_running_loop().time() - began >= 1.0
 
 
-# --- A webhook -------------------------------------------------------------------------------------------------------
+# --- Webhook ---------------------------------------------------------------------------------------------------------
 
 
 def free_port() -> int:
@@ -416,7 +416,7 @@ def free_port() -> int:
         return one.getsockname()[1]
 
 
-async def test_a_webhook_is_brought_everything_and_takes_nothing_from_others(tmp_path: Path) -> None:
+async def test_a_webhook_receives_all_updates_and_refuses_requests_without_the_secret(tmp_path: Path) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}/telegram"
     async with TelegramEmulator(TOKEN, limits=False) as emulator, model() as server:
@@ -439,7 +439,7 @@ async def test_a_webhook_is_brought_everything_and_takes_nothing_from_others(tmp
 # --- One bot, one gateway --------------------------------------------------------------------------------------------
 
 
-async def test_two_homes_on_one_machine_can_not_share_a_bot(tmp_path: Path) -> None:
+async def test_two_homes_on_one_machine_cannot_share_a_bot(tmp_path: Path) -> None:
     async with TelegramEmulator(TOKEN, limits=False) as emulator, model() as server:
         async with telegram_gateway(tmp_path / "one", server, emulator) as first:
             async with telegram_gateway(tmp_path / "two", server, emulator) as second:
@@ -448,10 +448,10 @@ async def test_two_homes_on_one_machine_can_not_share_a_bot(tmp_path: Path) -> N
                 assert not state.up
                 assert await first.hear("hello") == ["You said: hello"]
         async with telegram_gateway(tmp_path / "two", server, emulator) as second:
-            assert await second.hear("hello") == ["You said: hello"], "it is free again"
+            assert await second.hear("hello") == ["You said: hello"], "the lock was not released"
 
 
-async def test_another_machine_that_reads_the_bot_is_told_of(tmp_path: Path) -> None:
+async def test_another_program_that_polls_the_bot_is_reported(tmp_path: Path) -> None:
     async with model() as server, telegram_gateway(tmp_path, server) as there:
         state = there.gateway.states["telegram"]
         await there.hear("hello")
@@ -462,7 +462,7 @@ async def test_another_machine_that_reads_the_bot_is_told_of(tmp_path: Path) -> 
         assert await there.hear("still there?") == ["You said: still there?"]
 
 
-async def test_a_token_that_is_not_accepted_is_said_without_it(
+async def test_a_rejected_token_is_reported_without_showing_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -480,7 +480,7 @@ async def test_a_token_that_is_not_accepted_is_said_without_it(
     assert TOKEN.partition(":")[2] not in caplog.text
 
 
-async def test_a_button_that_carries_too_much_is_left_out(tmp_path: Path) -> None:
+async def test_a_button_with_too_much_data_is_left_out(tmp_path: Path) -> None:
     async with TelegramEmulator(TOKEN) as emulator, TelegramUsers(emulator.base_url) as people:
         await introduce(emulator.base_url, ANN)
         platform = platform_at(emulator, tmp_path)
@@ -490,7 +490,7 @@ async def test_a_button_that_carries_too_much_is_left_out(tmp_path: Path) -> Non
         await platform.aclose()
 
 
-async def test_people_write_at_the_same_time(tmp_path: Path) -> None:
+async def test_several_users_write_at_the_same_time(tmp_path: Path) -> None:
     async with model() as server, telegram_gateway(tmp_path, server) as there:
         await there.people.say_all([wire.UserMessage(user, "hi") for user in (ANN, BOB)])
         await there.people.until(

@@ -1,4 +1,4 @@
-"""What comes with messages on Telegram is fetched after they are stored, and holds up nobody else."""
+"""Attachments on Telegram: fetched after their message is stored, without delaying other users."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOTE = wire.AttachedFile("document", b"milk and bread", "list.txt", "text/plain"
 
 @pytest.fixture(autouse=True)
 def state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Where the locks are that all homes share."""
+    """Keep the locks that all homes share in the directory of the test."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
@@ -47,7 +47,7 @@ def kept(home: Path) -> list[bytes]:
     return sorted(path.read_bytes() for path in (home / "media").rglob("*") if path.is_file())
 
 
-async def test_a_voice_that_takes_long_is_acknowledged_at_once_and_holds_up_nobody_else(tmp_path: Path) -> None:
+async def test_a_slow_voice_message_is_acknowledged_at_once_and_delays_nobody_else(tmp_path: Path) -> None:
     async with (
         TranscriptionServer() as ears,
         model() as server,
@@ -66,7 +66,7 @@ async def test_a_voice_that_takes_long_is_acknowledged_at_once_and_holds_up_nobo
         await there.people.until(lambda: there.people.texts(ANN) == wanted, "both, in their order")
 
 
-async def test_what_was_being_fetched_when_the_gateway_stopped_is_fetched_by_the_next(tmp_path: Path) -> None:
+async def test_fetches_interrupted_by_a_stop_are_resumed_by_the_next_gateway(tmp_path: Path) -> None:
     async with TranscriptionServer() as ears, model() as server, TelegramEmulator(TOKEN, limits=False) as emulator:
         ears.open.clear()
         async with telegram_gateway(tmp_path, server, emulator, drain_s=30.0, **hearing(ears)) as there:
@@ -75,7 +75,7 @@ async def test_what_was_being_fetched_when_the_gateway_stopped_is_fetched_by_the
             await there.people.say(ANN, "the list", file=NOTE)
             await until(lambda: ears.asked, "it is being heard")
             await until(lambda: not emulator.state.updates.pending, "acknowledged")
-        assert asyncio.get_running_loop().time() - began < 10.0, "nobody waits for it to stop"
+        assert asyncio.get_running_loop().time() - began < 10.0, "stopping waited for the transcription"
         ears.open.set()
         async with telegram_gateway(tmp_path, server, emulator, **hearing(ears)) as there:
             await there.people.until(lambda: len(there.people.texts(ANN)) == 2, "both")
@@ -88,7 +88,7 @@ async def test_what_was_being_fetched_when_the_gateway_stopped_is_fetched_by_the
         assert kept(tmp_path) == [NOTE.content]
 
 
-async def test_what_is_spoken_while_a_tool_runs_steers_the_turn_and_is_not_overtaken(tmp_path: Path) -> None:
+async def test_a_voice_message_during_a_tool_call_steers_the_turn_in_order(tmp_path: Path) -> None:
     may_end = asyncio.Event()
 
     async def think(arguments: Mapping[str, Any], use: ToolUse) -> str:
@@ -118,7 +118,7 @@ async def test_what_is_spoken_while_a_tool_runs_steers_the_turn_and_is_not_overt
             assert said == [["begin", "[spoken] buy milk", "and eggs"]]
 
 
-async def test_what_is_left_before_it_was_fetched_is_kept_nowhere(tmp_path: Path) -> None:
+async def test_an_attachment_set_aside_by_a_new_session_is_not_stored(tmp_path: Path) -> None:
     async with model() as server, telegram_gateway(tmp_path, server) as there:
         await there.hear("hello")
         first = await there.session()
@@ -136,7 +136,7 @@ async def test_what_is_left_before_it_was_fetched_is_kept_nowhere(tmp_path: Path
 # --- Forgetting ------------------------------------------------------------------------------------------------------
 
 
-async def test_the_files_of_a_forgotten_session_and_of_a_person_are_removed(tmp_path: Path) -> None:
+async def test_forgetting_a_session_or_a_person_removes_their_files(tmp_path: Path) -> None:
     async with model() as server, telegram_gateway(tmp_path, server) as there:
         for number, user in enumerate((ANN, ANN, BOB)):
             said = wire.AttachedFile("document", f"list {number}".encode(), "list.txt", "text/plain")
@@ -153,11 +153,11 @@ async def test_the_files_of_a_forgotten_session_and_of_a_person_are_removed(tmp_
         await lifecycle.forget(ForgetSession(first.id), owner=first.owner)
         assert kept(tmp_path) == [b"list 1", b"list 2"]
         await lifecycle.forget(ForgetOwner(), owner=first.owner)
-        assert kept(tmp_path) == [b"list 2"], "nobody else's"
+        assert kept(tmp_path) == [b"list 2"], "files of another owner were removed"
         assert await there.runtime.store.read(lambda uow: uow.attachments.discarded()) == ()
 
 
-async def test_a_file_that_could_not_be_removed_is_told_of_and_removed_by_the_next_gateway(tmp_path: Path) -> None:
+async def test_a_file_that_cannot_be_removed_is_reported_and_removed_at_the_next_start(tmp_path: Path) -> None:
     async with model() as server, TelegramEmulator(TOKEN, limits=False) as emulator:
         async with telegram_gateway(tmp_path, server, emulator) as there:
             await there.people.say(ANN, "look", file=NOTE)
@@ -175,7 +175,7 @@ async def test_a_file_that_could_not_be_removed_is_told_of_and_removed_by_the_ne
             assert kept(tmp_path) == []
 
 
-async def test_what_is_forgotten_while_it_is_fetched_is_kept_nowhere(tmp_path: Path) -> None:
+async def test_an_attachment_forgotten_during_its_fetch_is_not_stored(tmp_path: Path) -> None:
     async with model() as server, telegram_gateway(tmp_path, server) as there:
         await there.hear("hello")
         owner = (await there.session()).owner

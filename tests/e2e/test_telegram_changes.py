@@ -1,4 +1,4 @@
-"""What changes under a bot on Telegram: groups that get another id, messages that are edited, updates of a new kind."""
+"""Changes on Telegram: groups that get a new id, edited messages, and unknown kinds of updates."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ ODD = b'{"odd": true}'
 
 @pytest.fixture(autouse=True)
 def state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Where the locks are that all homes share."""
+    """Keep the locks that all homes share in the directory of the test."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 def model() -> ModelServer:
-    """Says how much it has been told in this conversation, and what last."""
+    """Model server that returns the number of user messages in the conversation and the newest one."""
 
     def script(request: Any) -> Say:
         said = [str(message.content) for message in request.messages if message.role == "user"]
@@ -41,11 +41,11 @@ def model() -> ModelServer:
     return ModelServer(script)
 
 
-# --- Groups that get another id --------------------------------------------------------------------------------------
+# --- Groups with a new id --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("groups", ["shared", "per_user"])
-async def test_a_conversation_goes_on_when_its_group_becomes_a_supergroup(tmp_path: Path, groups: str) -> None:
+async def test_a_conversation_continues_when_its_group_becomes_a_supergroup(tmp_path: Path, groups: str) -> None:
     account = {"trigger": "all", "groups": groups}
     name = "Ann: " if groups == "shared" else ""
     key = SessionKey.parse(f"agent:main:telegram:group:{OLD}" + ("" if groups == "shared" else f"::{ANN}"))
@@ -65,7 +65,7 @@ async def test_a_conversation_goes_on_when_its_group_becomes_a_supergroup(tmp_pa
             assert len(await there.turns((await there.session(key)).id)) == 3
 
 
-async def test_a_group_that_moved_while_nobody_looked_goes_on_in_the_new_place(tmp_path: Path) -> None:
+async def test_a_group_migrated_while_the_gateway_was_down_continues_under_its_new_id(tmp_path: Path) -> None:
     async with TelegramEmulator(TOKEN, limits=False) as emulator, model() as server:
         async with telegram_gateway(tmp_path, server, emulator, account={"trigger": "all"}) as there:
             await there.people.group(GROUP)
@@ -80,7 +80,7 @@ async def test_a_group_that_moved_while_nobody_looked_goes_on_in_the_new_place(t
             await there.people.until(lambda: there.people.texts(NEW) == wanted, "both, in order, in the new place")
 
 
-async def test_whatever_is_sent_to_the_old_id_arrives_at_the_new_one(tmp_path: Path) -> None:
+async def test_messages_to_the_old_group_id_are_sent_to_the_new_one(tmp_path: Path) -> None:
     async with TelegramEmulator(TOKEN, limits=False) as emulator, TelegramUsers(emulator.base_url) as people:
         await people.group(GROUP)
         account = PlatformAccount("telegram", base_url=emulator.base_url)
@@ -94,11 +94,11 @@ async def test_whatever_is_sent_to_the_old_id_arrives_at_the_new_one(tmp_path: P
         await people.refresh()
         assert people.texts(NEW) == ["hello again", ""]
         assert people.texts(OLD) == []
-        assert emulator.refused == {"400": 1}, "it is told once"
+        assert emulator.refused == {"400": 1}, "the old id was used more than once"
         await platform.aclose()
 
 
-# --- What can't be read ----------------------------------------------------------------------------------------------
+# --- Unreadable updates ----------------------------------------------------------------------------------------------
 
 
 def webhook() -> dict[str, Any]:
@@ -109,9 +109,7 @@ def webhook() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("account", [{}, webhook()], ids=["polled", "webhook"])
-async def test_an_update_that_can_not_be_read_is_passed_over_and_told_of(
-    tmp_path: Path, account: dict[str, Any]
-) -> None:
+async def test_an_unreadable_update_is_skipped_and_reported(tmp_path: Path, account: dict[str, Any]) -> None:
     async with TelegramEmulator(TOKEN, limits=False) as emulator, model() as server:
         async with TelegramUsers(emulator.base_url) as people:
             await people.say(ANN, "before")
@@ -126,10 +124,10 @@ async def test_an_update_that_can_not_be_read_is_passed_over_and_told_of(
             assert [one.text.partition(" (")[0] for one in incidents] == [f"telegram: update {odd} could not be read"]
 
 
-# --- What is edited --------------------------------------------------------------------------------------------------
+# --- Edited messages -------------------------------------------------------------------------------------------------
 
 
-async def test_what_somebody_edits_is_not_answered_again_and_breaks_nothing(tmp_path: Path) -> None:
+async def test_an_edited_message_is_not_answered_again(tmp_path: Path) -> None:
     async with model() as server, telegram_gateway(tmp_path, server) as there:
         said = await there.people.say(ANN, "helo")
         await there.people.until(lambda: there.people.texts(ANN) == ["1: helo"], "an answer")

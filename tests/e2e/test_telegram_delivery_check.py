@@ -1,4 +1,4 @@
-"""Whether a message is there, asked of the emulated Telegram."""
+"""Delivery checks on the emulated Telegram: find a message whose response was lost."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def lost(there: Place, message: Outbound, call: str = "sendMessage") -> No
         await there.platform.send(message)
 
 
-async def test_a_file_is_found_by_its_caption_and_a_text_is_not_taken_for_it(tmp_path: Path) -> None:
+async def test_a_file_is_found_by_its_caption_and_not_confused_with_a_text(tmp_path: Path) -> None:
     async with place(tmp_path) as there:
         finder = there.platform.finder
         finder.know(TO, "1")
@@ -67,10 +67,10 @@ async def test_a_file_is_found_by_its_caption_and_a_text_is_not_taken_for_it(tmp
         assert await finder.find(file, mark) == "3"
         assert await finder.find(text("the list follows"), mark) == "2"
         assert [(one.text, one.marked) for one in await there.people.messages(ANN)] == before
-        assert not any(one.is_edited for one in await there.people.messages(ANN)), "asking changes nothing"
+        assert not any(one.is_edited for one in await there.people.messages(ANN)), "the check edited a message"
 
 
-async def test_asking_leaves_the_buttons_where_they_are(tmp_path: Path) -> None:
+async def test_a_check_keeps_the_buttons_of_a_message(tmp_path: Path) -> None:
     async with place(tmp_path) as there:
         there.platform.finder.know(TO, "1")
         mark = there.platform.finder.newest(TO)
@@ -80,7 +80,7 @@ async def test_asking_leaves_the_buttons_where_they_are(tmp_path: Path) -> None:
         assert (await there.people.messages(ANN))[-1].buttons == ((("One", "/resume 1"),),)
 
 
-async def test_in_a_supergroup_it_is_found_among_what_others_said(tmp_path: Path) -> None:
+async def test_in_a_supergroup_the_message_is_found_among_those_of_other_users(tmp_path: Path) -> None:
     async with place(tmp_path) as there:
         await there.people.group(wire.Group(SUPERGROUP, "The office"))
         to, finder = Address(str(SUPERGROUP)), there.platform.finder
@@ -94,12 +94,12 @@ async def test_in_a_supergroup_it_is_found_among_what_others_said(tmp_path: Path
         await there.platform.edit(to, found, "good bye")
         await there.people.refresh()
         assert there.people.texts(SUPERGROUP) == ["hello", "good bye"]
-        # What is numbered there has nothing to do with other chats.
+        # Message ids of a supergroup are independent of those of other chats.
         await lost(there, text("in private"))
         assert await finder.find(text("bye", to), mark, besides={found}) is None
 
 
-async def test_what_is_just_being_sent_is_not_taken_for_what_was_lost(tmp_path: Path) -> None:
+async def test_a_message_being_sent_is_not_taken_for_the_lost_one(tmp_path: Path) -> None:
     async with place(tmp_path) as there:
         await there.people.fault(wire.Fault("delay", "sendMessage", seconds=0.5))
         finder = there.platform.finder
@@ -112,7 +112,7 @@ async def test_what_is_just_being_sent_is_not_taken_for_what_was_lost(tmp_path: 
         assert await sending == "2"
 
 
-async def test_what_came_in_meanwhile_need_not_be_asked_for(tmp_path: Path) -> None:
+async def test_ids_of_received_messages_are_not_checked(tmp_path: Path) -> None:
     async with place(tmp_path) as there:
         came: list[Incoming] = []
 
@@ -132,7 +132,7 @@ async def test_what_came_in_meanwhile_need_not_be_asked_for(tmp_path: Path) -> N
         await asyncio.wait({listening})
 
 
-async def test_too_many_to_ask_for_is_said(tmp_path: Path) -> None:
+async def test_too_many_ids_to_check_leave_the_delivery_uncertain(tmp_path: Path) -> None:
     async with place(tmp_path) as there:
         finder = there.platform.finder
         finder.know(TO, "1")
@@ -142,7 +142,7 @@ async def test_too_many_to_ask_for_is_said(tmp_path: Path) -> None:
             await finder.find(text("bye"), mark)
 
 
-async def test_while_much_waits_to_come_in_nobody_can_say(tmp_path: Path) -> None:
+async def test_many_pending_updates_leave_the_delivery_uncertain(tmp_path: Path) -> None:
     async with place(tmp_path) as there:
         finder = there.platform.finder
         finder.know(TO, "1")
@@ -163,7 +163,7 @@ async def test_a_retry_delay_is_passed_on(tmp_path: Path) -> None:
         assert failure.value.retry_after == 7.0
 
 
-async def test_a_group_that_became_a_supergroup_meanwhile_is_numbered_in_another_way(tmp_path: Path) -> None:
+async def test_a_group_that_became_a_supergroup_leaves_the_delivery_uncertain(tmp_path: Path) -> None:
     async with place(tmp_path) as there:
         await there.people.group(wire.Group(-501, "The office", kind="group"))
         to, finder = Address("-501"), there.platform.finder
@@ -175,17 +175,17 @@ async def test_a_group_that_became_a_supergroup_meanwhile_is_numbered_in_another
             await finder.find(text("bye", to), mark)
 
 
-def test_a_connection_that_is_closed_takes_its_rest_along() -> None:
+def test_an_aborted_connection_discards_its_unsent_data() -> None:
     with abrupt_socket((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 1))) as made:
         assert made.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8) == b"\x01\x00\x00\x00\x00\x00\x00\x00"
 
 
-async def test_who_is_told_only_by_asking_that_a_group_has_moved_asks_nothing_there(tmp_path: Path) -> None:
+async def test_a_check_that_discovers_a_migration_does_not_edit_in_the_supergroup(tmp_path: Path) -> None:
     async with place(tmp_path) as there:
         await there.people.group(wire.Group(-501, "The office", kind="group"))
         to, supergroup = Address("-501"), Address(str(SUPERGROUP))
         await there.people.upgrade(BOB, -501, SUPERGROUP)
-        # In the supergroup, these numbers are those of other messages.
+        # In the supergroup, these ids belong to other messages.
         for number in range(5):
             await there.platform.send(
                 Outbound("t.0", supergroup, f"caption {number}", files=(File("list.txt", b"eggs"),))
@@ -202,7 +202,7 @@ async def test_who_is_told_only_by_asking_that_a_group_has_moved_asks_nothing_th
         assert [words for words in shown if words.startswith("caption")] == [f"caption {n}" for n in range(5)]
 
 
-async def test_what_is_in_another_topic_does_not_become_an_answer_in_this_one(tmp_path: Path) -> None:
+async def test_a_message_of_another_topic_is_not_edited_as_an_answer_in_this_one(tmp_path: Path) -> None:
     async with place(tmp_path) as there:
         await there.people.group(wire.Group(SUPERGROUP, "The office", is_forum=True))
         topics = [await there.people.open_topic(BOB, SUPERGROUP, name) for name in ("Plans", "Bills")]
@@ -210,7 +210,7 @@ async def test_what_is_in_another_topic_does_not_become_an_answer_in_this_one(tm
         beginning = await there.platform.send(text("Of the plans …", plans))
         with pytest.raises(PlatformRefused):
             await there.platform.edit(bills, beginning, "The bills are paid.")
-        # Whoever misses it there makes it to be theirs.
+        # The failed edit has not moved the message: its own topic can still edit it.
         await there.platform.edit(plans, beginning, "Of the plans nothing is left.")
         answer = await there.platform.send(text("The bills …", bills))
         await there.platform.edit(bills, answer, "The bills are paid.")

@@ -1,4 +1,4 @@
-"""Updates as nobody expects them: none of them holds up the platform, or anybody else."""
+"""Malformed updates: none of them blocks the platform or another user."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ async def _still_served(there: GatewayFixture) -> None:
     ],
     ids=lambda update: repr(update)[40:110],
 )
-async def test_a_malformed_update_is_taken_or_dropped_and_the_next_is_answered(tmp_path: Path, update: Update) -> None:
+async def test_a_malformed_update_is_accepted_or_dropped_and_the_next_is_answered(
+    tmp_path: Path, update: Update
+) -> None:
     async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as there:
         there.platform.deliver(update)
         await _still_served(there)
@@ -74,7 +76,7 @@ async def test_a_malformed_update_is_taken_or_dropped_and_the_next_is_answered(t
         assert there.gateway.states["fake"].problem == ""
 
 
-async def test_an_update_that_shows_a_mistake_of_ours_is_dropped_and_the_next_is_answered(
+async def test_an_update_that_causes_an_internal_error_is_dropped_and_the_next_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as there:
@@ -94,7 +96,7 @@ async def test_an_update_that_shows_a_mistake_of_ours_is_dropped_and_the_next_is
 @pytest.mark.parametrize(
     "error", [StoreBusy("another program holds it"), DiskFull("the disk is full")], ids=["busy", "full"]
 )
-async def test_what_can_not_be_stored_is_not_acknowledged(
+async def test_an_update_that_cannot_be_stored_is_not_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, error: StoreError
 ) -> None:
     monkeypatch.setattr(serving, "RESTART", Backoff(0.01, 15.0))
@@ -117,14 +119,14 @@ async def test_what_can_not_be_stored_is_not_acknowledged(
         assert ("Yes." in there.platform.texts()) is (text != "/new")
 
 
-async def test_a_platform_that_numbers_nothing_is_told_each_time(tmp_path: Path) -> None:
+async def test_updates_without_an_id_are_not_deduplicated(tmp_path: Path) -> None:
     async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as there:
         for count in (1, 2):
             there.platform.deliver(replace(PLAIN, text="/help", update_id=""))
             await until(lambda count=count: len(there.platform.texts()) == count, "what there is")
 
 
-async def test_in_a_shared_group_nothing_said_is_nothing_to_answer(tmp_path: Path) -> None:
+async def test_in_a_shared_group_an_empty_message_is_not_answered(tmp_path: Path) -> None:
     account = PlatformAccount("fake", allow_all=True, groups="shared")
     group = replace(PLAIN, chat="99", chat_type=ChatType.GROUP, user="7", user_name="Bert")
     async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model, account=account) as there:
@@ -135,7 +137,7 @@ async def test_in_a_shared_group_nothing_said_is_nothing_to_answer(tmp_path: Pat
         assert there.platform.texts("99") == ["Yes."]
 
 
-async def test_a_platform_that_was_well_for_long_is_tried_again_at_once(
+async def test_the_restart_backoff_is_reset_after_a_long_healthy_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serving, "RESTART", Backoff(0.01, 0.5))
@@ -167,7 +169,7 @@ async def test_a_platform_that_was_well_for_long_is_tried_again_at_once(
         assert [pause for pause in pauses if pause in (0.01, 0.02, 0.04, 0.08, 0.16)] == [0.01, 0.02, 0.04, 0.08, 0.01]
 
 
-async def test_a_platform_that_says_how_long_to_wait_is_asked_again_then(
+async def test_a_retry_delay_of_the_platform_replaces_the_backoff(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serving, "RESTART", Backoff(0.01, 15.0))

@@ -1,7 +1,7 @@
-"""Conversations as people see them on Telegram, kept under `tests/screens/telegram`.
+"""Screens of conversations on Telegram, stored under `tests/screens/telegram`.
 
-What a screen shows is compared word for word. After a change that is wanted: `EVERTHREAD_SCREENS=write pytest
-tests/e2e/test_telegram_screens.py` writes them anew; look at them before they are committed.
+Screens are compared word for word. After an intended change, `EVERTHREAD_SCREENS=write pytest
+tests/e2e/test_telegram_screens.py` rewrites them; review them before the commit.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Enjoy! snake_case and 1_000 stay as they are."""
 
 @pytest.fixture(autouse=True)
 def state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Where the locks are that all homes share."""
+    """Keep the locks that all homes share in the directory of the test."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
@@ -83,12 +83,12 @@ def answering(request: Any) -> Say:
 
 
 def show(screen: str, name: str) -> None:
-    """Compare with what is kept."""
+    """Compare a screen with the stored one."""
     path = SCREENS / f"{name}.txt"
     screen = TIME.sub("2026-01-02 03:04", ID.sub("0" * 26, CODE.sub("CODE", screen)))
     if os.environ.get("EVERTHREAD_SCREENS") == "write":
         path.write_text(screen)
-    assert screen == path.read_text(), f"not as in {path.name}:\n{screen}"
+    assert screen == path.read_text(), f"differs from {path.name}:\n{screen}"
 
 
 async def acquainted(there: TelegramGateway) -> None:
@@ -97,7 +97,7 @@ async def acquainted(there: TelegramGateway) -> None:
 
 
 async def titled(there: TelegramGateway) -> None:
-    """A conversation is given a title a moment after its first answer."""
+    """Wait for the title, which a conversation gets a moment after its first answer."""
     for _ in range(500):
         if (await there.session()).title:
             return
@@ -105,7 +105,7 @@ async def titled(there: TelegramGateway) -> None:
     raise AssertionError("there is no title")
 
 
-async def test_format_and_the_way_back(tmp_path: Path) -> None:
+async def test_formatting_and_resume_by_a_button(tmp_path: Path) -> None:
     async with ModelServer(answering) as server, telegram_gateway(tmp_path, server) as there:
         await acquainted(there)
         await there.hear("how do I make pancakes?")
@@ -124,7 +124,7 @@ async def test_format_and_the_way_back(tmp_path: Path) -> None:
         show(screen[screen.index("│ /new") :], "resume")
 
 
-async def test_a_question_before_something_dangerous(tmp_path: Path) -> None:
+async def test_an_approval_question_for_a_dangerous_tool(tmp_path: Path) -> None:
     async def wipe(arguments: Mapping[str, Any], use: ToolUse) -> str:
         return "wiped"
 
@@ -146,7 +146,7 @@ async def test_a_question_before_something_dangerous(tmp_path: Path) -> None:
         show(await there.people.screen(ANN), "approval-given")
 
 
-async def test_an_answer_that_was_shown_while_it_was_written(tmp_path: Path) -> None:
+async def test_an_answer_shown_while_it_is_generated(tmp_path: Path) -> None:
     account = {"stream": True}
     async with ModelServer(answering) as server, telegram_gateway(tmp_path, server, account=account) as there:
         await acquainted(there)
@@ -181,7 +181,7 @@ async def test_a_group_and_a_topic(tmp_path: Path) -> None:
         show(await there.people.screen(forum, roses), "topic")
 
 
-async def test_a_photo_and_a_voice(tmp_path: Path) -> None:
+async def test_a_photo_and_a_voice_message(tmp_path: Path) -> None:
     async with TranscriptionServer() as ears, ModelServer(answering) as server:
         endpoints = {"ears": ProviderSettings("openai_compat", ears.base_url, "KEY")}
         speech = GatewaySettings(transcription_model="ears/whisper-1")
@@ -195,7 +195,7 @@ async def test_a_photo_and_a_voice(tmp_path: Path) -> None:
             show(await there.people.screen(ANN), "photo-and-voice")
 
 
-async def test_a_first_visit_and_a_voice_that_nobody_hears(tmp_path: Path) -> None:
+async def test_a_first_visit_and_a_voice_message_without_transcription(tmp_path: Path) -> None:
     async with ModelServer(answering) as server, telegram_gateway(tmp_path, server) as there:
         await acquainted(there)
         await there.hear("/start")

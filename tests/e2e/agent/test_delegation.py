@@ -1,4 +1,4 @@
-"""Work that is handed over: a session of its own, a budget of its own, one result, whatever happens to either side."""
+"""Delegation: a task runs in its own session with its own budget and returns one result, also after failures."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def hand_over(task: str, call_id: str = "c1") -> ToolCall:
 
 
 class DelegatingHouse(AgentFixture):
-    """A house whose agent may hand work over to another model, `worker`."""
+    """Agent that can delegate tasks to another model, `worker`."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ def told(core: AgentFixture) -> list[str]:
     return [event.result for event in core.heard if isinstance(event, ToolEnded)]
 
 
-async def test_the_work_is_done_in_a_session_of_its_own_and_its_result_is_the_tools_answer(tmp_path: Path) -> None:
+async def test_a_task_runs_in_its_own_session_and_returns_the_tool_result(tmp_path: Path) -> None:
     model = FakeModel([hand_over("work it out"), "it is 42"])
     async with DelegatingHouse(tmp_path, model, FakeModel([DONE])) as core:
         ended = await core.ask("what is the answer?")
@@ -118,18 +118,18 @@ async def test_the_work_is_done_in_a_session_of_its_own_and_its_result_is_the_to
         child = await core.child()
         parent = ended.committed.ref.session_id
         assert (child.parent_id, child.cause, child.key.platform) == (parent, Cause.DELEGATION, "subagent")
-        assert child.ended_at is not None, "nobody will say anything there any more"
+        assert child.ended_at is not None, "the child session did not end"
         assert await core.lifecycle.current(child.key) is None
         assert [turn.user_text for turn in await core.turns(child.id)] == ["work it out"]
         assert [turn.user_text for turn in await core.turns(parent)] == ["what is the answer?"]
         assert told(core) == [f"{DONE}\n\n(done in session {child.id})"]
         assert "what is the answer?" not in core.worker.sent()
         assert "handed one task" in core.worker.sent()
-        assert core.asked_for == ["fake/one"], "the work is for the model that the conversation talks to"
+        assert core.asked_for == ["fake/one"], "the task used another model than the conversation"
         assert DONE in core.model.sent()
 
 
-async def test_the_parents_providers_hear_of_it_once_and_nothing_of_the_child(tmp_path: Path) -> None:
+async def test_providers_receive_one_delegation_and_no_entry_of_the_child(tmp_path: Path) -> None:
     diary = AsyncDiary()
     model = FakeModel([hand_over("work it out"), "it is 42"])
     async with DelegatingHouse(tmp_path, model, FakeModel([DONE]), diary) as core:
@@ -143,7 +143,7 @@ async def test_the_parents_providers_hear_of_it_once_and_nothing_of_the_child(tm
         assert {call.session for call in diary.book.effects} & {child.id} == set()
 
 
-async def test_nothing_of_it_is_ever_replied_to_anybody(tmp_path: Path) -> None:
+async def test_a_delegated_turn_has_no_reply_in_the_outbox(tmp_path: Path) -> None:
     model = FakeModel([hand_over("work it out"), "it is 42"])
     async with DelegatingHouse(tmp_path, model, FakeModel([DONE])) as core:
         await core.ask("what is the answer?")
@@ -152,7 +152,7 @@ async def test_nothing_of_it_is_ever_replied_to_anybody(tmp_path: Path) -> None:
         assert await core.store.read(lambda uow: uow.outbox.reply(turn.turn_id)) is None
 
 
-async def test_pieces_of_one_answer_run_side_by_side_but_never_too_many(tmp_path: Path) -> None:
+async def test_tasks_of_one_answer_run_in_parallel_up_to_the_limit(tmp_path: Path) -> None:
     at_once: list[int] = []
     running = 0
 
@@ -176,7 +176,7 @@ async def test_pieces_of_one_answer_run_side_by_side_but_never_too_many(tmp_path
         assert all(DONE in result for result in told(core))
 
 
-async def test_the_child_has_no_tool_that_asks_remembers_or_hands_on(tmp_path: Path) -> None:
+async def test_the_child_has_no_tools_that_ask_remember_or_delegate(tmp_path: Path) -> None:
     async def nothing(arguments: Mapping[str, Any], use: ToolUse) -> str:
         return "nothing"
 
@@ -207,7 +207,7 @@ async def test_the_child_has_no_tool_that_asks_remembers_or_hands_on(tmp_path: P
     ],
     ids=["steps", "time", "money"],
 )
-async def test_the_work_has_a_budget_of_its_own(
+async def test_a_task_has_a_budget_of_its_own(
     tmp_path: Path, limits: TurnLimits | None, spend: float | None, problem: str
 ) -> None:
     async def look(arguments: Mapping[str, Any], use: ToolUse) -> str:
@@ -233,7 +233,7 @@ async def test_the_work_has_a_budget_of_its_own(
         assert problem in result
 
 
-async def test_stopping_the_parent_stops_the_work_and_keeps_what_there_is_of_it(tmp_path: Path) -> None:
+async def test_stopping_the_parent_stops_the_task_and_keeps_its_partial_result(tmp_path: Path) -> None:
     worker = FakeModel(["word by word by word by word"], pause_s=0.3)
     model = FakeModel([hand_over("take your time"), "never said"])
     async with DelegatingHouse(tmp_path, model, worker) as core:
@@ -251,7 +251,7 @@ async def test_stopping_the_parent_stops_the_work_and_keeps_what_there_is_of_it(
         assert worker.cut_off == 1
 
 
-async def test_work_that_waits_for_its_turn_is_never_begun_once_the_parent_is_stopped(tmp_path: Path) -> None:
+async def test_a_queued_task_is_not_started_after_the_parent_is_stopped(tmp_path: Path) -> None:
     worker = FakeModel(["word by word by word by word"], pause_s=0.3)
     model = FakeModel([[hand_over("one", "c1"), hand_over("two", "c2")], "never said"])
     async with DelegatingHouse(tmp_path, model, worker, parallel=1) as core:
@@ -265,7 +265,7 @@ async def test_work_that_waits_for_its_turn_is_never_begun_once_the_parent_is_st
         assert await core.store.read_inline(lambda uow: uow.inbox.keys_waiting()) == ()
 
 
-async def test_work_that_is_done_is_told_of_though_the_parent_is_stopped_in_that_moment(
+async def test_a_finished_task_is_recorded_even_if_the_parent_is_stopped_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = FakeModel([hand_over("work it out"), "never said"])
@@ -286,9 +286,7 @@ async def test_work_that_is_done_is_told_of_though_the_parent_is_stopped_in_that
         assert (await core.child()).ended_at is not None
 
 
-async def test_work_that_is_stopped_in_the_moment_in_which_it_begins_is_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_task_stopped_while_it_starts_ends_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, worker = FakeModel([hand_over("work it out"), "never said"]), FakeModel([DONE])
     async with DelegatingHouse(tmp_path, model, worker) as core:
         begin = core.lifecycle.begin_turn
@@ -312,14 +310,14 @@ async def test_work_that_is_stopped_in_the_moment_in_which_it_begins_is_over(
 
 
 async def _left(core: DelegatingHouse, asking: asyncio.Future[Any]) -> str:
-    """As when the process is told to go at once; the turn that it leaves behind."""
+    """Cancel the turn as an immediate shutdown does; return the id of the turn left behind."""
     asking.cancel()
     await asyncio.wait({asking})
     (turn_id,) = await core.lifecycle.recover()
     return turn_id
 
 
-async def test_a_process_that_goes_leaves_both_and_the_next_one_goes_on_with_both(tmp_path: Path) -> None:
+async def test_after_a_shutdown_the_next_process_resumes_parent_and_child(tmp_path: Path) -> None:
     worker = FakeModel(["slow " * 50], pause_s=0.3)
     model = FakeModel([hand_over("work it out"), "never said"])
     async with DelegatingHouse(tmp_path, model, worker) as core:
@@ -338,8 +336,8 @@ async def test_a_process_that_goes_leaves_both_and_the_next_one_goes_on_with_bot
         assert await core.lifecycle.recover() == ()
 
 
-async def test_work_that_was_done_before_a_crash_is_not_done_again(tmp_path: Path) -> None:
-    """The process dies after the child's commit and before its result is written down for the parent."""
+async def test_a_task_finished_before_a_crash_is_not_repeated(tmp_path: Path) -> None:
+    """The process dies after the commit of the child and before its result is stored for the parent."""
     diary = AsyncDiary()
     model = FakeModel([hand_over("work it out"), "never said"])
     async with DelegatingHouse(tmp_path, model, FakeModel([DONE]), diary) as core:
@@ -365,7 +363,7 @@ async def test_work_that_was_done_before_a_crash_is_not_done_again(tmp_path: Pat
         assert len(diary.book.of("on_delegation")) == 1
 
 
-async def test_a_result_that_was_written_down_is_used_again(tmp_path: Path) -> None:
+async def test_a_stored_result_is_reused(tmp_path: Path) -> None:
     model = FakeModel([hand_over("work it out"), "slow " * 50], pause_s=0.3)
     async with DelegatingHouse(tmp_path, model, FakeModel([DONE])) as core:
         asking = asyncio.ensure_future(core.ask("what is the answer?"))
@@ -382,7 +380,7 @@ async def test_a_result_that_was_written_down_is_used_again(tmp_path: Path) -> N
         assert DONE in model.sent()
 
 
-async def test_a_model_that_fails_the_child_is_told_to_the_parent(tmp_path: Path) -> None:
+async def test_a_model_failure_in_the_child_is_reported_to_the_parent(tmp_path: Path) -> None:
     model = FakeModel([hand_over("work it out"), "I could not"])
     async with DelegatingHouse(tmp_path, model, FakeModel([RuntimeError("a bug")])) as core:
         assert (await core.ask("go")).text == "I could not"
@@ -391,7 +389,7 @@ async def test_a_model_that_fails_the_child_is_told_to_the_parent(tmp_path: Path
 
 
 @pytest.mark.parametrize(("arguments", "said"), [({"task": "  "}, "is empty"), ({}, "`task` (string)")])
-async def test_a_call_that_says_nothing_opens_nothing(tmp_path: Path, arguments: dict[str, str], said: str) -> None:
+async def test_an_invalid_call_opens_no_session(tmp_path: Path, arguments: dict[str, str], said: str) -> None:
     model = FakeModel([ToolCall("c1", "delegate", json.dumps(arguments)), "sorry"])
     async with DelegatingHouse(tmp_path, model, FakeModel([DONE])) as core:
         await core.ask("go")
@@ -399,7 +397,7 @@ async def test_a_call_that_says_nothing_opens_nothing(tmp_path: Path, arguments:
         assert await core.sessions(SessionKind.SUBAGENT) == []
 
 
-async def test_the_place_of_a_call_is_a_key_whatever_its_id(tmp_path: Path) -> None:
+async def test_every_call_id_gives_a_valid_unique_session_key(tmp_path: Path) -> None:
     async with DelegatingHouse(tmp_path, FakeModel(), FakeModel()) as core:
         ref = (await core.ask("hello")).committed.ref
         keys = {str(key_of(ToolUse(ref, "turn", call_id))) for call_id in ("a", "b:%", "\ud800", "x" * 10_000)}
@@ -407,11 +405,11 @@ async def test_the_place_of_a_call_is_a_key_whatever_its_id(tmp_path: Path) -> N
         assert all(key.startswith("agent:main:subagent:dm:turn-") and len(key) < 100 for key in keys)
 
 
-# --- As everything is wired up ---------------------------------------------------------------------------------------
+# --- With the whole runtime ------------------------------------------------------------------------------------------
 
 
-async def test_a_killed_program_is_gone_on_with_and_so_is_what_it_had_handed_over(tmp_path: Path) -> None:
-    """A real process, killed while two pieces of work run: one of them is done by then, the other is not."""
+async def test_after_a_kill_the_next_process_resumes_the_turn_and_its_tasks(tmp_path: Path) -> None:
+    """A real process is killed while two tasks run, after one of them has finished."""
     working: list[str] = []
     killed = False
 
@@ -466,7 +464,7 @@ async def test_a_killed_program_is_gone_on_with_and_so_is_what_it_had_handed_ove
             ]
 
 
-async def test_work_that_is_forgotten_before_it_is_begun_is_not_begun(
+async def test_a_task_forgotten_before_its_start_is_not_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = FakeModel([hand_over("work it out"), "never mind"])

@@ -1,4 +1,4 @@
-"""The fault proxy itself: real connections to a tiny server that counts what it was asked."""
+"""The fault proxy: real connections to a small server that records its requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BODY = b'{"answer": "' + b"x" * 400 + b'"}'
 
 
 class Counting(HttpServer):
-    """Answers everything alike; keeps what it was asked, and leaves the connection open."""
+    """Server that gives every request the same answer, records it, and keeps the connection open."""
 
     def __init__(self, *, chunked: bool = False) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ async def test_the_server_acts_and_the_client_gets_no_response(fault: Fault) -> 
         with pytest.raises(aiohttp.ClientError):
             await post(proxy)
         assert (len(server.asked), proxy.reached, proxy.injected) == (1, 1, Counter({fault: 1}))
-        assert await post(proxy) == (201, BODY), "only the next one was ordered"
+        assert await post(proxy) == (201, BODY), "a later request was affected"
 
 
 async def test_a_cut_response_has_begun() -> None:

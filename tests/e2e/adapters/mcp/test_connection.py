@@ -59,7 +59,7 @@ async def test_lines_that_are_not_mcp_are_skipped() -> None:
 async def test_tools_that_are_too_large_or_invalid_are_left_out_and_reported() -> None:
     async with running(a=misbehaving("sloppy"), b=misbehaving("pages")) as servers:
         names = [tool.name for tool in servers.tools() if tool.name.startswith("mcp__a__")]
-        # The marks of names that were taken or too long.
+        # Suffixes of names that were taken or too long.
         names = [re.sub("_[0-9a-f]{8}$", "_MARK", name.removeprefix("mcp__a__")) for name in names]
         assert names == [
             *("bytes", "die", "echo", "endless", "fails", "hang", "long" * 11 + "lon_MARK", "no_type", "odd", "pid"),
@@ -74,7 +74,7 @@ async def test_tools_that_are_too_large_or_invalid_are_left_out_and_reported() -
 
 
 class _Refusing(BaseHTTPRequestHandler):
-    """Refuses everybody at `/refuses`, never ends at `/endless`, and lets everybody wait anywhere else."""
+    """Refuse every request at `/refuses`, stream forever at `/endless`, and never answer anywhere else."""
 
     def do_POST(self) -> None:
         if self.path == "/refuses":

@@ -45,7 +45,7 @@ async def test_a_server_that_starts_slowly_delays_nothing_and_is_available_later
         began = time.monotonic()
         assert not await servers.refresh(0.1, open_s=10.0)
         assert time.monotonic() - began < 0.5
-        assert not servers.changed, "it is being started"
+        assert not servers.changed, "a change was reported during the start"
         for _ in range(200):
             if servers.changed:
                 break
@@ -65,7 +65,7 @@ async def test_a_change_is_not_missed_when_a_refresh_times_out() -> None:
         asking = asyncio.ensure_future(servers.refresh())
         for _ in range(5):
             await asyncio.sleep(0)
-        assert not servers.changed, "it is being asked"
+        assert not servers.changed, "a change is still reported during the refresh"
         asking.cancel()
         await asyncio.wait({asking})
         assert servers.changed

@@ -18,7 +18,7 @@ from everthread.adapters.mcp.servers import McpServers
 from everthread.testing.contracts.lanes import RealClock
 
 
-async def test_no_process_outlives_the_end(tmp_path: Path) -> None:
+async def test_no_process_outlives_the_close(tmp_path: Path) -> None:
     family = tmp_path / "pid"
     async with running(
         a=misbehaving(), stubborn=misbehaving("stubborn"), family=misbehaving("family", str(family))

@@ -1,4 +1,4 @@
-"""Skills in a conversation: named in the frozen prompt, read on demand, written with approval; and their command."""
+"""Skills in a conversation: listed in the frozen prompt, read on demand, written with approval; and their command."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def call(tool: str, /, **arguments: str) -> ToolCall:
 
 
 class SkilledHouse(AgentFixture):
-    """A house with the user's skills in `skills`, and a project in `work`."""
+    """Agent with the user's skills in `skills` and a project in `work`."""
 
     def __init__(self, folder: Path, model: FakeModel) -> None:
         self.skills = SkillFolders(folder / "skills", folder / "work")
@@ -44,7 +44,7 @@ async def yes(call: ToolCall, ref: SessionRef) -> bool:
     return True
 
 
-async def test_the_prompt_names_what_there_is_and_the_text_is_read_on_demand(tmp_path: Path) -> None:
+async def test_the_prompt_lists_the_skills_and_their_text_is_read_on_demand(tmp_path: Path) -> None:
     folders = SkillFolders(tmp_path / "skills")
     folders.write(SkillText("tea", "How to make tea.", "Boil water."))
     (tmp_path / "skills/tea/references").mkdir()
@@ -69,7 +69,7 @@ async def test_the_prompt_names_what_there_is_and_the_text_is_read_on_demand(tmp
         assert "there is no skill 'coffee'; available: tea" in unknown
 
 
-async def test_a_skill_that_comes_later_is_in_the_next_conversations_prompt_and_never_in_this_ones(
+async def test_a_new_skill_appears_in_the_prompt_of_the_next_conversation_only(
     tmp_path: Path,
 ) -> None:
     async with SkilledHouse(tmp_path, FakeModel(["fine", "fine", call("skill_list"), "fine"])) as core:
@@ -85,7 +85,7 @@ async def test_a_skill_that_comes_later_is_in_the_next_conversations_prompt_and_
         assert "- tea: How to make tea." in core.model.sent()
 
 
-async def test_a_projects_skill_is_shown_as_one(tmp_path: Path) -> None:
+async def test_a_skill_of_a_project_is_marked_as_such(tmp_path: Path) -> None:
     SkillFolders(tmp_path / "work/.everthread/skills").write(SkillText("build", "How to build.", "Run make."))
     async with SkilledHouse(tmp_path, FakeModel([call("skill_view", name="build"), "done"])) as core:
         await core.ask("build it")
@@ -93,7 +93,7 @@ async def test_a_projects_skill_is_shown_as_one(tmp_path: Path) -> None:
         assert core.told[0].startswith('<skill name="build" file="SKILL.md", from the project>')
 
 
-async def test_a_skill_is_written_only_if_somebody_approves(tmp_path: Path) -> None:
+async def test_a_skill_is_written_only_with_approval(tmp_path: Path) -> None:
     write = call("skill_write", name="tea", description="How to make tea.", body="Boil water.")
     async with SkilledHouse(tmp_path, FakeModel([write, "ok", write, "ok", write, "ok"])) as core:
         await core.ask("remember how tea is made")
@@ -107,7 +107,7 @@ async def test_a_skill_is_written_only_if_somebody_approves(tmp_path: Path) -> N
         assert "the previous version is kept" in core.told[1]
 
 
-async def test_nobody_else_has_skills_written_into_this_home(tmp_path: Path) -> None:
+async def test_only_the_owner_of_the_home_can_have_skills_written(tmp_path: Path) -> None:
     write = call("skill_write", name="tea", description="How to make tea.", body="Boil water.")
     async with SkilledHouse(tmp_path, FakeModel([write, "ok"])) as core:
         core.approve = yes
@@ -124,7 +124,7 @@ async def test_nobody_else_has_skills_written_into_this_home(tmp_path: Path) -> 
         ({"name": "tea", "body": "x"}, "`description` (string)"),
     ],
 )
-async def test_a_skill_that_is_none_is_refused_in_words(tmp_path: Path, arguments: Any, said: str) -> None:
+async def test_an_invalid_skill_is_refused_with_a_reason(tmp_path: Path, arguments: Any, said: str) -> None:
     async with SkilledHouse(tmp_path, FakeModel([call("skill_write", **arguments), "ok"])) as core:
         core.approve = yes
         await core.ask("write it")
@@ -132,10 +132,10 @@ async def test_a_skill_that_is_none_is_refused_in_words(tmp_path: Path, argument
         assert core.skills.read_all().found == ()
 
 
-# --- As everything is wired up ---------------------------------------------------------------------------------------
+# --- With the whole runtime ------------------------------------------------------------------------------------------
 
 
-async def test_the_whole_agent_has_skills_and_hands_work_over(tmp_path: Path) -> None:
+async def test_the_whole_agent_has_skills_and_delegation(tmp_path: Path) -> None:
     SkillFolders(tmp_path / "home/skills").write(SkillText("tea", "How to make tea.", "Boil water."))
     SkillFolders(tmp_path / "work/.everthread/skills").write(SkillText("build", "How to build.", "Run make."))
     (tmp_path / "home/skills/broken").mkdir()

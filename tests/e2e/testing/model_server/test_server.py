@@ -23,7 +23,7 @@ HELLO = Message(Role.USER, "hello")
 
 @asynccontextmanager
 async def running(*options: str) -> AsyncIterator[str]:
-    """The server in a process of its own; its base URL."""
+    """Run the server in a process of its own and yield its base URL."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",

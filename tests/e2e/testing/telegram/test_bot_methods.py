@@ -37,7 +37,7 @@ async def test_an_earlier_poll_ends_with_a_conflict(library: Library) -> None:
         await asyncio.sleep(0.2)
         async with library.bot(s.emulator.base_url, s.emulator.token) as second:
             assert not await second.get_updates(offset=start.update_id + 1)
-        # At once, and not when its own time is over.
+        # The earlier poll ends at once, before its own timeout.
         async with asyncio.timeout(5):
             await refused(earlier, library.conflict, "terminated by other getUpdates request")
 

@@ -17,7 +17,7 @@ BOB = 8
 
 pytestmark = [
     pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: type(library).__name__),
-    # python-telegram-bot warns of its own use of an attribute of its own error.
+    # python-telegram-bot warns about its own use of a deprecated attribute of its error class.
     pytest.mark.filterwarnings("ignore:.*retry_after.*:telegram.warnings.PTBDeprecationWarning"),
 ]
 
@@ -91,9 +91,9 @@ async def test_a_cut_aborts_open_requests_and_blocks_new_ones_until_it_is_over(l
         await s.people.cut(1.0)
         cut_at = time.monotonic()
         await refused(poll, library.broken, "")
-        assert time.monotonic() - cut_at < 0.9, "the poll has ended by itself"
+        assert time.monotonic() - cut_at < 0.9, "the cut did not abort the poll"
         await refused(s.bot.send_message(ANN, "lost"), library.broken, "")
-        # People are on the other side of the cut.
+        # Users are not affected by the cut.
         await s.people.say(ANN, "meanwhile")
         await asyncio.sleep(max(0.0, cut_at + 1.1 - time.monotonic()))
         [update] = await s.bot.get_updates(offset=start.update_id + 1)

@@ -51,7 +51,7 @@ async def test_texts_that_are_empty_or_too_long_are_refused(library: Library) ->
     async with scene(library, limits=False) as s:
         await refused(s.bot.send_message(ANN, " \n "), library.bad, "message text is empty")
         await refused(s.bot.send_message(ANN, "x" * 4097), library.bad, "message is too long")
-        # Counted as Telegram does: what is outside the first plane counts twice.
+        # Length is counted in UTF-16 code units, as Telegram does.
         await refused(s.bot.send_message(ANN, "😀" * 2049), library.bad, "message is too long")
         assert (await s.bot.send_message(ANN, "😀" * 2048)).text == "😀" * 2048
 
@@ -87,7 +87,7 @@ async def test_the_bot_can_not_edit_messages_of_users(library: Library) -> None:
         await refused(call, library.bad, "message can't be edited")
 
 
-async def test_the_error_of_an_edit_tells_whose_message_it_is(library: Library) -> None:
+async def test_the_error_of_an_edit_distinguishes_foreign_own_and_missing_messages(library: Library) -> None:
     async with scene(library) as s:
         [start] = await s.people.messages(ANN)
         sent = await s.bot.send_message(ANN, "first")
@@ -97,7 +97,7 @@ async def test_the_error_of_an_edit_tells_whose_message_it_is(library: Library) 
             (sent.message_id + 1, "message to edit not found"),
         ):
             await refused(s.bot.edit_message_caption(chat_id=ANN, message_id=message_id), library.bad, why)
-        # Those of a chat of two are counted together with those of all others, and are in one only.
+        # Private chats share one sequence of message ids; each id exists in one chat only.
         await s.people.say(ANN + 1, "hello")
         there = s.bot.edit_message_caption(chat_id=ANN, message_id=sent.message_id + 1)
         await refused(there, library.bad, "message to edit not found")

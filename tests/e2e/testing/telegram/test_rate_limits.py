@@ -11,7 +11,7 @@ BOB = 8
 
 pytestmark = [
     pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: type(library).__name__),
-    # python-telegram-bot warns of its own use of an attribute of its own error.
+    # python-telegram-bot warns about its own use of a deprecated attribute of its error class.
     pytest.mark.filterwarnings("ignore:.*retry_after.*:telegram.warnings.PTBDeprecationWarning"),
 ]
 
@@ -22,7 +22,7 @@ async def test_sending_too_fast_is_refused_with_a_retry_delay(library: Library) 
         for number in range(1, 5):
             await s.bot.edit_message_text(text=str(number), chat_id=ANN, message_id=sent.message_id)
         await refused(s.bot.send_message(ANN, "too fast"), library.busy, "Retry in 1 seconds")
-        # Another chat is another matter.
+        # Limits apply to each chat separately.
         await s.people.say(BOB, "hello")
         await s.bot.send_message(BOB, "hello")
         await s.people.limits(False)

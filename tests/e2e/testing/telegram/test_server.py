@@ -1,4 +1,4 @@
-"""The emulator's HTTP server: tokens, errors, bots that poll, and the emulator as a process."""
+"""The HTTP server of the emulator: tokens."""
 
 from __future__ import annotations
 

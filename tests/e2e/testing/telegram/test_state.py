@@ -38,7 +38,7 @@ async def test_each_topic_is_a_thread(library: Library) -> None:
         _, created, there, general = [one.message for one in await s.bot.get_updates()]
         assert created.forum_topic_created.name == "Roses"
         assert (there.message_thread_id, there.is_topic_message) == (roses, True)
-        # As on the real one: what answers nothing answers the message that opened the topic.
+        # As on Telegram: a message without a reply target replies to the message that opened the topic.
         assert there.reply_to_message.message_id == roses
         assert general.message_thread_id is None
         await s.bot.send_message(GROUP, "to roses", message_thread_id=roses)

@@ -47,7 +47,7 @@ async def test_mentions_and_replies_in_a_group_are_distinguished(library: Librar
         assert (mention.chat.type, mention.chat.title) == ("supergroup", "Garden")
         assert [(one.type, one.offset, one.length) for one in mention.entities] == [("mention", 5, 11)]
         assert (reply.reply_to_message.from_user.id, reply.reply_to_message.text) == (42, "This.")
-        # A thread of answers has a number, and is no topic.
+        # A reply thread has an id and is not a topic.
         assert reply.message_thread_id == asked.message_id
         assert not reply.is_topic_message
         lost = s.bot.send_message(GROUP, "x", reply_parameters=library.reply(999))

@@ -1,4 +1,4 @@
-"""The local model's process, with a toy in the place of the weights and of what runs them."""
+"""The process of the local model, with a toy model and a toy runtime."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def answer(model: ModelClient, **more: Any) -> list[Delta | Answer]:
 
 
 class ClientContract:
-    """What the port promises of any client."""
+    """The contract of the model port."""
 
     @asynccontextmanager
     async def client(self, tmp_path: Path) -> AsyncIterator[ModelClient]:
@@ -72,7 +72,7 @@ class TestLocalModel(ClientContract):
             yield model
 
 
-async def test_it_is_small_and_has_no_tools(tmp_path: Path) -> None:
+async def test_the_local_model_is_small_and_has_no_tools(tmp_path: Path) -> None:
     async with local_model(tmp_path) as model:
         traits = model.traits("smollm2-135m")
     assert (traits.small, traits.tools, traits.context_tokens) == (True, False, CONTEXT_TOKENS)
@@ -90,7 +90,7 @@ async def test_one_process_answers_all_requests_from_the_first_one_on(tmp_path: 
         await asyncio.gather(answer(model), answer(model))
         await answer(model)
         [pid] = pids(tmp_path)
-        assert os.getsid(pid) != os.getsid(0), "Ctrl-C would reach it"
+        assert os.getsid(pid) != os.getsid(0), "Ctrl-C would reach the process"
 
 
 async def test_the_length_of_an_answer_is_limited(tmp_path: Path) -> None:
