@@ -1,4 +1,4 @@
-"""The client of Anthropic's Messages keeps the contract of all clients of models."""
+"""Test the Anthropic Messages client against the model client contract."""
 
 import pytest
 

@@ -1,7 +1,7 @@
-"""The built-in memory keeps the contract of every provider, as far as one that is told nothing can.
+"""Test the built-in memory against the provider contract, as far as it applies without deliveries.
 
-What the kit would deliver is put into the store instead, as turns and notes come there, and what it asks is asked from
-a later session: a session is never reminded of what it shows.
+The tests write the kit's deliveries to the store as turns and notes. Recall runs from a later session, because recall
+skips the content that a session already shows.
 """
 
 import asyncio
@@ -92,5 +92,5 @@ class TestBuiltinMemory(ProviderContract):
 
         return effects
 
-    def test_nothing_is_delivered_to_it(self, provider: FedByHand) -> None:
+    def test_the_built_in_memory_receives_no_deliveries(self, provider: FedByHand) -> None:
         assert not receives_events(BuiltinMemory(provider.store, StillClock()))

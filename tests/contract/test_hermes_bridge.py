@@ -1,6 +1,6 @@
-"""The bridge keeps the contract of every provider, with a hand-written plugin in the shape of Hermes Agent's.
+"""Test the bridge against the provider contract, with a hand-written plugin in the style of Hermes Agent.
 
-With plugins of the real one it is held against the contract in tests/servers.
+The contract tests with real Hermes Agent plugins are in tests/servers.
 """
 
 from pathlib import Path
@@ -40,7 +40,7 @@ class TestHermesBridge(ProviderContract):
 
     @in_loop
     async def test_an_invalid_entry_is_rejected(self, caller: Caller, faults: Faults | None) -> None:
-        """A plugin can't say so: it raises what it raises, and that is believed after some attempts."""
+        """Plugins cannot signal a rejection. The bridge treats an exception as one after several attempts."""
         assert faults is not None
         await caller.ready()
         session = Session(caller, "s1", "ann")
@@ -51,10 +51,10 @@ class TestHermesBridge(ProviderContract):
             await session.again(attempt=8)
 
     @in_loop
-    async def test_what_was_acknowledged_and_is_delivered_again_has_no_second_effect(
+    async def test_redelivery_of_an_acknowledged_entry_has_no_second_effect(
         self, caller: Caller, effects: EffectsOf, diaries: Diaries
     ) -> None:
-        """Exempt in general; but what the plugin has acknowledged is written down, also for the next process."""
+        """The contract exempts plugins, but the bridge records acknowledged entries for later processes too."""
         await caller.ready()
         session = Session(caller, "s1", "ann")
         for event in session.everything():

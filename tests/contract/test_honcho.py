@@ -1,4 +1,4 @@
-"""Honcho keeps the contract of every provider, held against a fake of its server."""
+"""Test Honcho against the provider contract, with a fake of its server."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -15,14 +15,14 @@ from everthread.testing.recording_provider import StoredEntry
 
 
 def held(fake: FakeHoncho) -> list[StoredEntry]:
-    """What the server holds: both sides of a turn as one, notes, and how far each session is closed."""
+    """Contents of the server: both sides of a turn as one effect, notes, and the close position of each session."""
     found: dict[Any, StoredEntry] = {}
     times: Counter[Any] = Counter()
     for one in fake.messages:
         about = one["metadata"]
         if about.get("undone"):
             continue
-        # Whose it is, the session that it is in says; what is there twice is two effects.
+        # The session identifies the owner. A duplicate is a second effect.
         session = our_session_id(one["session_id"])
         times[session, about["seq"], about["part"]] += 1
         place = (session, about["seq"], times[session, about["seq"], about["part"]])
@@ -66,7 +66,7 @@ class TestHoncho(ProviderContract):
 
 
 class TestHonchoThatTakesItsTime(TestHoncho):
-    """Conclusions come late, and what is deleted stays for a while."""
+    """Conclusions arrive late, and deleted data stays for a while."""
 
     @pytest.fixture
     def fake(self) -> Iterator[FakeHoncho]:

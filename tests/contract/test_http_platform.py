@@ -1,4 +1,4 @@
-"""HTTP keeps the contract of every platform, seen as `tests/http_as_platform.py` has it, and promises of its own."""
+"""Test HTTP against the platform contract with the adapter in `tests/http_as_platform.py`, and its own guarantees."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TestHttp(PlatformContract):
     async def test_the_longest_text_is_sent_and_a_longer_one_is_refused(
         self, platform: Platform, remote: RemoteSide
     ) -> None:
-        """There is no longest answer, and none is cut; it is a question that can be too long."""
+        """Answers have no length limit and are never cut. Only a request can be too long."""
         long = "x" * 300_000
         await platform.send(outbound(long))
         assert await remote.shown(CHAT) == [long]
@@ -48,7 +48,7 @@ class TestHttp(PlatformContract):
 
 def echo(request: Any) -> Say:
     said = [str(message.content) for message in request.messages if message.role == "user"]
-    # Behind the first line there may be what memory has found.
+    # Recalled memory may follow the first line.
     return Say(f"You said: {said[-1].splitlines()[0][:100]}")
 
 
@@ -60,7 +60,7 @@ async def said_in(there: HttpGateway, chat: str) -> list[str]:
     return [turn.user_text for turn in await there.turns(key=SessionKey.parse(f"agent:main:http:dm:{chat}"))]
 
 
-async def test_what_is_said_while_others_wait_for_their_answer_comes_in_order(tmp_path: Path) -> None:
+async def test_messages_sent_while_others_wait_for_answers_are_stored_in_order(tmp_path: Path) -> None:
     async with ModelServer(slow) as model, http_gateway(tmp_path, model) as there:
         asked: list[asyncio.Future[Any]] = []
         for number in range(6):
@@ -72,7 +72,7 @@ async def test_what_is_said_while_others_wait_for_their_answer_comes_in_order(tm
         assert await said_in(there, "kitchen") == ["word 1", "word 3", "word 5"]
 
 
-async def test_what_could_not_be_stored_may_be_brought_again_and_is_answered_then(
+async def test_a_message_that_could_not_be_stored_is_answered_on_retry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
@@ -89,12 +89,12 @@ async def test_what_could_not_be_stored_may_be_brought_again_and_is_answered_the
         refused = await there.say("one", X_Session_Key="desk", Idempotency_Key="1")
         assert refused.status == 503
         assert float(refused.headers["Retry-After"]) > 0
-        assert refused.headers.get("X-Should-Retry") != "false", "it was not taken: it must be brought again"
+        assert refused.headers.get("X-Should-Retry") != "false", "not accepted, so the client must retry"
         assert (await there.say("one", X_Session_Key="desk", Idempotency_Key="1")).text == "You said: one"
         assert await said_in(there, "desk") == ["one"]
 
 
-async def test_what_is_brought_twice_under_one_key_is_one_turn(tmp_path: Path) -> None:
+async def test_a_repeated_idempotency_key_creates_one_turn(tmp_path: Path) -> None:
     async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         for _ in range(2):
             assert (await there.say("one", X_Session_Key="desk", Idempotency_Key="1")).text == "You said: one"
@@ -102,7 +102,7 @@ async def test_what_is_brought_twice_under_one_key_is_one_turn(tmp_path: Path) -
         assert await said_in(there, "desk") == ["one", "two"]
 
 
-async def test_nobody_is_let_in_after_it_was_stopped(tmp_path: Path) -> None:
+async def test_a_stopped_server_refuses_connections(tmp_path: Path) -> None:
     async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         assert (await there.say("one", X_Session_Key="desk")).status == 200
         async with asyncio.timeout(2.0):
@@ -111,8 +111,8 @@ async def test_nobody_is_let_in_after_it_was_stopped(tmp_path: Path) -> None:
             await there.say("two", X_Session_Key="desk")
 
 
-async def test_a_model_that_can_not_be_reached_is_told_of_in_our_words(tmp_path: Path) -> None:
-    """Those who can't be reached are behind us here: the model."""
+async def test_an_unreachable_model_is_reported_without_a_traceback(tmp_path: Path) -> None:
+    """Stop the model server: over HTTP, the unreachable party is the model."""
     model = await ModelServer(echo).__aenter__()
     async with http_gateway(tmp_path, model) as there:
         await model.__aexit__(None, None, None)
@@ -122,7 +122,7 @@ async def test_a_model_that_can_not_be_reached_is_told_of_in_our_words(tmp_path:
         assert "Traceback" not in answer.json["error"]["message"]
 
 
-async def test_of_many_who_ask_at_once_each_gets_their_own_answer(tmp_path: Path) -> None:
+async def test_concurrent_requests_each_get_their_own_answer(tmp_path: Path) -> None:
     async with ModelServer(slow) as model, http_gateway(tmp_path, model) as there:
         chats = [f"chat-{number}" for number in range(8)]
         answers = await asyncio.gather(*(there.say(f"from {chat}", X_Session_Key=chat) for chat in chats))
@@ -130,25 +130,25 @@ async def test_of_many_who_ask_at_once_each_gets_their_own_answer(tmp_path: Path
         assert len({answer.headers["X-Session-Id"] for answer in answers}) == len(chats)
 
 
-async def test_a_question_can_be_too_long_and_an_answer_can_not(tmp_path: Path) -> None:
+async def test_long_requests_are_refused_and_long_answers_are_not(tmp_path: Path) -> None:
     async with ModelServer(lambda _: Say("x" * 300_000)) as model, http_gateway(tmp_path, model) as there:
         assert (await there.say("one", X_Session_Key="desk")).text == "x" * 300_000
         assert (await there.say("x" * 50_000_000, X_Session_Key="desk")).status == 413
         assert await said_in(there, "desk") == ["one"]
 
 
-async def test_who_writes_too_much_is_told_how_long_to_wait(tmp_path: Path) -> None:
+async def test_a_rate_limited_client_gets_a_retry_after_header(tmp_path: Path) -> None:
     gateway = GatewaySettings(messages_per_minute=1)
     async with ModelServer(echo) as model, http_gateway(tmp_path, model, gateway=gateway) as there:
         assert (await there.say("one", X_Session_Key="desk")).status == 200
         much = await there.say("two", X_Session_Key="desk")
         assert much.status == 429
-        assert much.headers["Retry-After"] == "60", "one a minute"
+        assert much.headers["Retry-After"] == "60", "the limit is one message per minute"
         assert await said_in(there, "desk") == ["one"]
 
 
-async def test_who_has_left_before_the_answer_can_ask_for_it_again(tmp_path: Path) -> None:
-    """Whoever has lost the response asks again, and hears what was answered."""
+async def test_a_disconnected_client_can_repeat_its_request_for_the_answer(tmp_path: Path) -> None:
+    """The same idempotency key returns the stored answer."""
     async with ModelServer(slow) as model, http_gateway(tmp_path, model) as there:
         asked = asyncio.ensure_future(there.say("one", X_Session_Key="desk", Idempotency_Key="1"))
         await until(lambda: there.gateway.worker.running == 1, "it is being answered")
@@ -158,14 +158,14 @@ async def test_who_has_left_before_the_answer_can_ask_for_it_again(tmp_path: Pat
         assert await said_in(there, "desk") == ["one"]
 
 
-async def test_a_key_that_is_too_long_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+async def test_an_idempotency_key_that_is_too_long_is_refused_before_the_model_is_called(tmp_path: Path) -> None:
     async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         answer = await there.say("one", X_Session_Key="desk", Idempotency_Key="x" * 1000)
         assert answer.status == 400
         assert not model.requests
 
 
-async def test_who_leaves_is_answered_all_the_same_and_holds_up_nobody(tmp_path: Path) -> None:
+async def test_a_disconnected_request_is_still_answered_and_delays_no_other(tmp_path: Path) -> None:
     async with ModelServer(slow) as model, http_gateway(tmp_path, model) as there:
         asked = asyncio.ensure_future(there.say("one", X_Session_Key="desk"))
         await until(lambda: there.gateway.worker.running == 1, "it is being answered")
@@ -177,7 +177,7 @@ async def test_who_leaves_is_answered_all_the_same_and_holds_up_nobody(tmp_path:
         assert await said_in(there, "desk") == ["one"]
 
 
-async def test_stopping_twice_is_stopping_once(tmp_path: Path) -> None:
+async def test_stopping_twice_is_safe(tmp_path: Path) -> None:
     async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
         await there.web.stop()
         await there.web.stop()

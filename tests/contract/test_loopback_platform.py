@@ -1,4 +1,4 @@
-"""The loopback platform keeps the contract of every platform, with a server in a process of its own."""
+"""Test the loopback platform against the platform contract, with its server in a separate process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Server:
 
 
 class ThroughAdmin:
-    """`RemoteSide`, by way of the server's own calls for tests."""
+    """`RemoteSide` implemented with the server's admin calls."""
 
     def __init__(self, server: Server) -> None:
         self._server = server

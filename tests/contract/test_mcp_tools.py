@@ -1,4 +1,4 @@
-"""MCP servers keep the contract of all tools, and hold nothing up whatever they do."""
+"""Test MCP servers against the tool contract. A misbehaving server must not delay others."""
 
 import time
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Mem0's platform keeps the contract of every provider, held against a fake of it."""
+"""Test the Mem0 platform against the provider contract, with a fake of the platform."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +13,7 @@ from everthread.testing.contracts.memory_provider import EffectsOf, Faults, Prov
 
 
 class TestMem0(ProviderContract):
-    """Facts are drawn."""
+    """The platform extracts facts."""
 
     infer = True
 
@@ -40,13 +40,13 @@ class TestMem0(ProviderContract):
 
 
 class TestMem0WordForWord(TestMem0):
-    """What comes twice is kept twice, if nobody looks first."""
+    """The platform stores texts verbatim, and duplicates unless the provider searches first."""
 
     infer = False
 
 
 class TestMem0WithAQueue(TestMem0WordForWord):
-    """It takes a while until anything is carried out, additions and deletions."""
+    """The platform queues additions and deletions."""
 
     @pytest.fixture
     def fake(self) -> Iterator[FakeMem0]:

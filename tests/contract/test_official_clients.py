@@ -1,4 +1,4 @@
-"""The fakes of memory services answer the services' own client libraries: what passes against them means something."""
+"""Test the fakes of memory services with the official client libraries, so that the fakes match the real services."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def of_supermemory(fake: FakeSupermemory, web: httpx.Client) -> supermemory.Supe
     return supermemory.Supermemory(base_url=fake.address, api_key="k-1234", max_retries=0, http_client=web)
 
 
-def test_honchos_own_client_says_and_finds_what_it_said(web: httpx.Client) -> None:
+def test_the_honcho_client_writes_messages_and_finds_them(web: httpx.Client) -> None:
     with FakeHoncho(key="k-1234") as fake:
         client = of_honcho(fake, web)
         ann, session = client.peer("ann"), client.session("trip")
@@ -61,7 +61,7 @@ def test_honchos_own_client_says_and_finds_what_it_said(web: httpx.Client) -> No
         assert client.queue_status().pending_work_units == 0
 
 
-def test_honchos_own_client_appends_again_what_it_says_again(web: httpx.Client) -> None:
+def test_the_honcho_client_appends_repeated_messages(web: httpx.Client) -> None:
     with FakeHoncho(key="k-1234") as fake:
         client = of_honcho(fake, web)
         message = client.peer("ann").message("I keep bees")
@@ -70,7 +70,7 @@ def test_honchos_own_client_appends_again_what_it_says_again(web: httpx.Client) 
         assert len(fake.messages) == 2
 
 
-def test_honchos_own_client_is_refused_what_is_too_much(web: httpx.Client) -> None:
+def test_the_honcho_client_is_refused_too_many_or_too_long_messages(web: httpx.Client) -> None:
     with FakeHoncho(key="k-1234") as fake:
         client = of_honcho(fake, web)
         ann, session = client.peer("ann"), client.session("trip")
@@ -80,7 +80,7 @@ def test_honchos_own_client_is_refused_what_is_too_much(web: httpx.Client) -> No
         assert fake.messages == []
 
 
-def test_honchos_own_client_deletes_a_session_for_good(web: httpx.Client) -> None:
+def test_the_honcho_client_deletes_a_session_permanently(web: httpx.Client) -> None:
     with FakeHoncho(key="k-1234", deletes_s=0.1) as fake:
         client = of_honcho(fake, web)
         session = client.session("trip", metadata={"owner": "ann"})
@@ -95,7 +95,7 @@ def test_honchos_own_client_deletes_a_session_for_good(web: httpx.Client) -> Non
             client.session("trip", metadata={})
 
 
-def test_honchos_own_client_reads_what_everthread_wrote(web: httpx.Client) -> None:
+def test_the_honcho_client_reads_data_written_by_everthread(web: httpx.Client) -> None:
     async def write(address: str) -> None:
         provider = Honcho()
         await provider.initialize(url=address, workspace="everthread", api_key="k-1234")
@@ -117,7 +117,7 @@ def test_honchos_own_client_reads_what_everthread_wrote(web: httpx.Client) -> No
         assert concluded.content == "keeps bees"
 
 
-def test_supermemorys_own_client_adds_appends_replaces_and_deletes(web: httpx.Client) -> None:
+def test_the_supermemory_client_adds_appends_replaces_and_deletes(web: httpx.Client) -> None:
     with FakeSupermemory(key="k-1234", takes_in_s=0.1) as fake:
         client = of_supermemory(fake, web)
         assert client.add("ann", content="I keep bees", id="d1", metadata={"session": "s1"}).status == "queued"
@@ -137,7 +137,7 @@ def test_supermemorys_own_client_adds_appends_replaces_and_deletes(web: httpx.Cl
             client.documents.get("ann", "d1")
 
 
-def test_supermemorys_own_client_reads_what_everthread_wrote(web: httpx.Client) -> None:
+def test_the_supermemory_client_reads_data_written_by_everthread(web: httpx.Client) -> None:
     async def write(address: str) -> None:
         provider = Supermemory()
         await provider.initialize(url=address, namespace="everthread", api_key="k-1234")

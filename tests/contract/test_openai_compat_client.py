@@ -1,4 +1,4 @@
-"""The client of Chat Completions keeps the contract of all clients of models."""
+"""Test the Chat Completions client against the model client contract."""
 
 import pytest
 

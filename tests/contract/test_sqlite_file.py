@@ -1,8 +1,7 @@
-"""What the embedded store does with its file: how often it waits for the disk, what it makes of files that are full,
-locked, damaged, old or somebody else's, and what is left in them.
+"""Test the database file of the embedded store: group commit, full disks, locks, damage, migrations, leftovers.
 
-Run as a program, it writes a dump like `tests/fixtures/store_v1.sql`. That one must stay as it is once the schema it
-holds has been released: files like it are then out there.
+Run as a program, this module writes a dump like `tests/fixtures/store_v1.sql`. Once that schema is released, the
+fixture must not change, because users have such files.
 """
 
 import asyncio
@@ -69,7 +68,7 @@ def overwrite(path: Path, content: bytes | bytearray) -> None:
 
 
 class Syncs:
-    """A file system between SQLite and the real one, that counts how often the disk is waited for."""
+    """A VFS on top of the real one that counts syncs."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -102,7 +101,7 @@ def counted_syncs() -> Iterator[Syncs]:
 
 
 @in_loop
-async def test_a_hundred_writers_wait_for_the_disk_together(path: Path) -> None:
+async def test_a_hundred_writers_share_syncs(path: Path) -> None:
     with counted_syncs() as syncs:
         async with aclosing(await SqliteStore.open(path)) as store:
             talk = StoreConversation(store)
@@ -116,7 +115,7 @@ async def test_a_hundred_writers_wait_for_the_disk_together(path: Path) -> None:
 
 
 @in_loop
-async def test_whoever_comes_while_the_disk_is_waited_for_shares_the_next_commit(path: Path) -> None:
+async def test_writes_queued_during_a_sync_share_the_next_commit(path: Path) -> None:
     with counted_syncs() as syncs:
         async with aclosing(await SqliteStore.open(path)) as store:
             before, syncs.pause_s = syncs.count, 0.05
@@ -131,7 +130,7 @@ async def test_whoever_comes_while_the_disk_is_waited_for_shares_the_next_commit
 
 
 @in_loop
-async def test_nobody_is_told_of_a_commit_before_the_disk_has_it(path: Path) -> None:
+async def test_a_write_returns_only_after_its_sync(path: Path) -> None:
     with counted_syncs() as syncs:
         async with aclosing(await SqliteStore.open(path)) as store:
             await store.write(lambda uow: uow.sessions.add(plain_session("s1")))
@@ -142,23 +141,23 @@ async def test_nobody_is_told_of_a_commit_before_the_disk_has_it(path: Path) -> 
             assert time.monotonic() - begun >= 0.15
 
 
-# On the spot ----------------------------------------------------------------------------------------------------------
+# Inline writes --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that counts as quick however busy the machine is."""
+    """Treat every commit as fast, even on a busy machine."""
     monkeypatch.setattr(writing, "FAST_COMMIT_S_MAX", 30.0)
 
 
 def here(uow: UnitOfWork) -> bool:
-    """Whether it is the event loop's own thread that writes."""
+    """Return True if the event loop's own thread writes."""
     return threading.current_thread() is threading.main_thread()
 
 
 @pytest.mark.usefixtures("quick")
 @in_loop
-async def test_one_who_writes_alone_does_so_on_the_spot_and_several_together(path: Path) -> None:
+async def test_a_single_write_runs_inline_and_concurrent_writes_are_grouped(path: Path) -> None:
     with counted_syncs() as syncs:
         async with aclosing(await SqliteStore.open(path)) as store:
             assert any([await store.write_inline(here) for _ in range(50)])
@@ -170,7 +169,7 @@ async def test_one_who_writes_alone_does_so_on_the_spot_and_several_together(pat
 
 
 @in_loop
-async def test_after_a_slow_commit_the_loop_waits_for_no_other_until_some_were_quick(
+async def test_a_slow_commit_disables_inline_writes_until_several_are_fast(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writing, "FAST_COMMIT_S_MAX", 0.1)
@@ -185,7 +184,7 @@ async def test_after_a_slow_commit_the_loop_waits_for_no_other_until_some_were_q
             await store.write_inline(lambda uow: add(uow, 0))
             assert [await store.write_inline(lambda uow, n=n: add(uow, n)) for n in (1, 2, 3)] == [False] * 3
             syncs.pause_s = 0.0
-            # One might be chance.
+            # One fast commit may be chance.
             first = range(4, 4 + writing.FAST_COMMITS_MIN)
             assert [await store.write_inline(lambda uow, n=n: add(uow, n)) for n in first] == [
                 False
@@ -194,7 +193,7 @@ async def test_after_a_slow_commit_the_loop_waits_for_no_other_until_some_were_q
 
 
 @in_loop
-async def test_somebody_elses_lock_is_not_waited_for_on_the_spot(path: Path) -> None:
+async def test_an_inline_write_does_not_block_the_loop_on_a_foreign_lock(path: Path) -> None:
     async with aclosing(await SqliteStore.open(path)) as store:
         other = raw(path)
         other.execute("BEGIN IMMEDIATE")
@@ -210,14 +209,14 @@ async def test_somebody_elses_lock_is_not_waited_for_on_the_spot(path: Path) -> 
 
 @pytest.mark.usefixtures("quick")
 @in_loop
-async def test_an_interrupt_while_something_is_jotted_reaches_who_jots_it(path: Path) -> None:
+async def test_an_interrupt_during_an_inline_write_reaches_its_caller(path: Path) -> None:
     def interrupted(uow: UnitOfWork) -> None:
         uow.sessions.add(plain_session("s1"))
         raise KeyboardInterrupt
 
     async with aclosing(await SqliteStore.open(path)) as store:
         with pytest.raises(KeyboardInterrupt):
-            # Caught in the task: it would end the loop otherwise, as it should.
+            # Caught in the task, because it would otherwise end the loop, as it should.
             await store.write_inline(interrupted)
         await store.write_inline(lambda uow: uow.sessions.add(plain_session("s2")))
         found = await store.read(lambda uow: uow.sessions.matching("s", 9))
@@ -225,7 +224,7 @@ async def test_an_interrupt_while_something_is_jotted_reaches_who_jots_it(path: 
 
 
 @pytest.mark.usefixtures("quick")
-def test_what_is_jotted_while_another_loop_closes_the_store_is_done_once(path: Path) -> None:
+def test_an_inline_write_runs_once_while_another_loop_closes_the_store(path: Path) -> None:
     store = asyncio.run(SqliteStore.open(path))
     begun, go_on = threading.Event(), threading.Event()
     ran: list[str] = []
@@ -253,7 +252,7 @@ def test_what_is_jotted_while_another_loop_closes_the_store_is_done_once(path: P
 
 @pytest.mark.usefixtures("quick")
 @in_loop
-async def test_an_interrupt_just_after_a_commit_does_not_have_it_made_again(
+async def test_an_interrupt_right_after_a_commit_does_not_repeat_it(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit, ran = writing.Writer._commit_together, 0  # noqa: SLF001
@@ -273,13 +272,13 @@ async def test_an_interrupt_just_after_a_commit_does_not_have_it_made_again(
                 await store.write_inline(work)
         await store.write(work)
         assert ran == 2
-        # The pen was given back, and nobody is thought to be waited for.
+        # The write lock was released, and no writer is counted as waiting.
         assert any([await store.write_inline(here) for _ in range(50)])
 
 
 @pytest.mark.usefixtures("quick")
 @in_loop
-async def test_what_takes_long_is_done_by_the_writers_thread_although_it_was_jotted(path: Path) -> None:
+async def test_long_inline_writes_run_in_the_writer_thread(path: Path) -> None:
     async with aclosing(await SqliteStore.open(path)) as store:
         talk = StoreConversation(store)
         threads: dict[str, set[bool]] = {}
@@ -317,7 +316,7 @@ async def test_what_takes_long_is_done_by_the_writers_thread_although_it_was_jot
 
 
 @in_loop
-async def test_the_log_is_emptied_although_it_is_just_being_moved(path: Path) -> None:
+async def test_the_wal_is_truncated_even_during_a_checkpoint(path: Path) -> None:
     async with aclosing(await SqliteStore.open(path)) as store:
         for n in range(3):
             large = plain_session(f"s{n}").replace(end_reason="x" * 8_000_000)
@@ -326,9 +325,9 @@ async def test_the_log_is_emptied_although_it_is_just_being_moved(path: Path) ->
 
 
 @in_loop
-async def test_what_is_only_jotted_leaves_no_long_log_behind(path: Path) -> None:
+async def test_inline_writes_alone_leave_no_long_wal(path: Path) -> None:
     log = path.with_name(path.name + "-wal")
-    # Whoever has it open keeps SQLite from emptying the log when the others close it.
+    # An open connection keeps SQLite from truncating the WAL when other connections close.
     async with aclosing(await SqliteStore.open(path)) as idle:
         for n in range(60):
             async with aclosing(await SqliteStore.open(path)) as store:
@@ -339,14 +338,14 @@ async def test_what_is_only_jotted_leaves_no_long_log_behind(path: Path) -> None
 
 
 @in_loop
-async def test_a_long_log_is_moved_into_the_file_and_new_words_are_indexed_meanwhile(path: Path) -> None:
+async def test_a_long_wal_is_checkpointed_and_new_words_are_indexed_meanwhile(path: Path) -> None:
     log = path.with_name(path.name + "-wal")
     async with aclosing(await SqliteStore.open(path)) as store:
         talk = StoreConversation(store)
         for n in range(260):
             await talk.say(f"zanzibar {n} " + "x" * 6000, KEY)
         assert log.stat().st_size < 4 * 4096 * writing.WAL_PAGES_MAX
-        # Of those after the last 128 nobody has indexed anything: nobody has searched.
+        # Words after the last 128 messages are not indexed yet, because no search has run.
         for _ in range(100):
             found = await store.read(lambda uow: uow.search.search("ann", "zanzibar", limit=1000))
             if len(found) >= 256:
@@ -355,11 +354,11 @@ async def test_a_long_log_is_moved_into_the_file_and_new_words_are_indexed_meanw
         assert len(found) >= 256
 
 
-# A unit that costs the others their transaction -----------------------------------------------------------------------
+# Units that fail a shared transaction ---------------------------------------------------------------------------------
 
 
 async def fill_to(store: SqliteStore, spare_pages: int) -> None:
-    """Let the file grow by so many pages and no more."""
+    """Limit the growth of the file to so many pages."""
 
     def limit(uow: UnitOfWork) -> None:
         execute = cast(Any, uow).sessions._execute  # noqa: SLF001 - the limit is one of the writer's connection
@@ -370,7 +369,7 @@ async def fill_to(store: SqliteStore, spare_pages: int) -> None:
 
 
 @in_loop
-async def test_a_unit_that_fills_the_disk_takes_no_other_with_it(path: Path) -> None:
+async def test_a_unit_that_fills_the_disk_fails_alone(path: Path) -> None:
     async with aclosing(await SqliteStore.open(path)) as store:
         await fill_to(store, 60)
         large = plain_session("s-large").replace(end_reason="x" * 2_000_000)
@@ -386,7 +385,7 @@ async def test_a_unit_that_fills_the_disk_takes_no_other_with_it(path: Path) -> 
 
 
 @in_loop
-async def test_on_a_full_disk_every_unit_is_there_or_is_said_not_to_be(path: Path) -> None:
+async def test_on_a_full_disk_every_unit_is_stored_or_reported_as_failed(path: Path) -> None:
     async with aclosing(await SqliteStore.open(path)) as store:
         await fill_to(store, 40)
 
@@ -410,14 +409,14 @@ async def test_on_a_full_disk_every_unit_is_there_or_is_said_not_to_be(path: Pat
     assert list(raw(path).execute("PRAGMA integrity_check")) == [("ok",)]
 
 
-# A writer that nothing can stop ---------------------------------------------------------------------------------------
+# Errors in the writer thread ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError(), StopIteration()]
 )
 @in_loop
-async def test_what_would_end_the_writer_fails_its_own_unit_and_nothing_else(path: Path, error: BaseException) -> None:
+async def test_an_exception_that_would_end_the_writer_fails_only_its_own_unit(path: Path, error: BaseException) -> None:
     def add_and_fail(uow: UnitOfWork) -> None:
         uow.sessions.add(plain_session("s1"))
         raise error
@@ -437,7 +436,7 @@ async def test_what_would_end_the_writer_fails_its_own_unit_and_nothing_else(pat
 
 
 def make_fail(store: SqliteStore, errors: dict[str, BaseException]) -> None:
-    """Have these statements of the writer's present connection fail, each time."""
+    """Make these statements fail on the writer's current connection, every time."""
 
     def trace(cursor: Any, sql: str, bindings: Any) -> bool:
         if sql in errors:
@@ -459,7 +458,7 @@ def make_fail(store: SqliteStore, errors: dict[str, BaseException]) -> None:
     ids=lambda errors: " and ".join(errors),
 )
 @in_loop
-async def test_a_transaction_that_breaks_is_said_to_everybody_in_it_and_the_writer_goes_on(
+async def test_a_failed_transaction_is_reported_to_all_its_units_and_the_writer_continues(
     path: Path, errors: dict[str, BaseException]
 ) -> None:
     async with asyncio.timeout(10), aclosing(await SqliteStore.open(path)) as store:
@@ -470,7 +469,7 @@ async def test_a_transaction_that_breaks_is_said_to_everybody_in_it_and_the_writ
         )
         assert all(isinstance(result, StoreError) for result in results)
         if "ROLLBACK" in errors:
-            # What was left open holds nobody up, even before the next write here.
+            # The open transaction blocks no other connection, even before the next write here.
             other = raw(path)
             other.execute("BEGIN IMMEDIATE; ROLLBACK")
             other.close()
@@ -492,7 +491,7 @@ async def test_a_transaction_that_breaks_is_said_to_everybody_in_it_and_the_writ
     ids=lambda errors: " and ".join(errors),
 )
 @in_loop
-async def test_a_transaction_that_breaks_on_the_spot_is_said_too(path: Path, errors: dict[str, BaseException]) -> None:
+async def test_a_failed_inline_transaction_is_reported(path: Path, errors: dict[str, BaseException]) -> None:
     async with asyncio.timeout(10), aclosing(await SqliteStore.open(path)) as store:
         make_fail(store, errors)
         with pytest.raises(StoreError):
@@ -504,7 +503,7 @@ async def test_a_transaction_that_breaks_on_the_spot_is_said_too(path: Path, err
 
 
 @in_loop
-async def test_a_writer_that_can_not_be_reconnected_yet_is_later(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_writer_that_cannot_reconnect_retries_later(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> Any:
         raise apsw.CantOpenError("too many open files")
 
@@ -522,8 +521,8 @@ async def test_a_writer_that_can_not_be_reconnected_yet_is_later(path: Path, mon
         assert [session.id for session in found] == ["s4"]
 
 
-def test_a_caller_whose_loop_is_gone_does_not_stop_the_writer(path: Path) -> None:
-    """The loop may close in the very moment in which it is to be told."""
+def test_a_caller_with_a_closed_loop_does_not_stop_the_writer(path: Path) -> None:
+    """The loop may close at the moment its result is delivered."""
     store = asyncio.run(SqliteStore.open(path))
     begun, go_on = threading.Event(), threading.Event()
     loop = asyncio.new_event_loop()
@@ -552,8 +551,8 @@ def test_a_caller_whose_loop_is_gone_does_not_stop_the_writer(path: Path) -> Non
     del loop.is_closed
 
 
-def test_a_store_that_was_closed_leaves_no_file_open(path: Path) -> None:
-    """Whichever event loops it was used from."""
+def test_a_closed_store_leaves_no_file_open(path: Path) -> None:
+    """The store is used from several event loops."""
 
     def used() -> None:
         store = asyncio.run(SqliteStore.open(path))
@@ -567,11 +566,11 @@ def test_a_store_that_was_closed_leaves_no_file_open(path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-# Files that are locked, damaged or not ours ---------------------------------------------------------------------------
+# Locked, damaged and foreign files ------------------------------------------------------------------------------------
 
 
 @in_loop
-async def test_a_lock_that_lasts_too_long_is_store_busy_and_passes(path: Path) -> None:
+async def test_a_lock_held_too_long_raises_store_busy_until_it_is_released(path: Path) -> None:
     async with aclosing(await SqliteStore.open(path, busy_s_max=0.1)) as store:
         other = raw(path)
         other.execute("BEGIN IMMEDIATE")
@@ -589,7 +588,7 @@ async def test_a_lock_that_lasts_too_long_is_store_busy_and_passes(path: Path) -
 
 
 @in_loop
-async def test_a_short_lock_is_waited_for(path: Path) -> None:
+async def test_a_write_waits_for_a_short_lock(path: Path) -> None:
     async with aclosing(await SqliteStore.open(path, busy_s_max=5.0)) as store:
         other = raw(path)
         other.execute("BEGIN IMMEDIATE")
@@ -602,7 +601,7 @@ async def test_a_short_lock_is_waited_for(path: Path) -> None:
 
 
 @in_loop
-async def test_a_new_file_that_is_locked_is_store_busy_in_good_time(path: Path) -> None:
+async def test_a_locked_new_file_raises_store_busy_within_the_timeout(path: Path) -> None:
     path.parent.mkdir()
     other = raw(path)
     other.execute("PRAGMA journal_mode = WAL")
@@ -615,7 +614,7 @@ async def test_a_new_file_that_is_locked_is_store_busy_in_good_time(path: Path) 
 
 
 @in_loop
-async def test_many_may_open_a_new_file_at_once(path: Path) -> None:
+async def test_concurrent_opens_of_a_new_file_succeed(path: Path) -> None:
     stores = await asyncio.gather(*(SqliteStore.open(path) for _ in range(8)))
     await asyncio.gather(
         *(store.write(lambda uow, n=n: uow.sessions.add(plain_session(f"s{n}"))) for n, store in enumerate(stores))
@@ -628,7 +627,7 @@ async def test_many_may_open_a_new_file_at_once(path: Path) -> None:
     "content", [b"not a database, but long enough to be looked at\n" * 100, b"SQLite format 3\0" + b"\xff" * 5000]
 )
 @in_loop
-async def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path, content: bytes) -> None:
+async def test_a_file_that_is_not_a_database_is_refused_and_unchanged(path: Path, content: bytes) -> None:
     path.parent.mkdir()
     overwrite(path, content)
     with pytest.raises(StoreCorrupt, match="everthread.db"):
@@ -637,7 +636,7 @@ async def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path, 
 
 
 @in_loop
-async def test_a_damaged_file_is_called_so(path: Path) -> None:
+async def test_a_damaged_file_is_reported_as_damaged(path: Path) -> None:
     async with aclosing(await SqliteStore.open(path)) as store:
         talk = StoreConversation(store)
         for n in range(30):
@@ -656,7 +655,7 @@ async def test_a_damaged_file_is_called_so(path: Path) -> None:
 
 
 @in_loop
-async def test_another_programs_file_is_refused_and_left_alone(path: Path) -> None:
+async def test_a_file_of_another_program_is_refused_and_unchanged(path: Path) -> None:
     path.parent.mkdir()
     other = raw(path)
     other.execute("PRAGMA application_id = 42; CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)")
@@ -668,7 +667,7 @@ async def test_another_programs_file_is_refused_and_left_alone(path: Path) -> No
 
 
 @in_loop
-async def test_a_file_of_a_newer_program_is_refused(path: Path) -> None:
+async def test_a_file_of_a_newer_version_is_refused(path: Path) -> None:
     await (await SqliteStore.open(path)).aclose()
     connection = raw(path)
     connection.execute("INSERT INTO migrations VALUES (9999, 'future', 'x')")
@@ -678,7 +677,7 @@ async def test_a_file_of_a_newer_program_is_refused(path: Path) -> None:
 
 
 @in_loop
-async def test_a_file_with_another_schema_of_the_same_number_is_refused(path: Path) -> None:
+async def test_a_file_with_a_different_schema_of_the_same_version_is_refused(path: Path) -> None:
     await (await SqliteStore.open(path)).aclose()
     connection = raw(path)
     connection.execute("UPDATE migrations SET checksum = 'x' WHERE number = 1")
@@ -688,7 +687,7 @@ async def test_a_file_with_another_schema_of_the_same_number_is_refused(path: Pa
 
 
 @in_loop
-async def test_a_place_where_nothing_can_be_written_is_said_to_be_one(tmp_path: Path) -> None:
+async def test_a_folder_without_write_access_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StoreUnwritable):
         await SqliteStore.open(tmp_path / "file" / "everthread.db")
@@ -698,7 +697,7 @@ async def test_a_place_where_nothing_can_be_written_is_said_to_be_one(tmp_path: 
 
 
 @in_loop
-async def test_only_the_owner_may_look_into_the_file(path: Path) -> None:
+async def test_only_the_owner_may_read_the_file(path: Path) -> None:
     before = os.umask(0)
     try:
         async with aclosing(await SqliteStore.open(path)) as store:
@@ -712,7 +711,7 @@ async def test_only_the_owner_may_look_into_the_file(path: Path) -> None:
 
 
 @in_loop
-async def test_a_handle_that_was_dropped_leaves_a_file_that_opens(path: Path) -> None:
+async def test_a_handle_dropped_without_close_leaves_a_file_that_opens(path: Path) -> None:
     dropped = await SqliteStore.open(path)
     ref = await StoreConversation(dropped, "dropped").say("hello", KEY)
     async with aclosing(await SqliteStore.open(path)) as store:
@@ -733,7 +732,7 @@ SECOND = Migration(
 
 
 @in_loop
-async def test_what_a_file_lacks_is_added_once_and_its_rows_stay(path: Path) -> None:
+async def test_a_migration_adds_missing_parts_once_and_keeps_rows(path: Path) -> None:
     async with aclosing(await SqliteStore.open(path)) as store:
         await StoreConversation(store).say("hello", KEY)
     connection = connect(str(path))
@@ -750,7 +749,7 @@ async def test_what_a_file_lacks_is_added_once_and_its_rows_stay(path: Path) -> 
         await SqliteStore.open(path)
 
 
-def test_a_migration_that_fails_leaves_the_file_as_it_was(path: Path) -> None:
+def test_a_failed_migration_leaves_the_file_unchanged(path: Path) -> None:
     path.parent.mkdir()
     connection = connect(str(path))
     migrate(connection, str(path))
@@ -763,7 +762,7 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(path: Path) -> None:
     connection.close()
 
 
-def test_a_disk_that_is_full_during_a_migration_is_called_full(path: Path) -> None:
+def test_a_full_disk_during_a_migration_is_reported_as_full(path: Path) -> None:
     path.parent.mkdir()
     connection = connect(str(path))
     migrate(connection, str(path))
@@ -776,7 +775,7 @@ def test_a_disk_that_is_full_during_a_migration_is_called_full(path: Path) -> No
     connection.close()
 
 
-# What SQLite is told for the whole process ---------------------------------------------------------------------------
+# Process-wide SQLite settings ----------------------------------------------------------------------------------------
 
 
 def in_a_process_of_its_own(code: str, path: Path) -> str:
@@ -785,7 +784,7 @@ def in_a_process_of_its_own(code: str, path: Path) -> str:
     return done.stdout.strip()
 
 
-def test_statements_that_are_kept_ready_leave_room_for_those_that_run(path: Path) -> None:
+def test_cached_statements_leave_lookaside_memory_for_running_ones(path: Path) -> None:
     code = """
 import sys, apsw
 from everthread.adapters.sqlite.connection import connect
@@ -798,7 +797,7 @@ print(connection.status(apsw.SQLITE_DBSTATUS_LOOKASIDE_MISS_FULL)[1])
     assert in_a_process_of_its_own(code, path) == "0"
 
 
-def test_what_others_in_the_process_have_open_stays_as_it_is(path: Path) -> None:
+def test_other_connections_of_the_process_are_unaffected(path: Path) -> None:
     code = """
 import sys, apsw
 theirs = apsw.Connection(":memory:")
@@ -814,11 +813,11 @@ print(theirs.execute("SELECT word FROM here").get, apsw.memory_used() > taken > 
     assert in_a_process_of_its_own(code, path) == "kept True"
 
 
-# A file of the first release ------------------------------------------------------------------------------------------
+# Files of the first release -------------------------------------------------------------------------------------------
 
 
 async def live_a_little(store: Store) -> None:
-    """Something of everything that a store holds."""
+    """Store rows of every kind."""
     talk = StoreConversation(store, "old")
     for provider in ("hive", "slow"):
         await store.write(lambda uow, p=provider: uow.cursors.register(p))
@@ -857,7 +856,7 @@ async def live_a_little(store: Store) -> None:
 
 
 def dump(path: Path) -> str:
-    """The whole file as SQL; what an index is made of is written as the index left it."""
+    """Dump the whole file as SQL, with the internal tables of indexes as they are."""
     connection = raw(path)
     schema = list(connection.execute("SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid"))
     indexes = [name for _, name, sql in schema if sql.startswith("CREATE VIRTUAL")]
@@ -899,7 +898,7 @@ async def check_the_life_before(store: Store) -> None:
     parent = await talk.session(session.parent_id)
     assert parent.parent_id is not None
     assert await talk.search("aarhus") == ["noted: I keep bees in Aarhus", "I keep bees in Aarhus"]
-    assert await talk.search("東京") == [], "it was undone"
+    assert await talk.search("東京") == [], "the turn was undone"
     assert await talk.search("forgotten") == []
 
     def look(uow: UnitOfWork, root: str = parent.parent_id) -> None:
@@ -940,7 +939,7 @@ async def go_on_living(store: Store) -> None:
 
 
 @in_loop
-async def test_a_file_of_the_first_release_opens_and_goes_on(path: Path) -> None:
+async def test_a_file_of_the_first_release_opens_and_can_be_used(path: Path) -> None:
     load(path, FIXTURE.read_text())
     async with aclosing(await SqliteStore.open(path)) as store:
         await check_the_life_before(store)
@@ -949,7 +948,7 @@ async def test_a_file_of_the_first_release_opens_and_goes_on(path: Path) -> None
 
 
 @in_loop
-async def test_an_old_file_has_the_indexes_of_a_new_one_and_merges_words_as_it_does(tmp_path: Path, path: Path) -> None:
+async def test_a_migrated_file_has_the_indexes_and_merge_settings_of_a_new_one(tmp_path: Path, path: Path) -> None:
     load(path, FIXTURE.read_text())
     new = tmp_path / "new" / "everthread.db"
     for each in (path, new):
@@ -962,8 +961,8 @@ async def test_an_old_file_has_the_indexes_of_a_new_one_and_merges_words_as_it_d
 
 
 @in_loop
-async def test_a_file_of_today_survives_the_same(tmp_path: Path, path: Path) -> None:
-    """So that what the next release must read is known to be complete."""
+async def test_a_file_of_the_current_release_passes_the_same_checks(tmp_path: Path, path: Path) -> None:
+    """Check that the fixture for the next release is complete."""
     async with aclosing(await SqliteStore.open(tmp_path / "first" / "everthread.db")) as store:
         await live_a_little(store)
         await check_the_life_before(store)
@@ -973,18 +972,18 @@ async def test_a_file_of_today_survives_the_same(tmp_path: Path, path: Path) -> 
         await go_on_living(store)
 
 
-# What is forgotten is gone --------------------------------------------------------------------------------------------
+# Forgotten data -------------------------------------------------------------------------------------------------------
 
 
 def left_in(path: Path, *words: str) -> list[tuple[str, str]]:
-    """Which of the words stand in which of the files, whatever their case."""
+    """Files and the words they contain, ignoring case."""
     files = [(file.name, file.read_bytes().lower()) for file in path.parent.iterdir()]
     return [(name, word) for name, content in files for word in words if word.lower().encode() in content]
 
 
 @pytest.mark.parametrize("what", ["session", "person", "fact"])
 @in_loop
-async def test_what_was_forgotten_is_nowhere_in_the_closed_file(path: Path, what: str) -> None:
+async def test_forgotten_data_is_nowhere_in_the_closed_file(path: Path, what: str) -> None:
     async with aclosing(await SqliteStore.open(path)) as store:
         talk = StoreConversation(store)
         for n in range(20):
@@ -1012,7 +1011,7 @@ async def test_what_was_forgotten_is_nowhere_in_the_closed_file(path: Path, what
 
 
 @in_loop
-async def test_while_somebody_reads_the_log_is_not_emptied_and_that_is_said_soon(path: Path) -> None:
+async def test_the_wal_is_not_truncated_during_a_read_and_tidy_soon_returns_false(path: Path) -> None:
     async with aclosing(await SqliteStore.open(path)) as store:
         other = raw(path)
         await store.write(lambda uow: uow.sessions.add(plain_session("s1").replace(end_reason=SENTENCE)))

@@ -1,4 +1,4 @@
-"""The embedded store keeps the contract of every store."""
+"""Test the embedded store against the store contract."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Supermemory keeps the contract of every provider, held against a fake of its service."""
+"""Test Supermemory against the provider contract, with a fake of its service."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +13,7 @@ from everthread.testing.recording_provider import StoredEntry
 
 
 def held(fake: FakeSupermemory) -> list[StoredEntry]:
-    """What the service was given and did not delete, taken in or not."""
+    """Documents that were added and not deleted, processed or not."""
     return [
         StoredEntry(one["metadata"]["session"], one["metadata"]["kind"], one["given"])
         for documents in fake.spaces.values()
@@ -45,7 +45,7 @@ class TestSupermemory(ProviderContract):
 
 
 class TestSupermemoryWithAQueue(TestSupermemory):
-    """It takes a while until anything can be found, and shows no text before."""
+    """The service queues documents. They are not searchable and have no text until processed."""
 
     @pytest.fixture
     def fake(self) -> Iterator[FakeSupermemory]:

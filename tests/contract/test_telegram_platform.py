@@ -1,4 +1,4 @@
-"""Telegram keeps the contract of every platform, against the emulated Bot API: when it is asked, and by webhook."""
+"""Test Telegram against the platform contract with the emulated Bot API, by polling and by webhook."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from everthread.testing.telegram.users import TelegramUsers
 
 
 class ThroughPeople:
-    """`RemoteSide`, by way of the people in the emulator."""
+    """`RemoteSide` implemented with the users of the emulator."""
 
     def __init__(self, emulator: EmulatorProcess) -> None:
         self._emulator = emulator

@@ -1,6 +1,6 @@
-"""The simulation with agents in it: compression, review and handed-over work, twenty schedules to a test.
+"""Run the simulation with agents: compression, review and delegated work, twenty schedules per test.
 
-More of them: `python -m tests.simulator --agents --seeds 2000`.
+For more schedules: `python -m tests.simulator --agents --seeds 2000`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REGRESSIONS = (169, 7001327)
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Failures are what the simulation is made of; they need not be logged."""
+    """Silence the log, because the simulation injects failures."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
@@ -36,13 +36,13 @@ def quiet() -> Iterator[None]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("first", range(1, SEEDS + 1, SEEDS_PER_TEST))
-def test_whatever_befalls_agents_what_must_hold_holds(first: int) -> None:
+def test_agent_schedules_violate_no_invariant(first: int) -> None:
     report = Report()
     for seed in range(first, first + SEEDS_PER_TEST):
         report.add(*run_seed(seed, agents=True))
         if report.violations:
             pytest.fail(explain(seed, agents=True), pytrace=False)
-    # A schedule in which nothing happens proves nothing.
+    # A schedule without events proves nothing.
     agents, faults = report.counts["agents"], report.counts["faults"]
     assert min(agents["summaries applied"], agents["work handed over"]) > SEEDS_PER_TEST
     assert agents["reviews done"] > 4 * SEEDS_PER_TEST
@@ -56,13 +56,13 @@ def test_whatever_befalls_agents_what_must_hold_holds(first: int) -> None:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("seed", REGRESSIONS)
-def test_a_schedule_that_once_broke_it_does_so_no_more(seed: int) -> None:
+def test_regression_schedules_pass(seed: int) -> None:
     if run_seed(seed, agents=True)[2] is not None:
         pytest.fail(explain(seed, agents=True), pytrace=False)
 
 
 @pytest.mark.timeout(60)
-def test_a_seed_means_the_same_in_another_process() -> None:
+def test_a_seed_gives_the_same_trace_in_another_process() -> None:
     command = [sys.executable, "-m", "tests.simulator", "--agents", "--seed", "7"]
     environment = os.environ | {"PYTHONHASHSEED": "1"}
     printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=50).stdout
@@ -99,6 +99,6 @@ def _anybody_takes_a_review(monkeypatch: pytest.MonkeyPatch) -> None:
     "plant",
     [_a_summary_stands_for_too_much, _anybody_takes_a_review],
 )
-def test_the_simulation_notices_a_bug(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_simulation_detects_a_planted_bug(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    assert any(run_seed(seed, agents=True)[2] for seed in range(1, 21)), "20 schedules went by and nothing was noticed"
+    assert any(run_seed(seed, agents=True)[2] for seed in range(1, 21)), "20 schedules passed without detecting the bug"

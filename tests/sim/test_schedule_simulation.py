@@ -1,7 +1,6 @@
-"""A week of scheduled tasks in which the clocks are changed, in two processes that are killed and started again.
+"""Simulate a week of scheduled tasks with a daylight saving change, in two processes that are killed and restarted.
 
-Time is virtual; the rules, the transactions, the turns and the SQL are the real ones.
-See `tests.simulator.environment`.
+Time is virtual; rules, transactions, turns and SQL are real. See `tests.simulator.environment`.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ from everthread.ports.model import Answer, Delta, Finish, Prompt, Request, Trait
 WEEK_S = 7 * 86_400.0
 AFTER_S = 6 * 3600.0
 DOWN_S_MAX = 3 * 3600.0
-"""At ten minutes a time these are fewer than are made up for."""
+"""At ten minutes each, fewer than the limit of catch-up runs."""
 
-# The day in the middle of the week on which the clock is changed.
+# The day of the daylight saving change, in the middle of the week.
 WEEKS = {
     "Europe/Berlin": ("2026-03-29", "2026-10-25"),
     "America/New_York": ("2026-03-08", "2026-11-01"),
@@ -63,7 +62,7 @@ PLANS = (
 
 
 class Oracle:
-    """A model that takes its time."""
+    """A model with delays."""
 
     def __init__(self, process: SimProcess, clock: SimClock, asked: Counter[str]) -> None:
         self._process, self._clock, self._asked = process, clock, asked
@@ -89,7 +88,7 @@ class Oracle:
 
 
 class Office(SimProcess):
-    """A process that does scheduled tasks."""
+    """A process that runs scheduled tasks."""
 
     def __init__(self, fixture: Simulation, name: str, seed: int) -> None:
         super().__init__(name, seed)
@@ -166,7 +165,7 @@ class Simulation:
             await asyncio.sleep(self.random.uniform(60, 3600))
             place = self.random.choice("ab")
             self._hurt(self.offices[place])
-            # One that is to die in the midst of what it does has to do something first.
+            # A process that is to be killed during its work needs some work first.
             await asyncio.sleep(self.random.uniform(0, 900))
             for each, console in self.offices.items():
                 if console.dead and each not in back:
@@ -194,7 +193,7 @@ class Simulation:
 
 
 def lived(seed: int, zone: str, day: str) -> tuple[Simulation, list[Schedule], float]:
-    """The town after that week, and when the week ended."""
+    """Run the week. Return the simulation, the schedules, and the end of the week."""
     start = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone)).timestamp() - 3 * 86_400 + 1
     loop = SimLoop()
     asyncio.set_event_loop(loop)
@@ -231,7 +230,7 @@ def expected(schedule: Schedule, end: float) -> list[float]:
 
 
 def after_the_end(fixture: Simulation, end: float) -> list[tuple[object, ...]]:
-    """What was asked in the last half hour: some of that may not be over."""
+    """Runs of the last half hour, which may be unfinished."""
     asked = "SELECT schedule_id FROM occurrences o WHERE due_at > ? AND EXISTS (SELECT 1 FROM turns t JOIN inbox i "
     return list(fixture.database.execute(f"{asked} ON t.turn_id = i.turn_id WHERE i.id = o.inbox_id)", (end,)))
 
@@ -240,7 +239,7 @@ def after_the_end(fixture: Simulation, end: float) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize(
     ("zone", "day", "seed"), [(zone, days[seed % 2], seed) for zone, days in WEEKS.items() for seed in range(2)]
 )
-def test_a_week_in_which_the_clock_is_changed_has_each_time_once(zone: str, day: str, seed: int) -> None:
+def test_each_due_time_of_a_week_with_a_clock_change_runs_once(zone: str, day: str, seed: int) -> None:
     fixture, kept, end = lived(seed, zone, day)
     found = "SELECT schedule_id, due_at, state, session_id FROM occurrences WHERE due_at <= ?"
     rows = list(fixture.database.execute(found, (end,)))
@@ -248,7 +247,7 @@ def test_a_week_in_which_the_clock_is_changed_has_each_time_once(zone: str, day:
     replies = Counter(
         row[0] for row in fixture.database.execute("SELECT session_id FROM replies WHERE state = 'ready'")
     )
-    assert fixture.kills > 20, "otherwise this is no test"
+    assert fixture.kills > 20, "too few kills for a meaningful test"
     for schedule in kept:
         mine = [row for row in rows if row[0] == schedule.id]
         done = sorted(row[1] for row in mine if row[2] == OccurrenceState.DONE)
@@ -256,15 +255,17 @@ def test_a_week_in_which_the_clock_is_changed_has_each_time_once(zone: str, day:
         assert {row[2] for row in mine} <= {OccurrenceState.DONE, OccurrenceState.SKIPPED}
         assert set(done) <= set(times)
         if schedule.missed is MissedPolicy.ALL:
-            # Only as many as are kept can be looked at; the rest was seen to before.
+            # Only retained runs can be compared. The older ones were checked before.
             assert done == times[-len(done) :]
             assert len(done) >= min(len(times), 95)
         for _, due_at, state, session_id in mine:
             if state == OccurrenceState.DONE:
                 assert (turns[session_id], replies[session_id]) == (1, 1), (schedule.prompt, due_at)
     said = [row[0] for row in fixture.database.execute("SELECT content FROM messages WHERE role = 'user'")]
-    assert len(said) == len(set(said)), "what is asked names the task and the time"
+    assert len(said) == len(set(said)), "each prompt names the task and its due time"
     in_all = sum(len(expected(schedule, end)) for schedule in kept if schedule.missed is MissedPolicy.ALL)
     later = sum(row[0] in {s.id for s in kept if s.missed is MissedPolicy.ALL} for row in after_the_end(fixture, end))
-    assert sum("\nall " in text for text in said) == in_all + later, "those included that are kept no more"
+    assert sum("\nall " in text for text in said) == in_all + later, (
+        "the total includes runs that are no longer retained"
+    )
     assert inconsistencies(fixture.database) == []

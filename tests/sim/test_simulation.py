@@ -1,6 +1,6 @@
-"""The simulation's schedules, a hundred to a test so that they spread over the processors.
+"""Run the simulation's schedules, a hundred per test so that they spread over the CPUs.
 
-And a look at the simulator itself: that it does the same thing for the same seed, and that it notices bugs.
+Also test the simulator: the same seed gives the same trace, and planted bugs are detected.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PROCESS_FAULTS = {"kill", "kill between statements", "stop", "stopped and contin
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Failures are what the simulation is made of; they need not be logged."""
+    """Silence the log, because the simulation injects failures."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
@@ -46,13 +46,13 @@ def quiet() -> Iterator[None]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("first", range(1, SEEDS + 1, SEEDS_PER_TEST))
-def test_whatever_befalls_the_town_what_must_hold_holds(first: int) -> None:
+def test_schedules_violate_no_invariant(first: int) -> None:
     report = Report()
     for seed in range(first, first + SEEDS_PER_TEST):
         report.add(*run_seed(seed))
         if report.violations:
             pytest.fail(explain(seed), pytrace=False)
-    # A schedule in which nothing happens proves nothing.
+    # A schedule without events proves nothing.
     assert set(report.counts["boundaries"]) >= BOUNDARIES
     assert set(report.counts["faults"]) >= STORE_FAULTS | PROVIDER_FAULTS | PROCESS_FAULTS
     totals = report.counts["totals"]
@@ -63,7 +63,7 @@ def test_whatever_befalls_the_town_what_must_hold_holds(first: int) -> None:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("seed", REGRESSIONS)
-def test_a_schedule_that_once_broke_it_does_so_no_more(seed: int) -> None:
+def test_regression_schedules_pass(seed: int) -> None:
     if run_seed(seed)[2] is not None:
         pytest.fail(explain(seed), pytrace=False)
 
@@ -83,7 +83,7 @@ def test_the_same_seed_gives_the_same_trace(seed: int) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_a_seed_means_the_same_in_another_process() -> None:
+def test_a_seed_gives_the_same_trace_in_another_process() -> None:
     command = [sys.executable, "-m", "tests.simulator", "--seed", "7"]
     printed = [
         subprocess.run(
@@ -110,7 +110,7 @@ def _the_journal_skips_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _the_journal_forgets_what_it_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every third delivery is repeated, and under another key: the back end can't know it again."""
+    """Repeat every third delivery under another key, so that the back end cannot deduplicate it."""
     record, count = DeliveryService._record, iter(range(10**9))  # noqa: SLF001 - as above
 
     async def forgetful(self: DeliveryService, letter: Any, error: Any, lease: Any) -> Any:
@@ -157,6 +157,6 @@ def _anybody_may_commit(monkeypatch: pytest.MonkeyPatch) -> None:
         _anybody_may_commit,
     ],
 )
-def test_the_simulation_notices_a_bug(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_simulation_detects_a_planted_bug(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    assert any(run_seed(seed)[2] for seed in range(1, 61)), "60 schedules went by and nothing was noticed"
+    assert any(run_seed(seed)[2] for seed in range(1, 61)), "60 schedules passed without detecting the bug"

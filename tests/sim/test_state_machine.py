@@ -1,7 +1,8 @@
-"""The lifecycle as a state machine: boundaries, turns, deliveries and crashes in any order, against a model in dicts.
+"""Test the lifecycle as a state machine: boundaries, turns, deliveries and crashes in any order, against a model in
+dicts.
 
-The model foretells what each operation does, refusals included: invariants alone would miss a boundary that silently
-does nothing. One process runs at a time and time passes only when told to, so that the model need not know of either.
+The model predicts the result of each operation, including refusals: invariants alone would miss a boundary that
+silently does nothing. One process runs at a time and time passes only in explicit steps, so the model can ignore both.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ pytestmark = pytest.mark.timeout(120)
 OWNER = "me"
 IDLE_S = 60.0
 GONE_S = 40.0
-"""After this long a process that died holds no lease any more."""
+"""After this time, the leases of a dead process have expired."""
 DM = SessionKey("main", "cli", ChatType.DM, "1")
 OTHER_DM = SessionKey("main", "telegram", ChatType.DM, "2")
 GROUP = SessionKey("main", "telegram", ChatType.GROUP, "3")
@@ -84,7 +85,7 @@ Entry = tuple[Any, ...]
 
 @dataclass
 class Talk:
-    """A session, as somebody would tell it who has never seen the code."""
+    """A session in the model, independent of the code under test."""
 
     id: str
     active_at: float
@@ -125,7 +126,7 @@ class Model:
         self.running: dict[str, Running] = {}
         self.fates: dict[str, str] = {}
         self.served: dict[str, SessionKey] = {}
-        """Which sessions this process has served, and for which key first."""
+        """Sessions served by this process, with the first key of each."""
 
     def keys_on(self, talk: Talk) -> list[SessionKey]:
         return [key for key, other in self.on.items() if other is talk]
@@ -134,14 +135,14 @@ class Model:
         return next((one for one in self.running.values() if one.talk is talk and one.fate == "live"), None)
 
     def due(self, key: SessionKey) -> float | None:
-        """When the session that the key is on expires."""
+        """Expiry time of the key's session."""
         talk = self.on[key]
         return talk.active_at + IDLE_S if key is GROUP and talk is not None else None
 
     def tip(self, talk: Talk) -> Talk:
         return self.tip(self.talks[talk.continued_by]) if talk.continued_by else talk
 
-    # What a boundary does. Each of these has been foretold not to be refused.
+    # Effects of boundaries. The model has predicted that each of these is not refused.
 
     def refusal(self, key: SessionKey, boundary: Boundary, now: float) -> Refusal | None:
         here = self.on[key]
@@ -211,7 +212,7 @@ class Model:
                 self.pending[key] = "idle"
 
     def _take_back(self, here: Any, turns: int) -> None:
-        """The running turn is the first to be taken back."""
+        """Undo turns, the running turn first."""
         running = self.live_in(here)
         kept = len(here.shown) - min(turns - bool(running), len(here.shown))
         hidden = tuple(number for number, _ in here.shown[kept:])
@@ -253,7 +254,7 @@ class Model:
     # Turns
 
     def expects_to_begin(self, key: SessionKey) -> tuple[bool, bool, bool]:
-        """Whether the key's next message expires its session, opens one, and finds a turn running there."""
+        """Predict for the key's next message: session expires, session opens, a turn is already running."""
         here, due = self.on[key], self.due(key)
         busy = here is not None and self.live_in(here) is not None
         expires = due is not None and self.waiting[key][0][1] >= due and not busy
@@ -278,7 +279,7 @@ class Model:
         self.served.setdefault(talk.id, key)
 
     def stored(self, turn_id: str, now: float) -> str:
-        """A running turn is stored; as what."""
+        """Store a running turn. Return its status."""
         turn = self.running.pop(turn_id)
         talk = turn.talk
         talk.last += 1
@@ -306,7 +307,7 @@ class Model:
         self.served.clear()
 
 
-# What is found, in the model's words --------------------------------------------------------------------------------
+# Observed state in the model's terms --------------------------------------------------------------------------------
 
 
 def told(event: Event) -> Entry:
@@ -345,7 +346,7 @@ def taken(effect: Effect) -> Entry:
 
 
 class PromptProcess(SimProcess):
-    """Nothing outside takes any time, unless a fault says so."""
+    """A process whose external calls take no time, unless a fault is injected."""
 
     async def pause(self) -> None:
         self.check()
@@ -398,7 +399,7 @@ class LifecycleMachine(RuleBasedStateMachine):
 
     def _die(self) -> None:
         self.process.kill()
-        # What the dead still clean up has no effect, but must be let go of.
+        # Cleanup of killed tasks has no effect, but must finish.
         self._pass_time(10 * GONE_S + GONE_S)
         self._start()
         again = self._run(self.lifecycle.recover())
@@ -481,7 +482,7 @@ class LifecycleMachine(RuleBasedStateMachine):
 
     @rule(key=st.sampled_from(KEYS), messages=st.integers(1, 4))
     def converse(self, key: SessionKey, messages: int) -> None:
-        """Some turns, and a message more of which the turn goes on."""
+        """Run some turns and accept one more message, whose turn keeps running."""
         for _ in range(messages):
             self._send(key)
         while self.model.waiting[key] and self._begin(key):
@@ -493,7 +494,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         text = f"m{self.texts}"
         inbound = Inbound(key, OWNER, text, update_id=text)
         row, new = self._run(self.lifecycle.accept(inbound))
-        # The platform delivers it once more; it was taken already.
+        # The platform redelivers a message that was already accepted.
         assert (new, self._run(self.lifecycle.accept(inbound))) == (True, (row, False))
         self.model.waiting[key].append((text, row.accepted_at))
         self.model.fates[text] = "waiting"
@@ -536,7 +537,7 @@ class LifecycleMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.talks)
     @rule(which=st.integers(0, 50))
     def write_a_note(self, which: int) -> None:
-        """In a session that may have been left long ago."""
+        """Write a note in a session that may have been left long ago."""
         talk = self.model.talks[sorted(self.model.talks)[which % len(self.model.talks)]]
         self.texts += 1
         change = NoteChange(NoteAction.ADD, NoteTarget.MEMORY, f"note {self.texts}")
@@ -545,7 +546,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         talk.write("note", change.content)
         self.model.closed_if_left(talk)
 
-    # Memory, and what goes wrong
+    # Memory and faults
 
     @rule(after_s=st.sampled_from((0.0, 1.0, 5.0)))
     def deliver(self, after_s: float) -> None:
@@ -563,7 +564,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         after=st.integers(0, 20),
     )
     def crash_and_restart(self, how: str, key: SessionKey, after: int) -> None:
-        """After so many statements. What was half done is undone: the model hears of it only if it was done."""
+        """Crash after so many statements. Uncommitted work is rolled back, so the model only applies committed work."""
         self.process.kill_after_statements = after
         try:
             match how:
@@ -589,7 +590,7 @@ class LifecycleMachine(RuleBasedStateMachine):
         self.model.suspended(close_memory)
         self._die()
 
-    # What must hold
+    # Invariants
 
     @invariant()
     def open_sessions_match_the_model(self) -> None:
@@ -615,7 +616,7 @@ class LifecycleMachine(RuleBasedStateMachine):
 
     @invariant()
     def no_dirty_session_is_ended_without_a_close(self) -> None:
-        """Unless a turn is still running in it, which will close it when it is stored."""
+        """Sessions with a running turn are exempt: the turn closes them when it is stored."""
         unclosed = self.database.execute(
             "SELECT id FROM sessions WHERE dirty_seq > closed_seq AND (ended_at IS NOT NULL OR NOT EXISTS "
             "(SELECT 1 FROM bindings WHERE session_id = sessions.id)) "
@@ -689,20 +690,20 @@ def quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", range(1, 9))
-def test_the_lifecycle_does_what_the_model_says(number: int) -> None:
+def test_the_lifecycle_matches_the_model(number: int) -> None:
     class Seeded(LifecycleMachine): ...
 
-    # The same examples in every run, and other ones for each number.
+    # The same examples in every run, and different ones per number.
     run_state_machine_as_test(seed(number)(Seeded), settings=EXAMPLES)
 
 
-# The machine itself -------------------------------------------------------------------------------------------------
+# Tests of the machine -----------------------------------------------------------------------------------------------
 
 ONCE = settings(EXAMPLES, max_examples=100, phases=[Phase.generate], report_multiple_bugs=False)
 
 
 @pytest.mark.parametrize("kind", [New, Reset, Resume, Branch, Compress, Rewind, Expire])
-def test_a_boundary_that_silently_does_nothing_is_noticed(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_boundary_that_silently_does_nothing_is_detected(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = crossing.plan
 
     def nothing(place: Any, boundary: Any, **more: Any) -> Any:
@@ -714,14 +715,14 @@ def test_a_boundary_that_silently_does_nothing_is_noticed(kind: type, monkeypatc
         run_state_machine_as_test(LifecycleMachine, settings=ONCE)
 
 
-def test_a_close_that_is_left_out_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_close_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = crossing.plan
     monkeypatch.setattr(crossing, "plan", lambda *args, **more: replace(plan(*args, **more), closes=False))
     with pytest.raises(AssertionError):
         run_state_machine_as_test(LifecycleMachine, settings=ONCE)
 
 
-def test_a_reply_to_a_conversation_that_was_left_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reply_to_a_session_that_was_left_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = crossing.plan
     monkeypatch.setattr(crossing, "plan", lambda *args, **more: replace(plan(*args, **more), fate=Fate.LIVE))
     with pytest.raises(AssertionError):
