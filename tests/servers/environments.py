@@ -1,4 +1,4 @@
-"""Virtual environments for the servers that tests start: their pins clash, and each is installed once."""
+"""Virtual environments for the servers that tests start. Each server has its own, because their pins conflict."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ INSTALL_S_MAX = 900
 
 
 def environment(name: str, wanted: Sequence[str]) -> Path:
-    """The folder of an environment that has the packages; made by whoever comes first, and kept."""
+    """Return the folder of an environment with the packages. The first caller creates it."""
     place = ROOT / name
     place.parent.mkdir(parents=True, exist_ok=True)
     with place.with_suffix(".lock").open("w") as lock:
@@ -30,6 +30,6 @@ def _make(place: Path, wanted: Sequence[str]) -> None:
     python = place / "bin" / "python"
     quickly = [sys.executable, "-m", "uv", "pip", "install", "-q", "--python", python, *wanted]
     slowly = [python, "-m", "pip", "install", "-q", *wanted]
-    # uv does not read pip's settings (mirrors, certificates): where it fails, pip does the same job.
+    # uv ignores pip's settings (mirrors, certificates). If uv fails, use pip.
     if subprocess.run(["nice", "-n", "10", *quickly], check=False, timeout=INSTALL_S_MAX).returncode:
         subprocess.run(["nice", "-n", "10", *slowly], check=True, timeout=INSTALL_S_MAX)

@@ -1,11 +1,11 @@
-"""A port for a server that is told its port, and listens there a good while later."""
+"""Ports for servers that take a port number and start listening later."""
 
 from __future__ import annotations
 
 import random
 import socket
 
-# Below those that systems give to whoever asks for any: tests that run meanwhile ask for thousands of those.
+# Below the ephemeral range, from which concurrent tests take thousands of ports.
 PORTS = range(15_000, 32_000)
 
 

@@ -1,4 +1,4 @@
-"""Plugins of the real Hermes Agent, each as a class that takes no arguments: they are made in other processes too."""
+"""Real Hermes Agent plugins as classes without constructor arguments, so that other processes can create them too."""
 
 import sqlite3
 from contextlib import closing
@@ -16,7 +16,7 @@ EXTRACTING = "plugins:\n  hermes-memory-store:\n    auto_extract: true\n"
 
 
 def python() -> str:
-    """The interpreter of the environment that has Hermes Agent."""
+    """Interpreter of the environment that contains Hermes Agent."""
     installed()
     return str(CACHE / "bin" / "python")
 
@@ -32,7 +32,9 @@ class OpenViking(HermesBridge):
 
 
 class Facts:
-    """A folder of the bridge's in which `holographic` draws facts from what is said, and what is in its files."""
+    """A folder of the bridge in which `holographic` extracts facts from messages, and access to the contents of its
+    files.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -46,7 +48,9 @@ class Facts:
         return {"folder": str(self.folder), "python": python(), "people": "each", "owner": "me"}
 
     def back_end(self) -> ProviderBackend:
-        """For days of faults: the plugin keeps no turns, so what it holds is what its process was told."""
+        """Back end for fault runs. The plugin stores no turns, so the contents are the deliveries that its process
+        received.
+        """
         provider = f"{Holographic.__module__}:{Holographic.__qualname__}"
         settings = self.settings | {"owner": "ann"}
         return ProviderBackend(
@@ -65,7 +69,7 @@ class Facts:
         return [fact for file in sorted(self.folder.glob("**/memory_store.db")) for fact in self.of(file.parent)]
 
     def hang(self) -> None:
-        """Hold its file, so that nothing can be written to it."""
+        """Lock the plugin's file, so that writes block."""
         self._holding = sqlite3.connect(self.home / "memory_store.db", isolation_level=None, timeout=30)
         self._holding.execute("BEGIN IMMEDIATE")
 
@@ -77,7 +81,7 @@ class Facts:
 
 
 def compare(day: Day, back_end: ProviderBackend) -> None:
-    """What is in each person's file after a day of faults is what they have said."""
+    """Check that each person's file contains that person's facts after a fault run."""
     folder = Path(back_end.settings["folder"])
     homes = {"ann": folder / "home", "bob": folder / "people" / "bob"}
     there = {owner: _kept_in(home) for owner, home in homes.items()}

@@ -1,4 +1,4 @@
-"""The real Hermes Agent in an environment of its own, and somebody who types into its terminal."""
+"""The real Hermes Agent in its own environment, and a user who types into its terminal."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ compression:
 
 
 def installed() -> Path:
-    """The program; installed once, whoever comes first."""
+    """Path of the program. The first caller installs it."""
     environment(CACHE.name, [f"hermes-agent=={VERSION}"])
     return PROGRAM
 
 
 class HermesTerminal:
-    """A conversation with Hermes, typed on a real terminal."""
+    """A conversation with Hermes on a real terminal."""
 
     def __init__(self, home: Path, base_url: str, *, in_place: bool = True) -> None:
         home.mkdir(parents=True)
@@ -65,7 +65,7 @@ class HermesTerminal:
 
     def __enter__(self) -> HermesTerminal:
         self.wait("❯", 90)
-        # What is typed before its input is ready is lost.
+        # Hermes drops input that arrives before its prompt is ready.
         self._read(3)
         return self
 
@@ -75,7 +75,7 @@ class HermesTerminal:
         os.close(self._terminal)
 
     def ask(self, words: str) -> None:
-        """Say something, and wait until the stub has quoted it."""
+        """Send a message and wait until the stub model quotes it."""
         self.type(words)
         self.wait(f"You said: {words}", 60)
         self._read(1)
@@ -109,5 +109,5 @@ class HermesTerminal:
                 try:
                     self._seen += os.read(self._terminal, 65536)
                 except OSError:
-                    # It has left; there is nothing more to read.
+                    # The process has exited, and there is no more output.
                     return

@@ -1,4 +1,4 @@
-"""The real Hindsight with a PostgreSQL of its own, for tests: installed once into `.cache/servers/hindsight`."""
+"""The real Hindsight with its own PostgreSQL, for tests: installed once into `.cache/servers/hindsight`."""
 
 import os
 import shutil
@@ -25,7 +25,7 @@ NOBODY, NOGROUP = 65534, 65534
 
 @dataclass
 class HindsightServer:
-    """A server that runs. `client` is a Python that has its official client."""
+    """A running server. `client` is a Python interpreter with the official client."""
 
     address: str
     model: BackendModel
@@ -35,10 +35,10 @@ class HindsightServer:
 
 @contextmanager
 def hindsight(*, extracting: bool = False) -> Iterator[HindsightServer]:
-    """Starts everything and stops it again. Takes half a minute; the first time, minutes.
+    """Start everything and stop it again. Takes half a minute; the first time, minutes.
 
-    Without a model, what it is given is kept in pieces, and nothing is made of it that a test could not foresee. If it
-    is to be `extracting`, the stub is its model too, and facts and conclusions are what is recalled.
+    Without a model, the server stores texts in chunks, so its contents are predictable. With `extracting`, the stub is
+    also its model, and recall returns facts and conclusions.
     """
     environment(PLACE.name, WANTED)
     folder = Path(tempfile.mkdtemp(prefix="everthread-hindsight-"))
@@ -71,7 +71,7 @@ def hindsight(*, extracting: bool = False) -> Iterator[HindsightServer]:
 
 @contextmanager
 def _postgres(folder: Path) -> Iterator[str]:
-    """The address of a database. PostgreSQL refuses to run as root, so it runs as nobody there."""
+    """Return the address of a database. PostgreSQL refuses to run as root, so it runs as the user nobody."""
     home, port = folder / "postgres", free_port()
     home.mkdir()
     program = next(PLACE.glob("lib/python*/site-packages/pg0/bin/pg0"))

@@ -1,4 +1,4 @@
-"""A conversation with a Hindsight that runs, and looks into what the server holds of it."""
+"""A session with a running Hindsight, and queries for the server's contents."""
 
 import json
 import urllib.request
@@ -25,7 +25,7 @@ def asked(address: str, path: str, method: str = "GET") -> Any:
 
 
 def documents(address: str, prefix: str) -> list[dict[str, Any]]:
-    """All that the server holds in the banks whose names begin so, oldest first."""
+    """All documents in banks with this name prefix, oldest first."""
     found: list[dict[str, Any]] = []
     for bank in asked(address, "/v1/default/banks")["banks"]:
         if bank["bank_id"].startswith(prefix):
@@ -46,7 +46,7 @@ def held(address: str, prefix: str) -> list[StoredEntry]:
 
 
 class Talk:
-    """One conversation with a provider, an entry at a time."""
+    """One session with a provider, entry by entry."""
 
     def __init__(self, provider: Hindsight, session_id: str, owner: str = "ann") -> None:
         self.provider = provider
@@ -95,12 +95,12 @@ def operations(core: HindsightServer, bank: str) -> int:
 
 
 def memories(core: HindsightServer, bank: str) -> list[str]:
-    """The ids: a memory that was made anew has another."""
+    """Ids of the memories. A memory that was created again has a new id."""
     return sorted(one["id"] for one in asked(core.address, f"{bank}/memories/list?limit=100")["items"])
 
 
 def everything(core: HindsightServer, bank: str) -> str:
-    """Documents, memories, and what was asked of the server, as it has kept that."""
+    """Documents, memories, and the stored requests to the server."""
     found = [asked(core.address, f"{bank}/{what}?limit=100") for what in ("documents", "memories/list")]
     for one in asked(core.address, f"{bank}/operations?limit=100")["operations"]:
         found.append(asked(core.address, f"{bank}/operations/{one['id']}?include_payload=true"))

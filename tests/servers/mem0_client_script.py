@@ -1,4 +1,4 @@
-"""Run by a Python that has mem0ai, with the address of a fake platform: what its own client makes of it, as JSON."""
+"""Run with a Python that has mem0ai and the address of a fake platform. Print the results of its client as JSON."""
 
 from __future__ import annotations
 

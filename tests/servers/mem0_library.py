@@ -1,4 +1,4 @@
-"""The real Mem0 library with our stub of a model, as tests want it."""
+"""The real Mem0 library with a stub model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ASKS = r"POST /v1/(embeddings|chat/completions)"
 
 @dataclass(frozen=True)
 class Mem0Library:
-    """A door in front of the model that Mem0 uses, and a folder for its files."""
+    """A proxy in front of the model that Mem0 uses, and a folder for its files."""
 
     python: str
     model: BackendModel
@@ -31,7 +31,7 @@ class Mem0Library:
     folder: Path
 
     def settings(self, *, infer: bool = True, address: str = "") -> dict[str, Any]:
-        """Plain enough for JSON."""
+        """Settings, serialisable as JSON."""
         endpoint = {"model": "stub", "embedder": "stub", "model_url": f"{address or self.door.address}/v1"}
         return {"folder": str(self.folder), "python": self.python, "infer": infer, "model_key": "k-1234", **endpoint}
 
@@ -51,7 +51,7 @@ class Mem0Library:
 
 
 def child_of(provider: Mem0) -> int:
-    """The process that its library is in."""
+    """Process that runs the library."""
     memories: Any = provider._opened  # noqa: SLF001
     return memories._child.process.pid  # noqa: SLF001
 

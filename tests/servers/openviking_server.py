@@ -1,4 +1,4 @@
-"""The real OpenViking, for tests: installed once into `.cache/servers/openviking`, with a stub for its model."""
+"""The real OpenViking, for tests: installed once into `.cache/servers/openviking`, with a stub model."""
 
 import json
 import os
@@ -33,12 +33,12 @@ KEY = "root-key-of-the-tests"
 START_S_MAX = 300
 KINDS = {"work": "delegation"}
 KEEPS = r"POST /api/v1/sessions/[^/]+/messages/batch"
-"""The requests that store words."""
+"""Requests that store texts."""
 
 
 @dataclass
 class OpenVikingServer:
-    """A server that runs, and what it holds."""
+    """A running server and its contents."""
 
     address: str
     model: BackendModel
@@ -50,7 +50,7 @@ class OpenVikingServer:
         return int(self.address.rpartition(":")[2])
 
     def ask(self, account: str, user: str, path: str, **query: str) -> Any:
-        """The result of a GET; None if there is nothing."""
+        """Return the result of a GET; None if not found."""
         return self._asked(account, user, f"{path}?{urllib.parse.urlencode(query)}")
 
     def post(self, account: str, user: str, path: str, body: object) -> Any:
@@ -69,7 +69,7 @@ class OpenVikingServer:
             raise
 
     def users(self, account: str) -> list[str]:
-        """The server lists them late, if at all."""
+        """Users of an account. The server lists them late, if at all."""
         return sorted(each.name for each in (self.folder / "data" / "viking" / account / "user").glob("*"))
 
     def sessions(self, account: str, user: str) -> list[str]:
@@ -82,13 +82,13 @@ class OpenVikingServer:
         return [line for line in found if line is not None]
 
     def archives(self, account: str, user: str, name: str) -> dict[str, bool]:
-        """The archives of a session, and whether memories were drawn from each."""
+        """Archives of a session, each with True if memories were extracted from it."""
         root = f"viking://user/{user}/sessions/{name}/history"
         uris = sorted(self.ask(account, user, "/fs/ls", uri=root, simple="true") or [])
         return {uri: self.ask(account, user, "/content/read", uri=f"{uri}/.done") is not None for uri in uris}
 
     def held(self, account: str) -> list[StoredEntry]:
-        """What is there, oldest first in each session. Archives that came to nothing do not count."""
+        """Contents, oldest first in each session. Archives of failed commits are ignored."""
         effects: list[StoredEntry] = []
         for user in self.users(account):
             for name in self.sessions(account, user):
@@ -97,7 +97,7 @@ class OpenVikingServer:
         return effects
 
     def everything(self, account: str) -> str:
-        """Every file that the server has kept of an account, but for its list of what it was asked to do."""
+        """All files that the server stores for an account, without its task list."""
         root = self.folder / "data" / "viking" / account
         files = [each for each in root.rglob("*") if each.is_file() and "tasks" not in each.relative_to(root).parts]
         return "\n".join(f"{each}\n{each.read_bytes().decode(errors='replace')}" for each in files)
@@ -106,7 +106,7 @@ class OpenVikingServer:
         session, archives = decode_id(name) or name, self.archives(account, user, name)
         effects: list[StoredEntry] = []
         for uri in archives:
-            # What came to nothing was said again.
+            # Messages of a failed commit were sent again.
             if archives[uri]:
                 effects += _effects(session, self.lines(account, user, uri))
         live = _effects(session, self.lines(account, user, f"viking://user/{user}/sessions/{name}"))
@@ -138,7 +138,7 @@ def _effects(session: str, lines: list[SessionMessage]) -> list[StoredEntry]:
 
 
 def back_end_of(core: OpenVikingServer, faults: Faults, settings: dict[str, Any], account: str) -> ProviderBackend:
-    """The server as the scenarios want it: one account of it."""
+    """Back end of one account for the scenarios."""
 
     def parent_of(session_id: str) -> str:
         kept = core.ask(account, ME, f"/sessions/{encode_id(session_id)}")
@@ -158,7 +158,7 @@ def back_end_of(core: OpenVikingServer, faults: Faults, settings: dict[str, Any]
 
 @contextmanager
 def openviking() -> Iterator[OpenVikingServer]:
-    """Starts everything and stops it again. Takes half a minute; the first time, two."""
+    """Start everything and stop it again. Takes half a minute; the first time, two."""
     place = environment("openviking", WANTED)
     folder = Path(tempfile.mkdtemp(prefix="everthread-openviking-"))
     try:
@@ -178,7 +178,7 @@ def openviking() -> Iterator[OpenVikingServer]:
                 _wait_for(core)
                 yield core
             finally:
-                # Nothing of it is kept, and it takes its time to end well.
+                # Kill it: its data is not kept, and a clean shutdown is slow.
                 server.kill()
                 server.wait()
     finally:

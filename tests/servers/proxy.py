@@ -1,4 +1,4 @@
-"""A door in front of a real server: real TCP, and faults on demand. Each request has a connection of its own."""
+"""A TCP proxy in front of a real server, with faults on demand. Each request has its own connection."""
 
 import asyncio
 import re
@@ -14,9 +14,9 @@ START_S_MAX = 10.0
 
 
 class Door(HttpServer):
-    """`fail_next`, `reject_next`, `lose_next`, `hang` and `heal` are what the contract kit of providers breaks it with.
+    """Proxy with the faults of the provider contract kit: `fail_next`, `reject_next`, `lose_next`, `hang` and `heal`.
 
-    `keeps` says which requests store words, as `POST /path`: of those answers get lost.
+    `keeps` lists the requests that store texts, as `POST /path`. Only their responses get lost.
     """
 
     def __init__(self, address: str, keeps: str) -> None:
@@ -28,7 +28,7 @@ class Door(HttpServer):
         self._answers: dict[str, bytes] = {}
         self._started = threading.Event()
         self.passed: list[str] = []
-        """What has reached the server."""
+        """Requests that reached the server."""
 
     @property
     def address(self) -> str:
@@ -37,7 +37,7 @@ class Door(HttpServer):
     def __enter__(self) -> Self:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._live()), name="door", daemon=True)
         self._thread.start()
-        assert self._started.wait(START_S_MAX), "the door did not open"
+        assert self._started.wait(START_S_MAX), "the proxy did not start"
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -66,11 +66,11 @@ class Door(HttpServer):
         self._losing = calls
 
     def cut_at(self, step: int, *, acted: bool) -> None:
-        """That one of the next requests is cut off: before the server hears of it, or after it has acted."""
+        """Cut off the request with this number: before the server receives it, or after the server has processed it."""
         self.steps, self._acted = step, acted
 
     def answer(self, what: str, body: bytes) -> None:
-        """Such requests are answered here, until `heal`."""
+        """Answer such requests in the proxy until `heal`."""
         self._answers[what] = body
 
     def hang(self) -> None:

@@ -1,4 +1,4 @@
-"""Both clients against aimock, a stub server of models that knows nothing of ours."""
+"""Test both model clients against aimock, an independent stub server."""
 
 import asyncio
 import json
@@ -65,7 +65,7 @@ def base_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         pytest.fail("aimock is not installed: use `make test-servers`")
     folder = tmp_path_factory.mktemp("aimock")
     (folder / "fixtures.json").write_text(json.dumps({"fixtures": FIXTURES}))
-    # Three half characters a chunk: characters beyond the first plane are cut in two now and then.
+    # Three UTF-16 code units per chunk, so that surrogate pairs are sometimes split.
     command = [node, str(PROGRAM), "-p", "0", "-c", "3", "-f", str(folder / "fixtures.json"), "--validate-on-load"]
     environment = {"AIMOCK_API_KEYS": KEY, "HOME": str(folder)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment) as process:
@@ -113,7 +113,7 @@ def user(text: str) -> Message:
     return Message(Role.USER, text)
 
 
-async def test_an_answer_comes_in_pieces(make_client: Any, base_url: str) -> None:
+async def test_an_answer_is_streamed_in_pieces(make_client: Any, base_url: str) -> None:
     *deltas, last = await pieces(make_client(base_url, KEY), user("greet"))
     assert isinstance(last, Answer)
     assert len(deltas) > 20
@@ -121,7 +121,7 @@ async def test_an_answer_comes_in_pieces(make_client: Any, base_url: str) -> Non
     assert (last.message.content, last.finish) == (TEXT, Finish.STOP)
 
 
-async def test_reasoning_is_told_from_the_answer(make_client: Any, base_url: str) -> None:
+async def test_reasoning_is_separate_from_the_answer(make_client: Any, base_url: str) -> None:
     said = (await answer(make_client(base_url, KEY), user("think"))).message
     assert (said.content, said.reasoning) == ("Yes.", "Hm, let me see.")
 
@@ -152,11 +152,11 @@ async def test_huge_arguments_are_taken_and_sent_back(make_client: Any, base_url
     assert (await answer(make_client(base_url, KEY), user("weather"), message, result)).message.content == "Sunny."
 
 
-async def test_an_answer_that_was_too_long_is_told(make_client: Any, base_url: str) -> None:
+async def test_an_answer_cut_at_the_length_limit_is_reported(make_client: Any, base_url: str) -> None:
     assert (await answer(make_client(base_url, KEY), user("short"))).finish is Finish.LENGTH
 
 
-async def test_too_many_requests(make_client: Any, base_url: str) -> None:
+async def test_a_rate_limit_error_has_a_retry_after_time(make_client: Any, base_url: str) -> None:
     error = await fails(make_client(base_url, KEY), "rate")
     assert isinstance(error, ModelUnavailable)
     assert error.retry_after_s == 7.0
@@ -164,11 +164,11 @@ async def test_too_many_requests(make_client: Any, base_url: str) -> None:
 
 
 @pytest.mark.parametrize("says", ["boom", "dropped", "cut", "gone", "malformed"])
-async def test_what_breaks_may_go_through_later(make_client: Any, base_url: str, says: str) -> None:
+async def test_server_and_connection_errors_are_retryable(make_client: Any, base_url: str, says: str) -> None:
     assert type(await fails(make_client(base_url, KEY), says)) is ModelUnavailable
 
 
-async def test_what_came_before_the_cut_was_shown(make_client: Any, base_url: str) -> None:
+async def test_text_before_a_broken_connection_is_streamed(make_client: Any, base_url: str) -> None:
     client = make_client(base_url, KEY)
     stream = client.stream(Request(client.head(PROMPT), b"", (user("cut"),)))
     first = await anext(stream)
@@ -178,19 +178,19 @@ async def test_what_came_before_the_cut_was_shown(make_client: Any, base_url: st
     await client.aclose()
 
 
-async def test_nothing_that_fits(make_client: Any, base_url: str) -> None:
+async def test_an_unexpected_error_response_is_unknown(make_client: Any, base_url: str) -> None:
     assert type(await fails(make_client(base_url, KEY), "nobody foresaw this")) is ModelUnknown
 
 
 @pytest.mark.parametrize("key", ["sk-wrong-0123456789", ""])
-async def test_a_wrong_key(make_client: Any, base_url: str, key: str) -> None:
+async def test_a_wrong_api_key_is_reported_without_its_value(make_client: Any, base_url: str, key: str) -> None:
     error = await fails(make_client(base_url, key, key_name="MY_KEY"), "greet")
     assert type(error) is ModelUnauthorized
     assert "MY_KEY" in str(error)
     assert "0123456789" not in str(error)
 
 
-async def test_leaving_early(make_client: Any, base_url: str) -> None:
+async def test_closing_a_stream_early_does_not_block(make_client: Any, base_url: str) -> None:
     client = make_client(base_url, KEY)
     async with asyncio.timeout(5):
         async with aclosing(client.stream(Request(client.head(PROMPT), b"", (user("slowly"),)))) as stream:

@@ -1,7 +1,8 @@
-"""The bridge with the real Hermes Agent: its plugin `holographic`, which keeps facts in a file and needs no server.
+"""Test the bridge with the real Hermes Agent and its plugin `holographic`, which stores facts in a file without a
+server.
 
-`holographic` keeps notes, and what it takes for a preference or a decision when a session ends, without the session
-that it comes from. What the contract wants of turns is asked of it in words that it takes for facts.
+`holographic` stores notes and, at the end of a session, messages that it recognises as preferences or decisions,
+without their session. The contract tests of turns therefore use messages that it recognises as facts.
 """
 
 import json
@@ -106,7 +107,9 @@ class TestHolographic(ProviderContract):
 
     @in_loop
     async def test_a_redelivered_entry_has_no_second_effect(self, caller: Caller, effects: EffectsOf) -> None:
-        """Exempt in general; this plugin keeps nothing twice, and what it acknowledged is not told again at all."""
+        """The contract exempts plugins, but this one stores nothing twice, and acknowledged entries are not delivered
+        again.
+        """
         await caller.ready()
         session = Session(caller, "s1", "ann")
         for event in (session.turn("I use a red keel"), session.note("keeps bees"), session.closed()):
@@ -116,7 +119,7 @@ class TestHolographic(ProviderContract):
 
 
 class TestFaultDays(ProviderFaults):
-    """Its process is killed, stopped, cut off and slow, while two people talk and change their sessions."""
+    """Kill, stop, cut off and slow down the plugin's process while two people talk and change their sessions."""
 
     says = SAYS
 
@@ -136,7 +139,7 @@ class TestFaultDays(ProviderFaults):
         compare(day, back_end)
 
 
-async def test_its_tools_act_on_the_memory_of_whoever_asks(tmp_path: Path, facts: Facts) -> None:
+async def test_tools_act_on_the_memory_of_the_calling_user(tmp_path: Path, facts: Facts) -> None:
     settings = {"hermes:holographic": facts.settings}
     async with CoreFixture(tmp_path, close_with_loop(Holographic), limits=LIMITS, settings=settings) as core:
         ref = (await core.turn(CLI, "hello")).ref
@@ -151,7 +154,7 @@ async def test_its_tools_act_on_the_memory_of_whoever_asks(tmp_path: Path, facts
         assert [item.text for item in recall.items] == ["The boat is called Skarven"]
 
 
-async def test_a_killed_process_is_started_again_and_has_everything(tmp_path: Path, facts: Facts) -> None:
+async def test_a_killed_process_is_restarted_without_losing_facts(tmp_path: Path, facts: Facts) -> None:
     bridge = close_with_loop(Holographic)
     settings = {bridge.name: facts.settings}
     async with CoreFixture(tmp_path, bridge, limits=LIMITS, settings=settings) as core:
@@ -169,19 +172,19 @@ async def test_a_killed_process_is_started_again_and_has_everything(tmp_path: Pa
 
 
 def test_the_story_of_a_bad_day(tmp_path: Path, facts: Facts) -> None:
-    """As tests/provider_outage.py has it, but for what this plugin does not keep: which session a fact was said in."""
+    """The outage scenario of tests/provider_outage.py, without sessions of facts, which this plugin does not store."""
     back_end = ProviderBackend(
         f"{Holographic.__module__}:{Holographic.__qualname__}",
         facts.settings,
         None,  # type: ignore[arg-type] - its file is held instead
         lambda: [],
-        # Less than the plugin waits for its file: what it then gives up, it gives up without a word.
+        # Shorter than the plugin's own wait for its file, after which it drops the write silently.
         attempt_s=3.0,
     )
     life = Life(tmp_path, back_end, 0)
     first = life.do("turn", "I like my boat Skarven")
     life.until("waiting", "", lambda count: count == 0)
-    # Somebody holds its file: the close of the first session hangs, is given up, and comes again.
+    # While the file is locked, the close of the first session hangs, times out and is retried.
     facts.hang()
     second = life.do("new")
     assert life.do("turn", "I like my sister in Odense") == second
@@ -203,7 +206,7 @@ def test_the_story_of_a_bad_day(tmp_path: Path, facts: Facts) -> None:
     assert sorted(facts.all()) == said
 
 
-async def test_it_is_chosen_by_its_name_in_the_settings(tmp_path: Path) -> None:
+async def test_the_plugin_is_selected_by_its_name_in_the_settings(tmp_path: Path) -> None:
     told = f'[memory]\nproviders = ["builtin", "hermes:holographic"]\n[memory.hermes]\npython = "{python()}"\n'
     (tmp_path / "config.toml").write_text(told)
     async with Runtime(load(str(tmp_path), {})) as runtime:
@@ -217,14 +220,14 @@ async def test_it_is_chosen_by_its_name_in_the_settings(tmp_path: Path) -> None:
         await runtime.lifecycle.write_note(note, owner=owner)
         assert await runtime.drain(60)
         recall = await runtime.memory.recall("hives", ref=ticket.ref, deadline_s=20)
-        # The built-in memory knows it too: it is recalled once, with the names of both.
+        # The built-in memory also has this fact. It is recalled once, with both names.
         [item] = recall.items
         assert "Paints hives." in item.text
         assert {item.provider, *item.also} == {"builtin", "hermes:holographic"}
         assert (await runtime.memory.health())["hermes:holographic"] == "ok"
 
 
-def test_the_commands_list_what_is_there_and_try_it(tmp_path: Path) -> None:
+def test_the_memory_commands_list_and_test_the_plugin(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(f'[memory.hermes]\npython = "{python()}"\n')
     plugins = {one["name"]: one for one in ran(tmp_path, "list")["plugins"]}
     assert plugins["hermes:holographic"]["available"]

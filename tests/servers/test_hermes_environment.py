@@ -1,6 +1,6 @@
-"""An environment for the plugins of Hermes Agent's is made in a home, as `everthread setup memory` does it.
+"""Test creating an environment for Hermes Agent plugins in a home, as `everthread setup memory` does.
 
-What is put into it here is little: that Hermes Agent can be installed is seen wherever tests run it.
+The environment gets only a small package here. Other tests install Hermes Agent itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def no_uv(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def wheel(tmp_path: Path) -> str:
-    """A package as small as they come."""
+    """A minimal wheel."""
     path = tmp_path / "little-1.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("little.py", "WORD = 'larkspur'\n")
@@ -34,7 +34,7 @@ def wheel(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_an_environment_is_made_once_and_works_where_it_is(tmp_path: Path, wheel: str) -> None:
+def test_an_environment_is_created_once_and_works(tmp_path: Path, wheel: str) -> None:
     folder, seen = tmp_path / "home" / "hermes", list[int]()
     assert hermes_environment.install(folder, lambda done, whole: seen.append(done), wheel)
     said = subprocess.run(

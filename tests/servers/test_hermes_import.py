@@ -1,4 +1,4 @@
-"""What the real Hermes Agent has kept, taken in: a conversation, a branch, a summary, while it is running."""
+"""Test importing data of the real Hermes Agent while it is running: a conversation, a branch and a summary."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ def look(path: Path) -> list[str]:
 
 
 def lineage(home: Path) -> list[dict[str, Any]]:
-    """All sessions, the oldest first."""
+    """All sessions, oldest first."""
     listed = printed(home, "sessions", "list", "--limit", "100")
     return [printed(home, "sessions", "show", each["id"]) for each in reversed(listed)]
 
 
 @pytest.mark.parametrize("in_place", [True, False])
-def test_a_conversation_a_branch_and_a_summary_of_the_real_hermes(
+def test_a_conversation_a_branch_and_a_summary_of_real_hermes_are_imported(
     tmp_path: Path, base_url: str, in_place: bool
 ) -> None:
     theirs, home = tmp_path / "hermes", tmp_path / "home"
     with HermesTerminal(theirs, base_url, in_place=in_place) as hermes:
         for fact in FACTS:
             hermes.ask(fact)
-        # It is running, and has much of it in its -wal only.
+        # Hermes is running, and many rows are only in its -wal file.
         assert (theirs / "state.db-wal").stat().st_size > 0
         before = look(theirs)
         first = printed(home, "import", "hermes", str(theirs))
@@ -86,7 +86,7 @@ def test_a_conversation_a_branch_and_a_summary_of_the_real_hermes(
 
 
 def wait_for_summary(theirs: Path) -> None:
-    """Hermes says that it has begun, and not when it is done; its rows tell."""
+    """Wait for the summary row: Hermes reports the start of a compression, but not its end."""
     statement = "SELECT COUNT(*) FROM messages WHERE content LIKE '%CONTEXT COMPACTION%'"
     end = time.monotonic() + 120
     while time.monotonic() < end:
@@ -95,7 +95,7 @@ def wait_for_summary(theirs: Path) -> None:
         ended = database.execute("SELECT COUNT(*) FROM sessions WHERE end_reason = 'compression'").fetchone()[0]
         database.close()
         if found or ended:
-            # Until its input is back.
+            # Wait until the prompt is back.
             time.sleep(3)
             return
         time.sleep(0.5)

@@ -1,4 +1,4 @@
-"""Hermes Agent's own plugin for OpenViking over the bridge, against the real OpenViking."""
+"""Test Hermes Agent's own OpenViking plugin over the bridge, against the real OpenViking."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def account() -> str:
-    """Of this test alone."""
+    """Account used by this test only."""
     return f"t{uuid.uuid4().hex[:12]}"
 
 
@@ -49,7 +49,7 @@ def settings(tmp_path: Path, server: Server, account: str) -> dict[str, Any]:
 
 
 def said_in(server: Server, account: str, session: str) -> list[str]:
-    """What people said in a session, in its order: what was committed, and then what was not yet."""
+    """User messages of a session in order: committed ones, then uncommitted ones."""
     root = f"viking://user/{USER}/sessions/{session}"
     found: list[str] = []
     for uri in (*server.archives(account, USER, session), root):
@@ -71,7 +71,7 @@ async def settled(core: CoreFixture) -> None:
 
 
 async def found(core: CoreFixture, word: str) -> bool:
-    """Whether it is recalled, once the server has had the time that it needs."""
+    """Return True if the text is recalled once the server has had enough time."""
     deadline = time.monotonic() + SETTLES_S
     while time.monotonic() < deadline:
         recall = await core.memory.recall(word, ref=await core.at(CLI), deadline_s=20)
@@ -81,10 +81,10 @@ async def found(core: CoreFixture, word: str) -> bool:
     return False
 
 
-async def test_turns_arrive_in_their_own_sessions_and_every_close_commits(
+async def test_turns_arrive_in_their_sessions_and_every_close_commits(
     tmp_path: Path, server: Server, account: str, settings: dict[str, Any]
 ) -> None:
-    """Also that of a session that goes on after a close, which one instance of this plugin would not commit again."""
+    """Includes a session that goes on after a close, which a single instance of this plugin would not commit again."""
     bridge = close_with_loop(OpenViking)
     async with CoreFixture(tmp_path, bridge, limits=LIMITS, settings={bridge.name: settings}) as core:
         old = (await core.turn(CLI, "apple")).ref.session_id
@@ -105,12 +105,12 @@ async def test_turns_arrive_in_their_own_sessions_and_every_close_commits(
         assert "viking_search" in tools
         answer = await core.memory.handle_tool_call(bridge.name, "viking_search", {"query": "apple"}, ref=ref)
         assert "error" not in json.loads(answer)
-        # Its server draws memories from what was committed in its own time.
+        # The server extracts memories from committed messages asynchronously.
         assert await found(core, "damson")
 
 
 def test_the_story_of_a_bad_day(tmp_path: Path, server: Server, account: str, settings: dict[str, Any]) -> None:
-    """The outage story of tests/provider_outage.py. Entries that a killed process had acknowledged are sent again."""
+    """The outage scenario of tests/provider_outage.py. Entries acknowledged by a killed process are sent again."""
     back_end = ProviderBackend(
         f"{OpenViking.__module__}:{OpenViking.__qualname__}",
         settings,

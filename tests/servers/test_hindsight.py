@@ -1,4 +1,4 @@
-"""Hindsight keeps the contract of every provider: the real server, on a PostgreSQL of its own."""
+"""Test Hindsight against the provider contract: the real server with its own PostgreSQL."""
 
 import asyncio
 import subprocess
@@ -49,7 +49,7 @@ def core() -> Iterator[HindsightServer]:
 
 @pytest.fixture
 def prefix() -> str:
-    """Banks of this test alone."""
+    """Bank prefix used by this test only."""
     return f"t{uuid.uuid4().hex[:12]}"
 
 
@@ -86,7 +86,7 @@ class TestHindsight(ProviderContract):
         return 5.0
 
 
-# What Hindsight makes easy to lose ------------------------------------------------------------------------------------
+# Hindsight-specific risks of data loss --------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def bank(prefix: str) -> str:
     return f"/v1/default/banks/{prefix}__main__ann"
 
 
-async def test_a_redelivered_turn_is_no_work_for_the_server(
+async def test_a_redelivered_turn_creates_no_server_operation(
     core: HindsightServer, settings: dict[str, Any], bank: str
 ) -> None:
     talk = Talk(await ready(settings), "s1")
@@ -103,13 +103,13 @@ async def test_a_redelivered_turn_is_no_work_for_the_server(
     assert before
     await talk.say("I keep bees in Aarhus", again=True)
     assert (memories(core, bank), operations(core, bank)) == (before, work)
-    # Somebody who asks for a replay wants it done, and has no more than before in the end.
+    # A replay is processed again, and leaves the same contents.
     await talk.say("I keep bees in Aarhus", again=True, replay=1)
     assert operations(core, bank) > work
     assert len(memories(core, bank)) == len(before)
 
 
-async def test_a_session_that_is_resumed_goes_on_and_erases_nothing(
+async def test_a_resumed_session_continues_and_erases_nothing(
     core: HindsightServer, settings: dict[str, Any], prefix: str
 ) -> None:
     provider = await ready(settings)
@@ -124,7 +124,7 @@ async def test_a_session_that_is_resumed_goes_on_and_erases_nothing(
     }
 
 
-async def test_a_parent_is_kept_only_if_there_is_one(
+async def test_a_parent_is_stored_only_if_there_is_one(
     core: HindsightServer, settings: dict[str, Any], prefix: str
 ) -> None:
     provider = await ready(settings)
@@ -136,12 +136,12 @@ async def test_a_parent_is_kept_only_if_there_is_one(
     about = {one["id"]: one["document_metadata"] for one in documents(core.address, prefix)}
     assert [each for each, metadata in about.items() if "parent" in metadata] == ["child/opened"]
     assert about["child/opened"]["parent"] == "single"
-    # It is there for those who look, and in no prompt.
+    # The parent is stored as metadata, and is in no prompt.
     items = await provider.prefetch("conversation single continues", ref=child.ref, limit=10)
     assert not [item for item in items if "continues" in item.text]
 
 
-async def test_what_is_recalled_says_where_it_was_said(settings: dict[str, Any]) -> None:
+async def test_recalled_entries_name_their_session_and_turn(settings: dict[str, Any]) -> None:
     talk = Talk(await ready(settings), "s:1/x")
     await talk.say("nothing much")
     await talk.say("I keep bees in Aarhus")
@@ -151,10 +151,10 @@ async def test_what_is_recalled_says_where_it_was_said(settings: dict[str, Any])
     assert await talk.provider.prefetch("bees " * 2_000, ref=talk.ref, limit=5)
 
 
-async def test_what_the_server_fails_to_take_in_is_taken_in_later(
+async def test_a_turn_that_the_server_failed_to_process_is_processed_later(
     core: HindsightServer, settings: dict[str, Any], prefix: str, bank: str
 ) -> None:
-    """It says yes, and fails afterwards: such a turn counts as delivered only when it is really there."""
+    """The server accepts the turn and fails later. The turn counts as delivered only once it is stored."""
     talk = Talk(await ready(settings), "s1")
     await talk.say("I keep bees")
     core.model.fail_next(10_000)
@@ -169,7 +169,7 @@ async def test_what_the_server_fails_to_take_in_is_taken_in_later(
         core.model.heal()
     await talk.say("I sell honey", again=True)
     assert list(texts(core, prefix)) == ["s1/0001", "s1/0002"]
-    # What never was taken in is forgotten too.
+    # Forgetting also covers a turn that was never processed.
     assert "larkspur" in everything(core, bank)
     await other.forget(ForgetScope.SESSION)
     assert "larkspur" not in everything(core, bank)
@@ -187,7 +187,7 @@ async def test_a_note_that_comes_late_does_not_replace_a_newer_one(
     assert texts(core, prefix) == {}
 
 
-async def test_a_forgotten_fact_leaves_its_words_nowhere_and_the_rest_stays(
+async def test_forgetting_a_fact_removes_its_words_and_nothing_else(
     core: HindsightServer, settings: dict[str, Any], prefix: str, bank: str
 ) -> None:
     talk = Talk(await ready(settings), "s1")
@@ -200,7 +200,7 @@ async def test_a_forgotten_fact_leaves_its_words_nowhere_and_the_rest_stays(
     assert "quincunx" not in everything(core, bank)
 
 
-async def test_of_a_forgotten_session_the_server_keeps_no_word(
+async def test_the_server_keeps_no_text_of_a_forgotten_session(
     core: HindsightServer, settings: dict[str, Any], prefix: str, bank: str
 ) -> None:
     provider = await ready(settings)
@@ -215,7 +215,7 @@ async def test_of_a_forgotten_session_the_server_keeps_no_word(
     assert list(texts(core, prefix)) == ["stays/0001"]
 
 
-async def test_it_says_how_it_is_and_its_tools_answer(settings: dict[str, Any], door: Door, prefix: str) -> None:
+async def test_it_reports_its_health_and_its_tools_answer(settings: dict[str, Any], door: Door, prefix: str) -> None:
     talk = Talk(await ready(settings), "s1")
     assert await talk.provider.health() == "ok"
     await talk.say("I keep bees")
@@ -225,7 +225,7 @@ async def test_it_says_how_it_is_and_its_tools_answer(settings: dict[str, Any], 
     assert "503" in await talk.provider.health()
 
 
-def test_the_official_client_finds_what_was_kept(core: HindsightServer, settings: dict[str, Any], prefix: str) -> None:
+def test_the_official_client_finds_stored_entries(core: HindsightServer, settings: dict[str, Any], prefix: str) -> None:
     async def told() -> None:
         await Talk(await ready(settings), "s1").say("I keep bees in Aarhus")
 
@@ -252,7 +252,9 @@ class TestScenarios(ProviderScenarios, ProviderOutage, ProviderFaults):
         return back_end_of(core, door, settings, prefix)
 
 
-async def test_it_is_chosen_by_its_name_in_the_settings(core: HindsightServer, prefix: str, tmp_path: Path) -> None:
+async def test_hindsight_is_selected_by_its_name_in_the_settings(
+    core: HindsightServer, prefix: str, tmp_path: Path
+) -> None:
     named = f'address = "{core.address}"\nbank = "{prefix}"\n'
     (tmp_path / "config.toml").write_text(f'[memory]\nproviders = ["hindsight"]\n[memory.hindsight]\n{named}')
     async with Runtime(load(str(tmp_path), {})) as runtime:

@@ -1,6 +1,6 @@
-"""Hindsight as people run it: with a model that draws facts from what is said, and conclusions from the facts.
+"""Test Hindsight with a model that extracts facts from messages and conclusions from facts, as users run it.
 
-The model is our stub; it takes each line that a person said for a fact.
+The model is a stub that takes each line of a user for a fact.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
 LIMITS = Limits(attempt_s_max=30.0, attempts_max=2, backoff_s=0.05, backoff_s_max=0.3, breaker_s=0.2)
 SLOW_S = 1.5
-"""How long the model thinks about a request of which nobody hears any more."""
+"""Seconds that the model takes to answer a request whose client has disconnected."""
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def core() -> Iterator[HindsightServer]:
 
 @pytest.fixture
 def prefix(core: HindsightServer) -> Iterator[str]:
-    """Banks of this test alone."""
+    """Bank prefix used by this test only."""
     yield f"t{uuid.uuid4().hex[:12]}"
     core.model.heal()
 
@@ -66,7 +66,7 @@ def bank(prefix: str) -> str:
 
 
 def facts(core: HindsightServer, bank: str) -> dict[str, list[str]]:
-    """What the model has drawn from what was said, and what it has concluded."""
+    """Facts that the model has extracted, and its conclusions."""
     found: dict[str, list[str]] = {}
     for one in asked(core.address, f"{bank}/memories/list?limit=1000")["items"]:
         found.setdefault(one["fact_type"], []).append(one["text"])
@@ -76,12 +76,12 @@ def facts(core: HindsightServer, bank: str) -> dict[str, list[str]]:
 async def until(holds: Callable[[], object], seconds: float = 20.0) -> None:
     deadline = time.monotonic() + seconds
     while not await asyncio.to_thread(holds):
-        assert time.monotonic() < deadline, "it never came to that"
+        assert time.monotonic() < deadline, "timed out waiting for the condition"
         await asyncio.sleep(0.1)
 
 
 async def settled(process: Process) -> None:
-    """For longer than a house waits by itself: here is a server that takes its time."""
+    """Wait until all entries are delivered, with a longer timeout for a slow server."""
     deadline = time.monotonic() + 60
     while any([status.lanes.waiting_entries for status in await process.memory.journal.status()]):
         assert time.monotonic() < deadline, await process.memory.journal.status()
@@ -102,12 +102,12 @@ def at_work(core: HindsightServer, bank: str) -> bool:
     try:
         listed = asked(core.address, f"{bank}/operations?limit=100&status=processing")["operations"]
     except HTTPError:
-        # The bank is made with its first document.
+        # The bank is created with its first document.
         return False
     return any(one["document_id"] for one in listed)
 
 
-async def test_facts_are_drawn_and_say_where_they_were_said(
+async def test_facts_are_extracted_and_name_their_session_and_turn(
     core: HindsightServer, settings: dict[str, Any], bank: str
 ) -> None:
     talk = Talk(await ready(settings), "s1")
@@ -115,13 +115,13 @@ async def test_facts_are_drawn_and_say_where_they_were_said(
     await talk.say("I keep bees in Aarhus")
     drawn = facts(core, bank)["world"]
     assert any("I keep bees in Aarhus" in fact for fact in drawn)
-    # What the assistant said is no fact: it was the model that chose, and not a cut through the text.
+    # The assistant's text is no fact, so the model chose the facts, and they are no chunks of the text.
     assert not any("I see" in fact for fact in drawn)
     [item] = await talk.provider.prefetch("bees Aarhus", ref=talk.ref, limit=1)
     assert (item.session_id, item.turn, "bees" in item.text) == ("s1", 2, True)
 
 
-async def test_a_redelivered_turn_asks_the_model_nothing(
+async def test_a_redelivered_turn_makes_no_model_call(
     core: HindsightServer, settings: dict[str, Any], bank: str
 ) -> None:
     talk = Talk(await ready(settings), "s1")
@@ -133,10 +133,10 @@ async def test_a_redelivered_turn_asks_the_model_nothing(
     assert (facts(core, bank), core.model.asked["/v1/chat/completions"]) == (before, thought)
 
 
-async def test_a_resumed_session_goes_on_and_no_write_erases_a_fact_of_any(
+async def test_resuming_a_session_and_failed_writes_erase_no_fact(
     core: HindsightServer, settings: dict[str, Any], prefix: str, bank: str
 ) -> None:
-    """Neither a later session, nor the old one that goes on, nor a write that the server breaks off in the middle."""
+    """Covers a later session, the resumed session, and a write that the server aborts halfway."""
     provider = await ready(settings)
     old, new = Talk(provider, "old"), Talk(provider, "new")
     await old.say("I keep bees")
@@ -145,7 +145,7 @@ async def test_a_resumed_session_goes_on_and_no_write_erases_a_fact_of_any(
     core.model.refuse("honey")
     with pytest.raises(ProviderError):
         await old.say("I sell honey")
-    # What is there already is told anew, and that fails: it stays as it was.
+    # A redelivery of a stored turn fails, and the turn stays unchanged.
     core.model.refuse("seven")
     with pytest.raises(ProviderError):
         await new.note("has seven ladders", version=2)
@@ -162,7 +162,7 @@ async def test_a_resumed_session_goes_on_and_no_write_erases_a_fact_of_any(
         assert sum(said in fact for fact in drawn) == 1, drawn
 
 
-async def test_of_a_forgotten_session_no_fact_and_no_conclusion_is_left(
+async def test_forgetting_a_session_removes_its_facts_and_conclusions(
     core: HindsightServer, settings: dict[str, Any], prefix: str, bank: str
 ) -> None:
     provider = await ready(settings)
@@ -171,19 +171,19 @@ async def test_of_a_forgotten_session_no_fact_and_no_conclusion_is_left(
     await gone.say("I planted larkspur")
     await until(lambda: "larkspur" in json.dumps(facts(core, bank).get("observation", [])))
     await gone.forget(ForgetScope.SESSION)
-    # What it makes of what is left may take a moment; nothing of that has the word in it.
+    # New conclusions from the remaining facts may take a moment. None contains the word.
     await asyncio.sleep(1.0)
     assert "larkspur" not in everything(core, bank)
     assert list(texts(core, prefix)) == ["stays/0001"]
     assert any("I sell honey" in fact for fact in facts(core, bank)["world"])
 
 
-# Forgotten while the server is at work on it --------------------------------------------------------------------------
+# Forgetting during processing -----------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
 async def under_way(core: HindsightServer, bank: str, saying: Awaitable[None]) -> AsyncIterator[None]:
-    """The server has taken something to work on, and whoever asked for that is gone."""
+    """Run while the server processes a request whose client has disconnected."""
     core.model.delay(SLOW_S)
     task = asyncio.ensure_future(saying)
     await until(lambda: at_work(core, bank))
@@ -191,11 +191,11 @@ async def under_way(core: HindsightServer, bank: str, saying: Awaitable[None]) -
     await asyncio.wait({task})
     yield
     core.model.heal()
-    # Whatever it was about to bring back has come by now.
+    # By now, any late result of that request has been stored.
     await asyncio.sleep(2 * SLOW_S + 1)
 
 
-async def test_a_session_that_is_forgotten_while_the_server_is_at_work_on_it_does_not_come_back(
+async def test_a_session_forgotten_during_processing_does_not_come_back(
     core: HindsightServer, settings: dict[str, Any], bank: str
 ) -> None:
     provider = await ready(settings)
@@ -208,21 +208,21 @@ async def test_a_session_that_is_forgotten_while_the_server_is_at_work_on_it_doe
     assert "I sell honey" in everything(core, bank)
 
 
-async def test_a_fact_that_is_forgotten_while_the_server_is_at_work_on_it_does_not_come_back(
+async def test_a_fact_forgotten_during_processing_does_not_come_back(
     core: HindsightServer, settings: dict[str, Any], prefix: str, bank: str
 ) -> None:
     provider = await ready(settings)
     talk, desk = Talk(provider, "s1"), Talk(provider, "notes:ann")
     await desk.say("I sell honey")
     async with under_way(core, bank, talk.say("the code is quincunx, and I keep bees")):
-        # Its entry stands in another session, and waits for nothing of this one.
+        # The forget entry is in another session, and does not wait for entries of this one.
         await desk.forget(ForgetScope.FACT, "the code is quincunx")
         assert "quincunx" not in everything(core, bank)
     assert "quincunx" not in everything(core, bank)
     assert texts(core, prefix)["s1/0001"] == "user: [forgotten], and I keep bees\nassistant: I see."
 
 
-async def test_a_person_who_is_forgotten_while_the_server_is_at_work_on_something_of_theirs_does_not_come_back(
+async def test_an_owner_forgotten_during_processing_does_not_come_back(
     core: HindsightServer, settings: dict[str, Any], prefix: str, bank: str
 ) -> None:
     provider = await ready(settings)
@@ -235,7 +235,7 @@ async def test_a_person_who_is_forgotten_while_the_server_is_at_work_on_somethin
     ]
 
 
-async def test_what_the_server_does_not_get_done_is_forgotten_later_and_said_to_wait(
+async def test_a_forget_that_times_out_on_the_server_is_retried_and_reported_as_waiting(
     core: HindsightServer, settings: dict[str, Any], bank: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("everthread.adapters.memory.hindsight.client.INGEST_S_MAX", 0.3)
@@ -247,10 +247,10 @@ async def test_what_the_server_does_not_get_done_is_forgotten_later_and_said_to_
     assert "larkspur" not in everything(core, bank)
 
 
-# A document that the server never takes in ----------------------------------------------------------------------------
+# Documents that the server never processes ----------------------------------------------------------------------------
 
 
-async def test_what_the_server_never_takes_in_is_parked_and_named_and_the_rest_goes_on(
+async def test_a_document_the_server_never_processes_is_parked_and_blocks_no_other(
     core: HindsightServer, prefix: str, tmp_path: Path
 ) -> None:
     (tmp_path / "config.toml").write_text('[memory]\nproviders = ["builtin"]\n')
@@ -268,14 +268,14 @@ async def test_what_the_server_never_takes_in_is_parked_and_named_and_the_rest_g
         assert [(one.session_id, "could not ingest a document" in one.error) for one in status.parked] == [
             (poisoned, True)
         ]
-        # It is no outage, and nothing else was held up or parked because of it.
+        # The failure counts as no outage, and no other entry was delayed or parked.
         assert status.breaker_open_until is None
     there = {one["original_text"].partition("\n")[0] for one in documents(core.address, prefix)}
     assert there == {"user: I keep bees", "user: I sell honey", "user: I paint hives"}
     shown = everthread(tmp_path, "memory", "status").stdout
     assert poisoned in shown.partition("Parked:")[2]
     assert other not in shown
-    # And when the cause is gone, it can be told after all.
+    # Once the cause is fixed, the entry can be delivered.
     core.model.heal()
     async with Process(tmp_path, close_with_loop(Hindsight), limits=LIMITS, settings=settings) as process:
         process.clock.ahead_s = 3600
@@ -284,14 +284,14 @@ async def test_what_the_server_never_takes_in_is_parked_and_named_and_the_rest_g
     assert any("this is hemlock" in one["original_text"] for one in documents(core.address, prefix))
 
 
-async def test_while_the_model_is_gone_nothing_is_parked(core: HindsightServer, prefix: str, tmp_path: Path) -> None:
+async def test_nothing_is_parked_during_a_model_outage(core: HindsightServer, prefix: str, tmp_path: Path) -> None:
     settings = {"hindsight": {"address": core.address, "bank": prefix, "profile": "main"}}
     async with Process(tmp_path, close_with_loop(Hindsight), limits=LIMITS, settings=settings) as process:
         await process.turn(CLI, "I keep bees")
         await settled(process)
         core.model.fail_next(10_000)
         session = (await process.turn(CLI, "I sell honey")).ref.session_id
-        # Oftener than what is no outage may fail before it is parked.
+        # More often than a failure without an outage may be retried before it is parked.
         await tried(process, session, LIMITS.attempts_max + 1)
         [status] = await process.memory.journal.status()
         assert "could not ingest a document" in (status.last_error or "")
@@ -302,7 +302,7 @@ async def test_while_the_model_is_gone_nothing_is_parked(core: HindsightServer, 
     assert len(documents(core.address, prefix)) == 2
 
 
-async def test_after_faults_each_turn_and_each_of_its_facts_is_there_once(
+async def test_after_faults_each_turn_and_each_of_its_facts_is_stored_once(
     core: HindsightServer, door: Door, settings: dict[str, Any], prefix: str, tmp_path: Path
 ) -> None:
     back_end = back_end_of(core, door, {**settings, "address": core.address}, prefix)

@@ -1,4 +1,4 @@
-"""The reference server of the protocol's authors, written with another SDK: over standard streams and over HTTP."""
+"""Test the protocol authors' reference server, written with another SDK, over standard streams and over HTTP."""
 
 import asyncio
 import fcntl
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 PACKAGE = "@modelcontextprotocol/server-everything"
 VERSION = "2026.8.31"
 CACHE = Path(__file__).parents[2] / ".cache" / "mcp"
-"""Of its own: npm takes away what it did not install here itself."""
+"""A separate folder, because npm removes packages that it did not install there itself."""
 SCRIPT = CACHE / "node_modules" / PACKAGE / "dist" / "index.js"
 SECRET = "secret-token-123"
 START_S = 30.0
@@ -31,7 +31,7 @@ START_S = 30.0
 
 @pytest.fixture(scope="module")
 def script() -> str:
-    """Installed once, whoever comes first."""
+    """Path of the script. The first caller installs it."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -99,7 +99,7 @@ async def works(servers: McpServers) -> None:
     assert await call(servers, "echo", message="on") == "Echo: on"
 
 
-async def test_it_works_over_standard_streams_and_sees_no_key(script: str) -> None:
+async def test_the_server_works_over_standard_streams_and_sees_no_key(script: str) -> None:
     async with running(McpServer("node", (script, "stdio"), env={"MEANT": "for it"})) as servers:
         await works(servers)
         environment = await call(servers, "get-env")
@@ -107,7 +107,7 @@ async def test_it_works_over_standard_streams_and_sees_no_key(script: str) -> No
         assert SECRET not in environment
 
 
-async def test_a_call_that_takes_too_long_fails_and_the_server_stays(script: str) -> None:
+async def test_a_call_that_times_out_fails_and_the_server_keeps_running(script: str) -> None:
     async with running(McpServer("node", (script, "stdio"), timeout_s=1.0)) as servers:
         with pytest.raises(ToolFailed, match="has not answered within 1 s"):
             await call(servers, "trigger-long-running-operation", duration=60, steps=2)
@@ -115,7 +115,7 @@ async def test_a_call_that_takes_too_long_fails_and_the_server_stays(script: str
 
 
 @pytest.mark.parametrize(("transport", "path"), [("streamableHttp", "mcp"), ("sse", "sse")])
-async def test_it_works_over_http(script: str, transport: str, path: str) -> None:
+async def test_the_server_works_over_http(script: str, transport: str, path: str) -> None:
     port = free_port()
     with serving(script, transport, port):
         async with running(McpServer(url=f"http://127.0.0.1:{port}/{path}")) as servers:
@@ -123,7 +123,7 @@ async def test_it_works_over_http(script: str, transport: str, path: str) -> Non
 
 
 @pytest.mark.parametrize(("transport", "path"), [("streamableHttp", "mcp"), ("sse", "sse")])
-async def test_an_http_server_that_was_restarted_is_found_again(script: str, transport: str, path: str) -> None:
+async def test_a_restarted_http_server_is_reconnected(script: str, transport: str, path: str) -> None:
     port = free_port()
     with serving(script, transport, port):
         servers = McpServers({"all": McpServer(url=f"http://127.0.0.1:{port}/{path}")}, RealClock(), environ={})
@@ -141,7 +141,7 @@ async def test_an_http_server_that_was_restarted_is_found_again(script: str, tra
         await servers.aclose()
 
 
-async def test_a_session_that_the_server_has_forgotten_is_begun_again_by_the_next_call(script: str) -> None:
+async def test_a_session_dropped_by_the_server_is_reopened_by_the_next_call(script: str) -> None:
     port = free_port()
     with serving(script, "streamableHttp", port):
         servers = McpServers({"all": McpServer(url=f"http://127.0.0.1:{port}/mcp")}, RealClock(), environ={})

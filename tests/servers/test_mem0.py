@@ -1,4 +1,4 @@
-"""Mem0's library keeps the contract of every provider: the real one, in its process, with a stub for its model."""
+"""Test the real Mem0 library against the provider contract, in its own process, with a stub model."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ from everthread.adapters.memory.mem0.provider import Mem0
 from everthread.memory.delivery_results import Limits
 from everthread.testing.contracts.memory_provider import EffectsOf, Faults, ProviderContract
 
-# The first of them may have to install it.
+# The first test may have to install it.
 pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
 
 
@@ -31,7 +31,7 @@ def core(tmp_path: Path) -> Iterator[Mem0Library]:
 
 
 class HangsWhole:
-    """Everything that the door can do. What hangs is the library itself, and not only its model."""
+    """The proxy's faults, but `hang` stops the library itself and not only its model."""
 
     def __init__(self, door: Door, provider: Mem0) -> None:
         self._provider = provider
@@ -67,13 +67,13 @@ class TestMem0(ProviderContract):
 class TestScenarios(ProviderScenarios, ProviderOutage, ProviderFaults):
     @pytest.fixture
     def limits(self, monkeypatch: pytest.MonkeyPatch) -> Limits:
-        """On a day of faults it does not wait for its model as long as it would."""
+        """In fault runs, wait less for the model."""
         monkeypatch.setattr(library, "REQUEST_S_MAX", 1.0)
         return PATIENT
 
     @pytest.fixture(autouse=True)
     def patience(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """On a busy machine its process takes many seconds to start."""
+        """On a busy machine, the library's process takes many seconds to start."""
         monkeypatch.setattr("tests.runtime.PATIENCE_S", 60.0)
 
     @pytest.fixture

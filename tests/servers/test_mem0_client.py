@@ -1,4 +1,4 @@
-"""The fake of Mem0's platform answers its own client library, which also reads what Everthread wrote."""
+"""Test the fake of the Mem0 platform with the official client library, which also reads data written by Everthread."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ REF = SessionRef("s1", 0, SessionKey("main", "cli", ChatType.DM, "1"), 1, "ann")
 SCRIPT = Path(__file__).with_name("mem0_client_script.py")
 
 
-def test_its_own_client_reads_what_we_wrote_and_finds_the_fake_as_unpleasant_as_we_do(tmp_path: Path) -> None:
+def test_the_official_client_reads_our_entries_and_sees_the_same_faults(tmp_path: Path) -> None:
     async def write(address: str) -> None:
         provider = Mem0()
         await provider.initialize(mode="platform", url=address, api_key="k-1234")

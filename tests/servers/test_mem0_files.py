@@ -1,4 +1,4 @@
-"""What Mem0's library makes easy to lose: files torn by a kill, failures that it swallows, words that it keeps."""
+"""Test the Mem0 library for data loss: files damaged by a kill, swallowed errors, and texts left after a forget."""
 
 import asyncio
 import json
@@ -60,7 +60,7 @@ def everything(core: Mem0Library) -> bytes:
     return b"".join(path.read_bytes() for path in core.folder.rglob("*") if path.is_file())
 
 
-async def test_a_process_that_is_killed_at_any_moment_loses_nothing_and_keeps_nothing_twice(core: Mem0Library) -> None:
+async def test_a_process_killed_at_any_moment_loses_and_duplicates_nothing(core: Mem0Library) -> None:
     dice, kills = random.Random(7), 0
     async with ready(core, infer=False) as provider:
         for turn in range(1, 13):
@@ -73,13 +73,13 @@ async def test_a_process_that_is_killed_at_any_moment_loses_nothing_and_keeps_no
                 await delivering
             except Unavailable:
                 await say(provider, turn, f"word{turn}", attempt=2)
-        # What was acknowledged is there after one more kill too.
+        # Acknowledged entries survive another kill.
         os.kill(child_of(provider), signal.SIGKILL)
     assert kills == 4
     assert turns(core) == [f"word{turn}\nI see." for turn in range(1, 13)]
 
 
-async def test_files_that_a_kill_has_left_half_replaced_are_finished_or_thrown_away(core: Mem0Library) -> None:
+async def test_files_half_replaced_at_a_kill_are_completed_or_discarded(core: Mem0Library) -> None:
     async with ready(core, infer=False) as provider:
         await say(provider, 1, "apple")
         before = {name: (core.folder / "ann" / name).read_bytes() for name in ("memories.json", "memories.faiss")}
@@ -88,13 +88,13 @@ async def test_files_that_a_kill_has_left_half_replaced_are_finished_or_thrown_a
     files = {name: core.folder / "ann" / name for name in ("memories.json", "memories.faiss")}
     words, vectors = files.values()
     new_words, new_vectors = (path.with_name(f"{path.name}.new") for path in files.values())
-    # Killed between the two: the words are new, the vectors wait.
+    # Killed between the two replacements: the texts are new, the vectors are pending.
     words.write_bytes(after["memories.json"])
     vectors.write_bytes(before["memories.faiss"])
     new_vectors.write_bytes(after["memories.faiss"])
     async with ready(core, infer=False) as provider:
         assert len(await provider.prefetch("birch", ref=ref(), limit=5)) == 1
-    # Killed before either: half of the new is of no use.
+    # Killed before both: the incomplete new file is discarded.
     words.write_bytes(before["memories.json"])
     vectors.write_bytes(before["memories.faiss"])
     new_words.write_bytes(after["memories.json"][:50])
@@ -105,7 +105,7 @@ async def test_files_that_a_kill_has_left_half_replaced_are_finished_or_thrown_a
     assert turns(core) == ["apple\nI see.", "birch\nI see."]
 
 
-async def test_files_that_cannot_be_read_are_said_to_be_and_not_written_over(core: Mem0Library) -> None:
+async def test_unreadable_files_are_reported_and_not_overwritten(core: Mem0Library) -> None:
     async with ready(core) as provider:
         await say(provider, 1, "I keep bees")
     words = core.folder / "ann" / "memories.json"
@@ -116,7 +116,7 @@ async def test_files_that_cannot_be_read_are_said_to_be_and_not_written_over(cor
     assert words.read_text() == "{"
 
 
-async def test_an_embedder_of_another_size_is_said_to_be_one(core: Mem0Library) -> None:
+async def test_an_embedder_of_another_dimension_is_reported(core: Mem0Library) -> None:
     async with ready(core) as provider:
         await say(provider, 1, "I keep bees")
         core.model._dimensions = 128  # noqa: SLF001
@@ -124,13 +124,13 @@ async def test_an_embedder_of_another_size_is_said_to_be_one(core: Mem0Library) 
             await say(provider, 2, "I sell honey")
 
 
-async def test_two_processes_on_one_home_do_not_undo_each_other(core: Mem0Library) -> None:
-    """Each has read the files at its own time, and writes the whole of them."""
+async def test_two_processes_on_one_home_do_not_overwrite_each_other(core: Mem0Library) -> None:
+    """Each process reads the files at a different time, and writes whole files."""
     async with ready(core, infer=False) as one, ready(core, infer=False) as other:
         await say(one, 1, "apple")
         await say(other, 2, "birch")
         await say(one, 3, "cedar")
-        # The same entry at once, as when a lease has changed hands.
+        # Both write the same entry at once, as after a change of the lease holder.
         await asyncio.gather(say(one, 4, "damson"), say(other, 4, "damson"))
         assert [word.partition("\n")[0] for word in turns(core)] == ["apple", "birch", "cedar", "damson"]
         assert {item.turn for item in await other.prefetch("cedar", ref=ref(), limit=1)} == {3}
@@ -140,11 +140,11 @@ async def test_two_processes_on_one_home_do_not_undo_each_other(core: Mem0Librar
     assert turns(core) == ["elder\nI see."]
 
 
-async def test_a_fact_that_could_not_be_embedded_is_not_left_out(core: Mem0Library) -> None:
-    """The library would warn in its log, and say that all is well."""
+async def test_a_fact_that_could_not_be_embedded_is_retried(core: Mem0Library) -> None:
+    """The library would only log a warning and report success."""
 
     def answer(asked: ChatRequest) -> str:
-        # From here on, the turn itself is known, and what was drawn from it is to be embedded.
+        # From here on, the turn is stored, and its extracted facts are to be embedded.
         core.model.fail_next(10)
         return reply_to(asked.texts, asked.response_format)
 
@@ -159,7 +159,7 @@ async def test_a_fact_that_could_not_be_embedded_is_not_left_out(core: Mem0Libra
     assert turns(core) == ["I keep bees"]
 
 
-async def test_an_answer_of_the_model_that_cannot_be_read_is_no_empty_one(core: Mem0Library) -> None:
+async def test_an_unreadable_model_answer_is_not_treated_as_empty(core: Mem0Library) -> None:
     core.model._script = lambda asked: "I would rather not."  # noqa: SLF001
     async with ready(core) as provider:
         for attempt in (1, 2):
@@ -172,9 +172,7 @@ async def test_an_answer_of_the_model_that_cannot_be_read_is_no_empty_one(core: 
     assert turns(core) == []
 
 
-async def test_a_process_that_hangs_is_ended_and_another_takes_its_place(
-    core: Mem0Library, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_hanging_process_is_killed_and_replaced(core: Mem0Library, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "HUNG_S_MAX", 0.3)
     async with ready(core) as provider:
         stopped = child_of(provider)
@@ -194,7 +192,7 @@ async def test_a_process_that_hangs_is_ended_and_another_takes_its_place(
     assert sorted(turns(core)) == ["I keep bees", "I sell honey"]
 
 
-async def test_nothing_waits_while_the_model_hangs_and_what_was_given_up_is_there_once(core: Mem0Library) -> None:
+async def test_nothing_waits_for_a_hanging_model_and_cancelled_entries_are_stored_once(core: Mem0Library) -> None:
     async with ready(core) as provider:
         core.model.hang()
         for attempt in range(1, 4):
@@ -205,7 +203,7 @@ async def test_nothing_waits_while_the_model_hangs_and_what_was_given_up_is_ther
         core.model.heal()
         await say(provider, 1, "I keep bees", attempt=4)
         assert turns(core) == ["I keep bees"]
-        # A request that nobody waits for any more brings nothing back that was forgotten meanwhile.
+        # A late request whose client has disconnected restores nothing that was forgotten meanwhile.
         core.model.hang()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
@@ -214,13 +212,13 @@ async def test_nothing_waits_while_the_model_hangs_and_what_was_given_up_is_ther
         await asyncio.sleep(0.3)
         core.model.heal()
         await forgetting
-        # Time enough for it.
+        # Wait long enough for the late request.
         await say(provider, 1, "I paint hives", session="s2")
         await asyncio.sleep(0.5)
         assert {one.session_id for one in core.stored_entries()} == {"s2"}
 
 
-async def test_of_what_is_forgotten_no_file_keeps_a_word(core: Mem0Library) -> None:
+async def test_no_file_contains_forgotten_text(core: Mem0Library) -> None:
     async with ready(core) as provider:
         await say(provider, 1, "I planted larkspur", session="gone")
         await say(provider, 1, "I planted foxglove and nightshade", session="stays")
@@ -236,7 +234,7 @@ async def test_of_what_is_forgotten_no_file_keeps_a_word(core: Mem0Library) -> N
         assert b"foxglove" not in everything(core)
 
 
-async def test_the_same_words_in_two_sessions_are_kept_in_both_and_recall_says_where(core: Mem0Library) -> None:
+async def test_the_same_text_in_two_sessions_is_stored_in_both(core: Mem0Library) -> None:
     async with ready(core) as provider:
         for session in ("s:1/x", "s2"):
             await say(provider, 1, "I keep bees", session=session)
@@ -248,12 +246,12 @@ async def test_the_same_words_in_two_sessions_are_kept_in_both_and_recall_says_w
         assert await provider.prefetch("  ", ref=ref(), limit=5) == ()
 
 
-async def test_files_are_for_their_owner_alone_and_nothing_is_told_to_others(core: Mem0Library) -> None:
+async def test_files_are_private_and_nothing_is_sent_to_third_parties(core: Mem0Library) -> None:
     async with ready(core) as provider:
         await say(provider, 1, "I keep bees")
     assert {oct(path.stat().st_mode & 0o077) for path in core.folder.rglob("*")} == {"0o0"}
     assert b"k-1234" not in everything(core)
-    # The library opens what we wrote as its own.
+    # The library can open our files as its own.
     code = (
         "import json, os, sys\n"
         "os.environ['MEM0_TELEMETRY'], os.environ['MEM0_DIR'] = 'False', sys.argv[2]\n"
@@ -274,7 +272,7 @@ async def test_files_are_for_their_owner_alone_and_nothing_is_told_to_others(cor
     assert json.loads(said) == [["I keep bees", 1]]
 
 
-async def test_a_python_without_the_library_is_told_of_with_what_to_do(core: Mem0Library, tmp_path: Path) -> None:
+async def test_a_python_without_the_library_is_reported_with_a_fix(core: Mem0Library, tmp_path: Path) -> None:
     provider = Mem0()
     for python, what in (
         (sys.executable, r"pip install 'everthread\[mem0\]'"),
@@ -291,8 +289,8 @@ async def test_the_process_ends_with_its_parent(core: Mem0Library) -> None:
     await until(lambda: not Path(f"/proc/{child}").exists())
 
 
-async def test_the_nearest_of_one_session_are_found_among_many_of_others(core: Mem0Library) -> None:
-    """What is known of the session is what the model is shown, so that it draws no fact twice."""
+async def test_the_nearest_entries_of_one_session_are_found_among_many_others(core: Mem0Library) -> None:
+    """The model is shown the known facts of the session, so that it extracts no fact twice."""
     async with ready(core) as provider:
         await say(provider, 1, "bees and a great many other things besides", session="s1")
         text = "\n".join(f"bees {n}" for n in range(60))
@@ -305,5 +303,5 @@ async def test_the_nearest_of_one_session_are_found_among_many_of_others(core: M
 
         core.model._script = answer  # noqa: SLF001
         await say(provider, 2, "bees", session="s1")
-    # Once as what was said before, and once as what is known.
+    # Once as an earlier message, and once as a known fact.
     assert seen[0].count("a great many other things") == 2

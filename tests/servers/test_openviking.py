@@ -1,4 +1,4 @@
-"""OpenViking keeps the contract of every provider: the real server, with a stub for its model."""
+"""Test OpenViking against the provider contract: the real server with a stub model."""
 
 import asyncio
 import subprocess
@@ -42,7 +42,7 @@ def core() -> Iterator[OpenVikingServer]:
 
 @pytest.fixture
 def account() -> str:
-    """An account of this test alone."""
+    """Account used by this test only."""
     return f"t{uuid.uuid4().hex[:12]}"
 
 
@@ -79,7 +79,7 @@ class TestOpenViking(ProviderContract):
         return 5.0
 
 
-# What OpenViking makes easy to lose -----------------------------------------------------------------------------------
+# OpenViking-specific risks of data loss -------------------------------------------------------------------------------
 
 
 async def ready(settings: dict[str, Any]) -> OpenViking:
@@ -109,7 +109,7 @@ async def test_end_then_switch_commits_once_and_an_empty_session_is_never_commit
     await talk.close()
     await talk.close()
     assert commits(door) == 1
-    # What is said after a commit is committed by the next close, and nothing else is.
+    # The next close commits the messages after a commit, and nothing else.
     await talk.say("I sell honey")
     await talk.close()
     assert commits(door) == 2
@@ -119,7 +119,7 @@ async def test_end_then_switch_commits_once_and_an_empty_session_is_never_commit
     assert texts == [["I keep bees"], ["I sell honey"]]
 
 
-async def test_what_was_drawn_from_a_commit_says_where_it_was_said(settings: dict[str, Any]) -> None:
+async def test_extracted_memories_name_their_session_and_turn(settings: dict[str, Any]) -> None:
     talk = ProviderSession(await ready(settings), "S:1/x")
     await talk.say("nothing much", "Well. " * 40)
     await talk.say("I keep bees in Aarhus. " * 12)
@@ -135,7 +135,7 @@ async def test_what_was_drawn_from_a_commit_says_where_it_was_said(settings: dic
     assert await talk.recall("bees " * 2_000)
 
 
-async def test_what_another_process_has_told_is_not_told_again(
+async def test_a_turn_sent_by_another_process_is_not_sent_again(
     core: OpenVikingServer, settings: dict[str, Any], account: str
 ) -> None:
     one, other = ProviderSession(await ready(settings), "s1"), ProviderSession(await ready(settings), "s1")
@@ -149,7 +149,7 @@ async def test_what_another_process_has_told_is_not_told_again(
     assert len(said(core, account, "s1")) == 2
 
 
-async def test_what_a_late_request_has_said_twice_is_committed_once(
+async def test_a_turn_duplicated_by_a_late_request_is_committed_once(
     core: OpenVikingServer, settings: dict[str, Any], account: str
 ) -> None:
     talk = ProviderSession(await ready(settings), "s1")
@@ -166,7 +166,7 @@ async def test_what_a_late_request_has_said_twice_is_committed_once(
     ]
 
 
-async def test_who_was_told_of_a_session_in_its_middle_is_told_of_its_beginning_later(
+async def test_a_provider_added_during_a_session_receives_earlier_turns_by_replay(
     core: OpenVikingServer, settings: dict[str, Any], account: str
 ) -> None:
     past, talk = ProviderSession(close_with_loop(MemoryProvider), "s1"), ProviderSession(await ready(settings), "s1")
@@ -190,7 +190,7 @@ async def test_who_was_told_of_a_session_in_its_middle_is_told_of_its_beginning_
     assert len(said(core, account, "s1")) == 4
 
 
-async def test_an_entry_that_was_rejected_can_be_told_later(
+async def test_a_rejected_entry_can_be_delivered_later(
     core: OpenVikingServer, settings: dict[str, Any], account: str, door: Door
 ) -> None:
     talk = ProviderSession(await ready(settings), "s1")
@@ -207,10 +207,10 @@ async def test_an_entry_that_was_rejected_can_be_told_later(
     assert len(said(core, account, "s1")) == 3
 
 
-async def test_a_commit_that_fails_is_said_again_until_memories_are_drawn(
+async def test_a_failed_commit_is_repeated_until_memories_are_extracted(
     core: OpenVikingServer, settings: dict[str, Any], account: str
 ) -> None:
-    """The server has taken the messages away by then, and would skip a second commit."""
+    """After a failed commit, the server has removed the messages and would skip a second commit."""
     talk = ProviderSession(await ready(settings), "s1")
     await talk.say("I keep bees")
     core.model.fail_next(10_000, 400)
@@ -221,20 +221,20 @@ async def test_a_commit_that_fails_is_said_again_until_memories_are_drawn(
         core.model.heal()
     assert said(core, account, "s1") == []
     assert await talk.recall("bees") == []
-    # Also by a process that knows nothing of it.
+    # Another process without state of the failure repeats it too.
     other = ProviderSession(await ready(settings), "s1")
     other.turns, other.seq = talk.turns, talk.seq - 1
     await other.close()
     assert said(core, account, "s1") == ["user: I keep bees\nassistant: I see."]
     assert [one[1:] for one in await talk.recall("bees")] == [("s1", 1)]
     assert list(core.archives(account, "ann", "s1").values()) == [False, True]
-    # And it is not said a third time.
+    # The turn is not sent a third time.
     await other.again(1, attempt=2)
     await other.close()
     assert len(said(core, account, "s1")) == 1
 
 
-async def test_a_turn_that_was_taken_back_is_not_said_again_after_a_failure(
+async def test_an_undone_turn_is_not_sent_again_after_a_failed_commit(
     core: OpenVikingServer, settings: dict[str, Any], account: str
 ) -> None:
     talk = ProviderSession(await ready(settings), "s1")
@@ -250,7 +250,7 @@ async def test_a_turn_that_was_taken_back_is_not_said_again_after_a_failure(
     assert said(core, account, "s1") == ["user: I keep bees\nassistant: I see."]
 
 
-async def test_a_turn_that_is_taken_back_goes_whether_it_was_committed_or_not(
+async def test_an_undone_turn_is_removed_both_before_and_after_a_commit(
     core: OpenVikingServer, settings: dict[str, Any], account: str
 ) -> None:
     talk = ProviderSession(await ready(settings), "s1")
@@ -266,13 +266,13 @@ async def test_a_turn_that_is_taken_back_goes_whether_it_was_committed_or_not(
     found = await talk.recall("planted honey")
     assert [one[1:] for one in found if "honey" in one[0]] == [("s1", 4)]
     assert not [text for text, _, _ in found if "foxglove" in text]
-    # What was committed is known as such, although the server keeps no copy of it any more.
+    # A committed turn is recognised, although the server keeps no copy of it.
     await talk.again(1, attempt=2)
     assert [text for text in said(core, account, "s1") if "bees" in text] == []
 
 
 @pytest.mark.parametrize("acted", [False, True])
-async def test_a_session_that_is_written_anew_survives_a_cut_at_every_step(
+async def test_a_session_rewrite_survives_a_cut_at_every_step(
     core: OpenVikingServer, settings: dict[str, Any], account: str, door: Door, acted: bool
 ) -> None:
     provider = await ready(settings)
@@ -294,7 +294,7 @@ async def test_a_session_that_is_written_anew_survives_a_cut_at_every_step(
         door.heal()
         left = core.lines(account, "ann", f"viking://user/ann/sessions/s{step}")
         assert [line.text for line in left] == ["I keep bees", "I see."], step
-    # Requests that can do no harm are sent again by the library that sends them.
+    # The HTTP library repeats idempotent requests.
     assert (step > 15, cuts >= 7) == (True, True), (step, cuts)
     assert not [name for name in core.sessions(account, "ann") if "spare" in name]
 
@@ -314,7 +314,7 @@ async def test_a_note_that_comes_late_does_not_replace_a_newer_one(
     assert await one.recall("hives") == []
 
 
-async def test_of_a_forgotten_session_the_server_keeps_no_word(
+async def test_the_server_keeps_no_text_of_a_forgotten_session(
     core: OpenVikingServer, settings: dict[str, Any], account: str
 ) -> None:
     provider = await ready(settings)
@@ -332,7 +332,7 @@ async def test_of_a_forgotten_session_the_server_keeps_no_word(
     assert said(core, account, "stays")
 
 
-async def test_a_forgotten_fact_leaves_its_words_nowhere_and_the_rest_stays(
+async def test_forgetting_a_fact_removes_its_words_and_nothing_else(
     core: OpenVikingServer, settings: dict[str, Any], account: str
 ) -> None:
     provider, fact = await ready(settings), 'the code is "quincunx"'
@@ -349,15 +349,15 @@ async def test_a_forgotten_fact_leaves_its_words_nowhere_and_the_rest_stays(
     found = await old.recall("bees")
     assert [(session, turn) for text, session, turn in found if "bees" in text] == [("old", 1)]
     assert said(core, account, "new") == ["user: once more: [forgotten], and I sell honey\nassistant: I see."]
-    # Who said something like it is left alone.
+    # Similar messages of other users stay.
     assert list(core.archives(account, "ann", "other").values()) == [True]
-    # Nothing of it comes back with a redelivery.
+    # A redelivery restores none of it.
     await old.again(1, attempt=2)
     await old.close()
     assert "quincunx" not in core.everything(account)
 
 
-async def test_a_server_that_would_mix_people_up_is_refused(settings: dict[str, Any], door: Door) -> None:
+async def test_a_server_that_would_mix_up_users_is_refused(settings: dict[str, Any], door: Door) -> None:
     provider = await ready(settings)
     assert await provider.health() == "ok"
     door.answer("GET /health", b'{"status":"ok","auth_mode":"api_key"}')
@@ -371,7 +371,7 @@ async def test_a_server_that_would_mix_people_up_is_refused(settings: dict[str, 
     assert "503" in await provider.health()
 
 
-async def test_its_tools_answer_and_reach_nobody_elses_memories(settings: dict[str, Any]) -> None:
+async def test_tools_answer_and_reach_no_other_users_memories(settings: dict[str, Any]) -> None:
     provider = await ready(settings)
     ann, bob = ProviderSession(provider, "a1"), ProviderSession(provider, "b1", owner="bob")
     await ann.say('I keep "bees" [in Aarhus]')
@@ -399,7 +399,9 @@ class TestScenarios(ProviderScenarios, ProviderOutage, ProviderFaults):
         return openviking_house.back_end_of(core, door, settings, account)
 
 
-async def test_it_is_chosen_by_its_name_in_the_settings(core: OpenVikingServer, account: str, tmp_path: Path) -> None:
+async def test_openviking_is_selected_by_its_name_in_the_settings(
+    core: OpenVikingServer, account: str, tmp_path: Path
+) -> None:
     named = f'url = "{core.address}"\naccount = "{account}"\n'
     (tmp_path / "config.toml").write_text(f'[memory]\nproviders = ["openviking"]\n[memory.openviking]\n{named}')
     async with Runtime(load(str(tmp_path), {"OPENVIKING_API_KEY": openviking_house.KEY})) as runtime:
@@ -416,7 +418,7 @@ async def test_it_is_chosen_by_its_name_in_the_settings(core: OpenVikingServer, 
         ]
 
 
-def test_the_official_client_finds_what_was_kept(
+def test_the_official_client_finds_stored_entries(
     core: OpenVikingServer, settings: dict[str, Any], account: str
 ) -> None:
     async def told() -> None:

@@ -1,4 +1,4 @@
-"""The real local model. It is fetched once, by the command, and kept in `.cache`."""
+"""Test the real local model. The setup command downloads it once into `.cache`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def said(model: LocalModel, request: Request) -> str:
     return pieces[-1].message.content
 
 
-async def test_it_answers_in_pieces_at_a_bearable_speed(folder: Path, record_property: Any) -> None:
+async def test_an_answer_is_streamed_at_an_acceptable_speed(folder: Path, record_property: Any) -> None:
     async with local_model(folder) as model:
         await said(model, a_request("Hello", output_tokens_max=1))
         began, times = time.monotonic(), list[float]()
@@ -62,14 +62,14 @@ async def test_it_answers_in_pieces_at_a_bearable_speed(folder: Path, record_pro
     assert per_s > TOKENS_PER_S_MIN
 
 
-async def test_it_uses_what_is_recalled(folder: Path) -> None:
+async def test_the_model_uses_recalled_entries(folder: Path) -> None:
     recall = "Facts about me:\n- My dog is called Bruno."
     async with local_model(folder) as model:
         answer = await said(model, a_request("What is my dog's name?", system=SYSTEM, recall=recall))
     assert "Bruno" in answer
 
 
-async def test_an_answer_that_is_cancelled_does_not_hold_up_the_next(folder: Path) -> None:
+async def test_a_cancelled_answer_does_not_delay_the_next(folder: Path) -> None:
     async with local_model(folder) as model:
         stream: Any = model.stream(a_request("Tell me a long story about a fox.", output_tokens_max=256))
         async with aclosing(stream) as pieces:
@@ -97,7 +97,7 @@ asyncio.run(main())
 """
 
 
-def test_it_goes_with_a_parent_that_is_killed(folder: Path) -> None:
+def test_the_model_server_ends_when_its_parent_is_killed(folder: Path) -> None:
     environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
     command = [sys.executable, "-c", PARENT, str(folder)]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as parent:

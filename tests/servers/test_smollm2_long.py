@@ -1,5 +1,7 @@
-"""Long conversations with the real local model. It is too weak to summarise or to review well: what is looked at is
-that it is really asked, that what it makes of that is checked, and that nothing is lost whatever it says.
+"""Test long conversations with the real local model.
+
+The model is too weak to summarise or review well. The tests check that it is called, that its output is validated, and
+that no data is lost.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ SAID = [
 
 
 class Trusted:
-    """The local model as if it were a large one: it is asked for what small ones are spared."""
+    """The local model, treated as a large one: it gets the requests that small models are spared."""
 
     def __init__(self, model: LocalModel) -> None:
         self._model = model
@@ -68,7 +70,7 @@ class Trusted:
         return [request for request in self.requests if any(words in message.content for message in request.tail)]
 
 
-async def test_a_compression_and_a_review_are_seen_through_and_nothing_is_lost(folder: Path, tmp_path: Path) -> None:
+async def test_a_compression_and_a_review_complete_without_data_loss(folder: Path, tmp_path: Path) -> None:
     async with local_model(folder) as local:
         client = Trusted(local)
         choice = ModelChoice("local/smollm2", "smollm2", client)
@@ -99,7 +101,7 @@ async def test_a_compression_and_a_review_are_seen_through_and_nothing_is_lost(f
 
 
 async def _reviewed(core: AgentFixture, client: Trusted, session_id: str) -> None:
-    """It was sent the conversation's own start, came to an end, and left no trace in the transcript."""
+    """Check that the review sent the conversation's own prefix, ended, and left no trace in the transcript."""
     [row] = await core.store.read(lambda uow: uow.reviews.of_session(session_id))
     assert (row.window.from_turn, row.window.to_turn, row.state.value) == (1, len(SAID), "done")
     reviews, last = client.asked("[A review."), client.requests[len(SAID) - 1]
@@ -114,7 +116,7 @@ async def _nothing_is_lost(core: AgentFixture, compressed: Compressed, parent_id
     here = await core.at(CLI)
     assert here == compressed.ref
     assert (await core.session(here.session_id)).parent_id == parent_id
-    assert [turn.user_text for turn in await core.turns(parent_id)] == SAID, "the old transcript is whole"
+    assert [turn.user_text for turn in await core.turns(parent_id)] == SAID, "the old transcript is complete"
     prefix = await core.store.read(lambda uow: uow.turns.prefix(here.session_id))
     assert prefix is not None
     system = decode_prompt(prefix.content).prompt.system
@@ -129,7 +131,7 @@ async def _nothing_is_lost(core: AgentFixture, compressed: Compressed, parent_id
         assert text in [hit.content for hit in hits]
 
 
-async def test_as_it_is_set_up_it_answers_says_that_it_can_not_summarise_and_is_asked_for_no_review(
+async def test_the_default_setup_answers_reports_that_it_cannot_summarise_and_skips_reviews(
     folder: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "models").mkdir()

@@ -1,4 +1,4 @@
-"""An MCP server without the SDK, that does what no SDK would: the first argument says what.
+"""An MCP server without the SDK that misbehaves. The first argument selects the behaviour.
 
 `echo` answers with its argument, `die` exits in the middle of the call, `hang` never answers, and so on.
 """
@@ -108,7 +108,7 @@ def start_late(how, rest):
         case "slow":
             time.sleep(float(rest[0]))
         case "as_told":
-            # Starts once there is a file, and has the tools that are named in it besides.
+            # Starts once a file exists, and also offers the tools listed in it.
             if not Path(rest[0]).exists():
                 sys.exit("nobody has told me anything")
 
@@ -120,7 +120,7 @@ def main():
         case "exits":
             sys.exit("there is no such database")
         case "once":
-            # Starts well the first time only.
+            # Starts successfully only the first time.
             marker = Path(rest[0])
             if marker.exists():
                 sys.exit("gone for good")

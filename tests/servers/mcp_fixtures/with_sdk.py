@@ -74,7 +74,7 @@ async def call_tool(ctx, params):
                 ]
             )
         case "structured":
-            # Not what its schema says; a model can read it all the same.
+            # Violates the schema, but a model can still read it.
             return CallToolResult(content=[], structured_content={"n": 1})
         case "empty":
             return CallToolResult(content=[])
