@@ -133,7 +133,7 @@ def is_running(pid: int) -> bool:
 def wait_until(is_so: Callable[[], bool], bound_s: float = 5.0) -> None:
     deadline = time.monotonic() + bound_s
     while not is_so():
-        assert time.monotonic() < deadline, "it has not come to that"
+        assert time.monotonic() < deadline, "timed out waiting for the condition"
         time.sleep(0.01)
 
 

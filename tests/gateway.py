@@ -62,7 +62,7 @@ class GatewayFixture:
 
     async def settled(self) -> None:
         """Wait until no provider or plugin has pending entries."""
-        assert await self.runtime.drain(8.0), "something still waits"
+        assert await self.runtime.drain(8.0), "entries are still pending"
 
 
 @asynccontextmanager

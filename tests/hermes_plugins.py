@@ -104,14 +104,14 @@ def close(found: HermesBridge, session: str = "s1", seq: int = 9) -> Awaitable[N
 
 
 def child_of(found: HermesBridge, owner: str = "ann") -> int:
-    """The number of the process that a person's plugin runs in."""
+    """Process id of a person's plugin."""
     child = found._users[owner]._child  # noqa: SLF001 - nobody else wants to know
     assert child is not None
     return child._process.pid  # noqa: SLF001
 
 
 def is_running(pid: int) -> bool:
-    """A process that has ended and was not waited for has no program any more."""
+    """Return True if the process runs. An ended process that was not waited for has no program."""
     return Path(f"/proc/{pid}/exe").exists()
 
 

@@ -169,7 +169,7 @@ class HttpAsPlatform:
         return answer.headers["X-Turn-Id"]
 
     def _tell(self, place: HttpGateway, answer: Answer) -> NoReturn:
-        assert answer.json["error"]["message"], "whoever is refused is told why"
+        assert answer.json["error"]["message"], "a refusal must state its reason"
         if answer.status in (429, 503):
             wait_s = float(answer.headers["Retry-After"])
             # Advance the clock by the retry-after time, so that the next request is allowed.
@@ -223,7 +223,7 @@ class Callers:
                 return
             assert answer.status == 503, answer.body
             assert float(answer.headers["Retry-After"]) > 0
-            assert answer.headers.get("X-Should-Retry") != "false", "it was not taken: it must be brought again"
+            assert answer.headers.get("X-Should-Retry") != "false", "not accepted, so the client must retry"
             await asyncio.sleep(AGAIN_S)
 
     async def press(self, chat: str, label: str) -> None:

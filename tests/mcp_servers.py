@@ -69,7 +69,10 @@ async def is_gone(pid: int) -> bool:
 
 
 def _is_there(pid: int) -> bool:
-    """A zombie of ours is there; in a container without an init, nobody takes an orphan's away."""
+    """Return True if the process exists.
+
+    Our own zombies exist. Zombies of other parents do not: a container without an init never reaps orphans.
+    """
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -266,7 +266,7 @@ class ProviderFaults:
 
     @pytest.mark.timeout(240)
     @pytest.mark.parametrize("seed", range(SEEDS))
-    async def test_after_faults_of_every_kind_each_turn_is_there_once_and_its_close_after_it(
+    async def test_after_faults_of_every_kind_each_turn_is_stored_once_before_its_close(
         self, tmp_path: Path, back_end: ProviderBackend, limits: Limits, spoil: Spoil, seed: int
     ) -> None:
         day = await lived(tmp_path, back_end, seed, limits, spoil, self.says)

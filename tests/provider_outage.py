@@ -86,7 +86,7 @@ class ProviderOutage:
         raise NotImplementedError("give the story a fixture `back_end`")
 
     @pytest.mark.timeout(90)
-    def test_the_story_of_a_bad_day(self, tmp_path: Path, back_end: ProviderBackend) -> None:
+    def test_turns_survive_an_outage_and_a_kill(self, tmp_path: Path, back_end: ProviderBackend) -> None:
         life = Life(tmp_path, back_end, 0)
         first = life.do("turn", "my boat is called Skarven")
         life.until("waiting", "", lambda count: count == 0)

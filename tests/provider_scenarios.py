@@ -111,7 +111,7 @@ class ProviderScenarios:
             assert len(turns) == len(words), turns
             assert all(word in text for word, text in zip(words, turns, strict=True))
 
-    async def test_s09_the_close_comes_after_a_write_that_hangs_for_longer_than_any_time_out(
+    async def test_s09_the_close_comes_after_a_write_that_hangs_longer_than_any_timeout(
         self, tmp_path: Path, back_end: ProviderBackend
     ) -> None:
         async with _house(tmp_path, back_end, _impatient(back_end)) as core:
@@ -134,7 +134,7 @@ class ProviderScenarios:
         assert len(back_end.turns(opened(crossing))) == 1
         assert len(back_end.closes(old)) == (1 if back_end.keeps_closes else 0)
 
-    async def test_s12_a_close_that_fails_is_tried_again_and_is_there_once(
+    async def test_s12_a_failed_close_is_retried_and_stored_once(
         self, tmp_path: Path, back_end: ProviderBackend
     ) -> None:
         async with _house(tmp_path, back_end) as core:
@@ -152,7 +152,7 @@ class ProviderScenarios:
         assert len(back_end.closes(old)) == (1 if back_end.keeps_closes else 0)
 
     @pytest.mark.parametrize("flag", ["expiry_finalized", "memory_flushed"])
-    async def test_s20_what_was_imported_is_told_once_whichever_way_the_flag_is_spelt(
+    async def test_s20_imported_sessions_are_delivered_once_for_either_spelling_of_the_flag(
         self, tmp_path: Path, back_end: ProviderBackend, flag: str
     ) -> None:
         # The back end may be shared by many tests, so session ids must be unique.
@@ -180,7 +180,7 @@ class ProviderScenarios:
             ]
             assert len(back_end.closes(name)) <= 1
 
-    async def test_s21_each_call_of_a_tool_acts_on_the_person_of_its_own_turn(
+    async def test_s21_each_tool_call_acts_on_the_owner_of_its_own_turn(
         self, tmp_path: Path, back_end: ProviderBackend
     ) -> None:
         if back_end.tool is None:

@@ -231,7 +231,7 @@ class Gate:
     def wait(self) -> None:
         self.reached.set()
         # Longer than any wait in a test: a gate must never open by itself.
-        assert self._open.wait(3 * PATIENCE_S), "nobody opened the gate"
+        assert self._open.wait(3 * PATIENCE_S), "the gate was never opened"
 
     def open(self) -> None:
         self._open.set()

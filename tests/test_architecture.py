@@ -104,7 +104,7 @@ def adapters() -> list[str]:
 @pytest.mark.parametrize("part", READS)
 def test_sessions_turns_slots_and_logs_are_written_from_lifecycle_and_cursors_from_the_journal(part: str) -> None:
     reads = set(READS[part].split())
-    assert reads <= methods(part), "a read that is no more"
+    assert reads <= methods(part), "unknown read method"
     writes = methods(part) - reads
     for name, tree in CALLERS.items():
         for node in ast.walk(tree):
@@ -114,7 +114,7 @@ def test_sessions_turns_slots_and_logs_are_written_from_lifecycle_and_cursors_fr
                 )
 
 
-def test_nothing_but_constants_is_put_into_a_statement() -> None:
+def test_sql_statements_are_built_from_constants_only() -> None:
     for name, tree in MODULES.items():
         for node in ast.walk(tree) if name.startswith(("store/", "adapters/sqlite/")) else ():
             for part in _put_in(node):
@@ -152,7 +152,7 @@ def _put_in(node: ast.AST) -> Iterator[ast.AST]:
                 raise AssertionError(f"line {node.lineno} formats a statement; use parameters")
 
 
-def test_no_module_remembers_anything() -> None:
+def test_no_module_has_mutable_state() -> None:
     for name, tree in PRODUCT.items():
         assert not any(isinstance(node, ast.Global) for node in ast.walk(tree)), name
         assert "ContextVar" not in names(tree), name
@@ -166,7 +166,7 @@ def _is_to_be_filled(value: ast.AST | None) -> bool:
     return value is not None and ast.unparse(value) in ("{}", "[]", "None", "set()", "dict()", "list()")
 
 
-def test_nobody_keeps_the_current_session() -> None:
+def test_no_module_stores_the_current_session() -> None:
     for name, tree in CALLERS.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and name not in KEEPS_A_REF:
@@ -190,7 +190,7 @@ def test_every_adapter_has_a_contract_test(adapter: str) -> None:
     raise AssertionError(f"{module} has no contract test")
 
 
-def test_tests_that_need_a_server_stand_with_the_servers_and_no_others_do() -> None:
+def test_only_tests_that_need_a_server_are_in_the_servers_folder() -> None:
     """`make test-servers` runs only that folder, and `make test` deselects marked tests."""
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         marks = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)]
@@ -198,10 +198,12 @@ def test_tests_that_need_a_server_stand_with_the_servers_and_no_others_do() -> N
         assert marked == (path.parent == ROOT / "tests" / "servers"), path
 
 
-def test_every_row_of_somebodys_conversation_or_memory_says_whose_it_is() -> None:
+def test_every_table_with_user_content_has_an_owner_column() -> None:
     scripts = "\n".join(path.read_text() for path in sorted(SOURCE.rglob("migrations/*.sql")))
     tables = dict(re.findall(r"CREATE TABLE (\w+) \((.*?)\n\)", scripts, re.DOTALL))
-    assert sorted(tables) == sorted(OWNED + STRANGERS + UNOWNED), "a new table: say whether its rows are somebody's"
+    assert sorted(tables) == sorted(OWNED + STRANGERS + UNOWNED), (
+        "new table: declare whether its rows contain user content"
+    )
     for table in OWNED:
         assert re.search(r"^\s*owner\s+TEXT NOT NULL", tables[table], re.MULTILINE), table
 

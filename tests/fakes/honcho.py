@@ -1,10 +1,10 @@
-"""A fake of Honcho 3 over HTTP: its server can't be had from a package registry, its client library can.
+"""A fake of Honcho 3 over HTTP. No package registry has its server; the client library is available.
 
-What it is strict about: names are `[a-zA-Z0-9_-]`; 1 to 100 messages at a time, of 25,000 characters at most, else 422;
-messages are appended, however often they come; deleting a session says 202 and happens later, what is written into it
-meanwhile is lost, then it is a 404 and its name can't be used again; conclusions are derived some time later.
+Strict rules: names are `[a-zA-Z0-9_-]`. A request has 1 to 100 messages of at most 25,000 characters each, else 422.
+Repeated messages are appended again. Deleting a session returns 202 and happens later; messages written meanwhile are
+lost, then the session is a 404 and its name cannot be reused. Conclusions are derived some time later.
 
-Only what Everthread and the official client's tests ask for is there.
+Implements only the calls of Everthread and of the official client's tests.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class FakeHoncho(FakeService):
         self.sessions: dict[str, Json] = {}
         self.members: dict[str, dict[str, Json]] = {}
         self.gone: set[str] = set()
-        """The names of sessions that were deleted."""
+        """Names of deleted sessions."""
         self.messages: list[Json] = []
         self.conclusions: list[Json] = []
         self._waiting = 0
@@ -168,7 +168,7 @@ class FakeHoncho(FakeService):
             "pending_work_units": self._waiting,
         }
 
-    # What is thought of a peer ----------------------------------------------------------------------------------------
+    # Representation of a peer -----------------------------------------------------------------------------------------
 
     @route("POST", _P + "/representation")
     def _representation(self, request: Request, w: str, p: str) -> ServiceReply:

@@ -1,11 +1,11 @@
-"""A fake of Mem0's platform over HTTP, by the paths and shapes of its client library 2.2.
+"""A fake of the Mem0 platform over HTTP, with the paths and shapes of its client library 2.2.
 
-What it is unpleasant about: what it is given is queued, and can't be found before it was carried out, which may fail
-long after it said yes; what is kept word for word is kept as often as it comes; a filter that names a user and no run
-leaves out whatever has a run; lists come newest first, in pages; deleting by a filter is done some time later, and
-refused without one; every path ends with a stroke.
+Unpleasant behaviour: additions are queued, cannot be found before they are processed, and may fail long after they were
+accepted. Verbatim texts are stored as often as they are sent. A filter with a user and no run excludes all entries with
+a run. Lists are paged, newest first. Deleting by filter happens later, and is refused without a filter. Every path ends
+with a slash.
 
-Only what Everthread and the official client's tests ask for is there.
+Implements only the calls of Everthread and of the official client's tests.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FakeMem0(FakeService):
         self.events: dict[str, Json] = {}
 
     def spoil_next(self, requests: int = 1) -> None:
-        """The next ones are accepted, and fail while they are carried out."""
+        """Accept the next additions, and fail them during processing."""
         self._spoiled = requests
 
     @route("GET", "/v1/ping/")

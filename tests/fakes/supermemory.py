@@ -1,10 +1,10 @@
-"""A fake of Supermemory's service over HTTP, by the paths and shapes of its client library 5.0.
+"""A fake of the Supermemory service over HTTP, with the paths and shapes of its client library 5.0.
 
-What it is unpleasant about: what it is given is queued, can't be found and shows no text before it was taken in, which
-may fail long after it said yes; adding to a document that is there appends to it, unless it is the very same text;
-deleting takes each id by itself, and tells of those that it does not know.
+Unpleasant behaviour: documents are queued, cannot be found and have no text before they are processed, and may fail
+long after they were accepted. Adding to an existing document appends to it, unless the text is identical. Deleting
+handles each id separately, and reports unknown ones.
 
-Only what Everthread and the official client's tests ask for is there.
+Implements only the calls of Everthread and of the official client's tests.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class FakeSupermemory(FakeService):
         self._takes_in_s = takes_in_s
         self._spoiled = 0
         self.spaces: dict[str, dict[str, Json]] = {}
-        """The documents of each namespace, by their ids."""
+        """Documents of each namespace, by id."""
 
     def spoil_next(self, documents: int = 1) -> None:
-        """The next ones are accepted, and fail while they are taken in."""
+        """Accept the next documents, and fail them during processing."""
         self._spoiled = documents
 
     @route("POST", _NS + "/document", stores=True)

@@ -1,1 +1,1 @@
-"""Faults, each as often as it is told to happen, on real processes. `make test` has few of each, `make faults` many."""
+"""Repeated faults on real processes. `make test` runs few of each, `make faults` many."""

@@ -1,4 +1,4 @@
-"""Kill -9 while what came with messages is being fetched: what is kept of it, and what is answered."""
+"""Kill -9 during downloads of attachments: check the stored files and the answers."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ _KEPT_AS = re.compile(r"; kept as ([^\]]+)\]")
 async def killed_while_fetching(
     folder: Path, times: int, *, platform: PlatformKind = "telegram", seed: int = 1
 ) -> Outcome:
-    """Five people send a file each, and the gateway dies in the middle of fetching them; so many times. One of the five
-    has left by `/new` before the next process can fetch anything.
+    """Let five users send a file each and kill the gateway during the downloads, this many times.
+
+    One of the five has left by `/new` before the next process can fetch anything.
     """
     outcome, dice = Outcome(times), random.Random(seed)
     sent: dict[str, tuple[str, bytes]] = {}
@@ -53,7 +54,7 @@ async def killed_while_fetching(
         life = await scene.start()
         await scene.all_taken()
         await scene.rest()
-        # What nobody has a use for is removed at the latest by the next one that starts.
+        # The next process removes unused files when it starts, at the latest.
         await life.end()
         await scene.start()
         await people.refresh()
@@ -77,7 +78,7 @@ def _look_at_all(outcome: Outcome, scene: Scene, sent: dict[str, tuple[str, byte
             answered.append((chat, text))
             outcome.expect(found is not None, f"{text!r} was answered without its file")
         else:
-            # The next process may have begun to answer what was fetched by then.
+            # The next process may already answer messages whose files were fetched.
             outcome.expect(text in left and status in LEFT, f"{text!r} is {status}")
             outcome.counts["left before they were answered"] = (
                 outcome.counts.get("left before they were answered", 0) + 1

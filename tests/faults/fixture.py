@@ -1,4 +1,4 @@
-"""Where faults happen: a platform, a model and a gateway, each in a process of its own, on one folder."""
+"""Fixture for faults: a platform, a model and a gateway, each in its own process, on one folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.faults.proxy import Cable
 from tests.faults.worker import BACK_END, TOKEN, Orders, diary_path, mood_path
 
 PlatformKind = Literal["loop", "telegram", "webhook"]
-"""`webhook` is Telegram that brings what comes in, rather than being asked for it."""
+"""`webhook` is Telegram with updates by webhook instead of polling."""
 
 PATIENCE_S = 60.0
 SOON = "--delay-ms=0"
@@ -42,7 +42,7 @@ SELECT (SELECT COUNT(*) FROM inbox WHERE state IN ('waiting', 'running')) + (SEL
 
 
 class Effect(NamedTuple):
-    """Something that the diary holds."""
+    """An entry that the diary holds."""
 
     session_id: str
     seq: int
@@ -61,7 +61,7 @@ class Life:
                 [sys.executable, str(worker.__file__), msgspec_json.encode(orders).decode()],
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                # Which bots are served is kept there.
+                # The record of served bots is stored there.
                 env={**os.environ, "XDG_STATE_HOME": orders.home},
             )
 
@@ -72,13 +72,13 @@ class Life:
         return self
 
     def kill(self) -> None:
-        """-9, and it is gone when this comes back."""
+        """Kill with -9. The process has ended when this returns."""
         self.process.kill()
         self.process.wait()
         self._close()
 
     async def end(self) -> float:
-        """As a service is ended; how long that took."""
+        """End with SIGTERM, as a service manager does. Return the seconds this took."""
         began = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
         code = await asyncio.to_thread(self.process.wait, PATIENCE_S)
@@ -95,7 +95,7 @@ class Life:
 
 
 class Scene:
-    """Everything around a gateway that outlives it."""
+    """Processes and files around a gateway that outlive it."""
 
     def __init__(
         self,
@@ -107,9 +107,11 @@ class Scene:
         limits: bool = False,
         cable: bool = False,
     ) -> None:
-        """`model` are options of the stub server of models, besides that it quotes. `repeats`: the platform shows twice
-        what is sent twice; Telegram always does. `limits`: it tells who is too fast to wait. With a `cable`, the
-        gateway reaches the platform by way of that.
+        """Store the options.
+
+        `model`: options of the stub model server in addition to echoing. `repeats`: the platform shows a repeated send
+        twice, as Telegram always does. `limits`: the platform enforces rate limits. `cable`: the gateway reaches the
+        platform through a proxy.
         """
         self.folder = folder
         self.home = folder / "home"
@@ -134,7 +136,7 @@ class Scene:
         people = OnLoopback if self.kind == "loop" else OnTelegram
         self.people = await people(f"http://127.0.0.1:{self._platform}").__aenter__()
         self._listener = _free_port()
-        # Where it is brought to, and from where it is asked for.
+        # Port for incoming webhooks. With a cable, both directions go through a proxy.
         self._brought_to = self._listener
         if self._has_cable:
             self._platform = await self._lead_to(self._platform)
@@ -142,13 +144,13 @@ class Scene:
         return self
 
     async def _lead_to(self, port: int) -> int:
-        """Where it is reached by a cable."""
+        """Start a proxy to this port. Return the proxy's port."""
         cable = await Cable(port).__aenter__()
         self._cables.append(cable)
         return cable.port
 
     async def cut(self, seconds: float) -> None:
-        """Both ways between the gateway and the platform; comes back when they are whole again."""
+        """Cut the connections between the gateway and the platform, both ways. Return once they are restored."""
         await asyncio.gather(*(cable.cut(seconds) for cable in self._cables))
 
     async def __aexit__(self, *_: object) -> None:
@@ -195,13 +197,13 @@ class Scene:
         return await self.begin(**orders).serves()
 
     def feel(self, mood: str) -> None:
-        """How the diary is from now on: `well`, `fail`, `hang`, `slow SECONDS`."""
+        """Set the mood of the diary: `well`, `fail`, `hang`, `slow SECONDS`."""
         new = self.home / "mood.new"
         new.write_text(mood)
         new.rename(mood_path(self.home))
 
     def rows(self, query: str, *arguments: object) -> list[tuple[Any, ...]]:
-        """Of the store, as it is now."""
+        """Query the current rows of the store."""
         store = connect_bare(str(self.home / "everthread.db"))
         try:
             return list(store.execute(query, arguments))
@@ -209,7 +211,7 @@ class Scene:
             store.close()
 
     def effects(self, kind: str = "") -> list[Effect]:
-        """What the diary holds, in the order in which it came."""
+        """Entries that the diary holds, in order of arrival."""
         back_end = sqlite3.connect(diary_path(self.home), timeout=30)
         try:
             rows = back_end.execute("SELECT session_id, seq, kind, facts FROM effects ORDER BY id").fetchall()
@@ -219,22 +221,22 @@ class Scene:
         return [one for one in found if kind in ("", one.kind)]
 
     async def rest(self, patience_s: float = PATIENCE_S) -> None:
-        """Until nothing waits anywhere: not to be answered, not to be sent, not to be told to memory."""
+        """Wait until nothing is pending: no message, no reply, no memory delivery."""
         deadline = time.monotonic() + patience_s
         while left := self.rows(UNREST)[0][0]:
             assert time.monotonic() < deadline, f"{left} things still wait: {self._lives[-1].complaints()}"
             await asyncio.sleep(0.05)
 
     def marked(self) -> list[str]:
-        """What was said, of which nobody knows whether its answer is out. What came with it stands behind that."""
+        """Messages whose reply is in an uncertain state, without attachments."""
         return [text.partition("\n")[0] for (text,) in self.rows(MARKED)]
 
     async def waiting(self) -> int:
-        """Updates that nobody has acknowledged."""
+        """Number of unacknowledged updates."""
         return await self.people.waiting()
 
     def told_to_wait(self) -> int:
-        """How many sends had to be made again later, as the gateways tell it."""
+        """Number of sends that were rate limited and retried, from the gateway log."""
         return len(
             re.findall(
                 r"too (?:much at once|many requests); retrying in [0-9]+\.", (self.folder / "gateway.log").read_text()
@@ -242,7 +244,7 @@ class Scene:
         )
 
     def logged(self, words: str) -> int:
-        """How often the gateways have said that."""
+        """Number of occurrences in the gateway log."""
         return (self.folder / "gateway.log").read_text().count(words)
 
     async def all_taken(self, patience_s: float = 30.0) -> None:

@@ -1,4 +1,4 @@
-"""Kill -9 under load: fifty people write all the time, and the gateway dies again and again."""
+"""Kill -9 under load: fifty users write continuously, and the gateway is killed repeatedly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GIVEN_UP = "given up: it was begun several times"
 
 
 class Load:
-    """People who write all the time, and see what they get."""
+    """Users who write continuously and record the answers."""
 
     def __init__(self, scene: Scene, chats: int, dice: random.Random) -> None:
         self.said: list[tuple[str, str]] = []
@@ -61,7 +61,7 @@ class Load:
                 self._news.clear()
 
     async def until_the_next_answer(self) -> None:
-        """Comes back while whoever sent it may not even know that it is out."""
+        """Return while the sending gateway may not have recorded the send yet."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._news.wait(), 2.0)
 
@@ -77,10 +77,12 @@ async def killed_under_load(
     life_s_max: float = 2.5,
     seed: int = 1,
 ) -> Outcome:
-    """`repeats`: a message that is sent twice is seen twice, so what may be out is marked and not sent again. On
-    Telegram that is always so.
+    """Kill the gateway repeatedly while users write.
 
-    `edits`: answers take long, and are shown while they are written.
+    `repeats`: the platform shows a repeated send twice, as Telegram always does, so uncertain replies are marked and
+    not sent again.
+
+    `edits`: answers take long and are shown while they are generated.
     """
     outcome, dice = Outcome(times), random.Random(seed)
     model = SLOWER_MODEL if edits else SLOW_MODEL
@@ -94,7 +96,7 @@ async def killed_under_load(
                 await load.until_the_next_answer()
             life.kill()
             life = scene.begin(edits=edits)
-            # Now and then it dies before it serves, or while it takes up what was left.
+            # Sometimes it is killed before it serves, or during recovery.
             if dice.random() < 0.8:
                 await life.serves()
         outcome.counts["seconds"] = round(time.monotonic() - began, 1)
@@ -107,14 +109,14 @@ async def killed_under_load(
         outcome.counts["messages"] = len(load.said)
         outcome.answered_once_or_marked(scene, load.said)
         if edits:
-            # Whoever died before it knew under which number the beginning of an answer is out can't go on with it.
+            # A process killed before it recorded the message id of a partial answer cannot continue that message.
             wholes = {answer_to(text) for _, text in load.said}
             shown = [text for chat in scene.people.chats() for text in scene.people.texts(chat) if text not in wholes]
             outcome.counts["beginnings left behind"] = len(shown)
             if platform != "loop":
                 outcome.counts["beginnings found"] = scene.logged("found the beginning of an answer")
                 outcome.expect(not shown, f"{len(shown)} beginnings are left: {shown[:3]}")
-        # A turn that has been begun many times is taken for what kills the process, and its writer is told.
+        # A turn that was started many times is assumed to kill the process, and its sender is told.
         given_up = [one for one in scene.people.log if GIVEN_UP in one.text]
         outcome.counts["given up, and said so"] = len(given_up)
         outcome.told_once(scene, [text for _, text in load.said])

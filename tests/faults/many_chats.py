@@ -1,8 +1,8 @@
-"""Many people who write, start afresh and go back in the middle of answers, and what must have become of it all.
+"""Many users who write, start new sessions and resume old ones during answers, checked against a simple model.
 
-The model of what must be is simple. At each key, commands act in the order in which they were given; a message belongs
-to the conversation that the commands before it had led to, and is answered there once, unless a command behind it was
-quicker: then it is set aside and named, or its answer was stopped and that was said.
+Per key, commands take effect in the order they were given. A message belongs to the session that the commands before it
+selected, and is answered there once. If a later command overtakes it, the message is set aside and named, or its answer
+is stopped and the user is told.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FIRSTS = "SELECT key, to_session FROM boundaries WHERE actor <> 'user' ORDER BY 
 async def in_mid_turn(
     folder: Path, times: int, *, platform: PlatformKind = "loop", seed: int = 1, steps: int = STEPS
 ) -> Outcome:
-    """`times` people, each with so many steps, seeded."""
+    """Run `times` users with so many steps each, seeded."""
     outcome, dice = Outcome(times), random.Random(seed)
     async with Scene(folder, platform=platform, model=["--delay-ms=40", "--chunks=3"]) as scene:
         await scene.start()
@@ -42,7 +42,7 @@ async def in_mid_turn(
             for step in range(steps):
                 command = step > 0 and own.random() < 0.4
                 await scene.people.say(chat, own.choice(COMMANDS) if command else f"{chat} message {step}")
-                # Sometimes at once, sometimes in the middle of an answer, sometimes after it.
+                # Sometimes immediately, sometimes during an answer, sometimes after it.
                 await asyncio.sleep(own.choice((0.0, 0.02, 0.2, 1.0)))
 
         people = [f"c{number}" for number in range(times)]
@@ -76,7 +76,7 @@ def _look_at_one(
     firsts: list[str],
     counts: Counter[str],
 ) -> list[str]:
-    """What is wrong with one chat."""
+    """Return the problems of one chat."""
     problems: list[str] = []
     commands = _to_commands([one for one in seen if one.what == "sent"])
     went = [text.startswith(("Started a new session", "Resumed")) for text in commands]
@@ -95,7 +95,7 @@ def _look_at_one(
                 session, passed = moves[passed], passed + 1
             continue
         counts["messages"] += 1
-        # Only a key's first session is opened by a message; later ones by a command.
+        # Only the first session of a key is opened by a message; later ones by a command.
         session = session or (firsts[0] if firsts else "")
         places = where.get(text, [])
         if [place for place, _ in places] != [session]:
@@ -110,7 +110,7 @@ def _look_at_one(
 
 
 def _fate(text: str, status: str, shown: list[str], commands: list[str], counts: Counter[str]) -> str:
-    """What is wrong with what became of a message that is where it belongs."""
+    """Return the problem with the outcome of a message that is in the right session."""
     answers = shown.count(answer_to(text))
     named = sum(f'"{text}"' in reply.partition(SET_ASIDE)[2] for reply in commands)
     stopped = sum(f'"{text}"' in (found[1] if (found := STOPPED.search(reply)) else "") for reply in commands)
@@ -130,7 +130,7 @@ def _fate(text: str, status: str, shown: list[str], commands: list[str], counts:
 
 
 def _check_memory(outcome: Outcome, scene: Scene, where: dict[str, list[tuple[str, str]]]) -> None:
-    """The diary was told of each turn that is remembered, once, in its session, in order."""
+    """Check that the diary received each remembered turn once, in its session, in order."""
     remembered = {
         text: session for text, ((session, status), *_) in where.items() if status in ("done", "late", "interrupted")
     }
@@ -143,9 +143,9 @@ def _check_memory(outcome: Outcome, scene: Scene, where: dict[str, list[tuple[st
 
 
 def _to_commands(sent: list[ChatEvent]) -> list[str]:
-    """What commands were answered, in the order in which they were given."""
+    """Answers to commands, in the order the commands were given."""
     if not all(one.id for one in sent):
-        # Where what is sent has no id of ours, commands are told by their words, and a chat is answered in order.
+        # If sent messages have no id of ours, identify commands by their text: a chat is answered in order.
         return [one.text for one in sent if not one.text.startswith(answer_to(""))]
     replies = {one.id.partition(".")[0]: one.text for one in sent}
     return [text for name, text in sorted(replies.items(), key=_place) if name.startswith("order-")]

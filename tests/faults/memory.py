@@ -1,4 +1,4 @@
-"""Faults of a memory provider, and of the process that tells it things: what reaches the provider in the end."""
+"""Faults of a memory provider and of the process that delivers to it: check the entries that reach the provider."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PREPARED_MAX = 128
 
 
 async def killed_at_the_reply(folder: Path, times: int, *, platform: PlatformKind = "loop") -> Outcome:
-    """Five messages at once; -9 as soon as the last answer is seen."""
+    """Send five messages at once and kill the process with -9 once the last answer is shown."""
     outcome, texts = Outcome(times), list[str]()
     async with Scene(folder, platform=platform) as scene:
         scene.feel("slow 0.02")
@@ -37,7 +37,7 @@ async def killed_at_the_reply(folder: Path, times: int, *, platform: PlatformKin
 
 
 async def failing_for_a_while(folder: Path, times: int) -> Outcome:
-    """It answers 500 during ten turns in two chats, then is well again; so many times."""
+    """Let the provider answer 500 during ten turns in two chats, then recover; so many times."""
     outcome, said = Outcome(times), list[tuple[str, str]]()
     async with Scene(folder) as scene:
         await scene.start(rate=30.0)
@@ -55,7 +55,7 @@ async def failing_for_a_while(folder: Path, times: int) -> Outcome:
 
 
 async def hanging_then_new_then_exit(folder: Path, times: int, *, drain_s: float = 5.0) -> Outcome:
-    """Two turns, /new, two more, and the process ends, all while the provider hangs for ever."""
+    """Run two turns, /new and two more turns, and end the process, all while the provider hangs forever."""
     outcome, texts, exits = Outcome(times), list[str](), list[float]()
     firsts: list[list[str]] = []
     async with Scene(folder) as scene:
@@ -80,7 +80,7 @@ async def hanging_then_new_then_exit(folder: Path, times: int, *, drain_s: float
 
 
 async def new_while_hanging(folder: Path, times: int, *, command_s_max: float = COMMAND_S_MAX) -> Outcome:
-    """Two turns and /new in each chat while the provider hangs; ten chats at once, and others who only talk."""
+    """Run two turns and /new in each of ten concurrent chats while the provider hangs; other users only talk."""
     outcome = Outcome(times)
     chats = [f"c{number}" for number in range(times)]
     async with Scene(folder) as scene:
@@ -94,7 +94,7 @@ async def new_while_hanging(folder: Path, times: int, *, command_s_max: float = 
             await people.say_all([*((chat, "/new") for chat in some), ("bystander", f"beside {some[0]}")])
             await scene.answered("bystander", f"beside {some[0]}")
             await people.until(lambda some=some: all(len(people.answers(chat)) == 3 for chat in some), "/new answered")
-        # One at a time as well, as one person has it.
+        # Also one at a time, as for a single user.
         for chat in chats:
             await people.say(chat, "/new")
             await people.until(lambda chat=chat: len(people.answers(chat)) == 4, "/new answered")
@@ -102,7 +102,7 @@ async def new_while_hanging(folder: Path, times: int, *, command_s_max: float = 
         beside = [_waited(scene, "bystander", n) for n in range(len(people.answers("bystander")))]
         scene.feel("well")
     async with Scene(folder / "again") as scene:
-        # Which of the hung calls come back is not for us to say: the order is looked at where a new process goes on.
+        # The order in which hanging calls return is undefined, so it is checked in a new process.
         scene.feel("hang")
         life = await scene.start()
         for chat in chats:
@@ -126,7 +126,7 @@ async def new_while_hanging(folder: Path, times: int, *, command_s_max: float = 
 
 
 async def evicted_then_new(folder: Path, times: int) -> Outcome:
-    """What was prepared for a session has been thrown away by the time of its /new: its end is told all the same."""
+    """Evict the cached state of a session before its /new. Its close must still be delivered."""
     outcome = Outcome(times)
     chats = [f"c{number}" for number in range(times)]
     async with Scene(folder) as scene:
@@ -143,7 +143,7 @@ async def evicted_then_new(folder: Path, times: int) -> Outcome:
 
 
 async def killed_then_expired(folder: Path, times: int) -> Outcome:
-    """-9 after a turn; the sessions expire under another process, and each one's end is told once."""
+    """Kill with -9 after a turn. Another process expires the sessions and delivers each close once."""
     outcome, firsts = Outcome(times), list[list[str]]()
     origin = time.time()
     async with Scene(folder) as scene:
@@ -169,7 +169,7 @@ async def killed_then_expired(folder: Path, times: int) -> Outcome:
 
 
 async def ended_with_slow_writes(folder: Path, times: int, *, drain_s: float = 5.0) -> Outcome:
-    """Each write takes 0.3 s and many are queued when the process is told to end; they arrive after the next start."""
+    """Queue many slow writes of 0.3 s and end the process. The writes must arrive after the next start."""
     outcome, texts, exits = Outcome(times), list[str](), list[float]()
     async with Scene(folder) as scene:
         for number in range(times):
@@ -191,7 +191,7 @@ async def ended_with_slow_writes(folder: Path, times: int, *, drain_s: float = 5
 
 
 def _ends_as_they_were(outcome: Outcome, scene: Scene, wanted: list[list[str]]) -> None:
-    """Each session's end is told once, after its turns, with what was said in it and nothing else."""
+    """Check that each session is closed once, after its turns, with exactly its own messages."""
     closes = [one for one in scene.effects() if one.kind == "close" and one.facts["shown"]]
     got = sorted(one.facts["shown"] for one in closes)
     outcome.counts["ends"] = len(wanted)
@@ -207,7 +207,7 @@ def _exits(outcome: Outcome, exits: list[float]) -> None:
 
 
 def _waited(scene: Scene, chat: str, which: int) -> float:
-    """From what was said in a chat to what it got, by the platform's clock."""
+    """Seconds from a message in a chat to its answer, by the platform's clock."""
     said = [one for one in scene.people.log if one.chat == chat and one.what == "said"]
     return scene.people.answers(chat)[which].at - said[which].at
 

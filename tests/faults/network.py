@@ -1,4 +1,4 @@
-"""Faults of what is between a gateway and its platform, and of the platform itself: what becomes of each message."""
+"""Faults of the network and of the platform itself: check the outcome of each message."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ CUT_S = 60.0
 
 
 async def waiting_at_the_start(folder: Path, times: int, *, platform: PlatformKind = "loop") -> Outcome:
-    """Two messages each of so many people wait when a gateway starts: the first one ever, one after an end, one after
-    a kill.
-    """
+    """Start a gateway with two waiting messages per user: the first start, one after a shutdown, one after a kill."""
     outcome, said = Outcome(times), list[tuple[str, str]]()
     async with Scene(folder, platform=platform) as scene:
         for number in range(3):
             waiting = [(f"c{n}", f"start {number} chat {n} {word}") for n in range(times) for word in ("one", "two")]
             await scene.people.say_all(waiting)
-            assert await scene.waiting() == len(waiting), "somebody listens already"
+            assert await scene.waiting() == len(waiting), "a gateway is already listening"
             said += waiting
             life = await scene.start()
             await scene.all_taken()
@@ -39,7 +37,7 @@ async def waiting_at_the_start(folder: Path, times: int, *, platform: PlatformKi
 async def told_to_wait(
     folder: Path, times: int, *, platform: PlatformKind = "loop", seconds: float = 1.0, per_chat: int = 6
 ) -> Outcome:
-    """A storm of 429, in reading as in sending, while so many people write; and the platform's own limits besides."""
+    """Answer reads and sends with many 429 while users write, in addition to the platform's own limits."""
     outcome = Outcome(times)
     said = [(f"c{n}", f"storm {word} chat {n}") for word in range(per_chat) for n in range(times)]
     async with Scene(folder, platform=platform, limits=True) as scene:
@@ -59,7 +57,7 @@ async def told_to_wait(
 
 
 async def cut_off(folder: Path, times: int, *, platform: PlatformKind = "loop", seconds: float = CUT_S) -> Outcome:
-    """The network is cut while answers are on their way; people go on writing meanwhile, and after that."""
+    """Cut the network while answers are being sent. Users keep writing during the cut and after it."""
     outcome, said = Outcome(times), list[tuple[str, str]]()
     async with Scene(folder, platform=platform, model=["--delay-ms=100"], repeats=True, cable=True) as scene:
         await scene.start()
@@ -89,7 +87,7 @@ async def cut_off(folder: Path, times: int, *, platform: PlatformKind = "loop", 
 
 
 async def answer_lost(folder: Path, times: int, *, platform: PlatformKind = "loop") -> Outcome:
-    """The connection breaks in the middle of a send: half are shown, half are not, and nobody can tell which."""
+    """Break the connection during a send: half of the messages are shown, half are not, and the sender cannot tell."""
     outcome = Outcome(times)
     said = [(f"c{n}", f"message {word} chat {n}") for word in range(3) for n in range(times)]
     async with Scene(folder, platform=platform, repeats=platform != "loop") as scene:
@@ -121,7 +119,7 @@ def _all_answered(outcome: Outcome, scene: Scene, said: list[tuple[str, str]]) -
 
 
 def _answered_or_marked(outcome: Outcome, scene: Scene, said: list[tuple[str, str]]) -> int:
-    """How many replies are marked."""
+    """Check the answers. Return the number of marked replies."""
     outcome.counts["messages"] = len(said)
     outcome.answered_once_or_marked(scene, said)
     outcome.told_once(scene, [text for _, text in said])

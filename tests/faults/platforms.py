@@ -1,4 +1,4 @@
-"""The people of a fault on the emulated Telegram, who say and see what those on the loopback platform do."""
+"""Users of the emulated Telegram, with the same interface as those of the loopback platform."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ CALLS = {"poll": "getUpdates", "send": "sendMessage", "edit": "editMessageText",
 
 class OnLoopback(LoopbackUsers):
     async def waiting(self) -> int:
-        """Updates that nobody has acknowledged."""
+        """Number of unacknowledged updates."""
         return (await self.dump()).waiting
 
     def chat_of(self, key: str) -> str:
-        """What a session's key calls the chat that is known here by its name."""
+        """Chat id in session keys of the chat with this name."""
         return key.rpartition(":")[2]
 
 
 class OnTelegram(OnLoopback):
-    """Chats have names, as elsewhere; what their numbers are there is nobody else's business."""
+    """Users on Telegram. Chats have names, as on the loopback platform; their numeric ids are internal."""
 
     def __init__(self, base_url: str) -> None:
         super().__init__(base_url)

@@ -1,4 +1,4 @@
-"""The cable between a gateway and its platform: TCP that is passed on, unless it is cut."""
+"""A TCP proxy between a gateway and its platform that can be cut."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ CHUNK = 65536
 
 
 class Cable:
-    """Leads to a port of this machine. While it is cut, nobody can connect, and what is on its way gets no further: it
-    arrives afterwards, if whoever sent it still waits.
+    """Forward to a local port. While it is cut, connections are refused and data in transit is held. That data arrives
+    afterwards, if its sender still waits.
     """
 
     def __init__(self, port: int) -> None:
@@ -33,7 +33,7 @@ class Cable:
         await asyncio.gather(*self._connections, return_exceptions=True)
 
     async def cut(self, seconds: float) -> None:
-        """Comes back when it is whole again."""
+        """Cut the connection. Return once it is restored."""
         self._whole.clear()
         self._close()
         await asyncio.sleep(seconds)

@@ -1,4 +1,4 @@
-"""Faults of the platform, and people in a hurry: what becomes of each message."""
+"""Faults of the platform, and users in a hurry: check the outcome of each message."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROUNDS = 11
 
 
 async def delivered_twice(folder: Path, times: int, *, platform: PlatformKind = "loop") -> Outcome:
-    """The platform delivers each update three times more: while it is answered, after that, and after a restart."""
+    """Let the platform redeliver each update three times: during its answer, after it, and after a restart."""
     outcome = Outcome(times)
     said = [(f"c{number}", f"message {number}") for number in range(times)]
     async with Scene(folder, platform=platform, model=["--delay-ms=50"]) as scene:
@@ -43,7 +43,7 @@ async def delivered_twice(folder: Path, times: int, *, platform: PlatformKind = 
 
 
 async def right_after_a_reply(folder: Path, times: int, *, platform: PlatformKind = "loop") -> Outcome:
-    """In each chat the next message comes the moment that the answer to the last one is seen."""
+    """Send the next message of each chat as soon as the answer to the previous one is shown."""
     outcome = Outcome(times)
     async with Scene(folder, platform=platform) as scene:
         await scene.start()
@@ -70,7 +70,7 @@ async def right_after_a_reply(folder: Path, times: int, *, platform: PlatformKin
 
 
 async def hanging_beside(folder: Path, times: int, *, recall: bool = False, tasks: bool = False) -> Outcome:
-    """Two gateways, one with a provider that hangs for ever: people write to them in turns, and wait as long in both.
+    """Compare two gateways, one with a provider that hangs forever: answer times must be the same in both.
 
     `times` pairs in each of ten rounds; the interval is that of the rounds' ratios of medians.
     """
@@ -96,14 +96,14 @@ async def hanging_beside(folder: Path, times: int, *, recall: bool = False, task
         outcome.counts[f"{name}, median ms"] = round(statistics.median(some) * 1000, 2)
         outcome.counts[f"{name}, longest ms"] = round(max(some) * 1000, 2)
     outcome.counts["ratio"] = round(statistics.median(ratios), 3)
-    # The second and the ninth of ten: an interval for the median that holds in 98 of 100 cases.
+    # The second and the ninth of ten: a 98 % confidence interval of the median.
     outcome.counts["ratio from"], outcome.counts["ratio to"] = round(ratios[1], 3), round(ratios[-2], 3)
     outcome.expect(ratios[1] < 1.1, f"with a provider that hangs, answers take longer: {ratios}")
     return outcome
 
 
 def _waits(scene: Scene, chat: str) -> list[float]:
-    """From each message of a chat to its answer, by the platform's clock."""
+    """Seconds from each message of a chat to its answer, by the platform's clock."""
     answered = {one.text: one.at for one in scene.people.answers(chat)}
     said = [one for one in scene.people.log if one.chat == chat and one.what == "said"]
     return [answered[answer_to(one.text)] - one.at for one in said if answer_to(one.text) in answered]

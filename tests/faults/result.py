@@ -1,4 +1,4 @@
-"""What came of a fault that happened so and so often."""
+"""Result of a repeated fault."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.faults.fixture import Scene, answer_to
 
 
 class Outcome(Struct):
-    """`problems` is empty if everything was as it should be; `counts` say how much of what there was."""
+    """Result of a fault run. `problems` is empty if all checks passed; `counts` are measurements."""
 
     repetitions: int
     counts: dict[str, float] = field(default_factory=dict[str, float])
@@ -23,7 +23,7 @@ class Outcome(Struct):
             self.problems.append(problem)
 
     def told_once(self, scene: Scene, texts: Sequence[str]) -> None:
-        """Each of these texts reached the diary in one turn, and each session's turns in their order."""
+        """Check that each text reached the diary in one turn, and that the turns of each session are in order."""
         turns = scene.effects("turn")
         told = Counter(one.facts["text"] for one in turns)
         self.counts["turns"] = len(texts)
@@ -35,14 +35,16 @@ class Outcome(Struct):
             self.expect(seqs == sorted(seqs), f"out of order in {session}: {seqs}")
 
     def answered_once(self, scene: Scene, said: Iterable[tuple[str, str]]) -> None:
-        """Each of these chats and texts got its answer there, once, and nowhere else."""
+        """Check that each text was answered once, in its chat and nowhere else."""
         missing = self._shown_once(scene, said)
         self.counts["unanswered"] = len(missing)
         self.expect(not missing, f"{len(missing)} unanswered: {missing[:5]}")
 
     def answered_once_or_marked(self, scene: Scene, said: Iterable[tuple[str, str]]) -> None:
-        """The same where a repetition would show. What may have gone out or not, and did not, is no message lost: it is
-        marked, and an incident tells of it. Where a send can be repeated, nothing may be marked.
+        """Check the same on a platform that shows repeated sends.
+
+        A reply that may or may not have been sent is marked and reported as an incident; it does not count as lost. If
+        sends can be repeated, no reply may be marked.
         """
         missing, marked = self._shown_once(scene, said), scene.marked()
         lost = sorted({*missing} - {*marked})
@@ -59,7 +61,7 @@ class Outcome(Struct):
         self.expect(incidents >= len(marked), f"{incidents} incidents for {len(marked)} marked replies")
 
     def _looked_for(self, scene: Scene, missing: Sequence[str]) -> None:
-        """Where it can be asked what became of a send, nobody is left without an answer."""
+        """Check that every message has an answer on a platform that can look up a send."""
         self.expect(not missing, f"{len(missing)} are not there, marked or not: {missing[:5]}")
         self.counts["found to be out"] = scene.logged("a reply was found to be delivered")
         self.counts["not out, and sent again"] = scene.logged("a reply was not delivered; sending it again")
@@ -70,7 +72,7 @@ class Outcome(Struct):
         self.expect(incidents >= len(in_doubt), f"{incidents} incidents for {len(in_doubt)} replies in doubt")
 
     def _shown_once(self, scene: Scene, said: Iterable[tuple[str, str]]) -> list[str]:
-        """None came twice, or elsewhere; those that got no answer."""
+        """Check that no answer was shown twice or in a wrong chat. Return the messages without an answer."""
         shown = Counter((chat, _plain(text)) for chat in scene.people.chats() for text in scene.people.texts(chat))
         places = Counter(text for _, text in shown)
         missing, twice, elsewhere = list[str](), list[str](), list[str]()
@@ -93,7 +95,7 @@ def _in_doubt(text: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    """Without the line of one that may be there twice: if it is, that is seen."""
+    """Remove the line that announces a possible duplicate. A real duplicate is still counted."""
     return text.removeprefix(MAY_BE_TWICE).lstrip("\n") if _in_doubt(text) else text
 
 

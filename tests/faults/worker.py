@@ -1,8 +1,8 @@
-"""A gateway in a process of its own, to be killed: a platform on loopback, a stub model, a diary as memory provider.
+"""A gateway in its own process, to be killed: a loopback platform, a stub model, a diary as memory provider.
 
-What it is to do comes as JSON in its one argument. It says `ready` once it serves, and on SIGTERM ends as the command
-`gateway run` ends. The diary's back end is a file of its own, which like a server elsewhere survives the process; how
-it feels stands in another file, and decides what comes of each call.
+Its one argument contains its orders as JSON. It prints `ready` once it serves, and on SIGTERM ends like the command
+`gateway run`. The back end of the diary is a file that survives the process, like an external server. Another file
+holds the diary's mood, which determines the result of each call.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ class Orders(msgspec.Struct, frozen=True):
     platform_url: str
     model_url: str
     kind: str = "loop"
-    """Of the platform: `telegram` is wired up from the settings, as the command does it."""
+    """Kind of the platform. `telegram` is configured from the settings, as in the command."""
     webhook_port: int = 0
-    """Where Telegram brings what comes in: here, known to it as `brought_to`; none, and it is asked for it."""
+    """Local port for Telegram webhooks, published as `brought_to`; 0 means polling."""
     brought_to: str = ""
     idempotent: bool = True
     edits: bool = False
     tasks: bool = False
-    """The diary's hooks are coroutines, rather than plain functions."""
+    """True if the diary's hooks are coroutines instead of plain functions."""
     recall: bool = False
-    """The diary is asked before each turn."""
+    """True if the diary is queried before each turn."""
     rate: float = 1.0
-    """How fast the clock goes."""
+    """Speed of the clock."""
     origin: float = 0.0
     idle_s: float | None = None
     drain_s: float = 5.0
@@ -91,7 +91,7 @@ class FastClock:
 
 
 class Diary(MemoryProvider):
-    """Writes down what it is told, once, if it feels like it. Plain functions: when it hangs, so does a thread."""
+    """Record each delivery once, depending on its mood. Hooks are plain functions: when it hangs, a thread hangs."""
 
     def __init__(self, home: str, *, recall: bool) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ class Diary(MemoryProvider):
 
 
 class TaskDiary(Diary):
-    """The same in coroutines."""
+    """The same with coroutines."""
 
     async def sync_turn(self, user: str, assistant: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
         await self._feel_in_task()
@@ -174,7 +174,7 @@ def main() -> None:
     orders = msgspec.json.decode(sys.argv[1], type=Orders)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     lock = GatewayLock(Path(orders.home))
-    # As the command does it.
+    # As in the command.
     with ShutdownSignals(orders.drain_s) as signals:
         try:
             asyncio.run(_serve(orders, lock, signals))

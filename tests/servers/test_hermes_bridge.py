@@ -171,7 +171,7 @@ async def test_a_killed_process_is_restarted_without_losing_facts(tmp_path: Path
     assert sorted(facts.all()) == ["I like apples", "I like birches", "I like cedars"]
 
 
-def test_the_story_of_a_bad_day(tmp_path: Path, facts: Facts) -> None:
+def test_turns_survive_an_outage_and_a_kill(tmp_path: Path, facts: Facts) -> None:
     """The outage scenario of tests/provider_outage.py, without sessions of facts, which this plugin does not store."""
     back_end = ProviderBackend(
         f"{Holographic.__module__}:{Holographic.__qualname__}",

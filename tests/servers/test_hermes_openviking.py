@@ -109,7 +109,9 @@ async def test_turns_arrive_in_their_sessions_and_every_close_commits(
         assert await found(core, "damson")
 
 
-def test_the_story_of_a_bad_day(tmp_path: Path, server: Server, account: str, settings: dict[str, Any]) -> None:
+def test_turns_survive_an_outage_and_a_kill(
+    tmp_path: Path, server: Server, account: str, settings: dict[str, Any]
+) -> None:
     """The outage scenario of tests/provider_outage.py. Entries acknowledged by a killed process are sent again."""
     back_end = ProviderBackend(
         f"{OpenViking.__module__}:{OpenViking.__qualname__}",
