@@ -22,7 +22,7 @@ REF = SessionRef(session_id="s1", generation=0, key=SessionKey("main", "cli", Ch
         ),
     ],
 )
-def test_a_compression_tells_turns_tokens_and_the_reason_of_an_extract(turns: int, why: str, shown: str) -> None:
+def test_a_compression_event_names_turns_tokens_and_the_reason_of_an_extract(turns: int, why: str, shown: str) -> None:
     text = Compressed(REF, turns, 9_000, 800, why).text
     assert shown in text
     assert why in text

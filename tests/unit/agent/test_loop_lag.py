@@ -1,4 +1,4 @@
-"""A compression or a review of a long conversation never holds the event loop for long: others are served meanwhile."""
+"""Compression and reviews of a long conversation do not block the event loop."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from everthread.domain.model import Inbound, Message, Role, Turn, TurnStatus
 TURNS = 300
 MESSAGES = 100
 HELD_S_MAX = 0.02
-"""What nobody may be held up for longer."""
+"""Longest step of the event loop that is accepted, in seconds."""
 SUMMARY = "## Goal\n- sail around the world"
 
 
 class Harbour(AgentFixture):
-    """A conversation of thirty thousand short messages, none of which was answered in this process."""
+    """Agent with a conversation of thirty thousand short messages that this process has not prepared."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(
@@ -51,12 +51,12 @@ class Harbour(AgentFixture):
 
 @contextmanager
 def steps(monkeypatch: pytest.MonkeyPatch) -> Generator[list[tuple[float, str]]]:
-    """The processor time of each step of the loop: how busy the machine is does not count.
+    """Record the CPU time of each step of the event loop, which does not depend on the load of the machine.
 
-    Python's search for dead objects is a matter of the whole process, and is seen to where one begins to serve.
+    The garbage collector is switched off: the gateway configures it when it starts.
     """
     took: list[tuple[float, str]] = []
-    run = asyncio.Handle._run  # noqa: SLF001 - there is no other place where every step passes
+    run = asyncio.Handle._run  # noqa: SLF001 - the only place that every step passes
 
     def measured(self: asyncio.Handle) -> None:
         begun = time.thread_time()
@@ -73,7 +73,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Generator[list[tuple[float, str]]]
 
 
 @pytest.mark.timeout(120)
-async def test_whatever_is_made_of_a_long_conversation_holds_nobody_up(
+async def test_work_on_a_long_conversation_does_not_block_the_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Harbour(tmp_path) as core:
@@ -81,7 +81,7 @@ async def test_whatever_is_made_of_a_long_conversation_holds_nobody_up(
         ref, choice = await core.at(CLI), core.choices[0]
         with steps(monkeypatch) as answer:
             await core.preparer.prepare(ref, choice, core.toolbox)
-            # So that the step that it ended with is over, too.
+            # Let the last step of the preparation end.
             await asyncio.sleep(0)
         with steps(monkeypatch) as review:
             core.reviewer.wake()
@@ -105,7 +105,7 @@ def turn(number: int, *texts: str) -> Turn:
 
 
 async def others_served(turns: list[Turn]) -> int:
-    """How often somebody else had their turn meanwhile."""
+    """Count the steps of another task while the turns are processed."""
     served = 0
 
     async def wait() -> None:
@@ -121,11 +121,11 @@ async def others_served(turns: list[Turn]) -> int:
     return served
 
 
-async def test_what_is_short_is_done_at_once() -> None:
+async def test_a_short_list_is_processed_without_a_pause() -> None:
     assert await others_served([turn(n, "x") for n in range(slices.MESSAGES_MAX)]) == 0
     assert await others_served([]) == 0
 
 
-async def test_between_slices_others_have_their_turn() -> None:
+async def test_other_tasks_run_between_slices() -> None:
     assert await others_served([turn(n, "x") for n in range(3 * slices.MESSAGES_MAX + 1)]) == 3
     assert await others_served([turn(n, "x" * slices.CHARS_MAX) for n in range(3)]) == 2

@@ -1,4 +1,4 @@
-"""Stop and steer a running turn; its limits."""
+"""Calls of the model: retries, fallback models, spending limits and settled costs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from everthread.ports.model import Answer, Delta, Request, Usage
 LOOK = ToolCall("c1", "look", "{}")
 
 
-async def test_an_endpoint_that_stumbles_is_asked_again(tmp_path: Path) -> None:
+async def test_an_unavailable_endpoint_is_retried(tmp_path: Path) -> None:
     lines = [ModelUnavailable("busy", retry_after_s=7.0), ModelUnavailable("gone"), "here"]
     async with AgentFixture(tmp_path, FakeModel(list(lines))) as core:
         ended = await core.ask("hello?")
@@ -38,7 +38,7 @@ async def test_an_endpoint_that_stumbles_is_asked_again(tmp_path: Path) -> None:
         assert waits == [7.0, 1.0]
 
 
-async def test_words_of_an_answer_that_broke_off_do_not_stay(tmp_path: Path) -> None:
+async def test_the_text_of_an_aborted_answer_is_discarded(tmp_path: Path) -> None:
     model = FakeModel(["this will break off", ModelUnavailable("cut"), "whole"], broken_after=2)
     async with AgentFixture(tmp_path, model) as core:
         ended = await core.ask("hello?")
@@ -47,7 +47,7 @@ async def test_words_of_an_answer_that_broke_off_do_not_stay(tmp_path: Path) -> 
         assert turn.assistant_text == "whole"
 
 
-async def test_another_model_stands_in(tmp_path: Path) -> None:
+async def test_a_fallback_model_answers(tmp_path: Path) -> None:
     first, second = FakeModel([ModelUnauthorized("no key")]), FakeModel(["I am second"])
     async with AgentFixture(tmp_path, first) as core:
         core.choices = [first.choice("fake/one"), second.choice("fake/two")]
@@ -71,7 +71,7 @@ async def _spent(core: AgentFixture, owner: str = ME) -> float:
     return await core.store.read(lambda uow: uow.spend.total(owner, 0.0))
 
 
-async def test_what_a_call_costs_is_settled_with_the_turn(tmp_path: Path) -> None:
+async def test_the_cost_of_a_call_is_settled_with_the_turn(tmp_path: Path) -> None:
     model = FakeModel([LOOK, "done"], usage=Usage(1000, 100, 400))
     async with AgentFixture(tmp_path, model, tools=(tool("look", says_nothing),)) as core:
         core.choices = [model.choice(price=Price(3.0, 15.0, 0.3))]
@@ -79,7 +79,7 @@ async def test_what_a_call_costs_is_settled_with_the_turn(tmp_path: Path) -> Non
         assert await _spent(core) == pytest.approx(2 * (600 * 3 + 400 * 0.3 + 100 * 15) / 1e6)
 
 
-async def test_a_limit_on_spending_is_hard(tmp_path: Path) -> None:
+async def test_a_spending_limit_is_not_exceeded(tmp_path: Path) -> None:
     model = FakeModel(["fine"], usage=Usage(1000, 1000))
     async with AgentFixture(tmp_path, model, spend_per_day=0.2) as core:
         core.choices = [model.choice(price=Price(3.0, 15.0))]
@@ -91,13 +91,13 @@ async def test_a_limit_on_spending_is_hard(tmp_path: Path) -> None:
         assert (await core.ask("next day")).problem == ""
 
 
-async def test_with_a_limit_a_model_without_a_price_is_not_asked(tmp_path: Path) -> None:
+async def test_a_model_without_a_price_is_not_called_under_a_limit(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path, spend_per_day=1.0) as core:
         assert "the price of fake/one is unknown" in (await core.ask("go")).problem
         assert core.model.requests == []
 
 
-async def test_a_call_that_was_cut_off_is_paid_for(tmp_path: Path) -> None:
+async def test_an_interrupted_call_is_charged(tmp_path: Path) -> None:
     model = FakeModel(["a b c d e f"], pause_s=0.02)
     async with AgentFixture(tmp_path, model) as core:
         core.choices = [model.choice(price=Price(3.0, 15.0))]
@@ -109,7 +109,7 @@ async def test_a_call_that_was_cut_off_is_paid_for(tmp_path: Path) -> None:
         assert await _spent(core) > 0
 
 
-async def test_an_endpoint_that_does_not_say_what_it_used_is_paid_for_by_a_guess(tmp_path: Path) -> None:
+async def test_a_call_without_reported_usage_is_charged_by_an_estimate(tmp_path: Path) -> None:
     model = FakeModel(["fine"], usage=Usage())
     async with AgentFixture(tmp_path, model) as core:
         core.choices = [model.choice(price=Price(3.0, 15.0))]
@@ -118,7 +118,7 @@ async def test_an_endpoint_that_does_not_say_what_it_used_is_paid_for_by_a_guess
 
 
 class _SlowHooks:
-    """A plugin that takes its time before each call of a model."""
+    """Hooks that delay each model call."""
 
     @hookimpl
     async def pre_model_call(self, ref: SessionRef, model: str) -> None:
@@ -133,7 +133,7 @@ async def _stopped(core: AgentFixture, when: Callable[[], object]) -> None:
     await turn
 
 
-async def test_a_call_that_was_never_made_costs_nothing(tmp_path: Path) -> None:
+async def test_a_call_that_was_not_made_costs_nothing(tmp_path: Path) -> None:
     model = FakeModel(["fine"])
     async with AgentFixture(tmp_path, model, plugins=(_SlowHooks(),)) as core:
         core.choices = [model.choice(price=Price(3.0, 15.0))]
@@ -154,9 +154,7 @@ async def test_a_call_that_was_never_made_costs_nothing(tmp_path: Path) -> None:
         assert await _spent(core) == 0.0
 
 
-async def test_what_is_set_aside_as_a_turn_is_stopped_is_given_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_reservation_of_a_stopped_turn_is_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = FakeModel(["fine"])
     async with AgentFixture(tmp_path, model) as core:
         core.choices = [model.choice(price=Price(3.0, 15.0))]
@@ -174,7 +172,7 @@ async def test_what_is_set_aside_as_a_turn_is_stopped_is_given_back(
         assert await _spent(core) == 0.0
 
 
-async def test_reasoning_is_paid_for_even_if_no_answer_follows(tmp_path: Path) -> None:
+async def test_reasoning_is_charged_even_without_an_answer(tmp_path: Path) -> None:
     class Thinker(FakeModel):
         async def stream(self, request: Request) -> AsyncGenerator[Delta | Answer, None]:
             yield Delta(reasoning="hm " * 10_000)

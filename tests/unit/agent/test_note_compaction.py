@@ -1,4 +1,4 @@
-"""Making room among the notes: what is asked, what is taken of the answer, and what a review does with it."""
+"""Note compaction: the request, the validation of the answer, and compaction during a review."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def noted(number: int, text: str) -> NoteVersion:
 TEA = (noted(1, "likes green tea very much"), noted(2, "likes black tea very much"), noted(3, "is 40"))
 
 
-# --- What is asked, and what is taken of the answer ------------------------------------------------------------------
+# --- Request and answer ----------------------------------------------------------------------------------------------
 
 
-def test_the_request_says_how_much_there_may_be_and_holds_every_note() -> None:
+def test_the_request_states_the_limit_and_contains_every_note() -> None:
     text = request_text(TEA, 20, "it was too long")
     assert "55 characters, and may have 20" in text
     assert "[1] likes green tea very much\n[2] likes black tea very much\n[3] is 40" in text
@@ -53,7 +53,7 @@ def test_the_request_says_how_much_there_may_be_and_holds_every_note() -> None:
         "3. is 40\n\n2 & 1) likes tea",
     ],
 )
-def test_notes_about_one_thing_become_one_and_the_others_stay_as_they_are(answer: str) -> None:
+def test_related_notes_are_merged_and_the_others_stay_unchanged(answer: str) -> None:
     replaced, removed = parse_changes(answer, TEA, 40)
     assert (replaced.action, replaced.note_id, replaced.content) == (NoteAction.REPLACE, "n1", "likes tea")
     assert (removed.action, removed.note_id) == (NoteAction.REMOVE, "n2")
@@ -71,13 +71,13 @@ def test_notes_about_one_thing_become_one_and_the_others_stay_as_they_are(answer
         ("1: likes green tea very much\n2: likes black tea very much\n3: is 40", "55 characters"),
     ],
 )
-def test_an_answer_that_loses_a_note_or_makes_no_room_is_not_taken(answer: str, why: str) -> None:
+def test_an_answer_that_drops_a_note_or_saves_too_little_is_rejected(answer: str, why: str) -> None:
     with pytest.raises(NotCondensed, match=why):
         parse_changes(answer, TEA, 40)
 
 
 @given(st.text(alphabet="123,:[]&+.)- \nab\u0661", max_size=80))
-def test_whatever_comes_back_no_note_is_lost_unsaid_and_there_is_room(answer: str) -> None:
+def test_any_answer_is_rejected_or_yields_changes_within_the_limit(answer: str) -> None:
     try:
         changes = parse_changes(answer, TEA, 40)
     except NotCondensed:
@@ -90,11 +90,11 @@ def test_whatever_comes_back_no_note_is_lost_unsaid_and_there_is_room(answer: st
     assert len(kept) == len(set(kept))
 
 
-# --- In a review -----------------------------------------------------------------------------------------------------
+# --- Compaction during a review --------------------------------------------------------------------------------------
 
 
 class Talker(FakeModel):
-    """Answers messages with `fine`, and reviews with the lines."""
+    """Model that answers messages with `fine`, and reviews with the given lines."""
 
     def __init__(self, *lines: object) -> None:
         self._left = list(lines)
@@ -107,14 +107,14 @@ class Talker(FakeModel):
 
 
 class Both(Talker):
-    """Condenses too."""
+    """Model that answers compaction requests as well."""
 
     def _line(self, request: Request) -> object:
         return MERGED if "=== The notes ===" in request.tail[0].content else super()._line(request)
 
 
 class Study(AgentFixture):
-    """A house whose notes are nearly full: two on tea."""
+    """Agent whose notes are nearly full: two about tea."""
 
     def __init__(self, folder: Path, model: FakeModel, condenser: FakeModel | None, **more: Any) -> None:
         super().__init__(folder, model, summariser=condenser, review=ReviewSettings(every_turns=1), **more)
@@ -142,23 +142,23 @@ def add(text: str = NEW, call: str = "c1") -> ToolCall:
     return ToolCall(call, "memory", json.dumps({"action": "add", "target": "user", "content": text}))
 
 
-async def test_a_note_that_finds_no_room_has_the_others_condensed_for_it(tmp_path: Path) -> None:
+async def test_a_note_that_does_not_fit_triggers_compaction(tmp_path: Path) -> None:
     model, condenser = Talker(add(), "done"), FakeModel([MERGED])
     async with Study(tmp_path, model, condenser) as core:
         session = await core.reviewed()
         assert [note.content for note in await core.notes()] == ["likes tea, green and black", NEW]
         (request,) = condenser.requests
-        assert [message.role for message in request.tail] == [Role.USER], "one message of the user's, no tools"
+        assert [message.role for message in request.tail] == [Role.USER], "one user message and no tools"
         assert json.loads(request.head)[1:] == ["", []]
         (event,) = core.told
         assert event.wrote == ("2 notes condensed to 1, to make room", f'"{NEW}"')
         assert event.missing == ()
         marks = {(note.session_id, note.turn_id) for note in await core.notes()}
-        assert marks == {(session, "review-1-1")}, "which turns it comes from"
+        assert marks == {(session, "review-1-1")}, "notes name the reviewed turns"
         assert await core.incidents() == []
 
 
-async def test_what_was_condensed_can_be_taken_back_one_by_one(tmp_path: Path) -> None:
+async def test_each_change_of_a_compaction_can_be_undone(tmp_path: Path) -> None:
     async with Study(tmp_path, Talker(add(), "done"), FakeModel([MERGED])) as core:
         await core.reviewed()
         log = await core.store.read(lambda uow: uow.notes.history(ME, 9))
@@ -170,13 +170,13 @@ async def test_what_was_condensed_can_be_taken_back_one_by_one(tmp_path: Path) -
         assert texts == {"likes green tea very much", "likes black tea very much", NEW}
 
 
-async def test_without_an_auxiliary_model_the_conversations_own_condenses(tmp_path: Path) -> None:
+async def test_the_model_of_the_conversation_compacts_without_an_auxiliary_model(tmp_path: Path) -> None:
     async with Study(tmp_path, Both(add(), "done"), None) as core:
         await core.reviewed()
         assert NEW in [note.content for note in await core.notes()]
 
 
-async def test_an_answer_that_is_of_no_use_is_asked_for_once_more_with_what_was_wrong(tmp_path: Path) -> None:
+async def test_a_rejected_answer_is_requested_once_more_with_the_problem(tmp_path: Path) -> None:
     condenser = FakeModel(["1: likes tea", MERGED])
     async with Study(tmp_path, Talker(add(), "done"), condenser) as core:
         await core.reviewed()
@@ -185,9 +185,7 @@ async def test_an_answer_that_is_of_no_use_is_asked_for_once_more_with_what_was_
 
 
 @pytest.mark.parametrize("answers", [["no"], [ModelRefused("no")], ["1, 2: " + "x" * 50]])
-async def test_if_no_room_can_be_made_the_review_is_asked_and_then_it_is_told(
-    tmp_path: Path, answers: list[Any]
-) -> None:
+async def test_notes_that_do_not_fit_after_a_failed_compaction_are_reported(tmp_path: Path, answers: list[Any]) -> None:
     model = Talker((add(), add("another one that is long", "c2")), "done")
     condenser = FakeModel(answers)
     async with Study(tmp_path, model, condenser) as core:
@@ -203,10 +201,10 @@ async def test_if_no_room_can_be_made_the_review_is_asked_and_then_it_is_told(
         assert "Review noted" not in event.text
         (incident,) = await core.incidents()
         assert NEW in incident
-        assert len(condenser.requests) <= 2, "in vain once is enough"
+        assert len(condenser.requests) <= 2, "a failed compaction is not repeated for the next note"
 
 
-async def test_a_note_that_the_review_makes_room_for_itself_is_not_told_as_missing(tmp_path: Path) -> None:
+async def test_a_note_that_fits_after_the_reviews_own_edits_is_not_reported_as_missing(tmp_path: Path) -> None:
     shorter = {"action": "replace", "target": "user", "old_text": "green", "content": "likes tea"}
     lines = (add(), ToolCall("c2", "memory", json.dumps(shorter)), add("sails", "c3"), "done")
     async with Study(tmp_path, Talker(*lines), FakeModel(["no"])) as core:
@@ -216,7 +214,7 @@ async def test_a_note_that_the_review_makes_room_for_itself_is_not_told_as_missi
         assert await core.incidents() == []
 
 
-async def test_notes_that_were_changed_meanwhile_are_not_written_over(tmp_path: Path) -> None:
+async def test_concurrent_changes_of_notes_are_not_overwritten(tmp_path: Path) -> None:
     class Slow(FakeModel):
         async def stream(self, request: Request) -> Any:
             if not self.requests:
@@ -232,7 +230,7 @@ async def test_notes_that_were_changed_meanwhile_are_not_written_over(tmp_path: 
         assert core.told[0].missing == (f'"{NEW}"',)
 
 
-async def test_what_condensing_costs_is_the_reviews(tmp_path: Path) -> None:
+async def test_the_cost_of_compaction_is_charged_to_the_review(tmp_path: Path) -> None:
     async def spent(folder: Path, *lines: object) -> float:
         model = Both(*lines)
         async with Study(folder, model, None) as core:
@@ -242,4 +240,4 @@ async def test_what_condensing_costs_is_the_reviews(tmp_path: Path) -> None:
             return await core.store.read(lambda uow: uow.spend.of_turn(ref, "review-1-1", 0.0))
 
     without, with_it = await spent(tmp_path / "a", add("sails"), "done"), await spent(tmp_path / "b", add(), "done")
-    assert with_it == pytest.approx(without * 3 / 2), "three calls and not two"
+    assert with_it == pytest.approx(without * 3 / 2), "three calls instead of two"

@@ -1,4 +1,4 @@
-"""The frozen start of a session's requests: numbered, kept with the session, copied by a branch."""
+"""The frozen prefix of a session's requests: numbered, stored with the session, copied by a branch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def prefix_of(runtime: Runtime, ref: SessionRef | None) -> Prefix | None:
     return await runtime.store.read(lambda uow: uow.turns.prefix(ref.session_id))
 
 
-def test_a_branch_goes_on_with_its_parents_prefix_and_a_new_session_does_not(tmp_path: Path) -> None:
+def test_a_branch_keeps_its_parents_prefix_and_a_new_session_does_not(tmp_path: Path) -> None:
     async def story() -> None:
         async with Runtime(Settings(tmp_path)) as runtime:
             first = (await runtime.lifecycle.cross(KEY, New(), owner="me")).ref
@@ -53,7 +53,7 @@ def test_a_branch_goes_on_with_its_parents_prefix_and_a_new_session_does_not(tmp
 LOOK = ToolCall("c1", "look", "{}")
 
 
-async def test_what_is_prepared_is_the_same_as_what_is_made_anew(tmp_path: Path) -> None:
+async def test_a_cached_prefix_equals_a_rebuilt_one(tmp_path: Path) -> None:
     model = FakeModel([LOOK, "one", "two", "three"])
     async with AgentFixture(tmp_path, model, tools=(tool("look", says_nothing),)) as core:
         for text in ("first", "second", "third"):
@@ -90,7 +90,7 @@ async def test_turns_of_another_process_are_seen(tmp_path: Path) -> None:
         assert "from there" in here.model.requests[-1].history.decode()
 
 
-async def test_letting_a_prepared_agent_go_is_no_event(tmp_path: Path) -> None:
+async def test_evicting_a_prepared_agent_notifies_no_provider(tmp_path: Path) -> None:
     diary = AsyncDiary()
     async with AgentFixture(tmp_path, FakeModel(["fine"]), diary) as core:
         ended = await core.ask("one")
@@ -102,7 +102,7 @@ async def test_letting_a_prepared_agent_go_is_no_event(tmp_path: Path) -> None:
         assert [call.hook for call in diary.book.effects[told:]] == ["sync_turn"]
 
 
-async def test_prepared_agents_are_few_and_not_old(tmp_path: Path) -> None:
+async def test_prepared_agents_are_limited_in_number_and_age(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path, FakeModel(["fine"])) as core:
         refs = [
             (await core.ask("one", key)).committed.ref
@@ -119,7 +119,7 @@ async def test_prepared_agents_are_few_and_not_old(tmp_path: Path) -> None:
         first, second = await prepared(refs[0]), await prepared(refs[1])
         assert await prepared(refs[0]) is first
         await prepared(refs[2])
-        # The one that was made first has gone; the others are still there.
+        # The oldest entry was evicted; the others are cached.
         assert await prepared(refs[1]) is second
         assert await prepared(refs[0]) is not first
         kept = await prepared(refs[2])
@@ -129,7 +129,7 @@ async def test_prepared_agents_are_few_and_not_old(tmp_path: Path) -> None:
         assert await prepared(refs[2]) is not kept
 
 
-async def test_another_model_or_another_tool_set_makes_a_new_prefix(tmp_path: Path) -> None:
+async def test_another_model_or_tool_set_creates_a_new_prefix(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path, FakeModel(["fine"]), tools=(tool("look", says_nothing),)) as core:
         ref = (await core.ask("one")).committed.ref
 
@@ -151,7 +151,7 @@ async def test_another_model_or_another_tool_set_makes_a_new_prefix(tmp_path: Pa
 
 
 @pytest.mark.parametrize("sizes", [[100] * 20 + [600], [100] * 9 + [400, 400], [300], [2000, 100], [100, 2000]])
-def test_history_is_cut_to_its_room_and_never_to_nothing(sizes: list[int]) -> None:
+def test_history_is_cut_to_the_limit_and_never_to_nothing(sizes: list[int]) -> None:
     pieces = [b"x" * size for size in sizes]
     kept = select_newest(pieces, 1000)
     assert kept
@@ -160,13 +160,13 @@ def test_history_is_cut_to_its_room_and_never_to_nothing(sizes: list[int]) -> No
     assert list(kept) == small[len(small) - len(kept) :]
 
 
-def test_the_start_of_a_cut_history_stays_the_same_whoever_cuts_it() -> None:
+def test_the_start_of_a_cut_history_changes_rarely() -> None:
     pieces = [b"%03d" % number + b"x" * 96 for number in range(40)]
     starts = [select_newest(pieces[:count], 1000)[0][:3] for count in range(11, 40)]
     assert len(set(starts)) <= 7
 
 
-async def test_what_was_forgotten_elsewhere_is_not_sent_from_what_was_prepared(tmp_path: Path) -> None:
+async def test_a_fact_forgotten_by_another_process_is_not_sent_from_the_cache(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path, FakeModel(["fine"])) as core:
         await core.ask("the gate code is 4711")
         note = await core.note("the gate code is 4711")

@@ -1,4 +1,4 @@
-"""Background reviews: what they are sent, what they may do, what stops them, and where they are never seen."""
+"""Background reviews: their requests, tools, limits and retries, and their isolation from transcripts and providers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def note(text: str, call: str = "c1", **more: str) -> ToolCall:
 
 
 class Reviewed(FakeModel):
-    """Answers messages with `fine`, and reviews with the lines."""
+    """Model that answers messages with `fine`, and reviews with the given lines."""
 
     def __init__(self, *lines: object, **more: Any) -> None:
         self.left = list(lines) or ["done"]
@@ -86,7 +86,7 @@ class Study(AgentFixture):
         return [(row.window.from_turn, row.window.to_turn, row.state.value) for row in rows]
 
 
-async def test_a_review_is_sent_what_the_conversation_is_sent_byte_for_byte_and_its_own_words_behind(
+async def test_a_review_repeats_the_conversations_request_and_appends_its_instruction(
     tmp_path: Path,
 ) -> None:
     model = Reviewed(note("sails"), "done")
@@ -105,10 +105,10 @@ async def test_a_review_is_sent_what_the_conversation_is_sent_byte_for_byte_and_
         assert prefixes == 1
 
 
-async def test_a_review_whose_end_can_not_be_written_is_ended_once_there_is_room(
+async def test_a_review_whose_end_could_not_be_stored_is_ended_once_the_disk_has_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As long as its process lives, nobody else may take it."""
+    """No other process may claim the review while its process lives."""
 
     def full(*args: Any) -> None:
         raise DiskFull("no room")
@@ -126,7 +126,7 @@ async def test_a_review_whose_end_can_not_be_written_is_ended_once_there_is_room
         assert len(model.reviews) == 2
 
 
-async def test_a_review_has_the_same_head_where_the_tools_have_changed_and_in_another_process(tmp_path: Path) -> None:
+async def test_a_review_has_the_same_head_after_a_change_of_tools_and_of_the_process(tmp_path: Path) -> None:
     model = Reviewed("done")
     async with Study(tmp_path, model, review=ReviewSettings(every_turns=0)) as core:
         session = await core.talk("one", "two")
@@ -140,7 +140,7 @@ async def test_a_review_has_the_same_head_where_the_tools_have_changed_and_in_an
         assert await core.states(session) == [(1, 2, "done")]
 
 
-async def test_a_review_is_in_no_transcript_and_no_provider_is_told_of_it_as_a_turn(tmp_path: Path) -> None:
+async def test_a_review_is_in_no_transcript_and_is_delivered_to_no_provider_as_a_turn(tmp_path: Path) -> None:
     diary = AsyncDiary()
     model = Reviewed(note("sails"), "hidden words")
     async with Study(tmp_path, model, diary) as core:
@@ -159,7 +159,7 @@ async def test_a_review_is_in_no_transcript_and_no_provider_is_told_of_it_as_a_t
         assert hits == ()
 
 
-async def test_its_notes_say_which_turns_they_come_from_and_stay_with_the_session_it_is_about(tmp_path: Path) -> None:
+async def test_notes_of_a_review_name_its_turns_and_its_session(tmp_path: Path) -> None:
     model = Reviewed(note("sails"), "done")
     model.gate.clear()
     async with Study(tmp_path, model) as core:
@@ -176,7 +176,7 @@ async def test_its_notes_say_which_turns_they_come_from_and_stay_with_the_sessio
         assert await core.states(new) == []
 
 
-async def test_what_is_left_at_the_close_is_reviewed_in_the_session_that_was_left(tmp_path: Path) -> None:
+async def test_turns_left_at_the_close_are_reviewed_in_the_closed_session(tmp_path: Path) -> None:
     model = Reviewed(note("sails"), "done")
     async with Study(tmp_path, model) as core:
         old = await core.talk("one", "two")
@@ -188,7 +188,7 @@ async def test_what_is_left_at_the_close_is_reviewed_in_the_session_that_was_lef
         assert "hello" not in model.reviews[0].history.decode()
 
 
-async def test_no_reply_waits_for_a_review(tmp_path: Path) -> None:
+async def test_a_reply_does_not_wait_for_a_review(tmp_path: Path) -> None:
     model = Reviewed("done")
     model.gate.clear()
     async with Study(tmp_path, model) as core:
@@ -199,7 +199,7 @@ async def test_no_reply_waits_for_a_review(tmp_path: Path) -> None:
         assert core.reviewer.busy
 
 
-async def test_what_is_not_memory_or_skills_is_refused_and_never_run(tmp_path: Path) -> None:
+async def test_tools_other_than_memory_and_skills_are_refused(tmp_path: Path) -> None:
     ran: list[str] = []
 
     async def rm(arguments: Mapping[str, Any], use: ToolUse) -> str:
@@ -223,7 +223,7 @@ async def test_what_is_not_memory_or_skills_is_refused_and_never_run(tmp_path: P
         assert "Over, under" in (tmp_path / "skills" / "knots" / "SKILL.md").read_text()
 
 
-async def test_it_ends_after_so_many_steps(tmp_path: Path) -> None:
+async def test_a_review_ends_after_its_maximum_of_steps(tmp_path: Path) -> None:
     model = Reviewed(ToolCall("a", "skill_list", "{}"))
     async with Study(tmp_path, model, review=ReviewSettings(every_turns=EVERY, iterations=4)) as core:
         session = await core.talk("one", "two", "three")
@@ -232,14 +232,14 @@ async def test_it_ends_after_so_many_steps(tmp_path: Path) -> None:
         assert await core.states(session) == [(1, 3, "done")]
 
 
-async def test_it_has_a_limit_of_its_own_and_what_it_cost_is_written_down(tmp_path: Path) -> None:
+async def test_a_review_has_its_own_spending_limit_and_its_cost_is_recorded(tmp_path: Path) -> None:
     model = Reviewed(ToolCall("a", "skill_list", "{}"))
     async with Study(tmp_path, model, review=ReviewSettings(every_turns=EVERY, spend=0.05)) as core:
         core.choices = [model.choice(price=Price(0.0, 20.0))]
         model.usage = model.usage.__class__(100, 1000)
         session = await core.talk("one", "two", "three")
         await core.idle()
-        # At most 0.02 are set aside for a call, and as much is spent.
+        # Each call reserves at most 0.02 and spends as much.
         assert len(model.reviews) == 2
         assert await core.states(session) == [(1, 3, "waiting")]
         ref = await core.at(CLI)
@@ -267,7 +267,7 @@ async def test_two_processes_review_a_window_once(tmp_path: Path) -> None:
         assert await one.states(session) == [(1, 3, "done"), (4, 6, "done")]
 
 
-async def test_what_a_process_leaves_is_done_by_the_next(tmp_path: Path) -> None:
+async def test_an_unfinished_review_is_done_by_the_next_process(tmp_path: Path) -> None:
     model = Reviewed("never comes")
     model.gate.clear()
     async with Study(tmp_path, model) as core:
@@ -283,7 +283,7 @@ async def test_what_a_process_leaves_is_done_by_the_next(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("how", ["rewind", "forget"])
-async def test_a_rewind_into_it_and_a_forget_stop_it_before_it_writes(tmp_path: Path, how: str) -> None:
+async def test_a_rewind_or_a_forget_stops_a_review_before_it_writes(tmp_path: Path, how: str) -> None:
     model = Reviewed(note("sails"), "done")
     model.gate.clear()
     async with Study(tmp_path, model) as core:
@@ -300,7 +300,7 @@ async def test_a_rewind_into_it_and_a_forget_stop_it_before_it_writes(tmp_path: 
         assert await core.states(session) == ([(1, 3, "stopped")] if how == "rewind" else [])
 
 
-async def test_a_forgotten_fact_makes_it_begin_anew_without_it(tmp_path: Path) -> None:
+async def test_a_forgotten_fact_restarts_the_review_without_it(tmp_path: Path) -> None:
     model = Reviewed(note("likes tea"), note("sails", "c2"), "done")
     model.gate.clear()
     async with Study(tmp_path, model) as core:
@@ -316,7 +316,7 @@ async def test_a_forgotten_fact_makes_it_begin_anew_without_it(tmp_path: Path) -
         assert "likes tea" not in model.sent()
 
 
-async def test_one_that_fails_is_tried_again_later_and_given_up_in_the_end(tmp_path: Path) -> None:
+async def test_a_failed_review_is_retried_later_and_given_up_in_the_end(tmp_path: Path) -> None:
     model = Reviewed(ModelRefused("no"))
     async with Study(tmp_path, model) as core:
         session = await core.talk("one", "two", "three")
@@ -331,7 +331,7 @@ async def test_one_that_fails_is_tried_again_later_and_given_up_in_the_end(tmp_p
         assert [i.source for i in incidents] == ["review"]
 
 
-async def test_a_model_without_tools_is_not_asked(tmp_path: Path) -> None:
+async def test_a_model_without_tools_gets_no_review(tmp_path: Path) -> None:
     model = Reviewed("done", given_traits=Traits(tools=False))
     async with Study(tmp_path, model) as core:
         session = await core.talk("one", "two", "three")
@@ -340,7 +340,7 @@ async def test_a_model_without_tools_is_not_asked(tmp_path: Path) -> None:
         assert await core.states(session) == [(1, 3, "done")]
 
 
-async def test_scheduled_work_is_not_reviewed(tmp_path: Path) -> None:
+async def test_scheduled_sessions_are_not_reviewed(tmp_path: Path) -> None:
     model = Reviewed("done")
     async with Study(tmp_path, model) as core:
         await core.lifecycle.cross(CLI, New(kind=SessionKind.CRON), owner=ME)
@@ -349,7 +349,7 @@ async def test_scheduled_work_is_not_reviewed(tmp_path: Path) -> None:
         assert model.reviews == []
 
 
-async def test_near_the_limit_it_is_shown_the_notes_and_asked_to_condense(tmp_path: Path) -> None:
+async def test_a_review_near_the_limit_sees_the_notes_and_is_asked_to_condense(tmp_path: Path) -> None:
     merge = note("likes tea, green and black", "c2", action="replace", old_text="green")
     model = Reviewed(note("x" * 60), merge, "done")
     async with Study(tmp_path, model) as core:
@@ -365,7 +365,7 @@ async def test_near_the_limit_it_is_shown_the_notes_and_asked_to_condense(tmp_pa
         assert (first.content, first.version, first.turn_id) == ("likes tea, green and black", 2, "review-1-3")
 
 
-async def test_whoever_listens_is_told_what_a_review_wrote_and_of_nothing_else(tmp_path: Path) -> None:
+async def test_listeners_get_an_event_only_for_reviews_that_wrote_something(tmp_path: Path) -> None:
     skill = {"name": "knots", "description": "How to tie knots.", "body": "Over, under, through."}
     replaced = note("sails a boat", "c3", action="replace", old_text="sails")
     removed = note("", "c4", action="remove", old_text="sails")
@@ -381,10 +381,10 @@ async def test_whoever_listens_is_told_what_a_review_wrote_and_of_nothing_else(t
         assert event.wrote == ('"sails"', "the skill knots", '"sails a boat"', "a note removed")
         await core.talk("four", "five", "six")
         await core.idle()
-        assert heard == [event], "a review that wrote nothing is nobody's concern"
+        assert heard == [event], "a review that wrote nothing sends no event"
 
 
-async def test_what_a_review_wrote_before_it_was_stopped_is_told_too(tmp_path: Path) -> None:
+async def test_the_writes_of_a_failed_review_are_reported(tmp_path: Path) -> None:
     model = Reviewed(note("sails"), ModelRefused("no"))
     heard: list[ReviewedEvent] = []
 
@@ -400,7 +400,7 @@ async def test_what_a_review_wrote_before_it_was_stopped_is_told_too(tmp_path: P
         assert await core.states(session) == [(1, 3, "waiting")]
 
 
-async def test_a_fault_inside_does_not_end_reviews_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_internal_error_does_not_stop_later_reviews(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Reviewed("done")
     async with Study(tmp_path, model) as core:
         take, faults = core.lifecycle.claim_next_review, [RuntimeError("a bug")]
@@ -419,7 +419,7 @@ async def test_a_fault_inside_does_not_end_reviews_for_good(tmp_path: Path, monk
         assert await core.states(session) == [(1, 3, "done")]
 
 
-async def test_notes_that_say_the_same_or_contradict_are_merged_and_each_change_says_why_and_can_be_undone(
+async def test_duplicate_or_contradicting_notes_are_merged_with_origin_and_undo(
     tmp_path: Path,
 ) -> None:
     merged = note("likes tea, green and black", "c1", action="replace", old_text="green")
@@ -438,19 +438,21 @@ async def test_notes_that_say_the_same_or_contradict_are_merged_and_each_change_
         ]
         await core.talk("two", "I have moved to Porto")
         await core.idle()
-        assert "- likes green tea\n- likes black tea\n- lives in Lisbon" in model.reviews[0].tail[0].content, "shown"
+        assert "- likes green tea\n- likes black tea\n- lives in Lisbon" in model.reviews[0].tail[0].content, (
+            "the review sees the notes"
+        )
         assert [n.content for n in await core.notes()] == ["likes tea, green and black", "lives in Porto"]
         history = await core.store.read(lambda uow: [uow.notes.versions(n.note_id) for n in (green, black, lisbon)])
         for before, after in history:
-            assert (after.session_id, after.turn_id) == (first, "review-1-3"), "which turns it comes from"
-            assert before in (green, black, lisbon), "what it was, and where that came from, is kept"
+            assert (after.session_id, after.turn_id) == (first, "review-1-3"), "notes name the reviewed turns"
+            assert before in (green, black, lisbon), "the previous version and its origin are kept"
         for versions in history:
             last = versions[-1]
             await core.lifecycle.undo_note(last.note_id, last.version, owner=ME)
         assert [n.content for n in await core.notes()] == ["likes green tea", "likes black tea", "lives in Lisbon"]
 
 
-async def test_a_note_that_finds_no_room_is_noted_once_the_review_has_condensed(tmp_path: Path) -> None:
+async def test_a_note_that_does_not_fit_is_added_once_the_review_has_condensed(tmp_path: Path) -> None:
     wanted = note("sails a boat called Bruno", "c1")
     condensed = note("likes tea", "c2", action="replace", old_text="green")
     model = Reviewed(wanted, condensed, note("", "c3", action="remove", old_text="likes black tea"), wanted, "done")

@@ -1,4 +1,4 @@
-"""Titles come after the answer, and whatever becomes of them the answer stands."""
+"""Session titles are generated after the answer and never affect it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from everthread.domain.model import TurnStatus
 
 
 class TitledFixture(AgentFixture):
-    """A house whose sessions get titles from a model of their own."""
+    """Agent whose sessions get titles from a separate model."""
 
     def __init__(self, folder: Path, names: Callable[[], ModelChoice | None]) -> None:
         super().__init__(folder, FakeModel(["fine"]), names=names)
@@ -30,7 +30,7 @@ async def title(core: AgentFixture, session_id: str) -> str | None:
     return (await core.session(session_id)).title
 
 
-async def test_a_model_that_is_slow_to_name_a_conversation_delays_no_answer(tmp_path: Path) -> None:
+async def test_a_slow_title_model_delays_no_answer(tmp_path: Path) -> None:
     slow = FakeModel(["A walk in the woods"], pause_s=0.3)
     async with TitledFixture(tmp_path, slow.choice) as core:
         began = time.monotonic()
@@ -38,9 +38,9 @@ async def test_a_model_that_is_slow_to_name_a_conversation_delays_no_answer(tmp_
         assert time.monotonic() - began < 1.0
         assert (ended.text, ended.problem, ended.committed.status) == ("fine", "", TurnStatus.DONE)
         session_id = ended.committed.ref.session_id
-        assert await title(core, session_id) is None, "it is still being thought of"
-        assert len(await core.turns(session_id)) == 1, "the answer is stored by then"
-        assert (await core.ask("and then?")).text == "fine", "nor is the next one held up"
+        assert await title(core, session_id) is None, "the title is still being generated"
+        assert len(await core.turns(session_id)) == 1, "the answer is stored already"
+        assert (await core.ask("and then?")).text == "fine", "the next answer is not delayed"
         for _ in range(400):
             if await title(core, session_id):
                 break
@@ -49,7 +49,7 @@ async def test_a_model_that_is_slow_to_name_a_conversation_delays_no_answer(tmp_
 
 
 @pytest.mark.parametrize("error", [ModelUnavailable("down"), RuntimeError("a bug"), MemoryError()])
-async def test_a_title_that_can_not_be_had_is_no_concern_of_the_answers(
+async def test_a_failed_title_does_not_affect_the_answer(
     tmp_path: Path, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with TitledFixture(tmp_path, FakeModel([error]).choice) as core:
@@ -59,11 +59,11 @@ async def test_a_title_that_can_not_be_had_is_no_concern_of_the_answers(
         gc.collect()
         assert (await core.ask("and then?")).text == "fine"
         assert await title(core, ended.committed.ref.session_id) is None
-    # What asyncio itself has to report goes to the terminal.
+    # Unhandled errors of asyncio are printed to the terminal.
     assert not [record for record in caplog.records if record.name == "asyncio"]
 
 
-async def test_a_model_that_is_not_there_at_all_is_no_concern_of_the_answers(
+async def test_a_missing_title_model_does_not_affect_the_answer(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def nobody() -> ModelChoice | None:

@@ -1,4 +1,4 @@
-"""Stored turns as the model sees them, and turns that were cut short as they are gone on with."""
+"""Stored turns as messages of a request, and interrupted turns as they are continued."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def turn(*messages: Message, status: TurnStatus = TurnStatus.DONE) -> Turn:
     return Turn("s", 1, "t", status, 0.0, messages)
 
 
-def test_a_finished_turn_is_sent_as_it_is_stored() -> None:
+def test_a_finished_turn_is_sent_as_stored() -> None:
     messages = (HELLO, ASKS, SEES, Message(Role.ASSISTANT, "a tree"))
     assert to_request(turn(*messages)) == messages
 
@@ -35,17 +35,17 @@ def test_an_interrupted_answer_is_marked() -> None:
     assert sent[-1] == Message(Role.ASSISTANT, f"I was abo\n{INTERRUPTED}")
 
 
-def test_a_message_that_was_never_answered_gets_a_marked_answer() -> None:
+def test_a_message_without_an_answer_gets_a_marked_one() -> None:
     sent = to_request(turn(HELLO, status=TurnStatus.INTERRUPTED))
     assert sent == (HELLO, Message(Role.ASSISTANT, INTERRUPTED))
 
 
-def test_a_turn_interrupted_behind_a_tool_ends_with_an_answer() -> None:
+def test_a_turn_interrupted_after_a_tool_ends_with_an_answer() -> None:
     sent = to_request(turn(HELLO, ASKS, SEES, status=TurnStatus.INTERRUPTED))
     assert sent == (HELLO, ASKS, SEES, Message(Role.ASSISTANT, INTERRUPTED))
 
 
-def test_every_call_has_a_result_before_anything_else_is_said() -> None:
+def test_every_call_has_a_result_before_the_next_message() -> None:
     two = Message(Role.ASSISTANT, "", (CALL, ToolCall("c2", "look", "{}")))
     more = Message(Role.USER, "never mind")
     assert add_missing_results([HELLO, two, SEES, more], STOPPED) == (
@@ -57,12 +57,12 @@ def test_every_call_has_a_result_before_anything_else_is_said() -> None:
     )
 
 
-def test_of_a_forgotten_turn_no_result_is_sent_without_its_call() -> None:
+def test_a_forgotten_turn_sends_no_result_without_its_call() -> None:
     forgotten = [Message(role, "[forgotten]") for role in (Role.USER, Role.ASSISTANT, Role.TOOL, Role.ASSISTANT)]
     assert [message.role for message in to_request(turn(*forgotten))] == [Role.USER, Role.ASSISTANT, Role.ASSISTANT]
 
 
-def test_results_are_used_again_and_what_was_only_begun_is_unknown() -> None:
+def test_stored_results_are_reused_and_started_tools_have_an_unknown_outcome() -> None:
     rows = [
         ToolRow("t", "c1", "look", "{}", ToolState.DONE, "a tree"),
         ToolRow("t", "c2", "fell", '{"what":"tree"}', ToolState.STARTED),
@@ -76,7 +76,7 @@ def test_results_are_used_again_and_what_was_only_begun_is_unknown() -> None:
     )
 
 
-def test_calls_that_were_thought_of_together_are_made_together_again() -> None:
+def test_calls_of_one_answer_are_grouped_again() -> None:
     one, other = Thought("hm", "a/one"), Thought("ah", "a/one")
     rows = [
         ToolRow("t", name, "look", "{}", ToolState.DONE, name, thought)
@@ -89,12 +89,12 @@ def test_calls_that_were_thought_of_together_are_made_together_again() -> None:
     assert all(message.thought is None for message in (*drop_other_thoughts("b/two", asked), *drop_thoughts(asked)))
 
 
-def test_calls_that_share_an_id_are_told_apart() -> None:
+def test_calls_with_the_same_id_get_unique_ids() -> None:
     message = Message(Role.ASSISTANT, "", (CALL, CALL, ToolCall("", "look", "{}")))
     ids = [call.id for call in make_call_ids_unique(message, ["c1"]).tool_calls]
     assert len({*ids, "c1"}) == 4
     assert all(ids)
 
 
-def test_ids_that_nobody_has_are_kept() -> None:
+def test_unique_ids_are_kept() -> None:
     assert make_call_ids_unique(ASKS, ["c0"]) == ASKS

@@ -1,4 +1,4 @@
-"""One turn, from the message to the commit, and everything that can get in its way."""
+"""One turn from the message to the commit: failures, stops, recovery, memory and notices."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ from everthread.ports.tools import ToolUse
 LOOK = ToolCall("c1", "look", "{}")
 
 
-# --- The plain case --------------------------------------------------------------------------------------------------
+# --- Basics ----------------------------------------------------------------------------------------------------------
 
 
-async def test_nothing_waits_nothing_runs(tmp_path: Path) -> None:
+async def test_no_turn_runs_without_a_waiting_message(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path) as core:
         assert await core.agent.answer(CLI, core.options()) is None
         assert core.model.requests == []
 
 
-async def test_the_model_sees_what_was_said_before(tmp_path: Path) -> None:
+async def test_the_model_gets_the_earlier_turns(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path, FakeModel(["one", "two"])) as core:
         await core.ask("first")
         await core.ask("second")
@@ -75,7 +75,7 @@ async def test_a_second_turn_of_a_session_waits_for_the_first(tmp_path: Path) ->
 # --- Limits and failures ---------------------------------------------------------------------------------------------
 
 
-async def test_when_no_model_answers_the_message_is_kept_and_the_chat_goes_on(tmp_path: Path) -> None:
+async def test_a_message_that_no_model_answers_is_kept_and_the_chat_continues(tmp_path: Path) -> None:
     model = FakeModel([ModelUnauthorized("no key is set; set KEY"), "better now"])
     async with AgentFixture(tmp_path, model) as core:
         ended = await core.ask("hello")
@@ -86,7 +86,7 @@ async def test_when_no_model_answers_the_message_is_kept_and_the_chat_goes_on(tm
         assert INTERRUPTED in core.model.requests[-1].history.decode()
 
 
-async def test_a_cut_answer_says_so(tmp_path: Path) -> None:
+async def test_an_answer_cut_by_the_length_limit_is_reported(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path, FakeModel(["only the beg"], finish=Finish.LENGTH)) as core:
         ended = await core.ask("tell me")
         assert ended.committed.status is TurnStatus.DONE
@@ -100,7 +100,7 @@ async def _spent(core: AgentFixture, owner: str = ME) -> float:
     return await core.store.read(lambda uow: uow.spend.total(owner, 0.0))
 
 
-# --- Interrupting, steering, leaving ---------------------------------------------------------------------------------
+# --- Stopping, rewinding, cancelling ---------------------------------------------------------------------------------
 
 
 async def test_s29_a_stopped_answer_is_kept_and_marked(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ async def test_s29_a_stopped_answer_is_kept_and_marked(tmp_path: Path) -> None:
         assert (first.text, first.more["status"]) == ("count", "interrupted")
 
 
-async def test_a_tool_that_was_stopped_has_an_unknown_outcome(tmp_path: Path) -> None:
+async def test_a_stopped_tool_has_an_unknown_outcome(tmp_path: Path) -> None:
     started = asyncio.Event()
 
     async def long(arguments: Mapping[str, Any], use: ToolUse) -> str:
@@ -149,7 +149,7 @@ async def test_a_tool_that_was_stopped_has_an_unknown_outcome(tmp_path: Path) ->
         assert (await core.ask("and now?")).text == "fine"
 
 
-async def test_a_turn_that_was_left_behind_ends_in_its_own_session(tmp_path: Path) -> None:
+async def test_a_turn_ends_in_its_own_session_after_a_boundary(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path, FakeModel(["one two three four"], pause_s=0.02)) as core:
         await core.say("count")
         turn = asyncio.ensure_future(core.agent.answer(CLI, core.options()))
@@ -182,7 +182,7 @@ async def test_a_rewound_turn_is_stored_hidden(tmp_path: Path) -> None:
         assert "count" not in core.model.sent()
 
 
-async def test_a_task_that_is_cancelled_leaves_its_turn_to_be_recovered(tmp_path: Path) -> None:
+async def test_a_cancelled_task_leaves_its_turn_to_recovery(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path, FakeModel(["one two three four", "fresh"], pause_s=0.02)) as core:
         await core.say("count")
         turn = asyncio.ensure_future(core.agent.answer(CLI, core.options()))
@@ -199,7 +199,7 @@ async def test_a_task_that_is_cancelled_leaves_its_turn_to_be_recovered(tmp_path
 # --- Recovery --------------------------------------------------------------------------------------------------------
 
 
-async def test_however_often_it_is_cancelled_a_turn_that_was_begun_meanwhile_is_given_back(
+async def test_a_turn_claimed_during_a_cancellation_is_released(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with AgentFixture(tmp_path) as core:
@@ -225,8 +225,8 @@ async def test_however_often_it_is_cancelled_a_turn_that_was_begun_meanwhile_is_
         assert ended.text == "fine"
 
 
-async def test_a_turn_whose_process_died_is_gone_on_with(tmp_path: Path) -> None:
-    """A result that is there is used, and a tool that was only begun is neither run again nor taken for done."""
+async def test_a_turn_of_a_dead_process_is_continued(tmp_path: Path) -> None:
+    """Stored tool results are reused; a tool that was only started is neither run again nor taken as done."""
     ran: list[str] = []
 
     async def look(arguments: Mapping[str, Any], use: ToolUse) -> str:
@@ -254,7 +254,7 @@ async def test_a_turn_whose_process_died_is_gone_on_with(tmp_path: Path) -> None
         assert core.heard[0].recovered
 
 
-async def test_a_turn_that_somebody_else_took_over_is_let_go(tmp_path: Path) -> None:
+async def test_a_turn_that_another_process_took_over_is_dropped(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path, FakeModel(["slow and late"], pause_s=0.05)) as stopped:
         await stopped.say("hello")
         turn = asyncio.ensure_future(stopped.agent.answer(CLI, stopped.options()))
@@ -288,7 +288,7 @@ async def test_recall_is_sent_at_the_tail_and_never_stored(tmp_path: Path) -> No
         assert "The dog is called" not in core.model.requests[1].history.decode()
 
 
-async def test_a_provider_that_hangs_delays_an_answer_by_its_deadline_only(tmp_path: Path) -> None:
+async def test_a_hanging_provider_delays_an_answer_only_up_to_its_deadline(tmp_path: Path) -> None:
     diary = AsyncDiary()
 
     async def recalls(query: str, ref: SessionRef) -> list[RecallItem]:
@@ -308,7 +308,7 @@ async def test_a_small_model_gets_no_tools(tmp_path: Path) -> None:
         assert "look" not in model.sent()
 
 
-async def test_a_long_history_is_cut_to_what_the_model_can_read(tmp_path: Path) -> None:
+async def test_a_long_history_is_cut_to_the_context_of_the_model(tmp_path: Path) -> None:
     model = FakeModel(["word " * 200], given_traits=Traits(context_tokens=3000))
     async with AgentFixture(tmp_path, model) as core:
         for number in range(20):
@@ -322,10 +322,10 @@ async def test_a_long_history_is_cut_to_what_the_model_can_read(tmp_path: Path) 
         assert kept > 10
 
 
-# --- Prepared agents -------------------------------------------------------------------------------------------------
+# --- Prompt and history ----------------------------------------------------------------------------------------------
 
 
-async def test_s23_a_branch_goes_on_with_the_same_prefix_and_history(tmp_path: Path) -> None:
+async def test_s23_a_branch_keeps_the_prefix_and_the_history(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path, FakeModel(["fine"])) as core:
         parent = (await core.ask("shared")).committed.ref.session_id
         child = opened(await core.cross(CLI, Branch()))
@@ -339,7 +339,7 @@ async def test_s23_a_branch_goes_on_with_the_same_prefix_and_history(tmp_path: P
         assert await core.shown(parent) == ["shared", "only in the parent"]
 
 
-async def test_what_people_wrote_for_the_agent_is_in_its_prompt(tmp_path: Path) -> None:
+async def test_files_written_for_the_agent_are_in_its_prompt(tmp_path: Path) -> None:
     (tmp_path / "SOUL.md").write_text("I am Ada, and dry as dust.")
     (tmp_path / "AGENTS.md").write_text("Never use exclamation marks.")
     async with AgentFixture(tmp_path) as core:
@@ -359,7 +359,7 @@ async def test_what_people_wrote_for_the_agent_is_in_its_prompt(tmp_path: Path) 
         assert "coffee" in core.model.requests[2].head.decode()
 
 
-async def test_an_overlong_file_is_a_clear_problem(tmp_path: Path) -> None:
+async def test_an_overlong_file_is_reported_as_a_problem(tmp_path: Path) -> None:
     (tmp_path / "AGENTS.md").write_text("rule " * 10_000)
     async with AgentFixture(tmp_path) as core:
         assert "AGENTS.md has more than" in (await core.ask("hello")).problem
@@ -367,26 +367,26 @@ async def test_an_overlong_file_is_a_clear_problem(tmp_path: Path) -> None:
         assert (await core.ask("hello")).problem == ""
 
 
-async def test_the_endpoints_rules_are_kept_after_every_kind_of_turn(tmp_path: Path) -> None:
-    """The fake refuses what a real endpoint would refuse; nothing a turn leaves behind may bring that about."""
+async def test_requests_are_valid_after_every_kind_of_turn(tmp_path: Path) -> None:
+    """The fake model refuses the requests that a real endpoint would refuse."""
     model = FakeModel([LOOK, ModelRefused("no"), [LOOK, LOOK], "two looks", "fine"])
     async with AgentFixture(tmp_path, model, tools=(tool("look", says_nothing),)) as core:
         problems = [(await core.ask(text)).problem for text in ("one", "two", "three")]
         assert problems == ["no", "", ""]
 
 
-async def test_ended_is_the_last_that_is_heard(tmp_path: Path) -> None:
+async def test_the_end_of_the_turn_is_the_last_event(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path, FakeModel([LOOK, "x"]), tools=(tool("look", says_nothing),)) as core:
         await core.ask("go")
         assert [type(event) for event in core.heard].count(TurnEnded) == 1
         assert isinstance(core.heard[-1], TurnEnded)
 
 
-# --- What a hostile reader thought of --------------------------------------------------------------------------------
+# --- Forgotten history and store failures ----------------------------------------------------------------------------
 
 
-async def test_a_branch_of_a_forgotten_conversation_with_tools_goes_on(tmp_path: Path) -> None:
-    """The model refuses a result whose call is gone."""
+async def test_a_branch_of_a_forgotten_conversation_with_tools_continues(tmp_path: Path) -> None:
+    """The model refuses a tool result without its call."""
     look = tool("look", says_nothing)
     async with AgentFixture(tmp_path, FakeModel([LOOK, "a tree", "still here"]), tools=(look,)) as core:
         parent = (await core.ask("what is there?")).committed.ref.session_id
@@ -397,9 +397,7 @@ async def test_a_branch_of_a_forgotten_conversation_with_tools_goes_on(tmp_path:
         assert "tree" not in core.model.sent()
 
 
-async def test_a_turn_that_can_not_be_written_is_there_to_be_recovered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_turn_that_could_not_be_committed_is_recovered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with AgentFixture(tmp_path, FakeModel(["lost", "found"])) as core:
 
         async def full(*args: Any, **more: Any) -> Any:
@@ -415,9 +413,7 @@ async def test_a_turn_that_can_not_be_written_is_there_to_be_recovered(
         assert ended.text == "found"
 
 
-async def test_a_store_that_is_busy_for_a_moment_costs_no_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_busy_store_is_retried_at_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with AgentFixture(tmp_path, FakeModel(["still here"])) as core:
         commit, refusals = core.lifecycle.commit_turn, [StoreBusy("busy")]
 
@@ -430,7 +426,7 @@ async def test_a_store_that_is_busy_for_a_moment_costs_no_answer(
         assert (await core.ask("hello")).text == "still here"
 
 
-async def test_a_turn_that_never_comes_to_an_end_is_given_up(tmp_path: Path) -> None:
+async def test_a_turn_that_never_completes_is_given_up(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path) as core:
         await core.say("a message that kills")
         ticket = await core.lifecycle.begin_turn(CLI)
@@ -447,23 +443,23 @@ async def test_a_turn_that_never_comes_to_an_end_is_given_up(tmp_path: Path) -> 
         assert core.model.requests == []
 
 
-# --- What a hostile reader would try ---------------------------------------------------------------------------------
+# --- Costs and suspended processes -----------------------------------------------------------------------------------
 
 
-async def test_what_a_turn_has_cost_is_settled_though_it_is_left_to_be_recovered(tmp_path: Path) -> None:
+async def test_the_cost_of_a_cancelled_turn_is_settled_before_its_recovery(tmp_path: Path) -> None:
     model = FakeModel(["a b c d e f"], pause_s=0.02)
     async with AgentFixture(tmp_path, model) as core:
         core.choices = [model.choice(price=Price(3.0, 15.0))]
         await core.say("go")
         turn = asyncio.ensure_future(core.agent.answer(CLI, core.options()))
         await until(lambda: any(isinstance(event, TextWritten) for event in core.heard))
-        assert await _spent(core) > 0.1, "the most that it can be"
+        assert await _spent(core) > 0.1, "the maximum cost is reserved"
         turn.cancel()
         await asyncio.wait({turn})
         assert 0 < await _spent(core) < 0.01
 
 
-async def test_a_process_that_was_suspended_does_not_take_over_its_own_turn(tmp_path: Path) -> None:
+async def test_a_suspended_process_does_not_take_over_its_own_turn(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path, FakeModel(["slow and sure"], pause_s=0.05)) as core:
         await core.say("hello")
         turn = asyncio.ensure_future(core.agent.answer(CLI, core.options()))
@@ -489,7 +485,7 @@ async def test_a_turn_is_announced_to_providers_when_it_starts_and_after_its_com
     assert sorted(recorder.calls) == [("on_turn_start", "hello", ref), ("queue_prefetch", "hello", ref)]
 
 
-async def test_a_provider_that_hangs_at_a_notice_delays_no_answer(tmp_path: Path) -> None:
+async def test_a_provider_that_hangs_in_a_notice_delays_no_answer(tmp_path: Path) -> None:
     with Gate() as gate:
         async with AgentFixture(tmp_path, FakeModel(["one", "two"]), NoticeRecorder(before=gate.wait)) as core:
             begun = asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""Stop and steer a running turn; its limits."""
+"""Turns that end early: time limit, internal errors, and tools that can not be stopped."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ async def test_a_turn_has_a_time_limit(tmp_path: Path) -> None:
         assert core.model.cut_off == 1
 
 
-async def test_a_bug_in_a_client_ends_the_turn_and_not_the_conversation(tmp_path: Path) -> None:
+async def test_an_error_of_a_client_ends_the_turn_and_not_the_conversation(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path, FakeModel([ZeroDivisionError("oops"), "fine"])) as core:
         ended = await core.ask("hello")
         assert "oops" in ended.problem
         assert (await core.ask("and now?")).text == "fine"
 
 
-async def test_a_tool_that_will_not_be_stopped_does_not_keep_the_turn_going(tmp_path: Path) -> None:
+async def test_a_tool_that_ignores_its_cancellation_does_not_keep_the_turn_running(tmp_path: Path) -> None:
     begun = asyncio.Event()
 
     async def stubborn(arguments: Mapping[str, Any], use: ToolUse) -> str:
@@ -63,7 +63,7 @@ async def test_a_tool_that_will_not_be_stopped_does_not_keep_the_turn_going(tmp_
         assert len(model.requests) == 1
 
 
-async def test_a_tool_that_goes_on_for_ever_is_left_behind_soon_after_a_stop(
+async def test_a_tool_that_never_ends_is_abandoned_soon_after_a_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("everthread.agent.turn_outcome.STOP_S_MAX", 0.1)
@@ -91,7 +91,7 @@ async def test_a_tool_that_goes_on_for_ever_is_left_behind_soon_after_a_stop(
         assert stored.messages[-1].content == STOPPED
 
 
-async def test_a_bug_is_not_spelled_out_to_whoever_writes_from_elsewhere(tmp_path: Path) -> None:
+async def test_details_of_an_internal_error_are_not_shown_to_remote_users(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path, FakeModel([ZeroDivisionError("/home/me/key"), "fine"])) as core:
         await core.say("hello", TELEGRAM)
         ended = await core.agent.answer(TELEGRAM, TurnOptions(core.choices, outbox=True))
@@ -103,7 +103,7 @@ async def test_a_bug_is_not_spelled_out_to_whoever_writes_from_elsewhere(tmp_pat
 
 
 async def _reports(scene: Callable[[], Awaitable[None]]) -> list[str]:
-    """What asyncio has to say about tasks whose end nobody has heard of: by itself it goes to the terminal."""
+    """Collect asyncio's reports about tasks with unretrieved exceptions, which it would print to the terminal."""
     reports: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report["message"]))
     await scene()
@@ -113,7 +113,7 @@ async def _reports(scene: Callable[[], Awaitable[None]]) -> list[str]:
     return reports
 
 
-async def test_a_tool_that_was_left_behind_ends_unheard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_abandoned_tool_ends_without_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("everthread.agent.turn_outcome.STOP_S_MAX", 0.05)
 
     async def scene() -> None:

@@ -37,7 +37,7 @@ async def test_a_turn_that_cannot_be_released_is_released_once_the_disk_has_room
             assert await core.lifecycle.recover() == ()
         deadline = asyncio.get_running_loop().time() + PATIENCE_S
         while not (named := await core.lifecycle.recover()):
-            assert asyncio.get_running_loop().time() < deadline, "the process keeps a turn that it does not go on with"
+            assert asyncio.get_running_loop().time() < deadline, "the process holds a turn that it does not continue"
             await asyncio.sleep(0.01)
         ended = await core.agent.resume(named[0], core.options())
         assert ended is not None

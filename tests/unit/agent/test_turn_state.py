@@ -1,4 +1,4 @@
-"""Stop and steer a running turn; its limits."""
+"""Stop and steer a running turn."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from everthread.ports.tools import ToolUse
 LOOK = ToolCall("c1", "look", "{}")
 
 
-async def test_a_turn_that_never_ends_is_ended(tmp_path: Path) -> None:
+async def test_a_turn_ends_after_its_maximum_of_steps(tmp_path: Path) -> None:
     limits = TurnLimits(iterations=3)
     async with AgentFixture(
         tmp_path, FakeModel([LOOK]), tools=(tool("look", says_nothing),), turn_limits=limits
@@ -68,7 +68,7 @@ async def test_a_message_can_steer_a_running_turn(tmp_path: Path) -> None:
         assert await core.agent.answer(CLI, core.options()) is None
 
 
-async def test_a_message_that_came_too_late_to_steer_is_the_next_one(tmp_path: Path) -> None:
+async def test_a_message_that_is_too_late_to_steer_starts_the_next_turn(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path, FakeModel(["a b c", "to the left"], pause_s=0.01)) as core:
         await core.say("which way?")
         turn = asyncio.ensure_future(core.agent.answer(CLI, core.options()))
@@ -81,7 +81,7 @@ async def test_a_message_that_came_too_late_to_steer_is_the_next_one(tmp_path: P
         assert ended.text == "to the left"
 
 
-async def test_a_message_that_would_be_taken_up_after_the_last_step_is_the_next_one(tmp_path: Path) -> None:
+async def test_a_message_after_the_last_step_starts_the_next_turn(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path, FakeModel([LOOK, "to the left"]), turn_limits=TurnLimits(iterations=1)) as core:
 
         async def look(arguments: Mapping[str, Any], use: ToolUse) -> str:
@@ -100,7 +100,7 @@ async def test_a_message_that_would_be_taken_up_after_the_last_step_is_the_next_
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_message_that_comes_as_the_turn_is_stored_is_the_next_one(
+async def test_a_message_during_the_commit_starts_the_next_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     async with AgentFixture(tmp_path, FakeModel(["straight on", "to the left"])) as core:
@@ -121,7 +121,7 @@ async def test_a_message_that_comes_as_the_turn_is_stored_is_the_next_one(
 
         monkeypatch.setattr(core.lifecycle, "commit_turn", steer_and_commit)
         assert (await core.ask("which way?")).text == "straight on"
-        assert steered == [False], "nothing is running that could take it up"
+        assert steered == [False], "no running turn could take the message"
         ended = await core.agent.answer(CLI, core.options())
         assert ended is not None
         assert ended.text == "to the left"
@@ -132,7 +132,7 @@ async def test_a_message_that_comes_as_the_turn_is_stored_is_the_next_one(
 
 
 @pytest.mark.parametrize("stops", ["before", "after"])
-async def test_a_turn_that_is_stopped_as_it_takes_a_message_up_has_it_or_leaves_it(
+async def test_a_turn_stopped_while_it_takes_a_message_includes_or_leaves_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stops: str
 ) -> None:
     async with AgentFixture(tmp_path, FakeModel([LOOK, "to the left"])) as core:
@@ -164,7 +164,7 @@ async def test_a_turn_that_is_stopped_as_it_takes_a_message_up_has_it_or_leaves_
 
 
 @pytest.mark.parametrize("slow", ["before", "after"])
-async def test_a_message_that_is_taken_up_too_slowly_for_a_stop_is_not_lost(
+async def test_a_message_is_not_lost_if_a_stop_comes_while_it_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: str
 ) -> None:
     monkeypatch.setattr("everthread.agent.turn_outcome.STOP_S_MAX", 0.05)
@@ -195,7 +195,7 @@ async def test_a_message_that_is_taken_up_too_slowly_for_a_stop_is_not_lost(
         assert said == ["which way?", "rather left"]
 
 
-async def test_a_turn_can_be_stopped_from_the_moment_it_is_told_of(tmp_path: Path) -> None:
+async def test_a_turn_can_be_stopped_from_its_first_event(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path, FakeModel(["one two three"])) as core:
 
         def stop(event: object) -> None:

@@ -1,4 +1,4 @@
-"""When a conversation is compressed, what a summary covers, and whether it was worth it."""
+"""Compression thresholds, the split of a conversation into summary and tail, and the gain of a pass."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def with_tool(number: int, result: str, arguments: str = "{}") -> Turn:
     return turn(number, "look", "seen", call, Message(Role.TOOL, result, tool_call_id=f"c{number}", name="read"))
 
 
-# --- When ------------------------------------------------------------------------------------------------------------
+# --- Thresholds ------------------------------------------------------------------------------------------------------
 
 
 def test_half_of_the_window_is_the_threshold() -> None:
@@ -53,12 +53,12 @@ def test_half_of_the_window_is_the_threshold() -> None:
     assert within.tail_tokens < within.threshold_tokens / 2
 
 
-def test_whoever_reads_less_than_the_threshold_is_the_threshold_with_nothing_taken_off() -> None:
+def test_a_summariser_with_a_smaller_context_lowers_the_threshold() -> None:
     assert bounds(CompressionSettings(), WINDOW, 40_000, "aux").threshold_tokens == 40_000
     assert bounds(CompressionSettings(), WINDOW, 64_001, "aux").threshold_tokens == 64_000
 
 
-def test_whoever_reads_too_little_is_refused_by_name_with_the_next_step() -> None:
+def test_a_summariser_with_a_too_small_context_is_refused_with_the_setting_to_change() -> None:
     assert bounds(CompressionSettings(), WINDOW, READS_TOKENS_MIN, "aux").refusal == ""
     refusal = bounds(CompressionSettings(), WINDOW, READS_TOKENS_MIN - 1, "tiny/aux").refusal
     assert "tiny/aux has a context of 15,999 tokens" in refusal
@@ -71,16 +71,16 @@ def test_whoever_reads_too_little_is_refused_by_name_with_the_next_step() -> Non
         (ContextFill(3_000, 6_000, 1_000_000, context_tokens=63_999), Urgency.NONE),
         (ContextFill(3_000, 6_000, 1_000_000, context_tokens=64_000), Urgency.SOON),
         (ContextFill(3_000, 6_000, 1_000_000, context_tokens=108_800), Urgency.NOW),
-        # Without usage it is estimated; with usage the estimate does not count.
+        # Without usage the tokens are estimated; reported usage overrides the estimate.
         (ContextFill(0, 64_000 * BYTES_PER_TOKEN, 1_000_000), Urgency.SOON),
         (ContextFill(0, 64_000 * BYTES_PER_TOKEN, 1_000_000, context_tokens=50_000), Urgency.NONE),
-        # Whatever the model counts, turns must not be left out.
+        # The history must fit into its byte limit whatever token count the model reports.
         (ContextFill(0, 900_000, 1_000_000, context_tokens=100), Urgency.SOON),
         (ContextFill(0, 1_000_001, 1_000_000, context_tokens=100), Urgency.NOW),
         (ContextFill(0, 100, 1_000_000, context_tokens=100, too_long=True), Urgency.NOW),
     ],
 )
-def test_how_urgent_it_is(fill: ContextFill, expected: Urgency) -> None:
+def test_urgency_follows_the_fill_of_the_context(fill: ContextFill, expected: Urgency) -> None:
     assert urgency(fill, bounds(CompressionSettings(), WINDOW, WINDOW, "one")) is expected
 
 
@@ -91,17 +91,17 @@ def test_how_urgent_it_is(fill: ContextFill, expected: Urgency) -> None:
         (40_000, 68_799, Urgency.NONE),
         (40_000, 68_800, Urgency.NOW),
         (70_000, 10_000, Urgency.SOON),
-        # Nothing that a summary of the little before it would help.
+        # The next message is too large on its own: a summary of the history would not help.
         (20_000, 500_000, Urgency.NONE),
     ],
 )
-def test_the_message_that_comes_next_counts(tokens: int, coming: int, expected: Urgency) -> None:
+def test_the_size_of_the_next_message_counts(tokens: int, coming: int, expected: Urgency) -> None:
     within = bounds(CompressionSettings(), WINDOW, WINDOW, "one")
     assert urgency(ContextFill(100, 100, 1_000_000, tokens), within, coming) is expected
 
 
 @given(st.integers(256, 2_000_000), st.integers(1, 2_000_000), st.floats(0.05, 0.8), st.integers(0, 1_000_000))
-def test_the_bounds_are_in_order_whatever_is_set(window: int, reads: int, share: float, tail: int) -> None:
+def test_the_bounds_stay_in_order_for_all_settings(window: int, reads: int, share: float, tail: int) -> None:
     within = bounds(CompressionSettings(True, share, tail), window, reads, "one")
     assert 0 <= within.tail_tokens <= within.threshold_tokens // 3 + 1
     assert within.threshold_tokens <= within.stop_tokens <= window
@@ -109,7 +109,7 @@ def test_the_bounds_are_in_order_whatever_is_set(window: int, reads: int, share:
     assert bool(within.refusal) == (reads < READS_TOKENS_MIN)
 
 
-# --- What ------------------------------------------------------------------------------------------------------------
+# --- Split into summary and tail -------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.integers(0, 5_000), max_size=30), st.integers(0, 3_000), st.integers(0, 3_000))
@@ -120,24 +120,24 @@ def test_a_cut_loses_no_turn_and_keeps_the_newest_that_fit(sizes: list[int], tai
     kept = sum(map(size_of, parts.kept))
     assert kept <= tail * BYTES_PER_TOKEN or len(parts.kept) == 1
     if parts.covered and parts.kept:
-        assert kept + size_of(parts.covered[-1]) > tail * BYTES_PER_TOKEN, "one more would have fitted"
+        assert kept + size_of(parts.covered[-1]) > tail * BYTES_PER_TOKEN, "one more turn would have fitted"
     if turns and not parts.kept:
-        assert size_of(turns[-1]) > newest * BYTES_PER_TOKEN, "the newest could have been kept"
+        assert size_of(turns[-1]) > newest * BYTES_PER_TOKEN, "the newest turn could have been kept"
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=12), st.integers(0, 300))
-def test_no_call_is_ever_parted_from_its_result(tools: list[bool], tail: int) -> None:
+def test_a_tool_call_and_its_result_stay_in_the_same_part(tools: list[bool], tail: int) -> None:
     turns = [with_tool(n, "found " * 20) if tool else turn(n, "hello " * 20) for n, tool in enumerate(tools, 1)]
     parts = cut(turns, tail, 10_000)
     assert [*parts.covered, *parts.kept] == turns
     for half in (parts.covered, parts.kept):
-        # As they are stored: what is sent is put right again, and would hide it.
+        # Compare stored messages: rendering a request repairs missing results and would hide a split pair.
         messages = [message for part in half for message in part.messages]
         called = [call.id for message in messages for call in message.tool_calls]
         assert called == [message.tool_call_id for message in messages if message.role is Role.TOOL]
 
 
-def test_old_tool_output_is_cut_down_and_what_people_said_is_not() -> None:
+def test_old_tool_output_is_shortened_and_user_text_is_not() -> None:
     bulky = with_tool(1, "begin " + "x" * 50_000 + " end", json.dumps({"text": "y" * 50_000}))
     said = turn(2, "w" * 50_000)
     read = render_turn(prune(bulky))
@@ -150,7 +150,7 @@ def test_old_tool_output_is_cut_down_and_what_people_said_is_not() -> None:
 
 
 @given(st.text(max_size=300), st.integers(30, 100))
-def test_what_is_shortened_says_how_much_is_missing(text: str, chars_max: int) -> None:
+def test_a_shortened_text_keeps_its_beginning_and_its_end(text: str, chars_max: int) -> None:
     short = shorten_middle(text, chars_max)
     if len(text) <= chars_max:
         assert short == text
@@ -161,12 +161,12 @@ def test_what_is_shortened_says_how_much_is_missing(text: str, chars_max: int) -
         assert len(short) < chars_max + 60
 
 
-# --- Whether it was worth it -----------------------------------------------------------------------------------------
+# --- Gain of a pass --------------------------------------------------------------------------------------------------
 
 WITHIN = Bounds(threshold_tokens=64_000, stop_tokens=100_000, tail_tokens=16_000)
 
 
-def test_a_pass_that_saves_a_tenth_of_the_window_is_a_good_one() -> None:
+def test_a_pass_that_saves_a_tenth_of_the_window_is_effective() -> None:
     fill = ContextFill(head_bytes=10_000, history_bytes=90_000, room_bytes=200_000, context_tokens=30_000)
     good = gain(fill, WITHIN, covered_bytes=60_000, kept_bytes=30_000, added_bytes=10_000)
     assert (good.tokens_before, good.tokens_after, good.poor) == (30_000, 15_000, False)
@@ -174,21 +174,21 @@ def test_a_pass_that_saves_a_tenth_of_the_window_is_a_good_one() -> None:
     assert gain(fill, WITHIN, covered_bytes=20_000, kept_bytes=70_000, added_bytes=10_001).poor
 
 
-def test_a_pass_that_leaves_the_conversation_over_its_threshold_is_a_poor_one() -> None:
+def test_a_pass_that_stays_over_the_threshold_is_ineffective() -> None:
     fill = ContextFill(head_bytes=10_000, history_bytes=90_000, room_bytes=200_000, context_tokens=100_000)
     assert gain(fill, WITHIN, covered_bytes=30_000, kept_bytes=60_000, added_bytes=100).poor
 
 
-# --- In place of it --------------------------------------------------------------------------------------------------
+# --- Mechanical extract ----------------------------------------------------------------------------------------------
 
 
-def test_an_extract_names_itself_and_keeps_the_summary_so_far() -> None:
+def test_an_extract_is_labelled_and_keeps_the_previous_summary() -> None:
     text = extract("## Goal\n- boats", [turn(7, "what of masts?", "they are tall")])
     assert text.startswith(EXTRACT_NAME)
     assert "mechanical" in EXTRACT_NAME
     assert "## Goal\n- boats" in text
     assert "turn 7: what of masts? -> they are tall" in text
-    assert extract(text, [turn(8, "and sails?")]).count(EXTRACT_NAME) == 1, "it does not nest"
+    assert extract(text, [turn(8, "and sails?")]).count(EXTRACT_NAME) == 1, "extracts do not nest"
 
 
 @given(st.text(max_size=30_000), st.lists(st.text(max_size=400), min_size=1, max_size=40))

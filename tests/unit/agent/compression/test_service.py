@@ -1,4 +1,4 @@
-"""Compressing conversations: what is lost by it (nothing), what stops it, and what is said about it."""
+"""Compression of conversations: the child session, failures and cooldown, the hard stop, memory hooks and engines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def summarised(place: str = "world") -> str:
 
 
 class Shore(AgentFixture):
-    """A house whose conversations are compressed; ten turns are about as much as its tail holds of them."""
+    """Agent with compression enabled; the tail holds about ten turns."""
 
     def __init__(self, folder: Path, *providers: object, **more: Any) -> None:
         more.setdefault("compression", CompressionSettings(tail_tokens=200))
@@ -53,7 +53,7 @@ class Shore(AgentFixture):
             await self.fill_up()
 
     async def fill_up(self, text: str = "the last straw") -> None:
-        """A turn after which the model says that its window is half full."""
+        """Run a turn after which the model reports a window that is half full."""
         self.model.usage = FULL
         await self.ask(text)
         self.model.usage = EMPTY
@@ -77,7 +77,7 @@ class Shore(AgentFixture):
 
 
 class Held(FakeModel):
-    """A summariser that says nothing before the gate is open."""
+    """Summariser that answers only after the gate is opened."""
 
     def __init__(self, gate: asyncio.Event, line: str) -> None:
         super().__init__([line])
@@ -96,7 +96,7 @@ class Held(FakeModel):
 LONG = [f"turn {number}: " + "of boats and masts and sails " * 8 for number in range(1, 9)]
 
 
-async def test_a_full_conversation_goes_on_in_a_child_with_a_summary_and_its_last_turns(tmp_path: Path) -> None:
+async def test_a_full_conversation_continues_in_a_child_with_a_summary_and_its_last_turns(tmp_path: Path) -> None:
     async with Shore(tmp_path) as core:
         await core.talk(*LONG)
         await core.lifecycle.rename((await core.at(CLI)).session_id, "boats", owner=ME)
@@ -112,7 +112,7 @@ async def test_a_full_conversation_goes_on_in_a_child_with_a_summary_and_its_las
         assert shown == [*LONG, "the last straw"][-len(shown) :]
         assert event.turns == len(LONG) + 1 - len(shown)
         assert event.text.startswith(f"Compressed: {event.turns} turns into a summary (about 70,010 tokens before, ")
-        assert len(await core.turns(parent.session_id)) == len(LONG) + 1, "the old transcript is whole"
+        assert len(await core.turns(parent.session_id)) == len(LONG) + 1, "the transcript of the parent is complete"
         await core.ask("and now?")
         sent = core.model.sent()
         assert "sail around the world" in json.loads(core.model.requests[-1].head)[1], "the summary is in the prefix"
@@ -120,7 +120,7 @@ async def test_a_full_conversation_goes_on_in_a_child_with_a_summary_and_its_las
         assert "turn 1:" not in sent
 
 
-async def test_the_summariser_gets_one_message_of_the_users_and_nothing_else(tmp_path: Path) -> None:
+async def test_the_summariser_gets_one_user_message_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "AGENTS.md").write_text("Never speak of whales.")
     async with Shore(tmp_path) as core:
         await core.talk(*LONG, full=True)
@@ -133,13 +133,13 @@ async def test_the_summariser_gets_one_message_of_the_users_and_nothing_else(tmp
         assert message.role is Role.USER
         assert INSTRUCTION in message.content
         assert "turn 1: of boats" in message.content
-        assert "the last straw" not in message.content, "what is kept is not summarised"
+        assert "the last straw" not in message.content, "turns of the tail are not summarised"
         assert "whales" not in message.content, "standing rules are not summarised"
         await core.ask("and now?")
-        assert "Never speak of whales." in core.model.sent(), "they are rendered again"
+        assert "Never speak of whales." in core.model.sent(), "standing rules are rendered again"
 
 
-async def test_the_next_summary_brings_the_last_one_up_to_date(tmp_path: Path) -> None:
+async def test_the_next_summary_updates_the_previous_one(tmp_path: Path) -> None:
     summariser = FakeModel([summarised("world"), summarised("Horn")])
     async with Shore(tmp_path, summariser=summariser) as core:
         await core.talk(*LONG, full=True)
@@ -154,11 +154,11 @@ async def test_the_next_summary_brings_the_last_one_up_to_date(tmp_path: Path) -
         assert "sail around the world" not in core.model.sent()
 
 
-async def test_what_is_said_while_the_summary_is_made_is_part_of_the_tail(tmp_path: Path) -> None:
+async def test_turns_during_a_summary_become_part_of_the_tail(tmp_path: Path) -> None:
     gate = asyncio.Event()
     async with Shore(tmp_path, summariser=Held(gate, summarised())) as core:
         await core.talk(*LONG, full=True)
-        assert (await core.ask("meanwhile one")).text == "fine", "nobody waits for it"
+        assert (await core.ask("meanwhile one")).text == "fine", "the answer does not wait for the summary"
         await core.ask("meanwhile two")
         parent = await core.at(CLI)
         gate.set()
@@ -168,7 +168,7 @@ async def test_what_is_said_while_the_summary_is_made_is_part_of_the_tail(tmp_pa
         assert (await core.shown(here.session_id))[-3:] == ["the last straw", "meanwhile one", "meanwhile two"]
 
 
-async def test_a_summary_that_is_ready_in_the_middle_of_a_turn_waits_for_its_end(tmp_path: Path) -> None:
+async def test_a_summary_that_is_ready_during_a_turn_is_applied_after_it(tmp_path: Path) -> None:
     gate = asyncio.Event()
     async with Shore(tmp_path, summariser=Held(gate, summarised())) as core:
         await core.talk(*LONG, full=True)
@@ -184,12 +184,12 @@ async def test_a_summary_that_is_ready_in_the_middle_of_a_turn_waits_for_its_end
         gate.set()
         ended = await turn
         event = await core.compressed()
-        assert ended.committed.ref.session_id != event.ref.session_id, "the turn is in the session it began in"
-        assert (await core.shown(event.ref.session_id))[-1] == "in the middle", "and no turn is lost"
+        assert ended.committed.ref.session_id != event.ref.session_id, "the turn stays in the session it began in"
+        assert (await core.shown(event.ref.session_id))[-1] == "in the middle", "the child shows the turn"
 
 
 @pytest.mark.parametrize("boundary", [Rewind(1), New(), Resume("")])
-async def test_a_summary_of_what_has_changed_since_is_thrown_away(tmp_path: Path, boundary: Any) -> None:
+async def test_a_summary_is_discarded_if_the_session_changed_meanwhile(tmp_path: Path, boundary: Any) -> None:
     gate = asyncio.Event()
     summariser = Held(gate, summarised())
     async with Shore(tmp_path, summariser=summariser) as core:
@@ -207,7 +207,7 @@ async def test_a_summary_of_what_has_changed_since_is_thrown_away(tmp_path: Path
         assert not any(isinstance(event, Compressed) for event in core.heard)
 
 
-async def test_what_is_forgotten_meanwhile_does_not_come_back_with_a_summary(tmp_path: Path) -> None:
+async def test_a_summary_is_discarded_if_a_fact_was_forgotten_meanwhile(tmp_path: Path) -> None:
     gate = asyncio.Event()
     summariser = Held(gate, summarised("Atlantic"))
     async with Shore(tmp_path, summariser=summariser) as core:
@@ -221,7 +221,7 @@ async def test_what_is_forgotten_meanwhile_does_not_come_back_with_a_summary(tmp
         assert await core.at(CLI) == here
 
 
-async def test_a_model_that_says_it_is_too_much_is_told_less_next_time(tmp_path: Path) -> None:
+async def test_a_context_too_long_error_compresses_before_the_next_turn(tmp_path: Path) -> None:
     async with Shore(tmp_path) as core:
         await core.talk(*LONG)
         core.model.lines = [ContextTooLong("128,001 tokens are too many"), "fine"]
@@ -230,7 +230,7 @@ async def test_a_model_that_says_it_is_too_much_is_told_less_next_time(tmp_path:
         assert "sail around the world" in core.model.sent()
 
 
-async def test_every_key_on_the_conversation_goes_along(tmp_path: Path) -> None:
+async def test_every_key_of_the_conversation_moves_to_the_child(tmp_path: Path) -> None:
     async with Shore(tmp_path) as core:
         await core.talk(*LONG)
         parent = await core.at(CLI)
@@ -240,7 +240,7 @@ async def test_every_key_on_the_conversation_goes_along(tmp_path: Path) -> None:
         assert (await core.at(TELEGRAM)).session_id == event.ref.session_id == (await core.at(CLI)).session_id
 
 
-# --- What can go wrong -----------------------------------------------------------------------------------------------
+# --- Failures --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ async def test_every_key_on_the_conversation_goes_along(tmp_path: Path) -> None:
         (RuntimeError("a bug"), "internal error"),
     ],
 )
-async def test_a_summariser_that_fails_leaves_the_conversation_as_it_was_and_rests(
+async def test_a_failed_summary_leaves_the_session_unchanged_and_starts_a_cooldown(
     tmp_path: Path, line: object, said: str
 ) -> None:
     async with Shore(tmp_path, summariser=FakeModel([line, summarised()])) as core:
@@ -266,15 +266,15 @@ async def test_a_summariser_that_fails_leaves_the_conversation_as_it_was_and_res
         assert said in await core.agent.compression_status(here.session_id)
         await core.fill_up("once more")
         await core.idle()
-        assert core.passes == 1, "it rests"
+        assert core.passes == 1, "no pass runs during the cooldown"
         await core.later(COOL_DOWN_S + 1)
         await core.fill_up("later")
         assert (await core.compressed()).ref == await core.at(CLI)
         assert await core.agent.compression_status((await core.at(CLI)).session_id) == ""
 
 
-async def test_passes_that_save_nothing_come_to_an_end_and_say_so(tmp_path: Path) -> None:
-    """A threshold that the prompt alone passes: without an end there would be a summary with every turn."""
+async def test_compression_stops_after_passes_that_save_nothing(tmp_path: Path) -> None:
+    """The prompt alone exceeds the threshold: without a stop, every turn would start a summary."""
     async with Shore(tmp_path, compression=CompressionSettings(share=0.05, tail_tokens=200)) as core:
         core.model.usage = Usage(50_000, 10)
         for number in range(30):
@@ -285,13 +285,13 @@ async def test_passes_that_save_nothing_come_to_an_end_and_say_so(tmp_path: Path
         assert "has stopped: the last 2 summaries saved too little" in failure
         here = await core.at(CLI)
         assert "compression.share" in await core.agent.compression_status(here.session_id)
-        # Whoever asks for it gets it, and another model is another matter.
+        # A manual request still compresses.
         before = core.passes
         await core.agent.compress(CLI, core.choices[0], owner=ME)
         assert core.passes == before + 1
 
 
-async def test_what_rests_still_rests_after_a_restart_and_the_next_process_says_why(tmp_path: Path) -> None:
+async def test_a_cooldown_and_its_reason_survive_a_restart(tmp_path: Path) -> None:
     async with Shore(tmp_path, summariser=FakeModel([ModelUnavailable("it is down", retry_after_s=900)])) as core:
         await core.talk(*LONG, full=True)
         await core.idle()
@@ -313,8 +313,8 @@ async def test_what_rests_still_rests_after_a_restart_and_the_next_process_says_
             )
 
 
-async def test_passes_that_save_nothing_do_not_begin_again_with_every_process(tmp_path: Path) -> None:
-    """As for somebody who asks one question a time: each is answered by a process of its own."""
+async def test_compression_that_stopped_stays_stopped_in_later_processes(tmp_path: Path) -> None:
+    """Each question is answered by a process of its own, as with one-shot use."""
     passes, failures = 0, list[str]()
     for number in range(12):
         async with Narrow(tmp_path, compression=CompressionSettings(share=0.05, tail_tokens=200)) as core:
@@ -330,11 +330,11 @@ async def test_passes_that_save_nothing_do_not_begin_again_with_every_process(tm
     async with Narrow(tmp_path) as core:
         before = core.passes
         await core.agent.compress(CLI, core.choices[0], owner=ME)
-        assert core.passes == before + 1, "whoever asks for it gets it"
+        assert core.passes == before + 1, "a manual request still compresses"
 
 
 @pytest.mark.parametrize("what", ["session", "owner"])
-async def test_why_a_session_rests_is_forgotten_with_it(tmp_path: Path, what: str) -> None:
+async def test_forgetting_a_session_deletes_its_compression_pause(tmp_path: Path, what: str) -> None:
     async with Shore(tmp_path, summariser=FakeModel([ModelUnavailable("it is down", retry_after_s=900)])) as core:
         await core.talk(*LONG, full=True)
         await core.idle()
@@ -344,7 +344,7 @@ async def test_why_a_session_rests_is_forgotten_with_it(tmp_path: Path, what: st
         assert await core.store.read(lambda uow: uow.compression_pauses.get(session_id)) is None
 
 
-async def test_another_model_is_under_its_own_bounds(tmp_path: Path) -> None:
+async def test_each_model_has_its_own_bounds(tmp_path: Path) -> None:
     small = FakeModel(["fine"], given_traits=Traits(context_tokens=8_000), usage=Usage(7_000, 1))
     async with Shore(tmp_path, summariser=None) as core:
         core.summariser = None
@@ -354,7 +354,7 @@ async def test_another_model_is_under_its_own_bounds(tmp_path: Path) -> None:
         await core.talk("one", "two")
         await core.idle()
         [failure] = core.failures
-        assert "fake/small has a context of 8,000 tokens, but summaries need 16,000" in failure, "said once"
+        assert "fake/small has a context of 8,000 tokens, but summaries need 16,000" in failure, "reported once"
         with pytest.raises(NotCompressed, match="fake/small has a context of 8,000"):
             await core.agent.compress(CLI, core.choices[0], owner=ME)
         core.choices = large
@@ -363,7 +363,7 @@ async def test_another_model_is_under_its_own_bounds(tmp_path: Path) -> None:
         assert (await core.compressed()).turns > 0
 
 
-async def test_where_the_reader_reads_less_its_context_is_the_threshold(tmp_path: Path) -> None:
+async def test_a_smaller_context_of_the_summariser_is_the_threshold(tmp_path: Path) -> None:
     reader = FakeModel([summarised()], given_traits=Traits(context_tokens=20_000))
     async with Shore(tmp_path, summariser=reader) as core:
         await core.talk(*LONG)
@@ -376,7 +376,7 @@ async def test_where_the_reader_reads_less_its_context_is_the_threshold(tmp_path
         await core.compressed()
 
 
-async def test_a_conversation_longer_than_the_reader_can_read_is_read_in_pieces(tmp_path: Path) -> None:
+async def test_a_conversation_longer_than_the_summarisers_context_is_read_in_pieces(tmp_path: Path) -> None:
     reader = FakeModel([summarised()], given_traits=Traits(context_tokens=16_000))
     async with Shore(tmp_path, summariser=reader) as core:
         await core.talk(*(f"turn {number}: " + "of boats " * 1_500 for number in range(1, 9)), full=True)
@@ -410,14 +410,14 @@ async def test_two_processes_do_not_pay_for_the_same_summary(tmp_path: Path) -> 
         assert len(children) == 1
 
 
-async def test_a_process_that_was_killed_over_a_summary_holds_the_others_up_for_a_while_only(tmp_path: Path) -> None:
+async def test_the_lease_of_a_killed_process_blocks_summaries_only_until_it_expires(tmp_path: Path) -> None:
     async with Narrow(tmp_path, stop_s_max=0.3) as core:
         await core.turn(CLI, "hello")
         here = await core.at(CLI)
         name = f"compress:{here.session_id}"
         await core.store.write(lambda uow: uow.leases.acquire(name, "killed", core.clock.now(), PASS_S_MAX))
         await core.overflow()
-        assert (core.passes, core.failures) == (0, []), "somebody else seems to be at it"
+        assert (core.passes, core.failures) == (0, []), "the lease of the killed process is respected"
         assert (await core.ask("and now?")).text == "fine"
         event = next(event for event in core.heard if isinstance(event, Compressed))
         assert event.instead_because == "another process is making one"
@@ -433,7 +433,7 @@ async def test_a_process_that_was_killed_over_a_summary_holds_the_others_up_for_
         await core.compressed()
 
 
-async def test_a_process_that_stops_over_a_summary_leaves_the_conversation_as_it_was(tmp_path: Path) -> None:
+async def test_a_process_that_stops_during_a_summary_leaves_the_conversation_unchanged(tmp_path: Path) -> None:
     summariser = Held(asyncio.Event(), summarised())
     async with Shore(tmp_path, summariser=summariser) as core:
         await core.talk(*LONG, full=True)
@@ -442,11 +442,11 @@ async def test_a_process_that_stops_over_a_summary_leaves_the_conversation_as_it
     async with Shore(tmp_path) as core:
         assert await core.at(CLI) == here
         await core.fill_up()
-        assert (await core.compressed()).ref == await core.at(CLI), "the next one is at it at once"
+        assert (await core.compressed()).ref == await core.at(CLI), "the next process compresses without delay"
 
 
-async def test_of_two_summaries_of_a_session_only_one_is_ever_applied(tmp_path: Path) -> None:
-    """Whatever becomes of the lease, the crossing decides."""
+async def test_only_one_of_two_summaries_of_a_session_is_applied(tmp_path: Path) -> None:
+    """The boundary refuses the second summary, independent of the lease."""
     async with Shore(tmp_path) as core:
         await core.talk(*LONG)
         parent = await core.at(CLI)
@@ -461,7 +461,7 @@ async def test_of_two_summaries_of_a_session_only_one_is_ever_applied(tmp_path: 
 
 
 class Narrow(Shore):
-    """Its model reads 16,000 tokens, so that a few long turns fill it."""
+    """Agent whose model has a context of 16,000 tokens, so that a few long turns fill it."""
 
     def __init__(self, folder: Path, *providers: object, **more: Any) -> None:
         model = FakeModel(["fine"], given_traits=Traits(context_tokens=16_000), usage=EMPTY)
@@ -473,11 +473,11 @@ class Narrow(Shore):
         await self.idle()
 
 
-async def test_before_the_window_overflows_the_turn_waits_for_the_summary(tmp_path: Path) -> None:
+async def test_a_turn_waits_for_the_summary_before_the_window_overflows(tmp_path: Path) -> None:
     async with Narrow(tmp_path, compression=CompressionSettings(share=0.8, tail_tokens=200)) as core:
         lasting, core.options = core.options, lambda: TurnOptions(core.choices, core.heard.append, lasting=False)
         await core.overflow()
-        assert core.passes == 0, "nothing has gone on in the background"
+        assert core.passes == 0, "no summary was made in the background"
         core.options = lasting
         await core.ask("and now?")
         assert any(isinstance(event, Compressing) for event in core.heard)
@@ -486,9 +486,7 @@ async def test_before_the_window_overflows_the_turn_waits_for_the_summary(tmp_pa
 
 
 @pytest.mark.parametrize("line", [ModelUnavailable("it is down", retry_after_s=900), "no summary"])
-async def test_at_the_hard_stop_an_extract_that_names_itself_takes_the_place_of_a_summary(
-    tmp_path: Path, line: object
-) -> None:
+async def test_at_the_hard_stop_a_labelled_extract_replaces_a_failed_summary(tmp_path: Path, line: object) -> None:
     async with Narrow(tmp_path, summariser=FakeModel([line])) as core:
         await core.overflow()
         assert "not compressed" in core.failures[0]
@@ -503,7 +501,7 @@ async def test_at_the_hard_stop_an_extract_that_names_itself_takes_the_place_of_
         assert len(await core.turns(parent.session_id)) == 4
 
 
-async def test_at_the_hard_stop_a_slow_summariser_is_waited_for_no_longer_than_its_bound(tmp_path: Path) -> None:
+async def test_at_the_hard_stop_the_wait_for_a_slow_summariser_is_bounded(tmp_path: Path) -> None:
     core = Narrow(tmp_path, summariser=Held(asyncio.Event(), summarised()), stop_s_max=0.2)
     async with core:
         for number in range(1, 5):
@@ -513,7 +511,7 @@ async def test_at_the_hard_stop_a_slow_summariser_is_waited_for_no_longer_than_i
         assert event.instead_because == "no summary within 0.2 s"
 
 
-async def test_at_the_hard_stop_nobody_waits_behind_the_summaries_of_others(tmp_path: Path) -> None:
+async def test_at_the_hard_stop_a_turn_does_not_queue_behind_other_summaries(tmp_path: Path) -> None:
     gate = asyncio.Event()
     summariser = Held(gate, summarised())
     async with Narrow(tmp_path, summariser=summariser) as core:
@@ -532,7 +530,7 @@ async def test_at_the_hard_stop_nobody_waits_behind_the_summaries_of_others(tmp_
 
 
 @pytest.mark.parametrize("tokens", [1_000, 120_000])
-async def test_a_conversation_that_goes_on_meanwhile_is_no_trouble_for_the_answer_that_is_to_come(
+async def test_a_turn_accepts_a_compression_that_happens_while_it_is_prepared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokens: int
 ) -> None:
     async with Shore(tmp_path) as core:
@@ -551,27 +549,27 @@ async def test_a_conversation_that_goes_on_meanwhile_is_no_trouble_for_the_answe
             return await read_inline(work)
 
         monkeypatch.setattr(core.store, "read_inline", meanwhile)
-        # Of another model nothing is known yet, so it is measured.
+        # The fill for another model is not known yet, so it is measured.
         await core.compressor.before_turn(CLI, core.model.choice("fake/other"), measure, core.heard.append)
-        assert core.passes == 1, "what has gone on is not summarised again"
+        assert core.passes == 1, "the new child is not summarised again"
         assert await core.compressor.status((await core.at(CLI)).session_id) == ""
 
 
-async def test_a_message_that_would_not_fit_any_more_waits_for_the_summary(tmp_path: Path) -> None:
+async def test_a_message_that_would_not_fit_waits_for_the_summary(tmp_path: Path) -> None:
     async with Narrow(tmp_path, compression=CompressionSettings(share=0.8, tail_tokens=200)) as core:
         core.model.usage = Usage(9_000, 10)
         for number in range(1, 4):
             await core.ask(f"turn {number}: " + "of boats " * 500)
         await core.ask("short")
-        assert core.passes == 0, "it fits, and so does a short message"
+        assert core.passes == 0, "the history and a short message fit"
         await core.ask("a long one: " + "of masts and sails " * 1_000)
         assert core.passes == 1
         assert "sail around the world" in core.model.sent()
         assert core.failures == []
 
 
-async def test_a_summary_that_was_paid_for_at_the_hard_stop_is_not_thrown_away_for_an_extract(tmp_path: Path) -> None:
-    """Somebody else is being answered in the same conversation: it can't be crossed just then."""
+async def test_a_finished_summary_at_the_hard_stop_is_kept_while_the_session_is_busy(tmp_path: Path) -> None:
+    """A running turn of another key blocks the boundary; the summary is applied after it and not paid for twice."""
     async with Narrow(tmp_path, compression=CompressionSettings(share=0.8, tail_tokens=200)) as core:
         lasting, core.options = core.options, lambda: TurnOptions(core.choices, core.heard.append, lasting=False)
         await core.overflow()
@@ -592,13 +590,13 @@ async def test_a_summary_that_was_paid_for_at_the_hard_stop_is_not_thrown_away_f
         assert "sail around the world" in core.model.sent()
 
 
-async def test_another_process_finds_out_by_itself_that_a_conversation_does_not_fit(tmp_path: Path) -> None:
+async def test_a_new_process_detects_that_a_conversation_does_not_fit(tmp_path: Path) -> None:
     async with Narrow(tmp_path, compression=CompressionSettings(enabled=False)) as core:
         await core.overflow()
     async with Narrow(tmp_path) as core:
         await core.ask("and now?")
         assert core.passes == 1
-        assert "sail around the world" in core.model.sent(), "from the very first turn on"
+        assert "sail around the world" in core.model.sent(), "compressed before the first turn"
 
 
 # --- Memory and engines ----------------------------------------------------------------------------------------------
@@ -619,7 +617,7 @@ def broken() -> str:
     raise RuntimeError("a bug of the provider")
 
 
-async def test_memory_is_asked_what_to_keep_and_told_of_the_continuation(tmp_path: Path) -> None:
+async def test_providers_supply_hints_and_receive_the_session_switch(tmp_path: Path) -> None:
     good, bad = Hinting("good", lambda: "Bruno is afraid of thunder."), Hinting("bad", broken)
     async with Shore(tmp_path, good, bad) as core:
         await core.talk(*LONG, full=True)
@@ -633,12 +631,10 @@ async def test_memory_is_asked_what_to_keep_and_told_of_the_continuation(tmp_pat
         await core.settled()
         [switch] = good.book.of("on_session_switch", event.ref.session_id)
         assert (switch.more["parent_session_id"], switch.more["reset"]) == (parent, False)
-        assert good.book.told(parent)[-1] == "end", "its memory is closed, after its last turn"
+        assert good.book.told(parent)[-1] == "end", "the parent is closed after its last turn"
 
 
-async def test_memory_that_hangs_is_waited_for_no_longer_than_its_bound(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_wait_for_a_hanging_provider_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Hanging(AsyncDiary):
         async def on_pre_compress(self, messages: Any, *, ref: Any) -> str:
             await asyncio.Event().wait()
@@ -654,7 +650,7 @@ async def test_memory_that_hangs_is_waited_for_no_longer_than_its_bound(
 
 
 class Engine:
-    """One that a plugin might bring."""
+    """Context engine as a plugin might register it."""
 
     def __init__(self) -> None:
         self.middles: list[Middle] = []
@@ -674,7 +670,7 @@ class Engine:
             raise RuntimeError("a bug of the engine")
 
 
-async def test_another_engine_makes_the_summary_and_is_told_of_every_rollover(tmp_path: Path) -> None:
+async def test_a_custom_engine_makes_the_summary_and_receives_every_rollover(tmp_path: Path) -> None:
     engine = Engine()
     async with Shore(tmp_path, engine=engine) as core:
         for count in (1, 2):
@@ -693,7 +689,7 @@ async def test_another_engine_makes_the_summary_and_is_told_of_every_rollover(tm
         await core.reported("context_engine", "a bug of the engine")
 
 
-async def test_what_is_crossed_is_told_even_if_the_process_stops_in_that_moment(tmp_path: Path) -> None:
+async def test_the_engine_receives_a_rollover_even_if_the_process_stops(tmp_path: Path) -> None:
     engine = Engine()
     async with Shore(tmp_path, engine=engine) as core:
         cross, crossed = core.lifecycle.cross, asyncio.Event()
@@ -712,7 +708,7 @@ async def test_what_is_crossed_is_told_even_if_the_process_stops_in_that_moment(
 
 
 @pytest.mark.parametrize("error", [BadConfig("there is no such model"), RuntimeError("a bug of the engine")])
-async def test_an_engine_that_has_nobody_to_read_is_no_concern_of_the_turns(tmp_path: Path, error: Exception) -> None:
+async def test_an_engine_without_a_reader_does_not_fail_the_turn(tmp_path: Path, error: Exception) -> None:
     class Blind(Engine):
         def reader(self, model: str) -> Reader:
             raise error
@@ -732,7 +728,7 @@ async def test_an_engine_that_has_nobody_to_read_is_no_concern_of_the_turns(tmp_
 # --- On request ------------------------------------------------------------------------------------------------------
 
 
-async def test_whoever_asks_for_it_gets_it_with_what_is_to_be_kept(tmp_path: Path) -> None:
+async def test_a_manual_compression_passes_its_focus_to_the_summariser(tmp_path: Path) -> None:
     async with Shore(tmp_path) as core:
         await core.talk(*LONG[:4])
         event = await core.agent.compress(CLI, core.choices[0], owner=ME, focus="the masts")
@@ -743,7 +739,7 @@ async def test_whoever_asks_for_it_gets_it_with_what_is_to_be_kept(tmp_path: Pat
         assert "sail around the world" in core.model.sent()
 
 
-async def test_nothing_is_compressed_for_somebody_else_nor_where_there_is_nothing(tmp_path: Path) -> None:
+async def test_a_manual_compression_without_older_turns_or_by_another_owner_is_refused(tmp_path: Path) -> None:
     async with Shore(tmp_path) as core:
         with pytest.raises(NotCompressed, match="nothing to compress"):
             await core.agent.compress(CLI, core.choices[0], owner=ME)
@@ -755,7 +751,7 @@ async def test_nothing_is_compressed_for_somebody_else_nor_where_there_is_nothin
         assert core.passes == 0
 
 
-async def test_a_process_that_ends_with_its_turn_begins_no_summary(tmp_path: Path) -> None:
+async def test_a_process_that_ends_with_its_turn_starts_no_summary(tmp_path: Path) -> None:
     async with Shore(tmp_path) as core:
         await core.talk(*LONG)
         core.model.usage = FULL
@@ -764,7 +760,7 @@ async def test_a_process_that_ends_with_its_turn_begins_no_summary(tmp_path: Pat
         assert not core.compressor.busy
 
 
-async def test_tools_of_a_covered_turn_are_read_with_their_results(tmp_path: Path) -> None:
+async def test_the_summariser_reads_tool_calls_with_their_results(tmp_path: Path) -> None:
     async def run(arguments: Any, use: Any) -> str:
         return "a secret chart " + "x" * 20_000
 

@@ -1,4 +1,4 @@
-"""Skills: what a file must say, what the model is shown, and which files are read and written."""
+"""Folders of skills: discovery, limits, reading, writing and undo."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_skills_come_from_the_home_and_from_the_project(tmp_path: Path) -> None:
     assert SkillFolders(tmp_path / "nowhere").read_all().skills == ()
 
 
-def test_a_projects_skill_never_takes_the_place_of_the_users_own(tmp_path: Path) -> None:
+def test_a_project_skill_does_not_replace_a_skill_of_the_user(tmp_path: Path) -> None:
     put(tmp_path / "home", "tea")
     put(tmp_path / "work/.everthread/skills", "tea", GOOD.replace("Boil water", "Pour it away"))
     folders = SkillFolders(tmp_path / "home", tmp_path / "work")
@@ -52,13 +52,13 @@ def test_a_projects_skill_never_takes_the_place_of_the_users_own(tmp_path: Path)
     assert "is already one of your skills" in problem
 
 
-def test_a_home_inside_the_folder_that_is_worked_in_is_read_once(tmp_path: Path) -> None:
+def test_a_home_inside_the_working_folder_is_read_once(tmp_path: Path) -> None:
     put(tmp_path / ".everthread/skills", "tea")
     shelf = SkillFolders(tmp_path / ".everthread/skills", tmp_path).read_all()
     assert ([skill.project for skill in shelf.skills], shelf.problems) == ([False], ())
 
 
-def test_one_broken_skill_spoils_no_other(tmp_path: Path) -> None:
+def test_a_broken_skill_does_not_affect_others(tmp_path: Path) -> None:
     put(tmp_path, "tea")
     put(tmp_path, "broken", "no front matter")
     put(tmp_path, "named", GOOD)
@@ -84,7 +84,7 @@ def test_one_broken_skill_spoils_no_other(tmp_path: Path) -> None:
         folders.get("coffee")
 
 
-def test_there_are_never_too_many(tmp_path: Path) -> None:
+def test_the_number_of_skills_is_limited(tmp_path: Path) -> None:
     for number in range(COUNT_MAX + 5):
         put(tmp_path, f"skill-{number:04}")
     shelf = SkillFolders(tmp_path).read_all()
@@ -95,7 +95,7 @@ def test_there_are_never_too_many(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "path", ["../secret", "references/../../secret", "/etc/passwd", "link", "round", "references", "a\0b", "none.md"]
 )
-def test_only_files_inside_the_skill_are_read(tmp_path: Path, path: str) -> None:
+def test_only_files_inside_the_skill_folder_are_read(tmp_path: Path, path: str) -> None:
     (tmp_path / "secret").write_text("the secret")
     folder = put(tmp_path / "home", "tea", references__forms="the form")
     (folder / "link").symlink_to(tmp_path / "secret")
@@ -110,7 +110,7 @@ def test_only_files_inside_the_skill_are_read(tmp_path: Path, path: str) -> None
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
-def test_a_projects_links_lead_nowhere_outside_it(tmp_path: Path, what: str) -> None:
+def test_links_of_a_project_that_leave_it_are_not_followed(tmp_path: Path, what: str) -> None:
     outside = put(tmp_path / "outside", "tea")
     place = tmp_path / "work/.everthread/skills"
     if what == "folder":
@@ -134,7 +134,7 @@ def test_a_large_file_is_refused(tmp_path: Path) -> None:
 # --- Writing ---------------------------------------------------------------------------------------------------------
 
 
-def test_writing_replaces_the_whole_and_keeps_the_version_before(tmp_path: Path) -> None:
+def test_writing_replaces_the_file_and_keeps_the_previous_version(tmp_path: Path) -> None:
     folders = SkillFolders(tmp_path / "skills")
     assert folders.write(SkillText("tea", "How to make tea.", "Boil water.")).kept is None
     version = folders.write(SkillText("tea", "How to make tea.", "Boil less water.")).kept
@@ -171,7 +171,7 @@ def test_only_the_last_versions_are_kept(tmp_path: Path) -> None:
         SkillText("tea", "x", "x" * FILE_CHARS_MAX),
     ],
 )
-def test_what_could_not_be_read_again_is_not_written(tmp_path: Path, skill: SkillText) -> None:
+def test_an_invalid_skill_is_not_written(tmp_path: Path, skill: SkillText) -> None:
     with pytest.raises(BadSkill):
         SkillFolders(tmp_path / "skills").write(skill)
     assert not list(tmp_path.rglob("*.md"))
@@ -188,7 +188,7 @@ def test_a_link_in_the_home_is_not_written_through(tmp_path: Path) -> None:
     assert (outside / "SKILL.md").read_text() == GOOD
 
 
-def test_a_new_one_leaves_alone_what_is_there(tmp_path: Path) -> None:
+def test_a_new_skill_does_not_overwrite_an_existing_one(tmp_path: Path) -> None:
     folders = SkillFolders(tmp_path)
     put(tmp_path, "tea", GOOD)
     with pytest.raises(AlreadyExists):
@@ -196,7 +196,7 @@ def test_a_new_one_leaves_alone_what_is_there(tmp_path: Path) -> None:
     assert (tmp_path / "tea/SKILL.md").read_text() == GOOD
 
 
-def test_a_write_that_fails_leaves_the_last_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_last_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = SkillFolders(tmp_path)
     put(tmp_path, "tea", GOOD)
 
@@ -209,7 +209,7 @@ def test_a_write_that_fails_leaves_the_last_version(tmp_path: Path, monkeypatch:
     assert (tmp_path / "tea/SKILL.md").read_text() == GOOD
 
 
-def test_a_skill_that_was_new_is_gone_when_it_is_taken_back_and_comes_back_the_same_way(tmp_path: Path) -> None:
+def test_the_creation_of_a_skill_can_be_undone_and_redone(tmp_path: Path) -> None:
     folders = SkillFolders(tmp_path)
     folders.write(SkillText("tea", "How to make tea.", "Boil water."))
     (tmp_path / "tea/SKILL.md").write_text(GOOD + "By hand.\n")
@@ -219,10 +219,10 @@ def test_a_skill_that_was_new_is_gone_when_it_is_taken_back_and_comes_back_the_s
     assert folders.read_all() == SkillSet()
     _, made = folders.undo("tea", made.number)
     assert made.action.value == "add"
-    assert (tmp_path / "tea/SKILL.md").read_text() == by_hand, "what was edited by hand was kept"
+    assert (tmp_path / "tea/SKILL.md").read_text() == by_hand, "the manual edit is kept"
 
 
-def test_files_that_lie_beside_a_skill_are_never_removed_with_it(tmp_path: Path) -> None:
+def test_other_files_in_the_folder_are_not_removed_with_a_skill(tmp_path: Path) -> None:
     folders = SkillFolders(tmp_path)
     folders.write(SkillText("tea", "How to make tea.", "Boil water."))
     put(tmp_path, "tea", scripts__boil="boil")
@@ -231,7 +231,7 @@ def test_files_that_lie_beside_a_skill_are_never_removed_with_it(tmp_path: Path)
     assert not (tmp_path / "tea/SKILL.md").exists()
 
 
-def test_a_version_that_is_not_kept_any_more_is_not_brought_back(tmp_path: Path) -> None:
+def test_a_version_that_is_no_longer_stored_can_not_be_restored(tmp_path: Path) -> None:
     folders = SkillFolders(tmp_path)
     for body in ("one", "two"):
         folders.write(SkillText("tea", "How to make tea.", body))
@@ -241,6 +241,6 @@ def test_a_version_that_is_not_kept_any_more_is_not_brought_back(tmp_path: Path)
     assert "two" in folders.text(folders.get("tea"))
 
 
-def test_check_says_what_is_wrong_with_a_folder(tmp_path: Path) -> None:
+def test_check_reports_the_problems_of_a_folder(tmp_path: Path) -> None:
     assert check(put(tmp_path, "tea", GOOD)) == ""
     assert "SKILL.md:1: no such file" in check(tmp_path / "nothing")

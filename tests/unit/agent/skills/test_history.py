@@ -15,7 +15,7 @@ from everthread.agent.skills.history import LINES_MAX, Origin
 from everthread.domain.errors import BadInput, BadSkill, NotFound
 
 
-def test_every_change_is_in_the_log_and_can_be_taken_back_as_can_that(tmp_path: Path) -> None:
+def test_every_change_is_logged_and_can_be_undone_and_redone(tmp_path: Path) -> None:
     times = iter([1.0, 2.0, 3.0, 4.0, 5.0])
     folders = SkillFolders(tmp_path / "skills", now=lambda: next(times))
     review = Origin("s1", "review-1-10")
@@ -39,7 +39,7 @@ def test_every_change_is_in_the_log_and_can_be_taken_back_as_can_that(tmp_path: 
     assert "Boil less water." in folders.text(folders.get("tea"))
 
 
-def test_a_log_that_is_spoiled_or_long_costs_nothing_but_the_lines(tmp_path: Path) -> None:
+def test_damaged_lines_of_the_log_are_skipped_and_its_length_is_limited(tmp_path: Path) -> None:
     folders = SkillFolders(tmp_path)
     folders.write(SkillText("tea", "How to make tea.", "Boil water."))
     log = tmp_path / ".old/log"
@@ -50,7 +50,7 @@ def test_a_log_that_is_spoiled_or_long_costs_nothing_but_the_lines(tmp_path: Pat
     assert folders.changes()[0].number == 2
 
 
-def test_a_write_that_fails_is_not_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_is_not_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = SkillFolders(tmp_path)
     replace = os.replace
 

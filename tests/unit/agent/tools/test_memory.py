@@ -1,4 +1,4 @@
-"""The tools by which the model keeps notes, searches and asks: what they answer, and to whom."""
+"""The tools of the model for notes, session search and recall."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -25,7 +25,7 @@ MEMORY, USER = NoteTarget.MEMORY, NoteTarget.USER
 
 
 class Bench:
-    """The three tools in a house, used from one turn."""
+    """The three tools, used from one turn."""
 
     def __init__(self, core: CoreFixture, ref: SessionRef, notes_chars: int, user_chars: int) -> None:
         self.core = core
@@ -73,7 +73,7 @@ async def benched(folder: Path, *, notes_chars: int = 8000, user_chars: int = 40
 # --- Notes ---
 
 
-async def test_a_note_is_written_under_the_turn_that_asked_for_it(tmp_path: Path) -> None:
+async def test_a_note_is_stored_with_the_turn_that_requested_it(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         assert await bench.add("  keeps bees ") == "noted; MEMORY (what you noted) 10/8,000 characters"
         assert await bench.add("likes tea", USER) == "noted; USER (what you know of the user) 9/4,000 characters"
@@ -82,7 +82,7 @@ async def test_a_note_is_written_under_the_turn_that_asked_for_it(tmp_path: Path
         assert bench.written == [ME, ME]
 
 
-async def test_a_note_is_replaced_and_removed_by_a_piece_of_it(tmp_path: Path) -> None:
+async def test_a_note_is_replaced_and_removed_by_a_part_of_its_text(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         await bench.add("keeps bees in Aarhus")
         await bench.add("has a dog")
@@ -95,7 +95,7 @@ async def test_a_note_is_replaced_and_removed_by_a_piece_of_it(tmp_path: Path) -
         assert await bench.notes() == ["keeps seven hives"]
 
 
-async def test_the_whole_of_a_note_names_it_though_others_hold_it(tmp_path: Path) -> None:
+async def test_the_full_text_of_a_note_selects_it_even_if_other_notes_contain_it(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         await bench.add("tea")
         await bench.add("green tea")
@@ -103,7 +103,7 @@ async def test_the_whole_of_a_note_names_it_though_others_hold_it(tmp_path: Path
         assert await bench.notes() == ["green tea"]
 
 
-async def test_the_same_words_are_noted_once(tmp_path: Path) -> None:
+async def test_the_same_text_is_stored_once(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         await bench.add("keeps bees")
         assert (await bench.add("keeps   bees\n")).startswith("already noted; MEMORY")
@@ -115,7 +115,7 @@ async def test_the_same_words_are_noted_once(tmp_path: Path) -> None:
         assert await bench.notes() == ["keeps bees", "has a dog"]
 
 
-async def test_a_piece_that_several_or_no_notes_hold_is_answered_with_the_candidates(tmp_path: Path) -> None:
+async def test_an_ambiguous_or_unknown_text_is_answered_with_candidates(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         for text in ("likes green tea", "likes black tea", "has a dog"):
             await bench.add(text)
@@ -130,7 +130,7 @@ async def test_a_piece_that_several_or_no_notes_hold_is_answered_with_the_candid
         assert len(await bench.notes()) == 3
 
 
-async def test_a_full_collection_says_how_full_and_what_is_in_it(tmp_path: Path) -> None:
+async def test_a_full_collection_reports_its_size_and_content(tmp_path: Path) -> None:
     async with benched(tmp_path, notes_chars=30) as bench:
         await bench.add("x" * 20)
         said = await bench.fails("memory", action="add", target="memory", content="y" * 11)
@@ -146,7 +146,7 @@ async def test_a_full_collection_says_how_full_and_what_is_in_it(tmp_path: Path)
         assert bench.written == [ME] * 3
 
 
-async def test_what_is_over_the_limit_by_hand_may_be_made_smaller(tmp_path: Path) -> None:
+async def test_notes_over_the_limit_can_be_shortened(tmp_path: Path) -> None:
     async with benched(tmp_path, notes_chars=10) as bench:
         await bench.core.lifecycle.write_note(NoteChange(NoteAction.ADD, MEMORY, "x" * 50), owner=ME)
         await bench.call("memory", action="replace", target="memory", old_text="x", content="y" * 40)
@@ -154,7 +154,7 @@ async def test_what_is_over_the_limit_by_hand_may_be_made_smaller(tmp_path: Path
         assert await bench.notes() == ["y" * 40]
 
 
-async def test_two_that_write_at_once_do_not_both_find_the_last_room(tmp_path: Path) -> None:
+async def test_concurrent_writes_do_not_exceed_the_limit(tmp_path: Path) -> None:
     async with benched(tmp_path, notes_chars=10) as bench:
         answers = await asyncio.gather(*(bench.add(f"{n}" * 6) for n in range(8)), return_exceptions=True)
         assert len([answer for answer in answers if isinstance(answer, ToolFailed)]) == 7
@@ -163,7 +163,7 @@ async def test_two_that_write_at_once_do_not_both_find_the_last_room(tmp_path: P
         assert sorted(answer.split(";")[0] for answer in answers) == ["already noted"] * 7 + ["noted"]
 
 
-async def test_the_limit_is_of_one_owner(tmp_path: Path) -> None:
+async def test_the_limit_applies_to_each_owner(tmp_path: Path) -> None:
     async with benched(tmp_path, notes_chars=10) as bench:
         await bench.add("x" * 10)
         theirs = (await bench.core.turn(TELEGRAM, "hi", owner="bob")).ref
@@ -173,14 +173,14 @@ async def test_the_limit_is_of_one_owner(tmp_path: Path) -> None:
         assert (await bench.notes(), await bench.notes(owner="bob")) == (["x" * 10], ["b" * 10])
 
 
-async def test_a_session_that_was_forgotten_meanwhile_takes_no_note(tmp_path: Path) -> None:
+async def test_a_forgotten_session_accepts_no_note(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         await bench.core.lifecycle.forget(ForgetSession(bench.ref.session_id), owner=ME)
         assert "forgotten" in await bench.fails("memory", action="add", target="memory", content="x")
         assert bench.written == []
 
 
-async def test_the_limits_are_refused_where_notes_are_written(tmp_path: Path) -> None:
+async def test_note_limits_are_enforced_by_the_lifecycle(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         write = bench.core.lifecycle.write_note
         with pytest.raises(NotesFull) as full:
@@ -228,7 +228,7 @@ BAD: list[tuple[str, Mapping[str, Any], str]] = [
 ]
 
 
-async def test_bad_input_is_answered_in_words(tmp_path: Path) -> None:
+async def test_bad_input_is_answered_with_an_explanation(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         for name, arguments, expected in BAD:
             said = await bench.fails(name, **arguments)
@@ -238,7 +238,7 @@ async def test_bad_input_is_answered_in_words(tmp_path: Path) -> None:
         assert (await bench.notes(), await bench.notes(USER)) == ([], [])
 
 
-async def test_what_only_reads_may_run_beside_others(tmp_path: Path) -> None:
+async def test_read_only_tools_may_run_concurrently(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         assert {name: tool.parallel for name, tool in bench.tools.items()} == {
             "memory": False,
@@ -251,7 +251,7 @@ async def test_what_only_reads_may_run_beside_others(tmp_path: Path) -> None:
 # --- Past conversations ---
 
 
-async def test_a_search_shows_where_when_who_and_what_was_said_around(tmp_path: Path) -> None:
+async def test_a_search_shows_session_time_author_and_context(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         core = bench.core
         await core.cross(CLI, New("Trip to Lisbon"))
@@ -277,7 +277,7 @@ async def test_a_search_is_ordered_as_asked(tmp_path: Path) -> None:
         assert "ships" in newest.split("\n")[1]
 
 
-async def test_a_search_shows_no_undone_neighbour_and_nobody_elses(tmp_path: Path) -> None:
+async def test_a_search_shows_no_undone_turns_and_no_other_owners(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         core = bench.core
         await core.turn(CLI, "the red boat")
@@ -306,7 +306,7 @@ async def test_a_session_is_read_at_its_end_or_around_a_turn(tmp_path: Path) -> 
         assert "no turns at that place" in await bench.call("session_search", session="numbers", turn=500)
 
 
-async def test_a_compressed_session_says_where_its_beginning_is(tmp_path: Path) -> None:
+async def test_a_compressed_session_names_the_session_of_its_beginning(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         core = bench.core
         parent = bench.ref.session_id
@@ -316,7 +316,7 @@ async def test_a_compressed_session_says_where_its_beginning_is(tmp_path: Path) 
         assert "user: hello" in await bench.call("session_search", session=parent)
 
 
-async def test_what_a_search_shows_is_bounded(tmp_path: Path) -> None:
+async def test_search_output_is_bounded(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         core = bench.core
         session = await core.session(bench.ref.session_id)
@@ -335,7 +335,7 @@ async def test_what_a_search_shows_is_bounded(tmp_path: Path) -> None:
 # --- Memory ---
 
 
-async def test_recall_asks_for_the_turns_own_place(tmp_path: Path) -> None:
+async def test_recall_uses_the_session_of_the_turn(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         core = bench.core
         await core.turn(CLI, "my dog is called Bruno")
@@ -348,7 +348,7 @@ async def test_recall_asks_for_the_turns_own_place(tmp_path: Path) -> None:
         assert said.startswith("<recalled>\n")
 
 
-async def test_providers_that_did_not_answer_are_named() -> None:
+async def test_providers_that_do_not_answer_are_named() -> None:
     async def ask(query: str, *, ref: SessionRef) -> Recall:
         return Recall(ref, (RecallItem(query, provider="one"),), ("two", "three"))
 

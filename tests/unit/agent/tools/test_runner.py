@@ -1,4 +1,4 @@
-"""Stop and steer a running turn; its limits."""
+"""Running tools: concurrency, approval, errors and limits of results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from everthread.ports.tools import ToolUse
 LOOK = ToolCall("c1", "look", "{}")
 
 
-async def test_a_tool_is_run_and_its_result_is_sent_back(tmp_path: Path) -> None:
+async def test_a_tool_runs_and_its_result_is_sent_back(tmp_path: Path) -> None:
     async def look(arguments: Mapping[str, Any], use: ToolUse) -> str:
         return f"a tree at {arguments['where']}"
 
@@ -42,7 +42,7 @@ async def test_a_tool_is_run_and_its_result_is_sent_back(tmp_path: Path) -> None
 
 
 async def test_s21_every_tool_call_gets_the_ref_of_its_own_turn(tmp_path: Path) -> None:
-    """Fifty conversations at once in one process: none is told of another's session."""
+    """Run fifty conversations in one process: no tool gets the session of another."""
     seen: dict[str, list[SessionRef]] = {}
 
     async def whoami(arguments: Mapping[str, Any], use: ToolUse) -> str:
@@ -67,7 +67,7 @@ async def test_s21_every_tool_call_gets_the_ref_of_its_own_turn(tmp_path: Path) 
             assert end.text == ref.session_id
 
 
-async def test_calls_that_are_safe_together_run_together_and_the_others_do_not(tmp_path: Path) -> None:
+async def test_only_concurrency_safe_calls_run_together(tmp_path: Path) -> None:
     running: list[str] = []
     most: dict[str, int] = {}
 
@@ -103,7 +103,7 @@ async def test_calls_that_are_safe_together_run_together_and_the_others_do_not(t
     ],
     ids=["unknown", "bad json", "no object", "huge", "slow", "raises", "fails", "no text", "dangerous"],
 )
-async def test_the_model_is_told_what_went_wrong_with_a_tool(tmp_path: Path, call: ToolCall, told: str) -> None:
+async def test_the_model_gets_the_error_of_a_tool(tmp_path: Path, call: ToolCall, told: str) -> None:
     async def slow(arguments: Mapping[str, Any], use: ToolUse) -> str:
         await asyncio.sleep(5)
         return ""
@@ -164,14 +164,14 @@ async def test_a_long_result_is_shortened(tmp_path: Path) -> None:
         assert sent.endswith("end")
 
 
-async def test_a_model_out_of_its_mind_gets_some_of_its_calls_run(tmp_path: Path) -> None:
+async def test_the_number_of_calls_in_one_answer_is_limited(tmp_path: Path) -> None:
     calls = [ToolCall(f"c{n}", "look", "{}") for n in range(100)]
     async with AgentFixture(tmp_path, FakeModel([calls, "enough"]), tools=(tool("look", says_nothing),)) as core:
         assert (await core.ask("go")).text == "enough"
         assert sum(isinstance(event, ToolBegan) for event in core.heard) == 32
 
 
-async def test_a_tool_that_cancels_itself_has_a_result(tmp_path: Path) -> None:
+async def test_a_tool_that_cancels_itself_gets_a_result(tmp_path: Path) -> None:
     async def gone(arguments: Mapping[str, Any], use: ToolUse) -> str:
         raise asyncio.CancelledError
 
@@ -194,7 +194,7 @@ async def test_s26_a_call_with_wrong_arguments_is_a_visible_error(tmp_path: Path
 
 
 @pytest.mark.parametrize("arguments", ['{"a":' * 100_000, '{"a": "\ud83d"}', "[" * 100_000])
-async def test_arguments_that_nobody_can_read_are_the_models_own_problem(tmp_path: Path, arguments: str) -> None:
+async def test_unreadable_arguments_are_reported_to_the_model(tmp_path: Path, arguments: str) -> None:
     model = FakeModel([ToolCall("c1", "look", arguments), "sorry"])
     async with AgentFixture(tmp_path, model, tools=(tool("look", says_nothing),)) as core:
         ended = await core.ask("look")
@@ -202,7 +202,7 @@ async def test_arguments_that_nobody_can_read_are_the_models_own_problem(tmp_pat
         assert "not a JSON object" in core.model.sent()
 
 
-async def test_the_name_of_a_tool_that_is_not_there_is_repeated_in_short(tmp_path: Path) -> None:
+async def test_a_long_unknown_tool_name_is_shortened_in_the_error(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path, FakeModel([ToolCall("c1", "x" * 1_000_000, "{}"), "sorry"])) as core:
         ended = await core.ask("look")
         (turn,) = await core.turns(ended.committed.ref.session_id)
@@ -220,7 +220,7 @@ async def _exits(arguments: Mapping[str, Any], use: ToolUse) -> str:
 
 
 @pytest.mark.parametrize(("run", "told"), [(_late, "the database took too long"), (_exits, "SystemExit(3)")])
-async def test_what_a_tool_raises_is_told_as_it_is(tmp_path: Path, run: Any, told: str) -> None:
+async def test_an_exception_of_a_tool_is_reported_with_its_text(tmp_path: Path, run: Any, told: str) -> None:
     async with AgentFixture(tmp_path, FakeModel([LOOK, "sorry"]), tools=(tool("look", run),)) as core:
         assert (await core.ask("look")).text == "sorry"
         assert told in core.model.sent()
