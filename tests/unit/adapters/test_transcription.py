@@ -17,7 +17,7 @@ from everthread.testing.contracts.transcriber import TranscriberContract, Transc
 
 
 class Endpoint:
-    """Answers as it was told to."""
+    """Endpoint with a configured answer."""
 
     def __init__(self) -> None:
         self.answer: tuple[int, bytes] = (200, b"{}")

@@ -1,4 +1,4 @@
-"""The rules of the MCP adapter: names, words, environments, and what is imported when."""
+"""MCP servers: hidden keys, the lazy import of the SDK, and the missing extra."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ import sys
 from everthread.adapters.mcp.servers import McpServer
 
 
-def test_a_server_is_shown_without_its_keys() -> None:
+def test_the_repr_of_a_server_hides_its_keys() -> None:
     server = McpServer("cmd", ("--key=k3y",), {"TOKEN": "k3y"}, url="https://h/?k3y", headers={"Authorization": "k3y"})
     assert "cmd" in repr(server)
     assert "k3y" not in repr(server)
@@ -17,7 +17,7 @@ def test_the_sdk_is_not_imported_with_our_module() -> None:
     assert subprocess.run([sys.executable, "-c", script], timeout=15, check=False).returncode == 0
 
 
-def test_without_the_extra_each_server_has_a_line_that_says_what_to_install() -> None:
+def test_without_the_extra_each_server_reports_the_package_to_install() -> None:
     script = """if True:
         import asyncio, sys
         from everthread.config.settings import McpServer

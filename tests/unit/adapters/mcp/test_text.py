@@ -3,12 +3,12 @@
 from everthread.adapters.mcp.text import format_size, one_line, redact, shorten_middle
 
 
-def test_a_line_is_one_line() -> None:
+def test_text_is_reduced_to_one_line() -> None:
     assert one_line("a\n\tb\x1b[31m  c\u2028d") == "a b [31m c d"
     assert len(one_line("y" * 10_000, 50)) == 50
 
 
-def test_keys_are_taken_out_of_a_text_word_by_word() -> None:
+def test_keys_are_redacted_from_a_text() -> None:
     assert redact(["Bearer abcdef-123", "on"], "token abcdef-123 is on: Bearer abcdef-123") == "token *** is on: ***"
 
 
@@ -18,5 +18,5 @@ def test_a_long_answer_keeps_its_beginning_and_its_end() -> None:
     assert shorten_middle("short", 100) == "short"
 
 
-def test_sizes_are_said_as_people_say_them() -> None:
+def test_sizes_are_formatted_with_units() -> None:
     assert [format_size(n) for n in (8, 1500, 2_000_000)] == ["8 bytes", "1.5 kB", "2.0 MB"]

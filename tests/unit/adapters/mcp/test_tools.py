@@ -11,7 +11,7 @@ def test_a_tool_is_named_after_its_server_and_itself() -> None:
     assert exposed_names([("files", "read_file")]) == {("files", "read_file"): "mcp__files__read_file"}
 
 
-def test_a_name_is_reduced_to_what_models_take() -> None:
+def test_a_name_is_reduced_to_allowed_characters() -> None:
     assert exposed_names([("my files", "städte/suche")]) == {
         ("my files", "städte/suche"): "mcp__my_files__st_dte_suche"
     }
@@ -25,14 +25,14 @@ def test_a_name_is_reduced_to_what_models_take() -> None:
         [("a", LONG + "1"), ("a", LONG + "2"), (LONG, "a")],
     ],
 )
-def test_names_are_unique_short_and_the_same_every_time(tools: list[tuple[str, str]]) -> None:
+def test_names_are_unique_short_and_stable(tools: list[tuple[str, str]]) -> None:
     names = exposed_names(tools)
     assert len(set(names.values())) == len(tools)
     assert all(len(name) <= NAME_CHARS_MAX for name in names.values())
     assert names == exposed_names(tools)
 
 
-def test_a_name_never_comes_to_mean_the_tool_of_another_server() -> None:
+def test_an_ambiguous_name_is_never_used() -> None:
     one, other = ("a", "b__c"), ("a__b", "c")
     alone = {exposed_names([tool])[tool] for tool in (one, other)}
     assert len(alone) == 1
@@ -40,7 +40,7 @@ def test_a_name_never_comes_to_mean_the_tool_of_another_server() -> None:
         assert alone.isdisjoint(exposed_names(order).values())
 
 
-def test_a_tool_that_is_called_like_the_mark_of_another_is_told_apart() -> None:
+def test_a_tool_that_imitates_a_generated_name_gets_a_unique_one() -> None:
     one, other = ("a", "b__c"), ("a__b", "c")
     mimic = ("a", exposed_names([one, other])[other].removeprefix("mcp__a__"))
     names = exposed_names([mimic, one, other])

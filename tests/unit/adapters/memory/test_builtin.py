@@ -1,4 +1,4 @@
-"""What the built-in memory recalls for questions as people ask them, and what it does not."""
+"""Recall of the built-in memory: matches, ranking, limits and excluded turns."""
 
 import time
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ DAY_S = 86_400.0
 
 
 class Remembering:
-    """Conversations on a store, and the built-in memory of them."""
+    """Conversations in a store, with the built-in memory."""
 
     def __init__(self, store: SqliteStore) -> None:
         self.talk = StoreConversation(store)
@@ -40,7 +40,7 @@ class Remembering:
         self.memory = BuiltinMemory(store, self.talk.clock)
 
     async def ask(self, question: str, *, owner: str = "ann", limit: int = 10) -> list[RecallItem]:
-        """Ask from a session that shows nothing yet."""
+        """Ask from a session without turns."""
         return await self.ask_in(SessionRef("elsewhere", 0, key_named("9"), 1, owner), question, limit=limit)
 
     async def ask_in(self, ref: SessionRef, question: str, *, limit: int = 10) -> list[RecallItem]:
@@ -73,7 +73,7 @@ def users(items: list[RecallItem]) -> list[str]:
     return [item.text.split("\n")[0].removeprefix("user: ") for item in items]
 
 
-# --- What is found ---
+# --- Matches ---------------------------------------------------------------------------------------------------------
 
 SAID = [
     "My dog is called Bruno",
@@ -112,7 +112,7 @@ QUESTIONS = {
 }
 
 
-async def test_questions_as_people_ask_them_find_what_was_said(tmp_path: Path) -> None:
+async def test_natural_questions_find_the_matching_turns(tmp_path: Path) -> None:
     async with remembering(tmp_path) as here:
         for n, text in enumerate(SAID):
             await here.talk.say(text, key_named(str(n % 3)), answer="I see.")
@@ -121,14 +121,14 @@ async def test_questions_as_people_ask_them_find_what_was_said(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("question", ["how are you?", "yes, please do that", "", "thanks!!", "zebra"])
-async def test_what_asks_for_nothing_recalls_nothing(tmp_path: Path, question: str) -> None:
+async def test_a_message_without_search_terms_recalls_nothing(tmp_path: Path, question: str) -> None:
     async with remembering(tmp_path) as here:
         for text in SAID[:6]:
             await here.talk.say(text, KEY, answer="how are you? please do")
         assert await here.ask(question) == []
 
 
-async def test_an_item_says_where_and_when_and_has_both_sides_of_the_turn(tmp_path: Path) -> None:
+async def test_an_item_has_session_time_and_both_sides_of_the_turn(tmp_path: Path) -> None:
     async with remembering(tmp_path) as here:
         await here.talk.say("hello", KEY)
         ref = await here.talk.say(
@@ -142,7 +142,7 @@ async def test_an_item_says_where_and_when_and_has_both_sides_of_the_turn(tmp_pa
     assert len(item.text) <= 2 * SIDE_CHARS_MAX + len("user: \nassistant: ")
 
 
-async def test_notes_that_match_are_recalled(tmp_path: Path) -> None:
+async def test_matching_notes_are_recalled(tmp_path: Path) -> None:
     async with remembering(tmp_path) as here:
         await here.note("keeps bees, seven hives")
         await here.note("likes tea " + "very much " * 200)
@@ -153,7 +153,7 @@ async def test_notes_that_match_are_recalled(tmp_path: Path) -> None:
         assert len((await here.ask("tea"))[0].text) <= NOTE_CHARS_MAX + len("noted: ")
 
 
-async def test_a_note_is_recalled_in_the_only_conversation_there_is(tmp_path: Path) -> None:
+async def test_a_note_is_recalled_in_the_only_session(tmp_path: Path) -> None:
     async with remembering(tmp_path) as here:
         await here.talk.say("hello", KEY)
         ref = await here.here()
@@ -162,7 +162,7 @@ async def test_a_note_is_recalled_in_the_only_conversation_there_is(tmp_path: Pa
         assert texts(await here.ask_in(ref, "How many hives are there?")) == ["noted: keeps bees, seven hives"]
 
 
-async def test_newer_comes_first_among_equals_and_more_words_before_newer(tmp_path: Path) -> None:
+async def test_ranking_prefers_more_matching_words_and_then_newer_turns(tmp_path: Path) -> None:
     async with remembering(tmp_path) as here:
         for text in ("the boat is red", "the boat is blue", "the small boat is green"):
             await here.talk.say(text, KEY)
@@ -172,7 +172,7 @@ async def test_newer_comes_first_among_equals_and_more_words_before_newer(tmp_pa
         assert users(await here.ask("which boat is red?"))[0] == "the boat is red"
 
 
-async def test_what_matches_far_worse_than_the_best_is_left_out(tmp_path: Path) -> None:
+async def test_matches_far_worse_than_the_best_are_left_out(tmp_path: Path) -> None:
     async with remembering(tmp_path) as here:
         await here.talk.say("the key of the garden shed hangs behind the clock", KEY)
         for n in range(40):
@@ -189,10 +189,10 @@ async def test_the_limit_is_kept(tmp_path: Path) -> None:
         assert len(await here.ask("boat", limit=3)) == 3
 
 
-# --- What is not ---
+# --- Excluded turns --------------------------------------------------------------------------------------------------
 
 
-async def test_the_own_session_is_not_repeated(tmp_path: Path) -> None:
+async def test_turns_of_the_same_session_are_not_recalled(tmp_path: Path) -> None:
     async with remembering(tmp_path) as here:
         await here.talk.say("an old boat", OTHER_KEY)
         for n in range(50):
@@ -200,7 +200,7 @@ async def test_the_own_session_is_not_repeated(tmp_path: Path) -> None:
         assert users(await here.ask_in(await here.here(), "boat")) == ["an old boat"]
 
 
-async def test_a_branch_is_not_told_what_it_inherits(tmp_path: Path) -> None:
+async def test_a_branch_does_not_recall_inherited_turns(tmp_path: Path) -> None:
     async with remembering(tmp_path) as here:
         for n in range(3):
             await here.talk.say(f"boat {n}", KEY)
@@ -209,11 +209,11 @@ async def test_a_branch_is_not_told_what_it_inherits(tmp_path: Path) -> None:
         assert await here.ask_in(await here.here(), "boat") == []
         await here.talk.say("boat of the branch", KEY)
         assert users(await here.ask_in(parent, "boat")) == ["boat of the branch"]
-        # From elsewhere each turn is there once, though two sessions show it.
+        # Another session recalls each turn once, although two sessions contain it.
         assert sorted(users(await here.ask("boat"))) == ["boat 0", "boat 1", "boat 2", "boat of the branch"]
 
 
-async def test_what_was_compressed_away_is_recalled(tmp_path: Path) -> None:
+async def test_compressed_turns_are_recalled(tmp_path: Path) -> None:
     async with remembering(tmp_path) as here:
         for n in range(3):
             await here.talk.say(f"boat {n}", KEY)
@@ -230,18 +230,18 @@ async def test_undone_turns_are_not_recalled(tmp_path: Path) -> None:
         assert await here.ask_in(await here.here(), "boat") == []
 
 
-async def test_nobody_is_told_what_another_owner_said(tmp_path: Path) -> None:
+async def test_turns_of_another_owner_are_not_recalled(tmp_path: Path) -> None:
     async with remembering(tmp_path) as here:
         ref = await here.talk.say("the password is larkspur", KEY, "ann")
         await here.note("password: larkspur", "ann")
         await here.talk.say("the password is foxglove", OTHER_KEY, "bob")
         assert users(await here.ask("password", owner="bob")) == ["the password is foxglove"]
-        # A ref to somebody else's session shows nothing of it, and hides nothing.
+        # A ref to a session of another owner neither shows nor hides turns.
         assert users(await here.ask_in(replace(ref, owner="bob"), "password")) == ["the password is foxglove"]
         assert await here.ask("password larkspur foxglove", owner="eve") == []
 
 
-async def test_the_work_of_timers_and_helpers_is_not_recalled(tmp_path: Path) -> None:
+async def test_scheduled_and_subagent_sessions_are_not_recalled(tmp_path: Path) -> None:
     async with remembering(tmp_path) as here:
 
         def add(uow: UnitOfWork) -> None:
@@ -255,7 +255,7 @@ async def test_the_work_of_timers_and_helpers_is_not_recalled(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("scope", ["session", "owner", "fact"])
-async def test_what_was_forgotten_is_not_recalled(tmp_path: Path, scope: str) -> None:
+async def test_forgotten_turns_are_not_recalled(tmp_path: Path, scope: str) -> None:
     async with remembering(tmp_path) as here:
         ref = await here.talk.say("the code is 4711", KEY, answer="the code is 4711, I see")
         note = await here.note("the code is 4711")
@@ -271,17 +271,17 @@ async def test_what_was_forgotten_is_not_recalled(tmp_path: Path, scope: str) ->
         assert texts(await here.ask("code 4711")) == left
 
 
-# --- In use ---
+# --- Integration -----------------------------------------------------------------------------------------------------
 
 
-async def test_what_was_just_said_elsewhere_is_recalled_at_once(tmp_path: Path) -> None:
+async def test_new_turns_of_other_sessions_are_recalled_at_once(tmp_path: Path) -> None:
     async with remembering(tmp_path) as here:
         for n in range(40):
             await here.talk.say(f"my word is w{n:03}", key_named(str(n % 4)))
             assert users(await here.ask(f"w{n:03}")) == [f"my word is w{n:03}"]
 
 
-async def test_talking_in_one_session_writes_no_index_for_its_recall(tmp_path: Path) -> None:
+async def test_recall_in_the_same_session_does_not_update_the_index(tmp_path: Path) -> None:
     async with remembering(tmp_path) as here:
         await here.talk.say("the first boat", KEY)
         await here.ask("boat")
@@ -293,7 +293,7 @@ async def test_talking_in_one_session_writes_no_index_for_its_recall(tmp_path: P
         assert len(await here.ask("boat")) == 4
 
 
-async def test_it_costs_no_cursor_and_no_lane(tmp_path: Path) -> None:
+async def test_the_builtin_memory_uses_no_cursor_and_no_lane(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as bare:
         store = bare.store
         async with CoreFixture(tmp_path, BuiltinMemory(store, bare.clock)) as core:
@@ -310,8 +310,8 @@ async def test_it_costs_no_cursor_and_no_lane(tmp_path: Path) -> None:
         assert await store.read(lambda uow: uow.search.search(ME, "nothing", limit=1)) == ()
 
 
-async def test_recall_in_a_large_memory_costs_little(tmp_path: Path) -> None:
-    """The figures are in the benchmarks; this only catches what is ten times off."""
+async def test_recall_in_a_large_memory_is_fast(tmp_path: Path) -> None:
+    """Catch a slowdown of ten times; the benchmarks measure the exact figures."""
     async with remembering(tmp_path) as here:
         await here.talk.say("My dog is called Bruno", KEY)
         session = await here.talk.session((await here.here()).session_id)
@@ -330,7 +330,7 @@ async def test_recall_in_a_large_memory_costs_little(tmp_path: Path) -> None:
     assert "My dog is called Bruno" in users(items)
 
 
-async def test_a_session_that_moved_to_another_place_is_still_the_same(tmp_path: Path) -> None:
+async def test_a_session_under_another_key_is_recognised(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         memory = BuiltinMemory(core.store, core.clock)
         first = (await core.turn(CLI, "the boat")).ref

@@ -1,4 +1,4 @@
-"""A note is changed in several sessions, whose lanes do not wait for each other: what comes late changes nothing."""
+"""Late deliveries of notes: versions that were replaced in another lane change nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Making = Callable[[], MemoryProvider]
 
 
 async def added_then_removed_elsewhere(core: CoreFixture) -> None:
-    """A note is added in a conversation, and removed at the desk."""
+    """Add a note in a session and remove it outside of any session."""
     ref = (await core.turn(CLI, "hello")).ref
     added = await core.lifecycle.write_note(
         NoteChange(NoteAction.ADD, NoteTarget.USER, "has seven hives"), owner=ME, ref=ref
@@ -33,7 +33,7 @@ async def added_then_removed_elsewhere(core: CoreFixture) -> None:
     await core.lifecycle.write_note(NoteChange(NoteAction.REMOVE, NoteTarget.USER, note_id=added.note_id), owner=ME)
 
 
-async def test_whoever_is_told_of_a_version_is_told_whether_it_is_the_newest(tmp_path: Path) -> None:
+async def test_a_delivered_note_says_if_its_version_is_outdated(tmp_path: Path) -> None:
     diary = AsyncDiary()
     down = True
 
@@ -53,7 +53,7 @@ async def test_whoever_is_told_of_a_version_is_told_whether_it_is_the_newest(tmp
 
 
 @pytest.mark.parametrize("make", [Hindsight, Honcho, Supermemory])
-async def test_what_is_outdated_is_not_even_looked_at(make: Making) -> None:
+async def test_an_outdated_note_is_skipped_without_a_request(make: Making) -> None:
     provider, delivery = make(), Delivery("s1:1:x:0", 1)
     ref = SessionRef("s1", 0, CLI, 1, ME)
     about = {"note_id": "n1", "version": 1, "newest": 2}
@@ -67,7 +67,7 @@ async def test_what_is_outdated_is_not_even_looked_at(make: Making) -> None:
 
 
 @pytest.mark.parametrize("make", [Honcho, Supermemory])
-async def test_a_removed_note_is_not_brought_back_by_the_lane_that_was_held_up(tmp_path: Path, make: Making) -> None:
+async def test_a_delayed_lane_does_not_restore_a_removed_note(tmp_path: Path, make: Making) -> None:
     fake = FakeHoncho() if make is Honcho else FakeSupermemory()
     with fake:
         provider = make()

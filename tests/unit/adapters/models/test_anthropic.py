@@ -1,4 +1,4 @@
-"""What Anthropic's Messages look like on both ways."""
+"""Requests and answers of Anthropic's Messages API."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ PROMPT = Prompt("m", "s", (ToolSchema("f", "One.", {"type": "object"}), ToolSche
 
 
 async def ask(reply: Reply, tail: tuple[Message, ...] = HELLO, recall: str = "") -> tuple[Answer, dict[str, Any]]:
-    """The answer, and the request that was made for it."""
+    """Return the answer and the request that was sent."""
     async with ModelServer([reply]) as server:
         client = Anthropic(server.base_url, "key", idle_s=10.0)
         try:
@@ -51,7 +51,7 @@ STOP = event("message_stop")
 # --- Requests ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_request_marks_what_the_next_one_can_take_from_the_cache() -> None:
+async def test_a_request_marks_the_parts_that_can_be_cached() -> None:
     calls = (ToolCall("c1", "f", '{"a": 1}'), ToolCall("c2", "g", "none"))
     results = (Message(Role.TOOL, "sky", (), "c1", "f"), Message(Role.TOOL, "", (), "c2", "g"))
     said = Message(Role.ASSISTANT, "I look.", calls, reasoning="secret")
@@ -94,7 +94,7 @@ async def test_a_request_marks_what_the_next_one_can_take_from_the_cache() -> No
     ]
 
 
-def test_history_has_no_marks_and_no_empty_texts() -> None:
+def test_history_has_no_cache_marks_and_no_empty_texts() -> None:
     messages = (
         *HELLO,
         Message(Role.SYSTEM, "a summary"),
@@ -137,7 +137,7 @@ def test_traits_are_declared() -> None:
 # --- Answers -------------------------------------------------------------------------------------------------------
 
 
-async def test_usage_is_what_was_said_last_and_counts_what_went_into_the_cache() -> None:
+async def test_the_last_reported_usage_counts_and_includes_cached_tokens() -> None:
     first = {"input_tokens": 3, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 20, "output_tokens": 1}
     answer, _ = await ask(
         stream(
@@ -150,7 +150,7 @@ async def test_usage_is_what_was_said_last_and_counts_what_went_into_the_cache()
     assert answer.usage == Usage(123, 9, 100)
 
 
-async def test_what_is_not_known_is_passed_over() -> None:
+async def test_unknown_events_and_blocks_are_ignored() -> None:
     answer, _ = await ask(
         stream(
             START,
@@ -171,7 +171,7 @@ async def test_what_is_not_known_is_passed_over() -> None:
     assert (answer.message, answer.finish) == (Message(Role.ASSISTANT, "Yes", reasoning="Hm."), Finish.STOP)
 
 
-async def test_blocks_of_thinking_are_sent_back_in_their_places_and_only_if_they_are_signed() -> None:
+async def test_signed_thinking_blocks_are_sent_back_in_their_places() -> None:
     def thinking(index: int, words: str, signature: str) -> list[dict[str, object]]:
         return [
             event(
@@ -218,7 +218,7 @@ async def test_blocks_of_thinking_are_sent_back_in_their_places_and_only_if_they
     assert blocks[4] == {"type": "redacted_thinking", "data": "##"}
 
 
-async def test_arguments_may_come_with_the_start_of_a_call() -> None:
+async def test_arguments_may_come_with_the_first_event_of_a_call() -> None:
     block = {"type": "tool_use", "id": "c1", "name": "f", "input": {"a": 1}}
     answer, _ = await ask(stream(START, event("content_block_start", index=0, content_block=block), STOP))
     assert answer.message.tool_calls == (ToolCall("c1", "f", '{"a":1}'),)
@@ -235,7 +235,7 @@ async def test_arguments_may_come_with_the_start_of_a_call() -> None:
         ("refusal", Finish.REFUSED),
     ],
 )
-async def test_reasons_to_end(reason: str, finish: Finish) -> None:
+async def test_stop_reasons_are_translated(reason: str, finish: Finish) -> None:
     answer, _ = await ask(stream(START, text("Yes"), event("message_delta", delta={"stop_reason": reason}), STOP))
     assert answer.finish is finish
 
@@ -246,7 +246,7 @@ async def test_an_answer_without_message_stop_was_cut_off() -> None:
         await ask(stream(START, text("Yes"), end))
 
 
-async def test_events_need_no_names() -> None:
+async def test_events_without_names_are_parsed() -> None:
     raw = stream(START, text("Yes"), STOP)
     answer, _ = await ask(Raw(tuple(piece.partition(b"\n")[2] for piece in raw.pieces)))
     assert answer.message.content == "Yes"
@@ -261,7 +261,7 @@ async def test_events_need_no_names() -> None:
         ("invalid_request_error", ModelRefused),
     ],
 )
-async def test_an_error_inside_a_stream_is_the_same_error(kind: str, error: type[ModelError]) -> None:
+async def test_an_error_inside_a_stream_is_translated(kind: str, error: type[ModelError]) -> None:
     with pytest.raises(ModelError, match="Sorry") as caught:
         await ask(stream(START, text("Ye"), event("error", error={"type": kind, "message": "Sorry"})))
     assert type(caught.value) is error

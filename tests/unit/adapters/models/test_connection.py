@@ -16,7 +16,7 @@ from everthread.testing.model_server.http import HttpServer, read_request, respo
 
 
 class Endpoint(HttpServer):
-    """Answers with `size` bytes; closes the connection of the first `broken` requests without an answer."""
+    """Server that answers with `size` bytes and closes the first `broken` connections without an answer."""
 
     def __init__(self, size: int = 2, broken: int = 0) -> None:
         super().__init__()

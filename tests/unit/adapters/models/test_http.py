@@ -68,7 +68,7 @@ async def test_an_error_inside_a_stream_has_the_status_of_its_name() -> None:
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:1", "ftp://host", "http://", "http://[::1"])
-def test_a_base_url_that_is_none_is_refused(url: str) -> None:
+def test_an_invalid_base_url_is_refused(url: str) -> None:
     with pytest.raises(BadConfig, match="is not the base URL of a model"):
         StreamingClient(url, {}, key="", key_name="THE_KEY")
 

@@ -1,4 +1,4 @@
-"""What servers of Chat Completions do differently, and what each of them must amount to."""
+"""Differences between servers of the Chat Completions API, translated to the same answers and errors."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ HELLO = (Message(Role.USER, "hello"),)
 
 
 async def ask(*replies: Reply, tail: tuple[Message, ...] = HELLO, recall: str = "") -> tuple[Answer, dict[str, Any]]:
-    """The answer to the last of the replies, and the request that was made for it."""
+    """Return the answer to the last reply and the request that was sent for it."""
     async with ModelServer(replies) as server:
         client = OpenAICompat(server.base_url, "key", idle_s=10.0)
         try:
@@ -80,7 +80,7 @@ def call(arguments: object, name: str | None = None, **fields: object) -> dict[s
         pytest.param([call(None, "f", index=3, id="1"), call('{"a":1}', index=3)], id="any index"),
     ],
 )
-async def test_a_call_is_put_together(chunks: list[dict[str, object]]) -> None:
+async def test_a_call_is_assembled_from_its_parts(chunks: list[dict[str, object]]) -> None:
     answer, _ = await ask(stream(*chunks, delta("tool_calls")))
     assert answer.message.tool_calls == (ToolCall("1", "f", '{"a":1}'),)
     assert answer.finish is Finish.TOOLS
@@ -96,26 +96,26 @@ async def test_a_call_is_put_together(chunks: list[dict[str, object]]) -> None:
         ),
     ],
 )
-async def test_two_calls_stay_two(chunks: list[dict[str, object]]) -> None:
+async def test_two_calls_stay_separate(chunks: list[dict[str, object]]) -> None:
     answer, _ = await ask(stream(*chunks, delta("tool_calls")))
     assert answer.message.tool_calls == (ToolCall("1", "f", "{}"), ToolCall("2", "g", "{}"))
 
 
 @pytest.mark.parametrize("index", [{"index": 0}, {}], ids=["index always 0", "no index"])
-async def test_calls_without_ids_get_some(index: dict[str, int]) -> None:
+async def test_calls_without_ids_get_generated_ones(index: dict[str, int]) -> None:
     answer, _ = await ask(stream(call("{}", "f", **index), call('{"a":1}', "f", **index), delta("stop")))
     assert answer.message.tool_calls == (ToolCall("call_0", "f", "{}"), ToolCall("call_1", "f", '{"a":1}'))
     assert answer.finish is Finish.TOOLS
 
 
-async def test_made_up_ids_go_on_counting_in_a_turn() -> None:
+async def test_generated_ids_are_unique_in_a_turn() -> None:
     earlier = Message(Role.ASSISTANT, "", tool_calls=(ToolCall("call_0", "f", "{}"), ToolCall("call_1", "f", "{}")))
     results = (Message(Role.TOOL, "1", tool_call_id="call_0"), Message(Role.TOOL, "2", tool_call_id="call_1"))
     answer, _ = await ask(stream(call("{}", "f"), delta("tool_calls")), tail=(*HELLO, earlier, *results))
     assert [call.id for call in answer.message.tool_calls] == ["call_2"]
 
 
-async def test_calls_are_expected_but_none_came() -> None:
+async def test_a_finish_reason_of_tool_calls_without_calls_is_a_stop() -> None:
     answer, _ = await ask(stream(delta(content="Hm."), delta("tool_calls")))
     assert (answer.message.content, answer.finish) == ("Hm.", Finish.STOP)
 
@@ -124,12 +124,12 @@ async def test_calls_are_expected_but_none_came() -> None:
 
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
-async def test_reasoning_has_two_names(name: str) -> None:
+async def test_reasoning_is_read_from_both_field_names(name: str) -> None:
     answer, _ = await ask(stream(delta(**{name: "Hm. "}), delta(**{name: "Yes."}), delta("stop", content="Yes!")))
     assert answer.message == Message(Role.ASSISTANT, "Yes!", reasoning="Hm. Yes.")
 
 
-async def test_only_what_may_be_sent_back_is() -> None:
+async def test_only_fields_that_the_endpoint_expects_are_sent_back() -> None:
     call = {"index": 0, "id": "c1", "function": {"name": "f", "arguments": "{}"}}
     signed = call | {"extra_content": {"vertex": {"thought_signature": "abc"}}}
     results = (Message(Role.TOOL, "sky", (), "c1", "f"),)
@@ -175,7 +175,7 @@ async def test_reasoning_under_both_names_is_taken_once() -> None:
     assert answer.message.reasoning == "Hm."
 
 
-async def test_null_is_as_good_as_nothing() -> None:
+async def test_null_fields_are_ignored() -> None:
     null = dict.fromkeys(("content", "refusal", "reasoning", "reasoning_content", "tool_calls", "role", "audio"))
     answer, _ = await ask(
         stream(
@@ -201,16 +201,16 @@ async def test_null_is_as_good_as_nothing() -> None:
         ("content_filter", Finish.REFUSED),
     ],
 )
-async def test_reasons_to_end(reason: str, finish: Finish) -> None:
+async def test_finish_reasons_are_translated(reason: str, finish: Finish) -> None:
     assert (await ask(stream(delta(content="Yes"), delta(reason))))[0].finish is finish
 
 
-async def test_a_refusal_has_a_field_of_its_own() -> None:
+async def test_a_refusal_is_read_from_its_own_field() -> None:
     answer, _ = await ask(stream(delta(refusal="I "), delta(refusal="can't."), delta("stop")))
     assert (answer.message.content, answer.finish) == ("I can't.", Finish.REFUSED)
 
 
-async def test_usage_may_come_in_many_ways() -> None:
+async def test_usage_is_read_in_every_format() -> None:
     for usage, found in [
         ({"prompt_tokens": 9, "completion_tokens": 2}, Usage(9, 2)),
         ({"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 8}}, Usage(9, 2, 8)),
@@ -222,24 +222,24 @@ async def test_usage_may_come_in_many_ways() -> None:
         assert answer.usage == found
 
 
-async def test_an_answer_has_ended_with_its_reason_even_if_nothing_follows() -> None:
+async def test_an_answer_ends_with_its_finish_reason_even_without_done() -> None:
     answer, _ = await ask(stream(delta(content="Yes"), delta("stop"), done=False))
     assert answer.message.content == "Yes"
 
 
-async def test_an_answer_has_ended_with_done_even_if_no_reason_is_given() -> None:
+async def test_an_answer_ends_with_done_even_without_a_finish_reason() -> None:
     answer, _ = await ask(stream(delta(content="Yes")))
     assert (answer.message.content, answer.finish) == ("Yes", Finish.STOP)
 
 
-async def test_an_endpoint_that_does_not_stream_is_understood() -> None:
+async def test_a_response_without_streaming_is_read() -> None:
     choice = {"message": {"content": "Yes", "tool_calls": None}, "finish_reason": "stop"}
     body = json.dumps({"choices": [choice], "usage": {"prompt_tokens": 4}}).encode()
     answer, _ = await ask(Raw((body[:20], body[20:]), content_type="application/json; charset=utf-8"))
     assert (answer.message.content, answer.usage) == ("Yes", Usage(4))
 
 
-async def test_comments_keep_an_answer_alive() -> None:
+async def test_comments_in_a_stream_are_ignored() -> None:
     raw = stream(delta(content="Yes"), delta("stop"))
     answer, _ = await ask(Raw((b": OPENROUTER PROCESSING\n\n", *raw.pieces)))
     assert answer.message.content == "Yes"
@@ -266,14 +266,14 @@ async def test_comments_keep_an_answer_alive() -> None:
     ],
     ids=str,
 )
-async def test_an_error_inside_a_stream_is_the_same_error(error: object, kind: type[ModelError]) -> None:
+async def test_an_error_inside_a_stream_is_translated(error: object, kind: type[ModelError]) -> None:
     for chunk in ({"error": error}, {"error": error} | delta("error", content="")):
         with pytest.raises(ModelError) as caught:
             await ask(stream(delta(content="Ye"), chunk))
         assert type(caught.value) is kind
 
 
-async def test_an_end_by_error_is_none() -> None:
+async def test_a_finish_reason_of_error_is_a_failure() -> None:
     with pytest.raises(ModelUnavailable):
         await ask(stream(delta(content="Ye"), delta("error")))
 
@@ -294,7 +294,7 @@ async def test_an_end_by_error_is_none() -> None:
         (b"", ModelUnavailable, "answered 503"),
     ],
 )
-async def test_refusals_are_written_in_many_ways(body: bytes, kind: type[ModelError], said: str) -> None:
+async def test_error_bodies_of_every_format_are_read(body: bytes, kind: type[ModelError], said: str) -> None:
     status = 400 if kind is ContextTooLong else 503
     async with raw_server(status, body) as base_url:
         client = OpenAICompat(base_url, "key")
@@ -307,7 +307,7 @@ async def test_refusals_are_written_in_many_ways(body: bytes, kind: type[ModelEr
 # --- Requests ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_request_is_what_the_endpoint_expects() -> None:
+async def test_a_request_has_the_format_of_the_endpoint() -> None:
     calls = (ToolCall("c1", "look", '{"where": "up"}'),)
     tail = (*HELLO, Message(Role.ASSISTANT, "", calls, reasoning="secret"), Message(Role.TOOL, "sky", (), "c1", "look"))
     _, sent = await ask(Say("Yes"), tail=tail, recall="what I know")
@@ -327,7 +327,7 @@ async def test_a_request_is_what_the_endpoint_expects() -> None:
     ]
 
 
-def test_tools_stand_before_the_messages() -> None:
+def test_tools_precede_the_messages() -> None:
     head = OpenAICompat("http://host/v1").head(Prompt("m", "s", (ToolSchema("f", "Does it.", {"type": "object"}),)))
     sent = json.loads(head + b"{}]}")
     assert list(sent) == ["model", "stream", "stream_options", "tools", "messages"]
@@ -335,12 +335,12 @@ def test_tools_stand_before_the_messages() -> None:
     assert sent["tools"] == [{"type": "function", "function": function}]
 
 
-def test_the_key_is_nowhere_to_be_seen() -> None:
+def test_the_key_is_in_no_repr() -> None:
     client = OpenAICompat("http://host/v1", "sk-secret")
-    assert "sk-secret" not in f"{client!r}{client._http!r}{client._http._endpoint!r}"  # noqa: SLF001 - what must not leak
+    assert "sk-secret" not in f"{client!r}{client._http!r}{client._http._endpoint!r}"  # noqa: SLF001 - must not contain the key
 
 
-async def test_a_secret_in_a_header_is_not_repeated_from_what_an_endpoint_says() -> None:
+async def test_a_secret_in_a_header_is_redacted_from_error_messages() -> None:
     secret = "gw-0123456789abcdef"
     refusal = Fail(403, f"the gateway does not know {secret} nor Basic {secret}, version one")
     async with ModelServer([refusal]) as server:
@@ -351,16 +351,16 @@ async def test_a_secret_in_a_header_is_not_repeated_from_what_an_endpoint_says()
         await client.aclose()
     assert "does not know ***" in str(caught.value)
     assert "version one" in str(caught.value)
-    assert secret not in f"{caught.value!r}{client._http._endpoint!r}"  # noqa: SLF001 - what must not leak
+    assert secret not in f"{caught.value!r}{client._http._endpoint!r}"  # noqa: SLF001 - must not contain the key
 
 
 @pytest.mark.parametrize("url", ["", "host/v1", "ftp://host/", "http://", "http://host:port/", "http://[::1/v1"])
-def test_a_base_url_that_is_none_is_told_at_once(url: str) -> None:
+def test_an_invalid_base_url_is_refused_at_once(url: str) -> None:
     with pytest.raises(BadConfig, match="base URL"):
         OpenAICompat(url)
 
 
-def test_a_key_of_two_lines_is_told_at_once() -> None:
+def test_a_key_of_two_lines_is_refused_at_once() -> None:
     with pytest.raises(BadConfig, match="MY_KEY") as caught:
         OpenAICompat("http://host/v1", "sk-one\nsk-two", key_name="MY_KEY")
     assert "sk-" not in str(caught.value)
@@ -372,7 +372,7 @@ def test_traits_are_declared() -> None:
     assert OpenAICompat("http://host/v1").traits("tiny") == Traits()
 
 
-async def test_deltas_come_as_they_are_written() -> None:
+async def test_deltas_are_passed_on_as_they_arrive() -> None:
     async with ModelServer([Say("one two", chunks=7, delay_s=0.05)]) as server:
         client = OpenAICompat(server.base_url)
         stream = client.stream(Request(client.head(Prompt("m", "")), b"", HELLO))
@@ -381,8 +381,8 @@ async def test_deltas_come_as_they_are_written() -> None:
         await client.aclose()
 
 
-async def test_a_connection_that_was_not_kept_after_all_is_made_again_at_once() -> None:
-    """As llama.cpp's server does it: it says that it keeps the connection, and ends it."""
+async def test_a_connection_closed_by_the_server_is_reopened_at_once() -> None:
+    """The server of llama.cpp announces keep-alive and closes the connection."""
     served = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

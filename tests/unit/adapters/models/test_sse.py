@@ -26,7 +26,7 @@ ENDS = st.sampled_from([b"\n", b"\r\n", b"\r"])
 
 @st.composite
 def streams(draw: st.DrawFn) -> tuple[bytes, list[SseEvent]]:
-    """A stream, written in any of the ways that are allowed, and the events in it."""
+    """Generate a stream in any allowed notation, with its events."""
     stream, events = draw(st.sampled_from([b"", b"\xef\xbb\xbf"])), []
     end = draw(ENDS)
     for name, lines in draw(st.lists(st.tuples(TEXT, LINES), max_size=5)):
@@ -55,7 +55,7 @@ def test_events_are_the_same_wherever_the_bytes_are_split(
 
 
 @given(st.binary(max_size=300), st.integers(min_value=1, max_value=7))
-def test_any_bytes_give_the_same_events_in_pieces_of_any_size(stream: bytes, size: int) -> None:
+def test_any_bytes_give_the_same_events_for_every_split(stream: bytes, size: int) -> None:
     pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
     assert parsed(*pieces) == parsed(stream)
 
@@ -72,13 +72,13 @@ def test_a_name_belongs_to_one_event() -> None:
     assert parsed(b"event: a\ndata: 1\n\ndata: 2\n\n") == [SseEvent(b"a", b"1"), SseEvent(b"", b"2")]
 
 
-def test_an_event_is_there_as_soon_as_its_line_has_ended() -> None:
+def test_an_event_is_returned_as_soon_as_its_line_ends() -> None:
     parser = EventParser()
     assert parser.feed(b"data: 1\r\n\r") == data(b"1")
     assert parser.feed(b"\ndata: 2\r\n\r\n") == data(b"2")
 
 
-def test_an_end_of_line_that_comes_in_two_halves_is_one() -> None:
+def test_a_line_end_split_between_chunks_counts_once() -> None:
     parser = EventParser()
     assert parser.feed(b"data: 1\r") == []
     assert parser.feed(b"\n") == []
@@ -86,7 +86,7 @@ def test_an_end_of_line_that_comes_in_two_halves_is_one() -> None:
 
 
 @pytest.mark.parametrize("rest", [b"data: [DONE]", b"data: [DONE]\n", b"data: [DONE]\r\n"])
-def test_the_last_event_needs_no_end(rest: bytes) -> None:
+def test_the_last_event_needs_no_blank_line(rest: bytes) -> None:
     assert parsed(b"data: 1\n\n", rest) == data(b"1", b"[DONE]")
 
 
@@ -95,26 +95,26 @@ def test_the_last_event_needs_no_end(rest: bytes) -> None:
     [[b"x" * 60] * 2, [b"data: " + b"x" * 101 + b"\n\n"], [b"data: 123456789\n"] * 12, [b": x\n\n"] * 300],
     ids=["line without end", "line", "lines of one event", "all"],
 )
-def test_there_is_a_limit(chunks: list[bytes]) -> None:
+def test_lines_events_and_streams_are_limited(chunks: list[bytes]) -> None:
     parser = EventParser(100, 1000)
     with pytest.raises(StreamTooLarge):
         list(map(parser.feed, chunks))
 
 
-def test_neighbours_of_one_kind_are_one_piece() -> None:
+def test_adjacent_deltas_of_one_kind_are_merged() -> None:
     assert list(merge_deltas([Delta("a"), Delta("b"), Delta("c")])) == [Delta("abc")]
 
 
-def test_what_was_thought_stays_before_what_was_then_said() -> None:
+def test_reasoning_and_text_keep_their_order() -> None:
     pieces = [Delta(reasoning="hm"), Delta(reasoning="m"), Delta("so"), Delta("!"), Delta(reasoning="or")]
     assert list(merge_deltas(pieces)) == [Delta(reasoning="hmm"), Delta("so!"), Delta(reasoning="or")]
 
 
-def test_nothing_is_no_piece() -> None:
+def test_no_deltas_give_no_delta() -> None:
     assert list(merge_deltas([])) == []
 
 
-def test_what_came_before_an_error_is_passed_on_before_it() -> None:
+def test_deltas_before_an_error_are_passed_on() -> None:
     def breaking() -> Iterator[Delta]:
         yield Delta("as far ")
         yield Delta("as this")

@@ -15,7 +15,7 @@ def test_a_name_is_made_valid_for_every_endpoint(name: str, valid: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complete"), [('{"a": 1}', True), ('{"a": ', False), ("[1]", False), ("", False)]
 )
-def test_arguments_are_a_complete_object_or_not(arguments: str, complete: bool) -> None:
+def test_arguments_must_be_a_complete_object(arguments: str, complete: bool) -> None:
     assert is_object(arguments) is complete
 
 

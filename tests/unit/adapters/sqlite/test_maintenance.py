@@ -1,4 +1,4 @@
-"""Copying a store while others write: one moment of it, in as many steps as it has pages and no more."""
+"""Copies of a store during concurrent writes: a consistent snapshot in a bounded number of steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "home" / "everthread.db"
 
 
-def test_a_commit_at_every_step_does_not_start_the_copy_again(
+def test_a_commit_at_every_step_does_not_restart_the_copy(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "PAGES_PER_STEP", 4)
@@ -38,7 +38,7 @@ def test_a_commit_at_every_step_does_not_start_the_copy_again(
 
     def commit(done: int, whole: int) -> None:
         seen.append(done)
-        assert len(seen) <= whole, "it never ends"
+        assert len(seen) <= whole, "the copy does not end"
         other.execute("UPDATE sessions SET active_at = active_at + 1")
         other.execute("INSERT INTO incidents (at, source, content) VALUES (1, 'test', ?)", ("x" * 5000,))
 
@@ -46,14 +46,14 @@ def test_a_commit_at_every_step_does_not_start_the_copy_again(
     assert len(seen) > 10
     assert seen == sorted(seen)
     copy = connect(str(tmp_path / "copy.db"))
-    assert list(copy.execute("SELECT COUNT(*) FROM incidents")) == [(0,)], "as of its beginning"
+    assert list(copy.execute("SELECT COUNT(*) FROM incidents")) == [(0,)], "the copy is a snapshot of its start"
     assert inconsistencies(copy) == []
     copy.close()
     other.close()
     assert before == 40
 
 
-def test_a_copy_is_one_file_for_the_owners_eyes(path: Path, tmp_path: Path) -> None:
+def test_a_copy_is_one_file_that_only_the_owner_can_read(path: Path, tmp_path: Path) -> None:
     other = connect(str(path))
     files.copy_file(str(path), tmp_path / "copy.db", lambda done, whole: None)
     other.close()
@@ -75,7 +75,7 @@ def test_damage_is_found(path: Path, tmp_path: Path) -> None:
         files.inspect(tmp_path / "other.db")
 
 
-def test_whoever_is_alone_knows_it(path: Path) -> None:
+def test_exclusive_access_is_refused_while_another_connection_is_open(path: Path) -> None:
     with files.exclusive_access(path):
         pass
     other = connect(str(path))

@@ -11,10 +11,10 @@ from everthread.adapters.memory.hermes_bridge.acknowledged import KEPT_MAX, Deli
 pytestmark = pytest.mark.timeout(60)
 
 
-# What is written down, and what is read -------------------------------------------------------------------------------
+# --- Delivery log ----------------------------------------------------------------------------------------------------
 
 
-def test_the_delivery_log_keeps_some_of_each_session_and_no_more(tmp_path: Path) -> None:
+def test_the_delivery_log_keeps_a_limited_number_of_entries_for_each_session(tmp_path: Path) -> None:
     deliveries = DeliveryLog(tmp_path / "told.db")
     for seq in range(1, KEPT_MAX + 50):
         deliveries.add(f"k{seq}", "s1", seq, "life1")

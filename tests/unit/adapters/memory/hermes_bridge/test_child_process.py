@@ -72,12 +72,12 @@ async def test_the_child_ends_with_its_parent(diaries: Diaries) -> None:
         assert child is not None
         pid = child_of(found)
         assert child._writer is not None  # noqa: SLF001
-        child._writer.close()  # noqa: SLF001 - as the end of this process would do
+        child._writer.close()  # noqa: SLF001 - as at the exit of this process
         await until(lambda: not is_running(pid), "it is gone")
 
 
 async def again(act: Any) -> None:
-    """As the journal does: until it is taken, or asks for more than that."""
+    """Retry like the journal until the provider accepts the delivery or asks for a restart."""
     deadline = time.monotonic() + 15
     while True:
         try:

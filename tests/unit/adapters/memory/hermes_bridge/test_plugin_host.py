@@ -60,7 +60,7 @@ async def test_evicted_sessions_lose_no_buffered_entry(diaries: Diaries) -> None
     async with bridge(diaries) as found:
         for session in sessions:
             await say(found, f"said in {session}", session)
-        # Some were let go for others, and wrote down what they held.
+        # Some sessions were evicted and flushed their buffered entries.
         assert diaries.delivered("s00") == ["said in s00 I see."]
         assert diaries.delivered("s11") == []
     assert [diaries.delivered(session) for session in sessions] == [

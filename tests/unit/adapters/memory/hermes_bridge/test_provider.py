@@ -1,4 +1,4 @@
-"""Memory plugins in the shape of Hermes Agent's, each in a process of its own: what they do, and what we do then."""
+"""The provider for Hermes memory plugins, each in its own process."""
 
 from __future__ import annotations
 

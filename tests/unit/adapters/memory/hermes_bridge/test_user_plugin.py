@@ -82,7 +82,7 @@ async def test_a_recall_that_hangs_delays_no_delivery(diaries: Diaries) -> None:
 
 
 async def again(act: Any) -> None:
-    """As the journal does: until it is taken, or asks for more than that."""
+    """Retry like the journal until the provider accepts the delivery or asks for a restart."""
     deadline = time.monotonic() + 15
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What Hindsight is given: ids that nothing else can have, and operations that stand for the very words."""
+"""Ids and operations of Hindsight documents, and the origin of recalled facts."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,13 +35,13 @@ def test_no_two_turns_share_a_document(one: str, number: int, other: str, anothe
 
 
 @given(SESSIONS, SESSIONS, NUMBERS)
-def test_what_a_session_is_forgotten_by_is_no_others(one: str, other: str, number: int) -> None:
+def test_the_prefix_of_a_session_matches_only_its_own_turns(one: str, other: str, number: int) -> None:
     assert turn_id(other, number).startswith(session_prefix(one)) == (one == other)
     assert not note_document(one, other, 1, "user", "x", None).id.startswith(session_prefix(one))
 
 
 @given(SESSIONS, NUMBERS)
-def test_where_it_comes_from_is_told_by_the_metadata_and_by_the_id_alone(session: str, number: int) -> None:
+def test_the_origin_of_a_fact_is_parsed_from_its_metadata_or_its_id(session: str, number: int) -> None:
     turn = turn_document(session, number, "hello", "hi", 1.0)
     for metadata in (turn.signed("b", 0).metadata, {}):
         found = fact_origin(turn.id, metadata)
@@ -51,7 +51,7 @@ def test_where_it_comes_from_is_told_by_the_metadata_and_by_the_id_alone(session
     assert fact_origin(note_document(session, "n1", 1, "user", "x", None).id, {}).kind == NOTE
 
 
-def test_an_operation_stands_for_a_bank_a_document_its_words_and_a_replay() -> None:
+def test_an_operation_id_depends_on_bank_document_content_and_replay() -> None:
     turn = turn_document("s1", 1, "hello", "hi", 1.0)
     assert said(turn) == said(turn_document("s1", 1, "hello", "hi", 1.0)) == said(turn.signed("b", 0))
     others = [
@@ -62,12 +62,12 @@ def test_an_operation_stands_for_a_bank_a_document_its_words_and_a_replay() -> N
     assert len({said(turn), said(turn, replay=1), said(turn, bank="c"), *map(said, others)}) == 6
 
 
-def test_a_character_that_no_database_takes_is_left_out_and_a_silent_side_too() -> None:
+def test_null_characters_and_empty_sides_are_left_out() -> None:
     assert turn_document("s1", 1, "a\0b", " ", None).content == "user: ab"
     assert "timestamp" not in turn_document("s1", 1, "a", "", None).item()
 
 
-def test_what_is_concluded_from_several_is_of_the_session_or_turn_that_they_share() -> None:
+def test_a_conclusion_has_the_origin_that_its_facts_share() -> None:
     one, again, other = FactOrigin(TURN, "s", 1), FactOrigin(TURN, "s", 2), FactOrigin(TURN, "t", 1)
     assert common_origin([one, one]) == one
     assert common_origin([one, again]) == FactOrigin(session_id="s")
@@ -75,7 +75,7 @@ def test_what_is_concluded_from_several_is_of_the_session_or_turn_that_they_shar
     assert common_origin([]) == FactOrigin()
 
 
-def test_a_conclusion_is_known_from_its_facts_and_from_none_if_one_of_them_is_not_told() -> None:
+def test_a_conclusion_has_no_sources_if_one_of_its_facts_is_missing() -> None:
     fact, note = RecalledFact("I keep bees", "s/0001"), RecalledFact("keeps bees", "note/n")
     concluded = RecalledFact("It is known", source_fact_ids=["a", "b"])
     assert RecallResponse([fact]).sources(fact) == (fact,)

@@ -16,7 +16,7 @@ ANN, BOB = "telegram:1 ann", "telegram:1-ann"
 @pytest.mark.parametrize(
     "text", ["s1", "notes:telegram:1 ann", "under_score", "Ørsted-漢", "a" * 500, "_h", "", "a__b"]
 )
-def test_a_name_is_allowed_and_leads_back_unless_it_is_long(text: str) -> None:
+def test_a_name_is_allowed_and_decodable_unless_it_is_long(text: str) -> None:
     name = encode_id(text)
     assert name
     assert len(name) <= 80

@@ -27,7 +27,7 @@ async def test_only_missing_parts_are_sent_again() -> None:
 
 
 async def test_stored_messages_are_checked_before_every_append() -> None:
-    """Who was killed after the server acted comes again, and calls it the first attempt."""
+    """A process that was killed after the request repeats it as a first attempt."""
     with FakeHoncho() as fake:
         async with honcho(fake) as provider:
             await say(provider, "I keep bees")

@@ -50,7 +50,7 @@ async def test_duplicates_of_a_late_request_are_recalled_once_and_removed_by_the
     with FakeMem0(key="k-1234") as fake:
         async with on(fake, infer=False) as provider:
             await provider.sync_turn("I keep bees", "", ref=ref(), delivery=nth(1), turn=1)
-            # Carried out long after nobody waited for it any more.
+            # The service processed the request after the client had timed out.
             [once] = fake.memories
             late = {**once, "id": "late", "created_at": "9", "metadata": {**once["metadata"], "request": "late"}}
             fake.memories.append(late)

@@ -12,13 +12,13 @@ def remembered(id: str, entry: str, request: str, session: str = "s1", **more: A
     return Mem0Memory(id, f"words of {id}", about)
 
 
-def test_a_side_that_said_nothing_is_no_message() -> None:
+def test_an_empty_side_is_no_message() -> None:
     entry = turn_entry("s1", 3, "hello", "  ", 1.0, infer=True, attempt=1)
     assert entry.messages == (("user", "hello"),)
     assert entry.metadata == {"kind": "turn", "session": "s1", "entry": "turn:3", "turn": 3, "at": 1.0}
 
 
-def test_what_a_second_request_has_brought_is_told_from_the_first_ones_facts() -> None:
+def test_memories_of_a_repeated_request_are_duplicates() -> None:
     found = [
         remembered("a", "turn:1", "first"),
         remembered("b", "turn:1", "first"),

@@ -28,7 +28,7 @@ for line in sys.stdin:
 
 @asynccontextmanager
 async def client_of(tmp_path: Path, program: str) -> AsyncIterator[Mem0LocalClient]:
-    """A client whose `python` is a script that runs the program."""
+    """Create a client whose `python` is a script that runs the program."""
     script = tmp_path / "python"
     script.write_text(
         f"#!{sys.executable}\nimport json, os, sys\nsettings = json.loads(sys.stdin.readline())\n{program}"
@@ -42,7 +42,7 @@ async def client_of(tmp_path: Path, program: str) -> AsyncIterator[Mem0LocalClie
 
 
 def answering(body: str) -> str:
-    """A program that answers each request with these lines of Python."""
+    """Build a program that answers each request with these lines of Python."""
     lines = "\n".join(f"    {line}" for line in body.splitlines())
     return f"def answer(request):\n{lines}\n{SERVE}"
 
@@ -101,7 +101,7 @@ async def test_a_child_that_dies_fails_its_requests_and_is_restarted(tmp_path: P
         ("", "can't start: it exited"),
     ],
 )
-async def test_a_child_that_does_not_start_says_why(tmp_path: Path, program: str, message: str) -> None:
+async def test_a_child_that_does_not_start_reports_the_reason(tmp_path: Path, program: str, message: str) -> None:
     async with client_of(tmp_path, program) as client:
         with pytest.raises(Unavailable, match=message):
             await client.start()

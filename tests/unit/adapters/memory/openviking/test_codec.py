@@ -1,4 +1,4 @@
-"""Our sessions in OpenViking's words, and what is taken back of what it has drawn."""
+"""Sessions, tags and messages in the format of OpenViking, and the origin of its memories."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def line(seq: int, text: str = "x", *, turn: int = 0, role: str = "user", part: 
 
 
 @given(NUMBERS, st.sampled_from(["turn", "work"]), NUMBERS, st.integers(0, 9))
-def test_a_mark_comes_back_as_it_was_written(seq: int, kind: str, turn: int, part: int) -> None:
+def test_a_mark_is_parsed_as_written(seq: int, kind: str, turn: int, part: int) -> None:
     mark = EntryMark(seq, kind, turn, part)
     assert find_mark(["somebody-elses", str(mark)]) == mark
     assert find_mark(["somebody-elses"]) is None
@@ -52,10 +52,10 @@ def test_a_mark_comes_back_as_it_was_written(seq: int, kind: str, turn: int, par
 
 
 @given(IDS, st.none() | NUMBERS)
-def test_tags_lead_back_to_session_and_turn_though_the_server_writes_them_small(session: str, turn: int | None) -> None:
+def test_tags_identify_session_and_turn_although_the_server_lowercases_them(session: str, turn: int | None) -> None:
     tags = origin_tags(session, turn)
     assert all(tag.count("=") == 1 and tag == tag.lower() for tag in tags)
-    # A tag takes 200 characters, and what no tag can hold as it is, three for each byte.
+    # A tag has at most 200 characters, and an escaped byte takes three of them.
     is_told = len(session.encode()) * 3 <= TAG_CHARS_MAX
     found, its_turn = parse_origin(tag.lower() for tag in tags)
     assert found == session if is_told else found in (session, "")
@@ -71,19 +71,19 @@ def test_tags_lead_back_to_session_and_turn_though_the_server_writes_them_small(
     NUMBERS,
     st.booleans(),
 )
-def test_what_is_known_of_a_session_comes_back_from_its_tags(
+def test_the_state_of_a_session_is_parsed_from_its_tags(
     parent: str, covered: list[tuple[int, int]], missing: list[int], settled: int, partial: bool
 ) -> None:
     known = SessionTags(parent, tuple(covered), tuple(missing), settled, partial)
     assert parse_tags(tag.lower() for tag in known.tags) == known
 
 
-def test_what_was_told_is_known_exactly() -> None:
+def test_the_delivered_ranges_are_exact() -> None:
     known = SessionTags().covering([line(10), line(14)])
     assert [seq for seq in range(1, 20) if known.covers(seq)] == [10, 11, 12, 13, 14]
     known = known.covering([line(17)]).covering_through(18)
     assert known.covered == ((10, 18),)
-    # Later it is told of the beginning, in pieces: what lies between is lacking until it comes.
+    # Deliver the beginning later, in pieces: the range between is missing until it is delivered.
     known = known.covering([line(2), line(4)]).covering_through(5)
     assert known.covered == ((2, 5), (10, 18))
     assert replace(known, missing=(3,)).covers(3) is False
@@ -93,8 +93,8 @@ def test_what_was_told_is_known_exactly() -> None:
 
 
 @given(st.integers(1, 20), st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=9, unique=True), max_size=4))
-def test_nothing_counts_as_told_that_was_not_passed_by(first: int, streams: list[list[int]]) -> None:
-    """The first time, a log may be told from its middle; after that, from its start. Two entries a commit."""
+def test_only_delivered_ranges_count_as_covered(first: int, streams: list[list[int]]) -> None:
+    """The first delivery may begin in the middle of a log, later ones at its start; two entries a commit."""
     known, passed = SessionTags(), set[int]()
     for number, stream in enumerate(streams):
         begin = first if number == 0 else 1
@@ -106,30 +106,30 @@ def test_nothing_counts_as_told_that_was_not_passed_by(first: int, streams: list
         assert all(known.covers(seq) for seq in said)
 
 
-def test_an_entry_is_a_message_for_each_side_that_said_something() -> None:
+def test_an_entry_has_a_message_for_each_side_with_text() -> None:
     lines = entry_messages((("user", "hello"), ("assistant", " ")), seq=3, kind="turn", turn=2, at=0.0)
     assert lines == (SessionMessage("user", "hello", EntryMark(3, "turn", 2, 0), "1970-01-01T00:00:00+00:00"),)
     assert entry_messages((("user", ""),), seq=3, kind="turn", turn=2, at=None) == ()
 
 
-def test_what_is_there_twice_is_kept_once_and_others_messages_stay() -> None:
+def test_duplicates_are_removed_and_messages_of_other_clients_stay() -> None:
     stranger = SessionMessage("user", "hello")
     lines = (line(1), stranger, line(2), line(1, "said late"), stranger)
     assert without_duplicates(lines) == (line(1), stranger, line(2), stranger)
 
 
-def test_the_turn_of_a_memory_is_told_only_if_there_can_be_no_other() -> None:
+def test_a_memory_names_a_turn_only_if_it_is_unambiguous() -> None:
     two = (line(1, "I keep bees. And more.", turn=1), line(2, "I sell honey", turn=2), line(3, "I sell honey", turn=3))
     assert source_turn("whatever", two[:1]) == 1
     assert source_turn("whatever", two) is None
     assert source_turn("# Summary\nbees\n# ChatLog:\n**user**: I keep bees....", two) == 1
     assert source_turn("**user**: I sell honey", two) is None
     assert source_turn("**user**: nobody said that", two) is None
-    # Somebody else's message may be where it is from.
+    # The memory may come from the message of another client.
     assert source_turn("whatever", (*two[:1], SessionMessage("user", "hello"))) is None
 
 
-def test_a_message_is_read_as_the_server_keeps_it() -> None:
+def test_a_message_is_parsed_from_the_format_of_the_server() -> None:
     parts, sources = '[{"type":"text","text":"a\\u2028b"}]', '["everthread/1/turn/1/0"]'
     row = f'{{"id":"m","role":"user","parts":{parts},"source_message_ids":{sources}}}'
     assert parse_message(row) == SessionMessage("user", "a\u2028b", EntryMark(1, "turn", 1, 0))
@@ -137,14 +137,14 @@ def test_a_message_is_read_as_the_server_keeps_it() -> None:
     assert parse_message(row.replace("1/turn", "x/turn")) == SessionMessage("user", "a\u2028b")
 
 
-def test_names_are_told_apart_and_a_copys_leads_to_its_original() -> None:
+def test_session_names_are_distinct_and_a_copy_leads_to_its_original() -> None:
     assert session_name("a/b") != session_name("a_b")
     assert original_name(copy_name(session_name("s:1"))) == original_name(session_name("s:1")) == session_name("s:1")
-    # No session of ours is called as a copy is.
+    # No session name collides with the name of a copy.
     assert original_name(session_name("x__spare")) == session_name("x__spare")
 
 
-def test_what_is_looked_for_stands_in_every_file_as_it_is() -> None:
+def test_the_grep_pattern_matches_the_stored_form_of_the_text() -> None:
     assert grep_pattern('the "code" is 4711, yes') == "is 4711"
     assert grep_pattern("Grüße an 你好") == "Grüße an 你好"
     assert grep_pattern("!?") == "."
@@ -155,6 +155,6 @@ def test_what_is_looked_for_stands_in_every_file_as_it_is() -> None:
     assert not contains_text(row, "keep bees")
 
 
-async def test_an_account_that_the_server_would_not_take_is_refused_at_once() -> None:
+async def test_an_invalid_account_is_refused_at_once() -> None:
     with pytest.raises(BadConfig, match="must begin"):
         await OpenViking().initialize(account="_hidden")

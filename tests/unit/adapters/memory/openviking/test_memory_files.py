@@ -10,7 +10,7 @@ from everthread.adapters.memory.openviking.memory_files import MemoryFiles
 
 
 class Files:
-    """As much of the server as is needed to see what is done to its files."""
+    """Fake of the file operations of the server."""
 
     def __init__(self, **files: str) -> None:
         self.files = dict(files)
@@ -29,7 +29,7 @@ class Files:
         self.files.pop(uri, None)
 
 
-async def test_what_a_commit_has_changed_is_as_before_and_what_was_changed_since_goes_whole() -> None:
+async def test_undo_restores_files_of_a_commit_and_removes_those_changed_since() -> None:
     files = Files(made="new", changed="after", again="after and more", untouched="before", other="x")
     files.changes = {
         "operations": {
@@ -39,7 +39,7 @@ async def test_what_a_commit_has_changed_is_as_before_and_what_was_changed_since
             ],
         }
     }
-    memories = MemoryFiles(files)  # pyright: ignore[reportArgumentType] - as much of it as is asked
+    memories = MemoryFiles(files)  # pyright: ignore[reportArgumentType] - the part that it calls
     for _ in range(2):
         await memories.undo("ann", "some-archive")
         assert files.files == {"changed": "before", "untouched": "before", "other": "x"}

@@ -117,7 +117,7 @@ async def test_a_stuck_queue_delays_a_close_only_briefly() -> None:
         await say(provider, "I keep bees")
         await close(provider, turn(1, "I keep bees"))
         assert sum(naps) == 20
-        # But a fact is not called forgotten before everything was looked through.
+        # Forgetting a fact fails until all documents could be searched.
         with pytest.raises(Unavailable, match="could not be searched"):
             await provider.forget(ForgetScope.FACT, ref=ref("s1"), delivery=nth(3), text="4711")
         await provider.shutdown()

@@ -18,7 +18,7 @@ TEXT = "Bad Request: there is no caption in the message to edit"
 
 
 def finder(answers: dict[int, str], otherwise: str) -> TelegramFinder:
-    """A finder for a bot that answers an edit by the message id."""
+    """Create a finder for a bot that answers an edit by the message id."""
 
     async def edit_message_caption(chat: int, message_id: int, **more: Any) -> None:
         raise BadRequest(answers.get(message_id, otherwise))
@@ -31,7 +31,7 @@ def finder(answers: dict[int, str], otherwise: str) -> TelegramFinder:
 
 
 @pytest.mark.parametrize("missing", ["Bad Request: message to edit not found", "Bad Request: MESSAGE_ID_INVALID"])
-async def test_an_id_without_a_message_is_passed_over(missing: str) -> None:
+async def test_an_id_without_a_message_is_skipped(missing: str) -> None:
     bot = finder({9: TEXT}, missing)
     bot.know(CHAT, "5")
     mark = bot.newest(CHAT)

@@ -24,7 +24,7 @@ from everthread.testing.telegram.users import TelegramUsers
 
 @asynccontextmanager
 async def emulated() -> AsyncIterator[tuple[AiohttpRequest, TelegramUsers, str]]:
-    """The requests of a bot, the users, and the URL of the bot's methods."""
+    """Yield the requests of a bot, the users, and the URL of the bot's methods."""
     async with TelegramEmulator() as emulator, TelegramUsers(emulator.base_url) as users:
         request = AiohttpRequest(5.0)
         try:

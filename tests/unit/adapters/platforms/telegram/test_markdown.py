@@ -1,4 +1,4 @@
-"""What a model writes, as Telegram shows it: read back by the parser of the emulator, as strict as the real one."""
+"""Markdown rendered for Telegram, read back by the strict parser of the emulator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TABLE = "| a | b |\n|---|---|\n| 1 | 2 |"
 
 
 def shown(text: str) -> tuple[str, list[tuple[str, str]]]:
-    """What is read on a screen, and its styles: each with the words that it holds."""
+    """Return the visible text and its styles, each with the text that it covers."""
     made = render(text)
     assert made is not None
     seen, entities = parse_v2(made)
@@ -34,7 +34,7 @@ def shown(text: str) -> tuple[str, list[tuple[str, str]]]:
 
 @settings(max_examples=600, deadline=None)
 @given(st.one_of(st.text(max_size=300), st.text(MARKS, max_size=120), st.lists(PIECES, max_size=40).map("".join)))
-def test_whatever_is_written_can_be_parsed_and_is_short_enough(text: str) -> None:
+def test_any_rendered_text_can_be_parsed_and_fits_a_message(text: str) -> None:
     made = render(text)
     if made is not None:
         seen, _ = parse_v2(made)
@@ -44,7 +44,7 @@ def test_whatever_is_written_can_be_parsed_and_is_short_enough(text: str) -> Non
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=50))
-def test_words_without_marks_are_shown_as_they_are(text: str) -> None:
+def test_text_without_markup_stays_unchanged(text: str) -> None:
     assert shown(f"say {text}") == (f"say {text}", [])
 
 
@@ -70,15 +70,15 @@ def test_words_without_marks_are_shown_as_they_are(text: str) -> None:
         ("two\nlines", "two\nlines", []),
     ],
 )
-def test_what_is_made_of_markdown(text: str, seen: str, styles: list[tuple[str, str]]) -> None:
+def test_markdown_is_rendered_as_text_and_styles(text: str, seen: str, styles: list[tuple[str, str]]) -> None:
     assert shown(text)[0] == seen
     assert sorted(shown(text)[1]) == sorted(styles)
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "```\n```", ">", "[](x)", "😀" * (CHARS_MAX // 2 + 1) + "*"])
-def test_what_would_leave_nothing_or_too_much_is_not_rendered(text: str) -> None:
+def test_empty_or_too_long_results_are_not_rendered(text: str) -> None:
     assert render(text) is None
 
 
-def test_length_is_counted_as_telegram_counts_it() -> None:
+def test_length_is_counted_in_utf16_units() -> None:
     assert (utf16_length("abc"), utf16_length("é"), utf16_length("😀")) == (3, 1, 2)

@@ -20,7 +20,7 @@ def test_a_bot_is_served_by_one_gateway_at_a_time(tmp_path: Path) -> None:
     second.release()
 
 
-def test_the_file_does_not_tell_the_token(tmp_path: Path) -> None:
+def test_the_file_does_not_contain_the_token(tmp_path: Path) -> None:
     lock = TokenLock(tmp_path, "1:abc")
     lock.acquire()
     [file] = tmp_path.iterdir()

@@ -1,4 +1,4 @@
-"""What comes from Telegram, as ours: who wrote it, where, and whether it is meant for the agent."""
+"""Conversion of Telegram updates: sender, chat, thread, and messages addressed to the bot."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def mention(text: str, of: str = "@test_bot") -> list[dict[str, Any]]:
     return [{"type": "mention", "offset": text.index(of), "length": len(of)}]
 
 
-def test_a_message_of_a_conversation_of_two() -> None:
+def test_a_private_message_is_converted() -> None:
     assert said("hello") == Update(
         "telegram", "42", "5", "7", ChatType.DM, "7", "hello", None, "Ann Lee", message_id="1"
     )
@@ -58,14 +58,14 @@ def test_a_message_of_a_conversation_of_two() -> None:
         ("/weather@test_bot", "/weather@test_bot"),
     ],
 )
-def test_what_is_heard_in_a_group(text: str, heard: str | None) -> None:
+def test_a_group_message_needs_a_mention_or_a_command(text: str, heard: str | None) -> None:
     lower = text.lower()
     entities = mention(lower) if "@test_bot" in lower and not text.startswith("/") else []
     update = said(text, GROUP, entities=entities)
     assert (update.text if update is not None else None) == heard
 
 
-def test_whoever_answers_the_bot_or_names_it_in_a_caption_is_heard() -> None:
+def test_replies_to_the_bot_and_mentions_in_captions_are_accepted() -> None:
     before = message("what I said", GROUP, **{"from": ME})
     update = said("really?", GROUP, reply_to_message=before)
     assert update is not None
@@ -80,7 +80,7 @@ def test_whoever_answers_the_bot_or_names_it_in_a_caption_is_heard() -> None:
     assert said("", GROUP, photo=photo, caption="look") is None
 
 
-def test_a_topic_is_a_thread_and_what_opened_it_is_no_answer() -> None:
+def test_a_topic_is_a_thread_and_its_first_message_is_not_quoted() -> None:
     opened = message("", GROUP, **{"from": ME}, forum_topic_created={"name": "T", "icon_color": 1})
     in_topic = {"message_thread_id": 3, "is_topic_message": True, "reply_to_message": opened}
     assert said("hello", GROUP, **in_topic) is None
@@ -89,10 +89,10 @@ def test_a_topic_is_a_thread_and_what_opened_it_is_no_answer() -> None:
     assert (update.chat_type, update.thread, update.reply_to) == (ChatType.THREAD, "3", None)
     in_group = said("hello", GROUP, ALL, message_thread_id=3)
     assert in_group is not None
-    assert (in_group.chat_type, in_group.thread) == (ChatType.GROUP, None), "an answer, in a group without topics"
+    assert (in_group.chat_type, in_group.thread) == (ChatType.GROUP, None), "a reply in a group without topics"
 
 
-def test_bots_are_not_answered_and_whoever_writes_as_a_group_is_the_group() -> None:
+def test_messages_of_bots_are_dropped_and_anonymous_admins_are_the_group() -> None:
     robot = {"id": 9, "is_bot": True, "first_name": "Robot"}
     assert said("hello", GROUP, ALL, **{"from": robot}) is None
     hidden = said("hello", GROUP, ALL, **{"from": robot}, sender_chat=GROUP)
@@ -100,7 +100,7 @@ def test_bots_are_not_answered_and_whoever_writes_as_a_group_is_the_group() -> N
     assert (hidden.user, hidden.user_name) == ("-100", "Office")
 
 
-def test_a_pressed_button_is_its_command_where_it_is() -> None:
+def test_a_pressed_button_is_its_command_in_the_same_chat() -> None:
     shown = message("Which?", GROUP, **{"from": ME}, message_thread_id=3, is_topic_message=True)
     query = {"id": "q", "from": ANN, "chat_instance": "i", "data": "/resume 1", "message": shown}
     update = came(callback_query=query)
@@ -110,11 +110,11 @@ def test_a_pressed_button_is_its_command_where_it_is() -> None:
         "telegram", "42", "5", "7", ChatType.DM, "7", "/resume 1", None, "Ann Lee"
     )
     nowhere = {**query, "message": {"chat": {**GROUP, "is_forum": True}, "message_id": 1, "date": 0}}
-    assert came(callback_query=nowhere) is None, "in which topic it was pressed, nobody can say"
+    assert came(callback_query=nowhere) is None, "the topic of the button is unknown"
     assert came(callback_query={**query, "data": None, "game_short_name": "g"}) is None
 
 
-def test_what_is_quoted_of_an_answer_is_all_that_is_quoted() -> None:
+def test_only_the_selected_quote_of_a_reply_is_passed_on() -> None:
     before = message("a long story about a lamp", PRIVATE, **{"from": ME})
     update = said("why?", reply_to_message=before, quote={"text": "a lamp", "position": 19})
     assert update is not None
@@ -132,7 +132,7 @@ def test_what_is_quoted_of_an_answer_is_all_that_is_quoted() -> None:
         ({"video_note": {"duration": 3, "length": 1}}, Media("video", "video.mp4", "video/mp4", 9, "f")),
     ],
 )
-def test_what_comes_with_a_message(given: dict[str, Any], media: Media) -> None:
+def test_attachments_are_converted(given: dict[str, Any], media: Media) -> None:
     [(name, about)] = given.items()
     file = {**about, "file_id": "f", "file_unique_id": "u", "file_size": 9}
     update = came(message=message("", **{name: file}))
@@ -140,7 +140,7 @@ def test_what_comes_with_a_message(given: dict[str, Any], media: Media) -> None:
     assert update.media == (media,)
 
 
-def test_a_sticker_is_its_emoji_and_what_nobody_said_is_nothing() -> None:
+def test_a_sticker_is_its_emoji_and_service_messages_are_dropped() -> None:
     sticker = {"file_id": "f", "file_unique_id": "u", "type": "regular", "width": 1, "height": 1, "emoji": "🙂"}
     update = said("", sticker={**sticker, "is_animated": False, "is_video": False})
     assert update is not None
@@ -150,7 +150,7 @@ def test_a_sticker_is_its_emoji_and_what_nobody_said_is_nothing() -> None:
 
 
 @pytest.mark.parametrize("text", ["/start", "/start abc", "/start@test_bot"])
-def test_the_button_under_which_everybody_begins_asks_for_help(text: str) -> None:
+def test_the_start_command_asks_for_help(text: str) -> None:
     update = said(text)
     assert update is not None
     assert update.text == "/help"
