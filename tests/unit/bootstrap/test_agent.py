@@ -1,4 +1,4 @@
-"""The agents that a runtime is wired with."""
+"""Agents that the bootstrap wires into a runtime."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import DelegationSettings, ReviewSettings, Settings
 
 
-async def test_a_review_is_limited_by_itself_and_a_delegated_task_by_its_session(
+async def test_a_review_is_limited_per_turn_and_a_delegated_task_per_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     callers: list[ModelCaller] = []

@@ -1,4 +1,4 @@
-"""Which memory providers a configuration comes to, and what each is handed."""
+"""Memory providers made from a configuration, and their settings."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ url = "http://127.0.0.1:9/"
 """
 
 
-def test_without_a_word_there_is_the_built_in_one_alone(tmp_path: Path) -> None:
+def test_the_built_in_provider_is_the_default(tmp_path: Path) -> None:
     assert settings(tmp_path, "").memory.providers == ("builtin",)
     assert Runtime(settings(tmp_path, "")).provider_names == ("builtin",)
 
 
-def test_a_provider_is_handed_what_is_written_its_secret_and_what_is_usual(tmp_path: Path) -> None:
+def test_a_provider_gets_its_settings_its_secret_and_the_defaults(tmp_path: Path) -> None:
     told = make_providers(settings(tmp_path, WHOLE, LOFT_KEY="coo"))["loft"].settings
     assert told == {
         "url": "http://127.0.0.1:9",
@@ -84,7 +84,7 @@ def test_a_provider_is_handed_what_is_written_its_secret_and_what_is_usual(tmp_p
     }
 
 
-async def test_all_that_are_named_are_used_in_their_order(tmp_path: Path) -> None:
+async def test_all_configured_providers_are_used_in_order(tmp_path: Path) -> None:
     async with Runtime(settings(tmp_path, WHOLE, LOFT_KEY="coo")) as runtime:
         assert [provider.name for provider in runtime.providers] == ["loft", "builtin"]
         assert runtime.memory.names == runtime.provider_names == ("loft", "builtin")
@@ -93,7 +93,7 @@ async def test_all_that_are_named_are_used_in_their_order(tmp_path: Path) -> Non
         assert runtime.providers[0].told["api_key"] == "coo"  # type: ignore[attr-defined]
 
 
-def test_a_secret_may_be_in_another_variable(tmp_path: Path) -> None:
+def test_a_secret_may_come_from_another_variable(tmp_path: Path) -> None:
     text = WHOLE + 'api_key_env = "OTHER"\n'
     assert make_providers(settings(tmp_path, text, OTHER="x"))["loft"].settings["api_key"] == "x"
 
@@ -115,7 +115,7 @@ def test_a_secret_may_be_in_another_variable(tmp_path: Path) -> None:
         ('[memory]\nproviders = ["nest"]\n[memory.nest]\ntwigs = [1]\n', r":4: .*must be a string, a number"),
     ],
 )
-def test_a_mistake_in_the_file_is_named_with_its_line(tmp_path: Path, text: str, problem: str) -> None:
+def test_an_error_in_the_file_names_its_line(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(BadConfig, match=problem):
         settings(tmp_path, text)
 
@@ -129,13 +129,15 @@ def test_a_mistake_in_the_file_is_named_with_its_line(tmp_path: Path, text: str,
         ('[memory]\nproviders = ["nest"]\n[memory.nest]\ntwig = 1\n', r":4: Unknown setting 'memory.nest.twig'"),
     ],
 )
-def test_what_a_provider_lacks_is_told_before_anything_is_opened(tmp_path: Path, text: str, problem: str) -> None:
+def test_missing_settings_of_a_provider_are_reported_before_anything_is_opened(
+    tmp_path: Path, text: str, problem: str
+) -> None:
     with pytest.raises(BadConfig, match=problem):
         make_providers(settings(tmp_path, text))
     assert not (tmp_path / "everthread.db").exists()
 
 
-def test_one_of_another_package_declares_its_own_settings(tmp_path: Path) -> None:
+def test_a_provider_of_another_package_declares_its_own_settings(tmp_path: Path) -> None:
     text = '[memory]\nproviders = ["nest"]\n[memory.nest]\ntwigs = 3\n'
     told = make_providers(settings(tmp_path, text))["nest"]
     assert (told.provider.name, told.settings["twigs"]) == ("nest", 3)
@@ -165,7 +167,7 @@ class Boasts(Nest):
         ("Missing", "can't be loaded: AttributeError.*; reinstall it, or remove it"),
     ],
 )
-def test_what_is_wrong_with_one_of_another_package_is_told_with_what_to_do(
+def test_an_invalid_third_party_provider_is_reported_with_a_fix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leads_to: str, problem: str
 ) -> None:
     entries = [EntryPoint("nest", f"{__name__}:{leads_to}", GROUP)]
@@ -174,7 +176,7 @@ def test_what_is_wrong_with_one_of_another_package_is_told_with_what_to_do(
         make_providers(settings(tmp_path, '[memory]\nproviders = ["nest"]\n'))
 
 
-def test_a_module_that_ends_the_program_is_one_that_cant_be_loaded(
+def test_a_module_that_exits_on_import_is_reported_as_not_loadable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "quitter.py").write_text("raise SystemExit(3)\n")
@@ -184,21 +186,19 @@ def test_a_module_that_ends_the_program_is_one_that_cant_be_loaded(
         make_providers(settings(tmp_path, '[memory]\nproviders = ["nest"]\n'))
 
 
-def test_a_missing_extra_is_named_with_the_command_that_installs_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_extra_is_reported_with_its_install_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     adapter = Adapter(__name__, "Loft", "loft", ("no_such_module_of_pigeons",))
     monkeypatch.setitem(memory_providers._ADAPTERS, "loft", adapter)  # noqa: SLF001
     with pytest.raises(BadConfig, match=r"no_such_module_of_pigeons.*run: pip install 'everthread\[loft\]'"):
         make_providers(settings(tmp_path, WHOLE, LOFT_KEY="coo"))
 
 
-def test_what_is_made_shows_no_secret(tmp_path: Path) -> None:
+def test_the_repr_of_a_provider_shows_no_secret(tmp_path: Path) -> None:
     assert "coo" not in repr(make_providers(settings(tmp_path, WHOLE, LOFT_KEY="coo")))
     assert "coo" not in repr(settings(tmp_path, WHOLE, LOFT_KEY="coo"))
 
 
-def test_every_provider_of_our_own_can_be_made_and_described() -> None:
+def test_every_bundled_provider_can_be_made_and_described() -> None:
     assert set(memory_providers._ADAPTERS) == set(BUNDLED_PROVIDERS)  # noqa: SLF001
     for name, entry in BUNDLED_PROVIDERS.items():
         assert entry.description

@@ -1,4 +1,4 @@
-"""Which platforms a configuration comes to."""
+"""Platforms made from a configuration."""
 
 from __future__ import annotations
 
@@ -33,36 +33,36 @@ def configured(*, besides: tuple[str, ...] = (), token: str = "", **accounts: Pl
     return platforms.make_platforms(settings, SystemClock(), besides=besides)
 
 
-def test_somebody_elses_platform_is_made_under_its_name_with_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_third_party_platform_is_made_with_its_name_and_token(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, pigeon=f"{__name__}:make")
     (there,) = configured(loft=PlatformAccount("pigeon", token_env="TOKEN"), token="secret")
     assert (there.name, there.taken) == ("loft", ["secret"])
 
 
-def test_one_that_is_not_enabled_or_there_already_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disabled_and_already_present_platforms_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch)
     assert configured(besides=("fake",), fake=PlatformAccount("x"), off=PlatformAccount("x", enabled=False)) == ()
 
 
-def test_a_kind_that_nobody_has_is_refused_with_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_kind_is_refused_with_the_nearest_match(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, pigeon=f"{__name__}:make")
     with pytest.raises(BadConfig, match=r"platforms\.loft: unknown kind of platform 'pidgeon'. Did you mean pigeon"):
         configured(loft=PlatformAccount("pidgeon"))
 
 
-def test_a_token_that_is_not_set_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unset_token_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, pigeon=f"{__name__}:make")
     with pytest.raises(BadConfig, match=r"TOKEN is not set; put TOKEN=\.\.\. into"):
         configured(loft=PlatformAccount("pigeon", token_env="TOKEN"))
 
 
-def test_one_that_can_not_be_loaded_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_platform_that_cannot_be_loaded_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, pigeon="no_such_package:make")
     with pytest.raises(BadConfig, match="no_such_package:make can't be loaded"):
         configured(loft=PlatformAccount("pigeon"))
 
 
-def test_telegram_without_its_extra_says_which_command_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_telegram_without_its_extra_names_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch)
     for name in [name for name in sys.modules if name.startswith("everthread.adapters.platforms.telegram")]:
         monkeypatch.delitem(sys.modules, name)
@@ -71,7 +71,7 @@ def test_telegram_without_its_extra_says_which_command_installs_it(monkeypatch: 
         configured(telegram=PlatformAccount("telegram", token_env="TOKEN"), token="42:secret")
 
 
-def test_telegram_takes_its_token_from_its_usual_variable_and_never_repeats_it(
+def test_telegram_reads_its_default_token_variable_and_never_prints_the_token(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("telegram")
@@ -85,7 +85,7 @@ def test_telegram_takes_its_token_from_its_usual_variable_and_never_repeats_it(
     assert there.name == "telegram"
 
 
-def test_a_voice_is_heard_by_a_provider_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transcription_model_needs_an_openai_compatible_provider(monkeypatch: pytest.MonkeyPatch) -> None:
     def of(model: str) -> Any:
         return platforms.make_transcriber(
             Settings(Path("/nowhere"), gateway=GatewaySettings(transcription_model=model))

@@ -1,4 +1,4 @@
-"""A process is said to be gone only if it is."""
+"""Process locks report a holder as dead only after it died."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def other(folder: Path) -> tuple[subprocess.Popen[str], int]:
     return process, child
 
 
-def test_whoever_is_there_is_not_gone_and_whoever_left_is_not_spoken_of(tmp_path: Path) -> None:
+def test_live_and_released_holders_are_not_dead(tmp_path: Path) -> None:
     one, two = ProcessLocks(tmp_path, "one"), ProcessLocks(tmp_path, "two")
     one.acquire()
     two.acquire()
@@ -44,7 +44,7 @@ def test_whoever_is_there_is_not_gone_and_whoever_left_is_not_spoken_of(tmp_path
     one.release()
 
 
-def test_a_killed_process_is_gone_although_its_children_live_on(tmp_path: Path) -> None:
+def test_a_killed_process_is_dead_although_its_children_live_on(tmp_path: Path) -> None:
     presence = ProcessLocks(tmp_path, "me")
     presence.acquire()
     process, child = other(tmp_path)
@@ -52,11 +52,11 @@ def test_a_killed_process_is_gone_although_its_children_live_on(tmp_path: Path) 
         assert presence.dead_holders() == ()
         process.send_signal(signal.SIGSTOP)
         time.sleep(0.05)
-        assert presence.dead_holders() == (), "one that is stopped may go on"
+        assert presence.dead_holders() == (), "a stopped process may continue"
         process.kill()
         process.wait()
         assert presence.dead_holders() == ("other",)
-        assert presence.dead_holders() == ("other",), "until it is dealt with"
+        assert presence.dead_holders() == ("other",), "reported until it is removed"
         presence.remove("other")
         assert presence.dead_holders() == ()
     finally:
@@ -65,13 +65,13 @@ def test_a_killed_process_is_gone_although_its_children_live_on(tmp_path: Path) 
         presence.release()
 
 
-def test_what_is_not_there_yet_is_not_gone(tmp_path: Path) -> None:
+def test_an_unfinished_lock_file_is_no_dead_holder(tmp_path: Path) -> None:
     (tmp_path / "beginning.new").touch()
     assert ProcessLocks(tmp_path, "me").dead_holders() == ()
     assert ProcessLocks(tmp_path / "nowhere", "me").dead_holders() == ()
 
 
-def test_a_file_in_the_way_is_no_reason_to_fail(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_does_not_raise(tmp_path: Path) -> None:
     (tmp_path / "processes").touch()
     presence = ProcessLocks(tmp_path / "processes", "me")
     presence.acquire()

@@ -52,7 +52,7 @@ def test_both_views_show_the_notice(event: TurnEvent, text: str, capsys: pytest.
     PlainView(interactive=False, verbose=False).show_event(event)
     shown = capsys.readouterr()
     assert text in shown.err
-    assert shown.out == "", "it is no part of an answer"
+    assert shown.out == "", "a notice is not part of an answer"
     drawn = TurnView(
         TextStyle(colour=False), lambda: pytest.fail("nothing is drawn"), lambda: 0.0, verbose=False
     ).handle(event, 200)

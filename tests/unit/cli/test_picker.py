@@ -1,4 +1,4 @@
-"""Choosing one of many: what typing and moving do, and the picker under real key strokes."""
+"""The picker: filtering, moving, and real key strokes."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def picked(keys: str, rows: list[str] = ROWS) -> int | None:
         (ESC, None),
         ("q", None),
         ("\x03", None),
-        # Where nothing fits there is nothing to take.
+        # Without a match, Enter selects nothing.
         ("zzz" + ENTER + "\x03", None),
-        # With something typed before it, q is a letter.
+        # After other typed text, q is a letter.
         ("2026q" + ENTER + "\x03", None),
     ],
 )
@@ -52,18 +52,18 @@ def test_keys_choose_a_row(keys: str, index: int | None) -> None:
     assert picked(keys) == index
 
 
-def test_nothing_to_choose_from_asks_nobody() -> None:
+def test_an_empty_list_shows_no_picker() -> None:
     assert picked("", rows=[]) is None
 
 
-def test_the_marked_row_stays_marked_while_it_fits() -> None:
+def test_the_selected_row_stays_selected_while_it_matches() -> None:
     state = PickerState.of(ROWS).moved(2).filtered("trip")
     assert state.chosen == 2
     assert state.filtered("lisbon").chosen == 0
     assert state.filtered("zzz").chosen is None
 
 
-def test_the_window_follows_the_mark_and_never_leaves_the_rows() -> None:
+def test_the_window_follows_the_selection_and_stays_within_the_rows() -> None:
     state = PickerState.of([str(n) for n in range(100)])
     assert state.window(10) == range(0, 10)
     assert state.moved(50).window(10) == range(45, 55)
@@ -71,5 +71,5 @@ def test_the_window_follows_the_mark_and_never_leaves_the_rows() -> None:
     assert PickerState.of(ROWS).moved(1).window(10) == range(0, 4)
 
 
-def test_a_row_can_not_move_the_cursor() -> None:
+def test_a_row_cannot_move_the_cursor() -> None:
     assert PickerState.of(["a\x1b[31m\nb"]).rows == ("a [31m b",)

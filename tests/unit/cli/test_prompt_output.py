@@ -13,7 +13,7 @@ from everthread.cli.prompt_output import terminal_output
 
 
 @pytest.mark.parametrize(("reported", "size"), [((40, 100), Size(40, 100)), ((0, 0), Size(24, 80))])
-def test_an_unknown_size_is_replaced_by_a_usual_one(
+def test_an_unknown_size_is_replaced_by_a_default(
     reported: tuple[int, int], size: Size, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     master, slave = pty.openpty()

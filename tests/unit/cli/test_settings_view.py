@@ -1,4 +1,4 @@
-"""What `config show` and `config get` show of the settings."""
+"""Settings as `config show` and `config get` print them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from everthread.lifecycle import ForgetSession
 from everthread.store.unit_of_work import UnitOfWork
 
 
-async def test_commands_are_completed_by_their_beginning(tmp_path: Path) -> None:
+async def test_commands_are_completed_by_prefix(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         found = await candidates(console.desk(), "/re")
         assert [(one.text, one.start) for one in found] == [("/reset", 3), ("/resume", 3), ("/retry", 3)]
@@ -52,7 +52,7 @@ async def test_commands_are_completed_by_their_beginning(tmp_path: Path) -> None
         "/resume \ud800",
     ],
 )
-async def test_what_is_no_command_is_not_completed(tmp_path: Path, text: str) -> None:
+async def test_text_that_is_not_a_command_is_not_completed(tmp_path: Path, text: str) -> None:
     async with CommandFixture(tmp_path) as console:
         await console.titled("Lisbon")
         assert not await candidates(console.desk(), text)
@@ -69,7 +69,7 @@ async def test_titles_and_ids_are_completed_after_resume(tmp_path: Path) -> None
         found = await candidates(desk, "/resume tRIP to")
         assert [(one.text, one.start) for one in found] == [("Trip to Lisbon", 7), ("Trip to Porto", 7)]
         assert found[0].note.startswith("20")
-        # What is in the middle of a title is found if none begins with it.
+        # A part of a title matches if no title begins with it.
         assert [one.text for one in await candidates(desk, "/resume lisb")] == ["Trip to Lisbon"]
         by_id = await candidates(desk, f"/resume {lisbon}")
         assert by_id == [Candidate(lisbon, len(lisbon), "Trip to Lisbon")]
@@ -90,7 +90,7 @@ async def test_models_are_completed_after_model(tmp_path: Path) -> None:
         assert [one.text for one in await candidates(desk, "/model sonn")] == ["anthropic/sonnet", "openrouter/sonnet"]
 
 
-async def test_a_store_that_fails_completes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failing_store_gives_no_completions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with CommandFixture(tmp_path) as console:
 
         async def busy(*_: object) -> None:
@@ -117,5 +117,5 @@ async def test_completion_stays_fast_and_short_with_ten_thousand_sessions(tmp_pa
                 found = await candidates(console.desk(), text)
                 times.append(time.perf_counter() - began)
             assert len(found) <= CANDIDATES_MAX
-            # The fastest of several: the machine may be busy with something else.
+            # The fastest of several runs: the machine may be busy.
             assert min(times) < 0.005, text

@@ -18,5 +18,5 @@ from everthread.commands.context import Document
         ("/", "conversation.md"),
     ],
 )
-def test_a_documents_file_name_leads_nowhere(name: str, safe: str) -> None:
+def test_the_file_name_of_a_document_has_no_path(name: str, safe: str) -> None:
     assert Document(name, "").file_name == safe

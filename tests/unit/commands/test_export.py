@@ -1,4 +1,4 @@
-"""Completion of commands and their arguments."""
+"""`/export`: the conversation as a Markdown document."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from everthread.domain.errors import StoreBusy
 from everthread.domain.model import ToolCall
 
 
-async def test_export_is_the_whole_conversation_as_markdown_named_after_its_title(tmp_path: Path) -> None:
+async def test_export_writes_the_whole_conversation_as_markdown_named_by_its_title(tmp_path: Path) -> None:
     model = FakeModel([[ToolCall("c1", "look", "{}"), ToolCall("c2", "look", "{}")], "fine,\n\n- one\n- two", "well"])
     async with CommandFixture(tmp_path, model, tools=(tool("look", says_nothing),)) as console:
         await console.order("/new Trip to Évora: Day 1/2")
@@ -30,7 +30,7 @@ async def test_export_is_the_whole_conversation_as_markdown_named_after_its_titl
         assert "**You:**\n\nwhat is\nthere? [2J\n\n**Everthread:**\n\nfine,\n\n- one\n- two\n" in text
         assert "*Tools used: look x2*" in text
         assert "nothing" not in text
-        # What was compressed is there in its own words, what was undone is not.
+        # Compressed turns are included in full, undone turns are not.
         await console.lifecycle.cross(CLI, await console.compression(CLI, "a summary"), owner=ME)
         await console.ask("second")
         await console.ask("third")
@@ -45,7 +45,7 @@ async def test_export_is_the_whole_conversation_as_markdown_named_after_its_titl
         assert "a summary" not in said.document.text
 
 
-async def test_an_export_has_what_was_said_before_a_branch_and_says_what_was_interrupted(tmp_path: Path) -> None:
+async def test_an_export_includes_inherited_turns_and_marks_interrupted_ones(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path, FakeModel(["fine", StoreBusy("the endpoint is away")])) as console:
         await console.ask("before")
         branch = (await console.lifecycle.cross(CLI, Branch(), owner=ME)).ref
@@ -60,7 +60,7 @@ async def test_an_export_has_what_was_said_before_a_branch_and_says_what_was_int
         assert said.document.text.rstrip().endswith("*This answer was interrupted.*")
 
 
-async def test_a_long_conversation_is_exported_in_order_and_cut_where_it_is_too_long(tmp_path: Path) -> None:
+async def test_a_long_conversation_is_exported_in_order_and_truncated(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         for number in range(120):
             turn = await console.turn(CLI, f"message {number:03}.")
@@ -76,7 +76,7 @@ async def test_a_long_conversation_is_exported_in_order_and_cut_where_it_is_too_
         assert "Cut off at 1000 characters" in text
 
 
-async def test_there_is_nothing_to_export_at_first(tmp_path: Path) -> None:
+async def test_an_empty_conversation_cannot_be_exported(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         await console.refuses("/export", "no session here yet")
         await console.order("/new")

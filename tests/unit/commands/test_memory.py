@@ -1,4 +1,4 @@
-"""`/pair` in a terminal."""
+"""`/memory`: notes added, listed, removed and restored."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_an_edited_file_is_read_before_notes_are_shown(tmp_path: Path) -> 
         assert "is called Ana" in said
 
 
-async def test_files_that_can_not_be_written_keep_no_note_from_being_kept(tmp_path: Path) -> None:
+async def test_a_note_is_stored_even_if_its_file_cannot_be_written(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         (tmp_path / "notes").write_text("in the way of a folder")
         said = await console.order("/memory add likes green tea")
@@ -45,7 +45,7 @@ async def test_files_that_can_not_be_written_keep_no_note_from_being_kept(tmp_pa
         assert "were not updated" in said.text
 
 
-async def test_notes_that_do_not_exist_or_are_several_are_not_removed(tmp_path: Path) -> None:
+async def test_unknown_and_ambiguous_notes_are_not_removed(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         await console.order("/memory add likes green tea")
         await console.order("/memory add likes black tea")
@@ -58,7 +58,7 @@ async def test_notes_that_do_not_exist_or_are_several_are_not_removed(tmp_path: 
         assert "likes green tea" in (await console.order("/memory remove likes green tea")).text
 
 
-async def test_every_change_of_a_note_is_told_with_who_made_it_and_can_be_taken_back(tmp_path: Path) -> None:
+async def test_every_change_of_a_note_is_logged_with_its_author_and_can_be_undone(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         await console.refuses("/memory undo", "nothing to undo")
         assert "no note was ever written" in (await console.order("/memory log")).text
@@ -87,7 +87,7 @@ async def test_every_change_of_a_note_is_told_with_who_made_it_and_can_be_taken_
         await console.refuses("/memory log now", "Usage")
 
 
-async def test_a_removed_note_comes_back_under_its_id_and_goes_when_its_conversation_is_forgotten(
+async def test_a_removed_note_is_restored_with_its_id_and_deleted_with_its_session(
     tmp_path: Path,
 ) -> None:
     async with CommandFixture(tmp_path) as console:

@@ -1,4 +1,4 @@
-"""`/retry`, `/queue`, `/model` and `/usage`: what is asked, of whom, and what it costs."""
+"""`/retry`, `/queue` and `/model`: repeated turns, waiting messages and the choice of a model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from everthread.store.inbox import Inbox
 # --- /retry ----------------------------------------------------------------------------------------------------------
 
 
-async def test_retry_hides_the_last_turn_and_asks_the_same_again(tmp_path: Path) -> None:
+async def test_retry_hides_the_last_turn_and_repeats_its_message(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path, FakeModel(["first", "second", "third"])) as console:
         await console.ask("one")
         session = (await console.ask("two\nlines")).committed.ref.session_id
@@ -38,7 +38,7 @@ async def test_retry_hides_the_last_turn_and_asks_the_same_again(tmp_path: Path)
         assert await console.agent.answer(CLI, console.options()) is None
 
 
-async def test_retry_stops_the_answer_that_is_being_written_and_asks_again(tmp_path: Path) -> None:
+async def test_retry_stops_the_running_answer_and_asks_again(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path, FakeModel(["a long answer of many words", "short"], pause_s=0.05)) as console:
         await console.say("tell me")
         answering = asyncio.ensure_future(console.agent.answer(CLI, console.options()))
@@ -54,7 +54,7 @@ async def test_retry_stops_the_answer_that_is_being_written_and_asks_again(tmp_p
         assert await console.shown(ended.committed.ref.session_id) == ["tell me"]
 
 
-async def test_retry_says_all_that_a_steered_turn_was_told(tmp_path: Path) -> None:
+async def test_retry_repeats_every_message_of_a_steered_turn(tmp_path: Path) -> None:
     pause = asyncio.Event()
 
     async def waits(*_: object) -> str:
@@ -72,7 +72,7 @@ async def test_retry_says_all_that_a_steered_turn_was_told(tmp_path: Path) -> No
         assert 'Asking again: "go to the left"' in (await console.order("/retry")).text
 
 
-async def test_retry_comes_after_what_waits(tmp_path: Path) -> None:
+async def test_retry_runs_after_waiting_messages(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         await console.ask("one")
         await console.say("two")
@@ -83,7 +83,7 @@ async def test_retry_comes_after_what_waits(tmp_path: Path) -> None:
         assert await console.shown(ended.committed.ref.session_id) == ["two", "one"]
 
 
-async def test_there_is_nothing_to_ask_again_at_first(tmp_path: Path) -> None:
+async def test_retry_of_an_empty_conversation_is_refused(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         await console.refuses("/retry", "nothing to retry")
         await console.order("/new")
@@ -91,7 +91,7 @@ async def test_there_is_nothing_to_ask_again_at_first(tmp_path: Path) -> None:
         assert "The queue is empty" in (await console.order("/queue")).text
 
 
-async def test_a_branch_asks_again_what_was_said_before_it_and_its_parent_keeps_the_turn(tmp_path: Path) -> None:
+async def test_a_branch_retries_an_inherited_turn_and_its_parent_keeps_it(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path, FakeModel(["first", "second"])) as console:
         parent = (await console.ask("hello")).committed.ref.session_id
         await console.lifecycle.cross(CLI, Branch(), owner=ME)
@@ -103,7 +103,7 @@ async def test_a_branch_asks_again_what_was_said_before_it_and_its_parent_keeps_
         assert [turn.assistant_text for turn in await console.turns(parent)] == ["first"]
 
 
-async def test_what_was_forgotten_is_not_asked_again_and_nothing_is_hidden(tmp_path: Path) -> None:
+async def test_a_forgotten_turn_is_not_retried_and_nothing_is_hidden(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         parent = (await console.ask("the code is 1234")).committed.ref.session_id
         child = (await console.lifecycle.cross(CLI, Branch(), owner=ME)).ref
@@ -115,14 +115,14 @@ async def test_what_was_forgotten_is_not_asked_again_and_nothing_is_hidden(tmp_p
         assert "The queue is empty" in (await console.order("/queue")).text
 
 
-async def test_somebody_elses_words_are_not_asked_again(tmp_path: Path) -> None:
+async def test_messages_of_another_user_are_not_retried(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         await console.ask("mine")
         await console.refuses("/retry", "no session of yours", owner="them")
         assert await console.shown((await console.at(CLI)).session_id) == ["mine"]
 
 
-async def test_a_retry_that_can_not_be_taken_in_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_retry_that_cannot_be_accepted_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with CommandFixture(tmp_path) as console:
         session = (await console.ask("one")).committed.ref.session_id
 
@@ -137,7 +137,7 @@ async def test_a_retry_that_can_not_be_taken_in_hides_nothing(tmp_path: Path, mo
 # --- /queue ----------------------------------------------------------------------------------------------------------
 
 
-async def test_queue_adds_a_message_and_lists_what_waits(tmp_path: Path) -> None:
+async def test_queue_adds_a_message_and_lists_waiting_ones(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         said = await console.order("/queue first\nthing")
         assert said.wakes_worker
@@ -157,7 +157,7 @@ async def test_queue_adds_a_message_and_lists_what_waits(tmp_path: Path) -> None
         assert await console.shown((await console.at(CLI)).session_id) == ["first\nthing", "second", "third"]
 
 
-async def test_queue_does_not_steer_the_answer_that_is_being_written(tmp_path: Path) -> None:
+async def test_queue_does_not_steer_the_running_answer(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path, FakeModel(["a few words"], pause_s=0.03)) as console:
         await console.say("one")
         answering = asyncio.ensure_future(console.agent.answer(CLI, console.options()))
@@ -169,7 +169,7 @@ async def test_queue_does_not_steer_the_answer_that_is_being_written(tmp_path: P
         assert '"two"' in (await console.order("/queue")).text
 
 
-async def test_a_long_queue_is_listed_in_part_and_another_owners_not_at_all(tmp_path: Path) -> None:
+async def test_a_long_queue_is_listed_in_part_without_messages_of_other_owners(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         for number in range(23):
             await console.say(f"message {number}")
@@ -187,14 +187,14 @@ KNOWN = ("anthropic/claude-sonnet-4.5", "openai/gpt-5", "openai/gpt-5-mini", "op
 
 
 def asked_by_name(model: str) -> Sequence[ModelChoice]:
-    """As a runtime does: any model of a provider that it knows."""
+    """Resolve any model of a known provider, as a runtime does."""
     name = model or KNOWN[0]
     if name.partition("/")[0] not in ("anthropic", "openai", "openrouter") or "/" not in name:
         raise BadConfig(f"{name!r} is not a model; write PROVIDER/MODEL with one of these providers: anthropic, openai")
     return (ModelChoice(name, name.partition("/")[2], FakeModel()),)
 
 
-async def test_model_alone_shows_the_one_that_answers_and_offers_the_others(tmp_path: Path) -> None:
+async def test_model_shows_the_current_model_and_offers_the_others(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         said = await console.order("/model", choices=asked_by_name, known_models=KNOWN)
         assert said.text.startswith("The model is anthropic/claude-sonnet-4.5.\n  openai/gpt-5\n")
@@ -214,9 +214,7 @@ async def test_model_alone_shows_the_one_that_answers_and_offers_the_others(tmp_
         ("openai/gpt-9-of-tomorrow", "openai/gpt-9-of-tomorrow"),
     ],
 )
-async def test_a_model_that_can_be_asked_is_taken_and_how_to_keep_it_is_said(
-    tmp_path: Path, wanted: str, chosen: str
-) -> None:
+async def test_an_available_model_is_selected_with_a_hint_to_keep_it(tmp_path: Path, wanted: str, chosen: str) -> None:
     async with CommandFixture(tmp_path) as console:
         said = await console.order(f"/model {wanted}", choices=asked_by_name, known_models=KNOWN)
         assert said.ok
@@ -225,7 +223,7 @@ async def test_a_model_that_can_be_asked_is_taken_and_how_to_keep_it_is_said(
         assert f'model = "{chosen}" in config.toml' in said.text
 
 
-async def test_a_model_that_can_not_be_asked_is_answered_with_the_nearest(tmp_path: Path) -> None:
+async def test_an_unavailable_model_is_refused_with_the_nearest_match(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         more = {"choices": asked_by_name, "known_models": KNOWN}
         said = await console.order("/model claude-sonet-4.5", **more)
@@ -234,7 +232,7 @@ async def test_a_model_that_can_not_be_asked_is_answered_with_the_nearest(tmp_pa
         assert "'claude-sonet-4.5' is not a model" in said.text
         assert "Did you mean anthropic/claude-sonnet-4.5?" in said.text
         assert [offer.command for offer in said.menu] == ["/model anthropic/claude-sonnet-4.5"]
-        # Two providers have it: neither is guessed.
+        # Two providers have this model, so none is guessed.
         said = await console.order("/model gpt-5", **more)
         assert not said.ok
         assert {"/model openai/gpt-5", "/model openrouter/openai/gpt-5"} <= {offer.command for offer in said.menu}
@@ -243,14 +241,14 @@ async def test_a_model_that_can_not_be_asked_is_answered_with_the_nearest(tmp_pa
             said = await console.order(f"/model {wrong}", **more)
             assert not said.ok
             assert said.text == "Invalid model name. /model lists some."
-        # Its provider will know; it may still be a slip.
+        # The provider may know it, but it may be a typing error.
         said = await console.order("/model openai/gpt-5-mimi", **more)
         assert said.model == "openai/gpt-5-mimi"
         assert "not in the list of known models. Did you mean openai/gpt-5-mini or" in said.text
         assert said.menu == ()
 
 
-async def test_the_model_that_answers_already_is_not_taken_again(tmp_path: Path) -> None:
+async def test_the_current_model_is_not_selected_again(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         said = await console.order("/model anthropic/claude-sonnet-4.5", choices=asked_by_name, known_models=KNOWN)
         assert not said.ok

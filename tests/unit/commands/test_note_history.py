@@ -1,4 +1,4 @@
-"""What was written of skills, as `/memory log` and `/memory undo` show it and take it back."""
+"""Changes of skills in `/memory log`, and their reversal by `/memory undo`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from everthread.agent.skills.format import SkillText
 from everthread.agent.skills.history import Origin
 
 
-async def test_a_skill_that_a_review_wrote_is_in_the_log_with_its_turns_and_can_be_taken_back(tmp_path: Path) -> None:
+async def test_a_skill_written_by_a_review_is_logged_with_its_turns_and_can_be_undone(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         session = await console.titled("Boats")
         await console.order("/memory add sails")
@@ -29,7 +29,7 @@ async def test_a_skill_that_a_review_wrote_is_in_the_log_with_its_turns_and_can_
         assert [skill.name for skill in console.skills.read_all().skills] == ["knots"]
 
 
-async def test_changes_of_notes_and_skills_are_taken_back_in_the_order_they_were_made(tmp_path: Path) -> None:
+async def test_changes_of_notes_and_skills_are_undone_newest_first(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         console.skills.write(SkillText("knots", "How to tie knots.", "Over."))
         console.clock.ahead_s += 1
@@ -52,7 +52,7 @@ async def test_changes_of_notes_and_skills_are_taken_back_in_the_order_they_were
         assert console.skills.read_all().skills[0].description == "How to tie good knots."
 
 
-async def test_nobody_else_sees_or_takes_back_what_is_in_this_home(tmp_path: Path) -> None:
+async def test_other_users_cannot_see_or_undo_changes_of_this_home(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         session = await console.titled("Boats")
         console.skills.write(SkillText("knots", "How to tie knots.", "Over."), origin=Origin(session, "review-1-10"))
@@ -63,7 +63,7 @@ async def test_nobody_else_sees_or_takes_back_what_is_in_this_home(tmp_path: Pat
         assert console.skills.read_all().skills
 
 
-async def test_a_log_of_skills_that_can_not_be_read_is_said_in_words(tmp_path: Path) -> None:
+async def test_an_unreadable_skill_log_is_reported(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         (tmp_path / "skills/.old/log").mkdir(parents=True)
         await console.refuses("/memory log", "skills/.old/log")

@@ -1,4 +1,4 @@
-"""Completion of commands and their arguments."""
+"""The recap of a conversation, as `/resume` shows it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from everthread.commands.sessions import recap_current
 from everthread.domain.model import ToolCall, TurnStatus
 
 
-async def test_a_recap_has_the_last_exchanges_with_their_tools_and_what_became_of_them(tmp_path: Path) -> None:
+async def test_a_recap_shows_the_last_turns_with_their_tools_and_results(tmp_path: Path) -> None:
     model = FakeModel(
         [
             "answer one",
@@ -52,7 +52,7 @@ async def test_a_recap_has_the_last_exchanges_with_their_tools_and_what_became_o
         assert words.endswith("(interrupted)")
 
 
-async def test_resume_brings_the_recap_along_and_its_text_is_as_before(tmp_path: Path) -> None:
+async def test_resume_shows_the_recap_after_its_usual_text(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         lisbon = await console.titled("Lisbon")
         await console.order("/branch")
@@ -60,7 +60,7 @@ async def test_resume_brings_the_recap_along_and_its_text_is_as_before(tmp_path:
         await console.order("/new")
         said = await console.order(f"/resume {branch}")
         assert said.recap is not None
-        # A branch has said nothing of its own yet: what it shows is its parent's.
+        # A branch without turns of its own shows those of its parent.
         assert (said.recap.session_id, said.recap.turns) == (branch, 1)
         assert said.recap.last_turns == (RecapTurn("about Lisbon", "fine"),)
         assert 'Resumed "Lisbon #2", 1 turn.\n' in said.text
@@ -70,7 +70,7 @@ async def test_resume_brings_the_recap_along_and_its_text_is_as_before(tmp_path:
         assert lisbon != branch
 
 
-async def test_a_recap_reads_no_turns_but_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_recap_reads_only_the_last_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from everthread.store import turns
 
     async with CommandFixture(tmp_path) as console:
@@ -90,7 +90,7 @@ async def test_a_recap_reads_no_turns_but_the_last(tmp_path: Path, monkeypatch: 
         assert len(read) <= 6
 
 
-async def test_a_message_that_was_set_aside_is_in_the_recap_and_in_the_export_and_says_so(tmp_path: Path) -> None:
+async def test_a_message_that_was_set_aside_is_marked_in_the_recap_and_the_export(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         lisbon = await console.titled("Lisbon")
         await console.say("a second question")
@@ -104,7 +104,7 @@ async def test_a_message_that_was_set_aside_is_in_the_recap_and_in_the_export_an
         document = (await console.order("/export")).document
         assert document is not None
         assert document.text.rstrip().endswith("**You:**\n\na second question\n\n*(set aside, not answered)*")
-        # Many of them do not push out what was answered.
+        # Many such messages do not displace answered turns.
         for number in range(5):
             await console.say(f"more {number}")
         await console.order("/new")
@@ -113,7 +113,7 @@ async def test_a_message_that_was_set_aside_is_in_the_recap_and_in_the_export_an
         assert [one.question for one in seen.last_turns] == ["about Lisbon", "more 2", "more 3", "more 4"]
 
 
-async def test_a_recap_has_what_was_set_aside_also_where_nothing_was_answered(tmp_path: Path) -> None:
+async def test_a_recap_shows_set_aside_messages_without_any_answered_turn(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         await console.order("/new Lisbon")
         lisbon = (await console.at(CLI)).session_id

@@ -1,4 +1,4 @@
-"""Slash commands: how they are told from messages, what each one does, and what it says when it can't."""
+"""Slash commands: parsing, effects and error messages."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from everthread.lifecycle import ForgetSession
         "/x/" + "y" * 10_000_000,
     ],
 )
-def test_an_ordinary_message_is_no_command(text: str) -> None:
+def test_an_ordinary_message_is_not_a_command(text: str) -> None:
     assert parse(text) is None
 
 
@@ -67,7 +67,7 @@ def test_a_slash_and_a_known_word_is_a_command(text: str, name: str, argument: s
 @pytest.mark.parametrize(
     ("text", "near"), [("/rest", "/reset"), ("/sesions", "/sessions"), ("/exti now", "/exit"), ("/tmp", "/help")]
 )
-def test_what_is_nearly_a_command_is_answered_with_the_nearest(text: str, near: str) -> None:
+def test_a_mistyped_command_is_answered_with_the_nearest_one(text: str, near: str) -> None:
     found = parse(text)
     assert isinstance(found, UnknownCommand)
     assert near in found.answer
@@ -75,7 +75,7 @@ def test_what_is_nearly_a_command_is_answered_with_the_nearest(text: str, near: 
     assert "\n" not in found.answer
 
 
-def test_every_command_can_be_told_by_its_name_and_has_one_line_of_help() -> None:
+def test_every_command_is_parsed_by_name_and_has_one_line_of_help() -> None:
     names = [name for command in COMMANDS for name in (command.name, *command.aliases)]
     assert len(set(names)) == len(names)
     for command in COMMANDS:
@@ -87,7 +87,7 @@ def test_every_command_can_be_told_by_its_name_and_has_one_line_of_help() -> Non
         assert "\n" not in command.help
 
 
-def test_what_can_wait_for_the_answer_before_it_does() -> None:
+def test_only_some_commands_wait_for_the_running_answer() -> None:
     assert {command.name for command in COMMANDS if not command.skips_queue} == {
         "title",
         "sessions",
@@ -97,7 +97,7 @@ def test_what_can_wait_for_the_answer_before_it_does() -> None:
     }
 
 
-def test_the_reference_has_the_table_as_it_is() -> None:
+def test_the_reference_contains_the_current_command_table() -> None:
     page = (Path(__file__).parents[3] / "docs" / "reference" / "slash-commands.md").read_text()
     rows = re.findall(r"^\| `(/(?:[^`\\]|\\.)*)` \| (.+) \| (at once|in its turn) \|$", page, re.MULTILINE)
     told = [(usage.replace("\\|", "|"), acts == "at once") for usage, _, acts in rows]
@@ -106,7 +106,7 @@ def test_the_reference_has_the_table_as_it_is() -> None:
         assert all(f"`/{alias}`" in text for alias in command.aliases)
 
 
-async def test_help_fits_a_terminal_but_for_what_is_long_itself(tmp_path: Path) -> None:
+async def test_help_fits_the_width_of_a_terminal(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         lines = (await console.order("/help")).text.splitlines()
         assert len(lines) == len(COMMANDS)
@@ -116,11 +116,11 @@ async def test_help_fits_a_terminal_but_for_what_is_long_itself(tmp_path: Path) 
             assert len(line) <= 80 or len(command.usage) > 24
 
 
-# --- Moving ----------------------------------------------------------------------------------------------------------
+# --- Moving between conversations ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("word", ["new", "reset"])
-async def test_a_new_conversation_says_what_was_left_and_how_to_get_back(tmp_path: Path, word: str) -> None:
+async def test_new_names_the_previous_conversation_and_the_way_back(tmp_path: Path, word: str) -> None:
     async with CommandFixture(tmp_path) as console:
         first = (await console.ask("hello")).committed.ref.session_id
         said = await console.order(f"/{word} Trip to Lisbon")
@@ -135,14 +135,14 @@ async def test_a_new_conversation_says_what_was_left_and_how_to_get_back(tmp_pat
         assert "To return: /resume Trip to Lisbon" in back.text
 
 
-async def test_the_first_conversation_leaves_nothing(tmp_path: Path) -> None:
+async def test_the_first_conversation_has_no_previous_one(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         said = await console.order("/new")
         assert said.ok
         assert "left" not in said.text
 
 
-async def test_a_title_that_is_taken_or_too_long_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
+async def test_an_invalid_or_used_title_is_refused_and_the_session_stays(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         session = await console.titled("Lisbon")
         for word in ("new", "reset", "branch"):
@@ -151,7 +151,7 @@ async def test_a_title_that_is_taken_or_too_long_is_refused_and_nothing_is_left(
         assert (await console.at(CLI)).session_id == session
 
 
-async def test_a_boundary_stops_the_answer_that_is_being_written_and_names_what_was_set_aside(tmp_path: Path) -> None:
+async def test_a_boundary_stops_the_running_answer_and_names_set_aside_messages(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path, FakeModel(["a long answer of many words"], pause_s=0.05)) as console:
         await console.say("one")
         answering = asyncio.ensure_future(console.agent.answer(CLI, console.options()))
@@ -168,7 +168,7 @@ async def test_a_boundary_stops_the_answer_that_is_being_written_and_names_what_
         assert await console.agent.answer(CLI, console.options()) is None
 
 
-async def test_a_boundary_leaves_alone_what_another_key_has_running_in_the_session(tmp_path: Path) -> None:
+async def test_a_boundary_keeps_a_turn_that_another_key_runs_in_the_session(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path, FakeModel(["a few words only"], pause_s=0.03)) as console:
         session = await console.titled("Shared")
         await console.order("/resume Shared", TELEGRAM)
@@ -183,21 +183,21 @@ async def test_a_boundary_leaves_alone_what_another_key_has_running_in_the_sessi
         assert ended.committed.ref.session_id == session
 
 
-async def test_resume_finds_by_title_by_id_and_by_the_beginning_of_an_id(tmp_path: Path) -> None:
+async def test_resume_finds_a_session_by_title_id_and_prefix(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         lisbon = await console.titled("Lisbon")
         porto = await console.titled("Porto")
         for wanted, session in (("lisbon", lisbon), (porto, porto), (lisbon[:-1], lisbon)):
             said = await console.order(f"/resume {wanted}")
             if wanted == lisbon[:-1] and not said.ok:
-                # Ids of a house share their beginnings.
+                # Ids of one store share a prefix.
                 assert "matches" in said.text
                 continue
             assert said.ok, said.text
             assert (await console.at(CLI)).session_id == session
 
 
-async def test_resume_alone_lists_titled_conversations_and_a_number_goes_to_one(tmp_path: Path) -> None:
+async def test_resume_lists_titled_conversations_and_accepts_their_numbers(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         assert "no other session" in (await console.order("/resume")).text
         lisbon = await console.titled("Lisbon")
@@ -214,7 +214,7 @@ async def test_resume_alone_lists_titled_conversations_and_a_number_goes_to_one(
         await console.refuses("/resume 9", "no session", "/sessions")
 
 
-async def test_resume_says_why_not(tmp_path: Path) -> None:
+async def test_resume_explains_a_refusal(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         await console.titled("Lisbon")
         await console.refuses("/resume Lisbon", "already")
@@ -230,7 +230,7 @@ async def test_resume_says_why_not(tmp_path: Path) -> None:
         await console.refuses(f"/resume {gone}", "no session")
 
 
-async def test_an_ambiguous_beginning_is_refused_with_examples(tmp_path: Path) -> None:
+async def test_an_ambiguous_prefix_is_refused_with_examples(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         one = await console.titled("Lisbon")
         two = await console.titled("Porto")
@@ -239,13 +239,13 @@ async def test_an_ambiguous_beginning_is_refused_with_examples(tmp_path: Path) -
         await console.refuses(f"/resume {common}", "matches 2 sessions", one, two)
 
 
-async def test_s23_a_branch_has_its_parents_history_and_both_go_on_by_themselves(tmp_path: Path) -> None:
+async def test_s23_a_branch_has_the_history_of_its_parent_and_both_continue_separately(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         parent = await console.titled("Lisbon")
         said = await console.order("/branch")
         child = (await console.at(CLI)).session_id
         assert 'you are now in "Lisbon #2", a copy with all' in said.text
-        # The title alone would lead to the newer one, so the way back is the id.
+        # The title would select the newer session, so the way back is the id.
         assert f"To return: /resume {parent}" in said.text
         await console.ask("only the child")
         assert "about Lisbon" in console.model.sent()
@@ -256,7 +256,7 @@ async def test_s23_a_branch_has_its_parents_history_and_both_go_on_by_themselves
         assert await console.shown(parent) == ["about Lisbon", "only the parent"]
 
 
-async def test_there_is_nothing_to_branch_from_or_take_back_at_first(tmp_path: Path) -> None:
+async def test_branch_and_undo_are_refused_in_an_empty_conversation(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         await console.refuses("/branch", "Send a message first")
         await console.refuses("/undo", "nothing to undo")
@@ -264,7 +264,7 @@ async def test_there_is_nothing_to_branch_from_or_take_back_at_first(tmp_path: P
         await console.refuses("/undo 3", "nothing to undo")
 
 
-async def test_undo_takes_back_as_many_turns_as_asked_for(tmp_path: Path) -> None:
+async def test_undo_hides_the_given_number_of_turns(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         for text in ("one", "two", "three", "four"):
             session = (await console.ask(text)).committed.ref.session_id
@@ -276,7 +276,7 @@ async def test_undo_takes_back_as_many_turns_as_asked_for(tmp_path: Path) -> Non
             await console.refuses(f"/undo {wrong}", "from 1")
 
 
-async def test_undo_stops_the_answer_that_is_being_written(tmp_path: Path) -> None:
+async def test_undo_stops_the_running_answer(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path, FakeModel(["a long answer of many words"], pause_s=0.05)) as console:
         await console.say("oops")
         answering = asyncio.ensure_future(console.agent.answer(CLI, console.options()))
@@ -289,7 +289,7 @@ async def test_undo_stops_the_answer_that_is_being_written(tmp_path: Path) -> No
         assert await console.shown(ended.committed.ref.session_id) == []
 
 
-async def test_sessions_lists_the_latest_and_marks_the_one_here(tmp_path: Path) -> None:
+async def test_sessions_lists_the_newest_and_marks_the_current_one(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         assert "no sessions yet" in (await console.order("/sessions")).text
         lisbon = await console.titled("Lisbon")
@@ -302,10 +302,10 @@ async def test_sessions_lists_the_latest_and_marks_the_one_here(tmp_path: Path) 
         assert not any("Theirs" in line for line in lines)
 
 
-# --- Here ------------------------------------------------------------------------------------------------------------
+# --- The current conversation ----------------------------------------------------------------------------------------
 
 
-async def test_a_title_is_given_shown_and_refused_if_taken(tmp_path: Path) -> None:
+async def test_a_title_is_set_shown_and_refused_if_it_is_used(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         await console.refuses("/title Lisbon", "no session here yet")
         await console.titled("Porto")
@@ -317,7 +317,7 @@ async def test_a_title_is_given_shown_and_refused_if_taken(tmp_path: Path) -> No
         await console.refuses("/title \u200b", "empty")
 
 
-async def test_stop_keeps_what_there_is_and_says_when_nothing_runs(tmp_path: Path) -> None:
+async def test_stop_keeps_the_partial_answer_and_reports_an_idle_session(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path, FakeModel(["a long answer of many words"], pause_s=0.05)) as console:
         await console.refuses("/stop", "Nothing is running")
         await console.say("one")
@@ -333,7 +333,7 @@ async def test_stop_keeps_what_there_is_and_says_when_nothing_runs(tmp_path: Pat
         await console.refuses("/stop", "Nothing is running")
 
 
-async def test_what_another_process_writes_is_to_be_stopped_there(tmp_path: Path) -> None:
+async def test_stop_refers_to_the_process_that_runs_the_turn(tmp_path: Path) -> None:
     async with (
         CommandFixture(tmp_path) as console,
         AgentFixture(tmp_path, FakeModel(["slow words"], pause_s=0.2)) as other,
@@ -348,7 +348,7 @@ async def test_what_another_process_writes_is_to_be_stopped_there(tmp_path: Path
         await answering
 
 
-async def test_steering_reaches_the_running_turn_or_is_the_next_message(tmp_path: Path) -> None:
+async def test_a_steering_message_reaches_the_running_turn_or_becomes_the_next_one(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path, FakeModel(["words and words"], pause_s=0.03)) as console:
         await console.refuses("/steer", "Usage")
         await console.say("one")
@@ -358,7 +358,7 @@ async def test_steering_reaches_the_running_turn_or_is_the_next_message(tmp_path
         assert "next step" in said.text
         assert said.wakes_worker
         await answering
-        # The turn had no further step, so the message is the next one.
+        # The turn had no further step, so the message becomes the next one.
         ended = await console.agent.answer(CLI, console.options())
         assert ended is not None
         assert "the other one" in console.model.sent()
@@ -367,7 +367,7 @@ async def test_steering_reaches_the_running_turn_or_is_the_next_message(tmp_path
         assert "next message" in said.text
 
 
-async def test_a_steering_message_that_is_delivered_twice_is_taken_once(tmp_path: Path) -> None:
+async def test_a_steering_message_that_is_delivered_twice_is_used_once(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path, FakeModel(["words and words"], pause_s=0.03)) as console:
         await console.say("one", TELEGRAM)
         answering = asyncio.ensure_future(console.agent.answer(TELEGRAM, console.options()))
@@ -381,14 +381,14 @@ async def test_a_steering_message_that_is_delivered_twice_is_taken_once(tmp_path
         assert (await console.turns(ended.committed.ref.session_id))[-1].user_text == "the other one"
         said = await console.order("/steer the other one", TELEGRAM, update_id="7", account="bot")
         assert "already received" in said.text
-        assert await console.agent.answer(TELEGRAM, console.options()) is None, "it has been answered"
-        # The same number from another account is another message.
+        assert await console.agent.answer(TELEGRAM, console.options()) is None, "already answered"
+        # The same number from another account is a different message.
         said = await console.order("/steer a third one", TELEGRAM, update_id="7", account="other bot")
         assert "next message" in said.text
         assert await console.agent.answer(TELEGRAM, console.options()) is not None
 
 
-async def test_status_says_where_one_is_and_what_goes_on(tmp_path: Path) -> None:
+async def test_status_shows_the_session_and_its_activity(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path, FakeModel(["words and words"], pause_s=0.03), AsyncDiary()) as console:
         assert "no session here yet" in (await console.order("/status")).text
         session = await console.titled("Lisbon")
@@ -406,7 +406,7 @@ async def test_status_says_where_one_is_and_what_goes_on(tmp_path: Path) -> None
         await answering
 
 
-async def test_help_lists_all_and_explains_one(tmp_path: Path) -> None:
+async def test_help_lists_all_commands_and_explains_one(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         lines = (await console.order("/help")).text.splitlines()
         assert len(lines) == len(COMMANDS)
@@ -418,7 +418,7 @@ async def test_help_lists_all_and_explains_one(tmp_path: Path) -> None:
         assert (await console.order("/exit")).quits
 
 
-async def test_help_leaves_out_what_whoever_asks_may_not_use(tmp_path: Path) -> None:
+async def test_help_omits_commands_that_the_user_may_not_use(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         text = (await console.order("/help", hidden_commands=("model", "quit"))).text
         assert len(text.splitlines()) == len(COMMANDS) - 2
@@ -428,10 +428,10 @@ async def test_help_leaves_out_what_whoever_asks_may_not_use(tmp_path: Path) -> 
         assert "Leave" not in said.text
 
 
-# --- What goes wrong -------------------------------------------------------------------------------------------------
+# --- Errors ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_store_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_error_is_reported_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with CommandFixture(tmp_path) as console:
 
         async def busy(*_: object, **__: object) -> None:
@@ -441,7 +441,7 @@ async def test_a_store_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytes
         await console.refuses("/new", "Another program holds", "try again")
 
 
-async def test_another_owner_at_the_same_key_sees_nothing_of_it(tmp_path: Path) -> None:
+async def test_another_owner_of_the_same_key_sees_nothing_of_the_session(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         await console.titled("Lisbon")
         await console.refuses("/title", "no session here yet", owner="them")

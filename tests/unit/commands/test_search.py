@@ -1,4 +1,4 @@
-"""Completion of commands and their arguments."""
+"""`/search`: matches in earlier conversations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.runtime import CLI, ME, TELEGRAM
 from everthread.domain.boundary import Rewind
 
 
-async def test_search_finds_what_was_just_said_newest_first_with_where_it_stands(tmp_path: Path) -> None:
+async def test_search_finds_recent_messages_newest_first_with_their_session(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path, FakeModel(["fine"])) as console:
         lisbon = await console.titled("Lisbon")
         await console.ask(f"{'filler ' * 60}the aubergine costs two euros")
@@ -32,7 +32,7 @@ async def test_search_finds_what_was_just_said_newest_first_with_where_it_stands
         assert (await console.order(said.menu[1].command)).ok
 
 
-async def test_search_leaves_out_what_was_undone_and_says_when_nothing_is_there(tmp_path: Path) -> None:
+async def test_search_omits_undone_turns_and_reports_no_match(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         await console.ask("an aubergine")
         await console.lifecycle.cross(CLI, Rewind(1), owner=ME)
@@ -47,7 +47,7 @@ async def test_search_leaves_out_what_was_undone_and_says_when_nothing_is_there(
 
 async def test_search_shows_and_offers_the_newest_of_many(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
-        # The best of them, but not the newest.
+        # The best match, but not the newest.
         await console.ask("aubergine")
         for number in range(12):
             session = (await console.ask(f"aubergine number {number}")).committed.ref.session_id
@@ -59,7 +59,7 @@ async def test_search_shows_and_offers_the_newest_of_many(tmp_path: Path) -> Non
         assert len({offer.label for offer in said.menu}) == 10
 
 
-async def test_what_is_found_can_move_no_cursor(tmp_path: Path) -> None:
+async def test_a_search_result_cannot_move_the_cursor(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         await console.ask("an \x1b[2J aubergine\r\nof two lines")
         text = (await console.order("/search aubergine")).text

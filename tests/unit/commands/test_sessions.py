@@ -1,4 +1,4 @@
-"""`/search`, `/export`, `/resume` and the recap, completion: looking at what was said, and finding the way there."""
+"""`/resume`, `/title` and `/undo`: choices, suggestions and messages."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 from tests.commands import CommandFixture
 from tests.runtime import CLI, TELEGRAM
 
-# --- /resume and the nearest -----------------------------------------------------------------------------------------
+# --- /resume and suggestions -----------------------------------------------------------------------------------------
 
 
-async def test_resume_alone_offers_what_it_lists(tmp_path: Path) -> None:
+async def test_resume_offers_the_sessions_that_it_lists(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         lisbon, porto = await console.titled("Lisbon"), await console.titled("Porto")
         await console.order("/new")
@@ -20,7 +20,7 @@ async def test_resume_alone_offers_what_it_lists(tmp_path: Path) -> None:
         assert "  1  " in said.text
 
 
-async def test_resume_alone_offers_untitled_ones_by_their_first_words(tmp_path: Path) -> None:
+async def test_resume_offers_untitled_sessions_by_their_first_words(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         said = (await console.ask("where is\nthe train?")).committed.ref.session_id
         await console.ask("and the plane?")
@@ -32,7 +32,7 @@ async def test_resume_alone_offers_untitled_ones_by_their_first_words(tmp_path: 
         aside = (await console.at(CLI)).session_id
         await console.say("never answered")
         await console.order("/new")
-        # Cut off in the middle of its first answer: nothing of it is committed.
+        # Interrupted during its first answer: nothing is committed.
         await console.say("cut off")
         running = await console.lifecycle.begin_turn(CLI)
         assert running is not None
@@ -48,7 +48,7 @@ async def test_resume_alone_offers_untitled_ones_by_their_first_words(tmp_path: 
         assert (await console.at(TELEGRAM)).session_id == said
 
 
-async def test_resume_alone_offers_many_and_no_empty_one(tmp_path: Path) -> None:
+async def test_resume_offers_many_sessions_and_no_empty_one(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         assert (await console.order("/resume")).text == "There is no other session yet. /new starts one."
         for number in range(60):
@@ -62,7 +62,7 @@ async def test_resume_alone_offers_many_and_no_empty_one(tmp_path: Path) -> None
         assert (await console.order("/resume 50")).ok
 
 
-async def test_a_wrong_title_is_answered_with_the_nearest(tmp_path: Path) -> None:
+async def test_a_wrong_title_is_answered_with_the_nearest_one(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         lisbon = await console.titled("Trip to Lisbon")
         await console.titled("Groceries")
@@ -77,7 +77,7 @@ async def test_a_wrong_title_is_answered_with_the_nearest(tmp_path: Path) -> Non
         assert "Did you mean" not in said.text
 
 
-async def test_an_ambiguous_beginning_offers_those_that_it_fits_with_their_titles(tmp_path: Path) -> None:
+async def test_an_ambiguous_prefix_offers_the_matching_sessions_with_titles(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         lisbon = await console.titled("Lisbon")
         await console.order("/new")
@@ -91,7 +91,7 @@ async def test_an_ambiguous_beginning_offers_those_that_it_fits_with_their_title
         ]
 
 
-async def test_a_title_that_is_taken_is_answered_with_one_that_is_free(tmp_path: Path) -> None:
+async def test_a_used_title_is_answered_with_a_free_one(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         await console.titled("Lisbon")
         await console.order("/branch")
@@ -102,7 +102,7 @@ async def test_a_title_that_is_taken_is_answered_with_one_that_is_free(tmp_path:
         assert (await console.order("/title porto")).ok
 
 
-async def test_undo_says_if_there_was_less_than_asked_for(tmp_path: Path) -> None:
+async def test_undo_reports_fewer_turns_than_requested(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         await console.ask("one")
         await console.ask("two")

@@ -1,4 +1,4 @@
-"""/compress, and what /status says about it."""
+"""`/compress` and `/uncompress`, and compression in `/status`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Quay(CommandFixture):
         return await self.order(f"/compress {focus}".strip(), choices=lambda model: self.choices)
 
 
-async def test_compress_says_what_was_done_and_that_nothing_is_lost(tmp_path: Path) -> None:
+async def test_compress_reports_its_effect_and_that_nothing_is_lost(tmp_path: Path) -> None:
     async with Quay(tmp_path) as console:
         for text in LONG:
             await console.ask(text)
@@ -46,7 +46,7 @@ async def test_compress_says_what_was_done_and_that_nothing_is_lost(tmp_path: Pa
         assert "turn 1" in (await console.order('/search "turn 1"')).text
 
 
-async def test_what_was_compressed_can_be_branched_from_as_it_was(tmp_path: Path) -> None:
+async def test_uncompress_branches_from_the_uncompressed_session(tmp_path: Path) -> None:
     async with Quay(tmp_path) as console:
         for text in LONG:
             await console.ask(text)
@@ -64,11 +64,11 @@ async def test_what_was_compressed_can_be_branched_from_as_it_was(tmp_path: Path
         assert SUMMARY not in console.model.sent()
         assert all(text in console.model.sent() for text in LONG)
         assert await console.shown(child.id) == [*LONG, "and now?"]
-        assert await console.shown(whole) == LONG, "it stays as it is"
+        assert await console.shown(whole) == LONG, "the session is unchanged"
         assert (await console.session(whole)).ended_at is not None
 
 
-async def test_of_a_branch_of_what_was_compressed_the_whole_is_found_too(tmp_path: Path) -> None:
+async def test_uncompress_finds_the_original_of_a_branch_of_a_compressed_session(tmp_path: Path) -> None:
     async with Quay(tmp_path) as console:
         for text in LONG:
             await console.ask(text)
@@ -78,7 +78,7 @@ async def test_of_a_branch_of_what_was_compressed_the_whole_is_found_too(tmp_pat
         assert await console.shown((await console.at(CLI)).session_id) == LONG
 
 
-async def test_where_nothing_was_compressed_there_is_nothing_to_go_back_to(tmp_path: Path) -> None:
+async def test_uncompress_is_refused_without_a_compression(tmp_path: Path) -> None:
     async with Quay(tmp_path) as console:
         await console.refuses("/uncompress", "never compressed", "/branch")
         await console.ask("hello")
@@ -86,7 +86,7 @@ async def test_where_nothing_was_compressed_there_is_nothing_to_go_back_to(tmp_p
         await console.refuses("/uncompress", "never compressed")
 
 
-async def test_compress_where_there_is_nothing_says_what_to_do(tmp_path: Path) -> None:
+async def test_compress_of_an_empty_session_names_the_next_step(tmp_path: Path) -> None:
     async with Quay(tmp_path) as console:
         said = await console.compress()
         assert (said.ok, "Send a message" in said.text) == (False, True)
@@ -98,7 +98,7 @@ async def test_compress_where_there_is_nothing_says_what_to_do(tmp_path: Path) -
         assert "2,000 characters" in (await console.compress("x" * 2_001)).text
 
 
-async def test_compress_with_a_model_that_can_not_do_it_names_the_setting(tmp_path: Path) -> None:
+async def test_compress_with_an_unsuitable_model_names_the_setting(tmp_path: Path) -> None:
     small = FakeModel([SUMMARY], given_traits=Traits(context_tokens=2_048))
     async with Quay(tmp_path, summariser=small) as console:
         for text in LONG:
@@ -109,7 +109,7 @@ async def test_compress_with_a_model_that_can_not_do_it_names_the_setting(tmp_pa
         assert "auxiliary_model" in said.text
 
 
-async def test_status_shows_the_rest_after_a_failure(tmp_path: Path) -> None:
+async def test_status_shows_the_pause_after_a_failed_compression(tmp_path: Path) -> None:
     broken = FakeModel([ModelUnavailable("it is down", retry_after_s=900)])
     async with Quay(tmp_path, summariser=broken) as console:
         for text in LONG:

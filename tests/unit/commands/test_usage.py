@@ -13,7 +13,7 @@ from everthread.domain.boundary import Branch
 from everthread.domain.spend import Price
 
 
-async def test_usage_tells_what_this_conversation_the_day_and_the_month_came_to(tmp_path: Path) -> None:
+async def test_usage_shows_the_session_the_day_and_the_month(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         console.choices = [ModelChoice("lab/big", "big", console.model, Price(10_000, 100_000))]
         await console.ask("long ago")
@@ -44,18 +44,18 @@ async def test_usage_tells_what_this_conversation_the_day_and_the_month_came_to(
         assert (await console.order("/usage")).text.startswith("This session: nothing.\n")
 
 
-async def test_usage_counts_what_a_compressed_conversation_was_before(tmp_path: Path) -> None:
+async def test_usage_includes_the_session_before_its_compression(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         await console.ask("one")
         await console.lifecycle.cross(CLI, await console.compression(CLI), owner=ME)
         await console.ask("two")
         assert "This session: 2 calls" in (await console.order("/usage")).text
-        # What a branch is made from is another conversation.
+        # The parent of a branch is another conversation.
         await console.lifecycle.cross(CLI, Branch(), owner=ME)
         assert "This session: nothing" in (await console.order("/usage")).text
 
 
-async def test_usage_is_told_where_there_is_no_conversation_and_no_limit(tmp_path: Path) -> None:
+async def test_usage_works_without_a_session_and_without_a_limit(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         text = (await console.order("/usage")).text
         assert text.startswith("This session: nothing.")
@@ -63,7 +63,7 @@ async def test_usage_is_told_where_there_is_no_conversation_and_no_limit(tmp_pat
 
 
 @pytest.mark.parametrize(("price", "told"), [(4, "$0.0004"), (0.1, "less than $0.0001"), (20_000, "$2.20")])
-async def test_a_small_amount_is_not_told_as_nothing(tmp_path: Path, price: float, told: str) -> None:
+async def test_a_small_amount_is_not_shown_as_zero(tmp_path: Path, price: float, told: str) -> None:
     async with CommandFixture(tmp_path) as console:
         console.choices = [ModelChoice("lab/cheap", "cheap", console.model, Price(price, price))]
         await console.ask("hello")

@@ -1,4 +1,4 @@
-"""Changing one setting in a text: it says the new value, and everything else as it was."""
+"""Changing one setting in a configuration text and keeping the rest unchanged."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ def set_in(text: str, key: str, value: Any) -> str:
     return result
 
 
-def test_a_value_is_changed_where_it_stands() -> None:
+def test_a_value_is_changed_in_place() -> None:
     assert set_in(TEXT, "limits.turn_s", 60.5) == TEXT.replace("30 ", "60.5 ")
     assert set_in(TEXT, "reset.mode", "none") == TEXT.replace('"idle"', '"none"')
     assert set_in("a = '''\nx\n'''  # y\nb = 1\n", "a", "z") == 'a = "z"  # y\nb = 1\n'
 
 
-def test_a_new_key_comes_behind_its_table_and_a_new_table_at_the_end() -> None:
+def test_a_new_key_is_added_to_its_table_and_a_new_table_at_the_end() -> None:
     assert set_in(TEXT, "limits.output_tokens", 9) == TEXT.replace("= 5\n", "= 5\noutput_tokens = 9\n")
     assert set_in(TEXT, "memory.recall_s", 1) == TEXT + "\n[memory]\nrecall_s = 1\n"
     assert set_in("", "limits.turn_s", 1) == "[limits]\nturn_s = 1\n"
 
 
-def test_a_key_of_no_table_comes_before_all_tables_and_their_remarks() -> None:
+def test_a_top_level_key_is_added_before_all_tables_and_their_comments() -> None:
     assert set_in(TEXT, "model", "a/b") == TEXT.replace("# How", 'model = "a/b"\n\n# How')
     assert set_in('owner = "x" # y\n' + TEXT, "model", "a/b") == 'owner = "x" # y\nmodel = "a/b"\n' + TEXT
     assert set_in("# only a remark", "model", "a/b") == '# only a remark\nmodel = "a/b"\n'
 
 
-def test_inline_tables_and_dotted_keys_grow_in_their_own_way() -> None:
+def test_inline_tables_and_dotted_keys_keep_their_style() -> None:
     assert set_in("limits = { turn_s = 3 } # z\n", "limits.iterations", 4) == (
         "limits = { turn_s = 3, iterations = 4 } # z\n"
     )
@@ -62,12 +62,12 @@ def test_inline_tables_and_dotted_keys_grow_in_their_own_way() -> None:
     assert tomllib.loads(grown) == {"providers": {"openai": {"tools": True}, "ollama": {"tools": False}}}
 
 
-def test_what_reads_well_and_says_something_else_is_not_taken() -> None:
+def test_an_edit_that_parses_to_another_value_is_refused() -> None:
     assert change_setting('a = "x=1"\n', ("a", "b"), 2) is None
     assert change_setting("[[a]]\nb = 1\n", ("a", "b"), 2) is None
 
 
-def test_lines_keep_their_ends() -> None:
+def test_line_endings_are_kept() -> None:
     assert set_in("[limits]\r\nturn_s=1\r\n[memory]\r\n", "limits.iterations", 4) == (
         "[limits]\r\nturn_s=1\r\niterations = 4\r\n[memory]\r\n"
     )
@@ -96,7 +96,7 @@ LINES = st.one_of(
 
 
 @given(st.lists(LINES, max_size=8), st.lists(NAMES, min_size=1, max_size=3), LEAVES)
-def test_whatever_is_written_nothing_else_changes(lines: list[str], keys: list[str], value: Any) -> None:
+def test_an_edit_changes_no_other_setting(lines: list[str], keys: list[str], value: Any) -> None:
     text = "\n".join(lines)
     try:
         wanted = tomllib.loads(text)
@@ -114,7 +114,7 @@ def test_whatever_is_written_nothing_else_changes(lines: list[str], keys: list[s
         assert [line for line in result.split("\n") if line.startswith("#")] == kept
 
 
-def test_keys_are_read_as_they_are_written_in_a_file() -> None:
+def test_keys_are_parsed_as_in_a_file() -> None:
     assert parse_key("limits.turn_s") == ("limits", "turn_s")
     assert parse_key('prices."openai/x".input') == ("prices", "openai/x", "input")
     for nonsense in ("", "a b", "a.", "a = 1", "a\nb", "[a]", "a.b = 1 #", "x" * 5000, ".".join("a" * 20)):
@@ -122,7 +122,7 @@ def test_keys_are_read_as_they_are_written_in_a_file() -> None:
             parse_key(nonsense)
 
 
-def test_a_value_means_what_toml_says_or_a_text_or_texts() -> None:
+def test_a_value_is_parsed_as_toml_a_text_or_a_list_of_texts() -> None:
     assert list(candidate_values("5")) == [5, "5", ["5"]]
     assert list(candidate_values("true"))[0] is True
     assert list(candidate_values("a/b, c/d")) == ["a/b, c/d", ["a/b", "c/d"]]
@@ -130,16 +130,16 @@ def test_a_value_means_what_toml_says_or_a_text_or_texts() -> None:
     assert list(candidate_values("1\nb = 2"))[0] == "1\nb = 2", "one value, not two settings"
 
 
-def test_a_variable_is_set_where_it_stands_or_at_the_end() -> None:
+def test_a_variable_is_set_in_place_or_at_the_end() -> None:
     assert with_variable("", "A", "1") == "A=1\n"
     assert with_variable("# x\nA=1\nB=2", "A", "3") == "# x\nA=3\nB=2"
-    assert with_variable("A=1\nexport A = 2\n", "A", "3") == "A=1\nA=3\n", "the last one counts"
+    assert with_variable("A=1\nexport A = 2\n", "A", "3") == "A=1\nA=3\n", "the last assignment is used"
     with pytest.raises(BadConfig):
         with_variable("", "NO NAME", "1")
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0")))
-def test_a_variable_is_read_back_as_it_was_written(value: str) -> None:
+def test_a_variable_round_trips(value: str) -> None:
     from pathlib import Path
 
     text = with_variable("B=2", "A", value)

@@ -39,7 +39,7 @@ def key(name: str) -> str:
 
 
 class Writer:
-    """Writes TOML in which every whole number is the number of the line that its key is on."""
+    """Write TOML in which every integer is the line number of its key."""
 
     def __init__(self, draw: Any) -> None:
         self.text = ""
@@ -78,7 +78,7 @@ class Writer:
     def document(self) -> str:
         self.pairs()
         for place in range(self.draw(st.integers(0, 3))):
-            # Names with a blank and a number in them, so that no table is declared twice.
+            # Table names contain a blank and a number, so that none is declared twice.
             more = "".join(f".{key(part)}" for part in self.draw(st.lists(NAMES, max_size=2)))
             if self.draw(st.booleans()):
                 self.text += f'[ "table {place}" {more} ] # [x]\n'

@@ -159,7 +159,7 @@ WRONG = [
     ("[limits]\nspend_per_day = -0.01", 2, "limits.spend_per_day: out of range; give a number from 0 to 1000000"),
     (f"[limits]\niterations = 0x{'f' * 9000}", 2, "limits.iterations: out of range"),
     ("[memory]\nrecall_s = 0", 2, "memory.recall_s: out of range; give a number from 0.01 to 60"),
-    # Who is who
+    # Owners and accounts
     ("[gateway.links]\nann = ['a:1']\nbea = ['b:2', 'a:1']", 3, "gateway.links.bea: a:1 belongs to ann"),
     ("[gateway.links]\n'group:a' = ['a:1']", 2, "names that begin with group: are reserved for groups"),
     ("[gateway.links]\nann = ['telegram']", 2, "must be PLATFORM:USER, such as telegram:12345"),
@@ -191,7 +191,7 @@ WRONG = [
     ("[prices.'openai/x']\ninput = 1", 1, "prices.\"openai/x\": 'output' is missing"),
     ("[prices.'open/x']\ninput = 1\noutput = 1", 1, "unknown provider 'open'. Did you mean openai?"),
     ("[prices]\n'openai/x' = { input = 1, output = '2' }", 2, 'prices."openai/x".output: expected a number'),
-    # Servers of tools
+    # Tool servers
     ("[mcpServers.x]\nargs = []", 1, "mcpServers.x: has neither a command nor a url"),
     ("[mcpServers.x]\ncommand = 'a'\nurl = 'http://x'", 1, "mcpServers.x: has both a command and a url"),
     ("[mcpServers.x]\nurl = 'http://x'\nenv = { A = 'b' }", 3, "mcpServers.x.env: has no effect beside a url"),
@@ -208,7 +208,7 @@ WRONG = [
     ("[reset]\nmode = 'daily'\nhour = 24", 3, "reset.hour: out of range; give a whole number from 0 to 23"),
     ("[reset]\nmode = 'daily'\nzone = 'Mars/Base'", 3, "reset.zone: unknown time zone"),
     ("[reset.chat_types.grop]\nmode = 'idle'", 1, "reset.chat_types.grop: not a chat type; use "),
-    # Not TOML
+    # Invalid TOML
     ("model = 'a'\nmodel = 'b'", 2, "Cannot overwrite a value"),
     ("\n\nmodel", 3, "Expected '=' after a key"),
     ("a = [\n1,\n", 2, "Invalid value, at the end of the file"),

@@ -161,7 +161,7 @@ def test_xdg_folders_are_searched_first_for_each_file(tmp_path: Path) -> None:
     settings = load(None, environ)
     assert (settings.owner, settings.secret("A")) == ("xdg", "home")
     assert (settings.home, settings.config_path, settings.env_path) == (home, xdg / "config.toml", home / ".env")
-    assert settings.mcp_path == xdg / "mcp.json", "where it would be made"
+    assert settings.mcp_path == xdg / "mcp.json", "the location of a new file"
     assert settings.db_path == home / "everthread.db"
 
 

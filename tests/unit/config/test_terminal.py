@@ -1,4 +1,4 @@
-"""What is known of the terminal from its variables."""
+"""Capabilities of the terminal, read from its variables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from everthread.config.terminal import ResizeBehavior, detect_display
         ({"TERM": "screen", "TMUX": "/tmp/tmux", "XTERM_VERSION": "XTerm(390)"}, ResizeBehavior.WRAPS_ERASED),
     ],
 )
-def test_what_a_terminal_does_with_its_lines_at_a_new_width(
+def test_line_wrapping_on_resize_is_known_per_terminal(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], resized: ResizeBehavior
 ) -> None:
     for name in ("TMUX", "STY", "XTERM_VERSION"):
@@ -43,7 +43,7 @@ def test_what_a_terminal_does_with_its_lines_at_a_new_width(
         ("nonsense", "auto", True),
     ],
 )
-def test_what_is_behind_the_text_is_what_is_set_or_what_the_terminal_says(
+def test_the_background_comes_from_the_setting_or_the_terminal(
     monkeypatch: pytest.MonkeyPatch, said: str, set_to: Background, dark: bool
 ) -> None:
     monkeypatch.setenv("COLORFGBG", said)

@@ -1,4 +1,4 @@
-"""Finding every mistake in a configuration."""
+"""Finding every error in a configuration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from everthread.config.settings import home_paths
 from everthread.config.validate import PROBLEMS_MAX, problems
 
 
-def test_every_mistake_of_every_file_is_listed_with_its_line(tmp_path: Path) -> None:
+def test_every_error_of_every_file_is_listed_with_its_line(tmp_path: Path) -> None:
     write_files(
         tmp_path,
         "[limits]\nturn_s = 0\niterations = true\n[nonsense]\n",
@@ -22,7 +22,7 @@ def test_every_mistake_of_every_file_is_listed_with_its_line(tmp_path: Path) -> 
     assert files == [".env:2", "config.toml:2", "config.toml:3", "config.toml:4", "mcp.json:1"]
 
 
-def test_a_reference_to_an_invalid_provider_is_no_second_mistake(tmp_path: Path) -> None:
+def test_a_reference_to_an_invalid_provider_is_not_a_second_error(tmp_path: Path) -> None:
     write_files(tmp_path, 'model = "mine/x"\n[providers.mine]\ntools = false\n')
     (found,) = problems(home_paths(str(tmp_path), {}))
     assert found.startswith(f"{tmp_path}/config.toml:2: providers.mine: has no URL")

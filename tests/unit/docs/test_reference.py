@@ -1,4 +1,4 @@
-"""The reference says what the program says: `make docs` writes it anew."""
+"""The generated reference pages match the program. `make docs` regenerates them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(("path", "text"), generate.pages().items(), ids=lambda value: getattr(value, "name", ""))
-def test_a_page_is_what_the_program_says_now(path: Path, text: str) -> None:
+def test_a_page_matches_the_program(path: Path, text: str) -> None:
     assert path.read_text() == text, f"run make docs, and look at {path.relative_to(ROOT)}"
 
 
 @pytest.mark.parametrize(
     "context", [pytest.param(each, id=each.command_path) for each in generate.verbs_of(everthread)]
 )
-def test_every_verb_has_an_example_a_home_and_json(context: click.Context) -> None:
+def test_every_command_has_an_example_a_home_option_and_json(context: click.Context) -> None:
     command = context.command
     assert "Examples:" in (command.help or "")
     options = {name for option in command.params for name in option.opts}
@@ -33,14 +33,14 @@ def test_every_verb_has_an_example_a_home_and_json(context: click.Context) -> No
 
 
 def listed() -> Iterator[tuple[click.Group, str, str]]:
-    """What a list of verbs says of one, without having loaded it."""
+    """Return the short help of a command in a listing, without importing the command."""
     for group, table in ((everthread, cli._COMMANDS), (sessions.sessions, sessions._COMMANDS)):  # noqa: SLF001
         for name, (_, text) in table.items():
             yield group, name, text
 
 
 @pytest.mark.parametrize(("group", "name", "text"), [pytest.param(*each, id=each[1]) for each in listed()])
-def test_a_list_of_verbs_says_how_their_own_help_begins(group: click.Group, name: str, text: str) -> None:
+def test_a_listing_shows_the_first_line_of_each_commands_help(group: click.Group, name: str, text: str) -> None:
     command = group.get_command(click.Context(group), name)
     assert command is not None
     words = text.removesuffix(".")
@@ -49,7 +49,7 @@ def test_a_list_of_verbs_says_how_their_own_help_begins(group: click.Group, name
     assert not own[len(words)].isalnum()
 
 
-def test_the_picture_shows_what_its_recorder_has_said() -> None:
+def test_the_picture_shows_the_output_of_its_recorder() -> None:
     texts = ElementTree.parse(record.PICTURE).iterfind(".//{http://www.w3.org/2000/svg}text")
     shown = " ".join(text.text or "" for text in texts)
     for said in (

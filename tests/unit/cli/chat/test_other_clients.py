@@ -1,4 +1,4 @@
-"""What was said in a conversation elsewhere: the last of it is shown, and how much more there was is known."""
+"""Turns from other clients: the newest are shown and the others are counted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.fake_model import FakeModel
 from everthread.cli.chat.other_clients import TURNS_MAX, OtherClients
 
 
-async def test_of_many_turns_from_elsewhere_the_last_are_shown_and_the_others_counted(tmp_path: Path) -> None:
+async def test_the_newest_turns_of_other_clients_are_shown_and_the_others_counted(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path, FakeModel(["fine"])) as core:
         await core.ask("before")
         others = OtherClients(core.store, CLI)

@@ -1,4 +1,4 @@
-"""What terminals that are gone left waiting is answered; what others have in hand is not touched."""
+"""Recovery answers messages of dead terminals and leaves those of live processes alone."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,7 +30,7 @@ async def recovered(runtime: ScriptedRuntime, inbounds: Sequence[Inbound]) -> li
     return finished
 
 
-async def test_only_messages_of_terminals_that_are_gone_are_taken_up(tmp_path: Path) -> None:
+async def test_only_messages_of_dead_terminals_are_recovered(tmp_path: Path) -> None:
     async with ScriptedRuntime(Settings(tmp_path), {}) as runtime:
         await runtime.ready()
         me, now = runtime.settings.owner, runtime.clock.now()
@@ -51,7 +51,7 @@ async def test_only_messages_of_terminals_that_are_gone_are_taken_up(tmp_path: P
         assert len(await runtime.store.read(lambda uow: uow.inbox.keys_waiting())) == 5
 
 
-async def test_handed_over_work_that_nobody_waits_for_is_settled_and_never_answered(tmp_path: Path) -> None:
+async def test_delegated_work_without_a_waiting_turn_is_settled_and_not_answered(tmp_path: Path) -> None:
     async with ScriptedRuntime(Settings(tmp_path), {}) as runtime:
         await runtime.ready()
         me, key = runtime.settings.owner, terminal("1", platform="subagent")
@@ -61,7 +61,7 @@ async def test_handed_over_work_that_nobody_waits_for_is_settled_and_never_answe
         await runtime.lifecycle.accept(Inbound(key, me, "look it up"))
         ticket = await runtime.lifecycle.begin_turn(key)
         assert ticket is not None
-        # As if its process were gone, and had not come to settle it.
+        # Simulate a process that died before it settled the turn.
         await runtime.store.write(lambda uow: uow.slots.take_over(ticket.turn_id, "gone"))
         assert await recovered(runtime, []) == []
         turn = await runtime.store.read(lambda uow: uow.turns.get(ticket.ref.session_id, 1))

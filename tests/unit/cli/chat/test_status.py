@@ -35,7 +35,7 @@ async def test_the_status_follows_the_session_of_the_terminal(tmp_path: Path) ->
         assert (status.title, status.model, status.context_tokens, status.waiting) == ("Lisbon", "fake/two", 64, 1)
 
 
-async def test_without_a_model_the_status_says_so(tmp_path: Path) -> None:
+async def test_the_status_reports_a_missing_model(tmp_path: Path) -> None:
     async with ScriptedRuntime(Settings(tmp_path), {"no_model": True}) as runtime:
         await runtime.ready()
         key = await enter_session(runtime, ChatOptions())

@@ -75,15 +75,15 @@ def test_an_image_keeps_its_position_in_the_text() -> None:
 
 
 @given(_MARKDOWN, st.integers(12, 100))
-def test_no_row_is_too_wide_and_no_letter_is_lost(text: str, columns: int) -> None:
+def test_no_row_is_too_wide_and_no_character_is_lost(text: str, columns: int) -> None:
     rows = _render(text, columns)
-    # What is nested has at least ten columns, and lists here are two deep.
+    # Nested blocks have at least ten columns, and lists here are two deep.
     assert all(get_cwidth(row) <= max(columns, 30) for row in rows)
     for letter in "日本語":
         assert "".join(rows).count(letter) == text.count(letter) or "|x|" in text
 
 
-def test_without_colours_the_weights_stay() -> None:
+def test_bold_and_italic_remain_without_colours() -> None:
     text = "**bold** `code`\n\n```python\nreturn 1\n```"
     coloured, plain = (
         MarkdownRenderer(TextStyle()).markdown(text, 60),

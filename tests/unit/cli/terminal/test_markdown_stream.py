@@ -30,7 +30,7 @@ def test_a_block_is_finished_once_no_later_line_can_change_it(text: str, finishe
     assert stream.rest == rest
 
 
-def test_code_that_is_too_long_is_split_into_blocks_with_fences_of_their_own() -> None:
+def test_long_code_is_split_into_blocks_with_their_own_fences() -> None:
     stream = MarkdownStream()
     [block] = stream.feed("```py\n" + "x\n" * (LINES_MAX - 1))
     assert (block.splitlines()[0], block.splitlines()[-1]) == ("```py", "```")

@@ -27,7 +27,7 @@ def test_the_widest_column_is_wrapped_if_the_table_is_too_wide() -> None:
     assert " ".join(rows).count("long") == 20
 
 
-def test_columns_that_are_too_wide_become_equally_wide() -> None:
+def test_columns_that_are_too_wide_get_equal_widths() -> None:
     rows = _rows([["a" * 30, "b" * 50, "c"]], 26)
     assert rows[0] == f" {'a' * 10}  {'b' * 10}  c"
     # The last of the reduced columns gets the column that cannot be shared.
@@ -39,6 +39,6 @@ def test_no_row_is_wider_than_the_terminal(cells: list[list[str]], columns: int)
     assert all(get_cwidth(row) <= columns for row in _rows(cells, columns))
 
 
-def test_a_table_of_many_wide_columns_takes_no_time() -> None:
+def test_a_table_of_many_wide_columns_is_laid_out_fast() -> None:
     rows = _rows([["x" * 2_000] * 300], 100)
     assert "".join(rows).count("x") == 2_000 * 300

@@ -19,7 +19,7 @@ def test_the_next_run_is_printed_in_the_zone_of_the_task() -> None:
     assert format_next(replace(TASK, next_at=None)) == "over"
 
 
-def test_the_result_of_a_run_has_its_problem() -> None:
+def test_the_result_of_a_run_includes_its_error() -> None:
     assert format_result(None) == "-"
     assert format_result(RUN) == "done"
     assert format_result(replace(RUN, state=OccurrenceState.FAILED, problem="no model")) == "failed: no model"

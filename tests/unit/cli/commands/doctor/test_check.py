@@ -1,4 +1,4 @@
-"""How checks are run: one that raises or hangs has failed, and the others go on."""
+"""Checks run independently: one that raises or hangs fails alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def hanging(case: Case) -> Finding:
     return well("never")
 
 
-async def test_a_check_that_raises_or_hangs_has_failed_and_the_others_go_on(
+async def test_a_check_that_raises_or_hangs_fails_and_the_others_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = (Check("a", broken), Check("b", hanging, bound_s=0.05), Check("c", fine), Check("d", fine, "runtime"))
@@ -46,7 +46,7 @@ async def test_a_check_that_raises_or_hangs_has_failed_and_the_others_go_on(
     ]
 
 
-def test_every_check_has_a_name_of_its_own_and_a_bound() -> None:
+def test_every_check_has_a_unique_name_and_a_time_limit() -> None:
     checks = doctor.all_checks()
     assert len({check.name for check in checks}) == len(checks)
     assert sum(check.bound_s for check in checks) <= 300

@@ -15,7 +15,7 @@ def test_the_report_of_another_gateway_is_ignored(tmp_path: Path) -> None:
     assert (tmp_path / gateway_report.FILE).stat().st_mode & 0o777 == 0o600
     (tmp_path / gateway_report.FILE).write_text("{")
     assert gateway_report.read_report(tmp_path, "1-A") is None
-    assert [path.name for path in tmp_path.iterdir()] == [gateway_report.FILE], "no draft is left"
+    assert [path.name for path in tmp_path.iterdir()] == [gateway_report.FILE], "no temporary file is left"
 
 
 def test_a_failed_write_does_not_raise(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Drawing families of sessions: pure, on values."""
+"""Trees of related sessions, drawn from plain values."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_branches_and_continuations_are_drawn_with_their_causes() -> None:
     ]
 
 
-def test_where_it_was_come_back_to_a_session_is_said_beneath_it_in_order() -> None:
+def test_resumes_are_listed_below_their_session_in_order() -> None:
     rows = [resumed(3, "d", "a"), resumed(2, "elsewhere", "a"), resumed(4, "c", "b"), resumed(5, "a", "a")]
     [root] = build_trees(FAMILY, {}, rows)
     lines = [re.sub(r" \d{4}-.*", "", line) for line in draw(root, 100)]
@@ -46,29 +46,29 @@ def test_where_it_was_come_back_to_a_session_is_said_beneath_it_in_order() -> No
     assert lines[4] == "│  │   ↩ from Lisbon #3"
 
 
-def test_narrow_terminals_shorten_titles_and_nothing_else() -> None:
+def test_a_narrow_terminal_shortens_titles_only() -> None:
     long = [session("a", title="A journey through all of Portugal"), session("b", "a", Cause.BRANCH, "x" * 80)]
     [root] = build_trees(long, {}, [resumed(1, "somewhere far away", "b")])
     lines = list(draw(root, 40))
     assert lines[0] == "A journey through a... (0 turns, open) a"
     assert lines[1] == "└─ branch: xxxxxxxx... (0 turns, open) b"
     assert max(len(line) for line in lines) <= 40
-    # Narrower than what must be said: it is said all the same.
+    # Narrower than the fixed columns: they are printed all the same.
     assert [line[-2:] for line in draw(root, 10)][:2] == [" a", " b"]
 
 
-def test_a_session_whose_parent_is_gone_stands_by_itself() -> None:
+def test_a_session_without_its_parent_is_a_root() -> None:
     roots = build_trees([session("b", "gone", Cause.BRANCH), session("c", "b", Cause.BRANCH)], {}, [])
     assert [root.session.id for root in roots] == ["b"]
     assert [child.session.id for child in roots[0].children] == ["c"]
 
 
-def test_a_title_can_not_move_the_cursor() -> None:
+def test_a_title_cannot_move_the_cursor() -> None:
     [root] = build_trees([session("a", title="x\x1b[31m\ny")], {}, [])
     assert list(draw(root, 80)) == ["x [31m y (0 turns, open) a"]
 
 
-def test_a_line_of_thousands_is_drawn() -> None:
+def test_a_chain_of_thousands_of_sessions_is_drawn() -> None:
     line = [session("0")] + [session(str(n), str(n - 1), Cause.COMPRESSION) for n in range(1, 3000)]
     [root] = build_trees(line, {}, [])
     assert len(list(draw(root, 80))) == 3000

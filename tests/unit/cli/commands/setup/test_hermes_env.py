@@ -1,4 +1,4 @@
-"""Making an environment for the plugins of Hermes Agent's: whole, or not at all. That it works, tests/servers see."""
+"""Creating the environment of Hermes Agent plugins: completely or not at all. tests/servers run it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from everthread.cli.commands.setup.installer import exclusive_install
 from everthread.domain.errors import StoreBusy, Unavailable
 
 
-def test_what_fails_leaves_nothing_behind_and_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_setup_leaves_nothing_behind_and_names_a_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "python"
     program.write_text("#!/bin/sh\nmkdir -p $3/bin\necho 'ERROR: no such thing'\nexit 4\n")
     program.chmod(0o700)
@@ -26,7 +26,7 @@ def test_what_fails_leaves_nothing_behind_and_says_what_to_do(tmp_path: Path, mo
     assert [one.name for one in folder.parent.iterdir()] == [".hermes.lock"]
 
 
-def test_two_do_not_make_it_at_once(tmp_path: Path) -> None:
+def test_two_setups_do_not_run_at_once(tmp_path: Path) -> None:
     folder = tmp_path / "home" / "hermes"
 
     def second(done: int, whole: int) -> None:
