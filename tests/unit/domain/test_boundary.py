@@ -64,7 +64,7 @@ def opened_by(place: BoundaryState, boundary: Boundary) -> Opening:
     return opening
 
 
-# --- The table, column by column. One row of `ROWS` is one row of the table for a key that is on a session. ---
+# --- The table, column by column. One row of `ROWS` is one row of the table for a key with a session. ---
 
 ROWS = {
     "new": (HERE, New()),
@@ -82,7 +82,7 @@ ROWS = {
 
 
 def rows(**expected: object) -> pytest.MarkDecorator:
-    """Every row of the table with what one column says; no row may be left out."""
+    """Parametrize a test with the value of one column in every row of the table."""
     assert expected.keys() == ROWS.keys()
     return pytest.mark.parametrize(
         ("place", "boundary", "expected"), [(*ROWS[row], value) for row, value in expected.items()], ids=list(expected)
@@ -109,7 +109,7 @@ def test_column_the_bound_session_is_ended(place: BoundaryState, boundary: Bound
     new=None, reset=None, idle=None, daily=None, resume=None, branch=None, compress="compressed",
     rewind=None, suspend=None, exit=None, forget="forgotten",
 )  # fmt: skip
-def test_column_a_session_that_another_key_is_on_is_left_not_ended(
+def test_column_a_session_of_another_key_is_not_ended(
     place: BoundaryState, boundary: Boundary, expected: str | None
 ) -> None:
     assert planned(replace(place, other_keys=(OTHER,)), boundary).ends == expected
@@ -119,7 +119,7 @@ def test_column_a_session_that_another_key_is_on_is_left_not_ended(
     new=("new", True), reset=("new", True), idle=None, daily=None, resume=("target", False), branch=("new", True),
     compress=("new", True), rewind=None, suspend=None, exit=None, forget=None,
 )  # fmt: skip
-def test_column_opens(place: BoundaryState, boundary: Boundary, expected: tuple[str, bool] | None) -> None:
+def test_column_the_opened_session(place: BoundaryState, boundary: Boundary, expected: tuple[str, bool] | None) -> None:
     opening = planned(place, boundary).opens
     assert (opening and (opening.session.id, opening.fresh)) == expected
 
@@ -128,10 +128,10 @@ def test_column_opens(place: BoundaryState, boundary: Boundary, expected: tuple[
     new=(0, 0, None), reset=(0, 0, None), idle=None, daily=None, resume=(0, 0, None), branch=(2, 9, None),
     compress=(7, 9, "new"), rewind=None, suspend=None, exit=None, forget=None,
 )  # fmt: skip
-def test_column_transcript_seen_next(
+def test_column_the_inherited_transcript(
     place: BoundaryState, boundary: Boundary, expected: tuple[int, int, str | None] | None
 ) -> None:
-    """As (turns that a summary stands for, turns that are the parent's, whose summary)."""
+    """Check the number of summarised turns, the number of inherited turns, and the owner of the summary."""
     opening = planned(place, boundary).opens
     seen = opening and (opening.session.floor, opening.session.base_turn, opening.session.summary_id)
     assert seen == expected
@@ -152,7 +152,7 @@ def test_column_a_running_turn(place: BoundaryState, boundary: Boundary, expecte
     branch=Fate.LIVE, compress=Refusal.TURN_RUNNING, rewind=Fate.HIDDEN, suspend=Fate.LIVE, exit=Fate.LIVE,
     forget=Fate.LIVE,
 )  # fmt: skip
-def test_column_a_turn_that_another_key_runs_there(
+def test_column_a_running_turn_of_another_key(
     place: BoundaryState, boundary: Boundary, expected: Fate | Refusal
 ) -> None:
     step = planned(replace(place, running=OTHER, other_keys=(OTHER,)), boundary)
@@ -189,7 +189,9 @@ def test_column_keys_that_move(place: BoundaryState, boundary: Boundary, expecte
     new=None, reset=None, idle=Cause.IDLE, daily=Cause.DAILY, resume=None, branch=None, compress=None, rewind=None,
     suspend=None, exit=None, forget=None,
 )  # fmt: skip
-def test_column_what_the_next_message_is_told(place: BoundaryState, boundary: Boundary, expected: Cause | None) -> None:
+def test_column_the_cause_for_the_next_message(
+    place: BoundaryState, boundary: Boundary, expected: Cause | None
+) -> None:
     assert planned(place, boundary).pending is expected
 
 
@@ -201,17 +203,17 @@ def test_column_queued_messages_are_set_aside(place: BoundaryState, boundary: Bo
     assert planned(place, boundary).sets_aside is expected
 
 
-# --- What the table says in words ---
+# --- Rules beside the table ---
 
 
 @pytest.mark.parametrize("boundary", [New(), Reset()])
-def test_a_first_session_replaces_nothing_so_no_plugin_is_told_of_a_reset(boundary: Boundary) -> None:
+def test_a_first_session_calls_no_reset_hook(boundary: Boundary) -> None:
     step = planned(NOWHERE, boundary)
     assert (step.hooks, step.ends) == ((), None)
 
 
 @pytest.mark.parametrize("pending", [Cause.IDLE, Cause.DAILY])
-def test_after_an_expiry_the_opened_session_says_why_and_resets(pending: Cause) -> None:
+def test_a_session_after_an_expiry_has_its_cause_and_calls_the_reset_hook(pending: Cause) -> None:
     step = planned(replace(NOWHERE, pending=pending), New())
     assert step.opens is not None
     assert (step.opens.reset, step.opens.parent_id, step.opens.reason) == (True, "", pending)
@@ -219,7 +221,7 @@ def test_after_an_expiry_the_opened_session_says_why_and_resets(pending: Cause) 
     assert step.hooks == (RESET,)
 
 
-def test_a_new_session_is_made_for_what_was_asked() -> None:
+def test_a_new_session_has_the_requested_title_and_kind() -> None:
     session = opened_by(HERE, New(title=" My  Project ", kind=SessionKind.CRON)).session
     assert (session.title, session.kind, session.owner, session.key) == ("My Project", SessionKind.CRON, "me", KEY)
     assert (session.opened_at, session.active_at) == (NOW, NOW)
@@ -232,7 +234,7 @@ PARENT = OLD.replace(id="parent")
 
 
 @pytest.mark.parametrize("place", [NOWHERE, HERE, replace(NOWHERE, pending=Cause.IDLE)])
-def test_delegated_work_has_a_parent_and_sees_nothing_of_it(place: BoundaryState) -> None:
+def test_a_delegated_session_has_a_parent_and_inherits_nothing(place: BoundaryState) -> None:
     opening = opened_by(replace(place, parent=PARENT), DELEGATE)
     session = opening.session
     assert (session.kind, session.parent_id, session.cause) == (SessionKind.SUBAGENT, "parent", Cause.DELEGATION)
@@ -244,12 +246,12 @@ def test_delegated_work_has_a_parent_and_sees_nothing_of_it(place: BoundaryState
 @pytest.mark.parametrize(
     ("boundary", "inherits"), [(New(), False), (Reset(), False), (Branch(), True), (COMPRESS, True)]
 )
-def test_only_what_goes_on_with_a_session_shows_its_turns(boundary: Boundary, inherits: bool) -> None:
+def test_only_branch_and_compression_inherit_turns(boundary: Boundary, inherits: bool) -> None:
     assert opened_by(HERE, boundary).inherits is inherits
 
 
 @pytest.mark.parametrize("kind", [None, SessionKind.CHAT, SessionKind.CRON])
-def test_only_delegated_work_has_a_parent(kind: SessionKind | None) -> None:
+def test_only_a_delegated_session_has_a_parent(kind: SessionKind | None) -> None:
     with pytest.raises(BadBoundary, match="only delegated work has a parent"):
         planned(replace(HERE, parent=PARENT, kind=SessionKind.SUBAGENT), New(kind=kind, parent="parent"))
 
@@ -257,19 +259,19 @@ def test_only_delegated_work_has_a_parent(kind: SessionKind | None) -> None:
 @pytest.mark.parametrize(
     "parent", [None, PARENT.replace(kind=SessionKind.SUBAGENT), PARENT.replace(kind=SessionKind.NOTES)]
 )
-def test_delegated_work_delegates_nothing_further(parent: Session | None) -> None:
+def test_a_delegated_session_cannot_delegate(parent: Session | None) -> None:
     with pytest.raises(BadBoundary, match="can't delegate"):
         planned(replace(NOWHERE, parent=parent), DELEGATE)
 
 
 @pytest.mark.parametrize("boundary", [New("Taken"), Reset("TAKEN"), Branch("taken")])
-def test_a_title_that_is_taken_is_refused_whatever_its_case(boundary: Boundary) -> None:
+def test_a_used_title_is_refused_in_any_case(boundary: Boundary) -> None:
     with pytest.raises(TitleTaken, match="already called"):
         planned(replace(HERE, titles=("taken",)), boundary)
 
 
 @pytest.mark.parametrize("boundary", [New("\u200b"), Reset("x" * 101), Branch("\n")])
-def test_a_title_that_is_none_is_refused(boundary: Boundary) -> None:
+def test_an_invalid_title_is_refused(boundary: Boundary) -> None:
     with pytest.raises(BadTitle):
         planned(HERE, boundary)
 
@@ -281,7 +283,7 @@ def test_a_child_is_numbered_after_its_parent(boundary: Boundary) -> None:
     assert opened_by(HERE, boundary).session.title is None
 
 
-def test_a_branch_may_have_a_title_of_its_own() -> None:
+def test_a_branch_may_have_its_own_title() -> None:
     named = replace(HERE, session=OLD.replace(title="name"))
     assert opened_by(named, Branch("another")).session.title == "another"
 
@@ -291,7 +293,7 @@ def test_a_branch_of_a_compressed_session_keeps_its_summary() -> None:
     assert opened_by(compressed, Branch()).session.summary_id == "old"
 
 
-def test_compression_brings_its_summary_along() -> None:
+def test_compression_stores_its_summary() -> None:
     assert opened_by(HERE, COMPRESS).summary == "what was said"
 
 
@@ -299,20 +301,20 @@ def test_compression_brings_its_summary_along() -> None:
     ("target", "found"),
     [("", TARGET), ("target", None), ("", None), ("notes:me", TARGET.replace(id="notes:me", kind=SessionKind.NOTES))],
 )
-def test_resume_of_nothing_changes_nothing(target: str, found: Session | None) -> None:
+def test_resume_of_an_unknown_session_is_refused(target: str, found: Session | None) -> None:
     assert planned(replace(HERE, target=found), Resume(target)) == BoundaryPlan(refusal=Refusal.NOTHING_THERE)
 
 
-def test_resume_of_where_one_is_changes_nothing() -> None:
+def test_resume_of_the_current_session_is_refused() -> None:
     assert planned(replace(HERE, target=OLD), Resume("old")) == BoundaryPlan(refusal=Refusal.ALREADY_THERE)
 
 
-def test_a_branch_grows_out_of_the_session_that_is_named_wherever_the_key_is() -> None:
+def test_a_branch_has_the_named_session_as_its_parent() -> None:
     assert opened_by(replace(HERE, target=TARGET), Branch(parent="target")).session.parent_id == "target"
     assert opened_by(replace(HERE, target=TARGET), Branch()).session.parent_id == "old"
 
 
-def test_resume_from_nowhere_keeps_the_parent_that_the_target_has() -> None:
+def test_resume_without_a_current_session_keeps_the_parent_of_the_target() -> None:
     opening = opened_by(replace(NOWHERE, target=TARGET), Resume("target"))
     assert opening.parent_id == "its parent"
     orphan = opened_by(replace(NOWHERE, target=TARGET.replace(parent_id=None)), Resume("target"))
@@ -320,12 +322,12 @@ def test_resume_from_nowhere_keeps_the_parent_that_the_target_has() -> None:
 
 
 @pytest.mark.parametrize("boundary", [Branch(), Rewind(), Expire(IDLE, NOW), Suspend(), Suspend(close_memory=True)])
-def test_with_no_session_there_is_nothing_to_do(boundary: Boundary) -> None:
+def test_a_boundary_without_a_session_is_refused(boundary: Boundary) -> None:
     assert planned(NOWHERE, boundary) == BoundaryPlan(refusal=Refusal.NOTHING_THERE)
 
 
 @pytest.mark.parametrize("boundary", [COMPRESS, Forget("old")])
-def test_what_names_a_session_is_stale_where_there_is_none(boundary: Boundary) -> None:
+def test_a_boundary_for_a_named_session_is_stale_without_one(boundary: Boundary) -> None:
     assert planned(NOWHERE, boundary) == BoundaryPlan(refusal=Refusal.STALE)
 
 
@@ -338,39 +340,39 @@ def test_what_names_a_session_is_stale_where_there_is_none(boundary: Boundary) -
         Forget("other"),
     ],
 )
-def test_what_was_made_for_another_state_is_stale(boundary: Boundary) -> None:
+def test_a_boundary_for_another_state_is_stale(boundary: Boundary) -> None:
     assert planned(HERE, boundary) == BoundaryPlan(refusal=Refusal.STALE)
 
 
 @pytest.mark.parametrize("covers_to", [-1, 0, 1, 10])
-def test_compression_covers_turns_that_there_are(covers_to: int) -> None:
+def test_compression_of_missing_turns_is_refused(covers_to: int) -> None:
     with pytest.raises(BadBoundary, match="outside 2..9"):
         planned(HERE, replace(COMPRESS, covers_to=covers_to))
 
 
 @pytest.mark.parametrize("covers_to", [2, 9])
-def test_compression_may_cover_nothing_new_or_everything(covers_to: int) -> None:
+def test_compression_may_cover_no_new_turn_or_every_turn(covers_to: int) -> None:
     assert opened_by(HERE, replace(COMPRESS, covers_to=covers_to)).session.floor == covers_to
 
 
 @pytest.mark.parametrize("summary", ["", " \n", "x" * (SUMMARY_CHARS_MAX + 1)])
-def test_a_summary_has_words_and_a_bound(summary: str) -> None:
+def test_an_empty_or_too_long_summary_is_refused(summary: str) -> None:
     with pytest.raises(BadBoundary, match="summary"):
         planned(HERE, replace(COMPRESS, summary=summary))
 
 
 @pytest.mark.parametrize("turns", [0, -3])
-def test_rewind_takes_a_number_from_one(turns: int) -> None:
+def test_rewind_needs_a_positive_number(turns: int) -> None:
     with pytest.raises(BadBoundary, match="from 1"):
         planned(HERE, Rewind(turns))
 
 
-def test_rewind_hides_and_stays() -> None:
+def test_rewind_hides_turns_and_keeps_the_session() -> None:
     step = planned(replace(HERE, visible=(8, 9)), Rewind(2))
     assert step == BoundaryPlan(moves=(KEY,), stays=True, hides=(8, 9))
 
 
-def test_a_rewind_takes_the_running_turn_back_first() -> None:
+def test_a_rewind_counts_the_running_turn_first() -> None:
     running = replace(HERE, running=KEY, visible=(8, 9))
     assert planned(running, Rewind(1)).hides == ()
     assert planned(running, Rewind(2)).hides == (9,)
@@ -390,27 +392,27 @@ def test_expiry_is_refused_before_it_is_due() -> None:
     assert planned(HERE, Expire(IDLE, 160.0)).refusal is None
 
 
-def test_delegated_work_holds_expiry_up() -> None:
+def test_delegated_work_delays_expiry() -> None:
     assert planned(replace(HERE, delegated=True), Expire(IDLE, NOW)) == BoundaryPlan(refusal=Refusal.TURN_RUNNING)
 
 
-def test_a_message_accepted_in_time_holds_expiry_up_and_a_later_one_does_not() -> None:
+def test_only_a_message_accepted_before_the_deadline_delays_expiry() -> None:
     assert planned(replace(HERE, waiting_since=159.9), Expire(IDLE, NOW)) == BoundaryPlan(refusal=Refusal.WORK_WAITING)
     assert planned(replace(HERE, waiting_since=160.0), Expire(IDLE, NOW)).refusal is None
 
 
-def test_a_process_that_did_not_serve_the_session_finalizes_nothing() -> None:
+def test_suspend_finalizes_only_a_session_that_this_process_served() -> None:
     assert planned(HERE, Suspend()) == BoundaryPlan()
     assert planned(HERE, Suspend(close_memory=True)) == BoundaryPlan(closes=True, sets_aside=True)
 
 
-def test_a_child_sees_its_parent_as_it_is_once_it_was_left() -> None:
+def test_a_child_is_rebased_on_its_final_parent() -> None:
     child = opened_by(HERE, Branch()).session
     left = OLD.replace(last_turn=11, log_seq=17)
     assert rebase(child, left) == child.replace(base_turn=11, last_turn=11, base_seq=17)
 
 
-# --- Whatever the place and the boundary ---
+# --- Properties of any state and any boundary ---
 
 sessions = st.builds(
     lambda name, title, turns, floor, parent, kind: Session(
@@ -469,7 +471,7 @@ def test_a_refusal_changes_nothing_else(place: BoundaryState, boundary: Boundary
 
 
 @given(places, boundaries)
-def test_reset_is_true_exactly_where_a_conversation_starts_afresh(place: BoundaryState, boundary: Boundary) -> None:
+def test_reset_is_true_only_for_a_new_conversation(place: BoundaryState, boundary: Boundary) -> None:
     opening = tried(place, boundary).opens
     if opening is not None:
         assert opening.reset == isinstance(boundary, New | Reset)
@@ -477,7 +479,7 @@ def test_reset_is_true_exactly_where_a_conversation_starts_afresh(place: Boundar
 
 
 @given(places, boundaries)
-def test_the_parent_is_told_exactly_where_a_conversation_goes_on(place: BoundaryState, boundary: Boundary) -> None:
+def test_the_parent_id_is_set_only_if_a_conversation_continues(place: BoundaryState, boundary: Boundary) -> None:
     opening = tried(place, boundary).opens
     if opening is not None:
         left = place.session.id if place.session else None
@@ -485,7 +487,7 @@ def test_the_parent_is_told_exactly_where_a_conversation_goes_on(place: Boundary
 
 
 @given(places, boundaries)
-def test_finalize_names_the_session_left_and_precedes_reset_of_the_opened_one(
+def test_finalize_names_the_previous_session_and_precedes_reset_of_the_opened_one(
     place: BoundaryState, boundary: Boundary
 ) -> None:
     step = tried(place, boundary)
@@ -498,7 +500,7 @@ def test_finalize_names_the_session_left_and_precedes_reset_of_the_opened_one(
 
 
 @given(places, boundaries)
-def test_only_compression_and_forgetting_move_other_keys(place: BoundaryState, boundary: Boundary) -> None:
+def test_only_compression_and_forget_move_other_keys(place: BoundaryState, boundary: Boundary) -> None:
     step = tried(place, boundary)
     moved = set(step.moves) - {KEY}
     assert moved <= set(place.other_keys)
@@ -507,7 +509,7 @@ def test_only_compression_and_forgetting_move_other_keys(place: BoundaryState, b
 
 
 @given(places, boundaries)
-def test_a_key_moves_at_most_once_and_only_a_boundary_that_keeps_it_where_it_is_leaves_it_out(
+def test_a_key_moves_at_most_once_and_every_boundary_but_suspend_moves_it(
     place: BoundaryState, boundary: Boundary
 ) -> None:
     step = tried(place, boundary)
@@ -517,9 +519,7 @@ def test_a_key_moves_at_most_once_and_only_a_boundary_that_keeps_it_where_it_is_
 
 
 @given(places, boundaries)
-def test_only_a_session_that_is_bound_is_ended_hidden_from_or_finalized(
-    place: BoundaryState, boundary: Boundary
-) -> None:
+def test_only_a_bound_session_is_ended_hidden_or_finalized(place: BoundaryState, boundary: Boundary) -> None:
     step = tried(place, boundary)
     if place.session is None:
         assert (step.ends, step.hides, step.stays, step.fate) == (None, (), False, Fate.LIVE)
@@ -527,7 +527,7 @@ def test_only_a_session_that_is_bound_is_ended_hidden_from_or_finalized(
 
 
 @given(places, boundaries)
-def test_a_session_is_ended_only_if_no_key_stays_on_it(place: BoundaryState, boundary: Boundary) -> None:
+def test_a_session_is_ended_only_if_every_key_leaves_it(place: BoundaryState, boundary: Boundary) -> None:
     step = tried(place, boundary)
     if step.ends is not None:
         assert place.session is not None
@@ -535,7 +535,7 @@ def test_a_session_is_ended_only_if_no_key_stays_on_it(place: BoundaryState, bou
 
 
 @given(places, boundaries)
-def test_a_child_sees_its_parent_as_of_now_and_no_more(place: BoundaryState, boundary: Boundary) -> None:
+def test_a_child_inherits_the_current_turns_of_its_parent(place: BoundaryState, boundary: Boundary) -> None:
     opening = tried(place, boundary).opens
     if opening is None or not opening.fresh:
         return
@@ -550,7 +550,7 @@ def test_a_child_sees_its_parent_as_of_now_and_no_more(place: BoundaryState, bou
 
 
 @given(places, boundaries)
-def test_an_opened_session_starts_its_own_log_and_history(place: BoundaryState, boundary: Boundary) -> None:
+def test_an_opened_session_has_an_empty_log_and_no_end(place: BoundaryState, boundary: Boundary) -> None:
     opening = tried(place, boundary).opens
     if opening is not None and opening.fresh:
         session = opening.session
@@ -560,7 +560,7 @@ def test_an_opened_session_starts_its_own_log_and_history(place: BoundaryState, 
 
 
 @given(places, boundaries)
-def test_only_resume_opens_what_was_there_before_and_as_it_was(place: BoundaryState, boundary: Boundary) -> None:
+def test_only_resume_opens_an_existing_session_unchanged(place: BoundaryState, boundary: Boundary) -> None:
     opening = tried(place, boundary).opens
     if opening is not None:
         assert opening.fresh == (not isinstance(boundary, Resume))
@@ -568,21 +568,21 @@ def test_only_resume_opens_what_was_there_before_and_as_it_was(place: BoundarySt
 
 
 @given(places, boundaries)
-def test_a_summary_comes_with_compression_only(place: BoundaryState, boundary: Boundary) -> None:
+def test_only_compression_has_a_summary(place: BoundaryState, boundary: Boundary) -> None:
     opening = tried(place, boundary).opens
     if opening is not None:
         assert (opening.summary is not None) == isinstance(boundary, Compress)
 
 
 @given(places, boundaries)
-def test_a_running_turn_of_another_key_outlives_all_but_a_rewind(place: BoundaryState, boundary: Boundary) -> None:
+def test_only_a_rewind_changes_a_running_turn_of_another_key(place: BoundaryState, boundary: Boundary) -> None:
     step = tried(place, boundary)
     if place.running == OTHER and step.refusal is None:
         assert step.fate is (Fate.HIDDEN if isinstance(boundary, Rewind) else Fate.LIVE)
 
 
 @given(places, boundaries)
-def test_a_title_given_to_an_opened_session_is_one_that_nobody_has(place: BoundaryState, boundary: Boundary) -> None:
+def test_the_title_of_an_opened_session_is_unused(place: BoundaryState, boundary: Boundary) -> None:
     opening = tried(place, boundary).opens
     if opening is not None and opening.fresh and opening.session.title is not None:
         assert titles.fold(opening.session.title) not in {titles.fold(title) for title in place.titles}
@@ -590,5 +590,5 @@ def test_a_title_given_to_an_opened_session_is_one_that_nobody_has(place: Bounda
 
 
 @given(places, boundaries)
-def test_the_same_place_and_boundary_give_the_same_plan(place: BoundaryState, boundary: Boundary) -> None:
+def test_a_plan_is_deterministic(place: BoundaryState, boundary: Boundary) -> None:
     assert tried(place, boundary) == tried(place, boundary)

@@ -26,7 +26,7 @@ def test_it_opens_with_the_last_allowed_failure_and_not_before(now: float, open_
 
 
 @given(TIMES, SECONDS)
-def test_calls_are_allowed_again_once_the_time_is_over(now: float, open_s: float) -> None:
+def test_calls_are_allowed_again_after_the_pause(now: float, open_s: float) -> None:
     breaker = CircuitBreaker().opened(now, open_s)
     assert not breaker.is_open(breaker.open_until, open_s)
 

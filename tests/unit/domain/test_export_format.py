@@ -1,4 +1,4 @@
-"""Exported sessions: what a file must look like, and that a round trip changes nothing."""
+"""Exported sessions: the file format, imports, and round trips."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ def read(*lines: dict[str, Any] | str) -> list[Any]:
     return list(ExportReader("some.jsonl").lines(raw))
 
 
-# --- What a file must look like --------------------------------------------------------------------------------------
+# --- File format -----------------------------------------------------------------------------------------------------
 
 
-def test_a_sound_file_is_read_line_by_line() -> None:
+def test_a_valid_file_is_read_line_by_line() -> None:
     lines = read(HEADER, SESSION, TURN, REWIND, CHILD | {"base": {"turn": 1, "rewinds": 1}}, NOTE, end(2, 1, 1))
     assert [type(line).__name__ for line in lines] == [
         *("Header", "SessionLine", "TurnLine", "RewindLine", "SessionLine", "NoteLine", "EndLine"),
     ]
 
 
-def test_names_that_are_not_known_are_passed_over() -> None:
+def test_unknown_names_are_ignored() -> None:
     read(HEADER | {"colour": "red"}, SESSION | {"colour": "red"}, end())
 
 
@@ -114,7 +114,7 @@ def test_names_that_are_not_known_are_passed_over() -> None:
         ([HEADER, end(0), SESSION], 3, "follow"),
     ],
 )
-def test_a_bad_line_is_told_with_its_number(lines: list[Any], number: int, word: str) -> None:
+def test_an_invalid_line_is_reported_with_its_number(lines: list[Any], number: int, word: str) -> None:
     with pytest.raises(BadExport) as told:
         read(*lines)
     assert str(told.value).startswith(f"some.jsonl, line {number}: ")
@@ -123,7 +123,7 @@ def test_a_bad_line_is_told_with_its_number(lines: list[Any], number: int, word:
 
 @given(st.lists(st.one_of(st.binary(max_size=40), st.sampled_from([HEADER, SESSION, CHILD, TURN, REWIND, end()]))))
 @settings(max_examples=200, deadline=None)
-def test_whatever_stands_in_a_file_it_is_read_or_refused(lines: Sequence[Any]) -> None:
+def test_any_file_is_read_or_refused(lines: Sequence[Any]) -> None:
     raw = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
     with suppress(BadExport):
         assert all(line is not None for line in ExportReader("any").lines(raw))
@@ -134,7 +134,7 @@ def test_whatever_stands_in_a_file_it_is_read_or_refused(lines: Sequence[Any]) -
 
 @dataclass
 class Place:
-    """What the two commands use of a runtime."""
+    """The part of a runtime that export and import use."""
 
     store: Store
     lifecycle: Lifecycle
@@ -164,7 +164,7 @@ STEP = st.tuples(st.sampled_from("tttbrcnsqafdw"), st.integers(0, 1), st.integer
 
 
 async def live(talk: StoreConversation, steps: Sequence[tuple[str, int, int]]) -> None:
-    """Some history: turns with tools, branches, rewinds, compressions, resumptions, messages set aside, notes."""
+    """Create sessions with tools, branches, rewinds, compressions, resumes, set aside messages and notes."""
     opened: list[str] = []
     for number, (step, which, amount) in enumerate(steps):
         key, owner = KEYS[which], ("ann", "bob")[which]
@@ -211,7 +211,7 @@ async def _forget(talk: StoreConversation, here: SessionRef, _: int, amount: int
 
 
 async def _late(talk: StoreConversation, here: SessionRef, number: int, amount: int) -> None:
-    """A turn that ends after its session was rewound or left."""
+    """Run a turn that ends after its session was rewound or left."""
     ticket = await talk.begin(f"late {number}", here.key, here.owner)
     await talk.rewind(here.key, 1, here.owner) if amount == 1 else await talk.new(here.key, here.owner)
     await talk.lifecycle.commit_turn(ticket, [Message(Role.USER, f"late {number}")], None)
@@ -246,7 +246,7 @@ async def round_trip(steps: Sequence[tuple[str, int, int]], folder: Path) -> Non
         first = await exported(one)
         await imported(two, first)
         again = await exported(two)
-        # The header has the time of the export, and a note the time of its import.
+        # The header contains the time of the export, and a note the time of its import.
         assert [_timeless(line) for line in again] == [_timeless(line) for line in first]
         for line in map(json.loads, first):
             if line["type"] == "session":
@@ -276,12 +276,12 @@ def steps_of(letters: str) -> list[tuple[str, int, int]]:
 @example([*steps_of("nttb"), ("f", 0, 3), *steps_of("ntbtb")])
 @example([*steps_of("nttbt"), ("s", 0, 3), ("f", 0, 3), *steps_of("nt")])
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_what_was_exported_and_imported_is_exported_the_same(steps: list[tuple[str, int, int]]) -> None:
+def test_an_imported_export_is_exported_unchanged(steps: list[tuple[str, int, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(round_trip(steps, Path(folder)))
 
 
-# --- What was there before -------------------------------------------------------------------------------------------
+# --- Existing sessions -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -307,12 +307,12 @@ async def test_importing_again_adds_only_what_is_new(homes: tuple[Path, Path]) -
         assert (tally.sessions, tally.turns, tally.same) == (1, 2, 0)
         assert await StoreConversation(two).texts(session) == ["one", "two"]
         assert (await imported(two, lines)).same == 1
-        # An older file has nothing to add either.
+        # An older file adds nothing either.
         assert [_timeless(line) for line in await exported(two)] == [_timeless(line) for line in lines]
 
 
 @in_loop
-async def test_a_session_that_went_on_differently_is_left_alone_with_its_children(homes: tuple[Path, Path]) -> None:
+async def test_a_diverged_session_and_its_children_are_left_out(homes: tuple[Path, Path]) -> None:
     async with aclosing(await SqliteStore.open(homes[0])) as one, aclosing(await SqliteStore.open(homes[1])) as two:
         talk = StoreConversation(one)
         session = await talk.new(KEY)
@@ -331,7 +331,7 @@ async def test_a_session_that_went_on_differently_is_left_alone_with_its_childre
 
 
 @in_loop
-async def test_a_session_in_use_is_not_added_to(homes: tuple[Path, Path]) -> None:
+async def test_a_session_in_use_is_not_changed(homes: tuple[Path, Path]) -> None:
     async with aclosing(await SqliteStore.open(homes[0])) as one, aclosing(await SqliteStore.open(homes[1])) as two:
         talk = StoreConversation(one)
         session = await talk.new(KEY)
@@ -345,7 +345,7 @@ async def test_a_session_in_use_is_not_added_to(homes: tuple[Path, Path]) -> Non
 
 
 @in_loop
-async def test_a_child_waits_for_a_parent_in_use_and_shows_nothing_of_what_is_said_there(
+async def test_a_child_that_needs_turns_missing_from_a_parent_in_use_is_left_out(
     homes: tuple[Path, Path],
 ) -> None:
     async with aclosing(await SqliteStore.open(homes[0])) as one, aclosing(await SqliteStore.open(homes[1])) as two:
@@ -369,7 +369,7 @@ async def test_a_child_waits_for_a_parent_in_use_and_shows_nothing_of_what_is_sa
 
 
 @in_loop
-async def test_a_child_of_a_parent_in_use_comes_if_all_it_shows_is_here(homes: tuple[Path, Path]) -> None:
+async def test_a_child_of_a_parent_in_use_is_imported_if_its_inherited_turns_exist(homes: tuple[Path, Path]) -> None:
     async with aclosing(await SqliteStore.open(homes[0])) as one, aclosing(await SqliteStore.open(homes[1])) as two:
         talk = StoreConversation(one)
         parent = await talk.new(KEY)
@@ -389,12 +389,12 @@ async def test_a_child_of_a_parent_in_use_comes_if_all_it_shows_is_here(homes: t
         await talk.say("three", KEY)
         lines = await exported(one)
         await other.say("something else", KEY)
-        assert set((await imported(two, lines)).left_out) == {parent, middle, child}, "it has gone on differently"
+        assert set((await imported(two, lines)).left_out) == {parent, middle, child}, "the session has diverged"
         assert await other.texts(child) == ["one", "in the child"]
 
 
 @in_loop
-async def test_a_child_of_an_empty_branch_in_use_is_not_held_up(homes: tuple[Path, Path]) -> None:
+async def test_a_child_of_an_empty_branch_in_use_is_imported(homes: tuple[Path, Path]) -> None:
     async with aclosing(await SqliteStore.open(homes[0])) as one, aclosing(await SqliteStore.open(homes[1])) as two:
         talk = StoreConversation(one)
         await talk.new(KEY)
@@ -410,7 +410,7 @@ async def test_a_child_of_an_empty_branch_in_use_is_not_held_up(homes: tuple[Pat
 
 
 @in_loop
-async def test_a_session_that_is_taken_up_while_it_is_imported_is_left_and_told(
+async def test_a_session_that_is_resumed_during_its_import_is_left_out_and_reported(
     homes: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(taking_in, "ITEMS_AT_ONCE", 2)
@@ -431,7 +431,7 @@ async def test_a_session_that_is_taken_up_while_it_is_imported_is_left_and_told(
 
 
 @in_loop
-async def test_an_import_goes_on_once_a_session_is_left_again(
+async def test_an_import_continues_once_a_session_is_not_in_use(
     homes: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(taking_in, "ITEMS_AT_ONCE", 2)
@@ -451,7 +451,7 @@ async def test_an_import_goes_on_once_a_session_is_left_again(
 
 
 class Interrupting:
-    """A store on which somebody does something before one of the writes."""
+    """A store that calls a function before one of its writes."""
 
     def __init__(self, store: Store, before: int, what: Callable[[], Awaitable[object]]) -> None:
         self._store = store
@@ -474,7 +474,7 @@ async def _take_up(other: StoreConversation, session: str) -> None:
 
 
 @in_loop
-async def test_what_was_forgotten_does_not_come_back(homes: tuple[Path, Path]) -> None:
+async def test_a_forgotten_session_is_not_imported_again(homes: tuple[Path, Path]) -> None:
     async with aclosing(await SqliteStore.open(homes[0])) as one:
         talk = StoreConversation(one)
         session = await talk.new(KEY, title="Secret")
@@ -490,7 +490,7 @@ async def test_what_was_forgotten_does_not_come_back(homes: tuple[Path, Path]) -
 
 
 @in_loop
-async def test_everything_belongs_to_whoever_imports_it_under_ids_and_titles_that_are_free(
+async def test_imported_sessions_belong_to_the_importer_with_unused_ids_and_titles(
     homes: tuple[Path, Path],
 ) -> None:
     async with aclosing(await SqliteStore.open(homes[0])) as one:
@@ -513,7 +513,7 @@ async def test_everything_belongs_to_whoever_imports_it_under_ids_and_titles_tha
 
 
 @in_loop
-async def test_what_is_shown_through_a_forgotten_session_is_exported_and_imported(homes: tuple[Path, Path]) -> None:
+async def test_turns_inherited_through_a_forgotten_session_are_exported_and_imported(homes: tuple[Path, Path]) -> None:
     async with aclosing(await SqliteStore.open(homes[0])) as one, aclosing(await SqliteStore.open(homes[1])) as two:
         talk = StoreConversation(one)
         root = await talk.new(KEY)
@@ -533,7 +533,9 @@ async def test_what_is_shown_through_a_forgotten_session_is_exported_and_importe
             lines = await exported(one, *names)
             assert middle not in b"".join(lines).decode()
             tally = await imported(one, lines)
-            assert (tally.renamed, tally.left_out, tally.sessions) == ({}, {}, 0), "nothing is new where it comes from"
+            assert (tally.renamed, tally.left_out, tally.sessions) == ({}, {}, 0), (
+                "nothing is new in the store of the export"
+            )
         await imported(two, lines)
         assert await StoreConversation(two).texts(last) == seen
         assert await StoreConversation(two).texts(root) == ["one", "two", "undone in the middle"]
@@ -541,7 +543,7 @@ async def test_what_is_shown_through_a_forgotten_session_is_exported_and_importe
 
 
 @in_loop
-async def test_one_session_takes_along_what_it_shows_and_no_more(homes: tuple[Path, Path]) -> None:
+async def test_an_export_of_one_session_contains_only_its_visible_turns(homes: tuple[Path, Path]) -> None:
     async with aclosing(await SqliteStore.open(homes[0])) as one:
         talk = StoreConversation(one)
         first = await talk.new(KEY)
@@ -558,7 +560,7 @@ async def test_one_session_takes_along_what_it_shows_and_no_more(homes: tuple[Pa
 
 
 @in_loop
-async def test_a_provider_is_not_told_of_imported_turns_but_of_those_that_follow(homes: tuple[Path, Path]) -> None:
+async def test_providers_receive_only_the_turns_after_an_import(homes: tuple[Path, Path]) -> None:
     async with aclosing(await SqliteStore.open(homes[0])) as one, aclosing(await SqliteStore.open(homes[1])) as two:
         talk = StoreConversation(one)
         session = await talk.new(KEY)

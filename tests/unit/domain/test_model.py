@@ -26,13 +26,13 @@ parts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8
 @example("main", "a:b", ChatType.DM, "%3A", "::", "%")
 @example("main", "x", ChatType.THREAD, "-100123", None, "7")
 @example("main", "x", ChatType.DM, "\n\0 /?#", "\u200b", "👩‍👩‍👧")
-def test_a_key_survives_its_text_form(
+def test_a_key_round_trips_as_text(
     profile: str, platform: str, chat_type: ChatType, chat: str, thread: str | None, user: str | None
 ) -> None:
     key = SessionKey(profile, platform, chat_type, chat, thread, user)
     if len(str(key)) <= KEY_CHARS_MAX:
         assert SessionKey.parse(str(key)) == key
-    # Only the six separators are colons, so that no part can pass for two.
+    # A text has exactly six separators, so no part can be read as two.
     assert str(key).count(":") == 4 + (thread is not None or user is not None) + (user is not None)
 
 
@@ -45,7 +45,7 @@ def test_different_keys_have_different_texts(one: tuple, other: tuple) -> None:
     assert (SessionKey(*one) != SessionKey(*other)) == (str(SessionKey(*one)) != str(SessionKey(*other)))
 
 
-def test_equal_keys_are_one_whether_or_not_they_were_written_out() -> None:
+def test_equal_keys_are_equal_before_and_after_formatting() -> None:
     key, same = SessionKey.parse("agent:main:telegram:dm:42"), SessionKey.parse("agent:main:telegram:dm:42")
     assert str(key) == "agent:main:telegram:dm:42"
     assert key == same
@@ -55,7 +55,7 @@ def test_equal_keys_are_one_whether_or_not_they_were_written_out() -> None:
     assert str(key) not in repr(key)
 
 
-def test_a_key_made_from_another_is_written_out_as_itself() -> None:
+def test_a_key_derived_from_another_has_its_own_text() -> None:
     key = SessionKey.parse("agent:main:telegram:dm:42")
     assert (str(key), str(replace(key, chat="43"))) == ("agent:main:telegram:dm:42", "agent:main:telegram:dm:43")
 
@@ -69,7 +69,7 @@ def test_a_key_made_from_another_is_written_out_as_itself() -> None:
         ("agent:main:telegram:group:-100:7:9", "7", "9"),
     ],
 )
-def test_a_key_is_written_the_way_it_is_read(text: str, thread: str | None, user: str | None) -> None:
+def test_a_key_is_formatted_as_it_is_parsed(text: str, thread: str | None, user: str | None) -> None:
     key = SessionKey.parse(text)
     assert (key.thread, key.user) == (thread, user)
     assert str(key) == text
@@ -90,7 +90,7 @@ def test_a_key_is_written_the_way_it_is_read(text: str, thread: str | None, user
         "agent:main:telegram:dm:" + "4" * KEY_CHARS_MAX,
     ],
 )
-def test_what_is_no_key_is_refused_with_what_was_expected(text: str) -> None:
+def test_an_invalid_key_is_refused_with_the_expected_format(text: str) -> None:
     with pytest.raises(BadKey, match="expected agent:PROFILE:PLATFORM") as caught:
         SessionKey.parse(text)
     assert len(str(caught.value)) < 250
@@ -114,16 +114,16 @@ def test_only_chats_and_notes_reach_providers() -> None:
     assert {kind for kind in SessionKind if kind.remembered} == {SessionKind.CHAT, SessionKind.NOTES}
 
 
-def test_only_what_was_said_and_answered_is_remembered_of_a_turn() -> None:
+def test_only_the_message_and_the_answer_of_a_turn_are_remembered() -> None:
     assert {s for s in TurnStatus if s.remembered} == {TurnStatus.DONE, TurnStatus.INTERRUPTED, TurnStatus.LATE}
 
 
-def test_opening_closing_and_forgetting_leave_nothing_to_close() -> None:
+def test_open_close_and_forget_events_need_no_close() -> None:
     clean = {kind for kind in EntryKind if not kind.dirties}
     assert clean == {EntryKind.OPENED, EntryKind.CLOSE, EntryKind.FORGET}
 
 
-def test_a_session_is_dirty_until_its_close_covers_it() -> None:
+def test_a_session_is_dirty_until_a_close_covers_it() -> None:
     def session(dirty_seq: int, closed_seq: int) -> Session:
         key = SessionKey.parse("agent:main:cli:dm:1")
         return Session("s", "me", key, SessionKind.CHAT, Cause.NEW, 0.0, dirty_seq=dirty_seq, closed_seq=closed_seq)
@@ -134,7 +134,7 @@ def test_a_session_is_dirty_until_its_close_covers_it() -> None:
     assert session(3, 3).ended("new", 5.0).generation == 1
 
 
-def test_a_turn_reads_as_what_was_asked_and_what_was_answered() -> None:
+def test_a_turn_is_formatted_as_a_message_and_an_answer() -> None:
     messages = (
         Message(Role.USER, "one"),
         Message(Role.ASSISTANT, ""),

@@ -1,4 +1,4 @@
-"""Forgetting a session takes its words out of the notes that others have made of them, and nothing else."""
+"""Forgetting a session removes its content from the notes of other sessions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REVIEW = "review-1-3"
 
 
 def written(*rows: tuple[str, NoteAction, str, str, str | None]) -> list[NoteVersion]:
-    """Versions, one after the other: note, action, words, session, and the turn or review that wrote it."""
+    """Make note versions from rows of note, action, content, session, and the turn or review that wrote it."""
     versions: list[NoteVersion] = []
     for at, (note_id, action, content, session_id, turn_id) in enumerate(rows):
         number = 1 + sum(v.note_id == note_id for v in versions)
@@ -32,7 +32,7 @@ def written(*rows: tuple[str, NoteAction, str, str, str | None]) -> list[NoteVer
 
 
 def mended(mending: NoteRepair) -> tuple[list[str], dict[str, str | None]]:
-    """What goes, and what the notes go back to."""
+    """Return the tainted versions, and the restored content of each note."""
     gone = [f"{v.note_id}{v.version}" for v in mending.tainted]
     return sorted(gone), {back.last.note_id: back.to.content if back.to else None for back in mending.restores}
 
@@ -42,19 +42,19 @@ def test_without_notes_of_the_session_nothing_changes() -> None:
     assert plan_repair(S, versions) == NoteRepair()
 
 
-def test_a_note_goes_back_to_what_it_said_before_the_session_changed_it() -> None:
+def test_a_note_is_restored_to_its_content_before_the_session() -> None:
     versions = written(("a", ADD, "tea", R, "t1"), ("a", REPLACE, "tea, with rum", S, "t2"))
     assert mended(plan_repair(S, versions)) == ([], {"a": "tea"})
 
 
-def test_what_another_session_made_of_a_note_goes_with_it() -> None:
+def test_changes_of_the_note_by_another_session_are_removed_too() -> None:
     versions = written(("a", ADD, "rum", S, "t1"), ("a", REPLACE, "rum, neat", T, "t2"), ("b", ADD, "bread", T, "t3"))
     mending = plan_repair(S, versions)
     assert mended(mending) == (["a2"], {"a": None})
     assert mending.writings == ((T, "t2"),)
 
 
-def test_notes_that_were_merged_come_apart_again_without_the_sessions() -> None:
+def test_merged_notes_are_restored_without_those_of_the_session() -> None:
     versions = written(
         ("a", ADD, "likes tea", R, "t1"),
         ("b", ADD, "likes rum", S, "t2"),
@@ -69,13 +69,13 @@ def test_notes_that_were_merged_come_apart_again_without_the_sessions() -> None:
 
 
 @pytest.mark.parametrize("removed_first", [True, False])
-def test_a_note_that_was_added_in_the_place_of_others_goes_too(removed_first: bool) -> None:
+def test_a_note_that_replaced_others_is_removed_too(removed_first: bool) -> None:
     add, remove = ("b", ADD, "drinks rum", T, REVIEW), ("a", REMOVE, "", T, REVIEW)
     versions = written(("a", ADD, "likes rum", S, "t1"), *((remove, add) if removed_first else (add, remove)))
     assert mended(plan_repair(S, versions)) == (["b1"], {"b": None})
 
 
-def test_what_was_made_of_what_was_made_goes_too() -> None:
+def test_notes_derived_from_derived_notes_are_removed_too() -> None:
     versions = written(
         ("a", ADD, "likes rum", S, "t1"),
         ("b", ADD, "likes tea", R, "t2"),
@@ -90,7 +90,7 @@ def test_what_was_made_of_what_was_made_goes_too() -> None:
     assert mending.writings == ((T, REVIEW), (U, REVIEW))
 
 
-def test_what_was_merged_twice_comes_apart_altogether() -> None:
+def test_notes_that_were_merged_twice_are_restored() -> None:
     versions = written(
         ("a", ADD, "likes rum", S, "t1"),
         ("b", ADD, "likes tea", R, "t2"),
@@ -103,7 +103,7 @@ def test_what_was_merged_twice_comes_apart_altogether() -> None:
     assert mended(plan_repair(S, versions)) == (["a2", "c2"], {"b": "likes tea", "c": "has a boat"})
 
 
-def test_what_the_sessions_own_review_condensed_is_as_it_was() -> None:
+def test_notes_condensed_by_a_review_of_the_session_are_restored() -> None:
     versions = written(
         ("a", ADD, "likes tea", R, "t1"),
         ("b", ADD, "likes milk", R, "t2"),
@@ -115,7 +115,7 @@ def test_what_the_sessions_own_review_condensed_is_as_it_was() -> None:
     assert mending.writings == ()
 
 
-def test_what_a_person_had_removed_stays_removed() -> None:
+def test_a_note_that_a_user_removed_stays_removed() -> None:
     versions = written(
         ("a", ADD, "likes tea", R, "t1"),
         ("b", ADD, "likes rum", S, "t2"),
@@ -125,7 +125,7 @@ def test_what_a_person_had_removed_stays_removed() -> None:
     assert mended(plan_repair(S, versions)) == (["c1"], {"c": None})
 
 
-def test_what_was_merged_and_then_removed_by_hand_stays_removed() -> None:
+def test_a_merged_note_that_a_user_removed_stays_removed() -> None:
     versions = written(
         ("a", ADD, "likes rum", S, "t1"),
         ("b", ADD, "likes tea", R, "t2"),
@@ -136,7 +136,7 @@ def test_what_was_merged_and_then_removed_by_hand_stays_removed() -> None:
     assert mended(plan_repair(S, versions)) == (["a2"], {})
 
 
-def test_what_was_taken_back_already_is_left_as_it_is() -> None:
+def test_a_change_that_was_already_undone_is_not_repeated() -> None:
     versions = written(
         ("a", ADD, "likes tea", R, "t1"),
         ("b", ADD, "likes rum", S, "t2"),
@@ -147,7 +147,7 @@ def test_what_was_taken_back_already_is_left_as_it_is() -> None:
     assert mended(plan_repair(S, versions)) == (["a2"], {})
 
 
-def test_words_that_are_repeated_go_unless_they_were_there_before_or_were_written_by_hand() -> None:
+def test_repeated_words_are_removed_unless_older_or_written_by_a_user() -> None:
     versions = written(
         ("a", ADD, "likes rum, and tea", R, "t1"),
         ("b", ADD, "likes rum", S, "t2"),
@@ -157,7 +157,7 @@ def test_words_that_are_repeated_go_unless_they_were_there_before_or_were_writte
     assert mended(plan_repair(S, versions)) == (["c1"], {"c": None})
 
 
-def test_a_note_that_was_told_elsewhere_is_removed_there_also_if_its_last_words_are_the_sessions() -> None:
+def test_a_removal_is_sent_to_every_session_that_reported_the_note() -> None:
     rows = ("a", ADD, "likes rum", S, "t1"), ("a", REPLACE, "rum", T, "t2"), ("a", REPLACE, "rum, and gin", S, "t3")
     (back,) = plan_repair(S, written(*rows)).restores
     assert (back.to, back.places) == (None, (T,))
@@ -165,7 +165,7 @@ def test_a_note_that_was_told_elsewhere_is_removed_there_also_if_its_last_words_
     assert (back.to, back.places) == (None, (T,))
 
 
-# --- Through the door ------------------------------------------------------------------------------------------------
+# --- Through the lifecycle -------------------------------------------------------------------------------------------
 
 
 class Notes(CoreFixture):
@@ -174,7 +174,7 @@ class Notes(CoreFixture):
         return (await self.lifecycle.write_note(change, owner=ME, ref=ref)).note_id
 
     async def condense(self, ref: SessionRef, content: str) -> ReviewWindow:
-        """As a review of the session does it: one note in the place of all."""
+        """Replace all notes by one, as a review of the session does."""
         window = ReviewWindow(1, 1)
         await self.store.write(lambda uow: uow.reviews.add(ref.session_id, window, self.clock.now()))
         taken = await self.lifecycle.claim_next_review()
@@ -199,7 +199,7 @@ class Notes(CoreFixture):
         return refs
 
 
-async def test_after_a_session_is_forgotten_its_words_are_nowhere_among_the_notes(tmp_path: Path) -> None:
+async def test_no_note_contains_words_of_a_forgotten_session(tmp_path: Path) -> None:
     diary = AsyncDiary("diary")
     async with Notes(tmp_path, diary) as core:
         r, s, t = await core.conversations(3)
@@ -229,13 +229,13 @@ async def test_after_a_session_is_forgotten_its_words_are_nowhere_among_the_note
             await core.lifecycle.undo_note(tea, left.version, owner=ME)
         with pytest.raises(Erased):
             await core.lifecycle.undo_note(rum, 2, owner=ME)
-        # Whoever mirrors notes is told what each says now.
+        # Providers that mirror notes receive the restored content.
         await core.settled()
         last = diary.book.of("on_memory_write")[-1]
         assert (last.more["action"], last.text) == ("replace", "likes tea with milk")
 
 
-async def test_what_a_note_of_others_loses_by_it_is_looked_for_again(tmp_path: Path) -> None:
+async def test_a_review_whose_notes_were_removed_is_scheduled_again(tmp_path: Path) -> None:
     async with Notes(tmp_path) as core:
         s, t, u = await core.conversations(3)
         await core.noted(s, "likes rum")
@@ -253,7 +253,7 @@ async def test_what_a_note_of_others_loses_by_it_is_looked_for_again(tmp_path: P
         assert [note.content for note in await core.current()] == ["other things"]
 
 
-async def test_a_note_that_nothing_is_left_of_is_removed_where_it_was_told(tmp_path: Path) -> None:
+async def test_a_removed_note_is_reported_under_the_session_that_last_wrote_it(tmp_path: Path) -> None:
     diary = AsyncDiary("diary")
     async with Notes(tmp_path, diary) as core:
         s, t = await core.conversations(2)
@@ -267,7 +267,7 @@ async def test_a_note_that_nothing_is_left_of_is_removed_where_it_was_told(tmp_p
         assert (last.more["action"], last.text, last.session) == ("remove", "", t.session_id)
 
 
-async def test_prompts_that_held_the_words_are_built_anew(tmp_path: Path) -> None:
+async def test_prompt_prefixes_that_contain_the_words_are_dropped(tmp_path: Path) -> None:
     async with Notes(tmp_path) as core:
         r, s = await core.conversations(2)
         note = await core.noted(s, "likes rum")
@@ -277,7 +277,7 @@ async def test_prompts_that_held_the_words_are_built_anew(tmp_path: Path) -> Non
         assert await core.store.read(lambda uow: uow.turns.prefix(r.session_id)) is None
 
 
-async def test_with_a_person_nothing_comes_back(tmp_path: Path) -> None:
+async def test_forgetting_an_owner_restores_no_note(tmp_path: Path) -> None:
     async with Notes(tmp_path) as core:
         r, s, t = await core.conversations(3)
         await core.noted(r, "likes tea")

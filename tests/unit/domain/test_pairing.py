@@ -1,4 +1,4 @@
-"""PairingRequest codes and their hashes."""
+"""Pairing codes and their hashes."""
 
 from __future__ import annotations
 

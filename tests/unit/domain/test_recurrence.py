@@ -1,4 +1,4 @@
-"""When something is to happen again: every rule against somebody who looks at the clock each minute."""
+"""Recurrence rules, compared with a simulation that reads the clock each minute."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from everthread.domain.recurrence import (
     shortest_interval_s,
 )
 
-# Where the clock is changed at night, at midnight, by half an hour, by two hours, and not at all.
+# Zones with changes at night, at midnight, by half an hour, by two hours, and without changes.
 CHANGES = {
     "Europe/Berlin": ("2026-03-29", "2026-10-25"),
     "America/New_York": ("2026-03-08", "2026-11-01"),
@@ -57,7 +57,7 @@ def named(expression: Expression, day: datetime) -> bool:
 
 
 def looked_up(expression: Expression, zone: str, begin: float, end: float) -> list[float]:
-    """What somebody would do who looks at the clock each minute, and remembers what it has shown."""
+    """Return the occurrences found by reading the clock every minute and remembering past readings."""
     place, found, seen = ZoneInfo(zone), list[float](), set[datetime]()
     before: datetime | None = None
     at = begin - 2 * 86_400
@@ -84,7 +84,7 @@ def fields() -> st.SearchStrategy[str]:
         one = st.one_of(numbers.map(str), ranges, st.integers(1, 29).map(lambda n: f"*/{n}"))
         return st.one_of(st.just("*"), st.lists(one, min_size=1, max_size=3).map(",".join))
 
-    # Around the hours in which clocks are changed.
+    # Hours around clock changes.
     hours = st.one_of(field(0, 23), st.sampled_from(["*", "0", "1", "2", "3", "1-3", "0-4", "23", "*/2"]))
     days = st.one_of(st.just("*"), field(1, 28))
     return st.tuples(field(0, 59), hours, days, st.just("*"), st.one_of(st.just("*"), field(0, 7))).map(" ".join)
@@ -93,7 +93,7 @@ def fields() -> st.SearchStrategy[str]:
 @pytest.mark.timeout(60)
 @settings(max_examples=50, deadline=None)
 @given(fields(), st.sampled_from(sorted(CHANGES)), st.integers(0, 1))
-def test_an_expression_names_what_somebody_sees_who_looks_each_minute(text: str, zone: str, which: int) -> None:
+def test_an_expression_matches_the_simulation_that_reads_every_minute(text: str, zone: str, which: int) -> None:
     expression = parse_cron(text)
     middle = instant(CHANGES[zone][which], "UTC")
     begin, end = middle - 86_400, middle + 2 * 86_400
@@ -122,12 +122,12 @@ def test_an_expression_names_what_somebody_sees_who_looks_each_minute(text: str,
         ("5/20 3 * * *", "UTC", "2026-11-21 03:05", "2026-11-21 03:25"),
     ],
 )
-def test_what_comes_next(text: str, zone: str, after: str, expected: str) -> None:
+def test_the_next_occurrence(text: str, zone: str, after: str, expected: str) -> None:
     plan = parse_recurrence(text, zone, 0.0)
     assert plan.after(instant(after, zone)) == instant(expected, zone)
 
 
-def test_a_time_that_comes_twice_is_once_and_every_hour_is_every_hour_that_passes() -> None:
+def test_a_repeated_time_occurs_once_and_an_hourly_rule_every_elapsed_hour() -> None:
     begin, end = instant("2026-10-25 00:00", "Europe/Berlin"), instant("2026-10-26 00:00", "Europe/Berlin")
 
     def count(text: str) -> int:
@@ -147,7 +147,7 @@ def until(plan: Cron | Every | At, after: float, end: float) -> Iterator[float]:
         yield at
 
 
-def test_an_interval_is_in_time_that_passes_whatever_the_clocks_show() -> None:
+def test_an_interval_counts_elapsed_time_over_clock_changes() -> None:
     anchor = instant("2026-03-28 20:00", "Europe/Berlin")
     plan = parse_recurrence("every 2h", "Europe/Berlin", anchor)
     found = list(until(plan, anchor, anchor + 86_400))
@@ -156,7 +156,7 @@ def test_an_interval_is_in_time_that_passes_whatever_the_clocks_show() -> None:
 
 
 @given(st.floats(1.7e9, 1.9e9), st.integers(60, 10**6), st.floats(-1e6, 1e6))
-def test_an_interval_always_goes_on(anchor: float, seconds: int, since: float) -> None:
+def test_an_interval_has_a_next_occurrence(anchor: float, seconds: int, since: float) -> None:
     plan = Every(float(seconds), math.floor(anchor))
     found = plan.after(anchor + since)
     assert anchor + since < found <= max(anchor + since, plan.anchor) + seconds
@@ -175,7 +175,7 @@ def test_an_interval_always_goes_on(anchor: float, seconds: int, since: float) -
         ("in 20m", "UTC", "2026-11-16 10:20"),
     ],
 )
-def test_once(text: str, zone: str, expected: str) -> None:
+def test_a_single_time_occurs_once(text: str, zone: str, expected: str) -> None:
     now = instant("2026-11-16 10:00")
     plan = parse_recurrence(text, zone, now)
     assert plan == At(instant(expected))
@@ -218,18 +218,18 @@ def test_once(text: str, zone: str, expected: str) -> None:
         ("in 5s", "from 1 minute"),
     ],
 )
-def test_what_can_not_be_read_is_told(text: str, says: str) -> None:
+def test_an_invalid_expression_is_reported(text: str, says: str) -> None:
     with pytest.raises(BadRecurrence, match=says):
         parse_recurrence(text, "UTC", instant("2026-11-16 10:00"))
 
 
-def test_a_zone_that_is_none_is_told() -> None:
+def test_an_invalid_zone_is_reported() -> None:
     for zone in ("Mars/Base", "", "Europe", "../etc", "a\0b", "CEST5"):
         with pytest.raises(BadPolicy, match="Europe/Berlin"):
             parse_recurrence("0 8 * * *", zone, 0.0)
 
 
-def test_without_zone_data_it_is_said_how_to_get_it() -> None:
+def test_missing_zone_data_is_reported_with_the_install_command() -> None:
     script = (
         "import sys; sys.modules['tzdata'] = None\n"
         "from everthread.domain.recurrence import parse_recurrence\n"
@@ -250,12 +250,12 @@ def test_without_zone_data_it_is_said_how_to_get_it() -> None:
 
 
 @given(st.text(max_size=80))
-def test_whatever_is_written_is_read_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     with suppress(BadInput):
         parse_recurrence(text, "UTC", 1_800_000_000.0)
 
 
-# --- What was missed -------------------------------------------------------------------------------------------------
+# --- Missed occurrences ----------------------------------------------------------------------------------------------
 
 HOURLY = Cron(parse_cron("0 * * * *"), "UTC")
 NOON = instant("2026-11-16 12:00")
@@ -264,20 +264,18 @@ NOON = instant("2026-11-16 12:00")
 @pytest.mark.parametrize(
     ("missed", "now", "expected"),
     [
-        # On time: the policy has nothing to say.
+        # On time: the policy does not matter.
         *((missed, NOON + 5, (NOON,)) for missed in MissedPolicy),
         # Five hours late.
         (MissedPolicy.SKIP, NOON + 5.5 * 3600, ()),
         (MissedPolicy.ONCE, NOON + 5.5 * 3600, (NOON + 5 * 3600,)),
         (MissedPolicy.ALL, NOON + 5.5 * 3600, tuple(NOON + n * 3600 for n in range(6))),
-        # Late for some, and on time for the last.
+        # Late for the first ones, on time for the last.
         (MissedPolicy.SKIP, NOON + 5 * 3600 + 5, (NOON + 5 * 3600,)),
         (MissedPolicy.ONCE, NOON + 5 * 3600 + 5, (NOON + 5 * 3600,)),
     ],
 )
-def test_what_was_missed_is_left_out_or_made_up_for(
-    missed: MissedPolicy, now: float, expected: tuple[float, ...]
-) -> None:
+def test_missed_occurrences_follow_the_policy(missed: MissedPolicy, now: float, expected: tuple[float, ...]) -> None:
     found = due_occurrences(HOURLY, NOON, now, missed)
     assert found.now == expected
     assert found.next_at == HOURLY.after(now)
@@ -288,7 +286,7 @@ def test_nothing_is_due_before_its_time() -> None:
     assert due_occurrences(HOURLY, NOON, NOON - 1, MissedPolicy.ALL).next_at == NOON
 
 
-def test_years_of_minutes_that_were_missed_are_not_gone_through() -> None:
+def test_years_of_missed_minutes_are_not_enumerated() -> None:
     import time
 
     plan = Cron(parse_cron("* * * * *"), "Europe/Berlin")
@@ -299,7 +297,7 @@ def test_years_of_minutes_that_were_missed_are_not_gone_through() -> None:
     assert found.now[-1] == NOON + 5 * 366 * 86_400
 
 
-def test_once_that_was_missed_is_over() -> None:
+def test_a_missed_single_time_does_not_occur_again() -> None:
     plan = At(NOON)
     assert due_occurrences(plan, NOON, NOON + 9999, MissedPolicy.ONCE) == due_occurrences(
         plan, NOON, NOON + 9999, MissedPolicy.ALL
@@ -310,9 +308,7 @@ def test_once_that_was_missed_is_over() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(1, 20_000), min_size=1, max_size=40), st.sampled_from(list(MissedPolicy)))
-def test_whenever_it_is_looked_nothing_is_done_twice_and_all_misses_nothing(
-    steps: list[float], missed: MissedPolicy
-) -> None:
+def test_no_occurrence_is_repeated_and_policy_all_skips_none(steps: list[float], missed: MissedPolicy) -> None:
     plan = Cron(parse_cron("*/17 2,3 * * *"), "Europe/Berlin")
     now = begin = instant("2026-10-24 23:00", "Europe/Berlin")
     next_at, done = plan.after(now), list[float]()
@@ -329,15 +325,15 @@ def test_whenever_it_is_looked_nothing_is_done_twice_and_all_misses_nothing(
         assert done == every
 
 
-def test_how_often_at_most() -> None:
+def test_the_shortest_interval_of_a_rule() -> None:
     assert shortest_interval_s(parse_recurrence("*/5 8 * * *", "UTC", 0.0), NOON) == 300
     assert shortest_interval_s(parse_recurrence("every 2h", "UTC", 0.0), NOON) == 7200
     assert shortest_interval_s(At(NOON), 0.0) == math.inf
     assert shortest_interval_s(parse_recurrence("*/5 8 29 2 *", "UTC", 0.0), NOON) == 300
-    assert shortest_interval_s(parse_recurrence("0 8 29 2 *", "UTC", 0.0), NOON) == math.inf, "not a century of them"
+    assert shortest_interval_s(parse_recurrence("0 8 29 2 *", "UTC", 0.0), NOON) == math.inf, "the search is bounded"
 
 
-def test_a_time_is_said_with_its_zone() -> None:
+def test_a_time_is_formatted_with_its_zone() -> None:
     assert format_in_zone(instant("2026-11-23 07:00"), "Europe/Berlin") == "Mon 2026-11-23 08:00 Europe/Berlin"
     twice = [format_in_zone(instant("2026-10-25 00:30") + passed, "Europe/Berlin") for passed in (0, 3600)]
     assert twice == ["Sun 2026-10-25 02:30 (CEST) Europe/Berlin", "Sun 2026-10-25 02:30 (CET) Europe/Berlin"]

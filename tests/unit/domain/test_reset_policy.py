@@ -18,12 +18,12 @@ def utc(text: str) -> float:
 
 
 def shown(instant: float, zone: str) -> str:
-    """What a clock on the wall shows there at that instant."""
+    """Return the local time of a zone at an instant."""
     return datetime.fromtimestamp(instant, ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M")
 
 
 def occurrences(policy: ResetPolicy, since: float, until: float) -> list[float]:
-    """Every due() from `since` on, each taken as the next last activity."""
+    """Yield every due() from `since` on, each used as the next last activity."""
     found: list[float] = []
     due = policy.due(since)
     while due is not None and due < until:
@@ -40,7 +40,7 @@ def test_without_rules_a_session_never_expires() -> None:
     assert ResetPolicy().expired(0.0, 1e18) is None
 
 
-def test_idle_expires_at_the_very_second_and_not_before() -> None:
+def test_idle_expires_at_the_exact_second_and_not_before() -> None:
     policy = ResetPolicy(idle_s=60)
     assert policy.due(1000.0) == 1060.0
     assert policy.expired(1000.0, 1059.999) is None
@@ -51,14 +51,14 @@ def test_a_clock_that_went_backwards_expires_nothing() -> None:
     assert ResetPolicy(idle_s=60, daily_hour=4).expired(utc("2024-05-05T03:00"), utc("2024-05-01T00:00")) is None
 
 
-def test_the_reason_is_the_deadline_that_came_first_even_long_after_both() -> None:
+def test_the_reason_is_the_earlier_deadline_even_long_after_both() -> None:
     policy = ResetPolicy(idle_s=2 * HOUR_S, daily_hour=4)
     much_later = utc("2025-01-01T00:00")
     assert policy.expired(utc("2024-05-05T03:00"), much_later) is ExpiryReason.DAILY
     assert policy.expired(utc("2024-05-05T05:00"), much_later) is ExpiryReason.IDLE
 
 
-def test_daily_is_the_reason_when_both_deadlines_are_one_instant() -> None:
+def test_daily_is_the_reason_if_both_deadlines_are_equal() -> None:
     policy = ResetPolicy(idle_s=HOUR_S, daily_hour=4)
     assert policy.due(utc("2024-05-05T03:00")) == utc("2024-05-05T04:00")
     assert policy.expired(utc("2024-05-05T03:00"), utc("2024-05-05T04:00")) is ExpiryReason.DAILY
@@ -67,7 +67,7 @@ def test_daily_is_the_reason_when_both_deadlines_are_one_instant() -> None:
 # --- daily ---
 
 
-def test_daily_is_at_the_hour_of_its_own_zone() -> None:
+def test_daily_uses_the_hour_of_its_own_zone() -> None:
     assert ResetPolicy(daily_hour=4, zone="Asia/Tokyo").due(utc("2024-05-05T00:00")) == utc("2024-05-05T19:00")
 
 
@@ -79,13 +79,13 @@ def test_activity_exactly_at_the_occurrence_is_not_expired_by_it() -> None:
 
 
 @pytest.mark.parametrize("before_s", [1e-6, 4e-7, 2.4e-7])
-def test_activity_a_hair_before_the_occurrence_is_expired_by_it(before_s: float) -> None:
+def test_activity_just_before_the_occurrence_is_expired_by_it(before_s: float) -> None:
     at_four = utc("2024-05-05T04:00")
     assert at_four - before_s < at_four
     assert ResetPolicy(daily_hour=4).due(at_four - before_s) == at_four
 
 
-def test_activity_a_hair_before_midnight_is_expired_at_midnight() -> None:
+def test_activity_just_before_midnight_is_expired_at_midnight() -> None:
     midnight = utc("2024-05-05T00:00")
     assert ResetPolicy(daily_hour=0).due(midnight - 2.4e-7) == midnight
 
@@ -101,7 +101,7 @@ def test_activity_a_hair_before_midnight_is_expired_at_midnight() -> None:
         ("Antarctica/Troll", 2, "2024-03-30T12:00", "2024-03-31 03:00"),
     ],
 )
-def test_in_a_gap_the_occurrence_is_where_the_gap_ends(zone: str, hour: int, since: str, expected: str) -> None:
+def test_an_occurrence_in_a_gap_is_at_the_end_of_the_gap(zone: str, hour: int, since: str, expected: str) -> None:
     due = ResetPolicy(daily_hour=hour, zone=zone).due(utc(since))
     assert due is not None
     assert shown(due, zone) == expected
@@ -129,10 +129,10 @@ def test_a_gap_may_end_at_any_second(zone: str, end: float, reading: str) -> Non
         ("Antarctica/Troll", 1, "2024-10-26T23:00"),
     ],
 )
-def test_in_an_overlap_the_occurrence_is_the_first_of_the_two(zone: str, hour: int, first: str) -> None:
+def test_an_occurrence_in_an_overlap_is_the_first_of_two(zone: str, hour: int, first: str) -> None:
     policy = ResetPolicy(daily_hour=hour, zone=zone)
     assert policy.due(utc(first) - 1) == utc(first)
-    # The clock shows the hour a second time; the date has had its reset.
+    # The hour occurs a second time, but this date already had its reset.
     following = policy.due(utc(first))
     assert following is not None
     assert following - utc(first) > DAY_S
@@ -195,7 +195,7 @@ def test_a_year_has_exactly_one_occurrence_per_local_date(zone: str, hour: int, 
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "Pacific/Pago_Pago"])
-def test_extreme_instants_are_answered_not_raised(zone: str) -> None:
+def test_extreme_instants_do_not_raise(zone: str) -> None:
     policy = ResetPolicy(daily_hour=4, zone=zone)
     for late in (2.6e11, 1e18, 1e308, float("inf")):
         assert policy.due(late) is None
@@ -210,9 +210,9 @@ def test_extreme_instants_are_answered_not_raised(zone: str) -> None:
     assert last_days[-1] is None
 
 
-# --- against a clock that is read minute by minute ---
+# --- against a simulation that reads the clock every minute ---
 
-# Days around which clocks do something odd; the last is any day.
+# Days with unusual clock changes; the last is any day.
 ODD_DAYS = [
     ("Europe/Berlin", "2024-03-31"),
     ("Europe/Berlin", "2024-10-27"),
@@ -235,7 +235,7 @@ HOURS = st.integers(0, 23)
 
 
 def due_by_reading_the_clock(last_active: float, hour: int, zone: str) -> float:
-    """The same question, answered by looking at the wall clock every minute for a week."""
+    """Find the deadline by reading the local clock every minute for a week."""
     tz = ZoneInfo(zone)
     start = last_active // 60 * 60 - 3 * DAY_S
     readings = [(start + 60 * n, datetime.fromtimestamp(start + 60 * n, tz)) for n in range(7 * 24 * 60)]
@@ -253,7 +253,7 @@ def due_by_reading_the_clock(last_active: float, hour: int, zone: str) -> float:
 @example(odd=("Europe/Berlin", "2024-10-27"), minutes=0, second=0.0, hour=2)
 @example(odd=("Pacific/Apia", "2011-12-30"), minutes=0, second=0.0, hour=0)
 @example(odd=("America/Nuuk", "2025-03-30"), minutes=0, second=0.0, hour=23)
-def test_daily_agrees_with_a_clock_read_minute_by_minute(
+def test_daily_matches_the_simulation_that_reads_every_minute(
     odd: tuple[str, str], minutes: int, second: float, hour: int
 ) -> None:
     zone, day = odd
@@ -282,7 +282,7 @@ def test_later_activity_is_never_due_earlier(policy: ResetPolicy, one: float, ot
 
 
 @given(policy=POLICIES, last_active=INSTANTS, at=INSTANTS)
-def test_expired_exactly_when_due_has_come(policy: ResetPolicy, last_active: float, at: float) -> None:
+def test_a_session_is_expired_exactly_from_its_deadline_on(policy: ResetPolicy, last_active: float, at: float) -> None:
     due = policy.due(last_active)
     assert (policy.expired(last_active, at) is not None) == (due is not None and at >= due)
     if due is not None:
@@ -290,7 +290,7 @@ def test_expired_exactly_when_due_has_come(policy: ResetPolicy, last_active: flo
 
 
 @given(policy=POLICIES, last_active=INSTANTS)
-def test_both_rules_together_are_the_earlier_of_the_two(policy: ResetPolicy, last_active: float) -> None:
+def test_both_rules_together_give_the_earlier_deadline(policy: ResetPolicy, last_active: float) -> None:
     idle = ResetPolicy(idle_s=policy.idle_s).due(last_active)
     daily = ResetPolicy(daily_hour=policy.daily_hour, zone=policy.zone).due(last_active)
     deadlines = [deadline for deadline in (daily, idle) if deadline is not None]
@@ -301,36 +301,34 @@ def test_both_rules_together_are_the_earlier_of_the_two(policy: ResetPolicy, las
 
 
 @given(hour=HOURS, zone=ZONES, last_active=st.floats(-4e9, 4e9))
-def test_daily_is_due_after_the_activity_and_within_two_days_and_a_bit(
-    hour: int, zone: str, last_active: float
-) -> None:
+def test_daily_is_due_after_the_activity_and_within_about_two_days(hour: int, zone: str, last_active: float) -> None:
     due = ResetPolicy(daily_hour=hour, zone=zone).due(last_active)
     assert due is not None
     assert 0 < due - last_active <= 2 * DAY_S + 3 * HOUR_S
 
 
-# --- what makes no sense ---
+# --- invalid values ---
 
 
 @pytest.mark.parametrize("idle_s", [0, -1, float("inf"), float("nan")])
-def test_an_idle_time_that_is_no_duration_is_refused(idle_s: float) -> None:
+def test_an_invalid_idle_time_is_refused(idle_s: float) -> None:
     with pytest.raises(BadPolicy, match="positive number of seconds"):
         ResetPolicy(idle_s=idle_s)
 
 
 @pytest.mark.parametrize("hour", [-1, 24, 4.5])
-def test_an_hour_that_no_clock_shows_is_refused(hour: int) -> None:
+def test_an_invalid_hour_is_refused(hour: int) -> None:
     with pytest.raises(BadPolicy, match="from 0 to 23"):
         ResetPolicy(daily_hour=hour)
 
 
 @pytest.mark.parametrize("zone", ["", "Europe", "Europe/Berln", "../etc/passwd", "/etc/localtime", "a\0b", "x" * 5000])
-def test_a_zone_that_does_not_exist_is_refused(zone: str) -> None:
+def test_an_unknown_zone_is_refused(zone: str) -> None:
     with pytest.raises(BadPolicy, match="IANA name"):
         ResetPolicy(zone=zone)
 
 
-# --- which policy a key is under ---
+# --- the policy of a key ---
 
 DEFAULT, PLATFORM, CHAT_TYPE = ResetPolicy(idle_s=1), ResetPolicy(idle_s=2), ResetPolicy(idle_s=3)
 
@@ -356,5 +354,5 @@ def test_an_override_may_switch_resets_off() -> None:
     assert policies.of(SessionKey("main", "cli", ChatType.DM, "tty")).due(0.0) is None
 
 
-def test_without_overrides_every_key_is_under_the_default() -> None:
+def test_without_overrides_every_key_has_the_default() -> None:
     assert ResetPolicies(DEFAULT).of(SessionKey("main", "cli", ChatType.DM, "tty")) is DEFAULT

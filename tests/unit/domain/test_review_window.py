@@ -1,4 +1,4 @@
-"""Which turns a review looks at, and when that is written down."""
+"""Review windows: their turns, schedule and states."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from everthread.lifecycle import ForgetFact, ForgetSession, NoteChange
         (0, range(1, 100), 0, None),
     ],
 )
-def test_a_window_is_full_when_as_many_turns_are_shown_since_the_last(
+def test_a_window_is_full_after_the_given_number_of_visible_turns(
     reviewed_to: int, shown: range, every: int, window: ReviewWindow | None
 ) -> None:
     assert due_window(reviewed_to, tuple(shown), every) == window
 
 
-def test_what_is_left_at_the_end_is_a_window_up_to_the_newest_turn_that_is_shown() -> None:
+def test_the_remaining_window_ends_with_the_newest_visible_turn() -> None:
     assert remaining_window(0, (3,)) == ReviewWindow(1, 3)
     assert remaining_window(3, (3,)) is None
     assert remaining_window(5, ()) is None
 
 
-def test_a_mark_says_which_turns_and_no_turns_id_is_taken_for_one() -> None:
+def test_a_mark_names_its_window_and_no_turn_id_parses_as_a_mark() -> None:
     assert ReviewWindow.from_mark(ReviewWindow(3, 12).mark) == ReviewWindow(3, 12)
     for turn_id in (None, "", "01JZ8Q7M3N5P6R8S9T0V1W2X3Y", "review-3", "review-a-b", "xreview-1-2"):
         assert ReviewWindow.from_mark(turn_id) is None
 
 
 class Hall(CoreFixture):
-    """A house where every third turn is to be reviewed."""
+    """A core that schedules a review after every third turn."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, review_every=3)
@@ -68,7 +68,7 @@ class Hall(CoreFixture):
         await self.store.write(lambda uow: uow.reviews.end(review, state))
 
 
-async def test_every_third_turn_and_what_is_left_at_the_close_are_due(tmp_path: Path) -> None:
+async def test_every_third_turn_and_the_rest_at_the_close_are_scheduled(tmp_path: Path) -> None:
     async with Hall(tmp_path) as core:
         session = await core.say("one", "two")
         assert await core.windows(session) == []
@@ -78,11 +78,11 @@ async def test_every_third_turn_and_what_is_left_at_the_close_are_due(tmp_path: 
         assert await core.windows(session) == [(1, 3, "waiting"), (4, 5, "waiting")]
         await core.lifecycle.cross(CLI, Resume(session), owner=ME)
         await core.lifecycle.cross(CLI, Reset(), owner=ME)
-        assert len(await core.windows(session)) == 2, "what was seen to is not seen to again"
+        assert len(await core.windows(session)) == 2, "a reviewed turn is not reviewed again"
 
 
 @pytest.mark.parametrize("how", ["reset", "resume", "branch", "expire", "compress", "exit"])
-async def test_however_a_session_is_closed_what_is_left_of_it_is_due(tmp_path: Path, how: str) -> None:
+async def test_every_kind_of_close_schedules_the_remaining_turns(tmp_path: Path, how: str) -> None:
     async with Hall(tmp_path) as core:
         other = await core.say("elsewhere")
         await core.lifecycle.cross(CLI, New(), owner=ME)
@@ -103,14 +103,14 @@ async def test_however_a_session_is_closed_what_is_left_of_it_is_due(tmp_path: P
         assert await core.windows(session) == [(1, 2, "waiting")]
 
 
-async def test_a_process_that_ends_while_the_conversation_goes_on_elsewhere_closes_nothing(tmp_path: Path) -> None:
+async def test_a_suspend_without_a_close_schedules_nothing(tmp_path: Path) -> None:
     async with Hall(tmp_path) as core:
         session = await core.say("one", "two")
         await core.lifecycle.suspend()
         assert await core.windows(session) == []
 
 
-async def test_what_a_branch_inherits_is_its_parents_to_be_reviewed(tmp_path: Path) -> None:
+async def test_inherited_turns_are_reviewed_in_the_parent(tmp_path: Path) -> None:
     async with Hall(tmp_path) as core:
         parent = await core.say("one", "two")
         await core.lifecycle.cross(CLI, Branch(), owner=ME)
@@ -120,7 +120,7 @@ async def test_what_a_branch_inherits_is_its_parents_to_be_reviewed(tmp_path: Pa
 
 
 @pytest.mark.parametrize("kind", [SessionKind.CRON, SessionKind.SUBAGENT])
-async def test_scheduled_and_delegated_work_is_never_reviewed(tmp_path: Path, kind: SessionKind) -> None:
+async def test_scheduled_and_delegated_sessions_are_never_reviewed(tmp_path: Path, kind: SessionKind) -> None:
     async with Hall(tmp_path) as core:
         await core.lifecycle.cross(CLI, New(kind=kind), owner=ME)
         session = await core.say("one", "two", "three", "four")
@@ -128,14 +128,14 @@ async def test_scheduled_and_delegated_work_is_never_reviewed(tmp_path: Path, ki
         assert await core.windows(session) == []
 
 
-async def test_a_rewind_into_a_window_stops_it_and_the_rest_of_it_belongs_to_the_next(tmp_path: Path) -> None:
+async def test_a_rewind_into_a_window_stops_it_and_the_next_window_covers_the_rest(tmp_path: Path) -> None:
     async with Hall(tmp_path) as core:
         session = await core.say("one", "two", "three")
         review = await core.take()
         assert review is not None
         await core.say("four")
         await core.lifecycle.cross(CLI, Rewind(1), owner=ME)
-        assert await core.windows(session) == [(1, 3, "running")], "a turn that is not in it was taken back"
+        assert await core.windows(session) == [(1, 3, "running")], "the hidden turn is outside the window"
         await core.lifecycle.cross(CLI, Rewind(1), owner=ME)
         assert await core.windows(session) == [(1, 3, "stopped")]
         await core.end(review)
@@ -144,7 +144,7 @@ async def test_a_rewind_into_a_window_stops_it_and_the_rest_of_it_belongs_to_the
         assert await core.windows(session) == [(1, 3, "stopped"), (1, 5, "waiting")]
 
 
-async def test_a_review_that_was_stopped_writes_no_note(tmp_path: Path) -> None:
+async def test_a_stopped_review_writes_no_note(tmp_path: Path) -> None:
     note = NoteChange(NoteAction.ADD, NoteTarget.USER, "likes tea")
     async with Hall(tmp_path) as core:
         await core.say("one", "two", "three")
@@ -155,7 +155,7 @@ async def test_a_review_that_was_stopped_writes_no_note(tmp_path: Path) -> None:
             await core.lifecycle.write_note(note, owner=ME, ref=await core.at(CLI), review=review)
 
 
-async def test_forgetting_a_fact_stops_what_has_read_it_and_a_session_takes_its_windows_along(tmp_path: Path) -> None:
+async def test_forgetting_a_fact_fences_its_reviews_and_a_session_loses_its_windows(tmp_path: Path) -> None:
     async with Hall(tmp_path) as core:
         note = NoteChange(NoteAction.ADD, NoteTarget.USER, "likes tea")
         written = await core.lifecycle.write_note(note, owner=ME)
@@ -168,7 +168,7 @@ async def test_forgetting_a_fact_stops_what_has_read_it_and_a_session_takes_its_
         assert await core.windows(session) == []
 
 
-async def test_two_processes_take_a_window_once_and_one_takes_over_from_the_dead(tmp_path: Path) -> None:
+async def test_a_window_is_claimed_once_and_taken_over_from_a_dead_process(tmp_path: Path) -> None:
     async with Hall(tmp_path) as one, Hall(tmp_path) as two:
         session = await one.say("one", "two", "three")
         first = await one.take()
@@ -179,7 +179,7 @@ async def test_two_processes_take_a_window_once_and_one_takes_over_from_the_dead
         assert second is not None
         assert (second.session_id, second.window) == (first.session_id, first.window)
         await one.end(first)
-        assert await one.windows(session) == [(1, 3, "running")], "whoever lost it decides nothing"
+        assert await one.windows(session) == [(1, 3, "running")], "the former holder changes nothing"
         await two.end(second)
         assert await one.windows(session) == [(1, 3, "done")]
         assert await two.take() is None

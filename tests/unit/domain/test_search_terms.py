@@ -1,4 +1,4 @@
-"""What a question is about, and what is shown of what was found."""
+"""Search terms of a question, and excerpts of matches."""
 
 import pytest
 from hypothesis import given
@@ -38,30 +38,30 @@ def words(question: str) -> list[str]:
         ("?! \x00", set()),
     ],
 )
-def test_common_words_tell_nothing(question: str, expected: set[str]) -> None:
+def test_common_words_are_no_search_terms(question: str, expected: set[str]) -> None:
     assert set(words(question)) == expected
 
 
-def test_hiragana_counts_where_there_is_nothing_else() -> None:
+def test_hiragana_is_used_without_other_terms() -> None:
     assert "でし" not in words("私の名前は何でしたか")
     assert "名前" in words("私の名前は何でしたか")
     assert "いぬ" in words("いぬのなまえは")
 
 
-def test_singular_and_plural_find_each_other() -> None:
+def test_singular_and_plural_match_each_other() -> None:
     assert keywords("languages") == [("language", True)]
     assert keywords("hive") == [("hive", True)]
     assert keywords("Paris glass bus dog") == [("paris", True), ("glass", True), ("bus", False), ("dog", False)]
 
 
-def test_of_many_words_the_longest_are_taken() -> None:
+def test_the_longest_of_many_words_are_used() -> None:
     found = words(" ".join("x" * n for n in range(2, 27)))
     assert len(found) == MAX_KEYWORDS
     assert min(map(len, found)) == 27 - MAX_KEYWORDS
 
 
 @given(ANY_TEXT, ANY_TEXT)
-def test_any_text_is_taken(question: str, text: str) -> None:
+def test_any_text_is_accepted(question: str, text: str) -> None:
     sought = keywords(question)
     assert len(sought) <= MAX_KEYWORDS + MAX_KEYWORD_PAIRS
     assert 0 <= count_matches(text, sought) <= len(sought)
@@ -69,12 +69,12 @@ def test_any_text_is_taken(question: str, text: str) -> None:
 
 
 @given(st.text(st.characters(codec="ascii"), max_size=80))
-def test_a_text_holds_the_words_it_is_asked_for_by(text: str) -> None:
+def test_a_text_contains_its_search_terms(text: str) -> None:
     sought = keywords(text)
     assert count_matches(text, sought) == len(sought)
 
 
-def test_a_hit_deep_in_a_long_text_is_shown() -> None:
+def test_an_excerpt_shows_a_match_deep_in_a_long_text() -> None:
     text = "so it went on " * 1000 + "and the dog is called Bruno " + "and so on " * 1000
     shown = excerpt(text, keywords("my dog"), 100)
     assert "dog is called Bruno" in shown
@@ -83,7 +83,7 @@ def test_a_hit_deep_in_a_long_text_is_shown() -> None:
     assert shown.endswith("…")
 
 
-def test_a_text_without_end_costs_no_more_than_its_beginning() -> None:
+def test_only_the_beginning_of_a_very_long_text_is_searched() -> None:
     shown = excerpt("x " * MAX_SEARCHED_CHARS + "dog", keywords("dog"), 50)
     assert shown.startswith("x x")
     assert shown.endswith("…")

@@ -18,7 +18,7 @@ def cleaned_or_none(text: str) -> str | None:
         return None
 
 
-# Letters whose case, composition or width is a trap, beside ordinary and invisible ones.
+# Letters with special case, composition or width, beside ordinary and invisible ones.
 TRICKY = st.sampled_from(
     [*"abc ABC  #123", "\u00e9", "e", "\u0301", "ß", "ẞ", "İ", "ﬁ", "Ａ", "＃", "２", "\u200b", "Ω", "漢", "\u0345"]
 )
@@ -51,32 +51,32 @@ NUMBERS = st.integers(2, 1200) | st.integers(2, TOP)
         ("日本 🎉", "日本 🎉"),
     ],
 )
-def test_clean_keeps_what_is_seen(text: str, title: str) -> None:
+def test_clean_keeps_visible_text(text: str, title: str) -> None:
     assert clean(text) == title
 
 
 @pytest.mark.parametrize(
     "text", ["", "   ", "\n\t", "\u200b\u200d", "\u3164", "\u2800 \u2800", "\x00", "\U000e0020", "\ud800"]
 )
-def test_a_title_with_nothing_to_see_is_refused(text: str) -> None:
+def test_a_title_without_visible_text_is_refused(text: str) -> None:
     with pytest.raises(BadTitle, match="at least one visible character"):
         clean(text)
 
 
-def test_a_hundred_characters_are_a_title_and_one_more_is_not() -> None:
+def test_a_title_of_a_hundred_characters_is_allowed_and_a_longer_one_is_not() -> None:
     assert clean("x" * 100) == "x" * 100
     with pytest.raises(BadTitle, match="has 101 characters: shorten it by 1,"):
         clean("x" * 101)
 
 
-def test_length_is_that_of_the_clean_title() -> None:
+def test_the_length_of_the_clean_title_is_limited() -> None:
     assert clean("  " + "e\u0301\u200b" * 100 + "  ") == "é" * 100
     with pytest.raises(BadTitle):  # this letter has no composed form in NFC: it counts as two
         clean("\u0958" * 51)
 
 
 @given(RAW)
-def test_a_clean_title_is_clean(text: str) -> None:
+def test_cleaning_twice_changes_nothing(text: str) -> None:
     title = cleaned_or_none(text)
     if title is None:
         return
@@ -95,24 +95,24 @@ def test_a_clean_title_is_clean(text: str) -> None:
     ("one", "other"),
     [("Name", "nAME"), ("Straße", "STRASSE"), ("café", "CAFE\u0301"), ("ﬁn", "FIN"), ("Ｎａｍｅ", "name"), ("𝐀", "a")],
 )
-def test_titles_that_read_the_same_fold_the_same(one: str, other: str) -> None:
+def test_equal_looking_titles_fold_equally(one: str, other: str) -> None:
     assert fold(one) == fold(other)
 
 
 @pytest.mark.parametrize(("one", "other"), [("name", "name #2"), ("cafe", "café"), ("a b", "ab")])
-def test_titles_that_read_differently_fold_differently(one: str, other: str) -> None:
+def test_different_looking_titles_fold_differently(one: str, other: str) -> None:
     assert fold(one) != fold(other)
 
 
 @given(RAW)
 @example("\u01f0")  # its case folding is decomposed
-def test_folding_twice_is_folding_once_and_normal(text: str) -> None:
+def test_folding_twice_changes_nothing_and_gives_a_normal_form(text: str) -> None:
     assert fold(fold(text)) == fold(text)
     assert unicodedata.is_normalized("NFKC", fold(text))
 
 
 @given(TITLES)
-def test_case_and_composition_never_tell_titles_apart(title: str) -> None:
+def test_titles_that_differ_in_case_or_composition_are_equal(title: str) -> None:
     assert fold(title.casefold()) == fold(title)
     assert fold(unicodedata.normalize("NFD", title)) == fold(title)
 
@@ -146,7 +146,7 @@ def test_case_and_composition_never_tell_titles_apart(title: str) -> None:
         ("name #" + "9" * 5000, ("name #" + "9" * 5000, 1)),
     ],
 )
-def test_split_reads_only_what_numbered_writes(title: str, parts: tuple[str, int]) -> None:
+def test_split_parses_only_the_format_of_numbered(title: str, parts: tuple[str, int]) -> None:
     assert split(title) == parts
 
 
@@ -154,7 +154,7 @@ def test_number_one_is_the_base_itself() -> None:
     assert numbered("name", 1) == "name"
 
 
-def test_a_long_base_is_cut_and_its_number_is_not() -> None:
+def test_a_long_base_is_cut_and_its_number_is_kept() -> None:
     assert numbered("x" * 100, 2) == "x" * 97 + " #2"
     assert numbered("x" * 100, 1234) == "x" * 94 + " #1234"
     assert numbered("x" * 97, 2) == "x" * 97 + " #2"
@@ -165,25 +165,25 @@ def test_a_cut_after_a_word_leaves_no_double_space() -> None:
 
 
 @pytest.mark.parametrize("number", [0, -1, TOP + 1])
-def test_a_number_no_title_has_is_a_bug_of_the_caller(number: int) -> None:
+def test_an_invalid_number_raises(number: int) -> None:
     with pytest.raises(ValueError, match="from 1 to"):
         numbered("name", number)
 
 
 @given(base=TITLES, number=NUMBERS)
 @example(base="x" * 97 + " #2", number=3)
-def test_what_is_numbered_splits_into_the_same_number_and_the_base_as_cut(base: str, number: int) -> None:
+def test_a_numbered_title_splits_into_its_number_and_the_cut_base(base: str, number: int) -> None:
     title = numbered(base, number)
     cut, found = split(title)
     assert found == number
     assert base.startswith(cut)
-    assert cut == base or len(title) >= TITLE_CHARS_MAX - 1  # nothing is cut that need not be
+    assert cut == base or len(title) >= TITLE_CHARS_MAX - 1  # nothing is cut unnecessarily
     assert clean(title) == title
     assert numbered(cut, number) == title
 
 
 @given(TITLES)
-def test_splitting_and_numbering_gives_the_title_back(title: str) -> None:
+def test_splitting_and_numbering_round_trips(title: str) -> None:
     assert numbered(*split(title)) == title
 
 
@@ -214,7 +214,9 @@ def test_splitting_and_numbering_gives_the_title_back(title: str) -> None:
         ("name #3", ["name #2", f"name #{TOP}"], "name #4"),
     ],
 )
-def test_the_next_title_is_one_above_all_of_its_base(title: str, taken: list[str], following: str) -> None:
+def test_the_next_title_has_the_highest_number_of_its_base_plus_one(
+    title: str, taken: list[str], following: str
+) -> None:
     assert next_title(title, taken) == following
 
 
@@ -224,7 +226,7 @@ def test_the_next_title_is_one_above_all_of_its_base(title: str, taken: list[str
     numbers=st.lists(NUMBERS, max_size=6),
     written=st.sampled_from([str, str.casefold, fold]),
 )
-def test_the_next_title_is_free_clean_and_above_its_relatives(
+def test_the_next_title_is_unused_clean_and_above_its_relatives(
     title: str, others: list[str], numbers: list[int], written: Callable[[str], str]
 ) -> None:
     base, number = split(title)

@@ -30,7 +30,7 @@ class Gatehouse:
         self.pairings = Pairings(store, self.clock)
 
     async def shown(self, user: str = "7", platform: str = "telegram") -> str:
-        """A code that somebody was shown."""
+        """Request a pairing code and mark it as sent."""
         code = new_code(secrets.choice)
         pairing = await self.pairings.offer(platform, user, "Bea", code)
         assert pairing is not None
@@ -80,7 +80,7 @@ async def test_only_configured_and_paired_senders_are_admitted(tmp_path: Path) -
             for chat_type in (ChatType.DM, ChatType.GROUP):
                 found = await Access(core.store, gateway, ACCOUNTS).admit(update("7", chat_type=chat_type))
                 assert found == Sender(guest.owner)
-        assert await access.admit(update("7", "discord")) == RejectedSender(), "an account is one platform's"
+        assert await access.admit(update("7", "discord")) == RejectedSender(), "an account belongs to one platform"
         await core.pairings.revoke("telegram", "7")
         assert await access.admit(update("7")) == RejectedSender(may_pair=True)
 
@@ -94,7 +94,7 @@ async def test_linked_accounts_have_one_owner(tmp_path: Path) -> None:
         await core.pairings.approve(await core.shown("7"), scope=TERMINAL, owner="ann")
         assert await access.admit(update("7")) == Sender("ann")
         await core.pairings.approve(await core.shown("1"), scope=TERMINAL, owner="bea")
-        assert await access.admit(update("1")) == Sender("ann"), "what the settings say counts first"
+        assert await access.admit(update("1")) == Sender("ann"), "the settings take precedence"
 
 
 async def test_a_message_reaches_only_users_who_may_still_write(tmp_path: Path) -> None:
@@ -106,10 +106,10 @@ async def test_a_message_reaches_only_users_who_may_still_write(tmp_path: Path) 
             return await core.store.read(lambda uow: access.reaches(uow, SessionKey.parse(key), owner))
 
         assert await reaches("agent:main:telegram:dm:1", "ann")
-        assert not await reaches("agent:main:telegram:dm:1", "bea"), "somebody else's by now"
-        assert not await reaches("agent:main:telegram:dm:7", "telegram:7"), "not let in"
+        assert not await reaches("agent:main:telegram:dm:1", "bea"), "now belongs to another owner"
+        assert not await reaches("agent:main:telegram:dm:7", "telegram:7"), "not admitted"
         assert not await reaches("agent:main:off:dm:1", "ann"), "not served"
-        assert not await reaches("agent:main:gone:dm:1", "ann"), "not set up"
+        assert not await reaches("agent:main:gone:dm:1", "ann"), "not configured"
 
 
 def test_guests_get_the_lower_of_two_spending_limits(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Where what comes with messages is kept, and how much of it is had in hand at once."""
+"""Storage of attachments, and the limit of concurrent downloads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AT_ONCE_MAX = IN_MEMORY_BYTES_MAX // BYTES_MAX
 
 
 class Carrier:
-    """A platform of which only what is fetched matters."""
+    """A platform that only serves downloads."""
 
     name = "telegram"
     capabilities = Capabilities(4096, fetches=True)
@@ -52,7 +52,7 @@ def update(number: str, user: str, name: str) -> Update:
     ("name", "one", "other"),
     [("report.txt", "1", "2"), ("r" * 200 + ".txt", "1", "2"), ("x" * 130, "1", "11"), ("a.txt", "1/2", "1_2")],
 )
-async def test_files_of_one_name_are_kept_apart(tmp_path: Path, name: str, one: str, other: str) -> None:
+async def test_files_with_the_same_name_are_stored_separately(tmp_path: Path, name: str, one: str, other: str) -> None:
     carrier = Carrier()
     bags = luggage(tmp_path, carrier)
     kept: list[Media] = []
@@ -63,7 +63,7 @@ async def test_files_of_one_name_are_kept_apart(tmp_path: Path, name: str, one: 
     assert all(len(Path(media.path).name) <= 130 for media in kept)
 
 
-async def test_only_so_much_is_in_hand_at_once_however_many_send_something(tmp_path: Path) -> None:
+async def test_the_number_of_concurrent_downloads_is_limited(tmp_path: Path) -> None:
     carrier = Carrier()
     bags = luggage(tmp_path, carrier)
     packed = [bags.plan(update(str(number), str(number), "a.txt")).media for number in range(3 * AT_ONCE_MAX)]

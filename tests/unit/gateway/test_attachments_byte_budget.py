@@ -1,4 +1,4 @@
-"""However many people send files at once, so much of them is in memory and no more."""
+"""Concurrent downloads share a bounded number of bytes in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from everthread.ports.platform import Platform
 
 
 class Depot:
-    """Hands out as many bytes as it was said there are, when it is let."""
+    """A platform that returns files of the declared size once its event is set."""
 
     name = "depot"
 
@@ -55,10 +55,10 @@ async def test_large_files_from_many_chats_wait_for_each_other(tmp_path: Path) -
     depot = Depot()
     carried = luggage(depot, tmp_path)
     all_of_them = [asyncio.ensure_future(carried.fetch("depot", file(n, BYTES_MAX))) for n in range(12)]
-    # One that does not say how large it is may be as large as any.
+    # A file of unknown size may have the maximum size.
     all_of_them += [asyncio.ensure_future(carried.fetch("depot", file(n, None))) for n in range(12, 16)]
     await asyncio.sleep(0.05)
-    assert depot.asked == IN_MEMORY_BYTES_MAX // BYTES_MAX, "as many as there is room for"
+    assert depot.asked == IN_MEMORY_BYTES_MAX // BYTES_MAX, "as many as the budget allows"
     depot.open.set()
     unpacked = await asyncio.gather(*all_of_them)
     assert depot.asked == 16
@@ -66,7 +66,7 @@ async def test_large_files_from_many_chats_wait_for_each_other(tmp_path: Path) -
     assert all((tmp_path / "media" / one.media[0].path).is_file() for one in unpacked)
 
 
-async def test_small_ones_do_not_wait_for_each_other(tmp_path: Path) -> None:
+async def test_small_files_do_not_wait_for_each_other(tmp_path: Path) -> None:
     depot = Depot()
     carried = luggage(depot, tmp_path)
     all_of_them = [asyncio.ensure_future(carried.fetch("depot", file(n, 100_000))) for n in range(200)]
@@ -76,7 +76,7 @@ async def test_small_ones_do_not_wait_for_each_other(tmp_path: Path) -> None:
     await asyncio.gather(*all_of_them)
 
 
-async def test_one_that_is_larger_than_was_said_is_not_taken(tmp_path: Path) -> None:
+async def test_a_file_larger_than_declared_is_refused(tmp_path: Path) -> None:
     depot = Depot()
     depot.open.set()
     unpacked = await luggage(depot, tmp_path).fetch("depot", file(1, 1000, really=2000))
@@ -84,7 +84,7 @@ async def test_one_that_is_larger_than_was_said_is_not_taken(tmp_path: Path) -> 
     assert not (tmp_path / "media").exists()
 
 
-async def test_whoever_gives_up_waiting_leaves_the_room_to_others() -> None:
+async def test_a_cancelled_waiter_releases_its_place_in_the_queue() -> None:
     room = ByteBudget(10)
     order: list[str] = []
 
@@ -100,7 +100,7 @@ async def test_whoever_gives_up_waiting_leaves_the_room_to_others() -> None:
     large = asyncio.ensure_future(use("large", 10, go))
     small = asyncio.ensure_future(use("small", 2, go))
     await asyncio.sleep(0.01)
-    assert order == ["first"], "nobody overtakes: who wants much would wait for ever"
+    assert order == ["first"], "the queue is FIFO, so that large requests are not starved"
     large.cancel()
     await asyncio.wait({small}, timeout=2.0)
     assert order == ["first", "small"]
@@ -111,7 +111,7 @@ async def test_whoever_gives_up_waiting_leaves_the_room_to_others() -> None:
     assert order[-1] == "all of it"
 
 
-async def test_of_one_that_could_not_be_kept_no_part_is_left(tmp_path: Path) -> None:
+async def test_a_file_that_cannot_be_stored_leaves_no_part_behind(tmp_path: Path) -> None:
     depot = Depot()
     depot.open.set()
     there = tmp_path / "media" / "depot"

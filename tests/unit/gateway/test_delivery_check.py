@@ -1,4 +1,4 @@
-"""A part that may be out is looked for: what is there is not sent again, what is not there is."""
+"""Uncertain sends are looked up: a delivered part is not sent again, a missing part is."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Findable(FakePlatform):
-    """Numbers its messages, and can be asked whether one of its own is there."""
+    """A platform that numbers its messages and can find its own ones."""
 
     def __init__(self, **capabilities: object) -> None:
         super().__init__(**{"edits": True, **capabilities})
@@ -112,7 +112,7 @@ async def incidents(core: CoreFixture) -> list[str]:
     return [one.text for one in await core.store.read(lambda uow: uow.incidents.newest(9))]
 
 
-async def test_what_is_there_is_not_sent_again(tmp_path: Path) -> None:
+async def test_a_delivered_part_is_not_sent_again(tmp_path: Path) -> None:
     platform = Findable()
     platform.lost = 1
     async with outbox(tmp_path, platform) as (core, delivery):
@@ -125,7 +125,7 @@ async def test_what_is_there_is_not_sent_again(tmp_path: Path) -> None:
         assert await incidents(core) == []
 
 
-async def test_what_is_not_there_is_sent_again_once(tmp_path: Path) -> None:
+async def test_a_missing_part_is_sent_again_once(tmp_path: Path) -> None:
     platform = Findable()
     platform.faults.append(SendUncertain("the connection broke"))
     async with outbox(tmp_path, platform) as (core, delivery):
@@ -134,12 +134,12 @@ async def test_what_is_not_there_is_sent_again_once(tmp_path: Path) -> None:
         await until(lambda: not delivery.waiting)
         assert platform.texts() == ["reply 1", "reply 2"]
         assert (await row(core, 1)).state is ReplyState.SENT
-        assert platform.asked > 2, "it was asked again when nothing could come any more, and once it was out"
+        assert platform.asked > 2, "looked up again after the transit time and after the second send"
         assert await incidents(core) == []
 
 
 @pytest.mark.parametrize("is_out", [True, False])
-async def test_what_a_killed_process_had_handed_over_comes_once(tmp_path: Path, is_out: bool) -> None:
+async def test_a_part_from_a_killed_process_is_delivered_once(tmp_path: Path, is_out: bool) -> None:
     platform = Findable()
     async with outbox(tmp_path, platform) as (core, delivery):
         await stored(core, 1, ReplyState.SENDING, sent_after="0")
@@ -154,7 +154,7 @@ async def test_what_a_killed_process_had_handed_over_comes_once(tmp_path: Path, 
         assert await incidents(core) == []
 
 
-async def test_what_comes_late_is_waited_for(tmp_path: Path) -> None:
+async def test_the_check_waits_for_a_part_that_arrives_late(tmp_path: Path) -> None:
     platform = Findable()
     async with outbox(tmp_path, platform) as (core, delivery):
         await stored(core, 1, ReplyState.SENDING, sent_after="0")
@@ -165,7 +165,7 @@ async def test_what_comes_late_is_waited_for(tmp_path: Path) -> None:
         assert platform.texts() == ["reply 1"]
 
 
-async def test_where_nobody_can_say_it_comes_with_a_line_that_says_so(tmp_path: Path) -> None:
+async def test_an_undecidable_part_is_sent_again_with_a_notice(tmp_path: Path) -> None:
     platform = Findable()
     platform.lost, platform.refusals = 1, [SendUncertain("too much to ask")] * 99
     async with outbox(tmp_path, platform) as (core, delivery):
@@ -178,7 +178,7 @@ async def test_where_nobody_can_say_it_comes_with_a_line_that_says_so(tmp_path: 
         assert "too much to ask" in incident
 
 
-async def test_what_nobody_can_say_at_first_may_be_known_later(tmp_path: Path) -> None:
+async def test_a_failed_lookup_is_retried_and_may_succeed_later(tmp_path: Path) -> None:
     platform = Findable()
     platform.lost, platform.refusals = 1, [SendUncertain("too much to ask")] * 3
     async with outbox(tmp_path, platform) as (core, delivery):
@@ -188,7 +188,7 @@ async def test_what_nobody_can_say_at_first_may_be_known_later(tmp_path: Path) -
         assert await incidents(core) == []
 
 
-async def test_what_was_sent_in_doubt_is_not_sent_a_third_time(tmp_path: Path) -> None:
+async def test_a_part_that_was_sent_twice_is_not_sent_a_third_time(tmp_path: Path) -> None:
     platform = Findable()
     platform.lost = 9
     async with outbox(tmp_path, platform) as (core, delivery):
@@ -197,11 +197,11 @@ async def test_what_was_sent_in_doubt_is_not_sent_a_third_time(tmp_path: Path) -
         await until(lambda: not delivery.waiting)
         await delivery.begin()
         await until(lambda: not delivery.waiting)
-        assert len(platform.sent) == 1, "nothing was known of the chat: nobody could say"
+        assert len(platform.sent) == 1, "without a known message the delivery is undecidable"
         assert (await row(core, 1)).state is ReplyState.AMBIGUOUS
 
 
-async def test_a_line_that_does_not_fit_is_a_message_of_its_own(tmp_path: Path) -> None:
+async def test_a_notice_that_does_not_fit_is_a_separate_message(tmp_path: Path) -> None:
     platform = Findable(text_chars_max=len(MAY_BE_TWICE))
     async with outbox(tmp_path, platform) as (core, delivery):
         await stored(core, 1, ReplyState.SENDING, text="x" * len(MAY_BE_TWICE))
@@ -210,7 +210,7 @@ async def test_a_line_that_does_not_fit_is_a_message_of_its_own(tmp_path: Path) 
         assert platform.texts() == [MAY_BE_TWICE, "x" * len(MAY_BE_TWICE)]
 
 
-async def test_a_beginning_that_nobody_knows_the_id_of_becomes_the_whole(tmp_path: Path) -> None:
+async def test_a_draft_with_an_unknown_id_is_found_and_completed(tmp_path: Path) -> None:
     platform = Findable()
     async with outbox(tmp_path, platform) as (core, delivery):
         await platform.send(Outbound("turn-0.0", CHAT, "reply 0"))
@@ -222,7 +222,7 @@ async def test_a_beginning_that_nobody_knows_the_id_of_becomes_the_whole(tmp_pat
         assert await incidents(core) == []
 
 
-async def test_a_beginning_that_never_came_leaves_no_doubt(tmp_path: Path) -> None:
+async def test_a_draft_that_was_not_delivered_raises_no_incident(tmp_path: Path) -> None:
     platform = Findable()
     async with outbox(tmp_path, platform) as (core, delivery):
         delivery.put(await stored(core, 1, platform_message_id="", sent_after="0"))
@@ -231,7 +231,7 @@ async def test_a_beginning_that_never_came_leaves_no_doubt(tmp_path: Path) -> No
         assert await incidents(core) == []
 
 
-async def test_what_is_known_as_another_replys_is_not_taken(tmp_path: Path) -> None:
+async def test_a_message_of_another_reply_is_not_used(tmp_path: Path) -> None:
     platform = Findable()
     async with outbox(tmp_path, platform) as (core, delivery):
         await platform.send(Outbound("turn-2.0", CHAT, "the beginning of 2 …"))
@@ -240,10 +240,10 @@ async def test_what_is_known_as_another_replys_is_not_taken(tmp_path: Path) -> N
         await delivery.begin()
         await until(lambda: not delivery.waiting)
         assert platform.texts() == ["the beginning of 2 …", "reply 1"]
-        assert platform.known == ["0"], "what is known from before is told"
+        assert platform.known == ["0"], "the platform learns known message ids"
 
 
-async def test_of_two_that_are_there_after_all_one_is_taken_back(tmp_path: Path) -> None:
+async def test_a_duplicate_found_after_the_second_send_is_deleted(tmp_path: Path) -> None:
     platform = Findable()
     platform.lost = 1
     platform.hidden = {"0"}
@@ -255,7 +255,7 @@ async def test_of_two_that_are_there_after_all_one_is_taken_back(tmp_path: Path)
         assert (await row(core, 1)).platform_message_id == "0"
 
 
-async def test_if_nobody_can_say_afterwards_an_incident_tells_of_it(tmp_path: Path) -> None:
+async def test_a_failed_duplicate_check_raises_an_incident(tmp_path: Path) -> None:
     platform = Findable()
     platform.faults.append(SendUncertain("the connection broke"))
     find = platform.find
@@ -274,7 +274,7 @@ async def test_if_nobody_can_say_afterwards_an_incident_tells_of_it(tmp_path: Pa
         assert platform.texts() == ["reply 1"]
 
 
-async def test_after_a_part_that_was_found_the_next_one_comes(tmp_path: Path) -> None:
+async def test_the_next_part_follows_a_part_that_was_found(tmp_path: Path) -> None:
     platform = Findable(text_chars_max=64)
     text = "\n\n".join("abcdefgh " * 6 for _ in range(3))
     async with outbox(tmp_path, platform) as (core, delivery):
@@ -287,7 +287,7 @@ async def test_after_a_part_that_was_found_the_next_one_comes(tmp_path: Path) ->
         assert [out.id for out in platform.sent] == ["turn-1.0", "turn-1.1", "turn-1.2"]
 
 
-async def test_who_is_told_to_wait_asks_again_later(tmp_path: Path) -> None:
+async def test_a_rate_limited_lookup_is_retried_later(tmp_path: Path) -> None:
     platform = Findable()
     platform.lost, platform.refusals = 1, [PlatformUnavailable("too much at once", 0.01)]
     async with outbox(tmp_path, platform) as (core, delivery):
@@ -296,7 +296,9 @@ async def test_who_is_told_to_wait_asks_again_later(tmp_path: Path) -> None:
         assert platform.texts() == ["reply 1"]
 
 
-async def test_who_dies_while_looking_leaves_it_to_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lookup_interrupted_by_a_stop_is_continued_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(finding, "IN_TRANSIT_S", 60.0)
     platform = Findable()
     async with outbox(tmp_path, platform) as (core, delivery):
@@ -307,14 +309,14 @@ async def test_who_dies_while_looking_leaves_it_to_the_next(tmp_path: Path, monk
         await until(lambda: platform.asked > 1)
         await delivery.finish(0.0)
         left = await row(core, 1)
-        assert (left.state, left.sent_after) == (ReplyState.SENDING, "3"), "where it is not is known"
+        assert (left.state, left.sent_after) == (ReplyState.SENDING, "3"), "the searched range is stored"
         monkeypatch.setattr(finding, "IN_TRANSIT_S", 0.0)
         await delivery.begin()
         await until(lambda: not delivery.waiting)
         assert platform.texts() == ["reply 1"]
 
 
-async def test_a_chat_that_is_closed_meanwhile_leaves_it_marked(tmp_path: Path) -> None:
+async def test_a_chat_that_was_closed_leaves_the_reply_ambiguous(tmp_path: Path) -> None:
     platform = Findable()
     platform.faults += [SendUncertain("the connection broke"), PlatformRefused("they have gone")]
     platform.refusals = [PlatformRefused("they have gone")] * 9
@@ -325,7 +327,7 @@ async def test_a_chat_that_is_closed_meanwhile_leaves_it_marked(tmp_path: Path) 
         assert platform.texts() == []
 
 
-async def test_a_question_of_a_process_that_is_gone_is_not_looked_for(tmp_path: Path) -> None:
+async def test_a_question_of_a_dead_process_is_withheld_without_a_lookup(tmp_path: Path) -> None:
     platform = Findable()
     async with outbox(tmp_path, platform) as (core, delivery):
         question = replace(await stored(core, 1), turn_id=f"{module.QUESTION}k7", state=ReplyState.SENDING)
@@ -338,7 +340,7 @@ async def test_a_question_of_a_process_that_is_gone_is_not_looked_for(tmp_path: 
         assert not delivery.waiting
 
 
-async def test_what_can_not_be_made_to_be_it_is_somebody_elses(tmp_path: Path) -> None:
+async def test_a_message_that_cannot_be_edited_is_not_the_lost_part(tmp_path: Path) -> None:
     platform = Findable()
     edit = platform.edit
 
@@ -357,7 +359,7 @@ async def test_what_can_not_be_made_to_be_it_is_somebody_elses(tmp_path: Path) -
 
 
 class Numbered(Findable):
-    """Knows of its messages what it was told, and what it has heard of its own sends."""
+    """A platform that knows message ids only from know() and from its own sends."""
 
     def __init__(self, **capabilities: object) -> None:
         super().__init__(**capabilities)
@@ -376,7 +378,7 @@ class Numbered(Findable):
         return str(self.heard + 1)
 
 
-async def test_a_part_that_was_found_is_not_taken_for_the_next_one(tmp_path: Path) -> None:
+async def test_a_part_that_was_found_is_not_used_for_the_next_one(tmp_path: Path) -> None:
     platform = Numbered(text_chars_max=64)
     platform.lost = 2
     parts = [f"{number} abcdefgh abcdefgh abcdefgh abcdefgh abcdefgh" for number in range(3)]
@@ -392,7 +394,7 @@ async def forget(core: CoreFixture, number: int) -> None:
 
 
 @pytest.mark.parametrize("known", ["0", ""])
-async def test_what_is_forgotten_while_it_is_looked_for_does_not_go_out(tmp_path: Path, known: str) -> None:
+async def test_a_reply_forgotten_during_the_lookup_is_not_sent(tmp_path: Path, known: str) -> None:
     platform = Findable()
     async with outbox(tmp_path, platform) as (core, delivery):
         await stored(core, 1, ReplyState.SENDING, sent_after="0")
@@ -405,7 +407,7 @@ async def test_what_is_forgotten_while_it_is_looked_for_does_not_go_out(tmp_path
         assert (await row(core, 1)).state is ReplyState.WITHHELD
 
 
-async def test_what_is_forgotten_is_not_made_whole_when_it_is_found(tmp_path: Path) -> None:
+async def test_a_forgotten_reply_is_not_completed_when_it_is_found(tmp_path: Path) -> None:
     platform = Findable()
     async with outbox(tmp_path, platform) as (core, delivery):
         await stored(core, 1, ReplyState.SENDING, sent_after="0")
@@ -417,7 +419,7 @@ async def test_what_is_forgotten_is_not_made_whole_when_it_is_found(tmp_path: Pa
         assert platform.texts() == ["rep …"]
 
 
-async def test_a_mistake_while_it_is_looked_for_leaves_it_marked_and_told_of(tmp_path: Path) -> None:
+async def test_an_unexpected_error_in_a_lookup_leaves_an_ambiguous_reply_and_an_incident(tmp_path: Path) -> None:
     platform = Findable()
     platform.lost, platform.refusals = 1, [ZeroDivisionError("a mistake")]
     async with outbox(tmp_path, platform) as (core, delivery):
@@ -430,7 +432,7 @@ async def test_a_mistake_while_it_is_looked_for_leaves_it_marked_and_told_of(tmp
         assert "may not have reached fake chat 42" in incident
 
 
-async def test_who_is_told_to_wait_again_and_again_does_not_wait_for_ever(
+async def test_a_lookup_that_is_rate_limited_too_long_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settling, "RETRY_AFTER_S_MAX", 0.1)
@@ -442,7 +444,7 @@ async def test_who_is_told_to_wait_again_and_again_does_not_wait_for_ever(
         assert platform.texts() == ["reply 1", f"{MAY_BE_TWICE}\n\nreply 1"]
 
 
-async def test_what_goes_out_in_doubt_waits_until_the_platform_is_there(tmp_path: Path) -> None:
+async def test_an_uncertain_resend_waits_for_an_unavailable_platform(tmp_path: Path) -> None:
     platform = Findable()
     platform.faults += [PlatformUnavailable("it can't be reached")] * 20
     async with outbox(tmp_path, platform) as (core, delivery):
@@ -454,7 +456,7 @@ async def test_what_goes_out_in_doubt_waits_until_the_platform_is_there(tmp_path
         assert len(await incidents(core)) == 1
 
 
-async def test_a_beginning_becomes_the_whole_if_a_file_comes_with_it(tmp_path: Path) -> None:
+async def test_a_draft_of_a_reply_with_a_file_is_found_and_completed(tmp_path: Path) -> None:
     platform = Findable()
     async with outbox(tmp_path, platform) as (core, delivery):
         await platform.send(Outbound("turn-1.0", CHAT, "rep …"))
@@ -464,7 +466,7 @@ async def test_a_beginning_becomes_the_whole_if_a_file_comes_with_it(tmp_path: P
         assert platform.texts() == ["reply 1"]
 
 
-async def test_two_that_look_in_one_chat_do_not_both_take_what_is_there(tmp_path: Path) -> None:
+async def test_two_lookups_in_one_chat_do_not_find_the_same_message(tmp_path: Path) -> None:
     platform = Numbered()
     find, edit = platform.find, platform.edit
 
@@ -487,7 +489,7 @@ async def test_two_that_look_in_one_chat_do_not_both_take_what_is_there(tmp_path
         assert await asyncio.gather(*looking) == [finding.Delivered("0"), finding.NotDelivered()]
 
 
-async def test_of_a_text_that_was_found_without_its_file_an_incident_tells(tmp_path: Path) -> None:
+async def test_a_text_found_without_its_file_raises_an_incident(tmp_path: Path) -> None:
     platform = Findable(files=True)
     platform.lost = 1
     async with outbox(tmp_path, platform) as (core, delivery):
@@ -498,7 +500,7 @@ async def test_of_a_text_that_was_found_without_its_file_an_incident_tells(tmp_p
         assert incident == "a file of a reply may not have reached fake chat 42"
 
 
-async def test_a_store_that_fails_does_not_keep_back_what_goes_out_in_doubt(
+async def test_a_store_error_does_not_prevent_an_uncertain_resend(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledger, "RETRY_S", 0.01)
@@ -521,7 +523,7 @@ async def test_a_store_that_fails_does_not_keep_back_what_goes_out_in_doubt(
         assert platform.texts() == [f"{MAY_BE_TWICE}\n\nreply 1"]
 
 
-async def test_after_a_long_outage_what_came_in_is_waited_for_as_well(tmp_path: Path) -> None:
+async def test_a_lookup_after_a_long_outage_waits_for_incoming_messages(tmp_path: Path) -> None:
     platform = Findable()
     async with outbox(tmp_path, platform) as (core, delivery):
         await platform.send(Outbound("turn-1.0", CHAT, "reply 1"))

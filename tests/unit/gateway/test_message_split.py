@@ -29,13 +29,13 @@ def test_a_short_text_is_one_part() -> None:
     assert split("", 100) == [""]
 
 
-def test_a_long_one_is_cut_after_a_paragraph_a_line_or_a_word() -> None:
+def test_a_long_text_is_cut_after_a_paragraph_a_line_or_a_word() -> None:
     text = "one " * 20 + "\n\n" + "two " * 20
     assert split(text, 100) == [("one " * 20).rstrip(), ("two " * 20)]
     assert all(part.strip().startswith("word") for part in split("word " * 100, 64))
 
 
-def test_code_is_closed_in_one_part_and_opened_again_in_the_next() -> None:
+def test_a_code_block_is_closed_in_one_part_and_reopened_in_the_next() -> None:
     text = "Look:\n```python\n" + "x = 1\n" * 60 + "```\nThat is all."
     parts = split(text, 120)
     assert len(parts) > 3
@@ -46,7 +46,7 @@ def test_code_is_closed_in_one_part_and_opened_again_in_the_next() -> None:
     assert "".join(parts).count("x = 1") == 60
 
 
-def test_a_block_that_fits_goes_whole_into_the_next_part() -> None:
+def test_a_code_block_that_fits_moves_whole_into_the_next_part() -> None:
     text = "intro " * 10 + "\n```\n" + "code\n" * 8 + "```"
     first, second = split(text, 80)
     assert "```" not in first
@@ -54,7 +54,7 @@ def test_a_block_that_fits_goes_whole_into_the_next_part() -> None:
 
 
 @pytest.mark.parametrize("text", ["```" + "x" * 10_000 + "```", "```" + "x" * 10_000 + "\ncode\n```", "`" * 10_000])
-def test_what_only_begins_like_code_comes_to_an_end_as_well(text: str) -> None:
+def test_text_that_only_starts_like_code_is_split_too(text: str) -> None:
     parts = split(text, 4000)
     assert len(parts) <= 4
     assert all(len(part) <= 4000 for part in parts)
@@ -74,27 +74,27 @@ def test_a_block_whose_first_line_is_long_is_cut_inside_that_line() -> None:
     assert sum(part.count("x") for part in parts) == 300
 
 
-def test_a_part_must_have_some_room() -> None:
+def test_a_limit_that_is_too_small_is_refused() -> None:
     with pytest.raises(ValueError, match="at least"):
         split("x", 10)
 
 
 @given(TEXTS, st.integers(64, 200))
-def test_nothing_is_lost_and_nothing_is_too_long(text: str, chars_max: int) -> None:
+def test_no_text_is_lost_and_no_part_is_too_long(text: str, chars_max: int) -> None:
     parts = split(text, chars_max)
     assert parts
     assert all(len(part) <= chars_max for part in parts)
     marks = ("`", "~", " ", "\n")
     kept = "".join("".join(parts).translate({ord(mark): None for mark in marks}).split())
     said = "".join(text.translate({ord(mark): None for mark in marks}).split())
-    # The language of a block that was cut is said again. It has one letter here, so that it is not cut itself.
+    # The language of a cut block is repeated. It has one letter here, so that it is not cut itself.
     assert kept.replace("Q", "") == said.replace("Q", "")
     assert kept.count("Q") >= said.count("Q")
     assert len(parts) == 1 or all(part.strip() for part in parts)
 
 
 @given(FENCES, st.integers(64, 200))
-def test_whatever_fences_there_are_it_comes_to_an_end(text: str, chars_max: int) -> None:
+def test_any_fences_are_split_in_finite_time(text: str, chars_max: int) -> None:
     parts = split(text, chars_max)
     assert all(len(part) <= chars_max for part in parts)
     for mark in "bcx":
@@ -102,14 +102,14 @@ def test_whatever_fences_there_are_it_comes_to_an_end(text: str, chars_max: int)
 
 
 @given(st.text(st.sampled_from("ab 🙂🎉\n`"), max_size=400), st.integers(64, 200))
-def test_where_some_characters_count_twice_no_part_is_too_long(text: str, chars_max: int) -> None:
+def test_no_part_is_too_long_if_some_characters_count_twice(text: str, chars_max: int) -> None:
     parts = split(text, chars_max, utf16=True)
     assert all(len(part.encode("utf-16-le")) // 2 <= chars_max for part in parts)
     for mark in "ab🙂🎉":
         assert "".join(parts).count(mark) == text.count(mark)
 
 
-def test_a_beginning_that_is_shown_has_room_for_what_goes_on() -> None:
+def test_a_draft_leaves_room_for_its_continuation_mark() -> None:
     able = Capabilities(100, counts_utf16=True)
     assert chars_that_fit(able, "x" * 500, 2) == 98
     assert chars_that_fit(able, "🙂" * 500, 2) == 49
@@ -117,7 +117,7 @@ def test_a_beginning_that_is_shown_has_room_for_what_goes_on() -> None:
 
 
 def left_open(text: str) -> str:
-    """The fence that a reader of Markdown would take to be open at the end, line by line; empty if none is."""
+    """Return the fence that is open at the end for a Markdown parser, or an empty text."""
     fence = ""
     for line in text.split("\n"):
         bare = line.lstrip(" ")
@@ -141,7 +141,7 @@ def test_no_part_but_the_last_leaves_code_open(text: str, chars_max: int) -> Non
         assert not left_open(last)
 
 
-def test_no_part_begins_with_a_fence_that_was_none() -> None:
+def test_no_part_begins_with_a_new_fence_by_accident() -> None:
     words = "word " * 15
     assert split(f"{words}  ```Q and more words that go on for a while", 80)[1].startswith("word   ```Q and")
     assert split("a" * 78 + "b```c" + "a" * 70, 79) == ["a" * 78, "b```c" + "a" * 70]

@@ -1,4 +1,4 @@
-"""The outbox: in order, once, and never silently."""
+"""The outbox: replies in order, once, and with an incident for every failure."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def state_of(core: CoreFixture, number: int) -> Reply:
     return reply
 
 
-async def test_replies_go_out_in_order_and_are_marked(tmp_path: Path) -> None:
+async def test_replies_are_sent_in_order_and_marked(tmp_path: Path) -> None:
     platform = FakePlatform()
     async with outbox(tmp_path, platform) as (core, delivery):
         for number in range(5):
@@ -69,7 +69,7 @@ async def test_replies_go_out_in_order_and_are_marked(tmp_path: Path) -> None:
         assert (await state_of(core, 4)).state is ReplyState.SENT
 
 
-async def test_what_was_certainly_not_sent_is_sent_later(tmp_path: Path) -> None:
+async def test_a_failed_send_is_retried(tmp_path: Path) -> None:
     platform = FakePlatform()
     platform.faults += [PlatformUnavailable("down"), PlatformUnavailable("slow down", retry_after=0.02)]
     async with outbox(tmp_path, platform) as (core, delivery):
@@ -78,7 +78,7 @@ async def test_what_was_certainly_not_sent_is_sent_later(tmp_path: Path) -> None
         assert platform.texts() == ["reply 1"]
 
 
-async def test_a_send_nobody_can_tell_of_is_shown_and_not_repeated(tmp_path: Path) -> None:
+async def test_an_uncertain_send_is_reported_and_not_repeated(tmp_path: Path) -> None:
     platform = FakePlatform()
     platform.faults.append(SendUncertain("the connection broke"))
     async with outbox(tmp_path, platform) as (core, delivery):
@@ -91,7 +91,7 @@ async def test_a_send_nobody_can_tell_of_is_shown_and_not_repeated(tmp_path: Pat
         assert "may not have reached fake chat 42" in incident.text
 
 
-async def test_where_a_repeated_send_goes_out_once_it_is_repeated(tmp_path: Path) -> None:
+async def test_an_uncertain_send_is_repeated_on_an_idempotent_platform(tmp_path: Path) -> None:
     platform = FakePlatform(idempotent_send=True)
     platform.faults.append(SendUncertain("the connection broke"))
     async with outbox(tmp_path, platform) as (core, delivery):
@@ -100,7 +100,7 @@ async def test_where_a_repeated_send_goes_out_once_it_is_repeated(tmp_path: Path
         assert platform.texts() == ["reply 1"]
 
 
-async def test_a_question_of_a_process_that_is_gone_is_not_asked_any_more(tmp_path: Path) -> None:
+async def test_a_question_of_a_dead_process_is_withheld(tmp_path: Path) -> None:
     platform = FakePlatform()
     async with outbox(tmp_path, platform) as (core, delivery):
         question = replace(await stored(core, 1), turn_id=f"{module.QUESTION}s1-k7qm")
@@ -114,7 +114,7 @@ async def test_a_question_of_a_process_that_is_gone_is_not_asked_any_more(tmp_pa
 
 
 class Waiting(FakePlatform):
-    """Sends nothing until it is told to."""
+    """A platform that sends nothing until its event is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -127,9 +127,7 @@ class Waiting(FakePlatform):
         return await super().send(message)
 
 
-async def test_few_sends_at_a_time_are_uncertain_if_the_process_dies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_number_of_concurrent_sends_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SENDING_S_MAX", 3600.0)
     platform = Waiting()
     async with outbox(tmp_path, platform) as (core, delivery):
@@ -144,7 +142,7 @@ async def test_few_sends_at_a_time_are_uncertain_if_the_process_dies(
         assert len(platform.sent) == 20
 
 
-async def test_chats_where_sending_takes_long_hold_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_chats_do_not_block_other_chats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SENDING_S_MAX", 0.01)
     platform = Waiting()
     async with outbox(tmp_path, platform) as (core, delivery):
@@ -155,7 +153,7 @@ async def test_chats_where_sending_takes_long_hold_up_no_other(tmp_path: Path, m
         await until(lambda: not delivery.waiting)
 
 
-async def test_what_the_platform_refuses_is_shown_and_holds_nobody_up(tmp_path: Path) -> None:
+async def test_a_refused_reply_fails_and_does_not_block_the_next_one(tmp_path: Path) -> None:
     platform = FakePlatform()
     platform.faults.append(PlatformRefused("the chat is gone"))
     async with outbox(tmp_path, platform) as (core, delivery):
@@ -166,7 +164,7 @@ async def test_what_the_platform_refuses_is_shown_and_holds_nobody_up(tmp_path: 
         assert platform.texts() == ["reply 2"]
 
 
-async def test_a_long_reply_goes_on_after_a_restart_where_it_was(tmp_path: Path) -> None:
+async def test_a_long_reply_continues_after_a_restart(tmp_path: Path) -> None:
     platform = FakePlatform(text_chars_max=64)
     text = "\n\n".join("abcdefgh " * 6 for _ in range(3))
     async with outbox(tmp_path, platform) as (core, delivery):
@@ -179,7 +177,7 @@ async def test_a_long_reply_goes_on_after_a_restart_where_it_was(tmp_path: Path)
 
 
 @pytest.mark.parametrize("safe", [True, False])
-async def test_what_a_killed_process_had_handed_over_is_not_known_to_be_out(tmp_path: Path, safe: bool) -> None:
+async def test_a_send_of_a_killed_process_is_uncertain(tmp_path: Path, safe: bool) -> None:
     platform = FakePlatform(idempotent_send=safe)
     async with outbox(tmp_path, platform) as (core, delivery):
         await stored(core, 1, state=ReplyState.SENDING)
@@ -189,7 +187,7 @@ async def test_what_a_killed_process_had_handed_over_is_not_known_to_be_out(tmp_
         assert (await state_of(core, 1)).state is (ReplyState.SENT if safe else ReplyState.AMBIGUOUS)
 
 
-async def test_what_was_forgotten_meanwhile_is_not_sent(tmp_path: Path) -> None:
+async def test_a_reply_that_was_forgotten_meanwhile_is_not_sent(tmp_path: Path) -> None:
     platform = FakePlatform()
     platform.faults.append(PlatformUnavailable("down", retry_after=0.1))
     async with outbox(tmp_path, platform) as (core, delivery):
@@ -213,7 +211,7 @@ async def test_a_draft_is_edited_and_not_sent_again(tmp_path: Path) -> None:
         assert platform.shown == {"0": "reply 1"}
 
 
-async def test_a_beginning_that_is_out_under_an_unknown_id_becomes_the_whole(tmp_path: Path) -> None:
+async def test_a_draft_with_an_unknown_id_is_completed_on_an_idempotent_platform(tmp_path: Path) -> None:
     platform = FakePlatform(edits=True, idempotent_send=True)
     async with outbox(tmp_path, platform) as (core, delivery):
         reply = await stored(core, 1)
@@ -226,7 +224,7 @@ async def test_a_beginning_that_is_out_under_an_unknown_id_becomes_the_whole(tmp
 
 
 class Failing:
-    """A store that can't be written while it is told so."""
+    """A store whose next writes fail."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -242,7 +240,7 @@ class Failing:
         return getattr(self._store, name)
 
 
-async def test_if_a_part_is_out_and_that_can_not_be_written_down_at_once_the_others_follow(tmp_path: Path) -> None:
+async def test_a_failed_record_of_a_sent_part_does_not_stop_the_next_parts(tmp_path: Path) -> None:
     platform = FakePlatform(text_chars_max=64)
     async with CoreFixture(tmp_path) as core:
         store = Failing(core.store)
@@ -261,7 +259,7 @@ async def test_if_a_part_is_out_and_that_can_not_be_written_down_at_once_the_oth
         assert (await state_of(core, 1)).state is ReplyState.SENT
 
 
-async def test_a_client_that_breaks_leaves_a_reply_that_is_shown_as_uncertain(tmp_path: Path) -> None:
+async def test_an_unexpected_client_error_leaves_an_ambiguous_reply_and_an_incident(tmp_path: Path) -> None:
     platform = FakePlatform()
     platform.faults.append(KeyError("ok"))
     async with outbox(tmp_path, platform) as (core, delivery):
@@ -271,7 +269,7 @@ async def test_a_client_that_breaks_leaves_a_reply_that_is_shown_as_uncertain(tm
         assert len(await core.store.read(lambda uow: uow.incidents.newest(9))) == 1
 
 
-async def test_an_edit_that_a_killed_process_had_begun_is_done_again(tmp_path: Path) -> None:
+async def test_an_edit_that_a_killed_process_began_is_repeated(tmp_path: Path) -> None:
     platform = FakePlatform(edits=True)
     async with outbox(tmp_path, platform) as (core, delivery):
         platform.sent.append(None)  # type: ignore[arg-type]
@@ -284,7 +282,7 @@ async def test_an_edit_that_a_killed_process_had_begun_is_done_again(tmp_path: P
         assert (await state_of(core, 1)).state is ReplyState.SENT
 
 
-async def test_buttons_are_kept_of_what_a_sweep_has_queued_first(tmp_path: Path) -> None:
+async def test_buttons_are_added_to_a_reply_that_is_already_queued(tmp_path: Path) -> None:
     platform = FakePlatform()
     async with outbox(tmp_path, platform) as (core, delivery):
         reply = await stored(core, 1)
@@ -295,7 +293,7 @@ async def test_buttons_are_kept_of_what_a_sweep_has_queued_first(tmp_path: Path)
 
 
 @pytest.mark.parametrize("safe", [True, False])
-async def test_what_is_forgotten_while_it_is_being_sent_does_not_come_back(tmp_path: Path, safe: bool) -> None:
+async def test_a_reply_forgotten_during_its_send_is_not_stored_again(tmp_path: Path, safe: bool) -> None:
     platform = FakePlatform(idempotent_send=safe)
     async with outbox(tmp_path, platform) as (core, delivery):
 
@@ -310,7 +308,7 @@ async def test_what_is_forgotten_while_it_is_being_sent_does_not_come_back(tmp_p
         assert (kept.text, kept.state) == ("", ReplyState.WITHHELD)
 
 
-async def test_a_store_that_can_not_be_written_does_not_hold_up_the_end(tmp_path: Path) -> None:
+async def test_a_failing_store_does_not_delay_the_stop(tmp_path: Path) -> None:
     platform = FakePlatform()
     async with CoreFixture(tmp_path) as core:
         store = Failing(core.store)
@@ -330,7 +328,7 @@ async def test_a_store_that_can_not_be_written_does_not_hold_up_the_end(tmp_path
 
 
 @pytest.mark.parametrize("safe", [True, False])
-async def test_a_send_that_never_comes_back_holds_up_its_chat_for_a_while_only(
+async def test_a_send_that_hangs_blocks_its_chat_for_a_limited_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, safe: bool
 ) -> None:
     monkeypatch.setattr(module, "SEND_S_MAX", 0.05)
@@ -353,7 +351,7 @@ async def test_a_send_that_never_comes_back_holds_up_its_chat_for_a_while_only(
         assert (await state_of(core, 1)).state is (ReplyState.SENT if safe else ReplyState.AMBIGUOUS)
 
 
-async def test_a_file_that_would_be_thousands_of_messages_as_text_is_not_sent(tmp_path: Path) -> None:
+async def test_a_file_that_is_too_large_to_send_as_text_fails(tmp_path: Path) -> None:
     platform = FakePlatform(files=False)
     async with outbox(tmp_path, platform) as (core, delivery):
         for number, content in ((1, b"word " * 2_000_000), (2, b"short")):

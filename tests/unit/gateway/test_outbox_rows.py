@@ -45,7 +45,7 @@ def test_a_sent_part_counts_and_the_last_one_ends_the_reply() -> None:
 @pytest.mark.parametrize(
     ("reply", "is_edit", "may_have_begun"), [(REPLY, False, False), (BEGUN, False, True), (SHOWN, True, False)]
 )
-def test_the_message_id_tells_whether_a_beginning_was_sent(reply: Reply, is_edit: bool, may_have_begun: bool) -> None:
+def test_the_message_id_shows_whether_a_draft_was_sent(reply: Reply, is_edit: bool, may_have_begun: bool) -> None:
     assert (rows.is_edit(reply), rows.may_have_begun(reply)) == (is_edit, may_have_begun)
     later = replace(reply, parts=1)
     assert (rows.is_edit(later), rows.may_have_begun(later)) == (False, False)

@@ -20,7 +20,7 @@ def test_messages_over_the_limit_are_refused_with_one_notice_a_minute() -> None:
     for second in (30.0, 40.0, 50.0, 60.0):
         assert limits.refusal("ann", second) is None
     assert "9 seconds" in (limits.refusal("ann", 61.0) or "")
-    assert [limits.refusal("ann", 1000.0) for _ in range(9)].count(None) == 6, "no more than a minute's adds up"
+    assert [limits.refusal("ann", 1000.0) for _ in range(9)].count(None) == 6, "at most one minute accumulates"
 
 
 def test_a_clock_set_back_changes_no_bucket() -> None:

@@ -1,4 +1,4 @@
-"""Where a message belongs, whose that is, and what is read of it."""
+"""Session keys, owners and texts of incoming messages."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def test_the_key_of_a_direct_message_names_the_chat_and_its_thread() -> None:
     assert str(key_of(threaded, "main", ACCOUNT)) == "agent:main:telegram:dm:42:5"
 
 
-def test_in_a_group_each_has_a_conversation_unless_they_share_one() -> None:
+def test_group_members_have_separate_sessions_unless_groups_are_shared() -> None:
     assert str(key_of(GROUP, "main", ACCOUNT)) == "agent:main:telegram:group:-7::42"
     assert str(key_of(GROUP, "main", PlatformAccount("telegram", groups="shared"))) == "agent:main:telegram:group:-7"
 
 
-def test_a_thread_is_shared_unless_each_has_their_own() -> None:
+def test_a_thread_is_shared_unless_threads_are_per_user() -> None:
     assert str(key_of(THREAD, "main", ACCOUNT)) == "agent:main:telegram:thread:-7:9"
     assert (
         str(key_of(THREAD, "main", PlatformAccount("telegram", threads="per_user")))
@@ -32,7 +32,7 @@ def test_a_thread_is_shared_unless_each_has_their_own() -> None:
     )
 
 
-def test_what_is_shared_belongs_to_the_place_and_the_rest_to_the_person() -> None:
+def test_a_shared_session_belongs_to_its_group_and_others_to_their_user() -> None:
     assert owner_of(key_of(DM, "main", ACCOUNT), "anna") == "anna"
     assert owner_of(key_of(GROUP, "main", ACCOUNT), "anna") == "anna"
     thread = key_of(THREAD, "main", ACCOUNT)
@@ -40,12 +40,12 @@ def test_what_is_shared_belongs_to_the_place_and_the_rest_to_the_person() -> Non
     assert owner_of(thread, "anna") == "group:telegram:-7:9"
 
 
-def test_where_several_write_it_is_said_who_did() -> None:
+def test_a_message_in_a_shared_session_names_its_sender() -> None:
     assert message_text(DM, key_of(DM, "main", ACCOUNT)) == "hello"
     assert message_text(THREAD, key_of(THREAD, "main", ACCOUNT)) == "Anna: hello"
 
 
-def test_what_came_with_a_message_is_named_and_what_it_answers_is_quoted() -> None:
+def test_attachments_are_named_and_the_replied_message_is_quoted() -> None:
     update = Update(
         *("telegram", "bot", "1", "42", ChatType.DM, "42", "look"),
         media=(Media("image", "cat.png", "image/png", 34_500), Media("audio")),
@@ -56,7 +56,7 @@ def test_what_came_with_a_message_is_named_and_what_it_answers_is_quoted() -> No
     )
 
 
-def test_names_and_sizes_are_kept_short_and_whole() -> None:
+def test_names_sizes_and_quotes_are_shortened() -> None:
     long = Update(*("telegram", "bot", "1", "-7", ChatType.THREAD, "42", "x", "9"), user_name="A\nb " + "c" * 200)
     words = message_text(long, key_of(long, "main", ACCOUNT))
     assert words == f"A b {'c' * 76}: x"
@@ -69,7 +69,7 @@ def test_names_and_sizes_are_kept_short_and_whole() -> None:
     assert len(message_text(quoted, key_of(quoted, "main", ACCOUNT))) < 400
 
 
-def test_what_says_nothing_is_nothing() -> None:
+def test_a_blank_message_has_an_empty_text() -> None:
     for text, quoted in (("", None), ("  \n", None), ("", Quoted("  "))):
         blank = Update(*("telegram", "bot", "1", "42", ChatType.DM, "42", text), reply_to=quoted)
         assert message_text(blank, key_of(blank, "main", ACCOUNT)) == ""
@@ -77,7 +77,7 @@ def test_what_says_nothing_is_nothing() -> None:
         assert message_text(in_thread, key_of(in_thread, "main", ACCOUNT)) == ""
 
 
-def test_half_a_character_does_not_get_in() -> None:
+def test_lone_surrogates_are_replaced() -> None:
     half = Update(
         *("telegram", "bot", "1", "-7", ChatType.THREAD, "42", "a\ud83d", "9"),
         user_name="n\ud83d",
@@ -87,7 +87,7 @@ def test_half_a_character_does_not_get_in() -> None:
     message_text(half, key_of(half, "main", ACCOUNT)).encode()
 
 
-def test_a_channel_is_as_a_group_and_an_empty_thread_is_none() -> None:
+def test_a_channel_is_routed_as_a_group_and_an_empty_thread_is_ignored() -> None:
     channel = Update(*("telegram", "bot", "1", "-7", ChatType.CHANNEL, "42", "x", ""))
     assert str(key_of(channel, "main", ACCOUNT)) == "agent:main:telegram:channel:-7::42"
     shared = key_of(channel, "main", PlatformAccount("telegram", groups="shared"))

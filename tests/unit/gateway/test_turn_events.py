@@ -60,7 +60,7 @@ def test_a_steering_message_gets_the_events_from_then_on() -> None:
     assert events[3] == [steered, words]
 
 
-def test_a_live_reply_is_begun_and_holds_the_reply_in_the_outbox() -> None:
+def test_a_live_reply_is_started_and_holds_the_reply_in_the_outbox() -> None:
     live_reply = RecordingReply()
     relay, _, held = relay_for({}, live_reply)
     first = TurnBegan(CLAIM, recovered=False)
