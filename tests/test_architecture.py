@@ -95,7 +95,7 @@ def adapters() -> list[str]:
     """Packages and modules that implement a port, without the modules they share."""
     kinds = ("lanes", "memory", "models", "platforms")
     found = [path for kind in kinds for path in (SOURCE / "adapters" / kind).iterdir()]
-    shared = {"common", "http", "connection", "errors", "sse", "tool_calls"}
+    shared = {"common", "http", "connection", "errors", "sse", "tool_call_validation"}
     names = [path.relative_to(SOURCE).with_suffix("").as_posix() for path in found]
     named = [name for name in names if name.rsplit("/", 1)[-1] not in shared and "__" not in name]
     return sorted([*named, "adapters/sqlite", "adapters/mcp", "adapters/transcription"])

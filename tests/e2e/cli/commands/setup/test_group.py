@@ -46,7 +46,7 @@ def test_a_failing_memory_provider_keeps_the_chosen_model(home: Path) -> None:
         ("Memory providers .numbers or names", "builtin honcho"),
         ("Address of the server", "http://127.0.0.1:9"),
         ("Name of the workspace", ""),
-        ("(?i)its key", ""),
+        ("(?i)api key", ""),
     )
     assert (code, "can't be reached" in seen) == (75, True), seen
     kept = tomllib.loads((home / "config.toml").read_text())
