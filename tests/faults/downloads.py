@@ -20,7 +20,7 @@ SELECT messages.content, turns.status FROM messages JOIN turns ON turns.id = mes
 WHERE messages.role = 'user' AND messages.content LIKE ? || '%'
 """
 PACKED = "SELECT COUNT(*) FROM inbox WHERE state = 'waiting' AND media LIKE '%handle%'"
-_KEPT_AS = re.compile(r"; kept as ([^\]]+)\]")
+_KEPT_AS = re.compile(r"; stored as ([^\]]+)\]")
 
 
 async def killed_while_fetching(

@@ -87,7 +87,7 @@ async def test_messages_over_the_rate_limit_are_dropped_except_stop_and_help(tmp
         await taken(there, 9)
         told = [text for text in there.platform.texts() if "Too many messages" in text]
         assert len(told) == 1
-        assert re.search(r"write again in (29|30) seconds", told[0])
+        assert re.search(r"Write again in (29|30) seconds", told[0])
         assert [turn.user_text for turn in await there.turns()] == ["message 0", "message 1"]
         assert (await there.session()).title != "Lisbon"
         assert any("/new [title]" in text for text in there.platform.texts())

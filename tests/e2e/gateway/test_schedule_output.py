@@ -168,4 +168,4 @@ async def test_an_unexpected_delivery_failure_is_given_up_in_the_end(
         while (time := (await times(there))[0]).state is OccurrenceState.DELIVERING:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.01)
         assert (time.state, tries) == (OccurrenceState.FAILED, schedule.DELIVERY_ATTEMPTS_MAX)
-        assert "tried 12 times" in time.problem
+        assert "failed 12 times" in time.problem
