@@ -78,7 +78,7 @@ def test_the_description_covers_exactly_the_routes() -> None:
     assert len(set(ids)) == len(ids) == len(OPERATIONS)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(60)
 def test_generated_requests_get_the_described_responses(tmp_path: Path) -> None:
     """Send valid and invalid requests generated from the description; no 500, no undescribed status."""
 
