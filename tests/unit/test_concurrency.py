@@ -22,7 +22,7 @@ async def outcome(function: Any) -> Any:
         return await in_daemon_thread(function, "test")
 
 
-async def test_what_the_function_returns_or_raises_is_handed_over() -> None:
+async def test_the_result_or_exception_of_the_function_is_passed_on() -> None:
     assert await outcome(lambda: 7) == 7
     with pytest.raises(ValueError, match="wrong"):
         await outcome(raising(ValueError("wrong")))
@@ -31,7 +31,7 @@ async def test_what_the_function_returns_or_raises_is_handed_over() -> None:
 @pytest.mark.parametrize(
     "error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError(), StopIteration(1), Odd()]
 )
-async def test_what_would_end_the_loop_or_pass_for_something_else_becomes_an_error(error: BaseException) -> None:
+async def test_base_exceptions_and_cancellations_become_errors(error: BaseException) -> None:
     with pytest.raises(RuntimeError) as caught:
         await outcome(raising(error))
     assert str(caught.value) == repr(error)

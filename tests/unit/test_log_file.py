@@ -47,7 +47,7 @@ def test_a_line_has_the_time_the_level_and_the_ids(logger: logging.Logger, tmp_p
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
-def test_what_is_only_worth_knowing_is_written_a_moment_later(logger: logging.Logger, tmp_path: Path) -> None:
+def test_info_lines_are_written_after_a_short_delay(logger: logging.Logger, tmp_path: Path) -> None:
     file = tmp_path / "everthread.log"
     handler = LogFile(file)
     logger.addHandler(handler)
@@ -97,7 +97,7 @@ def test_no_secret_is_written(logger: logging.Logger, tmp_path: Path) -> None:
     assert second["text"] == f"Authorization: Bearer {HIDDEN} and so on"
 
 
-def test_a_full_file_is_put_aside_and_only_some_are_kept(logger: logging.Logger, tmp_path: Path) -> None:
+def test_a_full_file_is_rotated_and_few_are_kept(logger: logging.Logger, tmp_path: Path) -> None:
     file = tmp_path / "everthread.log"
     logger.addHandler(LogFile(file, bytes_max=2_000))
     for number in range(200):
@@ -111,7 +111,7 @@ def test_a_full_file_is_put_aside_and_only_some_are_kept(logger: logging.Logger,
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
 
 
-def test_one_follows_another_to_the_new_file_and_does_not_begin_a_third(tmp_path: Path) -> None:
+def test_a_second_process_follows_the_rotation_of_the_first(tmp_path: Path) -> None:
     file = tmp_path / "everthread.log"
     first, second = (logging.Logger(name, logging.INFO) for name in "ab")
     handlers = [LogFile(file, bytes_max=500) for _ in range(2)]
@@ -127,7 +127,7 @@ def test_one_follows_another_to_the_new_file_and_does_not_begin_a_third(tmp_path
         handler.close()
 
 
-def test_several_that_write_at_once_lose_no_line_and_break_none(tmp_path: Path) -> None:
+def test_several_processes_writing_at_once_lose_and_break_no_line(tmp_path: Path) -> None:
     file = tmp_path / "everthread.log"
     # One that turns the file over, and others that must notice it.
     handlers = [LogFile(file, bytes_max=60_000) for _ in range(4)]
@@ -149,7 +149,7 @@ def test_several_that_write_at_once_lose_no_line_and_break_none(tmp_path: Path) 
         handler.close()
 
 
-def test_an_emptied_log_is_gone_on_with(logger: logging.Logger, tmp_path: Path) -> None:
+def test_logging_continues_after_the_file_is_emptied(logger: logging.Logger, tmp_path: Path) -> None:
     erase_logs(tmp_path)
     file = log_path(tmp_path)
     logger.addHandler(LogFile(file, bytes_max=300))
@@ -162,7 +162,7 @@ def test_an_emptied_log_is_gone_on_with(logger: logging.Logger, tmp_path: Path) 
     assert not list(file.parent.glob("everthread.log.*"))
 
 
-def test_a_log_that_can_not_be_written_disturbs_nobody(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unwritable_log_raises_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("in the way")
     assert log_to_file(Settings(tmp_path / "file")) is None
     logger = logging.getLogger("everthread")

@@ -93,13 +93,13 @@ async def waiting(core: CoreFixture | Runtime) -> list[str]:
     return [hook.call.session_id for hook in await core.store.read(lambda uow: uow.leases.hooks(1000))]
 
 
-def test_only_what_some_plugin_implements_is_wanted() -> None:
+def test_only_implemented_hooks_are_queued() -> None:
     assert plugins.implemented_hooks(plugins.load_plugins(entry_points=False)) == frozenset()
     manager = plugins.load_plugins([Finalize(print), Boundaries()], entry_points=False)
     assert plugins.implemented_hooks(manager) == {"on_session_finalize", "on_boundary"}
 
 
-def test_a_plugin_that_asks_for_what_no_hook_gives_is_refused_at_once() -> None:
+def test_a_plugin_with_an_unknown_hook_argument_is_refused() -> None:
     class Wrong:
         @plugins.hookimpl
         def on_session_finalize(self, session_identifier: str) -> None: ...
@@ -108,7 +108,7 @@ def test_a_plugin_that_asks_for_what_no_hook_gives_is_refused_at_once() -> None:
         plugins.load_plugins([Wrong()], entry_points=False)
 
 
-def test_an_installed_plugin_that_cannot_be_loaded_is_reported_and_left_out(
+def test_an_installed_plugin_that_can_not_be_loaded_is_reported(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Entry:
@@ -147,7 +147,7 @@ async def test_hooks_come_in_the_order_of_the_boundaries(tmp_path: Path) -> None
     ]
 
 
-async def test_every_boundary_reaches_a_plugin_as_the_audit_trail_has_it(tmp_path: Path) -> None:
+async def test_every_boundary_reaches_a_plugin_as_in_the_audit_trail(tmp_path: Path) -> None:
     boundaries = Boundaries()
     async with CoreFixture(tmp_path, plugins=(boundaries,)) as core:
         ref = (await core.turn(CLI, "one")).ref
@@ -183,7 +183,7 @@ async def test_a_hook_that_raises_is_reported_and_the_others_are_called(
     assert "broken plugin" in caplog.text
 
 
-async def test_a_hook_that_hangs_is_left_behind_reported_and_holds_up_no_other_key(tmp_path: Path) -> None:
+async def test_a_hanging_hook_is_abandoned_and_reported_and_delays_no_other_key(tmp_path: Path) -> None:
     first_of: dict[str, str] = {}
     called: list[str] = []
     with Gate() as gate:
@@ -203,7 +203,7 @@ async def test_a_hook_that_hangs_is_left_behind_reported_and_holds_up_no_other_k
             assert "no return within 0.5 s" in (await core.incidents())[0]
 
 
-async def test_hooks_that_were_not_called_are_called_after_a_restart(tmp_path: Path) -> None:
+async def test_queued_hooks_are_called_after_a_restart(tmp_path: Path) -> None:
     watcher = Watcher()
     async with CoreFixture(tmp_path, plugins=(watcher,)) as core:
         core.lanes.serve(core.hooks.lane, _never)  # this process never gets round to them
@@ -223,7 +223,7 @@ async def _never(lease: object) -> None:
     return None
 
 
-async def test_a_hook_that_took_the_process_down_too_often_is_given_up_and_said_so(tmp_path: Path) -> None:
+async def test_a_hook_that_crashed_the_process_too_often_is_dropped_and_reported(tmp_path: Path) -> None:
     called: list[str] = []
     async with CoreFixture(tmp_path, plugins=(Finalize(called.append),)) as core:
         call = HookCall("on_session_finalize", "s1", "cli")
@@ -240,9 +240,7 @@ async def test_a_hook_that_took_the_process_down_too_often_is_given_up_and_said_
         assert "skipped" in (await core.incidents())[0]
 
 
-async def test_more_hooks_than_are_taken_at_once_are_all_called(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_more_hooks_than_one_batch_are_all_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugins, "AT_ONCE", 4)
     called: list[str] = []
     sessions = [f"s{number}" for number in range(10)]
@@ -275,7 +273,7 @@ async def test_two_processes_with_different_plugins_serve_theirs_side_by_side(tm
     assert [row.key for row in boundaries.rows] == [TELEGRAM]
 
 
-async def test_hooks_that_this_process_lacks_wait_for_one_that_has_them_and_hold_nothing_up(
+async def test_hooks_of_missing_plugins_wait_and_delay_no_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plugins, "AT_ONCE", 2)
@@ -291,7 +289,7 @@ async def test_hooks_that_this_process_lacks_wait_for_one_that_has_them_and_hold
     assert watcher.got == [("reset", name, "cli") for name in ("s1", "s2", "s3")]
 
 
-async def test_a_hook_that_another_process_has_called_meanwhile_is_not_called_again(tmp_path: Path) -> None:
+async def test_a_hook_called_by_another_process_is_not_called_again(tmp_path: Path) -> None:
     called: list[str] = []
     with Gate() as gate:
 
@@ -309,7 +307,7 @@ async def test_a_hook_that_another_process_has_called_meanwhile_is_not_called_ag
     assert called == ["s1", "s3"]
 
 
-async def test_keys_go_on_while_a_hook_of_another_hangs_however_much_waits_behind_it(
+async def test_a_hanging_hook_with_a_long_queue_delays_no_other_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plugins, "AT_ONCE", 2)
@@ -331,7 +329,7 @@ async def test_keys_go_on_while_a_hook_of_another_hangs_however_much_waits_behin
     assert called == ["t1", "t2", "t3", "hangs", "s1", "s2"]
 
 
-async def test_draining_waits_for_no_hook_and_the_lane_is_woken_when_it_is_done(tmp_path: Path) -> None:
+async def test_draining_does_not_wait_for_hooks_and_their_end_wakes_the_lane(tmp_path: Path) -> None:
     called: list[str] = []
     woken: list[str] = []
     with Gate() as gate:
@@ -354,9 +352,7 @@ async def test_draining_waits_for_no_hook_and_the_lane_is_woken_when_it_is_done(
             assert await waiting(core) == []
 
 
-async def test_a_lane_of_which_only_a_part_was_taken_is_due_again_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_partly_claimed_lane_is_due_again_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugins, "AT_ONCE", 2)
     with Gate() as gate:
         async with CoreFixture(tmp_path) as core:
@@ -370,7 +366,7 @@ async def test_a_lane_of_which_only_a_part_was_taken_is_due_again_at_once(
             await runner.stop()
 
 
-async def test_a_hook_that_comes_back_while_the_lane_is_read_is_not_called_again(
+async def test_a_hook_that_returns_during_the_read_of_its_lane_is_not_called_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called: list[str] = []
@@ -402,7 +398,7 @@ async def test_a_hook_that_comes_back_while_the_lane_is_read_is_not_called_again
     assert (called, tried) == (["s1"], [])
 
 
-async def test_a_plugin_is_not_called_while_too_many_of_its_calls_have_not_come_back(tmp_path: Path) -> None:
+async def test_a_plugin_with_too_many_open_calls_is_not_called(tmp_path: Path) -> None:
     begun: list[str] = []
     others: list[str] = []
     back: list[str] = []
@@ -431,7 +427,7 @@ async def test_a_plugin_is_not_called_while_too_many_of_its_calls_have_not_come_
             await until(lambda: "later" in back)
 
 
-async def test_calls_that_are_still_within_their_time_are_waited_for(tmp_path: Path) -> None:
+async def test_calls_within_their_time_limit_are_awaited(tmp_path: Path) -> None:
     begun: list[str] = []
     keys = [SessionKey.parse(f"agent:main:cli:dm:{number}") for number in range(plugins.STUCK_MAX + 2)]
     with Gate() as gate:
@@ -452,7 +448,7 @@ async def test_calls_that_are_still_within_their_time_are_waited_for(tmp_path: P
             assert await core.incidents() == []
 
 
-async def test_a_process_that_stops_leaves_a_hook_on_its_way_to_be_called_again(tmp_path: Path) -> None:
+async def test_a_running_hook_of_a_stopping_process_is_called_again(tmp_path: Path) -> None:
     called: list[str] = []
     woken: list[str] = []
     with Gate() as gate:
@@ -477,7 +473,7 @@ async def test_a_process_that_stops_leaves_a_hook_on_its_way_to_be_called_again(
             assert (await waiting(core), called) == ([], ["s1", "s1"])
 
 
-async def test_a_runtime_that_stops_waits_for_no_hook_and_leaves_none_running(tmp_path: Path) -> None:
+async def test_a_stopping_runtime_does_not_wait_for_hooks_and_leaves_none_running(tmp_path: Path) -> None:
     with Gate() as gate:
         async with Runtime(Settings(tmp_path), plugins=[Finalize(lambda session_id: gate.wait())]) as runtime:
             await runtime.start()
@@ -534,9 +530,7 @@ async def test_an_async_hook_that_hangs_is_cancelled(tmp_path: Path) -> None:
         (Asynchronous(_hangs), "no return within 0.3 s"),
     ],
 )
-async def test_whatever_a_hook_does_is_reported_and_the_next_is_called(
-    tmp_path: Path, plugin: object, problem: str
-) -> None:
+async def test_a_failing_hook_is_reported_and_the_next_is_called(tmp_path: Path, plugin: object, problem: str) -> None:
     async with CoreFixture(tmp_path, plugins=(plugin,), hook_s_max=0.3) as core:
         await core.store.write(finalizing("s1", "s2"))
         await core.settled()
@@ -558,7 +552,7 @@ def test_a_package_that_declares_a_plugin_is_found(tmp_path: Path, monkeypatch: 
     assert plugins.load_plugins().has_plugin("diary")
 
 
-def test_what_is_in_an_archive_is_left_to_python(tmp_path: Path) -> None:
+def test_an_archive_on_the_path_may_hold_plugins(tmp_path: Path) -> None:
     (tmp_path / "packages.zip").write_bytes(b"")
     assert plugins.has_plugins([str(tmp_path / "packages.zip")])
 

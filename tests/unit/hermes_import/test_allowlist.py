@@ -5,7 +5,7 @@ from __future__ import annotations
 from everthread.hermes_import.allowlist import accounts_of
 
 
-def test_whom_hermes_lets_in_is_let_in_and_everybody_is_not() -> None:
+def test_allowed_accounts_are_imported_and_a_wildcard_is_not() -> None:
     variables = {
         "TELEGRAM_ALLOWED_USERS": "1, 2,,*",
         "QQ_ALLOWED_USERS": "3",

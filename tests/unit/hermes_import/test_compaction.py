@@ -15,7 +15,7 @@ SUMMARY = "[CONTEXT COMPACTION — REFERENCE ONLY] Earlier turns were compacted:
 MERGED = "[PRIOR CONTEXT — for reference only]\n{}\n\n[END OF PRIOR CONTEXT — SUMMARY BELOW]\n\n" + SUMMARY
 
 
-def test_a_summary_in_a_new_session_shows_the_end_of_the_old_one_where_it_is() -> None:
+def test_a_summary_in_a_new_session_shows_the_end_of_the_old_one_in_place() -> None:
     old = session("p", end_reason="compression", ended_at=START + 100)
     rows = Rows(START + 100).say("user", "a").say("assistant", SUMMARY).talk("c", "new").rows
     found, _ = translated((old, Rows().talk("a", "b", "c").rows), (session("c", "p", started_at=START + 100), rows))
@@ -38,7 +38,7 @@ def test_a_summary_in_the_same_session_makes_a_continuation_of_it() -> None:
     assert line.summary == SUMMARY
 
 
-def test_a_summary_in_a_new_session_that_is_summarised_in_its_place_later_leaves_the_first_part_as_it_was() -> None:
+def test_a_later_summary_in_place_keeps_the_first_part_unchanged() -> None:
     old = (session("p", end_reason="compression", ended_at=START + 100), Rows().talk("hi", "b", "hi").rows)
     child = session("c", "p", started_at=START + 100)
     # The first words of the conversation, and of what is left of its end, are the same.
@@ -54,7 +54,7 @@ def test_a_summary_in_a_new_session_that_is_summarised_in_its_place_later_leaves
 
 
 @pytest.mark.parametrize("marks", [{"_branched_from": "p"}, {"_delegate_from": "p"}])
-def test_what_grew_out_of_a_session_stays_as_it_was_when_that_is_summarised_later(marks: dict[str, str]) -> None:
+def test_children_of_a_session_are_unchanged_by_its_later_summary(marks: dict[str, str]) -> None:
     parent, rows = session("p"), Rows().talk("a", "b", "c")
     child = session("c", "p", started_at=START + 50, marks=marks)
     copies = Rows(START + 50).talk("a", "b", "c", "mine").rows
@@ -67,7 +67,7 @@ def test_what_grew_out_of_a_session_stays_as_it_was_when_that_is_summarised_late
     assert (after["c"].line, after["c"].turns) == (before["c"].line, before["c"].turns)
 
 
-def test_a_second_summary_leaves_the_first_parts_as_they_were() -> None:
+def test_a_second_summary_keeps_the_first_parts_unchanged() -> None:
     once = Rows().talk("a", "b", "c", active=False, compacted=True).say("user", "a").say("assistant", SUMMARY)
     before, _ = translated((session("s"), once.talk("c", "d").rows))
     twice = Rows()
@@ -82,7 +82,7 @@ def test_a_second_summary_leaves_the_first_parts_as_they_were() -> None:
     assert (third.parent, third.base.turn, third.floor, words(after["s.3"])) == ("s.2", 4, 3, ["e"])
 
 
-def test_a_branch_of_what_was_summarised_has_the_same_summary() -> None:
+def test_a_branch_of_a_summarised_session_has_the_same_summary() -> None:
     rows = Rows().talk("a", "b", active=False, compacted=True).say("user", "a").say("assistant", SUMMARY).talk("b", "c")
     copy = Rows().say("user", "a").say("assistant", SUMMARY).talk("b", "c", "x").rows
     mark = {"_branched_from": "s"}
@@ -94,14 +94,14 @@ def test_a_branch_of_what_was_summarised_has_the_same_summary() -> None:
     assert len(split_at_summaries(compacted(copy))) == 1
 
 
-def test_whoever_quotes_a_summary_makes_none() -> None:
+def test_a_quoted_summary_is_not_a_summary() -> None:
     rows = Rows().talk("a").say("user", SUMMARY).say("assistant", "Yes?").rows
     found, _ = translated((session("s"), rows))
     assert list(found) == ["s"]
     assert words(found["s"]) == ["a", SUMMARY]
 
 
-def test_a_tail_that_was_changed_is_kept_as_it_is() -> None:
+def test_a_changed_tail_is_kept_unchanged() -> None:
     rows = Rows().talk("a", "b", active=False, compacted=True).say("user", "a").say("assistant", SUMMARY)
     rows.say("user", "b").say("assistant", "(shortened)").talk("c")
     found, _ = translated((session("s"), rows.rows))

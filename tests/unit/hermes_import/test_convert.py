@@ -9,14 +9,14 @@ from everthread.domain.model import Cause, SessionKind
 from everthread.hermes_import.convert import our_id
 
 
-def test_an_id_that_cannot_be_one_of_ours_is_always_the_same_other() -> None:
+def test_an_invalid_id_always_gets_the_same_replacement() -> None:
     assert our_id("20250101_000000_abcdef") == "20250101_000000_abcdef"
     assert our_id("a b:c") == our_id("a b:c") != our_id("a b:d")
     assert our_id("a b:c").startswith("hermes-")
     assert len(our_id("x" * 999, 3)) < 300
 
 
-def test_a_branch_sees_its_parents_turns_and_has_only_what_is_new() -> None:
+def test_a_branch_inherits_its_parents_turns_and_stores_only_new_ones() -> None:
     mark = {"_branched_from": "p"}
     found, _ = translated(
         (session("p"), Rows().talk("a", "b", "c").rows),
@@ -27,7 +27,7 @@ def test_a_branch_sees_its_parents_turns_and_has_only_what_is_new() -> None:
     assert (words(found["c"]), found["c"].turns[0].number) == (["x"], 3)
 
 
-def test_a_turn_that_a_branch_has_half_of_is_its_own() -> None:
+def test_a_turn_that_a_branch_has_in_part_belongs_to_the_branch() -> None:
     rows = Rows().talk("a").say("user", "b").say("assistant", "Something else.").rows
     found, _ = translated(
         (session("p"), Rows().talk("a", "b").rows), (session("c", "p", marks={"_branched_from": "p"}), rows)
@@ -35,7 +35,7 @@ def test_a_turn_that_a_branch_has_half_of_is_its_own() -> None:
     assert (found["c"].line.base.turn, words(found["c"])) == (1, ["b"])
 
 
-def test_a_branch_is_the_same_when_its_parent_goes_on_behind_what_was_taken_back_there() -> None:
+def test_a_branch_is_unchanged_when_its_parent_continues_after_a_rewind() -> None:
     parent, rows = session("p"), Rows().talk("a", "b").talk("undone", active=False)
     child = session("c", "p", started_at=START + 50, marks={"_branched_from": "p"})
     copies = Rows(START + 50).talk("a", "b", "mine").rows
@@ -45,7 +45,7 @@ def test_a_branch_is_the_same_when_its_parent_goes_on_behind_what_was_taken_back
     assert (after["c"].line.base.turn, words(after["c"])) == (2, ["mine"])
 
 
-def test_a_branch_that_is_no_copy_keeps_all_its_own() -> None:
+def test_a_branch_that_is_not_a_copy_keeps_all_its_turns() -> None:
     mark = {"_branched_from": "p"}
     found, _ = translated(
         (session("p"), Rows().talk("a").rows), (session("c", "p", marks=mark), Rows().talk("z", "a").rows)
@@ -53,7 +53,7 @@ def test_a_branch_that_is_no_copy_keeps_all_its_own() -> None:
     assert (found["c"].line.parent, found["c"].line.base.turn, words(found["c"])) == ("p", 0, ["z", "a"])
 
 
-def test_delegated_work_is_a_session_of_its_kind_that_sees_nothing_of_its_parent() -> None:
+def test_delegated_work_is_a_session_that_inherits_nothing() -> None:
     mark = {"_delegate_from": "p"}
     found, _ = translated(
         (session("p"), Rows().talk("a").rows), (session("c", "p", marks=mark), Rows().talk("do it").rows)
@@ -62,7 +62,7 @@ def test_delegated_work_is_a_session_of_its_kind_that_sees_nothing_of_its_parent
     assert (line.kind, line.cause, line.parent, line.base.turn) == (SessionKind.SUBAGENT, Cause.DELEGATION, "p", 0)
 
 
-def test_what_was_taken_back_is_hidden_and_known_rewinds_come_before_what_is_new() -> None:
+def test_rewound_turns_are_hidden_and_known_rewinds_precede_new_turns() -> None:
     rows = Rows().talk("a").talk("b", active=False).talk("c").talk("d", active=False).talk("e")
     found, _ = translated((session("s"), rows.rows))
     arriving = found["s"]

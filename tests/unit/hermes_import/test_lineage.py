@@ -12,7 +12,7 @@ from everthread.hermes_import.lineage import CIRCLE, MISSING, Relation, order_by
 # --- Lineage ---------------------------------------------------------------------------------------------------------
 
 
-def test_parents_come_first_missing_ones_and_circles_are_told_of() -> None:
+def test_parents_come_first_and_missing_parents_and_cycles_are_reported() -> None:
     rows = [
         session("child", "parent", started_at=START + 9),
         session("parent", started_at=START),
@@ -45,6 +45,8 @@ def test_parents_come_first_missing_ones_and_circles_are_told_of() -> None:
         ({}, {}, Relation.OTHER),
     ],
 )
-def test_how_a_session_hangs_on_its_parent(child: dict[str, Any], parent: dict[str, Any], relation: Relation) -> None:
+def test_the_edge_to_the_parent_is_classified(
+    child: dict[str, Any], parent: dict[str, Any], relation: Relation
+) -> None:
     found = {member.row.id: member for member in order_by_parent([session("p", **parent), session("c", "p", **child)])}
     assert found["c"].relation is relation

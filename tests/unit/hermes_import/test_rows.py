@@ -28,11 +28,11 @@ from everthread.hermes_import.rows import MessageRow, calls_of, line_of, text_of
         ("half \ud800 character", "half ? character"),
     ],
 )
-def test_content_is_decoded_and_what_cannot_be_is_kept(stored: str, meant: str) -> None:
+def test_content_is_decoded_and_undecodable_content_is_kept(stored: str, meant: str) -> None:
     assert text_of(stored) == meant
 
 
-def test_tool_calls_are_read_in_every_shape_and_kept_as_text_in_no_shape() -> None:
+def test_tool_calls_of_known_shapes_are_read_and_others_kept_as_text() -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"a": 1}'}}
     flat = {"call_id": "c2", "name": "look", "arguments": {"a": 2}}
     found = calls_of(json.dumps([call, flat, 7, {"function": {}}]))
@@ -45,7 +45,7 @@ def test_tool_calls_are_read_in_every_shape_and_kept_as_text_in_no_shape() -> No
     assert (line.tool_calls, line.content) == ((), "Hm.\n{broken")
 
 
-def test_a_tools_answer_says_which_call_it_answers_and_an_answer_what_was_thought() -> None:
+def test_tool_results_keep_their_call_and_answers_their_reasoning() -> None:
     answer = line_of(MessageRow(1, "tool", "42", START, tool_call_id="c1", tool_name="look"))
     assert (answer.role, answer.tool_call_id, answer.name) == (Role.TOOL, "c1", "look")
     thought = line_of(MessageRow(2, "assistant", "It is 42.", START, reasoning="I looked."))
@@ -53,5 +53,5 @@ def test_a_tools_answer_says_which_call_it_answers_and_an_answer_what_was_though
 
 
 @pytest.mark.parametrize("value", ["soon", None, float("nan"), float("inf"), -1.0, 1e300])
-def test_a_time_that_is_none_becomes_another(value: object) -> None:
+def test_an_invalid_time_is_replaced(value: object) -> None:
     assert time_of(value, 5.0) == 5.0

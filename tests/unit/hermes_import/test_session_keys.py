@@ -17,13 +17,13 @@ def test_both_spellings_of_the_finalised_flag_are_understood(name: str, flag: bo
     assert route.finalised is flag
 
 
-def test_the_newer_spelling_counts_where_both_are_there() -> None:
+def test_the_newer_spelling_wins_over_the_older_one() -> None:
     entry = {"session_id": "s", "expiry_finalized": False, "memory_flushed": True}
     [route], _ = routes_of({"agent:main:telegram:dm:42": entry})
     assert not route.finalised
 
 
-def test_entries_that_mean_nothing_are_counted_and_remarks_passed_over() -> None:
+def test_invalid_entries_are_counted_and_comments_skipped() -> None:
     entries = {"_comment": "x", "agent:main:telegram:dm:1": "{broken", "agent:main:x": {"session_id": "s"}, "k": 7}
     routes, spoiled = routes_of(entries)
     assert (routes, spoiled) == ([], 3)
@@ -43,12 +43,12 @@ def test_entries_that_mean_nothing_are_counted_and_remarks_passed_over() -> None
         ("agent:main:slack:forum:9", {"chat_id": "9"}, "agent:main:slack:group:9"),
     ],
 )
-def test_a_key_of_hermes_is_a_key_of_ours(key: str, origin: dict[str, str], ours: str) -> None:
+def test_a_hermes_key_becomes_a_session_key(key: str, origin: dict[str, str], ours: str) -> None:
     [route], _ = routes_of({key: {"session_id": "s", "origin": origin}})
     assert str(key_of_route(route, "main")) == ours
 
 
-def test_a_session_whose_place_is_not_known_has_one_all_the_same() -> None:
+def test_a_session_without_a_known_key_gets_one() -> None:
     def place(row: SessionRow, relation: Relation = Relation.NONE) -> str:
         return str(key_of_member(LinkedSession(row, None, relation), None, "main"))
 

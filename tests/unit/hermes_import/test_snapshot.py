@@ -44,7 +44,7 @@ def money(copy: Path) -> int:
 
 
 @pytest.mark.parametrize("mode", ["WAL", "DELETE"])
-def test_what_was_committed_is_in_the_copy_and_nothing_beside_the_file_is_touched(tmp_path: Path, mode: str) -> None:
+def test_a_copy_has_all_commits_and_changes_no_other_file(tmp_path: Path, mode: str) -> None:
     path = tmp_path / "theirs" / "state.db"
     path.parent.mkdir()
     database = made(path, mode)
@@ -58,7 +58,7 @@ def test_what_was_committed_is_in_the_copy_and_nothing_beside_the_file_is_touche
     database.close()
 
 
-def test_a_copy_made_while_it_is_written_to_is_of_one_moment(tmp_path: Path) -> None:
+def test_a_copy_made_during_writes_is_consistent(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     database = made(path, "WAL")
     done = threading.Event()
@@ -90,7 +90,7 @@ def test_a_copy_made_while_it_is_written_to_is_of_one_moment(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("again", [True, False])
-def test_a_copy_of_two_moments_is_made_again_but_not_for_ever(
+def test_an_inconsistent_copy_is_retried_a_bounded_number_of_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
 ) -> None:
     path = tmp_path / "state.db"
@@ -121,7 +121,7 @@ def test_a_copy_of_two_moments_is_made_again_but_not_for_ever(
     database.close()
 
 
-def test_what_is_moved_into_the_file_between_two_copies_makes_no_mixture(
+def test_a_checkpoint_between_two_copies_makes_no_inconsistent_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "state.db"

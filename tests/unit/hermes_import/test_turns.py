@@ -8,7 +8,7 @@ from everthread.domain.model import TurnStatus
 from everthread.hermes_import.turns import RUNNING_S, turns_of
 
 
-def test_a_turn_is_what_was_said_and_all_up_to_the_answer() -> None:
+def test_a_turn_is_the_user_message_and_everything_up_to_the_answer() -> None:
     rows = Rows().say("user", "a").say("assistant", "", tool_calls="[]x").say("tool", "r").say("assistant", "b")
     rows.say("user", "c").say("user", "d").say("assistant", "e").say("assistant", "by the way")
     found = list(turns_of(rows.rows))
@@ -26,12 +26,12 @@ def test_a_turn_is_what_was_said_and_all_up_to_the_answer() -> None:
     ]
 
 
-def test_what_was_only_overheard_is_set_aside() -> None:
+def test_messages_not_addressed_to_the_agent_are_set_aside() -> None:
     [turn] = turns_of(Rows().say("user", "psst", observed=True).rows)
     assert turn.status is TurnStatus.SET_ASIDE
 
 
-def test_a_question_that_hermes_may_be_answering_waits_for_the_next_import() -> None:
+def test_an_unanswered_message_waits_for_the_next_import() -> None:
     rows = Rows().talk("a").say("user", "b").rows
     arriving, translator = translated((session("s"), rows), now=START + 10)
     assert (words(arriving["s"]), translator.unfinished) == (["a"], 1)
@@ -41,7 +41,7 @@ def test_a_question_that_hermes_may_be_answering_waits_for_the_next_import() -> 
     assert words(ended["s"]) == ["a", "b"]
 
 
-def test_a_turn_that_has_grown_is_not_taken_for_the_one_it_was() -> None:
+def test_a_turn_that_has_grown_is_not_matched_with_its_earlier_state() -> None:
     rows = Rows().say("user", "a").rows
     before, _ = translated((session("s"), rows))
     after, _ = translated((session("s"), [*rows, Rows().talk("x").rows[1]]))

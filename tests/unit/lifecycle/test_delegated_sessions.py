@@ -28,7 +28,7 @@ async def delegated(core: CoreFixture, parent: str) -> str:
     return opened(await core.cross(CHILD, New(kind=SessionKind.SUBAGENT, parent=parent)))
 
 
-async def test_the_child_shows_nothing_of_its_parent_and_its_parent_goes_on(tmp_path: Path) -> None:
+async def test_a_delegated_session_inherits_nothing_and_its_parent_continues(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         first = await core.turn(CLI, "secret plans")
         parent = first.ref.session_id
@@ -43,7 +43,7 @@ async def test_the_child_shows_nothing_of_its_parent_and_its_parent_goes_on(tmp_
         assert here.session_id == parent
 
 
-async def test_a_key_that_leaves_a_session_for_work_it_hands_over_takes_none_of_its_turns_along(
+async def test_delegating_moves_no_turns_of_the_parent_session(
     tmp_path: Path,
 ) -> None:
     async with CoreFixture(tmp_path) as core:
@@ -54,7 +54,7 @@ async def test_a_key_that_leaves_a_session_for_work_it_hands_over_takes_none_of_
         assert (await core.store.read(lambda uow: uow.turns.view(session))).turns == ()
 
 
-async def test_somebody_elses_session_is_no_parent(tmp_path: Path) -> None:
+async def test_another_owners_session_can_not_be_a_parent(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         parent = (await core.turn(CLI, "mine")).ref.session_id
         with pytest.raises(NotFound):
@@ -62,7 +62,7 @@ async def test_somebody_elses_session_is_no_parent(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["the session", "the person"])
-async def test_what_a_forgotten_session_handed_over_is_forgotten_with_it(tmp_path: Path, what: str) -> None:
+async def test_forgetting_a_session_forgets_its_delegated_sessions(tmp_path: Path, what: str) -> None:
     async with CoreFixture(tmp_path) as core:
         parent = (await core.turn(CLI, "go")).ref.session_id
         child = await delegated(core, parent)
@@ -76,7 +76,7 @@ async def test_what_a_forgotten_session_handed_over_is_forgotten_with_it(tmp_pat
         assert len(entries) == 1
 
 
-async def test_delegated_work_is_no_conversation_in_lists(tmp_path: Path) -> None:
+async def test_lists_of_conversations_leave_out_delegated_sessions(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         parent = (await core.turn(CLI, "go")).ref.session_id
         child = await delegated(core, parent)
@@ -86,7 +86,7 @@ async def test_delegated_work_is_no_conversation_in_lists(tmp_path: Path) -> Non
         assert {session.id for session in everything} == {parent, child}
 
 
-async def test_work_that_nobody_has_begun_is_set_aside_once_the_turn_that_handed_it_over_is_over(
+async def test_unstarted_delegated_work_is_set_aside_when_its_turn_ends(
     tmp_path: Path,
 ) -> None:
     async with CoreFixture(tmp_path) as dead:
@@ -105,7 +105,7 @@ async def test_work_that_nobody_has_begun_is_set_aside_once_the_turn_that_handed
         assert (turn.user_text, turn.status) == ("look it up", TurnStatus.SET_ASIDE)
 
 
-async def test_work_that_nobody_had_begun_is_forgotten_with_its_session(tmp_path: Path) -> None:
+async def test_unstarted_delegated_work_is_forgotten_with_its_session(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         parent = (await core.turn(CLI, "secret plans")).ref.session_id
         child = await delegated(core, parent)

@@ -7,7 +7,7 @@ from everthread.domain.export_format import EndLine, RewindLine, SessionLine, Tu
 from everthread.lifecycle.export import export_lines, select_sessions
 
 
-async def test_a_named_branch_is_exported_after_the_parent_whose_turns_it_shows(tmp_path: Path) -> None:
+async def test_a_named_branch_is_exported_after_its_parent(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         parent = (await core.turn(CLI, "one")).ref.session_id
         branch = opened(await core.cross(CLI, Branch()))

@@ -79,7 +79,7 @@ def stored_words(core: CoreFixture) -> bytes:
     return b"".join(path.read_bytes() for path in core.path.parent.iterdir() if path.name.startswith(core.path.name))
 
 
-async def test_a_forgotten_session_leaves_no_word_of_itself_in_the_file(tmp_path: Path) -> None:
+async def test_no_text_of_a_forgotten_session_stays_in_the_database_file(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         session = await tell_everywhere(core)
         for one in await core.store.read(lambda uow: uow.sessions.descendants(session)):
@@ -107,7 +107,7 @@ async def test_descendants_lose_their_summaries_and_prefixes_and_keep_their_own_
     assert SECRET.encode() not in stored_words(core)
 
 
-async def test_a_branch_shows_that_something_was_forgotten_and_not_what(tmp_path: Path) -> None:
+async def test_a_branch_shows_a_placeholder_for_forgotten_turns(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         parent = (await core.turn(CLI, f"I am {SECRET}")).ref.session_id
         await core.cross(CLI, Branch())
@@ -116,7 +116,7 @@ async def test_a_branch_shows_that_something_was_forgotten_and_not_what(tmp_path
         assert await core.shown((await core.at(CLI)).session_id) == ["[forgotten]", "mine"]
 
 
-async def test_every_key_leaves_a_forgotten_session_and_its_next_message_starts_afresh(tmp_path: Path) -> None:
+async def test_keys_of_a_forgotten_session_start_a_new_one_at_the_next_message(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         first = (await core.turn(CLI, "hello")).ref
         await core.cross(TELEGRAM, Resume(first.session_id))
@@ -129,7 +129,7 @@ async def test_every_key_leaves_a_forgotten_session_and_its_next_message_starts_
         assert (await core.session(first.session_id)).end_reason == "forgotten"
 
 
-async def test_a_turn_that_runs_in_a_forgotten_session_is_fenced_off(tmp_path: Path) -> None:
+async def test_a_turn_that_runs_in_a_forgotten_session_is_fenced(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         row, _ = await core.lifecycle.accept(Inbound(CLI, ME, SECRET))
         ticket = await core.lifecycle.begin_turn(CLI)
@@ -147,7 +147,7 @@ async def test_a_turn_that_runs_in_a_forgotten_session_is_fenced_off(tmp_path: P
     assert SECRET.encode() not in stored_words(core)
 
 
-async def test_a_reply_that_is_ready_is_not_sent_once_its_session_is_forgotten(tmp_path: Path) -> None:
+async def test_a_ready_reply_of_a_forgotten_session_is_not_sent(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         ref = (await core.turn(CLI, SECRET)).ref
         assert len(await core.store.read(lambda uow: uow.outbox.replies(ReplyState.READY, 9))) == 1
@@ -155,7 +155,7 @@ async def test_a_reply_that_is_ready_is_not_sent_once_its_session_is_forgotten(t
         assert await core.store.read(lambda uow: uow.outbox.replies(ReplyState.READY, 9)) == ()
 
 
-async def test_what_waits_for_a_provider_is_skipped_and_forget_comes_behind_what_is_on_its_way(tmp_path: Path) -> None:
+async def test_forget_skips_queued_entries_and_follows_the_delivery_in_flight(tmp_path: Path) -> None:
     slow, quick = ThreadDiary("slow"), AsyncDiary("quick")
     with Gate() as gate:
         slow.before = gate.holds(lambda call: call.text == "one")
@@ -176,7 +176,7 @@ async def test_what_waits_for_a_provider_is_skipped_and_forget_comes_behind_what
         assert (call.more["scope"], call.session) == (ForgetScope.SESSION, ref.session_id)
 
 
-async def test_a_replay_tells_of_a_forgotten_session_only_that_it_is_forgotten(tmp_path: Path) -> None:
+async def test_a_replay_of_a_forgotten_session_delivers_only_the_forget(tmp_path: Path) -> None:
     diary = AsyncDiary()
     async with CoreFixture(tmp_path, diary) as core:
         ref = (await core.turn(CLI, SECRET)).ref
@@ -190,7 +190,7 @@ async def test_a_replay_tells_of_a_forgotten_session_only_that_it_is_forgotten(t
     assert diary.book.of("forget")[0].more["scope"] is ForgetScope.SESSION
 
 
-async def test_a_retry_of_what_was_parked_brings_nothing_of_a_forgotten_session(tmp_path: Path) -> None:
+async def test_a_retry_of_parked_entries_delivers_nothing_of_a_forgotten_session(tmp_path: Path) -> None:
     diary = AsyncDiary()
 
     async def refuse(call: Call) -> None:
@@ -208,7 +208,7 @@ async def test_a_retry_of_what_was_parked_brings_nothing_of_a_forgotten_session(
     assert diary.book.told(ref.session_id) == ["switch", "forget"]
 
 
-async def test_a_forgotten_session_is_gone_for_good(tmp_path: Path) -> None:
+async def test_a_forgotten_session_can_not_be_opened_again(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         first = (await core.turn(CLI, SECRET)).ref.session_id
         await forget(core, ForgetSession(first))
@@ -228,7 +228,7 @@ async def test_an_ancestor_is_resumed_itself_when_its_continuation_was_forgotten
         assert crossing.ref.session_id == first
 
 
-async def test_nobody_forgets_what_is_anothers(tmp_path: Path) -> None:
+async def test_an_owner_can_not_forget_another_owners_data(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         theirs = (await core.turn(CLI, SECRET, owner="you")).ref.session_id
         note = await write_note(core, "theirs", owner="you")
@@ -265,7 +265,7 @@ async def assert_stays_away(core: CoreFixture, folder: Path, what: Forgettable) 
     assert file.read_text() == "from the person\n"
 
 
-async def test_a_forgotten_person_leaves_no_word_in_the_file(tmp_path: Path) -> None:
+async def test_no_text_of_a_forgotten_person_stays_in_the_database_file(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         await tell_everywhere(core)
         await write_note(core, f"general {SECRET}")
@@ -279,7 +279,7 @@ async def test_a_forgotten_person_leaves_no_word_in_the_file(tmp_path: Path) -> 
     assert SECRET.encode() not in stored_words(core)
 
 
-async def test_forgetting_a_person_leaves_the_others_alone(tmp_path: Path) -> None:
+async def test_forgetting_a_person_leaves_other_owners_unchanged(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         theirs = (await core.turn(TELEGRAM, "the weather", owner="you")).ref.session_id
         await write_note(core, "theirs", owner="you")
@@ -290,7 +290,7 @@ async def test_forgetting_a_person_leaves_the_others_alone(tmp_path: Path) -> No
         assert len(await core.store.read(lambda uow: uow.notes.current("you", NoteTarget.MEMORY))) == 1
 
 
-async def test_providers_are_told_of_each_session_and_of_the_person(tmp_path: Path) -> None:
+async def test_forgetting_a_person_reaches_providers_per_session_and_per_owner(tmp_path: Path) -> None:
     diary = AsyncDiary()
     async with CoreFixture(tmp_path, diary) as core:
         sessions = {(await core.turn(key, "hello")).ref.session_id for key in (CLI, TELEGRAM)}
@@ -308,7 +308,7 @@ async def test_a_forgotten_persons_notes_do_not_come_back_from_the_file(tmp_path
         await assert_stays_away(core, tmp_path, ForgetOwner())
 
 
-async def test_a_fact_that_a_provider_was_not_told_of_yet_goes_with_its_person(tmp_path: Path) -> None:
+async def test_forgetting_a_person_removes_a_fact_that_was_not_delivered_yet(tmp_path: Path) -> None:
     diary = AsyncDiary()
 
     async def down(call: Call) -> None:
@@ -325,7 +325,7 @@ async def test_a_fact_that_a_provider_was_not_told_of_yet_goes_with_its_person(t
     assert SECRET.encode() not in stored_words(core)
 
 
-async def test_who_was_forgotten_may_come_back_as_somebody_new(tmp_path: Path) -> None:
+async def test_a_forgotten_person_can_start_again(tmp_path: Path) -> None:
     diary = AsyncDiary()
     async with CoreFixture(tmp_path, diary) as core:
         await core.turn(CLI, "hello")
@@ -339,7 +339,7 @@ async def test_who_was_forgotten_may_come_back_as_somebody_new(tmp_path: Path) -
     assert "new" in diary.book.words()
 
 
-async def test_a_forgotten_fact_is_gone_wherever_the_owner_has_it_word_for_word(tmp_path: Path) -> None:
+async def test_a_forgotten_fact_is_removed_everywhere_its_owner_has_the_exact_words(tmp_path: Path) -> None:
     fact = f'the "name" is {SECRET}'
     async with CoreFixture(tmp_path) as core:
         ref = (await core.turn(CLI, f"Listen: {fact}, you know")).ref
@@ -361,7 +361,7 @@ async def test_a_forgotten_fact_is_gone_wherever_the_owner_has_it_word_for_word(
     assert SECRET.encode() not in stored_words(core)
 
 
-async def test_a_forgotten_fact_is_gone_from_what_a_model_has_thought_in_a_turn_that_goes_on(tmp_path: Path) -> None:
+async def test_a_forgotten_fact_is_removed_from_the_reasoning_of_a_running_turn(tmp_path: Path) -> None:
     fact = f'the "name" is {SECRET}'
     async with CoreFixture(tmp_path) as core:
         note = await write_note(core, fact)
@@ -377,7 +377,7 @@ async def test_a_forgotten_fact_is_gone_from_what_a_model_has_thought_in_a_turn_
 
 
 @pytest.mark.parametrize("fact", ["turn", "parent", "e", '"', "\\", "{", "1", "true", "close"])
-async def test_a_fact_in_the_words_of_our_own_records_breaks_none_of_them(tmp_path: Path, fact: str) -> None:
+async def test_a_fact_that_equals_stored_keywords_damages_no_record(tmp_path: Path, fact: str) -> None:
     diary = AsyncDiary()
 
     async def down(call: Call) -> None:
@@ -401,7 +401,7 @@ async def test_a_fact_in_the_words_of_our_own_records_breaks_none_of_them(tmp_pa
     assert told.text == "look for [forgotten]"
 
 
-async def test_providers_are_told_the_fact_and_then_its_words_leave_the_log(tmp_path: Path) -> None:
+async def test_the_log_drops_the_words_of_a_fact_after_providers_received_it(tmp_path: Path) -> None:
     diary, slow = AsyncDiary(), ThreadDiary()
     with Gate() as gate:
         async with CoreFixture(tmp_path, diary, slow) as core:
@@ -419,13 +419,13 @@ async def test_providers_are_told_the_fact_and_then_its_words_leave_the_log(tmp_
     assert SECRET.encode() not in stored_words(core)
 
 
-async def test_with_no_provider_to_tell_the_words_of_a_fact_leave_the_log_at_once(tmp_path: Path) -> None:
+async def test_without_providers_the_log_drops_the_words_of_a_fact_at_once(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         await forget(core, ForgetFact(await write_note(core, SECRET)))
     assert SECRET.encode() not in stored_words(core)
 
 
-async def test_a_note_that_waits_is_skipped_and_holds_nothing_up(tmp_path: Path) -> None:
+async def test_a_queued_note_that_is_forgotten_is_skipped_and_blocks_nothing(tmp_path: Path) -> None:
     diary = AsyncDiary()
 
     async def down(call: Call) -> None:
@@ -445,7 +445,7 @@ async def test_a_note_that_waits_is_skipped_and_holds_nothing_up(tmp_path: Path)
     assert not diary.book.of("on_memory_write")
 
 
-async def test_a_note_that_was_parked_is_not_delivered_once_it_is_forgotten(tmp_path: Path) -> None:
+async def test_a_parked_note_is_not_delivered_after_it_is_forgotten(tmp_path: Path) -> None:
     diary = AsyncDiary()
 
     async def refuse(call: Call) -> None:
@@ -464,7 +464,7 @@ async def test_a_note_that_was_parked_is_not_delivered_once_it_is_forgotten(tmp_
     assert not diary.book.of("on_memory_write")
 
 
-async def test_a_replay_does_not_bring_a_forgotten_fact_back(tmp_path: Path) -> None:
+async def test_a_replay_does_not_deliver_a_forgotten_fact(tmp_path: Path) -> None:
     diary = AsyncDiary()
     async with CoreFixture(tmp_path, diary) as core:
         await core.turn(CLI, f"I say {SECRET}")
@@ -481,7 +481,7 @@ async def test_a_replay_does_not_bring_a_forgotten_fact_back(tmp_path: Path) -> 
     assert (call.more["scope"], call.more["note_id"]) == (ForgetScope.FACT, note)
 
 
-async def test_a_fact_is_forgotten_once_and_cannot_be_written_on(tmp_path: Path) -> None:
+async def test_a_fact_is_forgotten_once_and_can_not_be_edited_later(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         note = await write_note(core, SECRET)
         await forget(core, ForgetFact(note))
@@ -492,7 +492,7 @@ async def test_a_fact_is_forgotten_once_and_cannot_be_written_on(tmp_path: Path)
 
 
 @pytest.mark.parametrize("whole", [ForgetSession, ForgetOwner])
-async def test_a_note_that_went_with_its_session_or_person_is_no_fact_any_more(tmp_path: Path, whole: Any) -> None:
+async def test_a_note_removed_with_its_session_or_person_is_no_longer_a_fact(tmp_path: Path, whole: Any) -> None:
     diary = AsyncDiary()
     async with CoreFixture(tmp_path, diary) as core:
         session = (await core.turn(CLI, "hello")).ref.session_id
@@ -504,7 +504,7 @@ async def test_a_note_that_went_with_its_session_or_person_is_no_fact_any_more(t
         assert ForgetScope.FACT not in [call.more["scope"] for call in diary.book.of("forget")]
 
 
-async def test_what_a_note_said_before_its_last_session_was_forgotten_can_be_forgotten(tmp_path: Path) -> None:
+async def test_an_earlier_version_of_a_note_can_be_forgotten(tmp_path: Path) -> None:
     diary = AsyncDiary()
     async with CoreFixture(tmp_path, diary) as core:
         await core.turn(CLI, f"I am {SECRET}")
@@ -520,13 +520,13 @@ async def test_what_a_note_said_before_its_last_session_was_forgotten_can_be_for
         assert found == ()
 
 
-def test_a_tombstone_knows_a_fact_again_and_cannot_be_read() -> None:
+def test_a_tombstone_matches_a_fact_and_does_not_reveal_it() -> None:
     assert fact_identity(ME, "Likes  Tea\n") == fact_identity(ME, "likes tea")
     assert fact_identity(ME, "likes tea") != fact_identity("you", "likes tea")
     assert "tea" not in fact_identity(ME, "likes tea")
 
 
-async def test_forgetting_waits_for_nobody_and_nobody_waits_for_it(tmp_path: Path) -> None:
+async def test_forgetting_and_other_writes_do_not_block_each_other(tmp_path: Path) -> None:
     hanging = ThreadDiary()
     with Gate() as gate:
         hanging.before = gate.holds()

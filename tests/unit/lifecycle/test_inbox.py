@@ -16,7 +16,7 @@ from everthread.domain.model import (
 )
 
 
-async def test_no_message_is_taken_up_before_a_command_that_came_first(tmp_path: Path) -> None:
+async def test_a_message_waits_for_an_earlier_command(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         first = (await core.turn(TELEGRAM, "one")).ref.session_id
         order, _ = await core.lifecycle.accept(Inbound(TELEGRAM, ME, "/new", command=True))
@@ -40,7 +40,7 @@ async def test_a_message_behind_a_command_does_not_steer(tmp_path: Path) -> None
         assert await core.lifecycle.steer(ticket, row.id) is None
 
 
-async def test_a_command_is_carried_out_once(tmp_path: Path) -> None:
+async def test_a_command_runs_once(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         for text in ("one", "two", "three"):
             await core.turn(TELEGRAM, text)
@@ -51,7 +51,7 @@ async def test_a_command_is_carried_out_once(tmp_path: Path) -> None:
         assert await core.shown(crossed.left or "") == ["one", "two"]
 
 
-async def test_what_answers_a_command_is_a_reply_like_any_other(tmp_path: Path) -> None:
+async def test_the_answer_of_a_command_is_stored_as_a_reply(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         order, _ = await core.lifecycle.accept(Inbound(TELEGRAM, ME, "/help", command=True))
         reply = await core.lifecycle.answer_command(order, "this and that")
@@ -63,7 +63,7 @@ async def test_what_answers_a_command_is_a_reply_like_any_other(tmp_path: Path) 
         assert await core.store.read(lambda uow: uow.inbox.keys_waiting()) == ()
 
 
-async def test_a_command_that_was_begun_is_found_again(tmp_path: Path) -> None:
+async def test_a_started_command_is_recovered(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         await core.turn(TELEGRAM, "one")
         order, _ = await core.lifecycle.accept(Inbound(TELEGRAM, ME, "/new", command=True))
@@ -73,7 +73,7 @@ async def test_a_command_that_was_begun_is_found_again(tmp_path: Path) -> None:
         assert (begun.id, begun.state) == (order.id, InboxState.RUNNING)
 
 
-async def test_a_boundary_names_the_message_whose_answer_it_stops_to_whoever_wrote_it(tmp_path: Path) -> None:
+async def test_a_boundary_returns_the_cancelled_message_to_its_owner_only(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         for owner in (ME, "somebody else"):
             await core.lifecycle.accept(Inbound(TELEGRAM, ME, "a long story"))
@@ -83,7 +83,7 @@ async def test_a_boundary_names_the_message_whose_answer_it_stops_to_whoever_wro
             assert [row.inbound.text for row in crossing.unanswered] == (["a long story"] if owner == ME else [])
 
 
-async def test_messages_with_empty_update_ids_are_no_duplicates(tmp_path: Path) -> None:
+async def test_messages_with_empty_update_ids_are_not_duplicates(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         taken = [(await core.lifecycle.accept(Inbound(CLI, "me", text, update_id="")))[1] for text in ("a", "b")]
         assert taken == [True, True]

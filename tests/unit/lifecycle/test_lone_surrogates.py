@@ -24,12 +24,12 @@ HALF = "half \ud83d of it"
 KEY = SessionKey("main", "telegram", ChatType.DM, "1")
 
 
-def test_whole_text_stays_as_it_is() -> None:
+def test_valid_text_is_unchanged() -> None:
     assert replace_surrogates("plain") == "plain"
     assert replace_surrogates("déjà 😀") == "déjà 😀"
 
 
-def test_half_a_character_is_replaced_wherever_text_comes_in(tmp_path: Path) -> None:
+def test_lone_surrogates_are_replaced_in_every_input(tmp_path: Path) -> None:
     async def story() -> None:
         async with Runtime(Settings(tmp_path)) as runtime:
             row, _ = await runtime.lifecycle.accept(Inbound(KEY, "me", HALF))

@@ -74,7 +74,7 @@ async def test_a_note_reaches_providers_under_the_session_it_was_written_in(tmp_
     assert diary.book.told(general.session_id) == ["is called Kim"]
 
 
-async def test_a_note_written_after_its_session_was_left_is_closed_by_itself(tmp_path: Path) -> None:
+async def test_a_note_written_after_its_session_was_left_gets_its_own_close(tmp_path: Path) -> None:
     diary = AsyncDiary()
     async with CoreFixture(tmp_path, diary) as core:
         ref = (await core.turn(CLI, "hello")).ref
@@ -105,13 +105,13 @@ async def test_every_version_of_a_note_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "error"), [("", BadInput), (" \n", BadInput), ("x" * (NOTE_CHARS_MAX + 1), TooLarge)]
 )
-async def test_a_note_has_words_and_a_bound(tmp_path: Path, content: str, error: type[Exception]) -> None:
+async def test_an_empty_or_too_long_note_is_refused(tmp_path: Path, content: str, error: type[Exception]) -> None:
     async with CoreFixture(tmp_path) as core:
         with pytest.raises(error):
             await Desk(core, tmp_path).add(content)
 
 
-async def test_nobody_writes_to_another_owners_notes_or_sessions(tmp_path: Path) -> None:
+async def test_an_owner_can_not_write_to_another_owners_notes_or_sessions(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         desk, theirs = Desk(core, tmp_path), (await core.turn(CLI, "hello", owner="you")).ref
         note = await core.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, "theirs"), owner="you")
@@ -121,7 +121,7 @@ async def test_nobody_writes_to_another_owners_notes_or_sessions(tmp_path: Path)
             await desk.add("mine", ref=theirs)
 
 
-async def test_nothing_more_is_written_to_a_forgotten_session(tmp_path: Path) -> None:
+async def test_a_forgotten_session_refuses_notes(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         ref = (await core.turn(CLI, "hello")).ref
         await core.lifecycle.forget(ForgetSession(ref.session_id), owner=ME)
@@ -129,7 +129,7 @@ async def test_nothing_more_is_written_to_a_forgotten_session(tmp_path: Path) ->
             await Desk(core, tmp_path).add("late", ref=ref)
 
 
-async def test_notes_appear_in_a_file_for_the_owners_eyes_only(tmp_path: Path) -> None:
+async def test_the_notes_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         desk = Desk(core, tmp_path)
         await desk.add("one")
@@ -140,7 +140,7 @@ async def test_notes_appear_in_a_file_for_the_owners_eyes_only(tmp_path: Path) -
         assert not list(desk.file.parent.glob("*.new"))
 
 
-async def test_a_second_look_changes_nothing(tmp_path: Path) -> None:
+async def test_a_second_sync_changes_nothing(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         desk = Desk(core, tmp_path)
         await desk.add("one")
@@ -173,7 +173,7 @@ async def test_an_edit_is_imported_as_new_versions_and_reaches_providers(tmp_pat
     ]
 
 
-async def test_an_entry_taken_out_of_the_file_is_removed(tmp_path: Path) -> None:
+async def test_an_entry_deleted_from_the_file_is_removed(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         desk = Desk(core, tmp_path)
         await desk.add("one")
@@ -184,7 +184,7 @@ async def test_an_entry_taken_out_of_the_file_is_removed(tmp_path: Path) -> None
         assert await desk.notes() == ["two"]
 
 
-async def test_a_file_that_was_there_first_is_imported(tmp_path: Path) -> None:
+async def test_a_file_that_existed_before_the_store_is_imported(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         desk = Desk(core, tmp_path)
         desk.edit(lambda text: "one\n§\ntwo")
@@ -193,7 +193,7 @@ async def test_a_file_that_was_there_first_is_imported(tmp_path: Path) -> None:
         assert desk.file.read_text() == "one\n§\ntwo\n"
 
 
-async def test_a_file_that_was_deleted_is_written_again(tmp_path: Path) -> None:
+async def test_a_deleted_file_is_written_again(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         desk = Desk(core, tmp_path)
         await desk.add("one")
@@ -203,7 +203,7 @@ async def test_a_file_that_was_deleted_is_written_again(tmp_path: Path) -> None:
         assert desk.file.read_text() == "one\n"
 
 
-async def test_what_the_agent_wrote_since_the_file_was_written_outlives_an_edit_of_the_file(tmp_path: Path) -> None:
+async def test_an_edit_of_the_file_keeps_notes_written_since_its_last_sync(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         desk = Desk(core, tmp_path)
         changed = await desk.add("likes tea")
@@ -216,7 +216,7 @@ async def test_what_the_agent_wrote_since_the_file_was_written_outlives_an_edit_
         assert sorted(await desk.notes()) == ["from the person", "likes coffee", "stays", "written meanwhile"]
 
 
-async def test_a_note_that_holds_the_separator_outlives_an_edit_of_the_file(tmp_path: Path) -> None:
+async def test_a_note_that_contains_the_separator_survives_an_edit(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         desk = Desk(core, tmp_path)
         await desk.add("two\n§\nparts")
@@ -227,7 +227,7 @@ async def test_a_note_that_holds_the_separator_outlives_an_edit_of_the_file(tmp_
         assert await desk.notes() == ["two\n§\nparts", "two\r\nlines", "from the person"]
 
 
-async def test_a_file_too_large_to_read_is_refused_and_takes_no_note_with_it(tmp_path: Path) -> None:
+async def test_a_file_that_is_too_large_is_refused_and_removes_no_note(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         desk = Desk(core, tmp_path)
         for letter in "abc":
@@ -240,7 +240,7 @@ async def test_a_file_too_large_to_read_is_refused_and_takes_no_note_with_it(tmp
         assert len(desk.file.read_text()) == FILE_CHARS_MAX + 1
 
 
-async def test_more_notes_than_a_file_is_read_of_are_all_kept(tmp_path: Path) -> None:
+async def test_notes_beyond_the_read_limit_of_the_file_are_kept(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         desk = Desk(core, tmp_path)
         for number in range(FILE_CHARS_MAX // NOTE_CHARS_MAX + 2):
@@ -251,7 +251,7 @@ async def test_more_notes_than_a_file_is_read_of_are_all_kept(tmp_path: Path) ->
         assert await desk.notes() == before
 
 
-async def test_a_forgotten_fact_leaves_the_file(tmp_path: Path) -> None:
+async def test_a_forgotten_fact_is_removed_from_the_file(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         desk = Desk(core, tmp_path)
         secret = await desk.add("a secret")
@@ -263,7 +263,7 @@ async def test_a_forgotten_fact_leaves_the_file(tmp_path: Path) -> None:
         assert await desk.notes() == ["stays"]
 
 
-async def test_a_file_edited_meanwhile_does_not_bring_a_forgotten_fact_back(tmp_path: Path) -> None:
+async def test_an_edited_file_does_not_restore_a_forgotten_fact(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         desk = Desk(core, tmp_path)
         secret = await desk.add("a secret")
@@ -275,7 +275,7 @@ async def test_a_file_edited_meanwhile_does_not_bring_a_forgotten_fact_back(tmp_
         assert desk.file.read_text() == "from the person\n"
 
 
-async def test_a_fact_that_was_learned_again_is_not_taken_away_by_the_next_edit(tmp_path: Path) -> None:
+async def test_a_fact_learned_again_survives_the_next_edit(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         desk = Desk(core, tmp_path)
         secret = await desk.add("likes tea")
@@ -287,7 +287,7 @@ async def test_a_fact_that_was_learned_again_is_not_taken_away_by_the_next_edit(
         assert await desk.notes() == ["likes tea", "from the person"]
 
 
-async def test_an_edit_that_two_see_at_once_is_imported_once(tmp_path: Path) -> None:
+async def test_an_edit_seen_by_two_syncs_at_once_is_imported_once(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         desk = Desk(core, tmp_path)
         await desk.add("likes tea")

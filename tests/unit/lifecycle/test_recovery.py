@@ -32,7 +32,7 @@ async def begun(core: CoreFixture, text: str) -> TurnClaim:
     return ticket
 
 
-async def test_an_abandoned_turn_is_anybodys_at_once_with_its_tools_and_its_draft(tmp_path: Path) -> None:
+async def test_a_released_turn_can_be_claimed_at_once_with_its_tools_and_draft(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core, CoreFixture(tmp_path) as other:
         ticket = await begun(core, "look it up")
         await core.lifecycle.start_tool(ticket, "c1", "look", "{}")
@@ -59,7 +59,7 @@ async def test_an_abandoned_turn_is_anybodys_at_once_with_its_tools_and_its_draf
         assert (done.status, done.number) == (TurnStatus.DONE, 1)
 
 
-async def test_the_process_that_gave_it_back_may_take_it_again(tmp_path: Path) -> None:
+async def test_the_process_that_released_a_turn_may_claim_it_again(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         fences: list[int] = []
         ticket: TurnClaim | None = await begun(core, "hello")
@@ -76,7 +76,7 @@ async def test_the_process_that_gave_it_back_may_take_it_again(tmp_path: Path) -
         assert await core.shown(done.ref.session_id) == ["hello"]
 
 
-async def test_whoever_gave_a_turn_back_can_write_no_more_of_it(tmp_path: Path) -> None:
+async def test_a_process_can_not_write_to_a_turn_it_released(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         ticket = await begun(core, "hello")
         await core.lifecycle.abandon_turn(ticket)
@@ -91,7 +91,7 @@ async def test_whoever_gave_a_turn_back_can_write_no_more_of_it(tmp_path: Path) 
         assert await core.lifecycle.recover() == (ticket.turn_id,)
 
 
-async def test_nobody_can_give_back_what_another_has_taken_over(tmp_path: Path) -> None:
+async def test_a_process_can_not_release_a_turn_that_another_has_claimed(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core, CoreFixture(tmp_path) as other:
         ticket = await begun(core, "hello")
         await core.lifecycle.abandon_turn(ticket)
@@ -101,7 +101,7 @@ async def test_nobody_can_give_back_what_another_has_taken_over(tmp_path: Path) 
         assert await core.lifecycle.recover() == ()
 
 
-async def test_messages_behind_an_abandoned_turn_wait_for_it(tmp_path: Path) -> None:
+async def test_messages_behind_a_released_turn_wait_for_it(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         first = await begun(core, "first")
         await core.lifecycle.abandon_turn(first)
@@ -117,7 +117,7 @@ async def test_messages_behind_an_abandoned_turn_wait_for_it(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("boundary", "status"), [(New(), TurnStatus.LATE), (Rewind(1), TurnStatus.HIDDEN)])
-async def test_a_cancelled_turn_that_is_given_back_is_stored_and_not_run_again(
+async def test_a_cancelled_turn_that_is_released_is_stored_and_not_run_again(
     tmp_path: Path, boundary: New | Rewind, status: TurnStatus
 ) -> None:
     diary = AsyncDiary()
@@ -135,7 +135,7 @@ async def test_a_cancelled_turn_that_is_given_back_is_stored_and_not_run_again(
         assert told[-2:] == ["cut short", "end"] if status is TurnStatus.LATE else "cut short" not in told
 
 
-async def test_a_turn_of_a_forgotten_session_cannot_be_given_back(tmp_path: Path) -> None:
+async def test_a_turn_of_a_forgotten_session_can_not_be_released(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         ticket = await begun(core, "secret")
         await core.lifecycle.forget(ForgetSession(ticket.ref.session_id), owner=ME)
@@ -144,7 +144,7 @@ async def test_a_turn_of_a_forgotten_session_cannot_be_given_back(tmp_path: Path
         assert await core.lifecycle.recover() == ()
 
 
-async def test_a_turn_given_back_outlives_its_process(tmp_path: Path) -> None:
+async def test_a_released_turn_survives_its_process(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         ticket = await begun(core, "hello")
         await core.lifecycle.abandon_turn(ticket)

@@ -30,7 +30,7 @@ from everthread.lifecycle.schedules import FINISHED_KEPT, NewSchedule, Occurrenc
 from everthread.ports.tools import ToolUse
 
 
-def test_a_name_is_made_of_the_first_words_and_is_one_of_a_kind() -> None:
+def test_a_name_is_made_of_the_first_words_and_is_unique() -> None:
     assert make_name("Say good morning, please do!", ()) == "say-good-morning-please"
     assert make_name("Say it", {"say-it", "say-it-2"}) == "say-it-3"
     assert make_name("日本", ()) == "task"
@@ -49,7 +49,7 @@ def test_a_name_is_made_of_the_first_words_and_is_one_of_a_kind() -> None:
         ("slack:#general", "#general", None),
     ],
 )
-def test_an_address_is_read_and_written_alike(address: str, chat: str, thread: str | None) -> None:
+def test_an_address_survives_a_round_trip(address: str, chat: str, thread: str | None) -> None:
     key = parse_address(address, "main", ("telegram", "matrix", "slack"))
     assert (key.chat, key.thread) == (chat, thread)
     assert format_address(key) == address
@@ -59,12 +59,12 @@ def test_an_address_is_read_and_written_alike(address: str, chat: str, thread: s
 @pytest.mark.parametrize(
     "address", ["", "telegram", "telegram:", ":42", "other:42", "telegram:4\n2", "telegram:" + "x" * 300]
 )
-def test_what_is_no_address_is_told(address: str) -> None:
+def test_an_invalid_address_is_reported(address: str) -> None:
     with pytest.raises(BadSchedule):
         parse_address(address, "main", ("telegram",))
 
 
-def test_files_are_written_under_the_folders_that_are_named_and_nowhere_else(tmp_path: Path) -> None:
+def test_files_are_written_only_below_the_configured_folders(tmp_path: Path) -> None:
     home, reports = tmp_path / "home", tmp_path / "reports"
     reports.mkdir(parents=True)
     (home / "files").mkdir(parents=True)
@@ -79,7 +79,7 @@ def test_files_are_written_under_the_folders_that_are_named_and_nowhere_else(tmp
             file_at(settings, path)
 
 
-def test_what_may_have_been_appended_is_not_appended_again(tmp_path: Path) -> None:
+def test_output_that_may_have_been_appended_is_not_appended_again(tmp_path: Path) -> None:
     file = tmp_path / "a" / "log"
     _append(file, b"one\n", False)
     _append(file, b"one\n", False)
@@ -89,9 +89,7 @@ def test_what_may_have_been_appended_is_not_appended_again(tmp_path: Path) -> No
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_what_a_full_disk_took_only_a_part_of_is_not_left_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_partial_write_on_a_full_disk_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "log"
     _append(file, b"one\n", False)
     write, room = os.write, [3, 0]
@@ -112,7 +110,7 @@ def test_what_a_full_disk_took_only_a_part_of_is_not_left_there(
     assert file.read_bytes() == b"one\nsecond\n"
 
 
-def test_a_webhook_is_signed_or_refused_and_what_it_shows_has_no_secret(tmp_path: Path) -> None:
+def test_a_webhook_is_signed_or_refused_and_its_display_hides_the_secret(tmp_path: Path) -> None:
     def chat(text: str) -> str:
         raise AssertionError
 
@@ -154,7 +152,7 @@ def test_settings_of_schedules_are_read_and_checked(tmp_path: Path) -> None:
             load(str(tmp_path), {})
 
 
-async def test_what_is_paused_while_times_are_planned_anew_stays_paused(tmp_path: Path) -> None:
+async def test_a_schedule_paused_during_replanning_stays_paused(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         scheduling = ScheduleService(core.store, core.clock, ulids(core.clock.now))
         schedule = await scheduling.add(NewSchedule("me", "every 1h", "UTC", "x"))
@@ -171,7 +169,7 @@ async def test_what_is_paused_while_times_are_planned_anew_stays_paused(tmp_path
         assert (left.state, left.next_at) == (ScheduleState.PAUSED, None)
 
 
-async def test_of_reminders_that_are_over_only_the_latest_are_kept(tmp_path: Path) -> None:
+async def test_only_the_latest_finished_reminders_are_kept(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         scheduling = ScheduleService(core.store, core.clock, ulids(core.clock.now))
         first = await scheduling.add(NewSchedule("me", "in 1h", "UTC", "number 0"))
@@ -212,7 +210,7 @@ class Desk:
         return await self._tool.run(arguments, ToolUse(SessionRef("s", 0, key, 1, owner), "t", "c"))
 
 
-async def test_the_model_schedules_for_whoever_it_talks_with_and_into_that_chat(tmp_path: Path) -> None:
+async def test_the_model_schedules_for_its_speaker_and_into_that_chat(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         desk = Desk(core, tmp_path)
         said = await desk.ask(action="add", when="0 8 * * 1-5", prompt="Say good morning")
@@ -227,7 +225,7 @@ async def test_the_model_schedules_for_whoever_it_talks_with_and_into_that_chat(
         assert await desk.ask(action="remove", name="say-good-morning") == "Removed say-good-morning."
 
 
-async def test_the_model_is_kept_within_limits(tmp_path: Path) -> None:
+async def test_the_model_can_not_exceed_the_limits_of_schedules(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         desk = Desk(core, tmp_path)
         refused: tuple[tuple[dict[str, Any], str], ...] = (

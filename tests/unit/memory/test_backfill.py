@@ -35,7 +35,7 @@ async def lived(folder: Path) -> tuple[str, str]:
     return first, second
 
 
-async def test_sessions_are_told_from_their_beginnings_with_their_closes(tmp_path: Path) -> None:
+async def test_a_copy_delivers_sessions_from_the_start_with_their_closes(tmp_path: Path) -> None:
     first, second = await lived(tmp_path)
     diary = AsyncDiary()
     async with CoreFixture(tmp_path, diary) as core:
@@ -48,7 +48,7 @@ async def test_sessions_are_told_from_their_beginnings_with_their_closes(tmp_pat
         assert [call.more["turn"] for call in diary.book.of("sync_turn", first)] == [1, 2]
 
 
-async def test_to_copy_again_does_nothing(tmp_path: Path) -> None:
+async def test_a_second_copy_does_nothing(tmp_path: Path) -> None:
     await lived(tmp_path)
     diary = AsyncDiary()
     async with CoreFixture(tmp_path, diary) as core:
@@ -58,7 +58,7 @@ async def test_to_copy_again_does_nothing(tmp_path: Path) -> None:
         assert (len(diary.book.calls), await core.memory.backfill.copying("diary")) == (told, (0, 0))
 
 
-async def test_what_was_heard_from_the_beginning_is_left_alone_and_the_rest_is_told_whole(tmp_path: Path) -> None:
+async def test_a_copy_skips_complete_sessions_and_delivers_the_others_whole(tmp_path: Path) -> None:
     first, second = await lived(tmp_path)
     diary = AsyncDiary()
     async with CoreFixture(tmp_path, diary) as core:
@@ -75,7 +75,7 @@ async def test_what_was_heard_from_the_beginning_is_left_alone_and_the_rest_is_t
         assert diary.book.told(third) == ["switch", "five"]
 
 
-async def test_some_sessions_can_be_copied_and_the_others_later(tmp_path: Path) -> None:
+async def test_some_sessions_can_be_copied_first_and_others_later(tmp_path: Path) -> None:
     first, second = await lived(tmp_path)
     diary = AsyncDiary()
     async with CoreFixture(tmp_path, diary) as core:
@@ -88,7 +88,7 @@ async def test_some_sessions_can_be_copied_and_the_others_later(tmp_path: Path) 
         assert diary.book.told(first) == ["switch", "one", "two", "end"]
 
 
-async def test_turns_that_were_taken_back_are_told_neither_as_turns_nor_in_a_close(tmp_path: Path) -> None:
+async def test_rewound_turns_are_delivered_neither_as_turns_nor_in_a_close(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         session = opened(await core.cross(CLI, New()))
         await core.turn(CLI, "kept")
@@ -108,7 +108,7 @@ async def test_turns_that_were_taken_back_are_told_neither_as_turns_nor_in_a_clo
         assert not any(call.more.get("rewound") for call in diary.book.calls)
 
 
-async def test_a_branch_that_took_back_what_it_inherited_leaves_its_parent_whole(tmp_path: Path) -> None:
+async def test_a_branch_that_rewinds_inherited_turns_leaves_its_parent_whole(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         parent = opened(await core.cross(CLI, New()))
         await core.turn(CLI, "one")
@@ -126,7 +126,7 @@ async def test_a_branch_that_took_back_what_it_inherited_leaves_its_parent_whole
         assert [turn.user_text for turn in close.view.turns] == ["one", "other"]
 
 
-async def test_what_was_forgotten_is_not_told_and_nobody_is_told_to_forget_what_is_copied(tmp_path: Path) -> None:
+async def test_a_copy_delivers_no_forgotten_session_and_no_forget_of_copied_ones(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         await core.cross(TELEGRAM, New())
         await core.turn(TELEGRAM, "secret")
@@ -144,7 +144,7 @@ async def test_what_was_forgotten_is_not_told_and_nobody_is_told_to_forget_what_
         assert diary.book.told(kept) == ["switch", "later"]
 
 
-async def test_a_request_to_forget_that_waits_is_told_before_the_session_is_copied(tmp_path: Path) -> None:
+async def test_a_queued_forget_is_delivered_before_the_copied_session(tmp_path: Path) -> None:
     diary = AsyncDiary()
     await lived(tmp_path)
     down = True
@@ -167,7 +167,7 @@ async def test_a_request_to_forget_that_waits_is_told_before_the_session_is_copi
         assert diary.book.of("forget"), "a copy has passed over it"
 
 
-async def test_a_request_to_forget_that_was_parked_is_still_owed_after_a_copy(tmp_path: Path) -> None:
+async def test_a_parked_forget_is_still_pending_after_a_copy(tmp_path: Path) -> None:
     diary = AsyncDiary()
     first, _ = await lived(tmp_path)
     picky = True
@@ -188,7 +188,7 @@ async def test_a_request_to_forget_that_was_parked_is_still_owed_after_a_copy(tm
         assert len(diary.book.of("forget")) == 1
 
 
-async def test_a_copy_that_was_interrupted_goes_on_where_it_was(tmp_path: Path) -> None:
+async def test_an_interrupted_copy_continues_at_its_position(tmp_path: Path) -> None:
     first, second = await lived(tmp_path)
     diary = AsyncDiary()
 
@@ -209,13 +209,13 @@ async def test_a_copy_that_was_interrupted_goes_on_where_it_was(tmp_path: Path) 
         assert diary.book.told(second) + again.book.told(second) == ["switch", "three"]
 
 
-async def test_a_provider_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+async def test_an_unknown_provider_is_refused(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         with pytest.raises(NotFound, match="there is no provider 'hive'"):
             await core.memory.backfill.backfill_candidates("hive")
 
 
-async def test_lag_is_since_when_something_waits_and_a_copy_is_not_late(tmp_path: Path) -> None:
+async def test_lag_counts_from_the_oldest_queued_entry_and_ignores_copies(tmp_path: Path) -> None:
     await lived(tmp_path)
     diary = AsyncDiary()
     down = True
@@ -252,7 +252,7 @@ def left(diary: AsyncDiary) -> set[str]:
     return kept
 
 
-async def test_what_was_said_after_a_person_was_forgotten_outlives_a_forgetting_that_comes_late(tmp_path: Path) -> None:
+async def test_a_late_forget_of_a_person_keeps_later_turns(tmp_path: Path) -> None:
     diary = AsyncDiary()
     down = True
 
@@ -277,7 +277,7 @@ async def test_what_was_said_after_a_person_was_forgotten_outlives_a_forgetting_
         assert left(diary) == {"after", "a note of after"}
 
 
-async def test_what_was_said_after_a_person_was_forgotten_outlives_a_replay(tmp_path: Path) -> None:
+async def test_a_replay_keeps_turns_after_the_forget_of_a_person(tmp_path: Path) -> None:
     diary = AsyncDiary()
     async with CoreFixture(tmp_path, diary) as core:
         await core.turn(CLI, "before")
@@ -297,9 +297,7 @@ async def test_what_was_said_after_a_person_was_forgotten_outlives_a_replay(tmp_
 
 
 @pytest.mark.parametrize("is_copied", [False, True])
-async def test_a_forgetting_that_was_rejected_and_is_tried_again_loses_nothing_of_later(
-    tmp_path: Path, is_copied: bool
-) -> None:
+async def test_a_retried_forget_keeps_later_turns(tmp_path: Path, is_copied: bool) -> None:
     async with CoreFixture(tmp_path) as core:
         await core.note("long ago")
     diary = AsyncDiary()
@@ -324,7 +322,7 @@ async def test_a_forgetting_that_was_rejected_and_is_tried_again_loses_nothing_o
         assert left(diary) == {"after", "a note of after"}
 
 
-async def test_another_persons_memory_is_told_nothing_again(tmp_path: Path) -> None:
+async def test_a_forget_redelivers_nothing_to_other_owners(tmp_path: Path) -> None:
     diary = AsyncDiary()
     async with CoreFixture(tmp_path, diary) as core:
         theirs = (await core.turn(TELEGRAM, "theirs", owner="you")).ref.session_id
@@ -335,7 +333,7 @@ async def test_another_persons_memory_is_told_nothing_again(tmp_path: Path) -> N
         assert diary.book.told(theirs) == ["switch", "theirs"]
 
 
-async def test_what_was_imported_after_a_copy_can_be_copied_too(tmp_path: Path) -> None:
+async def test_sessions_imported_after_a_copy_can_be_copied(tmp_path: Path) -> None:
     diary = AsyncDiary()
     line = SessionLine("old", ME, str(CLI), 1.0, 2.0, ended_at=3.0, end_reason="ended")
     turns = [

@@ -27,7 +27,7 @@ async def down(call: Call) -> None:
         pytest.param(Limits(backoff_s=0.01, backoff_s_max=0.02, breaker_failures=1, breaker_s=0.4), id="breaker"),
     ],
 )
-async def test_what_waits_is_delivered_though_the_clock_is_put_back(tmp_path: Path, limits: Limits) -> None:
+async def test_queued_entries_are_delivered_after_the_clock_is_set_back(tmp_path: Path, limits: Limits) -> None:
     diary = AsyncDiary()
     diary.before = down
     async with CoreFixture(tmp_path, diary, limits=limits) as core:
@@ -42,7 +42,7 @@ async def test_what_waits_is_delivered_though_the_clock_is_put_back(tmp_path: Pa
         assert status.breaker_open_until is None
 
 
-async def test_a_pause_that_is_long_but_meant_is_kept(tmp_path: Path) -> None:
+async def test_a_breaker_pause_longer_than_an_entrys_longest_wait_is_kept(tmp_path: Path) -> None:
     """The breaker may be set to pause for longer than any single entry waits."""
     diary = AsyncDiary()
     diary.before = down

@@ -53,11 +53,11 @@ class Derived(MemoryProvider):
 
 
 @pytest.mark.parametrize("today", [MemoryProvider(), AsyncDiary(), ThreadDiary()])
-def test_a_provider_of_today_is_taken_as_it_is(today: MemoryProvider) -> None:
+def test_a_provider_with_the_current_interface_is_used_unchanged(today: MemoryProvider) -> None:
     assert as_provider(today) is today
 
 
-def test_every_hook_of_the_contract_is_known_here() -> None:
+def test_every_hook_of_the_contract_is_adapted() -> None:
     public = {
         name for name in vars(MemoryProvider) if not name.startswith("_") and callable(vars(MemoryProvider)[name])
     }
@@ -74,7 +74,7 @@ async def test_an_object_without_hooks_is_a_provider_that_does_nothing() -> None
         await caller.deliver(event, DELIVERY, timeout_s=1)
 
 
-async def test_an_older_signature_is_called_with_what_it_knows() -> None:
+async def test_an_older_signature_gets_only_the_arguments_it_accepts() -> None:
     short = Short()
     caller = Caller(as_provider(short))
     await caller.deliver(SessionOpened(REF, "s0", False, Cause.BRANCH), DELIVERY, timeout_s=1)
@@ -109,7 +109,7 @@ async def test_a_derived_class_with_an_older_hook_keeps_working() -> None:
     assert derived.got == [("hi", "s1")]
 
 
-async def test_what_an_older_provider_raises_is_raised() -> None:
+async def test_an_exception_of_an_older_provider_is_raised() -> None:
     class Broken:
         def sync_turn(self, user: str, assistant: str) -> None:
             raise TypeError("its own mistake")
@@ -118,7 +118,7 @@ async def test_what_an_older_provider_raises_is_raised() -> None:
         await Caller(as_provider(Broken())).deliver(TurnCommitted(REF, TURN), DELIVERY, timeout_s=1)
 
 
-def test_who_has_prefetch_is_asked_unless_it_says_otherwise() -> None:
+def test_a_provider_with_prefetch_is_asked_unless_it_declares_otherwise() -> None:
     class Asks:
         def prefetch(self, query: str) -> list[Any]:
             return []
@@ -136,7 +136,7 @@ async def test_two_providers_of_one_name_are_refused(tmp_path: Path) -> None:
             pass
 
 
-async def test_an_older_provider_goes_through_whole_sessions_beside_todays(tmp_path: Path) -> None:
+async def test_an_older_provider_works_through_whole_sessions_beside_a_current_one(tmp_path: Path) -> None:
     short, diary = Short(), AsyncDiary()
     async with CoreFixture(tmp_path, short, NoHooks(), diary) as core:
         first = (await core.turn(CLI, "one")).ref.session_id

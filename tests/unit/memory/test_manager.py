@@ -65,7 +65,7 @@ async def a_turn(core: CoreFixture) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return blocks, await core.memory.on_pre_compress([], ref=REF)
 
 
-async def test_one_that_is_stuck_while_starting_costs_a_turn_its_hooks_time_only(
+async def test_a_provider_that_hangs_at_start_costs_a_turn_only_the_hook_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(manager, "HOOK_S_MAX", 0.5)
@@ -91,7 +91,7 @@ async def test_starting_and_the_call_share_one_time_limit(tmp_path: Path, monkey
     assert 0 < left_s[0] < manager.TOOL_S_MAX - 0.19
 
 
-async def test_a_recall_does_not_wait_for_one_that_is_starting_and_leaves_one_start_behind(tmp_path: Path) -> None:
+async def test_a_recall_does_not_wait_for_a_starting_provider_and_starts_it_once(tmp_path: Path) -> None:
     with Gate() as gate:
         stuck = Helper("stuck", starting=gate.wait)
         async with CoreFixture(tmp_path, stuck, Helper("well")) as core:
@@ -113,7 +113,7 @@ def broken() -> None:
     raise KeyError("tools")
 
 
-async def test_tools_come_from_those_that_answer(tmp_path: Path) -> None:
+async def test_tools_come_from_providers_that_answer(tmp_path: Path) -> None:
     good = Helper("good", tools=[{"name": "look"}, {"name": "find"}])
     others = [Helper("broken", tools=broken), Helper("none", tools=()), AsyncDiary("diary")]
     async with CoreFixture(tmp_path, good, *others) as core:
@@ -125,14 +125,12 @@ async def test_tools_come_from_those_that_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("answer", [None, 7, "look", ["look"], [None]])
-async def test_one_that_answers_nonsense_brings_no_tools(tmp_path: Path, answer: Any) -> None:
+async def test_a_provider_with_invalid_schemas_offers_no_tools(tmp_path: Path, answer: Any) -> None:
     async with CoreFixture(tmp_path, Helper("odd", tools=answer), Helper("good", tools=[{"name": "look"}])) as core:
         assert await core.memory.tool_schemas() == {"good": ({"name": "look"},)}
 
 
-async def test_one_that_takes_long_over_its_tools_does_not_stop_the_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_slow_tool_schemas_do_not_block_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manager, "HOOK_S_MAX", 0.5)
     with Gate() as gate:
         async with CoreFixture(tmp_path, Helper("slow", tools=gate.wait), Helper("good")) as core:
@@ -148,7 +146,7 @@ class Listener(Helper):
     async def sync_turn(self, user: str, assistant: str, **more: Any) -> None: ...
 
 
-async def test_one_whose_breaker_is_open_has_no_part_in_a_turn(tmp_path: Path) -> None:
+async def test_a_provider_with_an_open_breaker_is_left_out_of_a_turn(tmp_path: Path) -> None:
     ill, well = Listener("ill"), Helper("well")
     async with CoreFixture(tmp_path, ill, well, limits=Limits(breaker_s=60.0)) as core:
 
@@ -165,7 +163,7 @@ async def test_one_whose_breaker_is_open_has_no_part_in_a_turn(tmp_path: Path) -
         assert await a_turn(core) == (("block of ill", "block of well"), ("summary of ill", "summary of well"))
 
 
-async def test_while_a_breaker_is_known_to_be_open_no_turn_reads_anything_because_of_it(tmp_path: Path) -> None:
+async def test_a_cached_open_breaker_costs_a_turn_no_read(tmp_path: Path) -> None:
     ill = AsyncDiary("ill")
 
     async def refuse(call: Call) -> None:
@@ -196,7 +194,7 @@ async def test_while_a_breaker_is_known_to_be_open_no_turn_reads_anything_becaus
         assert core.memory.journal.breakers.open_until("ill", core.clock.now()) is None
 
 
-async def test_a_delivery_that_arrives_after_all_ends_a_breaker_that_was_remembered(tmp_path: Path) -> None:
+async def test_a_successful_delivery_clears_a_cached_open_breaker(tmp_path: Path) -> None:
     slow, arrive = AsyncDiary("slow"), asyncio.Event()
 
     async def one_waits_and_one_fails(call: Call) -> None:
@@ -224,7 +222,7 @@ async def test_a_delivery_that_arrives_after_all_ends_a_breaker_that_was_remembe
     assert sorted(call.text for call in slow.book.of("sync_turn")) == ["fails", "waits"]
 
 
-async def test_a_delivery_that_cancels_itself_is_a_failure_and_is_tried_again(tmp_path: Path) -> None:
+async def test_a_delivery_that_cancels_itself_is_retried(tmp_path: Path) -> None:
     diary, tries = AsyncDiary(), 0
 
     async def cancel_twice(call: Call) -> None:
@@ -241,7 +239,7 @@ async def test_a_delivery_that_cancels_itself_is_a_failure_and_is_tried_again(tm
     assert "hello" in diary.book.words()
 
 
-async def test_whoever_has_lost_its_lease_delivers_nothing_beside_the_one_who_has_it(tmp_path: Path) -> None:
+async def test_a_process_without_the_lease_delivers_nothing(tmp_path: Path) -> None:
     """A full disk keeps a process from renewing its lease, and from noticing that another has it."""
 
     async def down(call: Call) -> None:
@@ -266,7 +264,7 @@ async def test_whoever_has_lost_its_lease_delivers_nothing_beside_the_one_who_ha
         assert len(diary.book.begun) == tried
 
 
-async def test_whoever_loses_its_lease_while_it_delivers_delivers_nothing_more(tmp_path: Path) -> None:
+async def test_a_process_that_loses_its_lease_stops_delivering(tmp_path: Path) -> None:
     """The next entry is read with the note of how the last one went: by then another may have the lane."""
     diary, gate = AsyncDiary(), asyncio.Event()
 
@@ -324,7 +322,7 @@ async def test_both_notices_reach_the_providers_that_override_them(tmp_path: Pat
     assert recorder.calls == [("on_turn_start", "hello", REF), ("queue_prefetch", "tea", REF)]
 
 
-async def test_without_a_provider_that_overrides_it_a_notice_starts_no_task(tmp_path: Path) -> None:
+async def test_a_notice_that_no_provider_overrides_starts_no_task(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path, AsyncDiary()) as core:
         before = asyncio.all_tasks()
         core.memory.turn_started("hello", ref=REF)
@@ -332,7 +330,7 @@ async def test_without_a_provider_that_overrides_it_a_notice_starts_no_task(tmp_
         assert asyncio.all_tasks() == before
 
 
-async def test_a_provider_that_fails_a_notice_is_logged_and_concerns_no_other(
+async def test_a_failed_notice_is_logged_and_affects_no_other_provider(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail() -> None:
@@ -345,7 +343,7 @@ async def test_a_provider_that_fails_a_notice_is_logged_and_concerns_no_other(
     assert caplog.messages == ["ill: on_turn_start failed: down"]
 
 
-async def test_notices_that_do_not_return_are_limited_and_do_not_delay_the_end(
+async def test_hanging_notices_are_bounded_and_do_not_delay_shutdown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(manager, "NOTICES_MAX", 2)

@@ -62,7 +62,7 @@ async def test_an_async_hook_runs_in_the_event_loop() -> None:
     assert await asynchronously(Caller(Provider()), where) is threading.main_thread()
 
 
-async def test_what_a_hook_raises_reaches_the_caller_as_it_is() -> None:
+async def test_an_exception_of_a_hook_reaches_the_caller_unchanged() -> None:
     def refuse() -> None:
         raise Rejected("p", "too long")
 
@@ -81,7 +81,7 @@ def end(error: BaseException) -> Any:
     raise error
 
 
-async def test_a_call_that_cancels_itself_cancels_nobody_else() -> None:
+async def test_a_call_that_cancels_itself_does_not_cancel_its_caller() -> None:
     async def cancel() -> None:
         end(asyncio.CancelledError())
 
@@ -92,7 +92,7 @@ async def test_a_call_that_cancels_itself_cancels_nobody_else() -> None:
     assert caller.stuck == 0
 
 
-async def test_whoever_is_cancelled_together_with_the_call_is_cancelled() -> None:
+async def test_a_caller_cancelled_together_with_the_call_is_cancelled() -> None:
     calls: list[asyncio.Task[Any]] = []
 
     async def cancel_both() -> None:
@@ -105,14 +105,14 @@ async def test_whoever_is_cancelled_together_with_the_call_is_cancelled() -> Non
 
 
 @pytest.mark.parametrize("error", [SystemExit(1), asyncio.CancelledError(), KeyboardInterrupt()])
-async def test_what_would_end_a_thread_is_heard_of(error: BaseException) -> None:
+async def test_an_exception_that_ends_a_thread_is_reported(error: BaseException) -> None:
     caller = Caller(Provider())
     with pytest.raises(Unavailable, match=f"p: the call was ended by {type(error).__name__}"):
         await plainly(caller, lambda: end(error))
     assert caller.stuck == 0
 
 
-async def test_a_plain_hook_that_overstays_is_left_behind_until_it_comes_back() -> None:
+async def test_a_plain_hook_past_its_limit_is_abandoned_until_it_returns() -> None:
     caller = Caller(Provider())
     with Gate() as gate:
         with pytest.raises(CallTimeout, match=r"no answer within 0.02 s") as caught:
@@ -124,7 +124,7 @@ async def test_a_plain_hook_that_overstays_is_left_behind_until_it_comes_back() 
         await until(lambda: caller.stuck == 0)
 
 
-async def test_an_async_hook_that_overstays_is_cancelled() -> None:
+async def test_an_async_hook_past_its_limit_is_cancelled() -> None:
     cancelled = asyncio.Event()
 
     async def for_ever() -> None:
@@ -140,7 +140,7 @@ async def test_an_async_hook_that_overstays_is_cancelled() -> None:
     await until(lambda: caller.stuck == 0)
 
 
-async def test_a_provider_with_too_many_calls_out_is_not_called_until_one_comes_back() -> None:
+async def test_a_provider_with_too_many_open_calls_is_not_called_until_one_returns() -> None:
     caller, gates = Caller(Provider()), [Gate() for _ in range(STUCK_MAX)]
     try:
         for gate in gates:
@@ -156,7 +156,7 @@ async def test_a_provider_with_too_many_calls_out_is_not_called_until_one_comes_
             gate.open()
 
 
-async def test_a_thread_whose_caller_gave_up_counts_as_out_too() -> None:
+async def test_a_thread_whose_caller_gave_up_counts_as_an_open_call() -> None:
     caller = Caller(Provider())
     with Gate() as gate:
         waiting = asyncio.ensure_future(plainly(caller, gate.wait))
@@ -168,7 +168,7 @@ async def test_a_thread_whose_caller_gave_up_counts_as_out_too() -> None:
         await until(lambda: caller.stuck == 0)
 
 
-async def test_a_plain_hook_that_returns_an_awaitable_has_it_awaited() -> None:
+async def test_an_awaitable_returned_by_a_plain_hook_is_awaited() -> None:
     async def slowly() -> str:
         await asyncio.sleep(0)
         return "done"
@@ -184,7 +184,7 @@ async def test_a_provider_is_initialised_once_with_its_settings() -> None:
     assert provider.initialized == [{"url": "http://localhost"}]
 
 
-async def test_a_provider_that_could_not_be_initialised_is_tried_again() -> None:
+async def test_a_failed_initialisation_is_retried() -> None:
     class Moody(MemoryProvider):
         tries = 0
 
@@ -201,7 +201,7 @@ async def test_a_provider_that_could_not_be_initialised_is_tried_again() -> None
     assert provider.tries == 2
 
 
-async def test_while_initialising_takes_too_long_nothing_passes_for_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_counts_as_delivered_while_initialisation_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calling, "INITIALIZE_S_MAX", 0.02)
     provider = Provider()
     caller = Caller(provider)
@@ -217,7 +217,7 @@ async def test_while_initialising_takes_too_long_nothing_passes_for_delivered(mo
         assert len(provider.initialized) == 1
 
 
-async def test_initialising_that_cancels_itself_has_failed() -> None:
+async def test_an_initialisation_that_cancels_itself_has_failed() -> None:
     class Cancelling(MemoryProvider):
         name = "p"
 
@@ -228,7 +228,7 @@ async def test_initialising_that_cancels_itself_has_failed() -> None:
         await Caller(Cancelling()).ready()
 
 
-async def test_nobody_waits_for_initialising_longer_than_they_want_to() -> None:
+async def test_a_caller_waits_for_initialisation_no_longer_than_its_limit() -> None:
     provider = Provider()
     caller = Caller(provider)
     with Gate() as gate:
@@ -240,7 +240,7 @@ async def test_nobody_waits_for_initialising_longer_than_they_want_to() -> None:
     assert len(provider.initialized) == 1
 
 
-async def test_initialising_that_fails_when_nobody_waits_any_more_is_no_riddle() -> None:
+async def test_an_unawaited_initialisation_failure_is_no_error_of_the_event_loop() -> None:
     """The event loop would complain about an error that nobody has looked at."""
     provider, complaints = Provider(), list[Any]()
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
@@ -261,7 +261,7 @@ async def test_initialising_that_fails_when_nobody_waits_any_more_is_no_riddle()
     assert complaints == []
 
 
-async def test_initialising_goes_on_when_whoever_asked_first_gives_up() -> None:
+async def test_initialisation_continues_after_its_first_caller_gives_up() -> None:
     provider = Provider()
     caller = Caller(provider)
     with Gate() as gate:
@@ -277,7 +277,7 @@ async def test_initialising_goes_on_when_whoever_asked_first_gives_up() -> None:
     assert len(provider.initialized) == 1
 
 
-async def test_an_event_goes_to_its_hook_and_nowhere_if_the_provider_has_none() -> None:
+async def test_an_event_calls_its_hook_if_the_provider_has_it() -> None:
     diary, thread = AsyncDiary(), ThreadDiary()
     for provider in (diary, thread, MemoryProvider()):
         await Caller(provider).deliver(OPENED, DELIVERY, timeout_s=5)
@@ -285,7 +285,7 @@ async def test_an_event_goes_to_its_hook_and_nowhere_if_the_provider_has_none() 
         assert [(call.hook, call.ref, call.delivery) for call in book.calls] == [("on_session_switch", REF, DELIVERY)]
 
 
-def test_only_what_a_provider_brings_itself_counts_as_its_hook() -> None:
+def test_only_overridden_methods_count_as_hooks() -> None:
     async def look() -> None:
         caller = Caller(AsyncDiary())
         assert caller.has("sync_turn")
@@ -294,7 +294,7 @@ def test_only_what_a_provider_brings_itself_counts_as_its_hook() -> None:
     asyncio.run(look())
 
 
-def test_a_thread_that_outlives_its_event_loop_does_no_harm() -> None:
+def test_a_thread_that_outlives_its_event_loop_is_harmless() -> None:
     release = threading.Event()
 
     async def start() -> None:
@@ -307,7 +307,7 @@ def test_a_thread_that_outlives_its_event_loop_does_no_harm() -> None:
     assert not thread.is_alive()
 
 
-def test_a_hung_plain_hook_does_not_hold_up_the_end_of_the_loop() -> None:
+def test_a_hung_plain_hook_does_not_delay_the_end_of_the_loop() -> None:
     with Gate() as gate:
 
         async def leave() -> None:

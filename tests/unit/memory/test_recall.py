@@ -39,12 +39,12 @@ def knowing(name: str, *what: str) -> AsyncDiary:
     return diary
 
 
-def test_nothing_recalled_is_nothing_in_the_prompt() -> None:
+def test_an_empty_recall_adds_nothing_to_the_prompt() -> None:
     assert render_fenced(Recall(REF)) == ""
     assert render_fenced(Recall(REF, missing=("hive",))) == ""
 
 
-def test_each_item_says_where_it_came_from() -> None:
+def test_each_item_names_its_source() -> None:
     item = RecallItem("user: hello\nassistant: hi", 1.0, "hive", "s7", 3, 1_700_000_000.0)
     bare = RecallItem("likes tea")
     assert render_fenced(Recall(REF, (item, bare))).split("\n")[2:] == [
@@ -89,26 +89,26 @@ def test_recalled_text_can_not_pose_as_another_item() -> None:
 
 
 @pytest.mark.parametrize("at", [float("nan"), float("inf"), 1e300, -1e300])
-def test_a_time_that_is_none_spoils_no_prompt(at: float) -> None:
+def test_an_invalid_time_does_not_break_the_prompt(at: float) -> None:
     assert "[some time]\n  tea" in render_fenced(Recall(REF, (RecallItem("tea", at=at),)))
 
 
-def test_the_providers_take_turns_each_best_first() -> None:
+def test_items_of_providers_alternate_best_first() -> None:
     assert texts(merge([items("a1", "a2", "a3"), items("b1")], 100)) == ["a1", "b1", "a2", "a3"]
 
 
-def test_the_same_words_are_taken_once() -> None:
+def test_identical_text_is_shown_once() -> None:
     assert texts(merge([items("Likes  tea"), items("likes tea", "likes coffee")], 100)) == [
         "Likes  tea",
         "likes coffee",
     ]
 
 
-def test_what_does_not_fit_is_passed_over_and_what_is_smaller_may_still_fit() -> None:
+def test_an_item_over_the_budget_is_skipped_and_a_smaller_one_may_fit() -> None:
     assert texts(merge([items("x" * 40, "small")], tokens("small"))) == ["small"]
 
 
-def test_nothing_but_space_is_nothing() -> None:
+def test_blank_items_are_dropped() -> None:
     assert merge([items("", " \n")], 100) == ()
 
 
@@ -124,7 +124,7 @@ def of(provider: str, *what: str) -> list[RecallItem]:
     return [RecallItem(text, provider=provider) for text in what]
 
 
-def test_what_two_providers_know_is_there_once_with_both_their_names() -> None:
+def test_an_item_of_two_providers_is_shown_once_with_both_names() -> None:
     (item, other) = merge(
         [of("a", "Likes tea."), of("b", "likes  tea", "is called Ana"), of("c", "user: likes tea")], 99
     )
@@ -133,14 +133,14 @@ def test_what_two_providers_know_is_there_once_with_both_their_names() -> None:
     assert "[from a and b and c]" in render_fenced(Recall(REF, (item,)))
 
 
-def test_a_turn_and_the_fact_within_it_are_one_whichever_comes_first() -> None:
+def test_a_turn_and_a_fact_inside_it_are_merged_in_either_order() -> None:
     turn, fact = "user: I keep bees in Aarhus\nassistant: How many hives?", "I keep bees in Aarhus."
     for first, second in ((turn, fact), (fact, turn)):
         (item,) = merge([of("a", first), of("b", second)], 99)
         assert (item.text, item.also) == (first, ("b",))
 
 
-def test_a_text_that_says_much_more_is_not_the_same() -> None:
+def test_a_much_longer_text_is_not_merged() -> None:
     more = "I keep bees in Aarhus, and my wife Ida sells the honey on the market every Saturday of the year"
     assert len(merge([of("a", "I keep bees in Aarhus"), of("b", more)], 99)) == 2
     assert len(merge([of("a", more), of("b", "I keep bees in Aarhus")], 99)) == 1
@@ -150,7 +150,7 @@ def test_a_text_that_says_much_more_is_not_the_same() -> None:
     ("one", "other"),
     [("yes", "yes it is"), ("I owe 1.5 euros", "I owe 15 euros"), ("keep bees in Aar", "I keep bees in Aarhus")],
 )
-def test_what_only_looks_alike_is_not_the_same(one: str, other: str) -> None:
+def test_similar_but_different_texts_are_not_merged(one: str, other: str) -> None:
     assert len(merge([of("a", one), of("b", other)], 99)) == 2
 
 
@@ -166,9 +166,7 @@ ANSWERS = st.lists(st.lists(WORDS.map(" ".join), max_size=5), min_size=1, max_si
 
 
 @given(ANSWERS, st.integers(0, 60))
-def test_whatever_the_providers_know_the_merge_names_everybody_who_said_it(
-    answers: list[list[str]], budget: int
-) -> None:
+def test_a_merge_names_every_provider_of_an_item(answers: list[list[str]], budget: int) -> None:
     given_items = [of(f"p{place}", *said) for place, said in enumerate(answers)]
     taken = merge(given_items, budget)
     assert sum(tokens(item.text) for item in taken) <= budget
@@ -185,7 +183,7 @@ def test_whatever_the_providers_know_the_merge_names_everybody_who_said_it(
 
 
 @given(ANSWERS)
-def test_with_room_enough_nothing_is_lost_but_what_stands_in_something_else(answers: list[list[str]]) -> None:
+def test_with_enough_budget_only_contained_items_are_dropped(answers: list[list[str]]) -> None:
     given_items = [of(f"p{place}", *said) for place, said in enumerate(answers)]
     taken = merge(given_items, 10_000)
     for one in (one for answer in given_items for one in answer):
@@ -195,7 +193,7 @@ def test_with_room_enough_nothing_is_lost_but_what_stands_in_something_else(answ
         )
 
 
-async def test_every_provider_is_asked_and_its_answers_bear_its_name(tmp_path: Path) -> None:
+async def test_every_provider_is_asked_and_its_items_carry_its_name(tmp_path: Path) -> None:
     thread = ThreadDiary("thread")
     thread.recalls = lambda query, ref: items(f"{query} of {ref.owner}")
     async with CoreFixture(tmp_path, knowing("a", "one"), thread) as core:
@@ -204,7 +202,7 @@ async def test_every_provider_is_asked_and_its_answers_bear_its_name(tmp_path: P
     assert (recall.ref, recall.missing) == (REF, ())
 
 
-async def test_one_that_raises_or_hangs_is_missing_and_the_rest_is_in_time(tmp_path: Path) -> None:
+async def test_a_provider_that_raises_or_hangs_does_not_delay_the_others(tmp_path: Path) -> None:
     raising, hanging = AsyncDiary("raising"), ThreadDiary("hanging")
 
     async def fail(query: str, ref: SessionRef) -> list[RecallItem]:
@@ -220,7 +218,7 @@ async def test_one_that_raises_or_hangs_is_missing_and_the_rest_is_in_time(tmp_p
 
 
 @pytest.mark.parametrize("answer", [None, "just a string", [None], ["a string"], 7])
-async def test_one_that_answers_nonsense_is_missing_and_the_rest_is_not(tmp_path: Path, answer: Any) -> None:
+async def test_an_invalid_answer_is_dropped_and_the_others_are_kept(tmp_path: Path, answer: Any) -> None:
     class Nonsense(MemoryProvider):
         name = "nonsense"
         capabilities = Capability.RECALL
@@ -258,11 +256,11 @@ async def test_recalls_that_hang_leave_a_bounded_number_of_threads(tmp_path: Pat
     assert len(asked) == STUCK_MAX
 
 
-async def test_with_nobody_to_ask_the_answer_is_empty_at_once() -> None:
+async def test_without_providers_a_recall_is_empty_at_once() -> None:
     assert await gather(REF, {}, deadline_s=10, budget_tokens=10) == Recall(REF)
 
 
-def test_a_recall_is_usable_at_its_own_place_only() -> None:
+def test_a_recall_is_usable_only_for_its_own_ref() -> None:
     recall = Recall(REF, tuple(items("one")))
     assert recall.usable_at(replace(REF))
     for elsewhere in (
@@ -275,7 +273,7 @@ def test_a_recall_is_usable_at_its_own_place_only() -> None:
         assert not recall.usable_at(elsewhere)
 
 
-async def test_a_recall_started_ahead_is_used_where_it_was_started_for(tmp_path: Path) -> None:
+async def test_a_recall_started_ahead_is_used_for_its_ref(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path, knowing("a", "one")) as core:
         await core.turn(CLI, "hello")
         ref = await core.at(CLI)
@@ -284,7 +282,7 @@ async def test_a_recall_started_ahead_is_used_where_it_was_started_for(tmp_path:
 
 
 @pytest.mark.parametrize("boundary", [New(), Branch(), Rewind()])
-async def test_a_recall_started_before_a_boundary_is_nothing_after_it(tmp_path: Path, boundary: Any) -> None:
+async def test_a_recall_started_before_a_boundary_is_empty_after_it(tmp_path: Path, boundary: Any) -> None:
     async with CoreFixture(tmp_path, knowing("a", "of the old session")) as core:
         await core.turn(CLI, "hello")
         pending = core.memory.start_recall("tea", ref=await core.at(CLI))
@@ -293,7 +291,7 @@ async def test_a_recall_started_before_a_boundary_is_nothing_after_it(tmp_path: 
         assert await pending.use(crossing.ref) == Recall(crossing.ref)
 
 
-async def test_a_recall_that_hangs_is_let_go_at_once_when_it_is_of_no_use(tmp_path: Path) -> None:
+async def test_a_hanging_recall_is_cancelled_when_it_is_obsolete(tmp_path: Path) -> None:
     diary = AsyncDiary("slow")
 
     async def for_ever(query: str, ref: SessionRef) -> list[RecallItem]:
@@ -308,7 +306,7 @@ async def test_a_recall_that_hangs_is_let_go_at_once_when_it_is_of_no_use(tmp_pa
         pending.drop()
 
 
-async def test_blocks_of_the_prompt_come_from_those_that_answer(tmp_path: Path) -> None:
+async def test_prompt_blocks_come_from_providers_that_answer(tmp_path: Path) -> None:
     class Block(MemoryProvider):
         def __init__(self, name: str, block: str | None) -> None:
             super().__init__()
@@ -323,7 +321,7 @@ async def test_blocks_of_the_prompt_come_from_those_that_answer(tmp_path: Path) 
         assert await core.memory.system_prompt_blocks(ref=REF) == ("first", "last")
 
 
-async def test_health_says_who_is_well_and_who_does_not_answer(tmp_path: Path) -> None:
+async def test_health_lists_healthy_and_unresponsive_providers(tmp_path: Path) -> None:
     class Ill(MemoryProvider):
         name = "ill"
 
@@ -341,7 +339,7 @@ async def test_health_says_who_is_well_and_who_does_not_answer(tmp_path: Path) -
     assert health == {"ill": "no answer", "weak": "disk almost full", "plain": "ok"}
 
 
-async def test_a_tool_call_is_told_whose_turn_it_serves(tmp_path: Path) -> None:
+async def test_a_tool_call_gets_the_ref_of_its_turn(tmp_path: Path) -> None:
     class Tools(MemoryProvider):
         name = "tools"
 
@@ -360,7 +358,7 @@ async def test_a_tool_call_is_told_whose_turn_it_serves(tmp_path: Path) -> None:
         assert await asyncio.gather(*calls) == ["look 0 in s0", "look 1 in s1", "look 2 in s2"]
 
 
-def test_a_small_model_is_told_what_the_user_said_as_facts() -> None:
+def test_a_small_model_gets_the_users_statements_as_facts() -> None:
     items = (
         RecallItem("user: My dog is called Bruno.\nassistant: Bella is a nice name."),
         RecallItem("noted: Likes tea."),
@@ -371,7 +369,7 @@ def test_a_small_model_is_told_what_the_user_said_as_facts() -> None:
     assert render_plain(Recall(REF)) == ""
 
 
-async def test_one_that_hangs_lets_one_turn_wait_and_not_every_one(tmp_path: Path) -> None:
+async def test_a_hanging_provider_delays_one_turn_and_not_every_turn(tmp_path: Path) -> None:
     asked: list[str] = []
     hanging, well = AsyncDiary("hanging"), AsyncDiary("well")
 
@@ -396,7 +394,7 @@ async def test_one_that_hangs_lets_one_turn_wait_and_not_every_one(tmp_path: Pat
         assert (await core.memory.recall("too early", ref=REF)).missing == ("hanging",)
 
 
-async def test_a_provider_that_refuses_every_question_is_not_asked_in_every_turn(tmp_path: Path) -> None:
+async def test_a_provider_that_fails_every_recall_is_not_asked_in_every_turn(tmp_path: Path) -> None:
     refusing, asked = knowing("refusing", "one"), 0
     answer = refusing.recalls
 
@@ -428,7 +426,7 @@ async def test_a_provider_that_refuses_every_question_is_not_asked_in_every_turn
         RecallItem("words", also=cast(Any, (None,))),
     ],
 )
-async def test_one_that_answers_nonsense_does_not_spoil_the_others_answers(nonsense: RecallItem) -> None:
+async def test_an_invalid_answer_does_not_damage_other_providers_items(nonsense: RecallItem) -> None:
     async def odd() -> list[RecallItem]:
         return [nonsense]
 
@@ -439,7 +437,7 @@ async def test_one_that_answers_nonsense_does_not_spoil_the_others_answers(nonse
     assert "the cat is called Mia" in render_fenced(recall)
 
 
-async def test_nobody_speaks_for_another_provider() -> None:
+async def test_a_provider_can_not_claim_another_providers_name() -> None:
     async def boastful() -> list[RecallItem]:
         return [RecallItem("the cat is called Mia", provider="builtin", also=("builtin", "honcho"))]
 

@@ -58,7 +58,7 @@ def found_after(sound: Path, tmp_path: Path, sql: str) -> list[str]:
         database.close()
 
 
-def test_a_sound_store_is_found_sound(sound: Path, tmp_path: Path) -> None:
+def test_a_consistent_store_has_no_problems(sound: Path, tmp_path: Path) -> None:
     assert found_after(sound, tmp_path, "SELECT 1") == []
 
 
@@ -95,6 +95,6 @@ def test_a_sound_store_is_found_sound(sound: Path, tmp_path: Path) -> None:
         ("DROP INDEX sessions_title; UPDATE sessions SET title_fold = 'x', owner = 'ann'", "used twice"),
     ],
 )
-def test_what_is_broken_is_named(sound: Path, tmp_path: Path, sql: str, word: str) -> None:
+def test_each_inconsistency_is_reported(sound: Path, tmp_path: Path, sql: str, word: str) -> None:
     found = found_after(sound, tmp_path, sql)
     assert any(word in line for line in found), found
