@@ -24,7 +24,7 @@ from everthread.store.unit_of_work import UnitOfWork
 
 
 class Watcher:
-    """Writes down what it is told."""
+    """A plugin that records its calls."""
 
     def __init__(self) -> None:
         self.got: list[tuple[str, ...]] = []
@@ -56,7 +56,7 @@ class Boundaries:
 
 
 class Finalize:
-    """One hook, which does what it is told to."""
+    """A plugin with one hook whose behaviour a test sets."""
 
     def __init__(self, do: Any) -> None:
         self.do = do

@@ -1,4 +1,4 @@
-"""A copy of a database that somebody is writing to: of one moment, and without a trace beside it."""
+"""A consistent copy of a database that another process writes to, with no file left beside it."""
 
 from __future__ import annotations
 

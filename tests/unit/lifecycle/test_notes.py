@@ -21,7 +21,7 @@ from everthread.memory.note_files import FILE_CHARS_MAX, SEPARATOR
 
 
 class Desk:
-    """A house with a notebook in it."""
+    """A core with a notes folder."""
 
     def __init__(self, core: CoreFixture, folder: Path) -> None:
         self.core = core

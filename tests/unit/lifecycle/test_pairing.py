@@ -33,7 +33,7 @@ class Gatehouse:
         self.pairings = Pairings(store, self.clock)
 
     async def shown(self, user: str = "7", platform: str = "telegram") -> str:
-        """A code that somebody was shown."""
+        """A pairing code that was sent to an account."""
         code = new_code(secrets.choice)
         pairing = await self.pairings.offer(platform, user, "Bea", code)
         assert pairing is not None

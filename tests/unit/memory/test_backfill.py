@@ -1,4 +1,4 @@
-"""A memory provider that comes late is told what was said before: once, in order, and as it stands now."""
+"""A provider configured later receives earlier sessions once, in order and in their present state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from everthread.lifecycle import ForgetOwner, ForgetSession
 
 
 async def copied(core: CoreFixture, name: str = "diary") -> int:
-    """Copy whatever can be copied, and wait until it has arrived."""
+    """Copy every session, and wait for the delivery."""
     backfill = core.memory.backfill
     count = await backfill.copy(name, await backfill.backfill_candidates(name))
     await core.settled()
@@ -24,7 +24,7 @@ async def copied(core: CoreFixture, name: str = "diary") -> int:
 
 
 async def lived(folder: Path) -> tuple[str, str]:
-    """Two sessions that nobody was told of; their ids."""
+    """Store two sessions that no provider received; return their ids."""
     async with CoreFixture(folder) as core:
         first = opened(await core.cross(CLI, New()))
         await core.turn(CLI, "one")
@@ -242,7 +242,7 @@ async def test_lag_counts_from_the_oldest_queued_entry_and_ignores_copies(tmp_pa
 
 
 def left(diary: AsyncDiary) -> set[str]:
-    """The turns that a back end still has: it lets everything go when it is told to forget a person."""
+    """The turns that a back end keeps if it deletes everything on the forget of a person."""
     kept: set[str] = set()
     for call in diary.book.calls:
         if call.hook == "forget" and call.more["scope"] is ForgetScope.OWNER:

@@ -25,7 +25,7 @@ REF = SessionRef("s1", 0, CLI, 1, "me")
 
 
 class Helper(MemoryProvider):
-    """Takes part in every hook of a turn, and does as it is told when it starts and when it is asked for its tools."""
+    """A provider with every hook of a turn; tests set its start and its tool schemas."""
 
     def __init__(self, name: str, *, starting: Callable[[], object] | None = None, tools: Any = ()) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ async def test_slow_tool_schemas_do_not_block_the_event_loop(tmp_path: Path, mon
 
 
 class Listener(Helper):
-    """One that is told of turns, and so can fail at it."""
+    """A provider that receives turns and can fail at them."""
 
     async def sync_turn(self, user: str, assistant: str, **more: Any) -> None: ...
 

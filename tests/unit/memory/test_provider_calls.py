@@ -21,7 +21,7 @@ DELIVERY = Delivery("s1:1:p:0", 1)
 
 
 class Provider(MemoryProvider):
-    """Plain and async hooks that do what they are told to."""
+    """Plain and async hooks whose behaviour a test sets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -241,7 +241,7 @@ async def test_a_caller_waits_for_initialisation_no_longer_than_its_limit() -> N
 
 
 async def test_an_unawaited_initialisation_failure_is_no_error_of_the_event_loop() -> None:
-    """The event loop would complain about an error that nobody has looked at."""
+    """The event loop reports an exception that is never retrieved."""
     provider, complaints = Provider(), list[Any]()
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
     with Gate() as gate:
