@@ -77,8 +77,8 @@ class HermesHome:
 
     def put_json(self, name: str, more: dict[str, Any]) -> None:
         file = self.path / name
-        there = json.loads(file.read_text()) if file.exists() else {}
-        self.put(name, json.dumps(there | more))
+        settings = json.loads(file.read_text()) if file.exists() else {}
+        self.put(name, json.dumps(settings | more))
 
     def put(self, name: str, text: str) -> None:
         file = self.path / name

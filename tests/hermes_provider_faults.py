@@ -98,12 +98,12 @@ def minutes(settings: dict[str, Any]) -> list[StoredEntry]:
     return [_effect(session, _KINDS[hook], args) for session, hook, args in told if hook in _KINDS]
 
 
-def compare_facts(day: Day, there: dict[str, list[str]], told: list[StoredEntry]) -> None:
+def compare_facts(day: Day, stored: dict[str, list[str]], told: list[StoredEntry]) -> None:
     """Compare facts of a plugin without sessions: each person has their facts once, and each close has its session's
     facts.
     """
     for owner, words in day.said.items():
-        kept = re.findall(r"word\d+", " ".join(there[owner]))
+        kept = re.findall(r"word\d+", " ".join(stored[owner]))
         if sorted(kept) != sorted(words):
             day.problems.append(f"{owner}: said {words}, there is {kept}")
     for session in {one.session_id for one in told}:

@@ -86,9 +86,9 @@ async def http_gateway(
     home: Path, model: ModelServer, *, gateway: GatewaySettings | None = None, port: int = 0, **more: Any
 ) -> AsyncIterator[HttpGateway]:
     settings = msgspec.structs.replace(gateway or GatewaySettings(), http=HttpSettings(port=port))
-    async with gateway_fixture(home, model, gateway=settings, **more) as there, aiohttp.ClientSession() as http:
-        place = HttpGateway(there.runtime, there.gateway, there.platform, model, there.clock)
-        place.web, place.http = there.runtime.web(there.gateway), http
+    async with gateway_fixture(home, model, gateway=settings, **more) as fixture, aiohttp.ClientSession() as http:
+        place = HttpGateway(fixture.runtime, fixture.gateway, fixture.platform, model, fixture.clock)
+        place.web, place.http = fixture.runtime.web(fixture.gateway), http
         await place.web.start()
         try:
             yield place

@@ -51,9 +51,9 @@ class FakePlatformFixture:
     ann = ANNA
     _people = {"ann": ANNA.chat, "bob": "43"}
 
-    def __init__(self, there: GatewayFixture) -> None:
-        self._there = there
-        self.runtime, self.gateway, self.clock = there.runtime, there.gateway, there.clock
+    def __init__(self, fixture: GatewayFixture) -> None:
+        self._there = fixture
+        self.runtime, self.gateway, self.clock = fixture.runtime, fixture.gateway, fixture.clock
 
     async def say(self, text: str, who: Person = "ann") -> None:
         self._there.platform.say(text, chat=self._people[who])
@@ -79,9 +79,9 @@ class TelegramFixture:
     _people = {"ann": ANN, "bob": BOB}
     _group = wire.Group(-1001, "The office")
 
-    def __init__(self, there: TelegramGateway, clock: MovableClock) -> None:
-        self._there = there
-        self.runtime, self.gateway, self.clock = there.runtime, there.gateway, clock
+    def __init__(self, fixture: TelegramGateway, clock: MovableClock) -> None:
+        self._there = fixture
+        self.runtime, self.gateway, self.clock = fixture.runtime, fixture.gateway, clock
 
     async def say(self, text: str, who: Person = "ann") -> None:
         await self._there.people.say(self._people[who], text)
@@ -113,51 +113,51 @@ async def platform_fixture(
     clock = MovableClock()
     if where == "fake":
         platform = FakePlatform(buttons=True, edits=stream)
-        async with gateway_fixture(home, server, platform, clock=clock, **more) as there:
-            yield FakePlatformFixture(there)
+        async with gateway_fixture(home, server, platform, clock=clock, **more) as fixture:
+            yield FakePlatformFixture(fixture)
     else:
-        async with telegram_gateway(home, server, clock=clock, account={"stream": stream}, **more) as there:
-            yield TelegramFixture(there, clock)
+        async with telegram_gateway(home, server, clock=clock, account={"stream": stream}, **more) as fixture:
+            yield TelegramFixture(fixture, clock)
 
 
-async def session_of(there: PlatformFixture, key: SessionKey | None = None) -> Session:
-    found = await there.runtime.store.read(lambda uow: uow.sessions.at(key or there.ann)[1])
+async def session_of(fixture: PlatformFixture, key: SessionKey | None = None) -> Session:
+    found = await fixture.runtime.store.read(lambda uow: uow.sessions.at(key or fixture.ann)[1])
     assert found is not None
     return found
 
 
-async def turns_of(there: PlatformFixture, session_id: str) -> tuple[Turn, ...]:
-    return await there.runtime.store.read(
+async def turns_of(fixture: PlatformFixture, session_id: str) -> tuple[Turn, ...]:
+    return await fixture.runtime.store.read(
         lambda uow: uow.turns.own_turns(session_id, after=0, up_to=10**9, limit=10**6)
     )
 
 
-async def later(there: PlatformFixture, seconds: float) -> None:
+async def later(fixture: PlatformFixture, seconds: float) -> None:
     """Advance the clock without waiting."""
-    there.clock.ahead_s += seconds
-    there.runtime.lanes.wake(TIMERS_LANE)
+    fixture.clock.ahead_s += seconds
+    fixture.runtime.lanes.wake(TIMERS_LANE)
 
 
-async def ended(there: PlatformFixture, session_id: str) -> None:
+async def ended(fixture: PlatformFixture, session_id: str) -> None:
     for _ in range(4000):
-        session = await there.runtime.store.read(lambda uow: uow.sessions.get(session_id))
+        session = await fixture.runtime.store.read(lambda uow: uow.sessions.get(session_id))
         if session is not None and session.ended_at is not None:
             return
-        await there.clock.sleep(0.002)
+        await fixture.clock.sleep(0.002)
     raise AssertionError("it never ended")
 
 
-async def running(there: PlatformFixture, text: str) -> str:
+async def running(fixture: PlatformFixture, text: str) -> str:
     """Send a message with a slow answer and wait until its turn runs. Return the session's id."""
-    await there.say(text)
-    await until(lambda: there.gateway.worker.running, "a turn that runs")
-    return (await session_of(there)).id
+    await fixture.say(text)
+    await until(lambda: fixture.gateway.worker.running, "a turn that runs")
+    return (await session_of(fixture)).id
 
 
-async def seen(there: PlatformFixture, wanted: Any, what: str) -> None:
+async def seen(fixture: PlatformFixture, wanted: Any, what: str) -> None:
     """Wait until the messages that Ann sees fulfil the condition."""
     for _ in range(3000):
-        if wanted(await there.texts()):
+        if wanted(await fixture.texts()):
             return
-        await there.clock.sleep(0.01)
-    raise AssertionError(f"timed out waiting for {what}; there is {await there.texts()}")
+        await fixture.clock.sleep(0.01)
+    raise AssertionError(f"timed out waiting for {what}; there is {await fixture.texts()}")

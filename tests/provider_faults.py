@@ -180,16 +180,16 @@ async def _arrived(core: CoreFixture, day: Day) -> None:
 
 
 def _compare(day: Day, said: dict[str, list[str]], back_end: ProviderBackend, taken: Sequence[tuple[str, str]]) -> None:
-    there: dict[str, list[str]] = {}
+    stored: dict[str, list[str]] = {}
     for effect in back_end.held():
         if effect.kind == "turn":
-            there.setdefault(effect.session_id, []).extend(re.findall(r"word\d+", effect.text)[:1])
-    for session in {*said, *there}:
+            stored.setdefault(effect.session_id, []).extend(re.findall(r"word\d+", effect.text)[:1])
+    for session in {*said, *stored}:
         if back_end.knows_no_keys:
-            there[session], told = list(dict.fromkeys(there.get(session, []))), len(there.get(session, []))
-            day.again += told - len(there[session])
-        if there.get(session, []) != said.get(session, []):
-            day.problems.append(f"{session}: said {said.get(session)}, there is {there.get(session)}")
+            stored[session], told = list(dict.fromkeys(stored.get(session, []))), len(stored.get(session, []))
+            day.again += told - len(stored[session])
+        if stored.get(session, []) != said.get(session, []):
+            day.problems.append(f"{session}: said {said.get(session)}, there is {stored.get(session)}")
     for session, words in said.items():
         told = [what for where, what in taken if where == session]
         if not told or told[-1] != "close":

@@ -77,56 +77,56 @@ async def test_s14_the_end_of_a_session_delivers_its_transcript_once(tmp_path: P
         platform = FakePlatform()
         async with gateway_fixture(
             tmp_path, server, platform, providers=(diary,), policies=policies, clock=clock
-        ) as there:
-            await there.hear("one")
-            await there.hear("two")
-            old = (await there.session()).id
+        ) as fixture:
+            await fixture.hear("one")
+            await fixture.hear("two")
+            old = (await fixture.session()).id
             if state == "evicted":
-                there.gateway.agent._preparer._kept.clear()  # type: ignore[attr-defined]  # noqa: SLF001
+                fixture.gateway.agent._preparer._kept.clear()  # type: ignore[attr-defined]  # noqa: SLF001
             if state != "restarted":
-                await _end(there, how, old)
+                await _end(fixture, how, old)
         if state == "restarted":
             async with gateway_fixture(
                 tmp_path, server, platform, providers=(diary,), policies=policies, clock=clock
-            ) as there:
-                await _end(there, how, old)
+            ) as fixture:
+                await _end(fixture, how, old)
     (end,) = diary.book.of("on_session_end", old)
     assert [turn.user_text for turn in end.view.turns] == ["one", "two"]
 
 
-async def _end(there: GatewayFixture, how: str, old: str) -> None:
+async def _end(fixture: GatewayFixture, how: str, old: str) -> None:
     if how == "reset":
-        await there.hear("/reset")
+        await fixture.hear("/reset")
     else:
-        await there.later(25 * HOUR_S)
-        before = len(there.platform.texts())
-        await until(lambda: there.runtime.lanes is not None)
-        await _ended(there, old)
-        await until(lambda: len(there.platform.texts()) > before, "a notice")
-        assert "has ended" in there.platform.texts()[-1]
+        await fixture.later(25 * HOUR_S)
+        before = len(fixture.platform.texts())
+        await until(lambda: fixture.runtime.lanes is not None)
+        await _ended(fixture, old)
+        await until(lambda: len(fixture.platform.texts()) > before, "a notice")
+        assert "has ended" in fixture.platform.texts()[-1]
         # S20: the next expiry check has no effect.
-        await there.later(25 * HOUR_S)
-    await there.settled()
+        await fixture.later(25 * HOUR_S)
+    await fixture.settled()
 
 
-async def _ended(there: GatewayFixture, session_id: str) -> None:
+async def _ended(fixture: GatewayFixture, session_id: str) -> None:
     for _ in range(2000):
-        session = await there.runtime.store.read(lambda uow: uow.sessions.get(session_id))
+        session = await fixture.runtime.store.read(lambda uow: uow.sessions.get(session_id))
         if session is not None and session.ended_at is not None:
             return
-        await there.clock.sleep(0.002)
+        await fixture.clock.sleep(0.002)
     raise AssertionError("it never ended")
 
 
 async def test_s14_a_reset_during_an_answer_delivers_the_partial_turn(tmp_path: Path) -> None:
     diary = AsyncDiary()
-    async with model(slow="long") as server, gateway_fixture(tmp_path, server, providers=(diary,)) as there:
-        await there.hear("one")
-        there.platform.say("long story")
-        await until(lambda: there.gateway.worker.running)
-        old = (await there.session()).id
-        await there.hear("/new")
-        await there.settled()
+    async with model(slow="long") as server, gateway_fixture(tmp_path, server, providers=(diary,)) as fixture:
+        await fixture.hear("one")
+        fixture.platform.say("long story")
+        await until(lambda: fixture.gateway.worker.running)
+        old = (await fixture.session()).id
+        await fixture.hear("/new")
+        await fixture.settled()
         last = diary.book.of("on_session_end", old)[-1]
         assert [turn.user_text for turn in last.view.turns] == ["one", "long story"]
 
@@ -139,18 +139,18 @@ async def test_s19_finalize_precedes_reset_on_new_and_expiry_and_runs_for_all_at
 ) -> None:
     plugin, clock = Plugin(), MovableClock()
     async with model() as server:
-        async with gateway_fixture(tmp_path, server, plugins=(plugin,), policies=IDLE, clock=clock) as there:
-            await there.hear("one")
-            first = (await there.session()).id
-            await there.hear("/new")
-            second = (await there.session()).id
-            await there.hear("two")
-            await there.later(2 * HOUR_S)
-            await _ended(there, second)
-            await there.hear("three")
-            third = (await there.session()).id
-            await there.hear("hello", chat="43")
-            other = (await there.session(SessionKey.parse("agent:main:fake:dm:43"))).id
+        async with gateway_fixture(tmp_path, server, plugins=(plugin,), policies=IDLE, clock=clock) as fixture:
+            await fixture.hear("one")
+            first = (await fixture.session()).id
+            await fixture.hear("/new")
+            second = (await fixture.session()).id
+            await fixture.hear("two")
+            await fixture.later(2 * HOUR_S)
+            await _ended(fixture, second)
+            await fixture.hear("three")
+            third = (await fixture.session()).id
+            await fixture.hear("hello", chat="43")
+            other = (await fixture.session(SessionKey.parse("agent:main:fake:dm:43"))).id
         mine = [call[:2] for call in plugin.calls if call[1] != other]
         assert mine == [
             ("finalize", first),
@@ -168,70 +168,70 @@ async def test_s19_finalize_precedes_reset_on_new_and_expiry_and_runs_for_all_at
 async def test_s22_a_person_continues_a_conversation_on_another_platform(tmp_path: Path) -> None:
     """One person on two platforms is one owner: a session started on one platform is resumed on the other."""
     gateway = GatewaySettings(links={"anna": ("fake:42", "fake:43")})
-    async with model() as server, gateway_fixture(tmp_path, server, gateway=gateway) as there:
-        await there.hear("the lamp is green")
-        await there.hear("/title Lamp")
-        mine = (await there.session()).id
-        (back,) = await there.hear("/resume Lamp", chat="43")
+    async with model() as server, gateway_fixture(tmp_path, server, gateway=gateway) as fixture:
+        await fixture.hear("the lamp is green")
+        await fixture.hear("/title Lamp")
+        mine = (await fixture.session()).id
+        (back,) = await fixture.hear("/resume Lamp", chat="43")
         assert "Resumed" in back
-        await there.hear("which colour?", chat="43")
-        assert (await there.session(SessionKey.parse("agent:main:fake:dm:43"))).id == mine
+        await fixture.hear("which colour?", chat="43")
+        assert (await fixture.session(SessionKey.parse("agent:main:fake:dm:43"))).id == mine
         assert b"the lamp is green" in server.requests[-1]
-        assert (await there.session()).id == mine, "the session does not continue on the first platform"
+        assert (await fixture.session()).id == mine, "the session does not continue on the first platform"
 
 
 async def test_s22_handoff_continues_on_another_platform(tmp_path: Path) -> None:
     gateway = GatewaySettings(links={"anna": ("fake:42", "tower:7")})
     tower = FakePlatform("tower")
-    async with model() as server, gateway_fixture(tmp_path, server, others=(tower,), gateway=gateway) as there:
+    async with model() as server, gateway_fixture(tmp_path, server, others=(tower,), gateway=gateway) as fixture:
         tower.say("hello", chat="7")
         await until(lambda: tower.texts("7"))
-        await there.hear("the lamp is green")
-        mine = (await there.session()).id
-        assert "tower" in (await there.hear("/handoff nowhere"))[0]
-        (answer,) = await there.hear("/handoff tower")
+        await fixture.hear("the lamp is green")
+        mine = (await fixture.session()).id
+        assert "tower" in (await fixture.hear("/handoff nowhere"))[0]
+        (answer,) = await fixture.hear("/handoff tower")
         assert "continues on tower" in answer
         await until(lambda: "Continuing" in tower.texts("7")[-1], "a word on the other platform")
         tower.say("which colour?", chat="7")
         await until(lambda: tower.texts("7")[-1] == "You said: which colour?")
-        assert (await there.session(SessionKey.parse("agent:main:tower:dm:7"))).id == mine
+        assert (await fixture.session(SessionKey.parse("agent:main:tower:dm:7"))).id == mine
         assert b"the lamp is green" in server.requests[-1]
 
 
 async def test_s23_a_branch_has_the_history_and_both_sessions_continue(tmp_path: Path) -> None:
     diary = AsyncDiary()
-    async with model() as server, gateway_fixture(tmp_path, server, providers=(diary,)) as there:
-        await there.hear("one")
-        parent = (await there.session()).id
-        await there.hear("/branch Other way")
-        child = await there.session()
+    async with model() as server, gateway_fixture(tmp_path, server, providers=(diary,)) as fixture:
+        await fixture.hear("one")
+        parent = (await fixture.session()).id
+        await fixture.hear("/branch Other way")
+        child = await fixture.session()
         assert child.parent_id == parent
-        await there.hear("two")
+        await fixture.hear("two")
         assert b"one" in server.requests[-1]
-        await there.hear(f"/resume {parent}")
-        await there.hear("three")
+        await fixture.hear(f"/resume {parent}")
+        await fixture.hear("three")
         assert b'"two"' not in server.requests[-1]
-        await there.settled()
+        await fixture.settled()
         switch = diary.book.of("on_session_switch", child.id)[0]
         assert switch.more["reason"] == "branch"
-        assert [turn.user_text for turn in await there.turns(parent)] == ["one", "three"]
-        assert [turn.user_text for turn in await there.turns(child.id)] == ["two"]
+        assert [turn.user_text for turn in await fixture.turns(parent)] == ["one", "three"]
+        assert [turn.user_text for turn in await fixture.turns(child.id)] == ["two"]
 
 
 # --- S24, S25 ------------------------------------------------------------------------------------------------------
 
 
 async def test_s25_turns_on_a_platform_are_reviewed_with_the_same_prefix(tmp_path: Path) -> None:
-    async with model() as server, gateway_fixture(tmp_path, server, review=ReviewSettings(every_turns=10)) as there:
+    async with model() as server, gateway_fixture(tmp_path, server, review=ReviewSettings(every_turns=10)) as fixture:
         for number in range(10):
-            await there.hear(f"message {number}")
+            await fixture.hear(f"message {number}")
         await until(lambda: any(b"[A review." in body for body in server.requests), "a review")
         review = next(body for body in server.requests if b"[A review." in body)
         last = next(body for body in server.requests if b'"message 9"' in body)
         same = last.index(b'"message 9"')
         assert review[:same] == last[:same]
-        assert len(await there.turns()) == 10
-        assert not any("review" in text.lower() for text in there.platform.texts())
+        assert len(await fixture.turns()) == 10
+        assert not any("review" in text.lower() for text in fixture.platform.texts())
 
 
 @pytest.mark.parametrize("told", [True, False])
@@ -245,20 +245,20 @@ async def test_s25_notes_of_a_review_are_announced_in_the_chat_if_enabled(tmp_pa
     gateway = GatewaySettings(review_notices=told)
     async with (
         ModelServer(script) as server,
-        gateway_fixture(tmp_path, server, review=ReviewSettings(every_turns=2), gateway=gateway) as there,
+        gateway_fixture(tmp_path, server, review=ReviewSettings(every_turns=2), gateway=gateway) as fixture,
     ):
         for text in ("I sail", "a boat called Bruno"):
-            await there.hear(text)
-        owner = (await there.session()).owner
+            await fixture.hear(text)
+        owner = (await fixture.session()).owner
 
         await until(lambda: sum(b"[A review." in body for body in server.requests) == 2, "the end of a review")
-        assert await there.runtime.store.read(lambda uow: uow.notes.current(owner, NoteTarget.USER))
+        assert await fixture.runtime.store.read(lambda uow: uow.notes.current(owner, NoteTarget.USER))
         if told:
-            await until(lambda: len(there.platform.texts()) == 3, "a line")
-            assert "Sails a boat called Bruno" in there.platform.texts()[-1]
-            assert "/memory undo" in there.platform.texts()[-1]
+            await until(lambda: len(fixture.platform.texts()) == 3, "a line")
+            assert "Sails a boat called Bruno" in fixture.platform.texts()[-1]
+            assert "/memory undo" in fixture.platform.texts()[-1]
         await asyncio.sleep(0.3)
-        assert len(there.platform.texts()) == 2 + told
+        assert len(fixture.platform.texts()) == 2 + told
 
 
 async def test_s25_notes_of_a_review_are_announced_by_the_next_process_after_a_crash(
@@ -275,16 +275,16 @@ async def test_s25_notes_of_a_review_are_announced_by_the_next_process_after_a_c
 
     more: dict[str, Any] = {"review": ReviewSettings(every_turns=2), "gateway": GatewaySettings(review_notices=True)}
     async with ModelServer(script) as server:
-        async with gateway_fixture(tmp_path, server, **more) as there:
+        async with gateway_fixture(tmp_path, server, **more) as fixture:
             # Simulate a crash right after the end of the review was stored: suppress everything that follows.
-            monkeypatch.setattr(there.gateway.outbox, "put", lambda *_: None)
-            monkeypatch.setattr(there.gateway.outbox, "sweep", nothing)
+            monkeypatch.setattr(fixture.gateway.outbox, "put", lambda *_: None)
+            monkeypatch.setattr(fixture.gateway.outbox, "sweep", nothing)
             for text in ("I sail", "a boat called Bruno"):
-                there.platform.say(text)
-            store = there.runtime.store
+                fixture.platform.say(text)
+            store = fixture.runtime.store
 
             async def ended() -> bool:
-                return not await store.read(lambda uow: uow.reviews.is_due(there.clock.now() + 10**6))
+                return not await store.read(lambda uow: uow.reviews.is_due(fixture.clock.now() + 10**6))
 
             await until(lambda: sum(b"[A review." in body for body in server.requests) == 2, "the end of a review")
             for _ in range(500):
@@ -292,10 +292,10 @@ async def test_s25_notes_of_a_review_are_announced_by_the_next_process_after_a_c
                     break
                 await asyncio.sleep(0.01)
             assert await ended()
-            assert not there.platform.texts()
-        async with gateway_fixture(tmp_path, server, **more) as there:
-            await until(lambda: len(there.platform.texts()) == 3, "two answers and a line")
-            assert "Sails a boat called Bruno" in there.platform.texts()[-1]
+            assert not fixture.platform.texts()
+        async with gateway_fixture(tmp_path, server, **more) as fixture:
+            await until(lambda: len(fixture.platform.texts()) == 3, "two answers and a line")
+            assert "Sails a boat called Bruno" in fixture.platform.texts()[-1]
 
 
 async def test_s24_a_long_conversation_on_a_platform_is_compressed_and_continues(tmp_path: Path) -> None:
@@ -309,26 +309,26 @@ async def test_s24_a_long_conversation_on_a_platform_is_compressed_and_continues
         endpoints = {"stub": ProviderSettings("openai_compat", server.base_url, context_tokens=20_000)}
         async with gateway_fixture(
             tmp_path, server, endpoints=endpoints, compression=CompressionSettings(tail_tokens=100)
-        ) as there:
-            await there.hear("one")
+        ) as fixture:
+            await fixture.hear("one")
             # The first session, or the one it has been compressed into by now.
-            early, desk = await there.session(), SessionKey.parse("agent:main:cli:dm:desk")
-            await there.runtime.lifecycle.cross(desk, Resume(early.id), owner=early.owner)
+            early, desk = await fixture.session(), SessionKey.parse("agent:main:cli:dm:desk")
+            await fixture.runtime.lifecycle.cross(desk, Resume(early.id), owner=early.owner)
             for text in ("two", "three", "four"):
-                await there.hear(text)
+                await fixture.hear(text)
             await until(lambda: any(b"Bring the summary" in body for body in server.requests), "a summary")
-            await there.hear("five")
-            tip = await there.session()
+            await fixture.hear("five")
+            tip = await fixture.session()
             assert tip.parent_id is not None
-            assert (await there.session(desk)).id == tip.id
+            assert (await fixture.session(desk)).id == tip.id
             said: set[str] = set()
             lineage: str | None = tip.id
             while lineage is not None:
-                said |= {turn.user_text for turn in await there.turns(lineage)}
-                lineage = await there.runtime.store.read(partial(_parent, session_id=lineage))
+                said |= {turn.user_text for turn in await fixture.turns(lineage)}
+                lineage = await fixture.runtime.store.read(partial(_parent, session_id=lineage))
             assert said == {"one", "two", "three", "four", "five"}, "a stored turn is missing"
             assert b"## Facts" in server.requests[-1]
-            (found, *_) = await there.hear("/search three")
+            (found, *_) = await fixture.hear("/search three")
             assert "three" in found
 
 
@@ -344,55 +344,55 @@ def _parent(uow: UnitOfWork, session_id: str) -> str | None:
 async def test_s26_a_command_with_invalid_arguments_is_answered_with_an_explanation(tmp_path: Path, name: str) -> None:
     async with (
         model() as server,
-        gateway_fixture(tmp_path, server, gateway=GatewaySettings(admin_commands=())) as there,
+        gateway_fixture(tmp_path, server, gateway=GatewaySettings(admin_commands=())) as fixture,
     ):
-        await there.hear("hello")
+        await fixture.hear("hello")
         for nonsense in ("", "\x00\x01", "x" * 3000, "-1", "999999999999", "; DROP TABLE sessions"):
-            (answer, *_) = await there.hear(f"/{name} {nonsense}")
+            (answer, *_) = await fixture.hear(f"/{name} {nonsense}")
             assert answer.strip()
             assert "Traceback" not in answer
             assert "went wrong inside" not in answer
-        await there.rest()
+        await fixture.rest()
 
 
 async def test_s26_an_unknown_command_suggests_the_nearest(tmp_path: Path) -> None:
-    async with model() as server, gateway_fixture(tmp_path, server) as there:
-        (answer,) = await there.hear("/nwe")
+    async with model() as server, gateway_fixture(tmp_path, server) as fixture:
+        (answer,) = await fixture.hear("/nwe")
         assert "Did you mean /new" in answer
 
 
 @pytest.mark.parametrize("busy", ["queue", "interrupt", "steer"])
 async def test_s29_a_message_during_an_answer_follows_the_busy_setting(tmp_path: Path, busy: Any) -> None:
     account = PlatformAccount("fake", allow_all=True, busy=busy)
-    async with model(slow="long") as server, gateway_fixture(tmp_path, server, account=account) as there:
-        there.platform.say("long story")
-        await until(lambda: there.gateway.worker.running)
-        await there.clock.sleep(0.2)
-        there.platform.say("wait")
+    async with model(slow="long") as server, gateway_fixture(tmp_path, server, account=account) as fixture:
+        fixture.platform.say("long story")
+        await until(lambda: fixture.gateway.worker.running)
+        await fixture.clock.sleep(0.2)
+        fixture.platform.say("wait")
         wanted = 1 if busy == "steer" else 2
-        await until(lambda: len(there.platform.texts()) >= wanted)
-        await there.rest()
-        turns = await there.turns()
+        await until(lambda: len(fixture.platform.texts()) >= wanted)
+        await fixture.rest()
+        turns = await fixture.turns()
         if busy == "interrupt":
             assert [turn.status for turn in turns] == [TurnStatus.INTERRUPTED, TurnStatus.DONE]
             assert turns[0].assistant_text.startswith("slowly")
-            assert there.platform.texts()[-1] == "You said: wait"
+            assert fixture.platform.texts()[-1] == "You said: wait"
         else:
             assert all(turn.status is TurnStatus.DONE for turn in turns)
             assert {text for turn in turns for text in turn.user_text.split("\n")} == {"long story", "wait"}
 
 
 async def test_s29_stop_keeps_the_partial_answer(tmp_path: Path) -> None:
-    async with model(slow="long") as server, gateway_fixture(tmp_path, server) as there:
-        there.platform.say("long story")
-        await until(lambda: there.gateway.worker.running)
-        await there.clock.sleep(0.3)
-        there.platform.say("/stop")
-        await until(lambda: any("Stopped" in text for text in there.platform.texts()))
-        await there.rest()
-        (turn,) = await there.turns()
+    async with model(slow="long") as server, gateway_fixture(tmp_path, server) as fixture:
+        fixture.platform.say("long story")
+        await until(lambda: fixture.gateway.worker.running)
+        await fixture.clock.sleep(0.3)
+        fixture.platform.say("/stop")
+        await until(lambda: any("Stopped" in text for text in fixture.platform.texts()))
+        await fixture.rest()
+        (turn,) = await fixture.turns()
         assert turn.status is TurnStatus.INTERRUPTED
-        assert any(text.startswith("slowly") for text in there.platform.texts())
+        assert any(text.startswith("slowly") for text in fixture.platform.texts())
 
 
 # --- Commands and crashes --------------------------------------------------------------------------------------------
@@ -402,21 +402,21 @@ async def test_a_command_started_before_a_restart_is_not_executed_twice(tmp_path
     """The process died after /undo had removed a turn and before the command was confirmed."""
     async with model() as server:
         platform = FakePlatform()
-        async with gateway_fixture(tmp_path, server, platform) as there:
-            await there.hear("one")
-            await there.hear("two")
-            await there.hear("three")
-        async with gateway_fixture(tmp_path, server, platform) as there:
-            lifecycle = there.runtime.lifecycle
+        async with gateway_fixture(tmp_path, server, platform) as fixture:
+            await fixture.hear("one")
+            await fixture.hear("two")
+            await fixture.hear("three")
+        async with gateway_fixture(tmp_path, server, platform) as fixture:
+            lifecycle = fixture.runtime.lifecycle
             row, _ = await lifecycle.accept(Inbound(ANNA, "fake:42", "/undo", "bot", "u1", command=True))
             from everthread.domain.boundary import Rewind
 
             await lifecycle.cross(ANNA, Rewind(1), owner="fake:42", command_id=row.id)
-        async with gateway_fixture(tmp_path, server, platform) as there:
-            await until(lambda: "restart" in there.platform.texts()[-1])
-            await there.rest()
-            session = await there.session()
-            view = await there.runtime.store.read(lambda uow: uow.turns.view(session))
+        async with gateway_fixture(tmp_path, server, platform) as fixture:
+            await until(lambda: "restart" in fixture.platform.texts()[-1])
+            await fixture.rest()
+            session = await fixture.session()
+            view = await fixture.runtime.store.read(lambda uow: uow.turns.view(session))
             assert [turn.user_text for turn in view.turns] == ["one", "two"]
 
 
@@ -424,19 +424,19 @@ async def test_a_message_behind_a_pending_command_is_not_answered_before_it(tmp_
     """Both were accepted before the process died: the message after /new belongs to the new conversation."""
     async with model() as server:
         platform = FakePlatform()
-        async with gateway_fixture(tmp_path, server, platform) as there:
-            await there.hear("one")
-            old = (await there.session()).id
-        async with gateway_fixture(tmp_path, server, platform, drain_s=0) as there:
-            await there.gateway.stop(0)
-            lifecycle = there.runtime.lifecycle
+        async with gateway_fixture(tmp_path, server, platform) as fixture:
+            await fixture.hear("one")
+            old = (await fixture.session()).id
+        async with gateway_fixture(tmp_path, server, platform, drain_s=0) as fixture:
+            await fixture.gateway.stop(0)
+            lifecycle = fixture.runtime.lifecycle
             await lifecycle.accept(Inbound(ANNA, "fake:42", "before", "bot", "u1"))
             await lifecycle.accept(Inbound(ANNA, "fake:42", "/new", "bot", "u2", command=True))
             await lifecycle.accept(Inbound(ANNA, "fake:42", "after", "bot", "u3"))
-        async with gateway_fixture(tmp_path, server, platform) as there:
-            await until(lambda: there.platform.texts()[-1] == "You said: after")
-            assert [(turn.user_text, turn.status) for turn in await there.turns(old)] == [
+        async with gateway_fixture(tmp_path, server, platform) as fixture:
+            await until(lambda: fixture.platform.texts()[-1] == "You said: after")
+            assert [(turn.user_text, turn.status) for turn in await fixture.turns(old)] == [
                 ("one", TurnStatus.DONE),
                 ("before", TurnStatus.SET_ASIDE),
             ]
-            assert [turn.user_text for turn in await there.turns()] == ["after"]
+            assert [turn.user_text for turn in await fixture.turns()] == ["after"]

@@ -64,86 +64,86 @@ def platform_at(emulator: TelegramEmulator, folder: Path, **account: Any) -> Tel
 
 
 async def test_messages_in_a_private_chat_are_answered(tmp_path: Path) -> None:
-    async with model() as server, telegram_gateway(tmp_path, server) as there:
-        assert await there.hear("hello") == ["You said: hello"]
-        assert "Start a new session" in "".join(await there.hear("/start"))
-        dump = await there.people.dump()
+    async with model() as server, telegram_gateway(tmp_path, server) as fixture:
+        assert await fixture.hear("hello") == ["You said: hello"]
+        assert "Start a new session" in "".join(await fixture.hear("/start"))
+        dump = await fixture.people.dump()
         assert dump.commands["new"] == "Start a new session."
         assert "quit" not in dump.commands
 
 
 async def test_in_a_group_only_mentions_of_the_bot_and_replies_to_it_are_answered(tmp_path: Path) -> None:
-    async with model() as server, telegram_gateway(tmp_path, server) as there:
-        group = await there.people.group(GROUP)
-        await there.people.say(ANN, "nobody asked the bot", chat=group)
-        await there.people.say(ANN, "/weather today", chat=group)
-        await there.people.say(ANN, "/new@other_bot", chat=group)
-        await there.people.say(ANN, "@test_botanist is somebody else", chat=group)
-        await there.people.say(ANN, "@Test_Bot, what now?", chat=group)
-        await there.people.until(lambda: there.people.texts(group) == ["You said: what now?"], "one answer")
-        sent = there.people.sent(group)[0]
-        await there.people.say(ANN, "and then?", chat=group, reply_to=sent.message_id)
-        await there.people.until(lambda: len(there.people.texts(group)) == 2, "an answer to the answer")
-        assert "and then?" in there.people.texts(group)[1]
-        await there.people.say(ANN, "/status@test_bot", chat=group)
-        await there.people.until(lambda: len(there.people.texts(group)) == 3, "a command")
-        await there.rest()
-        await there.people.refresh()
-        assert len(there.people.texts(group)) == 3
+    async with model() as server, telegram_gateway(tmp_path, server) as fixture:
+        group = await fixture.people.group(GROUP)
+        await fixture.people.say(ANN, "nobody asked the bot", chat=group)
+        await fixture.people.say(ANN, "/weather today", chat=group)
+        await fixture.people.say(ANN, "/new@other_bot", chat=group)
+        await fixture.people.say(ANN, "@test_botanist is somebody else", chat=group)
+        await fixture.people.say(ANN, "@Test_Bot, what now?", chat=group)
+        await fixture.people.until(lambda: fixture.people.texts(group) == ["You said: what now?"], "one answer")
+        sent = fixture.people.sent(group)[0]
+        await fixture.people.say(ANN, "and then?", chat=group, reply_to=sent.message_id)
+        await fixture.people.until(lambda: len(fixture.people.texts(group)) == 2, "an answer to the answer")
+        assert "and then?" in fixture.people.texts(group)[1]
+        await fixture.people.say(ANN, "/status@test_bot", chat=group)
+        await fixture.people.until(lambda: len(fixture.people.texts(group)) == 3, "a command")
+        await fixture.rest()
+        await fixture.people.refresh()
+        assert len(fixture.people.texts(group)) == 3
 
 
 async def test_in_a_group_every_message_is_answered_if_configured(tmp_path: Path) -> None:
     async with (
         model() as server,
-        telegram_gateway(tmp_path, server, account={"trigger": "all", "groups": "shared"}) as there,
+        telegram_gateway(tmp_path, server, account={"trigger": "all", "groups": "shared"}) as fixture,
     ):
-        await there.people.introduce(ANN, "Ann")
-        group = await there.people.group(GROUP)
-        await there.people.say(ANN, "good morning", chat=group)
-        await there.people.until(lambda: there.people.texts(group) == ["You said: Ann: good morning"], "an answer")
+        await fixture.people.introduce(ANN, "Ann")
+        group = await fixture.people.group(GROUP)
+        await fixture.people.say(ANN, "good morning", chat=group)
+        await fixture.people.until(lambda: fixture.people.texts(group) == ["You said: Ann: good morning"], "an answer")
 
 
 async def test_a_topic_is_a_conversation_of_its_own(tmp_path: Path) -> None:
-    async with model() as server, telegram_gateway(tmp_path, server, account={"trigger": "all"}) as there:
-        forum = await there.people.group(FORUM)
-        first = await there.people.open_topic(ANN, forum, "First")
-        second = await there.people.open_topic(ANN, forum, "Second")
-        await there.people.say(ANN, "one", chat=forum, thread=first)
-        await there.people.say(ANN, "two", chat=forum, thread=second)
-        await there.people.until(lambda: len(there.people.texts(forum)) == 2, "two answers")
-        assert "one" in there.people.texts(forum, first)[0]
-        assert "two" in there.people.texts(forum, second)[0]
+    async with model() as server, telegram_gateway(tmp_path, server, account={"trigger": "all"}) as fixture:
+        forum = await fixture.people.group(FORUM)
+        first = await fixture.people.open_topic(ANN, forum, "First")
+        second = await fixture.people.open_topic(ANN, forum, "Second")
+        await fixture.people.say(ANN, "one", chat=forum, thread=first)
+        await fixture.people.say(ANN, "two", chat=forum, thread=second)
+        await fixture.people.until(lambda: len(fixture.people.texts(forum)) == 2, "two answers")
+        assert "one" in fixture.people.texts(forum, first)[0]
+        assert "two" in fixture.people.texts(forum, second)[0]
         keys = [SessionKey.parse(f"agent:main:telegram:thread:{forum}:{topic}") for topic in (first, second)]
-        assert len({(await there.session(key)).id for key in keys}) == 2
+        assert len({(await fixture.session(key)).id for key in keys}) == 2
 
 
 async def test_an_answer_is_shown_while_it_is_written(tmp_path: Path) -> None:
     slow = ModelServer(lambda _: Say("word " * 40, chunks=40, delay_s=0.08))
-    async with slow as server, telegram_gateway(tmp_path, server, account={"stream": True}) as there:
-        await there.people.say(ANN, "tell me")
-        await there.people.until(lambda: there.people.texts(ANN) == [("word " * 40).strip()], "the whole answer")
-        await there.rest()
-        shown = [one for one in there.people.log if one.chat == ANN and one.what in ("sent", "edited")]
+    async with slow as server, telegram_gateway(tmp_path, server, account={"stream": True}) as fixture:
+        await fixture.people.say(ANN, "tell me")
+        await fixture.people.until(lambda: fixture.people.texts(ANN) == [("word " * 40).strip()], "the whole answer")
+        await fixture.rest()
+        shown = [one for one in fixture.people.log if one.chat == ANN and one.what in ("sent", "edited")]
         assert shown[0].text.endswith("…")
         assert len(shown) >= 3, "fewer than three updates of the answer were shown"
         assert len({one.message_id for one in shown}) == 1
-        assert (await there.people.dump()).calls["sendChatAction"] >= 1
+        assert (await fixture.people.dump()).calls["sendChatAction"] >= 1
 
 
 async def test_a_button_resumes_a_conversation(tmp_path: Path) -> None:
-    async with model() as server, telegram_gateway(tmp_path, server) as there:
-        await there.hear("the first one")
-        first = (await there.session()).id
-        await there.hear("/new")
-        await there.hear("the second one")
-        await there.hear("/resume")
-        asked = (await there.people.messages(ANN))[-1]
+    async with model() as server, telegram_gateway(tmp_path, server) as fixture:
+        await fixture.hear("the first one")
+        first = (await fixture.session()).id
+        await fixture.hear("/new")
+        await fixture.hear("the second one")
+        await fixture.hear("/resume")
+        asked = (await fixture.people.messages(ANN))[-1]
         assert asked.buttons
         label = next(label for row in asked.buttons for label, _ in row if "first" in label)
-        await there.people.press(ANN, ANN, asked.message_id, label)
-        await until(lambda: there.emulator.calls["answerCallbackQuery"] == 1, "the press is confirmed")
-        await there.rest()
-        assert (await there.session()).id == first
+        await fixture.people.press(ANN, ANN, asked.message_id, label)
+        await until(lambda: fixture.emulator.calls["answerCallbackQuery"] == 1, "the press is confirmed")
+        await fixture.rest()
+        assert (await fixture.session()).id == first
 
 
 async def test_a_dangerous_tool_asks_by_buttons_and_only_an_admin_can_allow_it(tmp_path: Path) -> None:
@@ -163,20 +163,23 @@ async def test_a_dangerous_tool_asks_by_buttons_and_only_an_admin_can_allow_it(t
 
     tools = (Tool(schema, wipe, dangerous=True),)
     account = {"admins": (str(ANN),), "trigger": "all", "groups": "shared"}
-    async with ModelServer(script) as server, telegram_gateway(tmp_path, server, account=account, tools=tools) as there:
-        group = await there.people.group(GROUP)
-        await there.people.say(ANN, "wipe the disk", chat=group)
-        await there.people.until(lambda: any("May I" in text for text in there.people.texts(group)), "a question")
-        asked = (await there.people.messages(group))[-1]
+    async with (
+        ModelServer(script) as server,
+        telegram_gateway(tmp_path, server, account=account, tools=tools) as fixture,
+    ):
+        group = await fixture.people.group(GROUP)
+        await fixture.people.say(ANN, "wipe the disk", chat=group)
+        await fixture.people.until(lambda: any("May I" in text for text in fixture.people.texts(group)), "a question")
+        asked = (await fixture.people.messages(group))[-1]
         assert [label for row in asked.buttons for label, _ in row] == ["Allow", "Deny"]
-        await there.people.press(BOB, group, asked.message_id, "Allow")
-        await until(lambda: there.emulator.calls["answerCallbackQuery"] == 1, "his press is taken")
+        await fixture.people.press(BOB, group, asked.message_id, "Allow")
+        await until(lambda: fixture.emulator.calls["answerCallbackQuery"] == 1, "his press is taken")
         assert not done
-        await there.people.press(ANN, group, asked.message_id, "Allow")
-        await there.people.until(lambda: "It came to: wiped" in there.people.texts(group), "it is done")
+        await fixture.people.press(ANN, group, asked.message_id, "Allow")
+        await fixture.people.until(lambda: "It came to: wiped" in fixture.people.texts(group), "it is done")
         assert done == ["disk"]
-        await there.rest()
-        now = next(one for one in await there.people.messages(group) if one.message_id == asked.message_id)
+        await fixture.rest()
+        now = next(one for one in await fixture.people.messages(group) if one.message_id == asked.message_id)
         assert not now.buttons, "the buttons are still shown"
 
 
@@ -184,9 +187,9 @@ async def test_a_dangerous_tool_asks_by_buttons_and_only_an_admin_can_allow_it(t
 
 
 async def test_markdown_is_shown_with_its_format(tmp_path: Path) -> None:
-    async with model(BOLD) as server, telegram_gateway(tmp_path, server) as there:
-        assert await there.hear("hello") == ["A bold word, and snake_case."]
-        shown = (await there.people.messages(ANN))[-1]
+    async with model(BOLD) as server, telegram_gateway(tmp_path, server) as fixture:
+        assert await fixture.hear("hello") == ["A bold word, and snake_case."]
+        shown = (await fixture.people.messages(ANN))[-1]
         assert [entity.type for entity in shown.entities] == ["bold"]
 
 
@@ -196,8 +199,8 @@ async def test_markup_that_telegram_refuses_is_sent_as_plain_text(
     from everthread.adapters.platforms.telegram import sender as chats
 
     monkeypatch.setattr(chats, "render", lambda text: f"*{text}")
-    async with model(BOLD) as server, telegram_gateway(tmp_path, server) as there:
-        assert await there.hear("hello") == [BOLD]
+    async with model(BOLD) as server, telegram_gateway(tmp_path, server) as fixture:
+        assert await fixture.hear("hello") == [BOLD]
 
 
 async def test_refused_markup_of_edits_and_captions_is_sent_as_plain_text(
@@ -221,24 +224,24 @@ async def test_refused_markup_of_edits_and_captions_is_sent_as_plain_text(
 
 
 async def test_a_long_answer_with_emoji_is_split_into_parts_that_fit(tmp_path: Path) -> None:
-    async with model("🙂 ok " * 1000) as server, telegram_gateway(tmp_path, server) as there:
-        await there.people.say(ANN, "smile")
-        await there.people.until(lambda: "".join(there.people.texts(ANN)).count("🙂") == 1000, "all of it")
-        assert len(there.people.texts(ANN)) == 2
+    async with model("🙂 ok " * 1000) as server, telegram_gateway(tmp_path, server) as fixture:
+        await fixture.people.say(ANN, "smile")
+        await fixture.people.until(lambda: "".join(fixture.people.texts(ANN)).count("🙂") == 1000, "all of it")
+        assert len(fixture.people.texts(ANN)) == 2
 
 
 # --- Files -----------------------------------------------------------------------------------------------------------
 
 
 async def test_a_photo_and_a_document_are_stored_privately_and_shown_to_the_model(tmp_path: Path) -> None:
-    async with model() as server, telegram_gateway(tmp_path, server) as there:
+    async with model() as server, telegram_gateway(tmp_path, server) as fixture:
         photo = wire.AttachedFile("photo", PICTURE)
-        await there.people.say(ANN, "look", file=photo)
-        await there.people.until(lambda: len(there.people.texts(ANN)) == 1, "an answer")
+        await fixture.people.say(ANN, "look", file=photo)
+        await fixture.people.until(lambda: len(fixture.people.texts(ANN)) == 1, "an answer")
         note = wire.AttachedFile("document", b"milk and bread", "../shopping list.txt", "text/plain")
-        await there.people.say(ANN, "", file=note)
-        await there.people.until(lambda: len(there.people.texts(ANN)) == 2, "an answer")
-        picture, listed = there.people.texts(ANN)
+        await fixture.people.say(ANN, "", file=note)
+        await fixture.people.until(lambda: len(fixture.people.texts(ANN)) == 2, "an answer")
+        picture, listed = fixture.people.texts(ANN)
         assert "look" in picture
         assert "[image: photo.jpg" in picture
         assert "milk and bread" in listed
@@ -250,19 +253,19 @@ async def test_a_photo_and_a_document_are_stored_privately_and_shown_to_the_mode
 
 
 async def test_files_of_unknown_users_are_not_fetched(tmp_path: Path) -> None:
-    async with model() as server, telegram_gateway(tmp_path, server, account={"allow_all": False}) as there:
-        await there.people.say(ANN, "look", file=wire.AttachedFile("photo", PICTURE))
-        await there.people.until(lambda: there.people.texts(ANN), "a code")
-        assert there.emulator.calls["getFile"] == 0
+    async with model() as server, telegram_gateway(tmp_path, server, account={"allow_all": False}) as fixture:
+        await fixture.people.say(ANN, "look", file=wire.AttachedFile("photo", PICTURE))
+        await fixture.people.until(lambda: fixture.people.texts(ANN), "a code")
+        assert fixture.emulator.calls["getFile"] == 0
         assert not (tmp_path / "media").exists()
 
 
 async def test_a_file_that_cannot_be_fetched_is_reported(tmp_path: Path) -> None:
-    async with model() as server, telegram_gateway(tmp_path, server) as there:
-        await there.people.fault(wire.Fault("refuse", "getFile"))
-        await there.people.say(ANN, "look", file=wire.AttachedFile("photo", PICTURE))
-        await there.people.until(lambda: there.people.texts(ANN), "an answer")
-        assert "(it could not be fetched)" in there.people.texts(ANN)[0]
+    async with model() as server, telegram_gateway(tmp_path, server) as fixture:
+        await fixture.people.fault(wire.Fault("refuse", "getFile"))
+        await fixture.people.say(ANN, "look", file=wire.AttachedFile("photo", PICTURE))
+        await fixture.people.until(lambda: fixture.people.texts(ANN), "an answer")
+        assert "(it could not be fetched)" in fixture.people.texts(ANN)[0]
 
 
 async def test_a_file_that_is_too_large_is_not_fetched(tmp_path: Path) -> None:
@@ -308,12 +311,12 @@ async def test_files_are_sent_with_their_own_type(tmp_path: Path) -> None:
 
 
 async def test_an_export_is_sent_as_a_document(tmp_path: Path) -> None:
-    async with model() as server, telegram_gateway(tmp_path, server) as there:
-        await there.hear("remember this")
-        await there.hear("/export")
-        shown = (await there.people.messages(ANN))[-1]
+    async with model() as server, telegram_gateway(tmp_path, server) as fixture:
+        await fixture.hear("remember this")
+        await fixture.hear("/export")
+        shown = (await fixture.people.messages(ANN))[-1]
         assert shown.file is not None
-        assert b"remember this" in await there.people.file(shown.file.file_id)
+        assert b"remember this" in await fixture.people.file(shown.file.file_id)
 
 
 # --- Voice messages --------------------------------------------------------------------------------------------------
@@ -323,19 +326,21 @@ async def test_a_voice_message_is_transcribed(tmp_path: Path) -> None:
     async with TranscriptionServer() as ears, model() as server:
         endpoints = {"ears": ProviderSettings("openai_compat", ears.base_url, "KEY")}
         speech = GatewaySettings(transcription_model="ears/whisper-1")
-        async with telegram_gateway(tmp_path, server, endpoints=endpoints, gateway=speech) as there:
-            await there.people.say(ANN, "", file=VOICE)
-            await there.people.until(lambda: there.people.texts(ANN) == ["You said: [spoken] buy milk"], "an answer")
+        async with telegram_gateway(tmp_path, server, endpoints=endpoints, gateway=speech) as fixture:
+            await fixture.people.say(ANN, "", file=VOICE)
+            await fixture.people.until(
+                lambda: fixture.people.texts(ANN) == ["You said: [spoken] buy milk"], "an answer"
+            )
         assert ears.asked == [("whisper-1", VOICE.content, "Bearer secret-key")]
 
 
 async def test_without_a_transcription_endpoint_the_user_is_asked_to_write(tmp_path: Path) -> None:
-    async with model() as server, telegram_gateway(tmp_path, server) as there:
-        said = await there.people.say(ANN, "", file=VOICE)
-        await there.people.until(lambda: there.people.texts(ANN) == [NO_TRANSCRIBER], "a notice")
+    async with model() as server, telegram_gateway(tmp_path, server) as fixture:
+        said = await fixture.people.say(ANN, "", file=VOICE)
+        await fixture.people.until(lambda: fixture.people.texts(ANN) == [NO_TRANSCRIBER], "a notice")
         assert said.update_id is not None
-        await there.people.redeliver(said.update_id)
-        assert await there.hear("hello") == ["You said: hello"], "the voice message was sent to the model"
+        await fixture.people.redeliver(said.update_id)
+        assert await fixture.hear("hello") == ["You said: hello"], "the voice message was sent to the model"
         assert not any(b"spoken" in request or b"voice" in request for request in server.requests)
 
 
@@ -343,9 +348,9 @@ async def test_a_failed_transcription_is_reported(tmp_path: Path) -> None:
     async with TranscriptionServer(500) as ears, model() as server:
         endpoints = {"ears": ProviderSettings("openai_compat", ears.base_url)}
         speech = GatewaySettings(transcription_model="ears/whisper-1")
-        async with telegram_gateway(tmp_path, server, endpoints=endpoints, gateway=speech) as there:
-            await there.people.say(ANN, "", file=VOICE)
-            await there.people.until(lambda: there.people.texts(ANN) == [NOT_TRANSCRIBED], "a notice")
+        async with telegram_gateway(tmp_path, server, endpoints=endpoints, gateway=speech) as fixture:
+            await fixture.people.say(ANN, "", file=VOICE)
+            await fixture.people.until(lambda: fixture.people.texts(ANN) == [NOT_TRANSCRIBED], "a notice")
 
 
 # --- No losses, no duplicates ----------------------------------------------------------------------------------------
@@ -356,9 +361,9 @@ async def test_messages_pending_at_a_cold_start_are_answered(tmp_path: Path) -> 
         async with TelegramUsers(emulator.base_url) as people:
             for number in range(3):
                 await people.say(ANN, f"early {number}")
-        async with telegram_gateway(tmp_path, server, emulator) as there:
+        async with telegram_gateway(tmp_path, server, emulator) as fixture:
             wanted = [f"You said: early {number}" for number in range(3)]
-            await there.people.until(lambda: there.people.texts(ANN) == wanted, "all of them")
+            await fixture.people.until(lambda: fixture.people.texts(ANN) == wanted, "all of them")
             await until(lambda: not emulator.state.updates.pending, "all are acknowledged")
 
 
@@ -389,19 +394,19 @@ async def test_duplicated_or_reordered_updates_are_answered_once_and_in_order(tm
         async with TelegramUsers(emulator.base_url) as people:
             await people.fault(wire.Fault(kind))
             said = [await people.say(ANN, f"word {number}") for number in range(3)]
-        async with telegram_gateway(tmp_path, server, emulator) as there:
+        async with telegram_gateway(tmp_path, server, emulator) as fixture:
             wanted = [f"You said: word {number}" for number in range(3)]
-            await there.people.until(lambda: there.people.texts(ANN) == wanted, "all of them")
+            await fixture.people.until(lambda: fixture.people.texts(ANN) == wanted, "all of them")
             for one in said:
-                await there.people.redeliver(one.update_id or 0)
-            assert await there.hear("last") == ["You said: last"]
+                await fixture.people.redeliver(one.update_id or 0)
+            assert await fixture.hear("last") == ["You said: last"]
 
 
 async def test_a_retry_delay_from_telegram_is_respected(tmp_path: Path) -> None:
-    async with model() as server, telegram_gateway(tmp_path, server) as there:
-        await there.people.fault(wire.Fault("busy", "sendMessage", times=1, seconds=1.0))
+    async with model() as server, telegram_gateway(tmp_path, server) as fixture:
+        await fixture.people.fault(wire.Fault("busy", "sendMessage", times=1, seconds=1.0))
         began = asyncio.get_running_loop().time()
-        assert await there.hear("hello") == ["You said: hello"]
+        assert await fixture.hear("hello") == ["You said: hello"]
         assert asyncio.get_running_loop().time() - began >= 1.0
 
 
@@ -423,17 +428,17 @@ async def test_a_webhook_receives_all_updates_and_refuses_requests_without_the_s
         async with TelegramUsers(emulator.base_url) as people:
             await people.say(ANN, "early")
         account = {"webhook_url": url, "webhook_port": port}
-        async with telegram_gateway(tmp_path, server, emulator, account=account) as there:
-            await there.people.until(lambda: there.people.texts(ANN) == ["You said: early"], "what waited")
-            assert await there.hear("hello") == ["You said: hello"]
+        async with telegram_gateway(tmp_path, server, emulator, account=account) as fixture:
+            await fixture.people.until(lambda: fixture.people.texts(ANN) == ["You said: early"], "what waited")
+            assert await fixture.hear("hello") == ["You said: hello"]
             async with aiohttp.ClientSession() as http:
                 for headers in ({}, {"X-Telegram-Bot-Api-Secret-Token": "wrong"}):
                     async with http.post(url, json={"update_id": 1}, headers=headers) as response:
                         assert response.status == 403
-            assert (await there.people.dump()).webhook_url == url
-        async with telegram_gateway(tmp_path, server, emulator) as there:
-            assert await there.hear("polled") == ["You said: polled"]
-            assert (await there.people.dump()).webhook_url == ""
+            assert (await fixture.people.dump()).webhook_url == url
+        async with telegram_gateway(tmp_path, server, emulator) as fixture:
+            assert await fixture.hear("polled") == ["You said: polled"]
+            assert (await fixture.people.dump()).webhook_url == ""
 
 
 # --- One bot, one gateway --------------------------------------------------------------------------------------------
@@ -452,14 +457,14 @@ async def test_two_homes_on_one_machine_cannot_share_a_bot(tmp_path: Path) -> No
 
 
 async def test_another_program_that_polls_the_bot_is_reported(tmp_path: Path) -> None:
-    async with model() as server, telegram_gateway(tmp_path, server) as there:
-        state = there.gateway.states["telegram"]
-        await there.hear("hello")
-        url = f"{there.emulator.base_url}/bot{TOKEN}/getUpdates"
+    async with model() as server, telegram_gateway(tmp_path, server) as fixture:
+        state = fixture.gateway.states["telegram"]
+        await fixture.hear("hello")
+        url = f"{fixture.emulator.base_url}/bot{TOKEN}/getUpdates"
         async with aiohttp.ClientSession() as http, http.post(url, json={"timeout": 0}) as response:
             await response.read()
         await until(lambda: "another program reads this bot's messages" in state.problem, "it is told of")
-        assert await there.hear("still there?") == ["You said: still there?"]
+        assert await fixture.hear("still there?") == ["You said: still there?"]
 
 
 async def test_a_rejected_token_is_reported_without_showing_it(
@@ -491,8 +496,8 @@ async def test_a_button_with_too_much_data_is_left_out(tmp_path: Path) -> None:
 
 
 async def test_several_users_write_at_the_same_time(tmp_path: Path) -> None:
-    async with model() as server, telegram_gateway(tmp_path, server) as there:
-        await there.people.say_all([wire.UserMessage(user, "hi") for user in (ANN, BOB)])
-        await there.people.until(
-            lambda: there.people.texts(ANN) == there.people.texts(BOB) == ["You said: hi"], "two answers"
+    async with model() as server, telegram_gateway(tmp_path, server) as fixture:
+        await fixture.people.say_all([wire.UserMessage(user, "hi") for user in (ANN, BOB)])
+        await fixture.people.until(
+            lambda: fixture.people.texts(ANN) == fixture.people.texts(BOB) == ["You said: hi"], "two answers"
         )

@@ -51,40 +51,40 @@ async def test_a_slow_voice_message_is_acknowledged_at_once_and_delays_nobody_el
     async with (
         TranscriptionServer() as ears,
         model() as server,
-        telegram_gateway(tmp_path, server, **hearing(ears)) as there,
+        telegram_gateway(tmp_path, server, **hearing(ears)) as fixture,
     ):
         ears.open.clear()
-        await there.people.say(ANN, "", file=VOICE)
-        await there.people.say(ANN, "and eggs")
+        await fixture.people.say(ANN, "", file=VOICE)
+        await fixture.people.say(ANN, "and eggs")
         await until(lambda: ears.asked, "it is being heard")
-        await until(lambda: not there.emulator.state.updates.pending, "both are acknowledged")
-        await there.people.say(BOB, "hello")
-        await there.people.until(lambda: there.people.texts(BOB) == ["You said: hello"], "another chat is answered")
-        assert there.people.texts(ANN) == []
+        await until(lambda: not fixture.emulator.state.updates.pending, "both are acknowledged")
+        await fixture.people.say(BOB, "hello")
+        await fixture.people.until(lambda: fixture.people.texts(BOB) == ["You said: hello"], "another chat is answered")
+        assert fixture.people.texts(ANN) == []
         ears.open.set()
         wanted = ["You said: [spoken] buy milk", "You said: and eggs"]
-        await there.people.until(lambda: there.people.texts(ANN) == wanted, "both, in their order")
+        await fixture.people.until(lambda: fixture.people.texts(ANN) == wanted, "both, in their order")
 
 
 async def test_fetches_interrupted_by_a_stop_are_resumed_by_the_next_gateway(tmp_path: Path) -> None:
     async with TranscriptionServer() as ears, model() as server, TelegramEmulator(TOKEN, limits=False) as emulator:
         ears.open.clear()
-        async with telegram_gateway(tmp_path, server, emulator, drain_s=30.0, **hearing(ears)) as there:
+        async with telegram_gateway(tmp_path, server, emulator, drain_s=30.0, **hearing(ears)) as fixture:
             began = asyncio.get_running_loop().time()
-            await there.people.say(ANN, "", file=VOICE)
-            await there.people.say(ANN, "the list", file=NOTE)
+            await fixture.people.say(ANN, "", file=VOICE)
+            await fixture.people.say(ANN, "the list", file=NOTE)
             await until(lambda: ears.asked, "it is being heard")
             await until(lambda: not emulator.state.updates.pending, "acknowledged")
         assert asyncio.get_running_loop().time() - began < 10.0, "stopping waited for the transcription"
         ears.open.set()
-        async with telegram_gateway(tmp_path, server, emulator, **hearing(ears)) as there:
-            await there.people.until(lambda: len(there.people.texts(ANN)) == 2, "both")
-            spoken, listed = there.people.texts(ANN)
+        async with telegram_gateway(tmp_path, server, emulator, **hearing(ears)) as fixture:
+            await fixture.people.until(lambda: len(fixture.people.texts(ANN)) == 2, "both")
+            spoken, listed = fixture.people.texts(ANN)
             assert spoken == "You said: [spoken] buy milk"
             assert listed.startswith("You said: the list\n[file: list.txt, text/plain")
             assert listed.endswith("\nmilk and bread")
-            await there.rest()
-            assert len(await there.turns((await there.session()).id)) == 2
+            await fixture.rest()
+            assert len(await fixture.turns((await fixture.session()).id)) == 2
         assert kept(tmp_path) == [NOTE.content]
 
 
@@ -101,34 +101,34 @@ async def test_a_voice_message_during_a_tool_call_steers_the_turn_in_order(tmp_p
 
     tools = (Tool(ToolSchema("think", "Think.", {"type": "object", "properties": {}}), think),)
     async with TranscriptionServer() as ears, ModelServer(script) as server:
-        async with telegram_gateway(tmp_path, server, tools=tools, **hearing(ears, busy="steer")) as there:
+        async with telegram_gateway(tmp_path, server, tools=tools, **hearing(ears, busy="steer")) as fixture:
             ears.open.clear()
-            await there.people.say(ANN, "begin")
-            await until(lambda: there.gateway.worker.running, "a turn runs")
-            await there.people.say(ANN, "", file=VOICE)
-            await there.people.say(ANN, "and eggs")
+            await fixture.people.say(ANN, "begin")
+            await until(lambda: fixture.gateway.worker.running, "a turn runs")
+            await fixture.people.say(ANN, "", file=VOICE)
+            await fixture.people.say(ANN, "and eggs")
             await until(lambda: ears.asked, "it is being heard")
-            await until(lambda: there.gateway.inbound.accepted == 3, "all were taken")
+            await until(lambda: fixture.gateway.inbound.accepted == 3, "all were taken")
             ears.open.set()
             await asyncio.sleep(0.5)
             may_end.set()
-            await there.people.until(lambda: there.people.texts(ANN) == ["Done."], "an answer")
-            turns = await there.turns((await there.session()).id)
+            await fixture.people.until(lambda: fixture.people.texts(ANN) == ["Done."], "an answer")
+            turns = await fixture.turns((await fixture.session()).id)
             said = [[one.content for one in turn.messages if one.role == "user"] for turn in turns]
             assert said == [["begin", "[spoken] buy milk", "and eggs"]]
 
 
 async def test_an_attachment_set_aside_by_a_new_session_is_not_stored(tmp_path: Path) -> None:
-    async with model() as server, telegram_gateway(tmp_path, server) as there:
-        await there.hear("hello")
-        first = await there.session()
-        await there.people.fault(wire.Fault("delay", "getFile", seconds=1.0))
-        await there.people.say(ANN, "the list", file=NOTE)
-        await until(lambda: there.emulator.calls["getFile"], "it is being fetched")
-        await there.people.say(ANN, "/new")
-        await there.people.until(lambda: len(there.people.texts(ANN)) == 2, "a new session")
+    async with model() as server, telegram_gateway(tmp_path, server) as fixture:
+        await fixture.hear("hello")
+        first = await fixture.session()
+        await fixture.people.fault(wire.Fault("delay", "getFile", seconds=1.0))
+        await fixture.people.say(ANN, "the list", file=NOTE)
+        await until(lambda: fixture.emulator.calls["getFile"], "it is being fetched")
+        await fixture.people.say(ANN, "/new")
+        await fixture.people.until(lambda: len(fixture.people.texts(ANN)) == 2, "a new session")
         await asyncio.sleep(1.5)
-        aside = (await there.turns(first.id))[-1]
+        aside = (await fixture.turns(first.id))[-1]
         assert aside.messages[0].content.startswith("the list\n[file: list.txt")
         assert kept(tmp_path) == []
 
@@ -137,37 +137,37 @@ async def test_an_attachment_set_aside_by_a_new_session_is_not_stored(tmp_path: 
 
 
 async def test_forgetting_a_session_or_a_person_removes_their_files(tmp_path: Path) -> None:
-    async with model() as server, telegram_gateway(tmp_path, server) as there:
+    async with model() as server, telegram_gateway(tmp_path, server) as fixture:
         for number, user in enumerate((ANN, ANN, BOB)):
             said = wire.AttachedFile("document", f"list {number}".encode(), "list.txt", "text/plain")
             if number == 1:
-                await there.hear("/new")
-            before = len(there.people.texts(user))
-            await there.people.say(user, "look", file=said)
-            await there.people.until(lambda: len(there.people.texts(user)) > before, "an answer")  # noqa: B023
-            await there.rest()
+                await fixture.hear("/new")
+            before = len(fixture.people.texts(user))
+            await fixture.people.say(user, "look", file=said)
+            await fixture.people.until(lambda: len(fixture.people.texts(user)) > before, "an answer")  # noqa: B023
+            await fixture.rest()
             if number == 0:
-                first = await there.session()
+                first = await fixture.session()
         assert kept(tmp_path) == [b"list 0", b"list 1", b"list 2"]
-        lifecycle = there.runtime.lifecycle
+        lifecycle = fixture.runtime.lifecycle
         await lifecycle.forget(ForgetSession(first.id), owner=first.owner)
         assert kept(tmp_path) == [b"list 1", b"list 2"]
         await lifecycle.forget(ForgetOwner(), owner=first.owner)
         assert kept(tmp_path) == [b"list 2"], "files of another owner were removed"
-        assert await there.runtime.store.read(lambda uow: uow.attachments.discarded()) == ()
+        assert await fixture.runtime.store.read(lambda uow: uow.attachments.discarded()) == ()
 
 
 async def test_a_file_that_cannot_be_removed_is_reported_and_removed_at_the_next_start(tmp_path: Path) -> None:
     async with model() as server, TelegramEmulator(TOKEN, limits=False) as emulator:
-        async with telegram_gateway(tmp_path, server, emulator) as there:
-            await there.people.say(ANN, "look", file=NOTE)
-            await there.people.until(lambda: there.people.texts(ANN), "an answer")
-            await there.rest()
-            session, (file,) = await there.session(), tuple((tmp_path / "media" / "telegram").iterdir())
+        async with telegram_gateway(tmp_path, server, emulator) as fixture:
+            await fixture.people.say(ANN, "look", file=NOTE)
+            await fixture.people.until(lambda: fixture.people.texts(ANN), "an answer")
+            await fixture.rest()
+            session, (file,) = await fixture.session(), tuple((tmp_path / "media" / "telegram").iterdir())
             file.unlink()
             file.mkdir()
-            await there.runtime.lifecycle.forget(ForgetSession(session.id), owner=session.owner)
-            (incident,) = await there.runtime.store.read(lambda uow: uow.incidents.newest(10))
+            await fixture.runtime.lifecycle.forget(ForgetSession(session.id), owner=session.owner)
+            (incident,) = await fixture.runtime.store.read(lambda uow: uow.incidents.newest(10))
             assert incident.text.endswith(f"remove media/telegram/{file.name}")
             file.rmdir()
             file.write_bytes(b"milk")
@@ -176,12 +176,12 @@ async def test_a_file_that_cannot_be_removed_is_reported_and_removed_at_the_next
 
 
 async def test_an_attachment_forgotten_during_its_fetch_is_not_stored(tmp_path: Path) -> None:
-    async with model() as server, telegram_gateway(tmp_path, server) as there:
-        await there.hear("hello")
-        owner = (await there.session()).owner
-        await there.people.fault(wire.Fault("delay", "getFile", seconds=1.0))
-        await there.people.say(ANN, "the list", file=NOTE)
-        await until(lambda: there.emulator.calls["getFile"], "it is being fetched")
-        await there.runtime.lifecycle.forget(ForgetOwner(), owner=owner)
+    async with model() as server, telegram_gateway(tmp_path, server) as fixture:
+        await fixture.hear("hello")
+        owner = (await fixture.session()).owner
+        await fixture.people.fault(wire.Fault("delay", "getFile", seconds=1.0))
+        await fixture.people.say(ANN, "the list", file=NOTE)
+        await until(lambda: fixture.emulator.calls["getFile"], "it is being fetched")
+        await fixture.runtime.lifecycle.forget(ForgetOwner(), owner=owner)
         await asyncio.sleep(1.5)
         assert kept(tmp_path) == []

@@ -50,34 +50,34 @@ async def test_a_conversation_continues_when_its_group_becomes_a_supergroup(tmp_
     name = "Ann: " if groups == "shared" else ""
     key = SessionKey.parse(f"agent:main:telegram:group:{OLD}" + ("" if groups == "shared" else f"::{ANN}"))
     async with TelegramEmulator(TOKEN, limits=False) as emulator, model() as server:
-        async with telegram_gateway(tmp_path, server, emulator, account=account) as there:
-            await there.people.introduce(ANN, "Ann")
-            await there.people.group(GROUP)
-            await there.people.say(ANN, "one", chat=OLD)
-            await there.people.until(lambda: there.people.texts(OLD) == [f"1: {name}one"], "an answer")
-            await there.people.upgrade(ANN, OLD, NEW)
-            await there.people.say(ANN, "two", chat=NEW)
-            await there.people.until(lambda: there.people.texts(NEW) == [f"2: {name}two"], "the same conversation")
-        async with telegram_gateway(tmp_path, server, emulator, account=account) as there:
-            await there.people.say(ANN, "three", chat=NEW)
+        async with telegram_gateway(tmp_path, server, emulator, account=account) as fixture:
+            await fixture.people.introduce(ANN, "Ann")
+            await fixture.people.group(GROUP)
+            await fixture.people.say(ANN, "one", chat=OLD)
+            await fixture.people.until(lambda: fixture.people.texts(OLD) == [f"1: {name}one"], "an answer")
+            await fixture.people.upgrade(ANN, OLD, NEW)
+            await fixture.people.say(ANN, "two", chat=NEW)
+            await fixture.people.until(lambda: fixture.people.texts(NEW) == [f"2: {name}two"], "the same conversation")
+        async with telegram_gateway(tmp_path, server, emulator, account=account) as fixture:
+            await fixture.people.say(ANN, "three", chat=NEW)
             wanted = [f"2: {name}two", f"3: {name}three"]
-            await there.people.until(lambda: there.people.texts(NEW) == wanted, "after a restart too")
-            assert len(await there.turns((await there.session(key)).id)) == 3
+            await fixture.people.until(lambda: fixture.people.texts(NEW) == wanted, "after a restart too")
+            assert len(await fixture.turns((await fixture.session(key)).id)) == 3
 
 
 async def test_a_group_migrated_while_the_gateway_was_down_continues_under_its_new_id(tmp_path: Path) -> None:
     async with TelegramEmulator(TOKEN, limits=False) as emulator, model() as server:
-        async with telegram_gateway(tmp_path, server, emulator, account={"trigger": "all"}) as there:
-            await there.people.group(GROUP)
-            await there.people.say(ANN, "one", chat=OLD)
-            await there.people.until(lambda: there.people.texts(OLD) == ["1: one"], "an answer")
+        async with telegram_gateway(tmp_path, server, emulator, account={"trigger": "all"}) as fixture:
+            await fixture.people.group(GROUP)
+            await fixture.people.say(ANN, "one", chat=OLD)
+            await fixture.people.until(lambda: fixture.people.texts(OLD) == ["1: one"], "an answer")
         async with TelegramUsers(emulator.base_url) as people:
             await people.say(ANN, "two", chat=OLD)
             await people.upgrade(ANN, OLD, NEW)
             await people.say(ANN, "three", chat=NEW)
-        async with telegram_gateway(tmp_path, server, emulator, account={"trigger": "all"}) as there:
+        async with telegram_gateway(tmp_path, server, emulator, account={"trigger": "all"}) as fixture:
             wanted = ["2: two", "3: three"]
-            await there.people.until(lambda: there.people.texts(NEW) == wanted, "both, in order, in the new place")
+            await fixture.people.until(lambda: fixture.people.texts(NEW) == wanted, "both, in order, in the new place")
 
 
 async def test_messages_to_the_old_group_id_are_sent_to_the_new_one(tmp_path: Path) -> None:
@@ -115,12 +115,12 @@ async def test_an_unreadable_update_is_skipped_and_reported(tmp_path: Path, acco
             await people.say(ANN, "before")
             odd = await people.odd(ODD)
             await people.say(BOB, "after")
-        async with telegram_gateway(tmp_path, server, emulator, account=account) as there:
-            await there.people.until(lambda: there.people.texts(BOB) == ["1: after"], "what came after it")
-            await there.people.until(lambda: there.people.texts(ANN) == ["1: before"], "what came before it")
+        async with telegram_gateway(tmp_path, server, emulator, account=account) as fixture:
+            await fixture.people.until(lambda: fixture.people.texts(BOB) == ["1: after"], "what came after it")
+            await fixture.people.until(lambda: fixture.people.texts(ANN) == ["1: before"], "what came before it")
             await until(lambda: not emulator.state.updates.pending, "all are acknowledged")
-            assert await there.hear("and now") == ["2: and now"]
-            incidents = await there.runtime.store.read(lambda uow: uow.incidents.newest(10))
+            assert await fixture.hear("and now") == ["2: and now"]
+            incidents = await fixture.runtime.store.read(lambda uow: uow.incidents.newest(10))
             assert [one.text.partition(" (")[0] for one in incidents] == [f"telegram: update {odd} could not be read"]
 
 
@@ -128,8 +128,8 @@ async def test_an_unreadable_update_is_skipped_and_reported(tmp_path: Path, acco
 
 
 async def test_an_edited_message_is_not_answered_again(tmp_path: Path) -> None:
-    async with model() as server, telegram_gateway(tmp_path, server) as there:
-        said = await there.people.say(ANN, "helo")
-        await there.people.until(lambda: there.people.texts(ANN) == ["1: helo"], "an answer")
-        await there.people.correct(ANN, ANN, said.message_id, "hello")
-        assert await there.hear("go on") == ["2: go on"]
+    async with model() as server, telegram_gateway(tmp_path, server) as fixture:
+        said = await fixture.people.say(ANN, "helo")
+        await fixture.people.until(lambda: fixture.people.texts(ANN) == ["1: helo"], "an answer")
+        await fixture.people.correct(ANN, ANN, said.message_id, "hello")
+        assert await fixture.hear("go on") == ["2: go on"]

@@ -50,82 +50,82 @@ def text(words: str, to: Address = TO) -> Outbound:
     return Outbound("t.0", to, words)
 
 
-async def lost(there: Place, message: Outbound, call: str = "sendMessage") -> None:
-    await there.people.fault(wire.Fault("drop_after", call))
+async def lost(fixture: Place, message: Outbound, call: str = "sendMessage") -> None:
+    await fixture.people.fault(wire.Fault("drop_after", call))
     with pytest.raises(SendUncertain):
-        await there.platform.send(message)
+        await fixture.platform.send(message)
 
 
 async def test_a_file_is_found_by_its_caption_and_not_confused_with_a_text(tmp_path: Path) -> None:
-    async with place(tmp_path) as there:
-        finder = there.platform.finder
+    async with place(tmp_path) as fixture:
+        finder = fixture.platform.finder
         finder.know(TO, "1")
         mark, file = finder.newest(TO), Outbound("t.0", TO, "the *list*", files=(File("list.txt", b"eggs"),))
-        await lost(there, text("the list follows"))
-        await lost(there, file, "sendDocument")
-        before = [(one.text, one.marked) for one in await there.people.messages(ANN)]
+        await lost(fixture, text("the list follows"))
+        await lost(fixture, file, "sendDocument")
+        before = [(one.text, one.marked) for one in await fixture.people.messages(ANN)]
         assert await finder.find(file, mark) == "3"
         assert await finder.find(text("the list follows"), mark) == "2"
-        assert [(one.text, one.marked) for one in await there.people.messages(ANN)] == before
-        assert not any(one.is_edited for one in await there.people.messages(ANN)), "the check edited a message"
+        assert [(one.text, one.marked) for one in await fixture.people.messages(ANN)] == before
+        assert not any(one.is_edited for one in await fixture.people.messages(ANN)), "the check edited a message"
 
 
 async def test_a_check_keeps_the_buttons_of_a_message(tmp_path: Path) -> None:
-    async with place(tmp_path) as there:
-        there.platform.finder.know(TO, "1")
-        mark = there.platform.finder.newest(TO)
+    async with place(tmp_path) as fixture:
+        fixture.platform.finder.know(TO, "1")
+        mark = fixture.platform.finder.newest(TO)
         question = Outbound("t.0", TO, "Which?", (Button("One", "/resume 1"),))
-        await lost(there, question)
-        assert await there.platform.finder.find(question, mark) == "2"
-        assert (await there.people.messages(ANN))[-1].buttons == ((("One", "/resume 1"),),)
+        await lost(fixture, question)
+        assert await fixture.platform.finder.find(question, mark) == "2"
+        assert (await fixture.people.messages(ANN))[-1].buttons == ((("One", "/resume 1"),),)
 
 
 async def test_in_a_supergroup_the_message_is_found_among_those_of_other_users(tmp_path: Path) -> None:
-    async with place(tmp_path) as there:
-        await there.people.group(wire.Group(SUPERGROUP, "The office"))
-        to, finder = Address(str(SUPERGROUP)), there.platform.finder
-        await there.platform.send(text("hello", to))
+    async with place(tmp_path) as fixture:
+        await fixture.people.group(wire.Group(SUPERGROUP, "The office"))
+        to, finder = Address(str(SUPERGROUP)), fixture.platform.finder
+        await fixture.platform.send(text("hello", to))
         mark = finder.newest(to)
         for number in range(20):
-            await there.people.say(BOB, f"word {number}", chat=SUPERGROUP)
-        await lost(there, text("bye", to))
+            await fixture.people.say(BOB, f"word {number}", chat=SUPERGROUP)
+        await lost(fixture, text("bye", to))
         found = await finder.find(text("bye", to), mark)
         assert found is not None
-        await there.platform.edit(to, found, "good bye")
-        await there.people.refresh()
-        assert there.people.texts(SUPERGROUP) == ["hello", "good bye"]
+        await fixture.platform.edit(to, found, "good bye")
+        await fixture.people.refresh()
+        assert fixture.people.texts(SUPERGROUP) == ["hello", "good bye"]
         # Message ids of a supergroup are independent of those of other chats.
-        await lost(there, text("in private"))
+        await lost(fixture, text("in private"))
         assert await finder.find(text("bye", to), mark, besides={found}) is None
 
 
 async def test_a_message_being_sent_is_not_taken_for_the_lost_one(tmp_path: Path) -> None:
-    async with place(tmp_path) as there:
-        await there.people.fault(wire.Fault("delay", "sendMessage", seconds=0.5))
-        finder = there.platform.finder
+    async with place(tmp_path) as fixture:
+        await fixture.people.fault(wire.Fault("delay", "sendMessage", seconds=0.5))
+        finder = fixture.platform.finder
         finder.know(TO, "1")
         mark = finder.newest(TO)
-        sending = asyncio.ensure_future(there.platform.send(text("another answer")))
-        await there.people.until(lambda: there.people.texts(ANN) == ["another answer"], "it is shown")
+        sending = asyncio.ensure_future(fixture.platform.send(text("another answer")))
+        await fixture.people.until(lambda: fixture.people.texts(ANN) == ["another answer"], "it is shown")
         assert not sending.done()
         assert await finder.find(text("lost"), mark) is None
         assert await sending == "2"
 
 
 async def test_ids_of_received_messages_are_not_checked(tmp_path: Path) -> None:
-    async with place(tmp_path) as there:
+    async with place(tmp_path) as fixture:
         came: list[Incoming] = []
 
         async def take(update: Incoming) -> None:
             came.append(update)
 
-        listening = asyncio.ensure_future(there.platform.run(take))
-        finder = there.platform.finder
+        listening = asyncio.ensure_future(fixture.platform.run(take))
+        finder = fixture.platform.finder
         finder.know(TO, "1")
         mark = finder.newest(TO)
         for number in range(300):
-            await there.people.say(BOB, f"word {number}")
-        await lost(there, text("bye"))
+            await fixture.people.say(BOB, f"word {number}")
+        await lost(fixture, text("bye"))
         await until(lambda: len(came) == 301)
         assert await finder.find(text("bye"), mark) == "302"
         listening.cancel()
@@ -133,8 +133,8 @@ async def test_ids_of_received_messages_are_not_checked(tmp_path: Path) -> None:
 
 
 async def test_too_many_ids_to_check_leave_the_delivery_uncertain(tmp_path: Path) -> None:
-    async with place(tmp_path) as there:
-        finder = there.platform.finder
+    async with place(tmp_path) as fixture:
+        finder = fixture.platform.finder
         finder.know(TO, "1")
         mark = finder.newest(TO)
         finder.know(TO, "9000")
@@ -143,34 +143,34 @@ async def test_too_many_ids_to_check_leave_the_delivery_uncertain(tmp_path: Path
 
 
 async def test_many_pending_updates_leave_the_delivery_uncertain(tmp_path: Path) -> None:
-    async with place(tmp_path) as there:
-        finder = there.platform.finder
+    async with place(tmp_path) as fixture:
+        finder = fixture.platform.finder
         finder.know(TO, "1")
         mark = finder.newest(TO)
         for number in range(100):
-            await there.people.say(BOB, f"word {number}")
-        await lost(there, text("bye"))
+            await fixture.people.say(BOB, f"word {number}")
+        await lost(fixture, text("bye"))
         with pytest.raises(SendUncertain, match="not received yet"):
             await finder.find(text("bye"), mark)
 
 
 async def test_a_retry_delay_is_passed_on(tmp_path: Path) -> None:
-    async with place(tmp_path) as there:
-        there.platform.finder.know(TO, "1")
-        await there.people.fault(wire.Fault("busy", "editMessageCaption", seconds=7.0))
+    async with place(tmp_path) as fixture:
+        fixture.platform.finder.know(TO, "1")
+        await fixture.people.fault(wire.Fault("busy", "editMessageCaption", seconds=7.0))
         with pytest.raises(PlatformUnavailable) as failure:
-            await there.platform.finder.find(text("bye"), there.platform.finder.newest(TO))
+            await fixture.platform.finder.find(text("bye"), fixture.platform.finder.newest(TO))
         assert failure.value.retry_after == 7.0
 
 
 async def test_a_group_that_became_a_supergroup_leaves_the_delivery_uncertain(tmp_path: Path) -> None:
-    async with place(tmp_path) as there:
-        await there.people.group(wire.Group(-501, "The office", kind="group"))
-        to, finder = Address("-501"), there.platform.finder
-        await there.platform.send(text("hello", to))
+    async with place(tmp_path) as fixture:
+        await fixture.people.group(wire.Group(-501, "The office", kind="group"))
+        to, finder = Address("-501"), fixture.platform.finder
+        await fixture.platform.send(text("hello", to))
         mark = finder.newest(to)
-        await there.people.upgrade(BOB, -501, SUPERGROUP)
-        await there.platform.show_typing(to)
+        await fixture.people.upgrade(BOB, -501, SUPERGROUP)
+        await fixture.platform.show_typing(to)
         with pytest.raises(SendUncertain):
             await finder.find(text("bye", to), mark)
 
@@ -181,42 +181,42 @@ def test_an_aborted_connection_discards_its_unsent_data() -> None:
 
 
 async def test_a_check_that_discovers_a_migration_does_not_edit_in_the_supergroup(tmp_path: Path) -> None:
-    async with place(tmp_path) as there:
-        await there.people.group(wire.Group(-501, "The office", kind="group"))
+    async with place(tmp_path) as fixture:
+        await fixture.people.group(wire.Group(-501, "The office", kind="group"))
         to, supergroup = Address("-501"), Address(str(SUPERGROUP))
-        await there.people.upgrade(BOB, -501, SUPERGROUP)
+        await fixture.people.upgrade(BOB, -501, SUPERGROUP)
         # In the supergroup, these ids belong to other messages.
         for number in range(5):
-            await there.platform.send(
+            await fixture.platform.send(
                 Outbound("t.0", supergroup, f"caption {number}", files=(File("list.txt", b"eggs"),))
             )
-        later = platform_at(there.emulator, tmp_path / "later")
+        later = platform_at(fixture.emulator, tmp_path / "later")
         later.finder.know(TO, "1")
         with pytest.raises(SendUncertain, match="message ids have changed"):
             await later.finder.find(text("bye", to), "0/1")
         with pytest.raises(SendUncertain, match="message ids have changed"):
             await later.finder.find(text("bye", to), "0/1")
         await later.aclose()
-        await there.people.refresh()
-        shown = [one.text for one in await there.people.messages(SUPERGROUP) if one.text]
+        await fixture.people.refresh()
+        shown = [one.text for one in await fixture.people.messages(SUPERGROUP) if one.text]
         assert [words for words in shown if words.startswith("caption")] == [f"caption {n}" for n in range(5)]
 
 
 async def test_a_message_of_another_topic_is_not_edited_as_an_answer_in_this_one(tmp_path: Path) -> None:
-    async with place(tmp_path) as there:
-        await there.people.group(wire.Group(SUPERGROUP, "The office", is_forum=True))
-        topics = [await there.people.open_topic(BOB, SUPERGROUP, name) for name in ("Plans", "Bills")]
+    async with place(tmp_path) as fixture:
+        await fixture.people.group(wire.Group(SUPERGROUP, "The office", is_forum=True))
+        topics = [await fixture.people.open_topic(BOB, SUPERGROUP, name) for name in ("Plans", "Bills")]
         plans, bills = (Address(str(SUPERGROUP), str(topic)) for topic in topics)
-        beginning = await there.platform.send(text("Of the plans …", plans))
+        beginning = await fixture.platform.send(text("Of the plans …", plans))
         with pytest.raises(PlatformRefused):
-            await there.platform.edit(bills, beginning, "The bills are paid.")
+            await fixture.platform.edit(bills, beginning, "The bills are paid.")
         # The failed edit has not moved the message: its own topic can still edit it.
-        await there.platform.edit(plans, beginning, "Of the plans nothing is left.")
-        answer = await there.platform.send(text("The bills …", bills))
-        await there.platform.edit(bills, answer, "The bills are paid.")
-        await there.platform.edit(bills, answer, "The bills are paid.")
-        everywhere = await there.platform.send(text("To all …", Address(str(SUPERGROUP))))
-        await there.platform.edit(Address(str(SUPERGROUP)), everywhere, "To all")
-        await there.people.refresh()
+        await fixture.platform.edit(plans, beginning, "Of the plans nothing is left.")
+        answer = await fixture.platform.send(text("The bills …", bills))
+        await fixture.platform.edit(bills, answer, "The bills are paid.")
+        await fixture.platform.edit(bills, answer, "The bills are paid.")
+        everywhere = await fixture.platform.send(text("To all …", Address(str(SUPERGROUP))))
+        await fixture.platform.edit(Address(str(SUPERGROUP)), everywhere, "To all")
+        await fixture.people.refresh()
         shown = ["Of the plans nothing is left.", "The bills are paid.", "To all"]
-        assert there.people.texts(SUPERGROUP) == shown
+        assert fixture.people.texts(SUPERGROUP) == shown

@@ -25,9 +25,9 @@ HALF = "\ud83d"
 PLAIN = Update("fake", "bot", "1", "42", ChatType.DM, "42", "hello")
 
 
-async def _still_served(there: GatewayFixture) -> None:
-    there.platform.say("are you there?", chat="7", update_id="last")
-    await until(lambda: there.platform.texts("7") == ["Yes."], "an answer to the next one")
+async def _still_served(fixture: GatewayFixture) -> None:
+    fixture.platform.say("are you there?", chat="7", update_id="last")
+    await until(lambda: fixture.platform.texts("7") == ["Yes."], "an answer to the next one")
 
 
 @pytest.mark.parametrize(
@@ -69,27 +69,27 @@ async def _still_served(there: GatewayFixture) -> None:
 async def test_a_malformed_update_is_accepted_or_dropped_and_the_next_is_answered(
     tmp_path: Path, update: Update
 ) -> None:
-    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as there:
-        there.platform.deliver(update)
-        await _still_served(there)
-        await there.rest()
-        assert there.gateway.states["fake"].problem == ""
+    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as fixture:
+        fixture.platform.deliver(update)
+        await _still_served(fixture)
+        await fixture.rest()
+        assert fixture.gateway.states["fake"].problem == ""
 
 
 async def test_an_update_that_causes_an_internal_error_is_dropped_and_the_next_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as there:
-        accept = there.gateway.lifecycle.accept
+    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as fixture:
+        accept = fixture.gateway.lifecycle.accept
 
         async def mistaken(inbound: Any, **more: Any) -> Any:
             if inbound.text == "this one":
                 raise ZeroDivisionError
             return await accept(inbound, **more)
 
-        monkeypatch.setattr(there.gateway.lifecycle, "accept", mistaken)
-        there.platform.say("this one")
-        await _still_served(there)
+        monkeypatch.setattr(fixture.gateway.lifecycle, "accept", mistaken)
+        fixture.platform.say("this one")
+        await _still_served(fixture)
 
 
 @pytest.mark.parametrize("text", ["/queue something", "/steer something", "/new", "something"])
@@ -100,8 +100,8 @@ async def test_an_update_that_cannot_be_stored_is_not_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, error: StoreError
 ) -> None:
     monkeypatch.setattr(serving, "RESTART", Backoff(0.01, 15.0))
-    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as there:
-        accept, tries = there.gateway.lifecycle.accept, 0
+    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as fixture:
+        accept, tries = fixture.gateway.lifecycle.accept, 0
 
         async def busy_first(inbound: Any, **more: Any) -> Any:
             nonlocal tries
@@ -110,31 +110,34 @@ async def test_an_update_that_cannot_be_stored_is_not_acknowledged(
                 raise error
             return await accept(inbound, **more)
 
-        monkeypatch.setattr(there.gateway.lifecycle, "accept", busy_first)
-        there.platform.say(text)
+        monkeypatch.setattr(fixture.gateway.lifecycle, "accept", busy_first)
+        fixture.platform.say(text)
         await until(lambda: tries > 1, "that it is delivered again")
-        await until(lambda: there.platform.texts() != [], "an answer")
-        await there.rest()
-        assert not any("lock" in said for said in there.platform.texts())
-        assert ("Yes." in there.platform.texts()) is (text != "/new")
+        await until(lambda: fixture.platform.texts() != [], "an answer")
+        await fixture.rest()
+        assert not any("lock" in said for said in fixture.platform.texts())
+        assert ("Yes." in fixture.platform.texts()) is (text != "/new")
 
 
 async def test_updates_without_an_id_are_not_deduplicated(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as there:
+    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as fixture:
         for count in (1, 2):
-            there.platform.deliver(replace(PLAIN, text="/help", update_id=""))
-            await until(lambda count=count: len(there.platform.texts()) == count, "what there is")
+            fixture.platform.deliver(replace(PLAIN, text="/help", update_id=""))
+            await until(lambda count=count: len(fixture.platform.texts()) == count, "what there is")
 
 
 async def test_in_a_shared_group_an_empty_message_is_not_answered(tmp_path: Path) -> None:
     account = PlatformAccount("fake", allow_all=True, groups="shared")
     group = replace(PLAIN, chat="99", chat_type=ChatType.GROUP, user="7", user_name="Bert")
-    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model, account=account) as there:
-        there.platform.deliver(replace(group, text=" ", update_id="2"))
-        there.platform.deliver(replace(group, text="hello", update_id="3"))
-        await until(lambda: there.platform.texts("99") != [])
-        await there.rest()
-        assert there.platform.texts("99") == ["Yes."]
+    async with (
+        ModelServer(lambda _: Say("Yes.")) as model,
+        gateway_fixture(tmp_path, model, account=account) as fixture,
+    ):
+        fixture.platform.deliver(replace(group, text=" ", update_id="2"))
+        fixture.platform.deliver(replace(group, text="hello", update_id="3"))
+        await until(lambda: fixture.platform.texts("99") != [])
+        await fixture.rest()
+        assert fixture.platform.texts("99") == ["Yes."]
 
 
 async def test_the_restart_backoff_is_reset_after_a_long_healthy_run(
@@ -156,15 +159,15 @@ async def test_the_restart_backoff_is_reset_after_a_long_healthy_run(
 
     pauses: list[float] = []
     platform = Shaky()
-    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model, platform) as there:
-        sleep = there.clock.sleep
+    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model, platform) as fixture:
+        sleep = fixture.clock.sleep
 
         async def noted(seconds: float) -> None:
             pauses.append(seconds)
             await sleep(seconds)
 
-        monkeypatch.setattr(there.clock, "sleep", noted)
-        await _still_served(there)
+        monkeypatch.setattr(fixture.clock, "sleep", noted)
+        await _still_served(fixture)
         assert platform.runs == 6
         assert [pause for pause in pauses if pause in (0.01, 0.02, 0.04, 0.08, 0.16)] == [0.01, 0.02, 0.04, 0.08, 0.01]
 
@@ -185,14 +188,14 @@ async def test_a_retry_delay_of_the_platform_replaces_the_backoff(
 
     pauses: list[float] = []
     platform = Busy()
-    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model, platform) as there:
-        sleep = there.clock.sleep
+    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model, platform) as fixture:
+        sleep = fixture.clock.sleep
 
         async def noted(seconds: float) -> None:
             pauses.append(seconds)
             await sleep(seconds)
 
-        monkeypatch.setattr(there.clock, "sleep", noted)
-        await _still_served(there)
+        monkeypatch.setattr(fixture.clock, "sleep", noted)
+        await _still_served(fixture)
         assert platform.runs == 5
         assert [pause for pause in pauses if pause in (0.01, 0.02, 0.04, 0.08, 0.25)] == [0.25] * 4

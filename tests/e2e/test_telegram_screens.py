@@ -91,36 +91,36 @@ def show(screen: str, name: str) -> None:
     assert screen == path.read_text(), f"differs from {path.name}:\n{screen}"
 
 
-async def acquainted(there: TelegramGateway) -> None:
-    await there.people.introduce(ANN, "Ann", "ann_example")
-    await there.people.introduce(BOB, "Bob")
+async def acquainted(fixture: TelegramGateway) -> None:
+    await fixture.people.introduce(ANN, "Ann", "ann_example")
+    await fixture.people.introduce(BOB, "Bob")
 
 
-async def titled(there: TelegramGateway) -> None:
+async def titled(fixture: TelegramGateway) -> None:
     """Wait for the title, which a conversation gets a moment after its first answer."""
     for _ in range(500):
-        if (await there.session()).title:
+        if (await fixture.session()).title:
             return
         await asyncio.sleep(0.02)
     raise AssertionError("there is no title")
 
 
 async def test_formatting_and_resume_by_a_button(tmp_path: Path) -> None:
-    async with ModelServer(answering) as server, telegram_gateway(tmp_path, server) as there:
-        await acquainted(there)
-        await there.hear("how do I make pancakes?")
-        show(await there.people.screen(ANN), "format")
-        await titled(there)
-        await there.hear("/new")
-        await there.hear("good morning")
-        await titled(there)
-        await there.hear("/resume")
-        before = len(there.people.texts(ANN))
-        asked = (await there.people.messages(ANN))[-1]
-        await there.people.press(ANN, ANN, asked.message_id, asked.buttons[0][0][0])
-        await there.people.until(lambda: len(there.people.texts(ANN)) > before, "an answer to the button")
-        await there.rest()
-        screen = await there.people.screen(ANN)
+    async with ModelServer(answering) as server, telegram_gateway(tmp_path, server) as fixture:
+        await acquainted(fixture)
+        await fixture.hear("how do I make pancakes?")
+        show(await fixture.people.screen(ANN), "format")
+        await titled(fixture)
+        await fixture.hear("/new")
+        await fixture.hear("good morning")
+        await titled(fixture)
+        await fixture.hear("/resume")
+        before = len(fixture.people.texts(ANN))
+        asked = (await fixture.people.messages(ANN))[-1]
+        await fixture.people.press(ANN, ANN, asked.message_id, asked.buttons[0][0][0])
+        await fixture.people.until(lambda: len(fixture.people.texts(ANN)) > before, "an answer to the button")
+        await fixture.rest()
+        screen = await fixture.people.screen(ANN)
         show(screen[screen.index("│ /new") :], "resume")
 
 
@@ -133,73 +133,77 @@ async def test_an_approval_question_for_a_dangerous_tool(tmp_path: Path) -> None
     account = {"admins": (str(ANN),)}
     async with (
         ModelServer(answering) as server,
-        telegram_gateway(tmp_path, server, account=account, tools=tools) as there,
+        telegram_gateway(tmp_path, server, account=account, tools=tools) as fixture,
     ):
-        await acquainted(there)
-        await there.people.say(ANN, "wipe the disk, please")
-        await there.people.until(lambda: any("May I" in text for text in there.people.texts(ANN)), "a question")
-        show(await there.people.screen(ANN), "approval-asked")
-        asked = (await there.people.messages(ANN))[-1]
-        await there.people.press(ANN, ANN, asked.message_id, "Allow")
-        await there.people.until(lambda: any("good as new" in text for text in there.people.texts(ANN)), "it is done")
-        await there.rest()
-        show(await there.people.screen(ANN), "approval-given")
+        await acquainted(fixture)
+        await fixture.people.say(ANN, "wipe the disk, please")
+        await fixture.people.until(lambda: any("May I" in text for text in fixture.people.texts(ANN)), "a question")
+        show(await fixture.people.screen(ANN), "approval-asked")
+        asked = (await fixture.people.messages(ANN))[-1]
+        await fixture.people.press(ANN, ANN, asked.message_id, "Allow")
+        await fixture.people.until(
+            lambda: any("good as new" in text for text in fixture.people.texts(ANN)), "it is done"
+        )
+        await fixture.rest()
+        show(await fixture.people.screen(ANN), "approval-given")
 
 
 async def test_an_answer_shown_while_it_is_generated(tmp_path: Path) -> None:
     account = {"stream": True}
-    async with ModelServer(answering) as server, telegram_gateway(tmp_path, server, account=account) as there:
-        await acquainted(there)
-        await there.people.say(ANN, "tell me something, slowly")
-        await there.people.until(lambda: any("bold." in text for text in there.people.texts(ANN)), "the whole answer")
-        await there.rest()
-        assert any(one.what == "edited" for one in there.people.log)
-        await there.hear("/title Slow words")
-        await there.hear("/export")
-        show(await there.people.screen(ANN), "written")
+    async with ModelServer(answering) as server, telegram_gateway(tmp_path, server, account=account) as fixture:
+        await acquainted(fixture)
+        await fixture.people.say(ANN, "tell me something, slowly")
+        await fixture.people.until(
+            lambda: any("bold." in text for text in fixture.people.texts(ANN)), "the whole answer"
+        )
+        await fixture.rest()
+        assert any(one.what == "edited" for one in fixture.people.log)
+        await fixture.hear("/title Slow words")
+        await fixture.hear("/export")
+        show(await fixture.people.screen(ANN), "written")
 
 
 async def test_a_group_and_a_topic(tmp_path: Path) -> None:
-    async with ModelServer(answering) as server, telegram_gateway(tmp_path, server) as there:
-        await acquainted(there)
-        group = await there.people.group(GROUP)
-        await there.people.say(BOB, "has anybody seen Ann?", chat=group)
-        await there.people.say(ANN, "@test_bot, say hello to Bob", chat=group)
-        await there.people.until(lambda: len(there.people.texts(group)) == 1, "an answer")
-        answer = there.people.sent(group)[0]
-        await there.people.say(BOB, "hello yourself", chat=group, reply_to=answer.message_id)
-        await there.people.until(lambda: len(there.people.texts(group)) == 2, "another one")
-        await there.people.say(BOB, "/sessions", chat=group)
-        await there.people.until(lambda: len(there.people.texts(group)) == 3, "a command")
-        await there.rest()
-        show(await there.people.screen(group), "group")
-        forum = await there.people.group(FORUM)
-        roses = await there.people.open_topic(ANN, forum, "Roses")
-        await there.people.say(ANN, "@test_bot when do they bloom?", chat=forum, thread=roses)
-        await there.people.until(lambda: len(there.people.texts(forum)) == 1, "an answer there")
-        await there.rest()
-        show(await there.people.screen(forum, roses), "topic")
+    async with ModelServer(answering) as server, telegram_gateway(tmp_path, server) as fixture:
+        await acquainted(fixture)
+        group = await fixture.people.group(GROUP)
+        await fixture.people.say(BOB, "has anybody seen Ann?", chat=group)
+        await fixture.people.say(ANN, "@test_bot, say hello to Bob", chat=group)
+        await fixture.people.until(lambda: len(fixture.people.texts(group)) == 1, "an answer")
+        answer = fixture.people.sent(group)[0]
+        await fixture.people.say(BOB, "hello yourself", chat=group, reply_to=answer.message_id)
+        await fixture.people.until(lambda: len(fixture.people.texts(group)) == 2, "another one")
+        await fixture.people.say(BOB, "/sessions", chat=group)
+        await fixture.people.until(lambda: len(fixture.people.texts(group)) == 3, "a command")
+        await fixture.rest()
+        show(await fixture.people.screen(group), "group")
+        forum = await fixture.people.group(FORUM)
+        roses = await fixture.people.open_topic(ANN, forum, "Roses")
+        await fixture.people.say(ANN, "@test_bot when do they bloom?", chat=forum, thread=roses)
+        await fixture.people.until(lambda: len(fixture.people.texts(forum)) == 1, "an answer there")
+        await fixture.rest()
+        show(await fixture.people.screen(forum, roses), "topic")
 
 
 async def test_a_photo_and_a_voice_message(tmp_path: Path) -> None:
     async with TranscriptionServer() as ears, ModelServer(answering) as server:
         endpoints = {"ears": ProviderSettings("openai_compat", ears.base_url, "KEY")}
         speech = GatewaySettings(transcription_model="ears/whisper-1")
-        async with telegram_gateway(tmp_path, server, endpoints=endpoints, gateway=speech) as there:
-            await acquainted(there)
-            await there.people.say(ANN, "what is this?", file=wire.AttachedFile("photo", PICTURE))
-            await there.people.until(lambda: len(there.people.texts(ANN)) == 1, "an answer")
-            await there.people.say(ANN, "", file=VOICE)
-            await there.people.until(lambda: len(there.people.texts(ANN)) == 2, "an answer")
-            await there.rest()
-            show(await there.people.screen(ANN), "photo-and-voice")
+        async with telegram_gateway(tmp_path, server, endpoints=endpoints, gateway=speech) as fixture:
+            await acquainted(fixture)
+            await fixture.people.say(ANN, "what is this?", file=wire.AttachedFile("photo", PICTURE))
+            await fixture.people.until(lambda: len(fixture.people.texts(ANN)) == 1, "an answer")
+            await fixture.people.say(ANN, "", file=VOICE)
+            await fixture.people.until(lambda: len(fixture.people.texts(ANN)) == 2, "an answer")
+            await fixture.rest()
+            show(await fixture.people.screen(ANN), "photo-and-voice")
 
 
 async def test_a_first_visit_and_a_voice_message_without_transcription(tmp_path: Path) -> None:
-    async with ModelServer(answering) as server, telegram_gateway(tmp_path, server) as there:
-        await acquainted(there)
-        await there.hear("/start")
-        await there.people.say(ANN, "", file=VOICE)
-        await there.people.until(lambda: len(there.people.texts(ANN)) == 2, "a notice")
-        await there.hear("/status")
-        show(await there.people.screen(ANN), "first-visit")
+    async with ModelServer(answering) as server, telegram_gateway(tmp_path, server) as fixture:
+        await acquainted(fixture)
+        await fixture.hear("/start")
+        await fixture.people.say(ANN, "", file=VOICE)
+        await fixture.people.until(lambda: len(fixture.people.texts(ANN)) == 2, "a notice")
+        await fixture.hear("/status")
+        show(await fixture.people.screen(ANN), "first-visit")

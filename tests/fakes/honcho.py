@@ -205,13 +205,13 @@ class FakeHoncho(FakeService):
         self.messages = [one for one in self.messages if one["session_id"] != session]
         self.conclusions = [one for one in self.conclusions if one["session_id"] != session]
 
-    def _got_or_created(self, there: dict[str, Json], body: Json, fresh: Json) -> Json:
+    def _got_or_created(self, records: dict[str, Json], body: Json, fresh: Json) -> Json:
         name = _name(body)
-        if name not in there:
-            there[name] = {"id": name, "metadata": {}, "created_at": _now(), **fresh}
+        if name not in records:
+            records[name] = {"id": name, "metadata": {}, "created_at": _now(), **fresh}
         if body.get("metadata") is not None:
-            there[name]["metadata"] = body["metadata"]
-        return there[name]
+            records[name]["metadata"] = body["metadata"]
+        return records[name]
 
     def _message(self, workspace: str, session: str, given: Json) -> Json:
         return {

@@ -89,7 +89,7 @@ def _look_at_all(outcome: Outcome, scene: Scene, sent: dict[str, tuple[str, byte
             outcome.expect(path.is_file() and path.read_bytes() == content, f"the file of {text!r} is not whole")
     outcome.counts["files"] = len(sent)
     outcome.counts["files kept, whole"] = len(kept)
-    there = {path for path in (scene.home / "media").rglob("*") if path.is_file()}
-    outcome.counts["files that nobody has"] = len(there - kept)
-    outcome.expect(there == kept, f"{len(there - kept)} files are kept for nobody")
+    files = {path for path in (scene.home / "media").rglob("*") if path.is_file()}
+    outcome.counts["files that nobody has"] = len(files - kept)
+    outcome.expect(files == kept, f"{len(files - kept)} files are kept for nobody")
     outcome.answered_once_or_marked(scene, answered)

@@ -80,8 +80,8 @@ class OnTelegram(OnLoopback):
         await self._telegram.heal()
 
     async def waiting(self) -> int:
-        there = await self._telegram.dump()
-        return len(there.pending) + len(there.repeated)
+        state = await self._telegram.dump()
+        return len(state.pending) + len(state.repeated)
 
     def chat_of(self, key: str) -> str:
         return self._names[int(super().chat_of(key)) - FIRST_PERSON]

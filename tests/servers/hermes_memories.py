@@ -84,8 +84,8 @@ def compare(day: Day, back_end: ProviderBackend) -> None:
     """Check that each person's file contains that person's facts after a fault run."""
     folder = Path(back_end.settings["folder"])
     homes = {"ann": folder / "home", "bob": folder / "people" / "bob"}
-    there = {owner: _kept_in(home) for owner, home in homes.items()}
-    compare_facts(day, there, minutes(back_end.settings))
+    stored = {owner: _kept_in(home) for owner, home in homes.items()}
+    compare_facts(day, stored, minutes(back_end.settings))
 
 
 def _kept_in(home: Path) -> list[str]:

@@ -270,8 +270,8 @@ async def test_a_document_the_server_never_processes_is_parked_and_blocks_no_oth
         ]
         # The failure counts as no outage, and no other entry was delayed or parked.
         assert status.breaker_open_until is None
-    there = {one["original_text"].partition("\n")[0] for one in documents(core.address, prefix)}
-    assert there == {"user: I keep bees", "user: I sell honey", "user: I paint hives"}
+    stored = {one["original_text"].partition("\n")[0] for one in documents(core.address, prefix)}
+    assert stored == {"user: I keep bees", "user: I sell honey", "user: I paint hives"}
     shown = everthread(tmp_path, "memory", "status").stdout
     assert poisoned in shown.partition("Parked:")[2]
     assert other not in shown

@@ -45,8 +45,10 @@ def _every_key_is_where_it_should_be(fixture: Evidence) -> None:
         wanted = (session_id, fixture.reference.epoch[key])
         hold(found == wanted, f"{key} is at {found}, not {wanted}")
         ref, session = fixture.tables.sessions.ref(key), fixture.tables.sessions.get(session_id or "")
-        there = session and SessionRef(session.id, session.generation, key, fixture.reference.epoch[key], session.owner)
-        hold(ref == there, f"{key} is read as {ref}, not {there}")
+        expected = session and SessionRef(
+            session.id, session.generation, key, fixture.reference.epoch[key], session.owner
+        )
+        hold(ref == expected, f"{key} is read as {ref}, not {expected}")
 
 
 def _the_store_agrees(fixture: Evidence, session: ModelSession) -> None:

@@ -263,8 +263,8 @@ class Simulation:
                 return Rewind(dice.choice((1, 1, 2, 5)))
             case "resume":
                 anybodys = dice.random() < 0.1
-                there = [s for s in self.reference.sessions.values() if not s.forgotten]
-                mine = [s.id for s in there if anybodys or s.owner == owner]
+                sessions = [s for s in self.reference.sessions.values() if not s.forgotten]
+                mine = [s.id for s in sessions if anybodys or s.owner == owner]
                 return Resume(dice.choice(mine)) if mine else Resume("")
             case _:
                 stored = self.tables.sessions.get(here.id) if here else None
@@ -281,8 +281,10 @@ class Simulation:
 
     def _parent(self, owner: str, dice: random.Random) -> str:
         """Session that delegates the work, rarely another owner's; sometimes none."""
-        there = [s for s in self.reference.sessions.values() if not s.forgotten and s.kind is not SessionKind.SUBAGENT]
-        mine = [s.id for s in there if s.owner == owner or dice.random() < 0.1]
+        sessions = [
+            s for s in self.reference.sessions.values() if not s.forgotten and s.kind is not SessionKind.SUBAGENT
+        ]
+        mine = [s.id for s in sessions if s.owner == owner or dice.random() < 0.1]
         return dice.choice(mine) if mine and dice.random() < 0.8 else ""
 
     async def _do(self, server: Server, key: SessionKey, action: str, dice: random.Random) -> None:

@@ -20,11 +20,11 @@ async def test_a_handoff_reaches_only_enabled_accounts_that_may_write(tmp_path: 
     async with ModelServer(lambda _: Say("Yes.")) as model:
         async with gateway_fixture(
             tmp_path, model, platform, others=(other,), gateway=GatewaySettings(links=links)
-        ) as there:
-            await there.hear("hello")
+        ) as fixture:
+            await fixture.hear("hello")
             other.say("hello", chat="chat-7", user="7")
             await until(lambda: other.texts("chat-7"))
-            await there.rest()
+            await fixture.rest()
         closed = PlatformAccount("fake", allow=("42",))
         for platforms, account, guests, is_offered in (
             ((), closed, (), False),
@@ -34,15 +34,15 @@ async def test_a_handoff_reaches_only_enabled_accounts_that_may_write(tmp_path: 
         ):
             async with gateway_fixture(
                 tmp_path, model, platform, others=platforms, account=account, gateway=GatewaySettings(links=links)
-            ) as there:
+            ) as fixture:
                 for guest in guests:
-                    await there.runtime.store.write(lambda uow, guest=guest: uow.access.add_guest(guest))
-                (said,) = await there.hear("/handoff nowhere")
+                    await fixture.runtime.store.write(lambda uow, guest=guest: uow.access.add_guest(guest))
+                (said,) = await fixture.hear("/handoff nowhere")
                 assert ("Your platforms: other" in said) == is_offered, said
-                (said,) = await there.hear("/handoff other")
+                (said,) = await fixture.hear("/handoff other")
                 assert ("continues on other" in said or "already" in said) == is_offered, said
                 for guest in guests:
-                    await there.runtime.store.write(
+                    await fixture.runtime.store.write(
                         lambda uow, guest=guest: uow.access.remove_guest(guest.platform, guest.user)
                     )
 
@@ -52,13 +52,13 @@ async def test_guests_have_a_lower_spending_limit_than_the_owner(tmp_path: Path)
     prices = {"stub/one": Price(1.0, 1.0)}
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,
-        gateway_fixture(tmp_path, model, gateway=gateway, prices=prices) as there,
+        gateway_fixture(tmp_path, model, gateway=gateway, prices=prices) as fixture,
     ):
-        there.platform.say("hello")
-        there.platform.say("hello", user="bert", chat="7")
-        await until(lambda: there.platform.texts("7") == ["Hello."])
-        await until(lambda: there.platform.texts() != [])
-        assert "the limit of $0 in 24 hours would be exceeded" in there.platform.texts()[0]
-        there.platform.say("/usage")
-        await until(lambda: len(there.platform.texts()) == 2)
-        assert "The limit is $0.00 in 24 hours" in there.platform.texts()[1]
+        fixture.platform.say("hello")
+        fixture.platform.say("hello", user="bert", chat="7")
+        await until(lambda: fixture.platform.texts("7") == ["Hello."])
+        await until(lambda: fixture.platform.texts() != [])
+        assert "the limit of $0 in 24 hours would be exceeded" in fixture.platform.texts()[0]
+        fixture.platform.say("/usage")
+        await until(lambda: len(fixture.platform.texts()) == 2)
+        assert "The limit is $0.00 in 24 hours" in fixture.platform.texts()[1]

@@ -48,15 +48,15 @@ def wiping(request: Any) -> Say:
     return Say("", (ToolCall(f"c{count}", "wipe", f'{{"what": "{last.content}"}}'),))
 
 
-def question(there: GatewayFixture, chat: str = "42") -> str:
-    asked = [text for text in there.platform.texts(chat) if text.startswith("May I")]
+def question(fixture: GatewayFixture, chat: str = "42") -> str:
+    asked = [text for text in fixture.platform.texts(chat) if text.startswith("May I")]
     return asked[-1] if asked else ""
 
 
-async def asked(there: GatewayFixture, chat: str = "42") -> str:
+async def asked(fixture: GatewayFixture, chat: str = "42") -> str:
     """Wait for an approval question and return its code."""
-    await until(lambda: question(there, chat), "a question")
-    found = re.search(r"/approve (\w+)", question(there, chat))
+    await until(lambda: question(fixture, chat), "a question")
+    found = re.search(r"/approve (\w+)", question(fixture, chat))
     assert found
     return found[1]
 
@@ -65,20 +65,20 @@ async def test_a_call_allowed_by_a_button_runs(tmp_path: Path) -> None:
     wipe, platform = Wipe(), FakePlatform(buttons=True, edits=True)
     async with (
         ModelServer(wiping) as model,
-        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
+        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as fixture,
     ):
         platform.say("wipe the disk")
-        code = await asked(there)
-        assert 'wipe {"what": "wipe the disk"}' in question(there), "the question must show the tool call"
+        code = await asked(fixture)
+        assert 'wipe {"what": "wipe the disk"}' in question(fixture), "the question must show the tool call"
         assert [button.label for button in platform.sent[-1].buttons] == ["Allow", "Deny"]
         assert not wipe.wiped
         platform.press("Allow")
         await until(lambda: "It came to: wiped" in platform.texts())
-        await there.rest()
+        await fixture.rest()
         assert wipe.wiped == ["wipe the disk"]
-        await until(lambda: question(there).endswith("\nAllowed."), "the question says what became of it")
+        await until(lambda: question(fixture).endswith("\nAllowed."), "the question says what became of it")
         assert sum("Allowed" in text for text in platform.texts()) == 1, "only the question may show the decision"
-        (turn,) = await there.turns()
+        (turn,) = await fixture.turns()
         assert turn.user_text == "wipe the disk", "the approval must not become a user message"
         assert b"/approve" not in model.requests[-1]
         platform.press("Allow")
@@ -91,13 +91,13 @@ async def test_without_edits_a_reply_says_that_the_call_is_allowed(tmp_path: Pat
     wipe, platform = Wipe(), FakePlatform(buttons=True)
     async with (
         ModelServer(wiping) as model,
-        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
+        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as fixture,
     ):
         platform.say("wipe the disk")
-        await asked(there)
+        await asked(fixture)
         platform.press("Allow")
         await until(lambda: "It came to: wiped" in platform.texts())
-        await there.rest()
+        await fixture.rest()
         assert [text for text in platform.texts() if "Allowed" in text] == ['Allowed: wipe {"what": "wipe the disk"}']
 
 
@@ -105,11 +105,11 @@ async def test_a_denied_call_does_not_run(tmp_path: Path) -> None:
     wipe, platform = Wipe(), FakePlatform()
     async with (
         ModelServer(wiping) as model,
-        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
+        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as fixture,
     ):
         platform.say("wipe the disk")
-        code = await asked(there)
-        assert f"/deny {code}" in question(there), "without buttons the question must name the command"
+        code = await asked(fixture)
+        assert f"/deny {code}" in question(fixture), "without buttons the question must name the command"
         platform.say("/deny")
         await until(lambda: any("not approved by the user" in text for text in platform.texts()))
         assert not wipe.wiped
@@ -120,16 +120,16 @@ async def test_only_the_question_with_the_code_is_approved(tmp_path: Path) -> No
     wipe, platform = Wipe(), FakePlatform()
     async with (
         ModelServer(wiping) as model,
-        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
+        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as fixture,
     ):
         platform.say("wipe the disk")
-        old = await asked(there)
+        old = await asked(fixture)
         platform.say(f"/deny {old}")
         await until(lambda: any("not approved" in text for text in platform.texts()))
-        await there.rest()
+        await fixture.rest()
         platform.say("wipe the tape")
-        await until(lambda: "tape" in question(there))
-        new = await asked(there)
+        await until(lambda: "tape" in question(fixture))
+        new = await asked(fixture)
         assert new != old
         platform.say("/approve")
         platform.say(f"/approve {old}")
@@ -145,10 +145,10 @@ async def test_only_the_user_of_the_turn_may_answer(tmp_path: Path) -> None:
     account = PlatformAccount("fake", allow_all=True, admins=("anna", "bert"), groups="shared")
     async with (
         ModelServer(wiping) as model,
-        gateway_fixture(tmp_path, model, platform, account=account, extra_tools=(wipe.tool,)) as there,
+        gateway_fixture(tmp_path, model, platform, account=account, extra_tools=(wipe.tool,)) as fixture,
     ):
         platform.say("wipe the disk", chat="g", user="anna", chat_type=ChatType.GROUP)
-        code = await asked(there, "g")
+        code = await asked(fixture, "g")
         platform.press("Allow", chat="g", user="bert", chat_type=ChatType.GROUP)
         await until(lambda: any("Only the user" in text for text in platform.texts("g")))
         platform.say(f"/approve {code}", chat="7", user="anna")
@@ -173,11 +173,11 @@ async def test_the_settings_decide_who_may_approve(tmp_path: Path, approvals: An
     gateway = GatewaySettings(approvals=approvals, links={"me": ("fake:mine",)})
     async with (
         ModelServer(wiping) as model,
-        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), gateway=gateway) as there,
+        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), gateway=gateway) as fixture,
     ):
         platform.say("wipe the disk", chat=user, user=user)
         await until(lambda: platform.texts(user))
-        assert bool(question(there, user)) == asks
+        assert bool(question(fixture, user)) == asks
         if asks:
             platform.press("Allow", chat=user, user=user)
             await until(lambda: len(wipe.wiped) == 1)
@@ -193,11 +193,11 @@ async def test_a_question_without_an_answer_counts_as_denied(tmp_path: Path) -> 
     gateway = GatewaySettings(approval_s=0.3)
     async with (
         ModelServer(wiping) as model,
-        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), gateway=gateway) as there,
+        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), gateway=gateway) as fixture,
     ):
         platform.say("wipe the disk")
         await until(lambda: any("nobody answered within" in text for text in platform.texts()))
-        await until(lambda: question(there).endswith("Nobody answered, so it was not done."))
+        await until(lambda: question(fixture).endswith("Nobody answered, so it was not done."))
         platform.press("Allow")
         await until(lambda: any("no longer open" in text for text in platform.texts()))
         assert not wipe.wiped
@@ -209,12 +209,12 @@ async def test_a_question_that_was_not_sent_in_time_is_withheld(tmp_path: Path) 
     gateway = GatewaySettings(approval_s=0.3)
     async with (
         ModelServer(wiping) as model,
-        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), gateway=gateway) as there,
+        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), gateway=gateway) as fixture,
     ):
         platform.say("wipe the disk")
         await until(lambda: platform.texts())
-        await there.rest()
-        assert not question(there)
+        await fixture.rest()
+        assert not question(fixture)
         assert "nobody answered within" in platform.texts()[0]
 
 
@@ -222,10 +222,10 @@ async def test_other_chats_are_served_while_a_question_is_open(tmp_path: Path) -
     wipe, platform = Wipe(), FakePlatform(buttons=True)
     async with (
         ModelServer(wiping) as model,
-        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
+        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as fixture,
     ):
         platform.say("wipe the disk")
-        await asked(there)
+        await asked(fixture)
         for number in range(5):
             platform.say("hello", chat=f"c{number}")
         await until(lambda: all(platform.texts(f"c{number}") == ["Fine."] for number in range(5)))
@@ -241,19 +241,19 @@ async def test_a_question_ends_with_its_turn(tmp_path: Path, order: str) -> None
     wipe, platform = Wipe(), FakePlatform(buttons=True, edits=True)
     async with (
         ModelServer(wiping) as model,
-        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
+        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as fixture,
     ):
         platform.say("wipe the disk")
-        await asked(there)
-        old = await there.session()
+        await asked(fixture)
+        old = await fixture.session()
         platform.say(order)
-        await until(lambda: question(there).endswith("This question is closed."))
+        await until(lambda: question(fixture).endswith("This question is closed."))
         platform.press("Allow")
         await until(lambda: any("This question is no longer open" in text for text in platform.texts()))
         platform.say("hello")
         await until(lambda: "Fine." in platform.texts())
         assert not wipe.wiped
-        (turn, *_) = await there.turns(old.id)
+        (turn, *_) = await fixture.turns(old.id)
         assert turn.status is (TurnStatus.INTERRUPTED if order == "/stop" else TurnStatus.LATE)
 
 
@@ -262,19 +262,19 @@ async def test_after_a_restart_the_old_code_is_void_and_the_question_is_asked_ag
     async with ModelServer(wiping) as model:
         async with gateway_fixture(
             tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), drain_s=0.0
-        ) as there:
+        ) as fixture:
             platform.say("wipe the disk")
-            old = await asked(there)
+            old = await asked(fixture)
         platform.say(f"/approve {old}")
-        async with gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there:
-            await until(lambda: question(there) and f"/approve {old}" not in question(there), "a new question")
+        async with gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as fixture:
+            await until(lambda: question(fixture) and f"/approve {old}" not in question(fixture), "a new question")
             await until(lambda: any("no longer open" in text for text in platform.texts()))
             assert not wipe.wiped
             platform.press("Allow")
             await until(lambda: "It came to: wiped" in platform.texts())
-            await there.rest()
+            await fixture.rest()
             assert wipe.wiped == ["wipe the disk"]
-            (turn,) = await there.turns()
+            (turn,) = await fixture.turns()
             assert turn.status is TurnStatus.DONE
 
 
@@ -284,16 +284,16 @@ async def test_an_unsent_question_is_withheld_after_a_restart(tmp_path: Path) ->
         platform.faults.append(PlatformUnavailable("down", 60.0))
         async with gateway_fixture(
             tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), drain_s=0.0
-        ) as there:
+        ) as fixture:
             platform.say("wipe the disk")
             await until(lambda: not platform.faults)
-        async with gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there:
-            await asked(there)
+        async with gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as fixture:
+            await asked(fixture)
             platform.press("Deny")
             await until(lambda: any("not approved" in text for text in platform.texts()))
-            await there.rest()
+            await fixture.rest()
             assert len([text for text in platform.texts() if text.startswith("May I")]) == 1
-            left = await there.runtime.store.read(lambda uow: uow.outbox.replies(ReplyState.READY, 10))
+            left = await fixture.runtime.store.read(lambda uow: uow.outbox.replies(ReplyState.READY, 10))
             assert not left
 
 
@@ -309,13 +309,13 @@ async def test_two_calls_are_asked_about_one_after_the_other(tmp_path: Path) -> 
 
     async with (
         ModelServer(both) as model,
-        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(tool,)) as there,
+        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(tool,)) as fixture,
     ):
         platform.say("wipe both")
-        await until(lambda: '"one"' in question(there))
+        await until(lambda: '"one"' in question(fixture))
         assert '"two"' not in "".join(platform.texts())
         platform.press("Deny")
-        await until(lambda: '"two"' in question(there))
+        await until(lambda: '"two"' in question(fixture))
         platform.press("Allow")
         await until(lambda: "Done." in platform.texts())
         assert wipe.wiped == ["two"]
@@ -327,11 +327,11 @@ async def test_allowed_tools_need_no_approval(tmp_path: Path) -> None:
         ModelServer(wiping) as model,
         gateway_fixture(
             tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,), tools=ToolSettings(("wipe",))
-        ) as there,
+        ) as fixture,
     ):
         platform.say("wipe the disk")
         await until(lambda: "It came to: wiped" in platform.texts())
-        assert not question(there)
+        assert not question(fixture)
 
 
 async def test_code_in_a_call_is_fenced(tmp_path: Path) -> None:
@@ -345,11 +345,11 @@ async def test_code_in_a_call_is_fenced(tmp_path: Path) -> None:
 
     async with (
         ModelServer(sly) as model,
-        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
+        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as fixture,
     ):
         platform.say("wipe")
-        await asked(there)
-        lines = question(there).splitlines()
+        await asked(fixture)
+        lines = question(fixture).splitlines()
         assert len(lines) == 5
         assert lines[1] == lines[3] == "`````"
 
@@ -358,14 +358,14 @@ async def test_a_retried_turn_belongs_to_the_user_who_retried_it(tmp_path: Path)
     wipe, platform = Wipe(), FakePlatform(buttons=True)
     async with (
         ModelServer(wiping) as model,
-        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as there,
+        gateway_fixture(tmp_path, model, platform, account=ADMIN, extra_tools=(wipe.tool,)) as fixture,
     ):
         for said in ("wipe the disk", "/retry", "/queue wipe the tape"):
             before = len([text for text in platform.texts() if text.startswith("May I")])
             platform.say(said)
             await until(lambda: len([t for t in platform.texts() if t.startswith("May I")]) > before, said)  # noqa: B023
             platform.press("Deny")
-            await there.rest()
+            await fixture.rest()
         assert not wipe.wiped
 
 
@@ -373,12 +373,12 @@ async def test_dangerous_calls_over_http_are_denied_without_a_question(tmp_path:
     wipe = Wipe()
     async with (
         ModelServer(wiping) as model,
-        http_gateway(tmp_path, model, account=ADMIN, extra_tools=(wipe.tool,)) as there,
+        http_gateway(tmp_path, model, account=ADMIN, extra_tools=(wipe.tool,)) as fixture,
     ):
-        answer = await there.say("wipe the disk", X_Session_Key="mine")
+        answer = await fixture.say("wipe the disk", X_Session_Key="mine")
         assert answer.status == 200
         assert "there is nobody to ask here" in answer.text
         assert "tools.allow" in answer.text
-        assert "No tool call waits for approval here" in (await there.say("/approve", X_Session_Key="mine")).text
+        assert "No tool call waits for approval here" in (await fixture.say("/approve", X_Session_Key="mine")).text
         assert not wipe.wiped
-        assert not there.platform.sent
+        assert not fixture.platform.sent

@@ -21,22 +21,22 @@ async def test_messages_before_a_new_session_are_set_aside_and_named(tmp_path: P
     """S30: m2 and m3 are queued behind a running turn when /new arrives."""
     async with (
         ModelServer(lambda _: Say("slow", chunks=50, delay_s=0.1)) as model,
-        gateway_fixture(tmp_path, model) as there,
+        gateway_fixture(tmp_path, model) as fixture,
     ):
-        there.platform.say("m1")
-        await until(lambda: there.gateway.worker.running == 1)
-        old = await there.session()
-        there.platform.say("m2")
-        there.platform.say("m3")
-        there.platform.say("/new")
-        there.platform.say("m4")
-        await until(lambda: any("new session" in text for text in there.platform.texts()))
-        assert any('Set aside without an answer: "m2", "m3"' in text for text in there.platform.texts())
-        assert any('The answer to "m1" was stopped' in text for text in there.platform.texts())
-        await until(lambda: there.gateway.worker.running == 1)
-        new = await there.session()
+        fixture.platform.say("m1")
+        await until(lambda: fixture.gateway.worker.running == 1)
+        old = await fixture.session()
+        fixture.platform.say("m2")
+        fixture.platform.say("m3")
+        fixture.platform.say("/new")
+        fixture.platform.say("m4")
+        await until(lambda: any("new session" in text for text in fixture.platform.texts()))
+        assert any('Set aside without an answer: "m2", "m3"' in text for text in fixture.platform.texts())
+        assert any('The answer to "m1" was stopped' in text for text in fixture.platform.texts())
+        await until(lambda: fixture.gateway.worker.running == 1)
+        new = await fixture.session()
         assert new.id != old.id
-        assert [(turn.user_text, turn.status) for turn in await there.turns(old.id)] == [
+        assert [(turn.user_text, turn.status) for turn in await fixture.turns(old.id)] == [
             ("m2", TurnStatus.SET_ASIDE),
             ("m3", TurnStatus.SET_ASIDE),
             ("m1", TurnStatus.LATE),
@@ -46,16 +46,16 @@ async def test_messages_before_a_new_session_are_set_aside_and_named(tmp_path: P
 async def test_each_of_many_messages_set_aside_is_named(tmp_path: Path) -> None:
     async with (
         ModelServer(lambda _: Say("slow", chunks=50, delay_s=0.1)) as model,
-        gateway_fixture(tmp_path, model) as there,
+        gateway_fixture(tmp_path, model) as fixture,
     ):
-        there.platform.say("m0")
-        await until(lambda: there.gateway.worker.running == 1)
+        fixture.platform.say("m0")
+        await until(lambda: fixture.gateway.worker.running == 1)
         for number in range(1, 13):
-            there.platform.say(f"m{number}")
-        there.platform.say("/new")
-        await until(lambda: any("new session" in text for text in there.platform.texts()))
+            fixture.platform.say(f"m{number}")
+        fixture.platform.say("/new")
+        await until(lambda: any("new session" in text for text in fixture.platform.texts()))
         named = ", ".join(f'"m{number}"' for number in range(1, 13))
-        assert any(f"Set aside without an answer: {named}." in text for text in there.platform.texts())
+        assert any(f"Set aside without an answer: {named}." in text for text in fixture.platform.texts())
 
 
 async def test_messages_that_a_handoff_sets_aside_are_named(tmp_path: Path) -> None:
@@ -67,15 +67,15 @@ async def test_messages_that_a_handoff_sets_aside_are_named(tmp_path: Path) -> N
         ModelServer(slow) as model,
         gateway_fixture(
             tmp_path, model, others=(other,), gateway=GatewaySettings(links={"anna": ("fake:42", "other:7")})
-        ) as there,
+        ) as fixture,
     ):
-        await there.hear("hello")
+        await fixture.hear("hello")
         other.say("long story", chat="7")
-        await until(lambda: there.gateway.worker.running)
+        await until(lambda: fixture.gateway.worker.running)
         other.say("a second thing", chat="7")
         await until(lambda: len(other.taken) == 2)
-        (said,) = await there.hear("/handoff other")
-        await there.rest()
+        (said,) = await fixture.hear("/handoff other")
+        await fixture.rest()
         assert "Continuing" in other.texts("7")[-1]
         assert "a second thing" in said
         assert "long story" in said
@@ -88,10 +88,10 @@ async def test_a_guest_sees_no_memory_status(tmp_path: Path) -> None:
     providers = (RecordingProvider(),)
     async with (
         ModelServer(lambda _: Fail(400)) as model,
-        gateway_fixture(tmp_path, model, gateway=ME, providers=providers) as there,
+        gateway_fixture(tmp_path, model, gateway=ME, providers=providers) as fixture,
     ):
-        assert "Memory" in (await there.hear("/status", "mine"))[0]
-        assert "Memory" not in (await there.hear("/status", "7"))[0]
+        assert "Memory" in (await fixture.hear("/status", "mine"))[0]
+        assert "Memory" not in (await fixture.hear("/status", "7"))[0]
 
 
 async def test_a_guest_gets_a_plain_reason_why_nothing_was_compressed(tmp_path: Path) -> None:
@@ -101,12 +101,12 @@ async def test_a_guest_gets_a_plain_reason_why_nothing_was_compressed(tmp_path: 
         return Fail(400, "no such thing at box-7") if failing else Say("Yes. " * 200)
 
     platform = FakePlatform()
-    async with ModelServer(script) as model, gateway_fixture(tmp_path, model, platform, gateway=ME) as there:
+    async with ModelServer(script) as model, gateway_fixture(tmp_path, model, platform, gateway=ME) as fixture:
         for who in ("7", "mine"):
             for _ in range(8):
-                await there.hear("tell me more " * 50, who)
+                await fixture.hear("tell me more " * 50, who)
         failing = True
-        guest, mine = (await there.hear("/compress", "7"))[0], (await there.hear("/compress", "mine"))[0]
+        guest, mine = (await fixture.hear("/compress", "7"))[0], (await fixture.hear("/compress", "mine"))[0]
         assert "box-7" in mine
         assert "box-7" not in guest
         assert "127.0.0.1" not in guest
@@ -117,14 +117,14 @@ async def test_only_the_owner_sees_why_a_session_is_not_compressed(tmp_path: Pat
     platform = FakePlatform()
     async with (
         ModelServer(lambda _: Say("Yes.")) as model,
-        gateway_fixture(tmp_path, model, platform, gateway=ME) as there,
+        gateway_fixture(tmp_path, model, platform, gateway=ME) as fixture,
     ):
         for who in ("7", "mine"):
-            await there.hear("hello", who)
-            session = await there.session(SessionKey.parse(f"agent:main:fake:dm:{who}"))
-            rest = CompressionPause(session.id, "stub/one", poor, there.clock.now() + 600, "box-7 is down")
-            await there.runtime.store.write(lambda uow, rest=rest: uow.compression_pauses.put(rest))
-        assert "box-7" in (await there.hear("/status", "mine"))[0]
-        (guest,) = await there.hear("/status", "7")
+            await fixture.hear("hello", who)
+            session = await fixture.session(SessionKey.parse(f"agent:main:fake:dm:{who}"))
+            rest = CompressionPause(session.id, "stub/one", poor, fixture.clock.now() + 600, "box-7 is down")
+            await fixture.runtime.store.write(lambda uow, rest=rest: uow.compression_pauses.put(rest))
+        assert "box-7" in (await fixture.hear("/status", "mine"))[0]
+        (guest,) = await fixture.hear("/status", "7")
         assert ("Compression has stopped" if poor else "Compression is paused") in guest
         assert "box-7" not in guest

@@ -17,21 +17,21 @@ from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
 
 
-async def taken(there: GatewayFixture, count: int) -> None:
-    await until(lambda: len(there.platform.taken) >= count, "all of it was taken")
-    await there.rest()
+async def taken(fixture: GatewayFixture, count: int) -> None:
+    await until(lambda: len(fixture.platform.taken) >= count, "all of it was taken")
+    await fixture.rest()
 
 
 async def test_an_update_that_is_delivered_twice_is_answered_once(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("Hello Anna.")) as model, gateway_fixture(tmp_path, model) as there:
-        update = there.platform.say("hello")
-        there.platform.deliver(update)
-        await until(lambda: len(there.platform.taken) == 2)
-        await there.rest()
-        there.platform.deliver(update)
-        await until(lambda: len(there.platform.taken) == 3)
-        await there.rest()
-        assert there.platform.texts() == ["Hello Anna."]
+    async with ModelServer(lambda _: Say("Hello Anna.")) as model, gateway_fixture(tmp_path, model) as fixture:
+        update = fixture.platform.say("hello")
+        fixture.platform.deliver(update)
+        await until(lambda: len(fixture.platform.taken) == 2)
+        await fixture.rest()
+        fixture.platform.deliver(update)
+        await until(lambda: len(fixture.platform.taken) == 3)
+        await fixture.rest()
+        assert fixture.platform.texts() == ["Hello Anna."]
 
 
 async def test_a_stranger_gets_no_reply(tmp_path: Path) -> None:
@@ -40,12 +40,12 @@ async def test_a_stranger_gets_no_reply(tmp_path: Path) -> None:
     account = PlatformAccount("fake", allow=("bert",))
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,
-        gateway_fixture(tmp_path, model, account=account, gateway=GatewaySettings(pairing=False)) as there,
+        gateway_fixture(tmp_path, model, account=account, gateway=GatewaySettings(pairing=False)) as fixture,
     ):
-        there.platform.say("hello")
-        there.platform.say("hello", user="bert", chat="7")
-        await until(lambda: there.platform.texts("7") == ["Hello."])
-        assert there.platform.texts() == []
+        fixture.platform.say("hello")
+        fixture.platform.say("hello", user="bert", chat="7")
+        await until(lambda: fixture.platform.texts("7") == ["Hello."])
+        assert fixture.platform.texts() == []
 
 
 async def test_help_lists_the_commands_that_the_sender_may_use(tmp_path: Path) -> None:
@@ -53,62 +53,62 @@ async def test_help_lists_the_commands_that_the_sender_may_use(tmp_path: Path) -
     gateway = GatewaySettings(admin_commands=("model", "export"))
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,
-        gateway_fixture(tmp_path, model, account=account, gateway=gateway) as there,
+        gateway_fixture(tmp_path, model, account=account, gateway=gateway) as fixture,
     ):
         listed: dict[str, set[str]] = {}
         for user, chat in (("bert", "7"), ("root", "1")):
-            there.platform.say("/help", user=user, chat=chat)
-            await until(lambda chat=chat: there.platform.texts(chat) != [])
-            listed[user] = set(re.findall(r"^/(\w+)", there.platform.texts(chat)[0], re.MULTILINE))
+            fixture.platform.say("/help", user=user, chat=chat)
+            await until(lambda chat=chat: fixture.platform.texts(chat) != [])
+            listed[user] = set(re.findall(r"^/(\w+)", fixture.platform.texts(chat)[0], re.MULTILINE))
         assert listed["root"] - listed["bert"] == {"pair", "model", "export"}
         assert {"new", "stop", "help"} <= listed["bert"]
         assert not listed["root"] & {"quit", "exit"}
-        there.platform.say("/help model", user="bert", chat="7")
-        there.platform.say("/export", user="bert", chat="7")
-        there.platform.say("/quit", user="bert", chat="7")
-        await until(lambda: len(there.platform.texts("7")) == 4)
-        assert "You may not use /model here" in there.platform.texts("7")[1]
-        assert there.platform.texts("7")[2] == FOR_ADMINS
-        assert "can't leave here" in there.platform.texts("7")[3]
+        fixture.platform.say("/help model", user="bert", chat="7")
+        fixture.platform.say("/export", user="bert", chat="7")
+        fixture.platform.say("/quit", user="bert", chat="7")
+        await until(lambda: len(fixture.platform.texts("7")) == 4)
+        assert "You may not use /model here" in fixture.platform.texts("7")[1]
+        assert fixture.platform.texts("7")[2] == FOR_ADMINS
+        assert "can't leave here" in fixture.platform.texts("7")[3]
 
 
 async def test_messages_over_the_rate_limit_are_dropped_except_stop_and_help(tmp_path: Path) -> None:
     gateway = GatewaySettings(messages_per_minute=2)
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,
-        gateway_fixture(tmp_path, model, gateway=gateway) as there,
+        gateway_fixture(tmp_path, model, gateway=gateway) as fixture,
     ):
         for number in range(5):
-            there.platform.say(f"message {number}")
-        there.platform.say("/title Lisbon")
-        there.platform.say("/help")
-        there.platform.say("/stop")
-        there.platform.say("hello", user="bert", chat="7")
-        await taken(there, 9)
-        told = [text for text in there.platform.texts() if "Too many messages" in text]
+            fixture.platform.say(f"message {number}")
+        fixture.platform.say("/title Lisbon")
+        fixture.platform.say("/help")
+        fixture.platform.say("/stop")
+        fixture.platform.say("hello", user="bert", chat="7")
+        await taken(fixture, 9)
+        told = [text for text in fixture.platform.texts() if "Too many messages" in text]
         assert len(told) == 1
         assert re.search(r"Write again in (29|30) seconds", told[0])
-        assert [turn.user_text for turn in await there.turns()] == ["message 0", "message 1"]
-        assert (await there.session()).title != "Lisbon"
-        assert any("/new [title]" in text for text in there.platform.texts())
-        assert len(there.platform.texts()) == 5, "two answers, the notice, /help and /stop"
-        assert there.platform.texts("7") == ["Hello."]
+        assert [turn.user_text for turn in await fixture.turns()] == ["message 0", "message 1"]
+        assert (await fixture.session()).title != "Lisbon"
+        assert any("/new [title]" in text for text in fixture.platform.texts())
+        assert len(fixture.platform.texts()) == 5, "two answers, the notice, /help and /stop"
+        assert fixture.platform.texts("7") == ["Hello."]
 
 
 async def test_repeated_updates_do_not_use_up_the_rate_limit(tmp_path: Path) -> None:
     gateway = GatewaySettings(messages_per_minute=2)
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,
-        gateway_fixture(tmp_path, model, gateway=gateway) as there,
+        gateway_fixture(tmp_path, model, gateway=gateway) as fixture,
     ):
-        update = there.platform.say("one")
+        update = fixture.platform.say("one")
         for _ in range(4):
-            there.platform.deliver(update)
-        there.platform.say("two")
-        await taken(there, 6)
-        assert [turn.user_text for turn in await there.turns()] == ["one", "two"]
-        there.platform.say("three")
-        await until(lambda: "Too many messages" in there.platform.texts()[-1])
+            fixture.platform.deliver(update)
+        fixture.platform.say("two")
+        await taken(fixture, 6)
+        assert [turn.user_text for turn in await fixture.turns()] == ["one", "two"]
+        fixture.platform.say("three")
+        await until(lambda: "Too many messages" in fixture.platform.texts()[-1])
 
 
 @pytest.mark.timeout(90)

@@ -29,23 +29,23 @@ def code_in(text: str) -> str:
     return code
 
 
-async def shown(there: GatewayFixture, user: str = "42", chat: str = "42") -> str:
+async def shown(fixture: GatewayFixture, user: str = "42", chat: str = "42") -> str:
     """Send a message as a stranger and return the pairing code in the reply."""
-    before = len(there.platform.texts(chat))
-    there.platform.say("let me in", user=user, chat=chat)
-    await until(lambda: len(there.platform.texts(chat)) > before, "a code")
+    before = len(fixture.platform.texts(chat))
+    fixture.platform.say("let me in", user=user, chat=chat)
+    await until(lambda: len(fixture.platform.texts(chat)) > before, "a code")
     # The code is sent before its full validity is stored.
-    await until(lambda: not there.gateway.pairing_offers._tasks)  # noqa: SLF001 - no public signal of completion
-    return code_in(there.platform.texts(chat)[-1])
+    await until(lambda: not fixture.gateway.pairing_offers._tasks)  # noqa: SLF001 - no public signal of completion
+    return code_in(fixture.platform.texts(chat)[-1])
 
 
-async def taken(there: GatewayFixture, count: int) -> None:
-    await until(lambda: len(there.platform.taken) >= count, "all of it was taken")
-    await there.rest()
+async def taken(fixture: GatewayFixture, count: int) -> None:
+    await until(lambda: len(fixture.platform.taken) >= count, "all of it was taken")
+    await fixture.rest()
 
 
-def pairings(there: GatewayFixture) -> Pairings:
-    return Pairings(there.runtime.store, there.runtime.clock)
+def pairings(fixture: GatewayFixture) -> Pairings:
+    return Pairings(fixture.runtime.store, fixture.runtime.clock)
 
 
 def bytes_in(folder: Path) -> bytes:
@@ -57,35 +57,38 @@ async def test_a_paired_stranger_is_notified_and_answered(tmp_path: Path, monkey
     monkeypatch.setattr(serving, "SWEEP_S", 600.0)
     async with (
         ModelServer(lambda _: Say("Hello Anna.")) as model,
-        gateway_fixture(tmp_path, model, account=ADMIN) as there,
+        gateway_fixture(tmp_path, model, account=ADMIN) as fixture,
     ):
-        code = await shown(there)
-        there.platform.say("hello?")
-        there.platform.say("/help")
-        await taken(there, 3)
-        assert len(there.platform.texts()) == 1, "a stranger gets one reply per hour"
-        there.platform.say(f"/pair {code}", user="root", chat="1")
-        await until(lambda: there.platform.texts() and there.platform.texts()[-1] == APPROVED_TEXT)
-        assert there.platform.texts("1") == ["fake:42 (42) has access now and was notified."]
-        there.platform.say("hello!")
-        await until(lambda: there.platform.texts()[-1] == "Hello Anna.")
-        assert (await there.session()).owner == "fake:42"
-        (turn,) = await there.turns()
+        code = await shown(fixture)
+        fixture.platform.say("hello?")
+        fixture.platform.say("/help")
+        await taken(fixture, 3)
+        assert len(fixture.platform.texts()) == 1, "a stranger gets one reply per hour"
+        fixture.platform.say(f"/pair {code}", user="root", chat="1")
+        await until(lambda: fixture.platform.texts() and fixture.platform.texts()[-1] == APPROVED_TEXT)
+        assert fixture.platform.texts("1") == ["fake:42 (42) has access now and was notified."]
+        fixture.platform.say("hello!")
+        await until(lambda: fixture.platform.texts()[-1] == "Hello Anna.")
+        assert (await fixture.session()).owner == "fake:42"
+        (turn,) = await fixture.turns()
         assert turn.user_text == "hello!", "messages sent before the pairing must not be stored"
 
 
 async def test_strangers_in_groups_get_no_code_and_three_at_most_have_one(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("Hello.")) as model, gateway_fixture(tmp_path, model, account=ADMIN) as there:
+    async with (
+        ModelServer(lambda _: Say("Hello.")) as model,
+        gateway_fixture(tmp_path, model, account=ADMIN) as fixture,
+    ):
         for chat_type in (ChatType.GROUP, ChatType.CHANNEL, ChatType.THREAD):
-            there.platform.say("hello", chat="g", chat_type=chat_type, thread="t")
+            fixture.platform.say("hello", chat="g", chat_type=chat_type, thread="t")
         for number in range(3):
-            await shown(there, f"user{number}", f"dm{number}")
-        there.platform.say("hello", user="user3", chat="dm3")
-        await taken(there, 7)
-        there.platform.say("/status", user="root", chat="1")
-        await until(lambda: there.platform.texts("1") != [])
-        assert (there.platform.texts("g"), there.platform.texts("dm3")) == ([], [])
-        assert there.gateway.inbound.rejected == 7
+            await shown(fixture, f"user{number}", f"dm{number}")
+        fixture.platform.say("hello", user="user3", chat="dm3")
+        await taken(fixture, 7)
+        fixture.platform.say("/status", user="root", chat="1")
+        await until(lambda: fixture.platform.texts("1") != [])
+        assert (fixture.platform.texts("g"), fixture.platform.texts("dm3")) == ([], [])
+        assert fixture.gateway.inbound.rejected == 7
         assert not model.requests
 
 
@@ -94,31 +97,34 @@ async def test_an_approval_by_another_process_takes_effect_at_once_and_links_acc
     gateway = GatewaySettings(links={"ann": ("fake:bert",)})
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,
-        gateway_fixture(tmp_path, model, account=account, gateway=gateway) as there,
+        gateway_fixture(tmp_path, model, account=account, gateway=gateway) as fixture,
     ):
-        there.platform.say("/new Lisbon", user="bert", chat="7")
-        await until(lambda: there.platform.texts("7") != [])
-        there.platform.say("what to see?", user="bert", chat="7")
-        await until(lambda: there.platform.texts("7")[-1] == "Hello.")
-        code = await shown(there)
-        await pairings(there).approve(code, scope=TERMINAL, owner="ann")
-        there.platform.say("/resume Lisbon")
-        await until(lambda: any("Lisbon" in text for text in there.platform.texts()[1:]))
-        here, other = await there.session(), await there.session(SessionKey.parse("agent:main:fake:dm:7"))
+        fixture.platform.say("/new Lisbon", user="bert", chat="7")
+        await until(lambda: fixture.platform.texts("7") != [])
+        fixture.platform.say("what to see?", user="bert", chat="7")
+        await until(lambda: fixture.platform.texts("7")[-1] == "Hello.")
+        code = await shown(fixture)
+        await pairings(fixture).approve(code, scope=TERMINAL, owner="ann")
+        fixture.platform.say("/resume Lisbon")
+        await until(lambda: any("Lisbon" in text for text in fixture.platform.texts()[1:]))
+        here, other = await fixture.session(), await fixture.session(SessionKey.parse("agent:main:fake:dm:7"))
         assert (here.id, here.owner) == (other.id, "ann")
 
 
 async def test_an_unsent_code_is_void_and_an_uncertain_one_is_valid(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("Hello.")) as model, gateway_fixture(tmp_path, model, account=ADMIN) as there:
-        there.platform.faults.append(PlatformUnavailable("busy"))
-        there.platform.say("hello")
-        await until(lambda: not there.platform.faults and not there.gateway.pairing_offers._tasks)  # noqa: SLF001
-        assert (await pairings(there).list_all()).waiting == ()
-        await shown(there)
-        there.platform.faults.append(SendUncertain("no answer"))
-        there.platform.say("hello", user="bert", chat="7")
-        await until(lambda: not there.platform.faults and not there.gateway.pairing_offers._tasks)  # noqa: SLF001
-        assert [pairing.user for pairing in (await pairings(there).list_all()).waiting] == ["42", "bert"]
+    async with (
+        ModelServer(lambda _: Say("Hello.")) as model,
+        gateway_fixture(tmp_path, model, account=ADMIN) as fixture,
+    ):
+        fixture.platform.faults.append(PlatformUnavailable("busy"))
+        fixture.platform.say("hello")
+        await until(lambda: not fixture.platform.faults and not fixture.gateway.pairing_offers._tasks)  # noqa: SLF001
+        assert (await pairings(fixture).list_all()).waiting == ()
+        await shown(fixture)
+        fixture.platform.faults.append(SendUncertain("no answer"))
+        fixture.platform.say("hello", user="bert", chat="7")
+        await until(lambda: not fixture.platform.faults and not fixture.gateway.pairing_offers._tasks)  # noqa: SLF001
+        assert [pairing.user for pairing in (await pairings(fixture).list_all()).waiting] == ["42", "bert"]
 
 
 async def test_a_platform_that_hangs_on_a_code_blocks_no_other_chat(tmp_path: Path) -> None:
@@ -132,27 +138,30 @@ async def test_a_platform_that_hangs_on_a_code_blocks_no_other_chat(tmp_path: Pa
     account = PlatformAccount("fake", allow=("bert",))
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,
-        gateway_fixture(tmp_path, model, platform, account=account) as there,
+        gateway_fixture(tmp_path, model, platform, account=account) as fixture,
     ):
-        there.platform.say("hello")
-        there.platform.say("hello", user="bert", chat="7")
-        await until(lambda: there.platform.texts("7") == ["Hello."])
+        fixture.platform.say("hello")
+        fixture.platform.say("hello", user="bert", chat="7")
+        await until(lambda: fixture.platform.texts("7") == ["Hello."])
 
 
 async def test_codes_are_neither_logged_nor_stored_in_plain_text(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    async with ModelServer(lambda _: Say("Hello.")) as model, gateway_fixture(tmp_path, model, account=ADMIN) as there:
-        there.platform.faults.append(PlatformUnavailable("busy: ABCDEFGH"))
-        there.platform.say("hello")
-        await until(lambda: not there.platform.faults and not there.gateway.pairing_offers._tasks)  # noqa: SLF001
-        right, wrong = await shown(there), "WRQNGCDE"
-        there.platform.say(f"/pair {wrong}", user="root", chat="1")
-        await until(lambda: len(there.platform.texts("1")) == 1)
-        there.platform.say(f"/pair {right}", user="root", chat="1")
-        await until(lambda: len(there.platform.texts("1")) == 2)
-        await there.rest()
+    async with (
+        ModelServer(lambda _: Say("Hello.")) as model,
+        gateway_fixture(tmp_path, model, account=ADMIN) as fixture,
+    ):
+        fixture.platform.faults.append(PlatformUnavailable("busy: ABCDEFGH"))
+        fixture.platform.say("hello")
+        await until(lambda: not fixture.platform.faults and not fixture.gateway.pairing_offers._tasks)  # noqa: SLF001
+        right, wrong = await shown(fixture), "WRQNGCDE"
+        fixture.platform.say(f"/pair {wrong}", user="root", chat="1")
+        await until(lambda: len(fixture.platform.texts("1")) == 1)
+        fixture.platform.say(f"/pair {right}", user="root", chat="1")
+        await until(lambda: len(fixture.platform.texts("1")) == 2)
+        await fixture.rest()
         written = bytes_in(tmp_path)
     logged = "\n".join(record.getMessage() + str(record.__dict__) for record in caplog.records)
     assert "sent a pairing code" in logged
@@ -168,28 +177,31 @@ async def test_only_admins_pair_and_wrong_codes_lock_out(tmp_path: Path) -> None
     gateway = GatewaySettings(admin_commands=())
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,
-        gateway_fixture(tmp_path, model, account=account, gateway=gateway) as there,
+        gateway_fixture(tmp_path, model, account=account, gateway=gateway) as fixture,
     ):
-        code = await shown(there)
-        there.platform.say(f"/pair {code}", user="bert", chat="7")
-        await until(lambda: there.platform.texts("7") == [FOR_ADMINS])
+        code = await shown(fixture)
+        fixture.platform.say(f"/pair {code}", user="bert", chat="7")
+        await until(lambda: fixture.platform.texts("7") == [FOR_ADMINS])
         for number in range(6):
-            there.platform.say("/pair WRONG", user="root", chat="1")
-            await until(lambda number=number: len(there.platform.texts("1")) == number + 1)
-        assert "No user has that code" in there.platform.texts("1")[0]
-        assert all("Too many wrong codes" in text for text in there.platform.texts("1")[4:])
-        there.platform.say(f"/pair {code}", user="root", chat="1")
-        await until(lambda: len(there.platform.texts("1")) == 7)
-        assert "Too many wrong codes" in there.platform.texts("1")[6]
-        assert (await pairings(there).list_all()).guests == ()
+            fixture.platform.say("/pair WRONG", user="root", chat="1")
+            await until(lambda number=number: len(fixture.platform.texts("1")) == number + 1)
+        assert "No user has that code" in fixture.platform.texts("1")[0]
+        assert all("Too many wrong codes" in text for text in fixture.platform.texts("1")[4:])
+        fixture.platform.say(f"/pair {code}", user="root", chat="1")
+        await until(lambda: len(fixture.platform.texts("1")) == 7)
+        assert "Too many wrong codes" in fixture.platform.texts("1")[6]
+        assert (await pairings(fixture).list_all()).guests == ()
 
 
 async def test_a_repeated_pairing_command_runs_once(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("Hello.")) as model, gateway_fixture(tmp_path, model, account=ADMIN) as there:
-        code = await shown(there)
-        update = there.platform.say(f"/pair {code}", user="root", chat="1")
-        there.platform.deliver(update)
-        await taken(there, 3)
-        await until(lambda: len(there.platform.texts("1")) == 1)
-        wrong = await there.runtime.store.read(lambda uow: uow.access.wrong_codes("fake:root"))
+    async with (
+        ModelServer(lambda _: Say("Hello.")) as model,
+        gateway_fixture(tmp_path, model, account=ADMIN) as fixture,
+    ):
+        code = await shown(fixture)
+        update = fixture.platform.say(f"/pair {code}", user="root", chat="1")
+        fixture.platform.deliver(update)
+        await taken(fixture, 3)
+        await until(lambda: len(fixture.platform.texts("1")) == 1)
+        wrong = await fixture.runtime.store.read(lambda uow: uow.access.wrong_codes("fake:root"))
         assert wrong is None

@@ -33,9 +33,9 @@ def echo(request: Any) -> Say:
     return Say(f"You said {said[-1].splitlines()[-1]} ({len(said)})")
 
 
-async def times(there: GatewayFixture) -> tuple[Occurrence, ...]:
-    (schedule,) = await there.runtime.store.read(lambda uow: uow.schedules.all())
-    return await there.runtime.store.read(lambda uow: uow.schedules.occurrences(schedule.id, 100))
+async def times(fixture: GatewayFixture) -> tuple[Occurrence, ...]:
+    (schedule,) = await fixture.runtime.store.read(lambda uow: uow.schedules.all())
+    return await fixture.runtime.store.read(lambda uow: uow.schedules.occurrences(schedule.id, 100))
 
 
 class Listener(HttpServer):
@@ -55,30 +55,30 @@ class Listener(HttpServer):
         return f"http://127.0.0.1:{self.port}"
 
 
-async def over(there: GatewayFixture, count: int = 1) -> tuple[Occurrence, ...]:
+async def over(fixture: GatewayFixture, count: int = 1) -> tuple[Occurrence, ...]:
     """Wait until `count` occurrences of the task have ended and return them."""
     ended: list[tuple[Occurrence, ...]] = [()]
 
     async def look() -> bool:
-        found = [time for time in await times(there) if time.ended_at is not None and time.retry_at == 0]
+        found = [time for time in await times(fixture) if time.ended_at is not None and time.retry_at == 0]
         ended.append(tuple(time for time in found if time.state is not OccurrenceState.DELIVERING))
         return len(ended[-1]) >= count
 
     for _ in range(800):
         if await look():
-            await there.rest()
+            await fixture.rest()
             return ended[-1]
         await asyncio.sleep(0.01)
-    raise AssertionError(f"not over: {await times(there)}")
+    raise AssertionError(f"not over: {await times(fixture)}")
 
 
 async def test_results_are_written_to_files_readable_by_their_owner_only(tmp_path: Path) -> None:
     reports = tmp_path / "reports"
     async with (
         ModelServer(echo) as model,
-        gateway_fixture(tmp_path / "home", model, schedule=ScheduleSettings(folders=(reports,))) as there,
+        gateway_fixture(tmp_path / "home", model, schedule=ScheduleSettings(folders=(reports,))) as fixture,
     ):
-        scheduling = there.runtime.scheduling
+        scheduling = fixture.runtime.scheduling
         await scheduling.add(replace(WISH, name="one", target=Target(TargetKind.FILE, "morning.txt")))
         await scheduling.add(
             replace(WISH, name="log", target=Target(TargetKind.APPEND, str(reports / "a" / "log.txt")))
@@ -86,15 +86,15 @@ async def test_results_are_written_to_files_readable_by_their_owner_only(tmp_pat
         await scheduling.add(replace(WISH, name="out", target=Target(TargetKind.FILE, str(tmp_path / "elsewhere"))))
         file, log = tmp_path / "home" / "files" / "morning.txt", reports / "a" / "log.txt"
         for count in (1, 2):
-            await there.later(HOUR)
+            await fixture.later(HOUR)
             await until(lambda count=count: log.exists() and len(log.read_text().splitlines()) == count)
-            await until(lambda: there.gateway.scheduler.running == 0)
+            await until(lambda: fixture.gateway.scheduler.running == 0)
         assert file.read_text() == "You said Say good morning (1)\n"
         assert log.read_text() == "You said Say good morning (1)\n" * 2
         assert [path.stat().st_mode & 0o777 for path in (file, log)] == [0o600, 0o600]
         assert not (tmp_path / "elsewhere").exists()
         out = await scheduling.find("me", "out")
-        (last, _) = await there.runtime.store.read(lambda uow: uow.schedules.occurrences(out.id, 2))
+        (last, _) = await fixture.runtime.store.read(lambda uow: uow.schedules.occurrences(out.id, 2))
         assert last.state is OccurrenceState.FAILED
         assert "schedule.folders" in last.problem
 
@@ -104,19 +104,19 @@ async def test_a_webhook_is_signed_and_retried_while_unreachable(tmp_path: Path)
     async with (
         ModelServer(echo) as model,
         Listener(500) as listener,
-        gateway_fixture(tmp_path, model, variables=variables) as there,
+        gateway_fixture(tmp_path, model, variables=variables) as fixture,
     ):
         url = f"{listener.address}/told?key=1"
-        await there.runtime.scheduling.add(replace(WISH, target=Target(TargetKind.WEBHOOK, url, "HOOK_SECRET")))
-        await there.later(HOUR)
+        await fixture.runtime.scheduling.add(replace(WISH, target=Target(TargetKind.WEBHOOK, url, "HOOK_SECRET")))
+        await fixture.later(HOUR)
         await until(lambda: len(listener.heard) == 1)
-        await until(lambda: there.gateway.scheduler.running == 0)
-        (time,) = await times(there)
+        await until(lambda: fixture.gateway.scheduler.running == 0)
+        (time,) = await times(fixture)
         assert time.state is OccurrenceState.DELIVERING
-        await there.later(15)
+        await fixture.later(15)
         await until(lambda: len(listener.heard) == 2)
-        await until(lambda: there.gateway.scheduler.running == 0)
-        (time,) = await times(there)
+        await until(lambda: fixture.gateway.scheduler.running == 0)
+        (time,) = await times(fixture)
         assert (time.state, time.attempts) == (OccurrenceState.DONE, 2)
         first, second = listener.heard
         assert first.headers["x-delivery"] == second.headers["x-delivery"]
@@ -134,13 +134,13 @@ async def test_a_webhook_that_refuses_is_not_retried(tmp_path: Path) -> None:
     async with (
         ModelServer(echo) as model,
         Listener(404) as listener,
-        gateway_fixture(tmp_path, model, variables=variables) as there,
+        gateway_fixture(tmp_path, model, variables=variables) as fixture,
     ):
         target = Target(TargetKind.WEBHOOK, f"{listener.address}/x", "HOOK_SECRET")
-        await there.runtime.scheduling.add(replace(WISH, target=target))
-        await there.later(HOUR)
+        await fixture.runtime.scheduling.add(replace(WISH, target=target))
+        await fixture.later(HOUR)
         await until(lambda: len(listener.heard) == 1)
-        (time,) = await over(there)
+        (time,) = await over(fixture)
         assert time.state is OccurrenceState.FAILED
         assert "404" in time.problem
 
@@ -156,16 +156,16 @@ async def test_an_unexpected_delivery_failure_is_given_up_in_the_end(
         raise RuntimeError("nobody thought of this")
 
     monkeypatch.setattr(schedule, "deliver", fail)
-    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as there:
-        await there.runtime.scheduling.add(replace(WISH, target=Target(TargetKind.FILE, "told.txt")))
-        await there.later(HOUR)
+    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as fixture:
+        await fixture.runtime.scheduling.add(replace(WISH, target=Target(TargetKind.FILE, "told.txt")))
+        await fixture.later(HOUR)
         for number in range(1, schedule.DELIVERY_ATTEMPTS_MAX + 1):
             await until(lambda number=number: tries == number)
-            await until(lambda: there.gateway.scheduler.running == 0)
-            (time,) = await times(there)
+            await until(lambda: fixture.gateway.scheduler.running == 0)
+            (time,) = await times(fixture)
             assert time.state is OccurrenceState.DELIVERING
-            await there.later(schedule.CLAIM_S + 1)
-        while (time := (await times(there))[0]).state is OccurrenceState.DELIVERING:  # noqa: ASYNC110 - no event
+            await fixture.later(schedule.CLAIM_S + 1)
+        while (time := (await times(fixture))[0]).state is OccurrenceState.DELIVERING:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.01)
         assert (time.state, tries) == (OccurrenceState.FAILED, schedule.DELIVERY_ATTEMPTS_MAX)
         assert "failed 12 times" in time.problem

@@ -52,26 +52,26 @@ def echo(request: Any) -> Say:
     return Say(f"You said {said[-1].splitlines()[-1]} ({len(said)})")
 
 
-async def times(there: GatewayFixture) -> tuple[Occurrence, ...]:
-    (schedule,) = await there.runtime.store.read(lambda uow: uow.schedules.all())
-    return await there.runtime.store.read(lambda uow: uow.schedules.occurrences(schedule.id, 100))
+async def times(fixture: GatewayFixture) -> tuple[Occurrence, ...]:
+    (schedule,) = await fixture.runtime.store.read(lambda uow: uow.schedules.all())
+    return await fixture.runtime.store.read(lambda uow: uow.schedules.occurrences(schedule.id, 100))
 
 
-async def over(there: GatewayFixture, count: int = 1) -> tuple[Occurrence, ...]:
+async def over(fixture: GatewayFixture, count: int = 1) -> tuple[Occurrence, ...]:
     """Wait until `count` occurrences of the task have ended and return them."""
     ended: list[tuple[Occurrence, ...]] = [()]
 
     async def look() -> bool:
-        found = [time for time in await times(there) if time.ended_at is not None and time.retry_at == 0]
+        found = [time for time in await times(fixture) if time.ended_at is not None and time.retry_at == 0]
         ended.append(tuple(time for time in found if time.state is not OccurrenceState.DELIVERING))
         return len(ended[-1]) >= count
 
     for _ in range(800):
         if await look():
-            await there.rest()
+            await fixture.rest()
             return ended[-1]
         await asyncio.sleep(0.01)
-    raise AssertionError(f"not over: {await times(there)}")
+    raise AssertionError(f"not over: {await times(fixture)}")
 
 
 class Listener(HttpServer):
@@ -93,26 +93,26 @@ class Listener(HttpServer):
 
 async def test_a_due_task_runs_and_its_answer_is_sent_to_the_chat(tmp_path: Path) -> None:
     told, notices = RecordingProvider(), NoticeRecorder()
-    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model, providers=(told, notices)) as there:
-        schedule = await there.runtime.scheduling.add(WISH)
+    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model, providers=(told, notices)) as fixture:
+        schedule = await fixture.runtime.scheduling.add(WISH)
         assert schedule.name == "say-good-morning"
-        assert there.platform.texts() == []
+        assert fixture.platform.texts() == []
         for count in (1, 2):
-            await there.later(HOUR)
-            await until(lambda count=count: len(there.platform.texts()) == count)
-            await over(there, count)
-        assert there.platform.texts() == ["You said Say good morning (1)"] * 2
-        found = await over(there, 2)
+            await fixture.later(HOUR)
+            await until(lambda count=count: len(fixture.platform.texts()) == count)
+            await over(fixture, count)
+        assert fixture.platform.texts() == ["You said Say good morning (1)"] * 2
+        found = await over(fixture, 2)
         assert [time.state for time in found] == [OccurrenceState.DONE] * 2
         assert found[0].due_at - found[1].due_at == HOUR
         sessions = [
-            await there.runtime.store.read(lambda uow, t=time: uow.sessions.get(t.session_id or "")) for time in found
+            await fixture.runtime.store.read(lambda uow, t=time: uow.sessions.get(t.session_id or "")) for time in found
         ]
         assert len({session.id for session in sessions if session}) == 2, "each occurrence must have its own session"
         assert all(session and session.kind is SessionKind.CRON and session.ended_at for session in sessions)
-        there.platform.say("hello")
-        await until(lambda: len(there.platform.texts()) == 3)
-        await there.settled()
+        fixture.platform.say("hello")
+        await until(lambda: len(fixture.platform.texts()) == 3)
+        await fixture.settled()
         assert {call.ref.key.platform for call in told.calls} == {"fake"}, "providers must not receive scheduled turns"
         await until(lambda: len(notices.calls) == 2)
         called = sorted((hook, text, ref.key.platform) for hook, text, ref in notices.calls)
@@ -120,15 +120,15 @@ async def test_a_due_task_runs_and_its_answer_is_sent_to_the_chat(tmp_path: Path
 
 
 async def test_a_continuing_task_keeps_one_session(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as there:
-        await there.runtime.scheduling.add(replace(WISH, continues=True))
+    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as fixture:
+        await fixture.runtime.scheduling.add(replace(WISH, continues=True))
         for count in (1, 2, 3):
-            await there.later(HOUR)
-            await over(there, count)
+            await fixture.later(HOUR)
+            await over(fixture, count)
         # A run is over when its reply is stored; the outbox sends it after that.
-        await there.rest()
-        assert there.platform.texts() == [f"You said Say good morning ({n})" for n in (1, 2, 3)]
-        assert len({time.session_id for time in await times(there)}) == 1
+        await fixture.rest()
+        assert fixture.platform.texts() == [f"You said Say good morning ({n})" for n in (1, 2, 3)]
+        assert len({time.session_id for time in await times(fixture)}) == 1
 
 
 async def test_the_session_of_a_continuing_task_is_compressed(tmp_path: Path) -> None:
@@ -140,15 +140,15 @@ async def test_the_session_of_a_continuing_task_is_compressed(tmp_path: Path) ->
     async with ModelServer(script) as model:
         endpoints = {"stub": ProviderSettings("openai_compat", model.base_url, context_tokens=20_000)}
         more = {"endpoints": endpoints, "compression": CompressionSettings(tail_tokens=100), "providers": (told,)}
-        async with gateway_fixture(tmp_path, model, **more) as there:
-            await there.runtime.scheduling.add(replace(WISH, continues=True))
+        async with gateway_fixture(tmp_path, model, **more) as fixture:
+            await fixture.runtime.scheduling.add(replace(WISH, continues=True))
             for count in range(1, 6):
-                await there.later(HOUR)
-                await over(there, count)
+                await fixture.later(HOUR)
+                await over(fixture, count)
             assert any(b"Bring the summary" in body for body in model.requests)
-            found = await times(there)
+            found = await times(fixture)
             assert len({time.session_id for time in found}) > 1, "the task must continue in the compressed session"
-            line, store = [found[0].session_id], there.runtime.store
+            line, store = [found[0].session_id], fixture.runtime.store
             while line[-1] is not None:
                 session = await store.read(lambda uow: uow.sessions.get(line[-1] or ""))
                 assert session is not None
@@ -156,7 +156,7 @@ async def test_the_session_of_a_continuing_task_is_compressed(tmp_path: Path) ->
                 line.append(session.parent_id)
             assert {time.session_id for time in found} <= {*line}, "all sessions must belong to one chain"
             assert [time.state for time in found] == [OccurrenceState.DONE] * 5
-            await there.settled()
+            await fixture.settled()
             assert told.calls == [], "providers must not receive scheduled turns"
 
 
@@ -164,86 +164,86 @@ async def test_missed_occurrences_follow_the_policy_of_the_task(tmp_path: Path) 
     for missed, expected in ((MissedPolicy.SKIP, 0), (MissedPolicy.ONCE, 1), (MissedPolicy.ALL, 5)):
         home = tmp_path / missed.value
         async with ModelServer(echo) as model:
-            async with gateway_fixture(home, model) as there:
-                await there.runtime.scheduling.add(replace(WISH, missed=missed))
-                clock = there.clock
+            async with gateway_fixture(home, model) as fixture:
+                await fixture.runtime.scheduling.add(replace(WISH, missed=missed))
+                clock = fixture.clock
             clock.ahead_s += 5.5 * HOUR
-            async with gateway_fixture(home, model, clock=clock) as there:
+            async with gateway_fixture(home, model, clock=clock) as fixture:
                 skipped = {MissedPolicy.SKIP: 1, MissedPolicy.ONCE: 1, MissedPolicy.ALL: 0}[missed]
-                await over(there, expected + skipped)
-                await until(lambda there=there: there.gateway.scheduler.running == 0)
-                await there.rest()
-                assert len(there.platform.texts()) == expected
-                states = [time.state for time in await times(there)]
+                await over(fixture, expected + skipped)
+                await until(lambda fixture=fixture: fixture.gateway.scheduler.running == 0)
+                await fixture.rest()
+                assert len(fixture.platform.texts()) == expected
+                states = [time.state for time in await times(fixture)]
                 assert states.count(OccurrenceState.SKIPPED) == skipped
-                await there.later(HOUR / 2)
-                await until(lambda there=there, n=expected: len(there.platform.texts()) == n + 1)
+                await fixture.later(HOUR / 2)
+                await until(lambda fixture=fixture, n=expected: len(fixture.platform.texts()) == n + 1)
 
 
 async def test_a_clock_set_back_repeats_and_skips_nothing(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as there:
-        await there.runtime.scheduling.add(WISH)
-        there.clock.ahead_s += 3 * 365 * 24 * HOUR
-        await until(lambda: len(there.platform.texts()) == 1)
-        await until(lambda: there.gateway.scheduler.running == 0)
-        there.clock.ahead_s -= 3 * 365 * 24 * HOUR
+    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as fixture:
+        await fixture.runtime.scheduling.add(WISH)
+        fixture.clock.ahead_s += 3 * 365 * 24 * HOUR
+        await until(lambda: len(fixture.platform.texts()) == 1)
+        await until(lambda: fixture.gateway.scheduler.running == 0)
+        fixture.clock.ahead_s -= 3 * 365 * 24 * HOUR
         await asyncio.sleep(1.5)
-        await there.later(HOUR)
-        await until(lambda: len(there.platform.texts()) == 2)
-        there.clock.ahead_s -= HOUR
+        await fixture.later(HOUR)
+        await until(lambda: len(fixture.platform.texts()) == 2)
+        fixture.clock.ahead_s -= HOUR
         await asyncio.sleep(2.5)
-        there.clock.ahead_s += HOUR
+        fixture.clock.ahead_s += HOUR
         await asyncio.sleep(1.5)
-        assert len(there.platform.texts()) == 2
-        await there.later(HOUR)
-        await until(lambda: len(there.platform.texts()) == 3)
+        assert len(fixture.platform.texts()) == 2
+        await fixture.later(HOUR)
+        await until(lambda: len(fixture.platform.texts()) == 3)
 
 
 async def test_a_clock_that_jumps_during_a_poll_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as there:
-        await there.runtime.scheduling.add(WISH)
+    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as fixture:
+        await fixture.runtime.scheduling.add(WISH)
         real, jumps = ScheduleService.fire_due, [3 * 365 * 24 * HOUR]
 
         async def jump(*by: Any) -> int:
-            there.clock.ahead_s += jumps.pop() if jumps else 0.0
+            fixture.clock.ahead_s += jumps.pop() if jumps else 0.0
             try:
                 return await real(*by)
             finally:
-                there.clock.ahead_s = 0.0
+                fixture.clock.ahead_s = 0.0
 
         monkeypatch.setattr(ScheduleService, "fire_due", jump)
         await until(lambda: not jumps)
         await asyncio.sleep(1.5)
-        (schedule,) = await there.runtime.store.read(lambda uow: uow.schedules.all())
+        (schedule,) = await fixture.runtime.store.read(lambda uow: uow.schedules.all())
         assert schedule.next_at == schedule.anchor + HOUR, "the clock jump must not change the next occurrence"
 
 
 async def test_paused_and_removed_tasks_do_not_run(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as there:
-        scheduling = there.runtime.scheduling
+    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as fixture:
+        scheduling = fixture.runtime.scheduling
         schedule = await scheduling.add(WISH)
         assert (await scheduling.pause(schedule)).next_at is None
-        await there.later(5.2 * HOUR)
+        await fixture.later(5.2 * HOUR)
         await asyncio.sleep(1.2)
-        assert there.platform.texts() == []
+        assert fixture.platform.texts() == []
         resumed = await scheduling.resume(schedule)
         assert resumed.next_at == schedule.anchor + 6 * HOUR
-        await there.later(HOUR)
-        await until(lambda: len(there.platform.texts()) == 1)
+        await fixture.later(HOUR)
+        await until(lambda: len(fixture.platform.texts()) == 1)
         assert await scheduling.remove(schedule)
-        await there.later(HOUR)
+        await fixture.later(HOUR)
         await asyncio.sleep(1.2)
-        assert len(there.platform.texts()) == 1
+        assert len(fixture.platform.texts()) == 1
 
 
 async def test_a_task_has_only_its_tools_and_none_that_write_memory(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as there:
-        scheduling = there.runtime.scheduling
+    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as fixture:
+        scheduling = fixture.runtime.scheduling
         await scheduling.add(replace(WISH, name="usual"))
         await scheduling.add(replace(WISH, name="one", tools=("search_messages", "schedule")))
         await scheduling.add(replace(WISH, name="none", tools=()))
-        await there.later(HOUR)
-        await until(lambda: len(there.platform.texts()) == 3)
+        await fixture.later(HOUR)
+        await until(lambda: len(fixture.platform.texts()) == 3)
         bodies = [json.loads(request.body) for request in model.received]
         names = sorted(([tool["function"]["name"] for tool in body.get("tools", ())] for body in bodies), key=len)
         assert names[0] == []
@@ -253,41 +253,41 @@ async def test_a_task_has_only_its_tools_and_none_that_write_memory(tmp_path: Pa
 
 
 async def test_a_failure_is_reported_and_stored(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Fail(401, "no")) as model, gateway_fixture(tmp_path, model) as there:
-        await there.runtime.scheduling.add(WISH)
-        await there.later(HOUR)
-        (time,) = await over(there)
+    async with ModelServer(lambda _: Fail(401, "no")) as model, gateway_fixture(tmp_path, model) as fixture:
+        await fixture.runtime.scheduling.add(WISH)
+        await fixture.later(HOUR)
+        (time,) = await over(fixture)
         assert time.state is OccurrenceState.FAILED
         assert time.problem
-        await until(there.platform.texts)
-        assert "failed: " in there.platform.texts()[0]
-        incidents = await there.runtime.store.read(lambda uow: uow.incidents.newest(5))
+        await until(fixture.platform.texts)
+        assert "failed: " in fixture.platform.texts()[0]
+        incidents = await fixture.runtime.store.read(lambda uow: uow.incidents.newest(5))
         assert any(incident.source == "schedule" for incident in incidents)
 
 
 async def test_a_guest_gets_no_details_of_the_configuration(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Fail(401, "no")) as model, gateway_fixture(tmp_path, model) as there:
-        await there.runtime.scheduling.add(replace(WISH, owner="bea"))
-        await there.later(HOUR)
-        (time,) = await over(there)
+    async with ModelServer(lambda _: Fail(401, "no")) as model, gateway_fixture(tmp_path, model) as fixture:
+        await fixture.runtime.scheduling.add(replace(WISH, owner="bea"))
+        await fixture.later(HOUR)
+        (time,) = await over(fixture)
         assert "stub" in time.problem
-        await until(there.platform.texts)
-        (report,) = there.platform.texts()
+        await until(fixture.platform.texts)
+        (report,) = fixture.platform.texts()
         assert "failed: " in report
         assert "stub" not in report
         assert "in the log under" in report
 
 
 async def test_an_unknown_model_fails_one_occurrence_only(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as there:
-        await there.runtime.scheduling.add(replace(WISH, model="nobody/none"))
+    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as fixture:
+        await fixture.runtime.scheduling.add(replace(WISH, model="nobody/none"))
         for count in (1, 2):
-            await there.later(HOUR)
-            found = await over(there, count)
+            await fixture.later(HOUR)
+            found = await over(fixture, count)
             assert {time.state for time in found} == {OccurrenceState.FAILED}
             assert "nobody/none" in found[0].problem
-            await until(lambda count=count: len(there.platform.texts()) == count, "who waits for it is told")
-            assert "nobody/none" in there.platform.texts()[-1]
+            await until(lambda count=count: len(fixture.platform.texts()) == count, "who waits for it is told")
+            assert "nobody/none" in fixture.platform.texts()[-1]
 
 
 async def test_guests_and_webhooks_learn_that_no_model_could_be_called(tmp_path: Path) -> None:
@@ -295,14 +295,14 @@ async def test_guests_and_webhooks_learn_that_no_model_could_be_called(tmp_path:
     async with (
         ModelServer(echo) as model,
         Listener() as listener,
-        gateway_fixture(tmp_path, model, variables=variables) as there,
+        gateway_fixture(tmp_path, model, variables=variables) as fixture,
     ):
         hook = Target(TargetKind.WEBHOOK, listener.address, "HOOK_SECRET")
-        await there.runtime.scheduling.add(replace(WISH, owner="bea", model="nobody/none"))
-        await there.runtime.scheduling.add(replace(WISH, target=hook, model="nobody/none"))
-        await there.later(HOUR)
-        await until(lambda: there.platform.texts() and listener.heard)
-        (told,) = there.platform.texts()
+        await fixture.runtime.scheduling.add(replace(WISH, owner="bea", model="nobody/none"))
+        await fixture.runtime.scheduling.add(replace(WISH, target=hook, model="nobody/none"))
+        await fixture.later(HOUR)
+        await until(lambda: fixture.platform.texts() and listener.heard)
+        (told,) = fixture.platform.texts()
         assert "failed: " in told
         assert "nobody" not in told
         said = json.loads(listener.heard[0].body)
@@ -311,56 +311,56 @@ async def test_guests_and_webhooks_learn_that_no_model_could_be_called(tmp_path:
 
 
 async def test_a_task_with_an_unknown_time_zone_blocks_no_other(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as there:
-        good = await there.runtime.scheduling.add(WISH)
+    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as fixture:
+        good = await fixture.runtime.scheduling.add(WISH)
         broken = replace(good, id="0", name="broken", zone="Mars/Base", next_at=good.anchor)
-        await there.runtime.store.write(lambda uow: uow.schedules.add(broken))
-        await there.later(HOUR)
-        await until(lambda: len(there.platform.texts()) == 1)
-        left = await there.runtime.store.read(lambda uow: uow.schedules.get("0"))
+        await fixture.runtime.store.write(lambda uow: uow.schedules.add(broken))
+        await fixture.later(HOUR)
+        await until(lambda: len(fixture.platform.texts()) == 1)
+        left = await fixture.runtime.store.read(lambda uow: uow.schedules.get("0"))
         assert left is not None
         assert left.state is ScheduleState.PAUSED
-        (incident, *_) = await there.runtime.store.read(lambda uow: uow.incidents.newest(5))
+        (incident, *_) = await fixture.runtime.store.read(lambda uow: uow.incidents.newest(5))
         assert "broken is paused" in incident.text
 
 
 async def test_forgetting_an_owner_removes_their_tasks(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as there:
-        await there.runtime.scheduling.add(WISH)
-        await there.runtime.scheduling.add(replace(WISH, owner="bea"))
-        await there.later(HOUR)
-        await until(lambda: len(there.platform.texts()) == 2)
-        await there.runtime.lifecycle.forget(ForgetOwner(), owner="bea")
-        left = await there.runtime.store.read(lambda uow: uow.schedules.all())
+    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as fixture:
+        await fixture.runtime.scheduling.add(WISH)
+        await fixture.runtime.scheduling.add(replace(WISH, owner="bea"))
+        await fixture.later(HOUR)
+        await until(lambda: len(fixture.platform.texts()) == 2)
+        await fixture.runtime.lifecycle.forget(ForgetOwner(), owner="bea")
+        left = await fixture.runtime.store.read(lambda uow: uow.schedules.all())
         assert [schedule.owner for schedule in left] == ["me"]
         key = SessionKey.parse("agent:main:cron:dm:x")
-        assert there.runtime.settings.reset.of(key).idle_s is None
+        assert fixture.runtime.settings.reset.of(key).idle_s is None
 
 
 async def test_an_occurrence_cut_off_by_a_shutdown_is_run_by_the_next_process(tmp_path: Path) -> None:
     slow = Say("slow", chunks=50, delay_s=0.2)
     clock = None
-    async with ModelServer(lambda _: slow) as model, gateway_fixture(tmp_path, model, drain_s=0.1) as there:
-        await there.runtime.scheduling.add(WISH)
-        await there.later(HOUR)
-        await until(lambda: there.gateway.scheduler.running == 1)
+    async with ModelServer(lambda _: slow) as model, gateway_fixture(tmp_path, model, drain_s=0.1) as fixture:
+        await fixture.runtime.scheduling.add(WISH)
+        await fixture.later(HOUR)
+        await until(lambda: fixture.gateway.scheduler.running == 1)
         await until(lambda: len(model.received) == 1)
-        clock = there.clock
+        clock = fixture.clock
     platform = FakePlatform()
-    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model, platform, clock=clock) as there:
+    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model, platform, clock=clock) as fixture:
         await until(lambda: platform.texts() == ["You said Say good morning (1)"])
-        (time,) = await over(there)
+        (time,) = await over(fixture)
         assert time.state is OccurrenceState.DONE
 
 
 async def test_a_stopping_gateway_lets_a_running_task_end(tmp_path: Path) -> None:
     model = ModelServer(lambda _: Say("Good morning", delay_s=0.5))
-    async with model, gateway_fixture(tmp_path, model, drain_s=8.0) as there:
-        await there.runtime.scheduling.add(replace(WISH, target=Target()))
-        await there.later(HOUR)
+    async with model, gateway_fixture(tmp_path, model, drain_s=8.0) as fixture:
+        await fixture.runtime.scheduling.add(replace(WISH, target=Target()))
+        await fixture.later(HOUR)
         await until(lambda: len(model.received) == 1, "asked")
-        await there.gateway.stop(8.0)
-        (time,) = await times(there)
+        await fixture.gateway.stop(8.0)
+        (time,) = await times(fixture)
         assert time.state is OccurrenceState.DONE, "the occurrence must end and not be released for a retry"
 
 
@@ -373,9 +373,9 @@ async def test_tasks_of_a_removed_guest_are_paused(tmp_path: Path) -> None:
         ModelServer(echo) as model,
         gateway_fixture(
             tmp_path, model, account=PlatformAccount("fake"), gateway=GatewaySettings(links=links)
-        ) as there,
+        ) as fixture,
     ):
-        store, scheduling = there.runtime.store, there.runtime.scheduling
+        store, scheduling = fixture.runtime.store, fixture.runtime.scheduling
         for owner, user in pairings_of.items():
             await store.write(lambda uow, o=owner, u=user: uow.access.add_guest(PairedAccount("fake", u, o, "", 1.0)))
             chat = Target(TargetKind.CHAT, f"agent:main:fake:dm:{user}")
@@ -385,17 +385,17 @@ async def test_tasks_of_a_removed_guest_are_paused(tmp_path: Path) -> None:
         await scheduling.add(replace(WISH, owner="carl", target=Target(TargetKind.CHAT, "agent:main:fake:dm:45")))
         # mia and nora write before both are revoked; nora is paired again with another account.
         for user in ("47", "48"):
-            assert await there.hear("hello", user) == ["You said hello (1)"]
+            assert await fixture.hear("hello", user) == ["You said hello (1)"]
         for user in ("42", "47", "48"):
-            await Pairings(store, there.clock).revoke("fake", user)
+            await Pairings(store, fixture.clock).revoke("fake", user)
         await store.write(lambda uow: uow.access.add_guest(PairedAccount("fake", "49", "nora", "", 1.0)))
         asked = len(model.received)
-        await there.later(HOUR)
-        await until(lambda: all(there.platform.texts(chat) for chat in ("43", "45", "46")))
-        await until(lambda: len(there.platform.texts("48")) == 2)
-        await until(lambda: there.gateway.scheduler.running == 0)
-        assert there.platform.texts("42") == there.platform.texts("44") == []
-        assert there.platform.texts("47") == ["You said hello (1)"]
+        await fixture.later(HOUR)
+        await until(lambda: all(fixture.platform.texts(chat) for chat in ("43", "45", "46")))
+        await until(lambda: len(fixture.platform.texts("48")) == 2)
+        await until(lambda: fixture.gateway.scheduler.running == 0)
+        assert fixture.platform.texts("42") == fixture.platform.texts("44") == []
+        assert fixture.platform.texts("47") == ["You said hello (1)"]
         assert len(model.received) - asked == 4, "paused tasks must not call the model"
         found = {schedule.owner: (schedule.state, last) for schedule, last in await scheduling.all()}
         for owner in ("fake:42", "bea", "mia"):

@@ -19,11 +19,11 @@ from everthread.testing.model_server.server import ModelServer
 
 
 async def test_a_message_is_answered_where_it_was_written(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("Hello Anna.")) as model, gateway_fixture(tmp_path, model) as there:
-        there.platform.say("hello")
-        await until(lambda: there.platform.texts() == ["Hello Anna."])
-        await there.rest()
-        (turn,) = await there.turns()
+    async with ModelServer(lambda _: Say("Hello Anna.")) as model, gateway_fixture(tmp_path, model) as fixture:
+        fixture.platform.say("hello")
+        await until(lambda: fixture.platform.texts() == ["Hello Anna."])
+        await fixture.rest()
+        (turn,) = await fixture.turns()
         assert (turn.user_text, turn.assistant_text, turn.status) == ("hello", "Hello Anna.", TurnStatus.DONE)
 
 
@@ -32,20 +32,20 @@ async def test_a_clock_jump_does_not_change_the_drain_time(tmp_path: Path, ahead
     replies = iter([Say("slowly " * 10, chunks=10, delay_s=0.1), Say("never", end=End.STALL)])
     platform = FakePlatform()
     async with ModelServer(lambda _: next(replies)) as model:
-        async with gateway_fixture(tmp_path, model, platform, drain_s=0.0) as there:
+        async with gateway_fixture(tmp_path, model, platform, drain_s=0.0) as fixture:
             platform.say("tell me")
-            await until(lambda: there.gateway.worker.running)
-            ending = asyncio.ensure_future(there.gateway.stop(5.0))
+            await until(lambda: fixture.gateway.worker.running)
+            ending = asyncio.ensure_future(fixture.gateway.stop(5.0))
             await asyncio.sleep(0.1)
-            there.clock.ahead_s += ahead_s
+            fixture.clock.ahead_s += ahead_s
             await ending
             assert len(platform.texts()) == 1, "the running answer must be sent before the stop"
-        async with gateway_fixture(tmp_path, model, platform, drain_s=0.0) as there:
+        async with gateway_fixture(tmp_path, model, platform, drain_s=0.0) as fixture:
             platform.say("and then?")
-            await until(lambda: there.gateway.worker.running)
-            ending, began = asyncio.ensure_future(there.gateway.stop(0.5)), time.monotonic()
+            await until(lambda: fixture.gateway.worker.running)
+            ending, began = asyncio.ensure_future(fixture.gateway.stop(0.5)), time.monotonic()
             await asyncio.sleep(0.1)
-            there.clock.ahead_s += ahead_s
+            fixture.clock.ahead_s += ahead_s
             await ending
             assert time.monotonic() - began < 3.0
 

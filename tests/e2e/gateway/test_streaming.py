@@ -87,11 +87,11 @@ class Losing(FakePlatform):
 
 async def test_a_quick_answer_shows_no_typing_indicator(tmp_path: Path) -> None:
     platform = FakePlatform(typing=True)
-    async with ModelServer(lambda _: Say("Hello.")) as model, gateway_fixture(tmp_path, model, platform) as there:
+    async with ModelServer(lambda _: Say("Hello.")) as model, gateway_fixture(tmp_path, model, platform) as fixture:
         for number in range(1, 6):
-            there.platform.say("hello")
-            await until(lambda number=number: len(there.platform.texts()) == number)
-        await there.rest()
+            fixture.platform.say("hello")
+            await until(lambda number=number: len(fixture.platform.texts()) == number)
+        await fixture.rest()
         # On a busy machine a single answer may take longer.
         assert platform.typing < 5
 
@@ -99,46 +99,46 @@ async def test_a_quick_answer_shows_no_typing_indicator(tmp_path: Path) -> None:
 async def test_an_answer_is_shown_while_it_is_written(tmp_path: Path) -> None:
     platform = FakePlatform(edits=True, edit_every_s=0.05, typing=True)
     script = lambda _: Say(" ".join(f"word{n}" for n in range(40)), chunks=40, delay_s=0.05)  # noqa: E731
-    async with ModelServer(script) as model, gateway_fixture(tmp_path, model, platform) as there:
-        there.platform.say("tell me")
-        await until(lambda: there.platform.texts() and there.platform.texts()[0].endswith("word39"))
-        await there.rest()
-        assert len(there.platform.sent) == 1
+    async with ModelServer(script) as model, gateway_fixture(tmp_path, model, platform) as fixture:
+        fixture.platform.say("tell me")
+        await until(lambda: fixture.platform.texts() and fixture.platform.texts()[0].endswith("word39"))
+        await fixture.rest()
+        assert len(fixture.platform.sent) == 1
         assert len(platform.edits) > 1
         assert platform.typing
 
 
 async def test_a_platform_without_typing_indicator_gets_one_message(tmp_path: Path) -> None:
     platform = Sluggish(send_s=0.2, typing=False)
-    async with ModelServer(lambda _: SLOW) as model, gateway_fixture(tmp_path, model, platform) as there:
+    async with ModelServer(lambda _: SLOW) as model, gateway_fixture(tmp_path, model, platform) as fixture:
         platform.say("tell me")
         await until(lambda: WORDS in platform.texts(), "the whole answer")
-        await there.rest()
+        await fixture.rest()
         assert platform.texts() == [WORDS]
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
 async def test_an_answer_completed_while_its_beginning_is_sent_is_seen_once(tmp_path: Path, idempotent: bool) -> None:
     platform = Sluggish(send_s=1.0, typing=True, idempotent_send=idempotent)
-    async with ModelServer(lambda _: SLOW) as model, gateway_fixture(tmp_path, model, platform) as there:
+    async with ModelServer(lambda _: SLOW) as model, gateway_fixture(tmp_path, model, platform) as fixture:
         platform.say("tell me")
         await until(lambda: platform.texts() != [], "a beginning")
         for _ in range(200):
             # The periodic sweep must not send a reply that is being streamed.
-            await there.gateway.outbox.sweep()
+            await fixture.gateway.outbox.sweep()
             await asyncio.sleep(0.005)
         await until(lambda: WORDS in platform.texts(), "the whole answer")
-        await there.rest()
+        await fixture.rest()
         assert platform.texts() == [WORDS]
 
 
 async def test_a_platform_failure_at_the_end_of_an_answer_blocks_nothing(tmp_path: Path) -> None:
     platform = Sluggish(edit_s=0.6, typing=True)
     platform.edit_faults = [PlatformUnavailable("not so fast")] * 2
-    async with ModelServer(lambda _: SLOW) as model, gateway_fixture(tmp_path, model, platform) as there:
+    async with ModelServer(lambda _: SLOW) as model, gateway_fixture(tmp_path, model, platform) as fixture:
         platform.say("tell me")
         await until(lambda: WORDS in platform.texts(), "the whole answer")
-        await there.rest()
+        await fixture.rest()
         platform.edit_s = 0.0
         platform.say("and again")
         await until(lambda: platform.texts() == [WORDS, WORDS], "the next answer")
@@ -148,20 +148,20 @@ async def test_a_platform_failure_at_the_end_of_an_answer_blocks_nothing(tmp_pat
 async def test_a_deleted_live_reply_is_sent_as_a_new_message(tmp_path: Path, idempotent: bool) -> None:
     platform = Sluggish(typing=True, edit_every_s=60.0, idempotent_send=idempotent)
     platform.edit_faults = [PlatformRefused("there is no such message")]
-    async with ModelServer(lambda _: SLOW) as model, gateway_fixture(tmp_path, model, platform) as there:
+    async with ModelServer(lambda _: SLOW) as model, gateway_fixture(tmp_path, model, platform) as fixture:
         platform.say("tell me")
         await until(lambda: WORDS in platform.texts(), "the whole answer")
-        await there.rest()
+        await fixture.rest()
         assert len(platform.sent) == 2
 
 
 async def test_an_edit_with_an_unknown_result_is_repeated(tmp_path: Path) -> None:
     platform = Sluggish(typing=True, edit_every_s=60.0)
     platform.edit_faults = [SendUncertain("the connection broke")]
-    async with ModelServer(lambda _: SLOW) as model, gateway_fixture(tmp_path, model, platform) as there:
+    async with ModelServer(lambda _: SLOW) as model, gateway_fixture(tmp_path, model, platform) as fixture:
         platform.say("tell me")
         await until(lambda: platform.texts() == [WORDS], "the whole answer")
-        await there.rest()
+        await fixture.rest()
 
 
 @pytest.mark.parametrize("send_s", [0.0, 0.3])
@@ -173,9 +173,9 @@ async def test_a_released_turn_continues_in_the_same_message(tmp_path: Path, sen
             await until(lambda: platform.texts() != [], "a beginning")
         # The next process continues the turn, so the message must not be marked as stopped.
         assert "(stopped)" not in platform.texts()[0]
-        async with gateway_fixture(tmp_path, model, platform) as there:
+        async with gateway_fixture(tmp_path, model, platform) as fixture:
             await until(lambda: WORDS in platform.texts(), "the whole answer")
-            await there.rest()
+            await fixture.rest()
         assert platform.texts() == [WORDS]
 
 
@@ -184,37 +184,37 @@ async def test_a_platform_that_hangs_on_edits_does_not_block_the_key(
 ) -> None:
     monkeypatch.setattr(streaming, "END_S_MAX", 0.1)
     platform = Sluggish(send_s=3600.0, typing=True)
-    async with ModelServer(lambda _: SLOW) as model, gateway_fixture(tmp_path, model, platform, drain_s=0.0) as there:
+    async with ModelServer(lambda _: SLOW) as model, gateway_fixture(tmp_path, model, platform, drain_s=0.0) as fixture:
         platform.say("tell me")
         await until(lambda: platform.texts() != [], "a beginning")
         platform.send_s = 0.0
         await until(lambda: WORDS in platform.texts(), "the whole answer")
-        await there.rest()
+        await fixture.rest()
 
 
 async def test_the_draft_of_a_stopped_turn_is_not_sent(tmp_path: Path) -> None:
     platform = Sluggish(typing=True)
     async with ModelServer(lambda _: SLOW) as model:
-        async with gateway_fixture(tmp_path, model, platform, drain_s=0.0) as there:
+        async with gateway_fixture(tmp_path, model, platform, drain_s=0.0) as fixture:
             platform.say("tell me")
             await until(lambda: platform.texts() != [], "a beginning")
-            await there.runtime.lifecycle.cross(ANNA, New(), owner="fake:42")
-        async with gateway_fixture(tmp_path, model, platform) as there:
-            left = await there.runtime.store.read(lambda uow: uow.outbox.replies(ReplyState.DRAFT, 9))
+            await fixture.runtime.lifecycle.cross(ANNA, New(), owner="fake:42")
+        async with gateway_fixture(tmp_path, model, platform) as fixture:
+            left = await fixture.runtime.store.read(lambda uow: uow.outbox.replies(ReplyState.DRAFT, 9))
             assert left == ()
 
 
 async def test_a_shutdown_during_the_first_send_leaves_one_message(tmp_path: Path) -> None:
     platform = Sluggish(typing=True, send_s=0.6)
     async with ModelServer(lambda _: SLOW) as model:
-        async with gateway_fixture(tmp_path, model, platform, drain_s=0.0) as there:
+        async with gateway_fixture(tmp_path, model, platform, drain_s=0.0) as fixture:
             platform.say("tell me")
-            await until(lambda: there.gateway.worker.running)
-            await until(lambda: not there.gateway.worker.running, "that it is committed")
+            await until(lambda: fixture.gateway.worker.running)
+            await until(lambda: not fixture.gateway.worker.running, "that it is committed")
             assert platform.texts() != []
-        async with gateway_fixture(tmp_path, model, platform) as there:
+        async with gateway_fixture(tmp_path, model, platform) as fixture:
             await until(lambda: WORDS in platform.texts(), "the whole answer")
-            await there.rest()
+            await fixture.rest()
         assert platform.texts() == [WORDS]
 
 
@@ -222,11 +222,11 @@ async def test_a_beginning_that_was_not_sent_is_not_searched_for(tmp_path: Path)
     platform = Countable(typing=True)
     platform.faults.append(PlatformUnavailable("too much at once"))
     async with ModelServer(lambda _: Say(WORDS, chunks=24, delay_s=0.15)) as model:
-        async with gateway_fixture(tmp_path, model, platform) as there:
+        async with gateway_fixture(tmp_path, model, platform) as fixture:
             platform.say("tell me")
             await until(lambda: platform.edits != [], "it was begun at the second attempt")
             await until(lambda: WORDS in platform.texts(), "the whole answer")
-            await there.rest()
+            await fixture.rest()
         assert platform.texts() == [WORDS]
         assert platform.asked == 0, "a rate-limited gateway must not search for messages"
 
@@ -246,9 +246,9 @@ async def test_the_beginning_of_a_dead_process_is_searched_for_until_its_state_i
         async with gateway_fixture(tmp_path, model, platform, drain_s=0.0):
             platform.say("tell me")
             await until(lambda: not platform.faults, "a beginning may be out")
-        async with gateway_fixture(tmp_path, model, platform) as there:
+        async with gateway_fixture(tmp_path, model, platform) as fixture:
             await until(lambda: WORDS in platform.texts(), "the whole answer")
-            await there.rest()
+            await fixture.rest()
         assert platform.texts() == [WORDS]
         assert platform.asked > 1
 
@@ -256,14 +256,14 @@ async def test_the_beginning_of_a_dead_process_is_searched_for_until_its_state_i
 async def test_a_beginning_with_an_unknown_result_is_reported(tmp_path: Path) -> None:
     platform = Losing(edits=True, edit_every_s=0.05)
     script = lambda _: Say("word " * 40, chunks=40, delay_s=0.05)  # noqa: E731
-    async with ModelServer(script) as model, gateway_fixture(tmp_path, model, platform) as there:
+    async with ModelServer(script) as model, gateway_fixture(tmp_path, model, platform) as fixture:
         platform.say("tell me")
         await until(lambda: len(platform.texts()) == 2)
-        await there.rest()
+        await fixture.rest()
         beginning, answer = platform.texts()
         assert beginning.endswith("…")
         assert answer.strip() == ("word " * 40).strip(), "the answer must be sent once and completely"
-        incidents = await there.runtime.store.read(lambda uow: uow.incidents.newest(9))
+        incidents = await fixture.runtime.store.read(lambda uow: uow.incidents.newest(9))
         assert ["may be a message of its own in fake chat 42" in one.text for one in incidents] == [True]
 
 

@@ -36,9 +36,9 @@ from everthread.testing.model_server.server import ModelServer
 class Gate:
     """Block the next `begin_turn`, before or after it stores the turn."""
 
-    def __init__(self, there: GatewayFixture, monkeypatch: pytest.MonkeyPatch, *, after: bool) -> None:
+    def __init__(self, fixture: GatewayFixture, monkeypatch: pytest.MonkeyPatch, *, after: bool) -> None:
         self.there_is_one, self.goes = asyncio.Event(), asyncio.Event()
-        begin = there.gateway.lifecycle.begin_turn
+        begin = fixture.gateway.lifecycle.begin_turn
 
         async def held_up(key: SessionKey) -> Any:
             ticket = await begin(key) if after else None
@@ -46,7 +46,7 @@ class Gate:
             await self.goes.wait()
             return ticket if after else await begin(key)
 
-        monkeypatch.setattr(there.gateway.lifecycle, "begin_turn", held_up)
+        monkeypatch.setattr(fixture.gateway.lifecycle, "begin_turn", held_up)
 
 
 CLI = SessionKey.parse("agent:main:cli:dm:desk")
@@ -56,77 +56,77 @@ CLI = SessionKey.parse("agent:main:cli:dm:desk")
 async def test_a_stop_just_before_a_turn_begins_stops_that_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
-    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as there:
-        await there.hear("hello")
-        gate, asked = Gate(there, monkeypatch, after=after), len(model.requests)
-        there.platform.say("wipe the disk")
+    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as fixture:
+        await fixture.hear("hello")
+        gate, asked = Gate(fixture, monkeypatch, after=after), len(model.requests)
+        fixture.platform.say("wipe the disk")
         await gate.there_is_one.wait()
-        there.platform.say("/stop")
-        await until(lambda: any("Stopped before" in text for text in there.platform.texts()))
+        fixture.platform.say("/stop")
+        await until(lambda: any("Stopped before" in text for text in fixture.platform.texts()))
         gate.goes.set()
-        await there.rest()
+        await fixture.rest()
         assert len(model.requests) == asked, "the model must not be called"
-        *_, turn = await there.turns()
+        *_, turn = await fixture.turns()
         assert (turn.user_text, turn.status) == ("wipe the disk", TurnStatus.INTERRUPTED)
-        assert (await there.hear("and now?")) == ["Yes."], "later messages must be answered"
+        assert (await fixture.hear("and now?")) == ["Yes."], "later messages must be answered"
 
 
 async def test_a_stop_with_nothing_to_stop_stops_nothing_later(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as there:
-        await there.hear("hello")
-        there.platform.say("/stop")
-        there.platform.say("go on")
-        await until(lambda: len(there.platform.texts()) == 3)
-        assert there.platform.texts()[1:] == ["Nothing is running here.", "Yes."]
+    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as fixture:
+        await fixture.hear("hello")
+        fixture.platform.say("/stop")
+        fixture.platform.say("go on")
+        await until(lambda: len(fixture.platform.texts()) == 3)
+        assert fixture.platform.texts()[1:] == ["Nothing is running here.", "Yes."]
 
 
 async def test_a_turn_of_another_process_is_awaited_without_busy_polling(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as there:
-        await there.hear("hello")
-        session, owner = await there.session(), (await there.session()).owner
-        async with Runtime(replace(there.runtime.settings, platforms={}), clock=there.clock) as other:
+    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as fixture:
+        await fixture.hear("hello")
+        session, owner = await fixture.session(), (await fixture.session()).owner
+        async with Runtime(replace(fixture.runtime.settings, platforms={}), clock=fixture.clock) as other:
             await other.start()
             await other.lifecycle.cross(CLI, Resume(session.id), owner=owner)
             await other.lifecycle.accept(Inbound(CLI, owner, "from the terminal"))
             ticket = await other.lifecycle.begin_turn(CLI)
             assert ticket is not None
-            tries, begin = 0, there.gateway.lifecycle.begin_turn
+            tries, begin = 0, fixture.gateway.lifecycle.begin_turn
 
             async def counted(key: SessionKey) -> Any:
                 nonlocal tries
                 tries += 1
                 return await begin(key)
 
-            monkeypatch.setattr(there.gateway.lifecycle, "begin_turn", counted)
-            there.platform.say("and from here")
+            monkeypatch.setattr(fixture.gateway.lifecycle, "begin_turn", counted)
+            fixture.platform.say("and from here")
             await until(lambda: tries)
             await asyncio.sleep(2.0)
             assert tries == 1
             await other.lifecycle.commit_turn(ticket, [Message(Role.USER, "from the terminal")], None)
             committed_at = time.monotonic()
-            await until(lambda: there.platform.texts() == ["Yes.", "Yes."])
+            await until(lambda: fixture.platform.texts() == ["Yes.", "Yes."])
             assert time.monotonic() - committed_at < 2.0
 
 
 async def test_a_stop_applies_to_messages_before_it(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as there:
-        await there.hear("hello")
-        owner = (await there.session()).owner
-        row, _ = await there.gateway.lifecycle.accept(Inbound(ANNA, owner, "go on"))
-        assert not await there.gateway.worker.stop_next(ANNA, row.id - 1)
-        assert await there.gateway.worker.stop_next(ANNA, row.id + 1)
-        await there.rest()
-        *_, turn = await there.turns()
+    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as fixture:
+        await fixture.hear("hello")
+        owner = (await fixture.session()).owner
+        row, _ = await fixture.gateway.lifecycle.accept(Inbound(ANNA, owner, "go on"))
+        assert not await fixture.gateway.worker.stop_next(ANNA, row.id - 1)
+        assert await fixture.gateway.worker.stop_next(ANNA, row.id + 1)
+        await fixture.rest()
+        *_, turn = await fixture.turns()
         assert (turn.user_text, turn.status) == ("go on", TurnStatus.INTERRUPTED)
-        assert not await there.gateway.worker.stop_next(ANNA, row.id + 1)
-        assert await there.hear("and now?") == ["Yes."]
+        assert not await fixture.gateway.worker.stop_next(ANNA, row.id + 1)
+        assert await fixture.hear("and now?") == ["Yes."]
 
 
 async def test_a_failing_command_is_not_retried_in_a_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as there:
-        answer_command, tries = there.gateway.lifecycle.answer_command, 0
+    async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as fixture:
+        answer_command, tries = fixture.gateway.lifecycle.answer_command, 0
 
         async def mistaken(row: Any, text: str | None) -> Any:
             nonlocal tries
@@ -135,8 +135,8 @@ async def test_a_failing_command_is_not_retried_in_a_loop(tmp_path: Path, monkey
                 raise ZeroDivisionError
             return await answer_command(row, text)
 
-        monkeypatch.setattr(there.gateway.lifecycle, "answer_command", mistaken)
-        there.platform.say("/status")
+        monkeypatch.setattr(fixture.gateway.lifecycle, "answer_command", mistaken)
+        fixture.platform.say("/status")
         await until(lambda: tries)
         await asyncio.sleep(0.3)
         assert tries < 5
@@ -148,22 +148,22 @@ async def test_a_cut_off_turn_is_kept_unanswered_without_a_model(
     monkeypatch.setattr(serving, "SWEEP_S", 0.05)
     platform = FakePlatform()
     async with ModelServer(lambda _: Say("slowly " * 50, chunks=50, delay_s=0.1)) as model:
-        async with gateway_fixture(tmp_path, model, platform, drain_s=0.0) as there:
+        async with gateway_fixture(tmp_path, model, platform, drain_s=0.0) as fixture:
             platform.say("tell me")
-            await until(lambda: there.gateway.worker.running)
+            await until(lambda: fixture.gateway.worker.running)
             platform.say("and then?")
             await until(lambda: len(platform.taken) == 2)
-        async with gateway_fixture(tmp_path, model, platform) as there:
+        async with gateway_fixture(tmp_path, model, platform) as fixture:
 
             def none(model: str = "") -> Any:
                 raise BadConfig("no model is configured")
 
-            monkeypatch.setattr(there.runtime, "choices", none)
-            for task in there.gateway.worker._tasks():  # noqa: SLF001
+            monkeypatch.setattr(fixture.runtime, "choices", none)
+            for task in fixture.gateway.worker._tasks():  # noqa: SLF001
                 task.cancel()
             await until(lambda: len(platform.texts()) == 2, "that both are told")
             assert all("is kept" in text for text in platform.texts())
-            turns = await there.turns()
+            turns = await fixture.turns()
             assert [turn.user_text for turn in turns] == ["tell me", "and then?"]
 
 
@@ -174,48 +174,48 @@ async def test_a_steering_message_does_not_overtake_earlier_ones(tmp_path: Path)
         tools = sum(1 for message in request.messages if message.role == "tool")
         return Say("Done.") if tools >= 2 else Say("", (ToolCall(f"call{tools}", "nothing", "{}"),), delay_s=0.3)
 
-    async with ModelServer(script) as model, gateway_fixture(tmp_path, model, account=account) as there:
-        there.platform.say("one")
-        there.platform.say("two")
-        await until(lambda: there.gateway.worker.running)
-        there.platform.say("three")
-        await until(lambda: len(there.platform.taken) == 3)
-        await until(lambda: there.platform.texts() != [])
-        await there.rest()
-        said = [m.content for turn in await there.turns() for m in turn.messages if m.role == "user"]
+    async with ModelServer(script) as model, gateway_fixture(tmp_path, model, account=account) as fixture:
+        fixture.platform.say("one")
+        fixture.platform.say("two")
+        await until(lambda: fixture.gateway.worker.running)
+        fixture.platform.say("three")
+        await until(lambda: len(fixture.platform.taken) == 3)
+        await until(lambda: fixture.platform.texts() != [])
+        await fixture.rest()
+        said = [m.content for turn in await fixture.turns() for m in turn.messages if m.role == "user"]
         assert said == ["one", "two", "three"]
 
 
 async def test_a_boundary_command_runs_after_earlier_commands(tmp_path: Path) -> None:
     slow = Say("slowly " * 50, chunks=50, delay_s=0.1)
-    async with ModelServer(lambda _: slow) as model, gateway_fixture(tmp_path, model) as there:
-        there.platform.say("long story")
-        await until(lambda: there.gateway.worker.running)
-        old = (await there.session()).id
-        there.platform.say("/title Trip to Rome")
-        there.platform.say("/memory add likes trains")
-        there.platform.say("/new")
-        await until(lambda: len(there.platform.texts()) >= 3)
-        await there.rest()
-        assert (await there.session()).title is None
-        left = await there.runtime.store.read(lambda uow: uow.sessions.get(old))
+    async with ModelServer(lambda _: slow) as model, gateway_fixture(tmp_path, model) as fixture:
+        fixture.platform.say("long story")
+        await until(lambda: fixture.gateway.worker.running)
+        old = (await fixture.session()).id
+        fixture.platform.say("/title Trip to Rome")
+        fixture.platform.say("/memory add likes trains")
+        fixture.platform.say("/new")
+        await until(lambda: len(fixture.platform.texts()) >= 3)
+        await fixture.rest()
+        assert (await fixture.session()).title is None
+        left = await fixture.runtime.store.read(lambda uow: uow.sessions.get(old))
         assert left is not None
         assert left.title == "Trip to Rome"
-        assert ["new session" in text for text in there.platform.texts()] == [False, False, True]
+        assert ["new session" in text for text in fixture.platform.texts()] == [False, False, True]
 
 
 async def test_the_expiry_notice_precedes_the_first_answer_of_the_next_session(tmp_path: Path) -> None:
     policies = ResetPolicies(ResetPolicy(idle_s=3600.0))
     async with (
         ModelServer(lambda _: Say("Yes.")) as model,
-        gateway_fixture(tmp_path, model, policies=policies) as there,
+        gateway_fixture(tmp_path, model, policies=policies) as fixture,
     ):
-        await there.hear("hello")
+        await fixture.hear("hello")
         # The session expires before the expiry timer runs.
-        there.clock.ahead_s += 7200.0
-        there.platform.say("hello again")
-        await until(lambda: len(there.platform.texts()) == 3)
-        _, notice, answer = there.platform.texts()
+        fixture.clock.ahead_s += 7200.0
+        fixture.platform.say("hello again")
+        await until(lambda: len(fixture.platform.texts()) == 3)
+        _, notice, answer = fixture.platform.texts()
         assert "has ended" in notice
         assert answer == "Yes."
 
@@ -244,12 +244,12 @@ async def test_guests_get_plain_model_errors_and_the_owner_details(
 ) -> None:
     caplog.set_level(logging.INFO)
     platform = FakePlatform()
-    async with ModelServer(lambda _: fail) as model, gateway_fixture(tmp_path, model, platform, gateway=ME) as there:
-        (told,) = await there.hear("hello", "7")
+    async with ModelServer(lambda _: fail) as model, gateway_fixture(tmp_path, model, platform, gateway=ME) as fixture:
+        (told,) = await fixture.hear("hello", "7")
         assert plain in told
         assert "127.0.0.1" not in told
         assert "box-7" not in told
         logged = [record.getMessage() for record in caplog.records if reference(told) in record.getMessage()]
         assert logged
         assert "127.0.0.1" in logged[0]
-        assert "127.0.0.1" in (await there.hear("hello", "mine"))[0]
+        assert "127.0.0.1" in (await fixture.hear("hello", "mine"))[0]

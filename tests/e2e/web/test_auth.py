@@ -21,9 +21,9 @@ def everything_in(folder: Path) -> bytes:
 
 
 async def test_local_requests_act_as_the_owner_without_tokens(tmp_path: Path) -> None:
-    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as there:
-        answer = await there.say("hello", X_Session_Key="desk")
-        session = await there.runtime.store.read(lambda uow: uow.sessions.get(answer.headers["X-Session-Id"]))
+    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as fixture:
+        answer = await fixture.say("hello", X_Session_Key="desk")
+        session = await fixture.runtime.store.read(lambda uow: uow.sessions.get(answer.headers["X-Session-Id"]))
         assert session is not None
         assert session.owner == "me"
         assert "Access-Control-Allow-Origin" not in answer.headers
@@ -43,49 +43,49 @@ async def test_local_requests_act_as_the_owner_without_tokens(tmp_path: Path) ->
     ],
 )
 async def test_web_pages_and_proxied_requests_need_a_token(tmp_path: Path, headers: dict[str, str]) -> None:
-    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as there:
+    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as fixture:
         for path in ("/api/sessions", "/v1/models", "/metrics", "/api/events"):
-            answer = await there.ask("GET", path, **headers)
+            answer = await fixture.ask("GET", path, **headers)
             assert (answer.status, answer.code) == (403, "not_from_here"), path
-        token = await there.token("anna")
-        assert (await there.ask("GET", "/api/sessions", token=token, **headers)).status == 200
+        token = await fixture.token("anna")
+        assert (await fixture.ask("GET", "/api/sessions", token=token, **headers)).status == 200
 
 
 async def test_local_hosts_and_origins_are_accepted(tmp_path: Path) -> None:
-    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as there:
+    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as fixture:
         for headers in ({"Host": "localhost:1"}, {"Host": "[::1]:1"}, {"Origin": "http://localhost:3000"}):
-            assert (await there.ask("GET", "/api/sessions", **headers)).status == 200, headers
+            assert (await fixture.ask("GET", "/api/sessions", **headers)).status == 200, headers
 
 
 async def test_every_request_needs_a_token_until_the_last_one_is_revoked(tmp_path: Path) -> None:
-    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as there:
-        token = await there.token("anna")
-        assert (await there.ask("GET", "/api/sessions", token=token)).status == 200
+    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as fixture:
+        token = await fixture.token("anna")
+        assert (await fixture.ask("GET", "/api/sessions", token=token)).status == 200
         for wrong in ("", "none", token[:-1] + "y", token.lower() + "z", "et_", "é" * 46):
-            answer = await there.ask("GET", "/api/sessions", token=wrong)
+            answer = await fixture.ask("GET", "/api/sessions", token=wrong)
             assert (answer.status, answer.code) == (401, "invalid_api_key"), wrong
             assert answer.headers["WWW-Authenticate"] == "Bearer"
-        (row,) = await there.runtime.store.read(lambda uow: uow.api_keys.all())
+        (row,) = await fixture.runtime.store.read(lambda uow: uow.api_keys.all())
         assert row.used_at is not None
         assert token not in repr(row)
-        await there.runtime.store.write(lambda uow: uow.api_keys.remove("anna", "test"))
-        assert (await there.ask("GET", "/api/sessions", token=token)).status == 401
-        assert (await there.ask("GET", "/api/sessions", token="none")).status == 200
+        await fixture.runtime.store.write(lambda uow: uow.api_keys.remove("anna", "test"))
+        assert (await fixture.ask("GET", "/api/sessions", token=token)).status == 401
+        assert (await fixture.ask("GET", "/api/sessions", token="none")).status == 200
 
 
 async def test_the_store_contains_no_token_in_plain_text(tmp_path: Path) -> None:
-    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as there:
-        token = await there.token("anna")
-        await there.say("hello", token, X_Session_Key="desk")
+    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as fixture:
+        token = await fixture.token("anna")
+        await fixture.say("hello", token, X_Session_Key="desk")
         kept = await asyncio.to_thread(everything_in, tmp_path)
         assert b"desk" in kept
         assert token.encode() not in kept
 
 
 async def test_forgetting_an_owner_revokes_their_tokens(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
-        anna, ben = await there.token("anna"), await there.token("ben")
-        await there.say("hello", anna, X_Session_Key="desk")
-        await there.runtime.lifecycle.forget(ForgetOwner(), owner="anna")
-        assert (await there.ask("GET", "/api/sessions", token=anna)).status == 401
-        assert (await there.ask("GET", "/api/sessions", token=ben)).status == 200
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
+        anna, ben = await fixture.token("anna"), await fixture.token("ben")
+        await fixture.say("hello", anna, X_Session_Key="desk")
+        await fixture.runtime.lifecycle.forget(ForgetOwner(), owner="anna")
+        assert (await fixture.ask("GET", "/api/sessions", token=anna)).status == 401
+        assert (await fixture.ask("GET", "/api/sessions", token=ben)).status == 200

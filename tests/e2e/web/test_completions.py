@@ -35,8 +35,8 @@ BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
 
 async def test_the_openai_client_asks_and_streams_and_nothing_is_stored(tmp_path: Path) -> None:
     script = lambda request: Say(echo(request).text, chunks=4, delay_s=0.01)  # noqa: E731
-    async with ModelServer(script) as model, http_gateway(tmp_path, model) as there:
-        async with openai.AsyncOpenAI(base_url=there.url + "/v1", api_key="none", max_retries=0) as client:
+    async with ModelServer(script) as model, http_gateway(tmp_path, model) as fixture:
+        async with openai.AsyncOpenAI(base_url=fixture.url + "/v1", api_key="none", max_retries=0) as client:
             answer = await client.chat.completions.create(
                 model="everthread",
                 messages=[{"role": "system", "content": "Be kind."}, {"role": "user", "content": "hi"}],
@@ -61,8 +61,8 @@ async def test_the_openai_client_asks_and_streams_and_nothing_is_stored(tmp_path
         first, second = await sent(model)
         assert [m["content"] for m in first["messages"]] == ["Be kind.", "hi"]
         assert second["model"] == "other"
-        assert await there.runtime.store.read(lambda uow: uow.sessions.recent(owner=None, limit=9)) == ()
-        names = [one["id"] for one in (await there.ask("GET", "/v1/models")).json["data"]]
+        assert await fixture.runtime.store.read(lambda uow: uow.sessions.recent(owner=None, limit=9)) == ()
+        names = [one["id"] for one in (await fixture.ask("GET", "/v1/models")).json["data"]]
         assert names[:3] == ["everthread", "everthread/default", "stub/one"]
 
 
@@ -72,8 +72,8 @@ async def test_the_openai_client_sends_tools_and_their_results(tmp_path: Path) -
             return Say("It rains in Porto.")
         return Say(calls=(ToolCall("call_1", "weather", '{"city":"Porto"}'),))
 
-    async with ModelServer(script) as model, http_gateway(tmp_path, model) as there:
-        async with openai.AsyncOpenAI(base_url=there.url + "/v1", api_key="none", max_retries=0) as client:
+    async with ModelServer(script) as model, http_gateway(tmp_path, model) as fixture:
+        async with openai.AsyncOpenAI(base_url=fixture.url + "/v1", api_key="none", max_retries=0) as client:
             asked: list[Any] = [{"role": "user", "content": "How is Porto?"}]
             for stream in (False, True):
                 if stream:
@@ -102,10 +102,10 @@ async def test_the_openai_client_sends_tools_and_their_results(tmp_path: Path) -
 async def test_a_model_call_stops_when_the_client_disconnects(tmp_path: Path) -> None:
     async with (
         ModelServer(lambda _: Say("slow words", chunks=50, delay_s=0.1)) as model,
-        http_gateway(tmp_path, model) as there,
+        http_gateway(tmp_path, model) as fixture,
     ):
         body = {"messages": [{"role": "user", "content": "hello"}], "stream": True}
-        async with there.http.post(there.url + "/v1/chat/completions", json=body) as response:
+        async with fixture.http.post(fixture.url + "/v1/chat/completions", json=body) as response:
             await response.content.readline()
         async with asyncio.timeout(5):
             await model.left_early.wait()
@@ -114,30 +114,30 @@ async def test_a_model_call_stops_when_the_client_disconnects(tmp_path: Path) ->
 async def test_spending_is_recorded_and_limited(tmp_path: Path) -> None:
     more: dict[str, Any] = {"limits": LimitSettings(spend_per_day=0.05), "prices": {"stub/one": Price(1.0, 2.0)}}
     script = lambda _: Say("Hello.", usage=Usage(10_000, 5_000))  # noqa: E731
-    async with ModelServer(script) as model, http_gateway(tmp_path, model, **more) as there:
+    async with ModelServer(script) as model, http_gateway(tmp_path, model, **more) as fixture:
         body = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
-        assert (await there.ask("POST", "/v1/chat/completions", body)).status == 200
-        (used,) = (await there.runtime.lifecycle.usage("me")).day
+        assert (await fixture.ask("POST", "/v1/chat/completions", body)).status == 200
+        (used,) = (await fixture.runtime.lifecycle.usage("me")).day
         assert (used.calls, used.input_tokens, used.output_tokens, used.reserved) == (1, 10_000, 5_000, 0.0)
         assert abs(used.amount - 0.02) < 1e-9
-        await there.ask("POST", "/v1/chat/completions", body | {"stream": False})
-        spent = await there.ask("POST", "/v1/chat/completions", body)
+        await fixture.ask("POST", "/v1/chat/completions", body | {"stream": False})
+        spent = await fixture.ask("POST", "/v1/chat/completions", body)
         assert (spent.status, spent.code) == (429, "insufficient_quota")
 
 
 async def test_a_cut_off_answer_is_reported_in_the_stream(tmp_path: Path) -> None:
     cut = Say("one two three four", chunks=8, end=End.CUT)
     script = [cut, cut, Say("whole at last"), Say("A title")]
-    async with ModelServer(script) as model, http_gateway(tmp_path, model) as there:
+    async with ModelServer(script) as model, http_gateway(tmp_path, model) as fixture:
         body = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
-        alone = await there.ask("POST", "/v1/chat/completions", body)
+        alone = await fixture.ask("POST", "/v1/chat/completions", body)
         assert b"[DONE]" not in alone.body
         last = alone.body.decode().strip().split("\n\n")[-1].removeprefix("data: ")
         assert msgspec.json.decode(last)["error"]["code"] == "model_unavailable"
-        talk = await there.ask("POST", "/v1/chat/completions", body, X_Session_Key="desk")
+        talk = await fixture.ask("POST", "/v1/chat/completions", body, X_Session_Key="desk")
         assert b"begins again" in talk.body
         assert talk.body.endswith(b"data: [DONE]\n\n")
-        (turn,) = await there.turns(key=http_key("desk"))
+        (turn,) = await fixture.turns(key=http_key("desk"))
         assert turn.assistant_text == "whole at last"
 
 
@@ -146,19 +146,19 @@ async def test_the_spending_limit_of_guests_is_per_person(tmp_path: Path, header
     gateway = GatewaySettings(spend_per_day=0.05)
     script = lambda _: Say("Hello.", usage=Usage(10_000, 15_000))  # noqa: E731
     more: dict[str, Any] = {"prices": {"stub/one": Price(1.0, 2.0)}}
-    async with ModelServer(script) as model, http_gateway(tmp_path, model, gateway=gateway, **more) as there:
-        anna, ben, me = await there.token("anna"), await there.token("ben"), await there.token("me")
-        assert (await there.ask("POST", CHAT, BODY, anna, **headers)).status == 200
-        spent = await there.ask("POST", CHAT, BODY, anna, **headers)
+    async with ModelServer(script) as model, http_gateway(tmp_path, model, gateway=gateway, **more) as fixture:
+        anna, ben, me = await fixture.token("anna"), await fixture.token("ben"), await fixture.token("me")
+        assert (await fixture.ask("POST", CHAT, BODY, anna, **headers)).status == 200
+        spent = await fixture.ask("POST", CHAT, BODY, anna, **headers)
         assert (spent.status, spent.code) == (429, "insufficient_quota")
-        assert (await there.ask("POST", CHAT, BODY, ben, **headers)).status == 200
+        assert (await fixture.ask("POST", CHAT, BODY, ben, **headers)).status == 200
         for _ in range(3):
-            assert (await there.ask("POST", CHAT, BODY, me, **headers)).status == 200
+            assert (await fixture.ask("POST", CHAT, BODY, me, **headers)).status == 200
 
 
 async def test_a_stopping_gateway_starts_no_model_call(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
-        there.gateway.draining = True
-        refused = await there.ask("POST", CHAT, BODY)
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
+        fixture.gateway.draining = True
+        refused = await fixture.ask("POST", CHAT, BODY)
         assert (refused.status, refused.code) == (503, "stopping")
         assert refused.headers["Retry-After"]

@@ -32,8 +32,8 @@ CHAT = "/v1/chat/completions"
 
 
 async def test_endless_headers_get_400(tmp_path: Path) -> None:
-    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as there:
-        reader, writer = await asyncio.open_connection("127.0.0.1", there.web.port)
+    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as fixture:
+        reader, writer = await asyncio.open_connection("127.0.0.1", fixture.web.port)
         writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 200_000)
         async with asyncio.timeout(5):
             try:
@@ -44,7 +44,7 @@ async def test_endless_headers_get_400(tmp_path: Path) -> None:
         assert answer.startswith(b"HTTP/1.1 400")
         assert b"Traceback" not in answer
         writer.close()
-        assert (await there.ask("GET", "/health")).status == 200
+        assert (await fixture.ask("GET", "/health")).status == 200
 
 
 @pytest.mark.parametrize(
@@ -58,8 +58,8 @@ async def test_endless_headers_get_400(tmp_path: Path) -> None:
     ],
 )
 async def test_invalid_http_gets_an_error_body(tmp_path: Path, sent: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
-        reader, writer = await asyncio.open_connection("127.0.0.1", there.web.port)
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
+        reader, writer = await asyncio.open_connection("127.0.0.1", fixture.web.port)
         writer.write(sent)
         head, _, body = (await gone(reader)).partition(b"\r\n\r\n")
         writer.close()
@@ -82,8 +82,8 @@ async def test_connections_without_complete_headers_are_closed(
     tmp_path: Path, sent: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "HEAD_S_MAX", 0.5)
-    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
-        reader, writer = await asyncio.open_connection("127.0.0.1", there.web.port)
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
+        reader, writer = await asyncio.open_connection("127.0.0.1", fixture.web.port)
         writer.write(sent)
 
         async def drip() -> None:
@@ -96,31 +96,31 @@ async def test_connections_without_complete_headers_are_closed(
         await gone(reader)
         dripping.cancel()
         writer.close()
-        assert (await there.ask("GET", "/health")).status == 200
+        assert (await fixture.ask("GET", "/health")).status == 200
 
 
 async def test_a_turn_may_take_longer_than_the_header_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HEAD_S_MAX", 0.2)
     async with (
         ModelServer(lambda _: Say("slow", chunks=6, delay_s=0.1)) as model,
-        http_gateway(tmp_path, model) as there,
+        http_gateway(tmp_path, model) as fixture,
     ):
         for _ in range(2):
-            assert (await there.say("hello", X_Session_Key="desk")).text == "slow"
+            assert (await fixture.say("hello", X_Session_Key="desk")).text == "slow"
 
 
 async def test_connections_over_the_limit_get_503(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "CONNECTIONS_MAX", 3)
-    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
-        open_ones = [await asyncio.open_connection("127.0.0.1", there.web.port) for _ in range(3)]
-        reader, writer = await asyncio.open_connection("127.0.0.1", there.web.port)
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
+        open_ones = [await asyncio.open_connection("127.0.0.1", fixture.web.port) for _ in range(3)]
+        reader, writer = await asyncio.open_connection("127.0.0.1", fixture.web.port)
         answer = await gone(reader)
         assert answer.startswith(b"HTTP/1.1 503")
         assert b'"too_many_connections"' in answer
         for _, other in (*open_ones, (reader, writer)):
             other.close()
         await asyncio.sleep(0.1)
-        assert (await there.ask("GET", "/health")).status == 200
+        assert (await fixture.ask("GET", "/health")).status == 200
 
 
 async def test_a_client_that_does_not_read_is_disconnected_and_the_turn_goes_on(
@@ -129,16 +129,16 @@ async def test_a_client_that_does_not_read_is_disconnected_and_the_turn_goes_on(
     monkeypatch.setattr(connections, "STUCK_S_MAX", 0.5)
     text = "x" * 8_000_000
     script = lambda _: Say(text, chunks=40, delay_s=0.05)  # noqa: E731
-    async with ModelServer(script) as model, http_gateway(tmp_path, model) as there:
-        reader, writer = await asyncio.open_connection("127.0.0.1", there.web.port, limit=1024)
+    async with ModelServer(script) as model, http_gateway(tmp_path, model) as fixture:
+        reader, writer = await asyncio.open_connection("127.0.0.1", fixture.web.port, limit=1024)
         body = b'{"messages":[{"role":"user","content":"hi"}],"stream":true}'
         head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nX-Session-Key: desk\r\nContent-Length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)
-        await until(lambda: there.gateway.worker.subscribed == 1)
-        await until(lambda: not there.gateway.worker.subscribed, "the client is dropped")
-        assert there.gateway.worker.running == 1
-        await there.rest()
-        (turn,) = await there.turns(key=http_key("desk"))
+        await until(lambda: fixture.gateway.worker.subscribed == 1)
+        await until(lambda: not fixture.gateway.worker.subscribed, "the client is dropped")
+        assert fixture.gateway.worker.running == 1
+        await fixture.rest()
+        (turn,) = await fixture.turns(key=http_key("desk"))
         assert turn.assistant_text == text
         writer.transport.abort()
         del reader

@@ -28,71 +28,71 @@ async def event(stream: Any) -> dict[str, Any]:
 
 
 async def test_revoking_a_token_ends_its_event_streams(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
         # Local clients need no token until the first token is created.
-        async with there.http.get(there.url + "/api/events") as anybody:
+        async with fixture.http.get(fixture.url + "/api/events") as anybody:
             await anybody.content.readuntil(b"\n\n")
-            anna, ben = await there.token("anna"), await there.token("ben")
+            anna, ben = await fixture.token("anna"), await fixture.token("ben")
             async with asyncio.timeout(3):
                 assert await anybody.content.read() == b""
         listen = [
-            there.http.get(there.url + "/api/events", headers={"Authorization": f"Bearer {token}"})
+            fixture.http.get(fixture.url + "/api/events", headers={"Authorization": f"Bearer {token}"})
             for token in (anna, ben)
         ]
         async with listen[0] as hers, listen[1] as his:
             for stream in (hers, his):
                 await stream.content.readuntil(b"\n\n")
-            await there.runtime.store.write(lambda uow: uow.api_keys.remove("anna", "test"))
+            await fixture.runtime.store.write(lambda uow: uow.api_keys.remove("anna", "test"))
             async with asyncio.timeout(3):
                 assert await hers.content.read() == b""
-            await there.say("hello", ben, X_Session_Key="desk")
+            await fixture.say("hello", ben, X_Session_Key="desk")
             async with asyncio.timeout(3):
                 assert b"event: boundary" in await his.content.readuntil(b"\n\n")
 
 
 async def test_lists_and_events_show_only_own_sessions(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
-        anna, ben = await there.token("anna"), await there.token("ben")
-        theirs = await there.converse("my secret", token=anna)
-        assert (await there.ask("GET", "/api/sessions", token=ben)).json == {"data": [], "next_cursor": None}
-        assert [one["id"] for one in (await there.ask("GET", "/api/sessions", token=anna)).json["data"]] == [theirs]
-        async with there.http.get(
-            there.url + "/api/events", headers={"Authorization": f"Bearer {ben}", "Last-Event-ID": "b0-l0"}
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
+        anna, ben = await fixture.token("anna"), await fixture.token("ben")
+        theirs = await fixture.converse("my secret", token=anna)
+        assert (await fixture.ask("GET", "/api/sessions", token=ben)).json == {"data": [], "next_cursor": None}
+        assert [one["id"] for one in (await fixture.ask("GET", "/api/sessions", token=anna)).json["data"]] == [theirs]
+        async with fixture.http.get(
+            fixture.url + "/api/events", headers={"Authorization": f"Bearer {ben}", "Last-Event-ID": "b0-l0"}
         ) as stream:
             assert (await event(stream))["event"] == "listening"
-            mine = await there.converse("hello", token=ben)
+            mine = await fixture.converse("hello", token=ben)
             assert (await event(stream))["data"]["to"] == mine
             assert (await event(stream))["data"]["session"] == mine
 
 
 async def test_a_stream_resumes_after_the_last_event_without_repeats(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
-        await there.converse("before anybody listens")
-        url = there.url + "/api/events"
-        async with there.http.get(url) as stream:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
+        await fixture.converse("before anybody listens")
+        url = fixture.url + "/api/events"
+        async with fixture.http.get(url) as stream:
             assert (await event(stream))["event"] == "listening"
-            session_id = await there.converse("one")
+            session_id = await fixture.converse("one")
             first = await event(stream)
             assert (first["event"], first["data"]["session"], first["data"]["turn"]) == ("turn", session_id, 2)
-        await there.converse("two", "/new", "three")
-        async with there.http.get(url, headers={"Last-Event-ID": first["id"]}) as stream:
+        await fixture.converse("two", "/new", "three")
+        async with fixture.http.get(url, headers={"Last-Event-ID": first["id"]}) as stream:
             assert (await event(stream))["event"] == "listening"
             seen = [await event(stream) for _ in range(3)]
             assert [one["event"] for one in seen] == ["turn", "boundary", "turn"]
             assert (seen[1]["data"]["kind"], seen[1]["data"]["from"]) == ("new", session_id)
             assert seen[2]["data"]["session"] == seen[1]["data"]["to"]
         for middle, rest in ((seen[0], seen[1:]), (seen[1], seen[2:])):
-            async with there.http.get(url, headers={"Last-Event-ID": middle["id"]}) as stream:
+            async with fixture.http.get(url, headers={"Last-Event-ID": middle["id"]}) as stream:
                 await event(stream)
                 assert [await event(stream) for _ in rest] == rest
-        assert (await there.ask("GET", "/api/events", Last_Event_ID="nonsense")).status == 400
+        assert (await fixture.ask("GET", "/api/events", Last_Event_ID="nonsense")).status == 400
 
 
 async def test_old_events_are_read_in_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("everthread.web.events.WINDOW", 2)
-    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
-        await there.converse("one", "/new", "two", "/new", "three")
-        async with there.http.get(there.url + "/api/events", headers={"Last-Event-ID": "b0-l0"}) as stream:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
+        await fixture.converse("one", "/new", "two", "/new", "three")
+        async with fixture.http.get(fixture.url + "/api/events", headers={"Last-Event-ID": "b0-l0"}) as stream:
             await event(stream)
             seen = [await event(stream) for _ in range(6)]
         assert sorted(one["event"] for one in seen) == ["boundary"] * 3 + ["turn"] * 3
@@ -100,15 +100,15 @@ async def test_old_events_are_read_in_windows(tmp_path: Path, monkeypatch: pytes
 
 
 async def test_streams_are_limited_released_and_ended_on_shutdown(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
-        streams = [await there.http.get(there.url + "/api/events") for _ in range(16)]
-        assert (await there.ask("GET", "/api/events")).status == 429
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
+        streams = [await fixture.http.get(fixture.url + "/api/events") for _ in range(16)]
+        assert (await fixture.ask("GET", "/api/events")).status == 429
         streams[0].close()
         again = None
         async with asyncio.timeout(5):
             while again is None or again.status == 429:
-                again = await there.http.get(there.url + "/api/events")
-        stopping = asyncio.ensure_future(there.web.stop())
+                again = await fixture.http.get(fixture.url + "/api/events")
+        stopping = asyncio.ensure_future(fixture.web.stop())
         async with asyncio.timeout(3):
             await stopping
             while await again.content.read(1000):

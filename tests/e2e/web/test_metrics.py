@@ -14,10 +14,10 @@ MODEL = lambda _: Say("Hello.")  # noqa: E731
 
 
 async def test_metrics_count_messages_requests_and_entries(tmp_path: Path) -> None:
-    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model, providers=(RecordingProvider(),)) as there:
-        await there.say("hello", X_Session_Key="desk")
-        await there.rest()
-        lines = (await there.ask("GET", "/metrics")).body.decode().splitlines()
+    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model, providers=(RecordingProvider(),)) as fixture:
+        await fixture.say("hello", X_Session_Key="desk")
+        await fixture.rest()
+        lines = (await fixture.ask("GET", "/metrics")).body.decode().splitlines()
         values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
         assert values["everthread_messages_taken_total"] == "1"
         assert values["everthread_messages_answered_total"] == "1"
@@ -25,13 +25,13 @@ async def test_metrics_count_messages_requests_and_entries(tmp_path: Path) -> No
         assert values['everthread_http_requests_total{status="200"}'] == "1"
         assert float(values["everthread_resident_memory_bytes"]) > 10_000_000
         assert 'everthread_journal_waiting{provider="recording"}' in values
-        assert (await there.ask("GET", "/ready")).json == {"status": "ready"}
+        assert (await fixture.ask("GET", "/ready")).json == {"status": "ready"}
 
 
 async def test_metrics_are_for_the_owner_only(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Fail(400)) as model, http_gateway(tmp_path, model) as there:
-        assert (await there.ask("GET", "/metrics")).status == 200, "without tokens, local requests act as the owner"
-        guest, mine = await there.token("bea"), await there.token("me")
-        refused = await there.ask("GET", "/metrics", token=guest)
+    async with ModelServer(lambda _: Fail(400)) as model, http_gateway(tmp_path, model) as fixture:
+        assert (await fixture.ask("GET", "/metrics")).status == 200, "without tokens, local requests act as the owner"
+        guest, mine = await fixture.token("bea"), await fixture.token("me")
+        refused = await fixture.ask("GET", "/metrics", token=guest)
         assert (refused.status, refused.code) == (403, "not_yours")
-        assert (await there.ask("GET", "/metrics", token=mine)).status == 200
+        assert (await fixture.ask("GET", "/metrics", token=mine)).status == 200

@@ -83,8 +83,11 @@ def test_generated_requests_get_the_described_responses(tmp_path: Path) -> None:
     """Send valid and invalid requests generated from the description; no 500, no undescribed status."""
 
     async def serve() -> None:
-        async with ModelServer(lambda _: Say("Hello.")) as model, http_gateway(tmp_path, model, **ENVIRONMENT) as there:
-            first = await there.say("hello", X_Session_Key="desk")
-            await asyncio.to_thread(try_all, there.url, first.headers["X-Session-Id"])
+        async with (
+            ModelServer(lambda _: Say("Hello.")) as model,
+            http_gateway(tmp_path, model, **ENVIRONMENT) as fixture,
+        ):
+            first = await fixture.say("hello", X_Session_Key="desk")
+            await asyncio.to_thread(try_all, fixture.url, first.headers["X-Session-Id"])
 
     asyncio.run(serve())

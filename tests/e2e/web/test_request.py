@@ -29,8 +29,8 @@ async def gone(reader: asyncio.StreamReader) -> bytes:
 
 
 async def test_a_chunked_body_over_the_limit_gets_413(tmp_path: Path) -> None:
-    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as there:
-        reader, writer = await asyncio.open_connection("127.0.0.1", there.web.port)
+    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as fixture:
+        reader, writer = await asyncio.open_connection("127.0.0.1", fixture.web.port)
         writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
         piece = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
         for _ in range(100):
@@ -43,39 +43,39 @@ async def test_a_chunked_body_over_the_limit_gets_413(tmp_path: Path) -> None:
 
 async def test_the_rate_limit_is_per_owner_and_never_refuses_stop(tmp_path: Path) -> None:
     gateway = GatewaySettings(messages_per_minute=2)
-    async with ModelServer(echo) as model, http_gateway(tmp_path, model, gateway=gateway) as there:
-        anna, ben = await there.token("anna"), await there.token("ben")
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model, gateway=gateway) as fixture:
+        anna, ben = await fixture.token("anna"), await fixture.token("ben")
         for name in ("one", "two"):
-            assert (await there.say("hello", anna, X_Session_Key=name, Idempotency_Key=name)).status == 200
+            assert (await fixture.say("hello", anna, X_Session_Key=name, Idempotency_Key=name)).status == 200
         for name in ("one", "three"):
-            much = await there.say("hello", anna, X_Session_Key=name)
+            much = await fixture.say("hello", anna, X_Session_Key=name)
             assert (much.status, much.code) == (429, "too_many")
-        assert (await there.say("/stop", anna, X_Session_Key="one")).status == 200
-        assert (await there.say("hello", ben, X_Session_Key="one")).status == 200
-        assert len(await there.turns(key=http_key("one", user="anna"))) == 1
+        assert (await fixture.say("/stop", anna, X_Session_Key="one")).status == 200
+        assert (await fixture.say("hello", ben, X_Session_Key="one")).status == 200
+        assert len(await fixture.turns(key=http_key("one", user="anna"))) == 1
 
 
 async def test_stateless_requests_count_toward_the_rate_limit(tmp_path: Path) -> None:
     async with (
         ModelServer(echo) as model,
-        http_gateway(tmp_path, model, gateway=GatewaySettings(messages_per_minute=2)) as there,
+        http_gateway(tmp_path, model, gateway=GatewaySettings(messages_per_minute=2)) as fixture,
     ):
-        assert (await there.ask("POST", CHAT, BODY)).status == 200
-        assert (await there.say("hello", X_Session_Key="desk")).status == 200
+        assert (await fixture.ask("POST", CHAT, BODY)).status == 200
+        assert (await fixture.say("hello", X_Session_Key="desk")).status == 200
         for body in (BODY, BODY | {"stream": True}):
-            much = await there.ask("POST", CHAT, body)
+            much = await fixture.ask("POST", CHAT, body)
             assert (much.status, much.code) == (429, "too_many")
             assert much.headers["Retry-After"]
         # A request over the rate limit must not move a conversation.
-        old = (await there.session(http_key("desk"))).id
-        assert (await there.say("more", X_Session_Id=old, X_Session_Key="elsewhere")).status == 429
-        assert await there.runtime.lifecycle.current(http_key("elsewhere")) is None
+        old = (await fixture.session(http_key("desk"))).id
+        assert (await fixture.say("more", X_Session_Id=old, X_Session_Key="elsewhere")).status == 429
+        assert await fixture.runtime.lifecycle.current(http_key("elsewhere")) is None
 
 
 async def test_a_body_that_never_arrives_gets_408(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("everthread.web.request.BODY_S_MAX", 0.3)
-    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
-        reader, writer = await asyncio.open_connection("127.0.0.1", there.web.port)
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
+        reader, writer = await asyncio.open_connection("127.0.0.1", fixture.web.port)
         writer.write(f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{{".encode())
         assert (await gone(reader)).startswith(b"HTTP/1.1 408")
         writer.close()

@@ -22,7 +22,7 @@ async def sent(model: ModelServer) -> list[dict[str, Any]]:
 
 
 async def test_unsupported_parameters_are_rejected_and_unknown_ones_ignored(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
         body: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
         for more in (
             {"n": 2},
@@ -36,15 +36,15 @@ async def test_unsupported_parameters_are_rejected_and_unknown_ones_ignored(tmp_
             {"messages": []},
             {"messages": "hi"},
         ):
-            assert (await there.ask("POST", "/v1/chat/completions", body | more)).status == 400, more
+            assert (await fixture.ask("POST", "/v1/chat/completions", body | more)).status == 400, more
         harmless = {"temperature": 0.1, "user": "x", "seed": 3, "n": 1, "metadata": {"a": "b"}, "max_tokens": 7}
         parts = [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]
-        answer = await there.ask("POST", "/v1/chat/completions", body | harmless | {"messages": parts})
+        answer = await fixture.ask("POST", "/v1/chat/completions", body | harmless | {"messages": parts})
         assert answer.text == "You said ab"
         assert (await sent(model))[-1]["max_tokens"] == 7
-        tools = await there.ask("POST", "/v1/chat/completions", body | {"tools": [WEATHER]}, X_Session_Key="desk")
+        tools = await fixture.ask("POST", "/v1/chat/completions", body | {"tools": [WEATHER]}, X_Session_Key="desk")
         assert tools.status == 400
-        other = await there.ask("POST", "/v1/chat/completions", body | {"model": "stub/two"}, X_Session_Key="desk")
+        other = await fixture.ask("POST", "/v1/chat/completions", body | {"model": "stub/two"}, X_Session_Key="desk")
         assert (other.status, other.code) == (400, "model_not_chosen")
-        same = await there.ask("POST", "/v1/chat/completions", body | {"model": "stub/one"}, X_Session_Key="desk")
+        same = await fixture.ask("POST", "/v1/chat/completions", body | {"model": "stub/one"}, X_Session_Key="desk")
         assert same.status == 200

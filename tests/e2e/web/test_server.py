@@ -21,64 +21,64 @@ from everthread.web import Web
 MODEL = lambda _: Say("Hello.")  # noqa: E731
 
 
-def bound_to(there: GatewayFixture, host: str, port: int = 0) -> Web:
-    settings = there.gateway.settings
+def bound_to(fixture: GatewayFixture, host: str, port: int = 0) -> Web:
+    settings = fixture.gateway.settings
     changed = msgspec.structs.replace(settings.gateway, http=HttpSettings(host=host, port=port))
-    there.gateway.settings = msgspec.structs.replace(settings, gateway=changed)
-    return there.runtime.web(there.gateway)
+    fixture.gateway.settings = msgspec.structs.replace(settings, gateway=changed)
+    return fixture.runtime.web(fixture.gateway)
 
 
 async def test_a_public_address_requires_a_token(tmp_path: Path) -> None:
-    async with ModelServer(MODEL) as model, gateway_fixture(tmp_path, model) as there:
+    async with ModelServer(MODEL) as model, gateway_fixture(tmp_path, model) as fixture:
         with pytest.raises(BadConfig, match="tokens new"):
-            await bound_to(there, "0.0.0.0").start()
+            await bound_to(fixture, "0.0.0.0").start()
         from everthread.store.api_keys import ApiKey
 
-        await there.runtime.store.write(lambda uow: uow.api_keys.add(ApiKey("h", "anna", "x", 1.0)))
-        web = bound_to(there, "0.0.0.0")
+        await fixture.runtime.store.write(lambda uow: uow.api_keys.add(ApiKey("h", "anna", "x", 1.0)))
+        web = bound_to(fixture, "0.0.0.0")
         await web.start()
         assert web.port
         await web.stop()
 
 
 async def test_a_port_in_use_and_a_missing_webhook_secret_are_reported(tmp_path: Path) -> None:
-    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as there:
+    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as fixture:
         with pytest.raises(BadConfig, match=r"can't listen on 127\.0\.0\.1"):
-            await bound_to(there, "127.0.0.1", there.web.port).start()
+            await bound_to(fixture, "127.0.0.1", fixture.web.port).start()
     hooked = GatewaySettings(webhooks={"ci": WebhookSettings("NO_SUCH_SECRET")})
-    async with ModelServer(MODEL) as model, gateway_fixture(tmp_path / "b", model, gateway=hooked) as there:
+    async with ModelServer(MODEL) as model, gateway_fixture(tmp_path / "b", model, gateway=hooked) as fixture:
         with pytest.raises(BadConfig, match="NO_SUCH_SECRET"):
-            await bound_to(there, "127.0.0.1").start()
+            await bound_to(fixture, "127.0.0.1").start()
 
 
 async def test_stopping_the_server_lets_running_requests_end(tmp_path: Path) -> None:
     async with (
         ModelServer(lambda _: Say("slow", chunks=4, delay_s=0.1)) as model,
-        http_gateway(tmp_path, model) as there,
+        http_gateway(tmp_path, model) as fixture,
     ):
-        waiting = asyncio.ensure_future(there.say("hello", X_Session_Key="desk"))
-        await until(lambda: there.gateway.worker.running == 1)
-        await there.web.stop()
+        waiting = asyncio.ensure_future(fixture.say("hello", X_Session_Key="desk"))
+        await until(lambda: fixture.gateway.worker.running == 1)
+        await fixture.web.stop()
         assert (await waiting).text == "slow"
         with pytest.raises(aiohttp.ClientConnectionError):
-            await there.ask("GET", "/health")
+            await fixture.ask("GET", "/health")
 
 
 async def test_a_stopping_gateway_refuses_messages_and_answers_waiting_requests(tmp_path: Path) -> None:
     script = lambda _: Say("very slow", chunks=100, delay_s=0.1)  # noqa: E731
     async with (
         ModelServer(script) as model,
-        http_gateway(tmp_path, model, gateway=GatewaySettings(drain_s=0.2)) as there,
+        http_gateway(tmp_path, model, gateway=GatewaySettings(drain_s=0.2)) as fixture,
     ):
-        waiting = asyncio.ensure_future(there.say("hello", X_Session_Key="desk"))
-        await until(lambda: there.gateway.worker.running == 1)
-        stopping = asyncio.ensure_future(there.gateway.stop(0.3))
-        await until(lambda: there.gateway.draining)
-        assert (await there.ask("GET", "/ready")).status == 503
-        assert (await there.ask("GET", "/health")).status == 200
-        refused = await there.say("more", X_Session_Key="desk")
+        waiting = asyncio.ensure_future(fixture.say("hello", X_Session_Key="desk"))
+        await until(lambda: fixture.gateway.worker.running == 1)
+        stopping = asyncio.ensure_future(fixture.gateway.stop(0.3))
+        await until(lambda: fixture.gateway.draining)
+        assert (await fixture.ask("GET", "/ready")).status == 503
+        assert (await fixture.ask("GET", "/health")).status == 200
+        refused = await fixture.say("more", X_Session_Key="desk")
         assert (refused.status, refused.code) == (503, "stopping")
         await stopping
-        await there.web.stop()
+        await fixture.web.stop()
         answer = await waiting
         assert (answer.status, answer.code) == (503, "stopping")

@@ -18,56 +18,56 @@ from everthread.testing.model_server.server import ModelServer
 
 
 async def test_a_fork_leaves_an_ended_session_unchanged(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
-        old = await there.converse("one", "two")
-        await there.say("/new", X_Session_Key="desk")
-        before = (await there.ask("GET", f"/api/sessions/{old}")).json
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
+        old = await fixture.converse("one", "two")
+        await fixture.say("/new", X_Session_Key="desk")
+        before = (await fixture.ask("GET", f"/api/sessions/{old}")).json
         assert before["state"] == "ended"
-        fork = await there.ask("POST", f"/api/sessions/{old}/fork", {"title": "Another way"})
+        fork = await fixture.ask("POST", f"/api/sessions/{old}/fork", {"title": "Another way"})
         assert fork.status == 201
-        assert (await there.ask("GET", f"/api/sessions/{old}")).json == before
+        assert (await fixture.ask("GET", f"/api/sessions/{old}")).json == before
         child = fork.json["session"]
         assert (child["parent"], child["title"], child["state"]) == (old, "Another way", "open")
-        said = (await there.ask("GET", f"/api/sessions/{child['id']}/messages")).json["data"]
+        said = (await fixture.ask("GET", f"/api/sessions/{child['id']}/messages")).json["data"]
         assert [one["content"] for one in said if one["role"] == "user"] == ["one", "two"]
-        more = await there.say("three", X_Session_Key=fork.json["key"])
+        more = await fixture.say("three", X_Session_Key=fork.json["key"])
         assert more.headers["X-Session-Id"] == child["id"]
-        assert [turn.user_text for turn in await there.turns(old)] == ["one", "two"]
+        assert [turn.user_text for turn in await fixture.turns(old)] == ["one", "two"]
 
 
 async def test_a_refused_fork_changes_nothing(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
-        elsewhere = await there.converse("/new Taken", "hello", name="elsewhere")
-        old = await there.converse("one")
-        end = await there.runtime.store.read(lambda uow: uow.activity.end())
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
+        elsewhere = await fixture.converse("/new Taken", "hello", name="elsewhere")
+        old = await fixture.converse("one")
+        end = await fixture.runtime.store.read(lambda uow: uow.activity.end())
         for name in ("fresh", "elsewhere"):
-            fork = await there.ask("POST", f"/api/sessions/{old}/fork", {"title": "taken", "key": name})
+            fork = await fixture.ask("POST", f"/api/sessions/{old}/fork", {"title": "taken", "key": name})
             assert (fork.status, fork.code) == (409, "title_taken")
-        assert await there.runtime.store.read(lambda uow: uow.activity.end()) == end
-        assert await there.runtime.lifecycle.current(http_key("fresh")) is None
-        assert (await there.session(http_key("elsewhere"))).id == elsewhere
+        assert await fixture.runtime.store.read(lambda uow: uow.activity.end()) == end
+        assert await fixture.runtime.lifecycle.current(http_key("fresh")) is None
+        assert (await fixture.session(http_key("elsewhere"))).id == elsewhere
 
 
 async def test_a_fork_is_served_while_its_original_is_answered(tmp_path: Path) -> None:
     script = lambda request: Say("slow", chunks=20, delay_s=0.05) if "slow" in str(request.messages[-1]) else Say("x")  # noqa: E731
-    async with ModelServer(script) as model, http_gateway(tmp_path, model) as there:
-        old = await there.converse("one")
-        running = asyncio.ensure_future(there.say("slow one", X_Session_Key="desk"))
-        await until(lambda: there.gateway.worker.running == 1)
-        fork = await there.ask("POST", f"/api/sessions/{old}/fork", {})
+    async with ModelServer(script) as model, http_gateway(tmp_path, model) as fixture:
+        old = await fixture.converse("one")
+        running = asyncio.ensure_future(fixture.say("slow one", X_Session_Key="desk"))
+        await until(lambda: fixture.gateway.worker.running == 1)
+        fork = await fixture.ask("POST", f"/api/sessions/{old}/fork", {})
         child = fork.json["session"]["id"]
-        assert (await there.say("two", X_Session_Key=fork.json["key"])).headers["X-Session-Id"] == child
+        assert (await fixture.say("two", X_Session_Key=fork.json["key"])).headers["X-Session-Id"] == child
         assert (await running).text == "slow"
-        said = (await there.ask("GET", f"/api/sessions/{child}/messages")).json["data"]
+        said = (await fixture.ask("GET", f"/api/sessions/{child}/messages")).json["data"]
         assert [one["content"] for one in said if one["role"] == "user"] == ["one", "two"]
 
 
 async def test_sessions_are_listed_in_pages(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
-        made = [await there.converse("hello", name=f"desk{number}") for number in range(5)]
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
+        made = [await fixture.converse("hello", name=f"desk{number}") for number in range(5)]
         found, cursor = list[str](), ""
         while True:
-            page = (await there.ask("GET", f"/api/sessions?limit=2{cursor}")).json
+            page = (await fixture.ask("GET", f"/api/sessions?limit=2{cursor}")).json
             found += [one["id"] for one in page["data"]]
             if page["next_cursor"] is None:
                 break
@@ -76,11 +76,11 @@ async def test_sessions_are_listed_in_pages(tmp_path: Path) -> None:
 
 
 async def test_messages_are_listed_in_pages_with_those_set_aside(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
-        session_id = await there.converse("one", "two", "three", "/undo", "four")
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
+        session_id = await fixture.converse("one", "two", "three", "/undo", "four")
         found, cursor = list[Any](), ""
         while True:
-            page = (await there.ask("GET", f"/api/sessions/{session_id}/messages?limit=1{cursor}")).json
+            page = (await fixture.ask("GET", f"/api/sessions/{session_id}/messages?limit=1{cursor}")).json
             found += page["data"]
             if page["next_cursor"] is None:
                 break
@@ -88,71 +88,71 @@ async def test_messages_are_listed_in_pages_with_those_set_aside(tmp_path: Path)
         assert [one["content"] for one in found] == [
             *("one", "You said one", "two", "You said two", "four", "You said four"),
         ]
-        whole = (await there.ask("GET", f"/api/sessions/{session_id}/messages")).json
+        whole = (await fixture.ask("GET", f"/api/sessions/{session_id}/messages")).json
         assert (whole["data"], whole["next_cursor"]) == (found, None)
         assert (found[0]["role"], found[1]["role"], found[0]["turn"]) == ("user", "assistant", 1)
-        far = await there.ask("GET", f"/api/sessions/{session_id}/messages?cursor=999999999999999")
+        far = await fixture.ask("GET", f"/api/sessions/{session_id}/messages?cursor=999999999999999")
         assert far.json["data"] == []
 
 
 async def test_a_fork_has_the_messages_of_its_parent_and_diverges(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
-        session_id = await there.converse("one")
-        fork = await there.ask("POST", f"/api/sessions/{session_id}/fork", {"title": "Another way"})
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
+        session_id = await fixture.converse("one")
+        fork = await fixture.ask("POST", f"/api/sessions/{session_id}/fork", {"title": "Another way"})
         assert fork.status == 201
         child = fork.json["session"]
         assert (child["title"], child["parent"], child["turns"]) == ("Another way", session_id, 1)
-        assert await there.converse("two", name=fork.json["key"]) == child["id"]
-        assert [turn.user_text for turn in await there.turns(session_id)] == ["one"]
-        assert (await there.session(SessionKey.parse("agent:main:http:dm:desk"))).id == session_id
-        taken = await there.ask("POST", f"/api/sessions/{session_id}/fork", {"title": "Another way"})
+        assert await fixture.converse("two", name=fork.json["key"]) == child["id"]
+        assert [turn.user_text for turn in await fixture.turns(session_id)] == ["one"]
+        assert (await fixture.session(SessionKey.parse("agent:main:http:dm:desk"))).id == session_id
+        taken = await fixture.ask("POST", f"/api/sessions/{session_id}/fork", {"title": "Another way"})
         assert (taken.status, taken.code) == (409, "title_taken")
 
 
 async def test_a_compressed_session_can_be_forked_as_it_was(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
-        whole = await there.converse("one", "two")
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
+        whole = await fixture.converse("one", "two")
         key = SessionKey.parse("agent:main:http:dm:desk")
-        session = await there.session(key)
+        session = await fixture.session(key)
         boundary = Compress(whole, session.generation, "what was said", 1)
-        assert (await there.runtime.lifecycle.cross(key, boundary, owner=session.owner)).refusal is None
+        assert (await fixture.runtime.lifecycle.cross(key, boundary, owner=session.owner)).refusal is None
         for as_it_was, turns in ((True, ["one", "two"]), (False, ["two"])):
-            fork = await there.ask("POST", f"/api/sessions/{whole}/fork", {"as_it_was": as_it_was})
-            found = (await there.ask("GET", f"/api/sessions/{fork.json['session']['id']}/messages")).json["data"]
+            fork = await fixture.ask("POST", f"/api/sessions/{whole}/fork", {"as_it_was": as_it_was})
+            found = (await fixture.ask("GET", f"/api/sessions/{fork.json['session']['id']}/messages")).json["data"]
             assert [message["content"] for message in found if message["role"] == "user"] == turns
 
 
 async def test_a_session_is_resumed_under_a_name_and_renamed(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
-        session_id = await there.converse("one")
-        await there.converse("/new")
-        there.platform.say("hello from elsewhere")
-        resumed = await there.ask("POST", f"/api/sessions/{session_id}/resume", {"key": "desk"})
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
+        session_id = await fixture.converse("one")
+        await fixture.converse("/new")
+        fixture.platform.say("hello from elsewhere")
+        resumed = await fixture.ask("POST", f"/api/sessions/{session_id}/resume", {"key": "desk"})
         assert (resumed.json["session"]["id"], resumed.json["key"]) == (session_id, "desk")
-        assert await there.converse("two") == session_id
-        named = await there.ask("PATCH", f"/api/sessions/{session_id}", {"title": "  Trip to  Porto "})
+        assert await fixture.converse("two") == session_id
+        named = await fixture.ask("PATCH", f"/api/sessions/{session_id}", {"title": "  Trip to  Porto "})
         assert named.json["title"] == "Trip to Porto"
-        assert (await there.ask("GET", f"/api/sessions/{session_id}")).json["title"] == "Trip to Porto"
-        assert (await there.ask("PATCH", f"/api/sessions/{session_id}", {"title": " "})).status == 400
+        assert (await fixture.ask("GET", f"/api/sessions/{session_id}")).json["title"] == "Trip to Porto"
+        assert (await fixture.ask("PATCH", f"/api/sessions/{session_id}", {"title": " "})).status == 400
 
 
 async def test_a_deleted_session_is_missing_from_every_response(tmp_path: Path) -> None:
-    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
-        session_id = await there.converse("my secret")
-        assert (await there.ask("DELETE", f"/api/sessions/{session_id}")).json == {"id": session_id, "deleted": True}
-        assert (await there.ask("GET", "/api/sessions")).json["data"] == []
-        found = await there.runtime.store.read(lambda uow: uow.search.search("me", "secret", limit=9))
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
+        session_id = await fixture.converse("my secret")
+        assert (await fixture.ask("DELETE", f"/api/sessions/{session_id}")).json == {"id": session_id, "deleted": True}
+        assert (await fixture.ask("GET", "/api/sessions")).json["data"] == []
+        found = await fixture.runtime.store.read(lambda uow: uow.search.search("me", "secret", limit=9))
         assert found == ()
 
 
 async def test_an_export_is_the_file_that_the_command_writes(tmp_path: Path) -> None:
     from everthread.cli.commands.sessions.export import write_lines
 
-    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
-        session_id = await there.converse("one", "two")
-        answer = await there.ask("GET", f"/api/sessions/{session_id}/export")
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
+        session_id = await fixture.converse("one", "two")
+        answer = await fixture.ask("GET", f"/api/sessions/{session_id}/export")
         assert answer.headers["Content-Type"] == "application/x-ndjson"
         lines = list[bytes]()
-        await write_lines(there.runtime, [session_id], False, lines.append)  # type: ignore[arg-type]
+        await write_lines(fixture.runtime, [session_id], False, lines.append)  # type: ignore[arg-type]
         assert answer.body.splitlines()[1:] == b"".join(lines).splitlines()[1:]
         assert msgspec.json.decode(answer.body.splitlines()[-1])["turns"] == 2

@@ -36,16 +36,16 @@ def signature(body: bytes, timestamp: str | None = None, secret: str = SECRET) -
     return "sha256=" + hmac.new(secret.encode(), content, hashlib.sha256).hexdigest()
 
 
-async def send(there: HttpGateway, body: bytes, name: str = "ci", age_s: float = 0.0, **headers: str) -> Answer:
+async def send(fixture: HttpGateway, body: bytes, name: str = "ci", age_s: float = 0.0, **headers: str) -> Answer:
     timestamp = str(int(time.time() - age_s))
     signed = {"X_Signature": signature(body, timestamp), "X_Timestamp": timestamp} | headers
-    return await there.ask("POST", f"/hooks/{name}", body, **signed)
+    return await fixture.ask("POST", f"/hooks/{name}", body, **signed)
 
 
-async def said(there: HttpGateway, name: str = "ci") -> list[str]:
-    await there.rest()
+async def said(fixture: HttpGateway, name: str = "ci") -> list[str]:
+    await fixture.rest()
     key = SessionKey.parse(f"agent:main:hooks:dm:{name}")
-    return [turn.user_text for turn in await there.turns(key=key)]
+    return [turn.user_text for turn in await fixture.turns(key=key)]
 
 
 JSON = st.recursive(
@@ -67,34 +67,34 @@ HEADERS = st.dictionaries(
 
 
 async def test_a_signed_delivery_becomes_a_message_by_its_template(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("Oh.")) as model, http_gateway(tmp_path, model, **ENVIRONMENT) as there:
-        answer = await send(there, msgspec.json.encode(SENT))
+    async with ModelServer(lambda _: Say("Oh.")) as model, http_gateway(tmp_path, model, **ENVIRONMENT) as fixture:
+        answer = await send(fixture, msgspec.json.encode(SENT))
         assert (answer.status, answer.json["new"]) == (202, True)
-        assert await said(there) == ["(From the webhook ci)\nBuild 7 of porto is red: mend it"]
-        assert there.platform.sent == []
-        raw = await send(there, b"/new just text", "raw")
+        assert await said(fixture) == ["(From the webhook ci)\nBuild 7 of porto is red: mend it"]
+        assert fixture.platform.sent == []
+        raw = await send(fixture, b"/new just text", "raw")
         assert raw.status == 202
-        assert await said(there, "raw") == ["(From the webhook raw)\n/new just text"]
-        assert (await there.session(SessionKey.parse("agent:main:hooks:dm:raw"))).owner == "ben"
+        assert await said(fixture, "raw") == ["(From the webhook raw)\n/new just text"]
+        assert (await fixture.session(SessionKey.parse("agent:main:hooks:dm:raw"))).owner == "ben"
 
 
 async def test_a_repeated_delivery_is_stored_once(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("Oh.")) as model, http_gateway(tmp_path, model, **ENVIRONMENT) as there:
+    async with ModelServer(lambda _: Say("Oh.")) as model, http_gateway(tmp_path, model, **ENVIRONMENT) as fixture:
         body, timestamp = msgspec.json.encode(SENT), str(int(time.time()))
         signed = {"X_Signature": signature(body, timestamp), "X_Timestamp": timestamp}
-        first = await there.ask("POST", "/hooks/ci", body, **signed)
+        first = await fixture.ask("POST", "/hooks/ci", body, **signed)
         upper = signed | {"X_Signature": "sha256=" + signed["X_Signature"][7:].upper(), "X_Delivery_Id": "9"}
         for again in (signed, upper):
-            answer = await there.ask("POST", "/hooks/ci", body, **again)
+            answer = await fixture.ask("POST", "/hooks/ci", body, **again)
             assert (answer.status, answer.json) == (202, {"id": first.json["id"], "new": False})
         for number in ("1", "1", "2"):
             headers = {"X_Hub_Signature_256": signature(body), "X_GitHub_Delivery": number}
-            assert (await there.ask("POST", "/hooks/ci", body, **headers)).status == 202
-        assert len(await said(there)) == 2
+            assert (await fixture.ask("POST", "/hooks/ci", body, **headers)).status == 202
+        assert len(await said(fixture)) == 2
 
 
 async def test_wrong_old_and_unknown_deliveries_change_nothing(tmp_path: Path) -> None:
-    async with ModelServer(lambda _: Say("Oh.")) as model, http_gateway(tmp_path, model, **ENVIRONMENT) as there:
+    async with ModelServer(lambda _: Say("Oh.")) as model, http_gateway(tmp_path, model, **ENVIRONMENT) as fixture:
         body = msgspec.json.encode(SENT)
         now = str(int(time.time()))
         for headers in (
@@ -107,14 +107,14 @@ async def test_wrong_old_and_unknown_deliveries_change_nothing(tmp_path: Path) -
             {"X_Hub_Signature_256": signature(body, secret="guessed")},
             {"X_Hub_Signature_256": signature(body), "X_Signature": "sha256=00", "X_Timestamp": now},
         ):
-            answer = await there.ask("POST", "/hooks/ci", body, **headers)
+            answer = await fixture.ask("POST", "/hooks/ci", body, **headers)
             assert (answer.status, answer.code) == (401, "bad_signature"), headers
-        assert (await send(there, body, age_s=301)).status == 401
-        assert (await send(there, body, age_s=-301)).status == 401
-        assert (await send(there, body, "nobody")).status == 401
-        assert (await send(there, b"{no json")).code == "bad_json"
-        assert await there.runtime.store.read(lambda uow: uow.inbox.keys_waiting()) == ()
-        assert (await send(there, body, age_s=290)).status == 202
+        assert (await send(fixture, body, age_s=301)).status == 401
+        assert (await send(fixture, body, age_s=-301)).status == 401
+        assert (await send(fixture, body, "nobody")).status == 401
+        assert (await send(fixture, b"{no json")).code == "bad_json"
+        assert await fixture.runtime.store.read(lambda uow: uow.inbox.keys_waiting()) == ()
+        assert (await send(fixture, body, age_s=290)).status == 202
 
 
 async def test_unknown_names_are_indistinguishable_from_wrong_signatures(
@@ -128,18 +128,18 @@ async def test_unknown_names_are_indistinguishable_from_wrong_signatures(
         digested.append(len(content))
         return digest(key, content, kind)
 
-    async with ModelServer(lambda _: Say("Oh.")) as model, http_gateway(tmp_path, model, **ENVIRONMENT) as there:
+    async with ModelServer(lambda _: Say("Oh.")) as model, http_gateway(tmp_path, model, **ENVIRONMENT) as fixture:
         monkeypatch.setattr("everthread.web.webhooks.hmac.new", counted)
         now, body = str(int(time.time())), b"x" * 100_000
         wrong = {"X_Signature": "sha256=" + "0" * 64, "X_Timestamp": now}
         for headers in (wrong, {**wrong, "X_Timestamp": "1"}, {"X_Hub_Signature_256": "sha256=" + "0" * 64}, {}):
-            answers = [await there.ask("POST", f"/hooks/{name}", body, **headers) for name in ("ci", "nobody", "%00")]
+            answers = [await fixture.ask("POST", f"/hooks/{name}", body, **headers) for name in ("ci", "nobody", "%00")]
             seen = {(a.status, a.body, tuple(name for name in a.headers if name != "date")) for a in answers}
             assert len(seen) == 1, seen
         assert [digested.count(len(body) + more) for more in (11, 0)] == [3, 3]
         for empty in (b"", b"\0" * 32):
             forged = {"X_Signature": "sha256=" + digest(empty, f"{now}.".encode() + body, "sha256").hexdigest()}
-            assert (await there.ask("POST", "/hooks/nobody", body, X_Timestamp=now, **forged)).status == 401
+            assert (await fixture.ask("POST", "/hooks/nobody", body, X_Timestamp=now, **forged)).status == 401
 
 
 @given(JSON, NAMES, st.text(max_size=50))
@@ -159,7 +159,7 @@ def test_any_delivery_is_stored_or_refused(tmp_path: Path) -> None:
     """Unsigned deliveries change nothing; signed ones are stored, or refused if they are not text."""
 
     async def fuzz() -> None:
-        async with ModelServer(lambda _: Say("Oh.")) as model, http_gateway(tmp_path, model, **ENVIRONMENT) as there:
+        async with ModelServer(lambda _: Say("Oh.")) as model, http_gateway(tmp_path, model, **ENVIRONMENT) as fixture:
             loop = asyncio.get_running_loop()
 
             def ask(what: Any) -> Answer:
@@ -171,7 +171,7 @@ def test_any_delivery_is_stored_or_refused(tmp_path: Path) -> None:
             )
             def deliver(name: str, headers: dict[str, str], body: bytes, genuine: bool) -> None:
                 answer = ask(
-                    send(there, body, name) if genuine else there.ask("POST", f"/hooks/{name}", body, **headers)
+                    send(fixture, body, name) if genuine else fixture.ask("POST", f"/hooks/{name}", body, **headers)
                 )
                 known = genuine and name in ("ci", "raw")
                 assert answer.status in ((202, 400) if known else (401, 404)), (name, genuine, answer.body)
@@ -180,10 +180,10 @@ def test_any_delivery_is_stored_or_refused(tmp_path: Path) -> None:
             @settings(max_examples=40, deadline=None, suppress_health_check=SLOW, database=None)
             @given(JSON)
             def deliver_json(sent: Any) -> None:
-                assert ask(send(there, msgspec.json.encode(sent))).status == 202
+                assert ask(send(fixture, msgspec.json.encode(sent))).status == 202
 
             await asyncio.to_thread(deliver)
             await asyncio.to_thread(deliver_json)
-            await there.rest()
+            await fixture.rest()
 
     asyncio.run(fuzz())

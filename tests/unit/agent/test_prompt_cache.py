@@ -83,9 +83,9 @@ async def test_a_prepared_agent_is_not_used_after_a_boundary(tmp_path: Path) -> 
 async def test_turns_of_another_process_are_seen(tmp_path: Path) -> None:
     async with AgentFixture(tmp_path, FakeModel(["fine"])) as here:
         ended = await here.ask("from here")
-        async with AgentFixture(tmp_path, FakeModel(["there"])) as there:
-            await there.cross(TELEGRAM, Resume(ended.committed.ref.session_id))
-            await there.ask("from there", TELEGRAM)
+        async with AgentFixture(tmp_path, FakeModel(["there"])) as fixture:
+            await fixture.cross(TELEGRAM, Resume(ended.committed.ref.session_id))
+            await fixture.ask("from there", TELEGRAM)
         await here.ask("again")
         assert "from there" in here.model.requests[-1].history.decode()
 

@@ -17,9 +17,9 @@ from everthread.domain.errors import BadConfig
 
 
 def make(name: str, account: PlatformAccount, token: str, clock: object) -> FakePlatform:
-    there = FakePlatform(name)
-    there.taken.append(token)
-    return there
+    platform = FakePlatform(name)
+    platform.taken.append(token)
+    return platform
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, **kinds: str) -> None:
@@ -35,8 +35,8 @@ def configured(*, besides: tuple[str, ...] = (), token: str = "", **accounts: Pl
 
 def test_a_third_party_platform_is_made_with_its_name_and_token(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, pigeon=f"{__name__}:make")
-    (there,) = configured(loft=PlatformAccount("pigeon", token_env="TOKEN"), token="secret")
-    assert (there.name, there.taken) == ("loft", ["secret"])
+    (platform,) = configured(loft=PlatformAccount("pigeon", token_env="TOKEN"), token="secret")
+    assert (platform.name, platform.taken) == ("loft", ["secret"])
 
 
 def test_disabled_and_already_present_platforms_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,8 +81,8 @@ def test_telegram_reads_its_default_token_variable_and_never_prints_the_token(
     with pytest.raises(BadConfig, match="TOKEN is not a bot token") as failure:
         configured(telegram=PlatformAccount("telegram", token_env="TOKEN"), token="not a token")
     assert "not a token" not in str(failure.value)
-    (there,) = configured(telegram=PlatformAccount("telegram", token_env="TOKEN"), token="42:secret")
-    assert there.name == "telegram"
+    (fixture,) = configured(telegram=PlatformAccount("telegram", token_env="TOKEN"), token="42:secret")
+    assert fixture.name == "telegram"
 
 
 def test_a_transcription_model_needs_an_openai_compatible_provider(monkeypatch: pytest.MonkeyPatch) -> None:

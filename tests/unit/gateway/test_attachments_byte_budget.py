@@ -114,11 +114,11 @@ async def test_a_cancelled_waiter_releases_its_place_in_the_queue() -> None:
 async def test_a_file_that_cannot_be_stored_leaves_no_part_behind(tmp_path: Path) -> None:
     depot = Depot()
     depot.open.set()
-    there = tmp_path / "media" / "depot"
-    there.mkdir(parents=True)
-    (there / "elsewhere").write_bytes(b"of somebody else")
-    (there / "1.bin").symlink_to(there / "elsewhere")
+    folder = tmp_path / "media" / "depot"
+    folder.mkdir(parents=True)
+    (folder / "elsewhere").write_bytes(b"of somebody else")
+    (folder / "1.bin").symlink_to(folder / "elsewhere")
     unpacked = await luggage(depot, tmp_path).fetch("depot", file(1, 50))
     assert unpacked.media[0].words == "(it could not be stored)"
-    assert [path.name for path in there.iterdir()] == ["elsewhere"]
-    assert (there / "elsewhere").read_bytes() == b"of somebody else"
+    assert [path.name for path in folder.iterdir()] == ["elsewhere"]
+    assert (folder / "elsewhere").read_bytes() == b"of somebody else"

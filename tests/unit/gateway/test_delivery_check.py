@@ -54,8 +54,8 @@ class Findable(FakePlatform):
         self.known: list[str] = []
 
     def texts(self, chat: str = "42") -> list[str]:
-        there = [number for number, out in enumerate(self.sent) if out.to.chat == chat]
-        return [self.shown[str(number)] for number in there if str(number) in self.shown]
+        numbers = [number for number, out in enumerate(self.sent) if out.to.chat == chat]
+        return [self.shown[str(number)] for number in numbers if str(number) in self.shown]
 
     async def send(self, message: Outbound) -> str:
         hidden, self.hidden = self.hidden, set()

@@ -111,11 +111,11 @@ async def test_a_gateway_notifies_a_guest_approved_by_another_process(
 
     async with (
         ModelServer(lambda _: Say("Hello Anna.")) as model,
-        gateway_fixture(tmp_path, model, account=account) as there,
+        gateway_fixture(tmp_path, model, account=account) as fixture,
     ):
-        code = await shown(there)
+        code = await shown(fixture)
         done = await asyncio.to_thread(approve, code)
         assert done.returncode == 0, done.stderr
-        await until(lambda: there.platform.texts()[1:] == [APPROVED_TEXT])
-        there.platform.say("hello")
-        await until(lambda: there.platform.texts()[2:] == ["Hello Anna."])
+        await until(lambda: fixture.platform.texts()[1:] == [APPROVED_TEXT])
+        fixture.platform.say("hello")
+        await until(lambda: fixture.platform.texts()[2:] == ["Hello Anna."])

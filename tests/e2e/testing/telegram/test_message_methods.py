@@ -99,8 +99,8 @@ async def test_the_error_of_an_edit_distinguishes_foreign_own_and_missing_messag
             await refused(s.bot.edit_message_caption(chat_id=ANN, message_id=message_id), library.bad, why)
         # Private chats share one sequence of message ids; each id exists in one chat only.
         await s.people.say(ANN + 1, "hello")
-        there = s.bot.edit_message_caption(chat_id=ANN, message_id=sent.message_id + 1)
-        await refused(there, library.bad, "message to edit not found")
+        edit = s.bot.edit_message_caption(chat_id=ANN, message_id=sent.message_id + 1)
+        await refused(edit, library.bad, "message to edit not found")
         other = s.bot.edit_message_caption(chat_id=ANN + 1, message_id=sent.message_id + 1)
         await refused(other, library.bad, "message can't be edited")
 

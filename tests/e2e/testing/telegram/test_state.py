@@ -35,11 +35,11 @@ async def test_each_topic_is_a_thread(library: Library) -> None:
         herbs = (await s.bot.create_forum_topic(GROUP, "Herbs")).message_thread_id
         await s.people.say(ANN, "in roses", chat=GROUP, thread=roses)
         await s.people.say(ANN, "in general", chat=GROUP)
-        _, created, there, general = [one.message for one in await s.bot.get_updates()]
+        _, created, message, general = [one.message for one in await s.bot.get_updates()]
         assert created.forum_topic_created.name == "Roses"
-        assert (there.message_thread_id, there.is_topic_message) == (roses, True)
+        assert (message.message_thread_id, message.is_topic_message) == (roses, True)
         # As on Telegram: a message without a reply target replies to the message that opened the topic.
-        assert there.reply_to_message.message_id == roses
+        assert message.reply_to_message.message_id == roses
         assert general.message_thread_id is None
         await s.bot.send_message(GROUP, "to roses", message_thread_id=roses)
         await s.bot.send_message(GROUP, "to herbs", message_thread_id=herbs)

@@ -334,5 +334,5 @@ async def test_a_session_under_another_key_is_recognised(tmp_path: Path) -> None
     async with CoreFixture(tmp_path) as core:
         memory = BuiltinMemory(core.store, core.clock)
         first = (await core.turn(CLI, "the boat")).ref
-        there = replace(first, key=TELEGRAM, epoch=9)
-        assert list(await memory.prefetch("boat", ref=there, limit=5)) == []
+        other = replace(first, key=TELEGRAM, epoch=9)
+        assert list(await memory.prefetch("boat", ref=other, limit=5)) == []

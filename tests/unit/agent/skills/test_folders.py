@@ -154,8 +154,8 @@ def test_only_the_last_versions_are_kept(tmp_path: Path) -> None:
         version = folders.write(SkillText("tea", "How to make tea.", f"Version {number}.")).kept
     assert version is not None
     kept = folders.old("tea", version)
-    there = sorted(int(file.stem) for file in kept.parent.iterdir())
-    assert (len(there), there[-1]) == (VERSIONS_MAX, VERSIONS_MAX + 5)
+    versions = sorted(int(file.stem) for file in kept.parent.iterdir())
+    assert (len(versions), versions[-1]) == (VERSIONS_MAX, VERSIONS_MAX + 5)
     assert f"Version {VERSIONS_MAX + 4}." in kept.read_text()
 
 

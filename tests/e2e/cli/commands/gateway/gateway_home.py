@@ -17,9 +17,9 @@ def url() -> Iterator[str]:
 
 @pytest.fixture
 def core(tmp_path: Path, url: str) -> Iterator[GatewayHouse]:
-    there = GatewayHouse(tmp_path / "home", url)
-    yield there
-    there.leave()
+    fixture = GatewayHouse(tmp_path / "home", url)
+    yield fixture
+    fixture.leave()
 
 
 def answered(core: GatewayHouse, chat: str = "1", count: int = 1) -> None:

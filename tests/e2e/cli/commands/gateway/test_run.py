@@ -24,9 +24,9 @@ def silence() -> Iterator[str]:
 
 @pytest.fixture
 def mute(tmp_path: Path, silence: str) -> Iterator[GatewayHouse]:
-    there = GatewayHouse(tmp_path / "home", silence)
-    yield there
-    there.leave()
+    fixture = GatewayHouse(tmp_path / "home", silence)
+    yield fixture
+    fixture.leave()
 
 
 def in_order(core: GatewayHouse) -> bool:
