@@ -18,7 +18,7 @@ from tests.runtime import CLI
 PLUGINS = Path(__file__).parent / "fixtures" / "hermes_plugins"
 
 
-class Ways:
+class PluginBehaviour:
     """Behaviour of the plugin `diary`, including the faults of the contract kit."""
 
     def __init__(self, file: Path) -> None:
@@ -55,7 +55,7 @@ class Diaries:
         home.mkdir(parents=True)
         (home / "plugins").symlink_to(PLUGINS)
         (home / ".env").write_text(f"# how it behaves\nDIARY_WAYS={folder / 'ways.json'}\n")
-        self.ways = Ways(folder / "ways.json")
+        self.ways = PluginBehaviour(folder / "ways.json")
 
     @property
     def settings(self) -> dict[str, Any]:

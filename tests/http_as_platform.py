@@ -32,7 +32,7 @@ AGAIN_S = 0.05
 OTHER_WAY_ROUND = "over HTTP whoever is there comes by themselves"
 
 
-class Building:
+class HttpGatewayFixture:
     """State shared by both sides: the gateway with its HTTP server, which can be stopped and restarted on the same
     home.
     """
@@ -127,7 +127,7 @@ class HttpAsPlatform:
     capabilities = Capabilities(text_chars_max=300_000, idempotent_send=True, markdown="none")
     finder = None
 
-    def __init__(self, building: Building) -> None:
+    def __init__(self, building: HttpGatewayFixture) -> None:
         self._building = building
 
     async def run(self, take: Take) -> None:
@@ -191,10 +191,10 @@ class HttpAsPlatform:
         await self._building.finish()
 
 
-class Callers:
-    """`There`: callers with one conversation each. A rejected message is sent again, before later ones of its chat."""
+class HttpUsers:
+    """HTTP users with one conversation each. A rejected message is sent again, before later ones of its chat."""
 
-    def __init__(self, building: Building) -> None:
+    def __init__(self, building: HttpGatewayFixture) -> None:
         self._building = building
         self._last: dict[str, asyncio.Future[None]] = {}
         self._count = 0

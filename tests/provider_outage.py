@@ -25,7 +25,7 @@ ATTEMPT_S_MIN = 1.0
 """Minimum attempt timeout. No test step waits for a delivery to time out, so fast back ends get more time too."""
 
 
-class Life:
+class GatewayProcess:
     """A process on a home. Without `kill`, it ends by itself."""
 
     def __init__(self, home: Path, back_end: ProviderBackend, number: int) -> None:
@@ -87,7 +87,7 @@ class ProviderOutage:
 
     @pytest.mark.timeout(90)
     def test_turns_survive_an_outage_and_a_kill(self, tmp_path: Path, back_end: ProviderBackend) -> None:
-        life = Life(tmp_path, back_end, 0)
+        life = GatewayProcess(tmp_path, back_end, 0)
         first = life.do("turn", "my boat is called Skarven")
         life.until("waiting", "", lambda count: count == 0)
         back_end.faults.hang()
@@ -100,7 +100,7 @@ class ProviderOutage:
         assert life.do("waiting") > 0
         life.kill()
 
-        life = Life(tmp_path, back_end, 1)
+        life = GatewayProcess(tmp_path, back_end, 1)
         back_end.faults.heal()
         life.do("new")
         life.until("waiting", "", lambda count: count == 0)

@@ -35,7 +35,7 @@ from everthread.testing.contracts.store.fixtures import StillClock
 from everthread.testing.recording_provider import StoredEntry
 
 
-class FedByHand(BuiltinMemory):
+class ManualBuiltinMemory(BuiltinMemory):
     def __init__(self, store: Store) -> None:
         super().__init__(store, StillClock())
         self.store = store
@@ -74,9 +74,9 @@ class FedByHand(BuiltinMemory):
 
 class TestBuiltinMemory(ProviderContract):
     @pytest.fixture
-    def provider(self, tmp_path: Path) -> Iterator[FedByHand]:
+    def provider(self, tmp_path: Path) -> Iterator[ManualBuiltinMemory]:
         prepare_file(tmp_path / "everthread.db")
-        provider = FedByHand(SqliteStore(tmp_path / "everthread.db"))
+        provider = ManualBuiltinMemory(SqliteStore(tmp_path / "everthread.db"))
         yield provider
         asyncio.run(provider.store.aclose())
 
@@ -87,10 +87,10 @@ class TestBuiltinMemory(ProviderContract):
             turns = [(one.id, turn) for one in sessions for turn in uow.turns.view(replace(one, last_turn=99)).turns]
             return [StoredEntry(session_id, "turn", turn.user_text) for session_id, turn in turns]
 
-        async def effects(provider: FedByHand) -> Sequence[StoredEntry]:
+        async def effects(provider: ManualBuiltinMemory) -> Sequence[StoredEntry]:
             return await provider.store.read(read)
 
         return effects
 
-    def test_the_built_in_memory_receives_no_deliveries(self, provider: FedByHand) -> None:
+    def test_the_built_in_memory_receives_no_deliveries(self, provider: ManualBuiltinMemory) -> None:
         assert not receives_events(BuiltinMemory(provider.store, StillClock()))

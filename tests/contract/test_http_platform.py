@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.http_as_platform import Building, Callers, HttpAsPlatform
+from tests.http_as_platform import HttpAsPlatform, HttpGatewayFixture, HttpUsers
 from tests.http_gateway import HttpGateway, http_gateway
 from tests.runtime import until
 
@@ -24,15 +24,15 @@ from everthread.testing.model_server.server import ModelServer
 
 class TestHttp(PlatformContract):
     @pytest.fixture
-    def building(self, tmp_path: Path) -> Building:
-        return Building(tmp_path)
+    def building(self, tmp_path: Path) -> HttpGatewayFixture:
+        return HttpGatewayFixture(tmp_path)
 
     @pytest.fixture
-    def remote(self, building: Building) -> RemoteSide:
-        return Callers(building)
+    def remote(self, building: HttpGatewayFixture) -> RemoteSide:
+        return HttpUsers(building)
 
     @pytest.fixture
-    def platform(self, building: Building) -> Platform:
+    def platform(self, building: HttpGatewayFixture) -> Platform:
         return HttpAsPlatform(building)
 
     @in_loop

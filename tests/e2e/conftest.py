@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.used_home import Lived, create_used_home
+from tests.e2e.used_home import UsedHome, create_used_home
 
 
 @pytest.fixture(scope="module")
@@ -21,12 +21,12 @@ def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Lived:
+def original(tmp_path_factory: pytest.TempPathFactory) -> UsedHome:
     return asyncio.run(create_used_home(tmp_path_factory.mktemp("original") / "home"))
 
 
 @pytest.fixture
-def lived(original: Lived, tmp_path: Path) -> Lived:
+def lived(original: UsedHome, tmp_path: Path) -> UsedHome:
     """A copy of the home, for one test."""
     shutil.copytree(original.home, tmp_path / "home")
-    return Lived(tmp_path / "home", original.lisbon, original.branch, original.chat, original.note)
+    return UsedHome(tmp_path / "home", original.lisbon, original.branch, original.chat, original.note)

@@ -29,7 +29,7 @@ def lines(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-class GatewayHouse:
+class GatewayProcessFixture:
     def __init__(self, home: Path, model_url: str, *, drain_s: float = 2.0, http: bool = False) -> None:
         self.home = home
         home.mkdir(mode=0o700, exist_ok=True)

@@ -104,7 +104,7 @@ class Diary(MemoryProvider):
             await asyncio.Event().wait()
 
 
-class Bells:
+class HookRecorder:
     def __init__(self, home: Path, ways: dict[str, Any]) -> None:
         self._file, self._ways = home / "hooks.jsonl", ways
 
@@ -119,7 +119,7 @@ class Bells:
         append(self._file, hook="reset", session=session_id, platform=platform)
 
 
-class Stand:
+class FakeHttpServer:
     """Replacement for the HTTP server."""
 
     def __init__(self, home: Path) -> None:
@@ -137,7 +137,7 @@ class Served(Runtime):
     stand_in = True
 
     def web(self, gateway: Any) -> Any:
-        return Stand(self.settings.home) if self.stand_in else super().web(gateway)
+        return FakeHttpServer(self.settings.home) if self.stand_in else super().web(gateway)
 
 
 def main() -> int:
@@ -152,7 +152,7 @@ def main() -> int:
             policies=settings.reset,
             platforms=(Post(settings.home, ways),),
             providers=(Diary(settings.home, bool(ways.get("diary_hangs"))),) if ways.get("diary", True) else (),
-            plugins=(Bells(settings.home, ways),),
+            plugins=(HookRecorder(settings.home, ways),),
         )
         served.stand_in = not ways.get("http")
         return served

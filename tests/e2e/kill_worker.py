@@ -75,8 +75,8 @@ SELECT (SELECT COUNT(*) FROM inbox WHERE state IN ('waiting', 'running')) + (SEL
 
 
 @dataclass(frozen=True)
-class Orders:
-    """Orders for one worker."""
+class GatewayOptions:
+    """Settings of one worker."""
 
     home: str
     holder: str
@@ -147,7 +147,7 @@ class FastClock:
 class ThreadScribe(MemoryProvider):
     """Synchronous memory provider that writes everything to the back end."""
 
-    def __init__(self, name: str, orders: Orders) -> None:
+    def __init__(self, name: str, orders: GatewayOptions) -> None:
         super().__init__()
         self.name = name
         self.capabilities = Capability.DEDUPLICATES
@@ -208,7 +208,7 @@ class TaskScribe(ThreadScribe):
         await asyncio.sleep(0.003)
 
 
-class FencedAloud(logging.Handler):
+class RefusedWriteReporter(logging.Handler):
     """Log handler that reports a refused write of a lane."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -223,7 +223,7 @@ class FencedAloud(logging.Handler):
 
 
 class Worker:
-    def __init__(self, orders: Orders, store: SqliteStore) -> None:
+    def __init__(self, orders: GatewayOptions, store: SqliteStore) -> None:
         self._orders = orders
         self._store = store
         self._dice = random.Random(orders.seed)
@@ -366,11 +366,11 @@ class Worker:
 
 
 async def main() -> None:
-    orders = Orders(**json.loads(sys.argv[1]))
+    orders = GatewayOptions(**json.loads(sys.argv[1]))
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     for name in ("everthread.journal", "everthread.lanes"):
         logging.getLogger(name).setLevel(logging.INFO)
-        logging.getLogger(name).addHandler(FencedAloud())
+        logging.getLogger(name).addHandler(RefusedWriteReporter())
     store = await SqliteStore.open(store_path(orders.home))
     await Worker(orders, store).run()
 

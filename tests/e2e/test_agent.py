@@ -173,7 +173,7 @@ async def test_a_huge_or_binary_paste_is_accepted(tmp_path: Path, text: str) -> 
         assert await ask(runtime, text) == "That is a lot."
 
 
-class Toolmaker(MemoryProvider):
+class ToolProvider(MemoryProvider):
     """Memory provider with tools, some of which are invalid."""
 
     name = "toolmaker"
@@ -191,7 +191,7 @@ async def test_invalid_tools_of_a_provider_do_not_affect_anything_else(tmp_path:
         settings = Settings(
             tmp_path, model="stub/one", providers={"stub": ProviderSettings("openai_compat", server.base_url)}
         )
-        async with Runtime(settings, providers=[Toolmaker()]) as runtime:
+        async with Runtime(settings, providers=[ToolProvider()]) as runtime:
             problems = await runtime.ready()
             assert await ask(runtime, "look it up") == "Done."
     assert [problem.split(": ")[0] for problem in problems] == ["memory provider toolmaker"] * 6

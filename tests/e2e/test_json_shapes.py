@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.used_home import Lived, everthread
+from tests.e2e.used_home import UsedHome, everthread
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "cli-conventions.md").read_text().partition("\n## JSON\n")[2]
 
@@ -81,7 +81,7 @@ def names(printed: Any) -> set[str]:
     return set()
 
 
-def run(command: str, lived: Lived, place: Path) -> Any:
+def run(command: str, lived: UsedHome, place: Path) -> Any:
     words = [word.format(place=place) for word in command.split()]
     done = everthread(*words, "--json", home=lived.home, env={"EVERTHREAD_OWNER": "local"})
     assert done.stdout, done.stderr
@@ -89,7 +89,7 @@ def run(command: str, lived: Lived, place: Path) -> Any:
 
 
 @pytest.mark.parametrize("command", EXAMPLES)
-def test_an_example_has_exactly_the_printed_names(command: str, lived: Lived, tmp_path: Path) -> None:
+def test_an_example_has_exactly_the_printed_names(command: str, lived: UsedHome, tmp_path: Path) -> None:
     if command in BEFORE:
         run(BEFORE[command], lived, tmp_path)
     (tmp_path / "hermes" / "memories").mkdir(parents=True)
@@ -99,7 +99,7 @@ def test_an_example_has_exactly_the_printed_names(command: str, lived: Lived, tm
 
 
 @pytest.mark.parametrize("command", IN_WORDS)
-def test_every_printed_name_is_documented(command: str, lived: Lived, tmp_path: Path) -> None:
+def test_every_printed_name_is_documented(command: str, lived: UsedHome, tmp_path: Path) -> None:
     export = (Path(__file__).parents[2] / "docs" / "reference" / "export-format.md").read_text()
     told = set(re.findall(r'[`"](\w+)[`"]', PAGE + export))
     assert names(run(command, lived, tmp_path)) - told == set()

@@ -28,7 +28,7 @@ from tests.e2e.kill_worker import (
     PROVIDERS,
     UNKNOWN,
     UNREST,
-    Orders,
+    GatewayOptions,
     back_end_path,
     message_key,
     message_text,
@@ -46,10 +46,10 @@ MESSAGES_PER_LIFE = 10
 PATIENCE_S = 60.0
 
 
-class Life:
+class GatewayProcess:
     """One worker process, from its start to its end."""
 
-    def __init__(self, orders: Orders) -> None:
+    def __init__(self, orders: GatewayOptions) -> None:
         self.orders = orders
         self._said: list[list[str]] = []
         self._more = threading.Condition()
@@ -127,7 +127,7 @@ class Home:
     accepted: dict[int, int] = field(default_factory=dict)
     committed: list[tuple[str, int, str, str]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
-    lives: list[Life] = field(default_factory=list)
+    lives: list[GatewayProcess] = field(default_factory=list)
     _messages: int = 0
     _unheard: list[int] = field(default_factory=list)
 
@@ -136,17 +136,19 @@ class Home:
         back_end.executescript(BACK_END)
         back_end.close()
 
-    def start(self, *, new: int = MESSAGES_PER_LIFE, **more: Any) -> Life:
+    def start(self, *, new: int = MESSAGES_PER_LIFE, **more: Any) -> GatewayProcess:
         """Start a worker. The platform sends it new messages and repeats those that were not acknowledged."""
         messages = [*self._unheard, *range(self._messages, self._messages + new)]
         self._messages += new
         self._unheard = []
         number = len(self.lives) + 1
-        orders = Orders(str(self.folder), f"life{number}", self.origin, self.seed * 1000 + number, messages, **more)
-        self.lives.append(Life(orders))
+        orders = GatewayOptions(
+            str(self.folder), f"life{number}", self.origin, self.seed * 1000 + number, messages, **more
+        )
+        self.lives.append(GatewayProcess(orders))
         return self.lives[-1]
 
-    def hear(self, life: Life) -> None:
+    def hear(self, life: GatewayProcess) -> None:
         """Record the acknowledgements of a worker that has ended."""
         for number, inbox_id, novelty in life.said("accepted"):
             assert self.accepted.setdefault(int(number), int(inbox_id)) == int(inbox_id), f"{number} was accepted twice"
@@ -156,7 +158,7 @@ class Home:
         for word in ("crossed", "resumed", "fenced"):
             self.counts[word] += len(life.said(word))
 
-    def kill(self, life: Life) -> None:
+    def kill(self, life: GatewayProcess) -> None:
         self.counts["kills"] += life.kill()
         self.hear(life)
 
@@ -390,28 +392,28 @@ def _count(home: Home, found: Found) -> None:
 # One worker after another -------------------------------------------------------------------------------------------
 
 
-def _after(word: str, times: int = 1) -> Callable[[Life], None]:
+def _after(word: str, times: int = 1) -> Callable[[GatewayProcess], None]:
     """Wait until the worker has reported this word, or until a timeout."""
 
-    def wait(life: Life) -> None:
+    def wait(life: GatewayProcess) -> None:
         life.wait_for(word, times=times, patience_s=4.0)
 
     return wait
 
 
-def _in_a_moment(seconds: float) -> Callable[[Life], None]:
+def _in_a_moment(seconds: float) -> Callable[[GatewayProcess], None]:
     return lambda life: time.sleep(seconds)
 
 
-def _while_it_works(seconds: float) -> Callable[[Life], None]:
-    def wait(life: Life) -> None:
+def _while_it_works(seconds: float) -> Callable[[GatewayProcess], None]:
+    def wait(life: GatewayProcess) -> None:
         life.wait_for("started")
         time.sleep(seconds)
 
     return wait
 
 
-def _moments(dice: random.Random) -> list[Callable[[Life], None]]:
+def _moments(dice: random.Random) -> list[Callable[[GatewayProcess], None]]:
     """Return the moments of the kill: while the store opens, at each report, within a burst, and at random."""
     moments = [
         _in_a_moment(dice.uniform(0.0, 0.5)),
@@ -490,7 +492,7 @@ def _fence(home: Home, lane: str) -> tuple[str, int]:
         store.close()
 
 
-def _stop_outside_a_transaction(life: Life) -> None:
+def _stop_outside_a_transaction(life: GatewayProcess) -> None:
     """Stop the process while it holds no database lock, which would block all other processes."""
     paths = (store_path(life.orders.home), back_end_path(life.orders.home))
     for _ in range(100):

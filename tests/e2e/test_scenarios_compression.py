@@ -197,7 +197,7 @@ NEEDLES = {
 }
 
 
-class LongHouse(AgentFixture):
+class RecallFixture(AgentFixture):
     """Agent with built-in memory, which recalls turns of all conversations."""
 
     async def __aenter__(self) -> Self:
@@ -217,7 +217,9 @@ async def test_two_thousand_turns_and_twenty_compressions_lose_nothing(tmp_path:
 
     model, reader = FakeModel([answer], usage=Usage(1_000, 10)), FakeModel([SUMMARY])
     model.requests = _Last()
-    async with LongHouse(tmp_path, model, compression=CompressionSettings(tail_tokens=300), summariser=reader) as core:
+    async with RecallFixture(
+        tmp_path, model, compression=CompressionSettings(tail_tokens=300), summariser=reader
+    ) as core:
         lineage: list[str] = []
         for number in range(1, TURNS + 1):
             model.usage = Usage(70_000, 10) if number % EACH == 0 else Usage(1_000, 10)

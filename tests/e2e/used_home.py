@@ -51,7 +51,7 @@ class Polite(MemoryProvider):
 
 
 @dataclass(frozen=True)
-class Lived:
+class UsedHome:
     """A home with some history: Lisbon (2 turns, one parked), its branch, a chat of another owner, a note."""
 
     home: Path
@@ -68,7 +68,7 @@ async def _say(runtime: Runtime, key: SessionKey, owner: str, text: str) -> None
     await runtime.lifecycle.commit_turn(ticket, [Message(Role.USER, text), Message(Role.ASSISTANT, "yes")], "yes")
 
 
-async def create_used_home(home: Path) -> Lived:
+async def create_used_home(home: Path) -> UsedHome:
     async with Runtime(Settings(home), providers=[Picky()]) as runtime:
         await runtime.start()
         opened = [(await runtime.lifecycle.cross(TERMINAL, New("Trip to Lisbon"), owner="local")).ref]
@@ -81,7 +81,7 @@ async def create_used_home(home: Path) -> Lived:
         note_id = (await runtime.lifecycle.write_note(note, owner="local")).note_id
         assert await runtime.drain()
     lisbon, branch, chat = (ref.session_id if ref else "" for ref in opened)
-    return Lived(home, lisbon, branch, chat, note_id)
+    return UsedHome(home, lisbon, branch, chat, note_id)
 
 
 def everthread(

@@ -21,8 +21,8 @@ from msgspec import json as msgspec_json
 from everthread.adapters.sqlite.connection import connect_bare
 from tests.faults import worker
 from tests.faults.platforms import OnLoopback, OnTelegram
-from tests.faults.proxy import Cable
-from tests.faults.worker import BACK_END, TOKEN, Orders, diary_path, mood_path
+from tests.faults.proxy import CutProxy
+from tests.faults.worker import BACK_END, TOKEN, GatewayOptions, diary_path, mood_path
 
 PlatformKind = Literal["loop", "telegram", "webhook"]
 """`webhook` is Telegram with updates by webhook instead of polling."""
@@ -50,10 +50,10 @@ class Effect(NamedTuple):
     facts: dict[str, Any]
 
 
-class Life:
+class GatewayProcess:
     """One gateway process, from its start to its end."""
 
-    def __init__(self, orders: Orders, complaints: Path) -> None:
+    def __init__(self, orders: GatewayOptions, complaints: Path) -> None:
         self.orders = orders
         self._complaints = complaints
         with complaints.open("ab") as stderr:
@@ -120,9 +120,9 @@ class Scene:
         self.repeats = repeats or platform != "loop"
         self._limits = limits
         self._has_cable = cable
-        self._cables: list[Cable] = []
+        self._cables: list[CutProxy] = []
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._lives: list[Life] = []
+        self._lives: list[GatewayProcess] = []
 
     async def __aenter__(self) -> Self:
         self.home.mkdir(parents=True)
@@ -145,7 +145,7 @@ class Scene:
 
     async def _lead_to(self, port: int) -> int:
         """Start a proxy to this port. Return the proxy's port."""
-        cable = await Cable(port).__aenter__()
+        cable = await CutProxy(port).__aenter__()
         self._cables.append(cable)
         return cable.port
 
@@ -177,15 +177,15 @@ class Scene:
         self._processes.append(process)
         return process
 
-    def begin(self, **orders: Any) -> Life:
+    def begin(self, **orders: Any) -> GatewayProcess:
         """Start a gateway; `serves` waits for it."""
         orders.setdefault("origin", time.time())
         orders.setdefault("idempotent", not self.repeats)
         orders.setdefault("kind", "loop" if self.kind == "loop" else "telegram")
         if self.kind == "webhook":
             orders |= {"webhook_port": self._listener, "brought_to": f"http://127.0.0.1:{self._brought_to}/telegram"}
-        life = Life(
-            Orders(
+        life = GatewayProcess(
+            GatewayOptions(
                 str(self.home), f"http://127.0.0.1:{self._platform}", f"http://127.0.0.1:{self._model}/v1", **orders
             ),
             self.folder / "gateway.log",
@@ -193,7 +193,7 @@ class Scene:
         self._lives.append(life)
         return life
 
-    async def start(self, **orders: Any) -> Life:
+    async def start(self, **orders: Any) -> GatewayProcess:
         return await self.begin(**orders).serves()
 
     def feel(self, mood: str) -> None:

@@ -9,7 +9,7 @@ from typing import Self
 CHUNK = 65536
 
 
-class Cable:
+class CutProxy:
     """Forward to a local port. While it is cut, connections are refused and data in transit is held. That data arrives
     afterwards, if its sender still waits.
     """

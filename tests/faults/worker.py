@@ -49,7 +49,7 @@ CREATE TABLE IF NOT EXISTS effects (
 """
 
 
-class Orders(msgspec.Struct, frozen=True):
+class GatewayOptions(msgspec.Struct, frozen=True):
     home: str
     platform_url: str
     model_url: str
@@ -171,7 +171,7 @@ def say(word: str) -> None:
 
 
 def main() -> None:
-    orders = msgspec.json.decode(sys.argv[1], type=Orders)
+    orders = msgspec.json.decode(sys.argv[1], type=GatewayOptions)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     lock = GatewayLock(Path(orders.home))
     # As in the command.
@@ -183,7 +183,7 @@ def main() -> None:
         signals.exit_if_requested()
 
 
-async def _serve(orders: Orders, lock: GatewayLock, signals: ShutdownSignals) -> None:
+async def _serve(orders: GatewayOptions, lock: GatewayLock, signals: ShutdownSignals) -> None:
     platforms: tuple[Platform, ...] = ()
     if orders.kind == "loop":
         platforms = (LoopbackPlatform("loop", orders.platform_url, idempotent=orders.idempotent, edits=orders.edits),)

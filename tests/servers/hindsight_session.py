@@ -8,7 +8,7 @@ from urllib.parse import quote
 from tests.cleanup import close_with_loop
 from tests.provider_backend import ProviderBackend
 from tests.servers.hindsight_server import HindsightServer
-from tests.servers.proxy import Door
+from tests.servers.proxy import FaultProxyServer
 
 from everthread.adapters.memory.hindsight.provider import Hindsight
 from everthread.domain.events import Delivery, ForgetScope
@@ -107,7 +107,9 @@ def everything(core: HindsightServer, bank: str) -> str:
     return json.dumps(found)
 
 
-def back_end_of(core: HindsightServer, door: Door, settings: dict[str, Any], prefix: str) -> ProviderBackend:
+def back_end_of(
+    core: HindsightServer, door: FaultProxyServer, settings: dict[str, Any], prefix: str
+) -> ProviderBackend:
     def parent_of(session_id: str) -> str:
         about = {one["id"]: one["document_metadata"] for one in documents(core.address, prefix)}
         return about[f"{session_id}/opened"]["parent"]

@@ -11,7 +11,7 @@ from typing import Any
 from tests.mem0_entries import parent_of, read_files, stored_entries
 from tests.provider_backend import ProviderBackend
 from tests.servers.environments import environment
-from tests.servers.proxy import Door
+from tests.servers.proxy import FaultProxyServer
 
 from everthread.adapters.memory.mem0.provider import Mem0
 from everthread.testing.backend_model.server import BackendModel
@@ -27,7 +27,7 @@ class Mem0Library:
 
     python: str
     model: BackendModel
-    door: Door
+    door: FaultProxyServer
     folder: Path
 
     def settings(self, *, infer: bool = True, address: str = "") -> dict[str, Any]:
@@ -59,5 +59,5 @@ def child_of(provider: Mem0) -> int:
 @contextmanager
 def mem0(folder: Path) -> Iterator[Mem0Library]:
     python = str(environment("mem0", WANTED) / "bin" / "python")
-    with BackendModel().in_thread() as model, Door(f"http://127.0.0.1:{model.port}", ASKS) as door:
+    with BackendModel().in_thread() as model, FaultProxyServer(f"http://127.0.0.1:{model.port}", ASKS) as door:
         yield Mem0Library(python, model, door, folder)

@@ -13,7 +13,7 @@ from everthread.testing.model_server.http import HttpRequest, HttpServer, read_r
 START_S_MAX = 10.0
 
 
-class Door(HttpServer):
+class FaultProxyServer(HttpServer):
     """Proxy with the faults of the provider contract kit: `fail_next`, `reject_next`, `lose_next`, `hang` and `heal`.
 
     `keeps` lists the requests that store texts, as `POST /path`. Only their responses get lost.

@@ -21,7 +21,7 @@ from tests.hermes_provider_faults import LIMITS as FAULT_LIMITS
 from tests.hermes_provider_faults import SAYS, spoiled
 from tests.provider_backend import ProviderBackend
 from tests.provider_faults import Day, ProviderFaults, Spoil
-from tests.provider_outage import Life
+from tests.provider_outage import GatewayProcess
 from tests.runtime import CLI, ME, CoreFixture
 from tests.servers.hermes_memories import Facts, Holographic, compare, python
 
@@ -181,7 +181,7 @@ def test_turns_survive_an_outage_and_a_kill(tmp_path: Path, facts: Facts) -> Non
         # Shorter than the plugin's own wait for its file, after which it drops the write silently.
         attempt_s=3.0,
     )
-    life = Life(tmp_path, back_end, 0)
+    life = GatewayProcess(tmp_path, back_end, 0)
     first = life.do("turn", "I like my boat Skarven")
     life.until("waiting", "", lambda count: count == 0)
     # While the file is locked, the close of the first session hangs, times out and is retried.
@@ -194,7 +194,7 @@ def test_turns_survive_an_outage_and_a_kill(tmp_path: Path, facts: Facts) -> Non
     assert life.do("waiting") > 0
     life.kill()
 
-    life = Life(tmp_path, back_end, 1)
+    life = GatewayProcess(tmp_path, back_end, 1)
     facts.heal()
     life.do("new")
     life.until("waiting", "", lambda count: count == 0)

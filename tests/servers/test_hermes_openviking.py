@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.cleanup import close_with_loop
 from tests.provider_backend import ProviderBackend
-from tests.provider_outage import Life
+from tests.provider_outage import GatewayProcess
 from tests.runtime import CLI, CoreFixture, opened
 from tests.servers.hermes_memories import OpenViking, python
 from tests.servers.openviking_server import KEY, openviking
@@ -120,7 +120,7 @@ def test_turns_survive_an_outage_and_a_kill(
         lambda: [],
         attempt_s=8.0,
     )
-    life = Life(tmp_path, back_end, 0)
+    life = GatewayProcess(tmp_path, back_end, 0)
     first = life.do("turn", "my boat is called Skarven")
     life.until("waiting", "", lambda count: count == 0)
     os.kill(server.server.pid, signal.SIGSTOP)
@@ -132,7 +132,7 @@ def test_turns_survive_an_outage_and_a_kill(
         time.sleep(13)
         assert life.do("waiting") > 0
         life.kill()
-        life = Life(tmp_path, back_end, 1)
+        life = GatewayProcess(tmp_path, back_end, 1)
     finally:
         os.kill(server.server.pid, signal.SIGCONT)
     third = life.do("new")

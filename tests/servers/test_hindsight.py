@@ -27,7 +27,7 @@ from tests.servers.hindsight_session import (
     ready,
     texts,
 )
-from tests.servers.proxy import Door
+from tests.servers.proxy import FaultProxyServer
 
 from everthread.adapters.memory.hindsight.provider import Hindsight
 from everthread.bootstrap.runtime import Runtime
@@ -54,19 +54,19 @@ def prefix() -> str:
 
 
 @pytest.fixture
-def door(core: HindsightServer) -> Iterator[Door]:
-    with Door(core.address, KEEPS) as door:
+def door(core: HindsightServer) -> Iterator[FaultProxyServer]:
+    with FaultProxyServer(core.address, KEEPS) as door:
         yield door
 
 
 @pytest.fixture
-def settings(door: Door, prefix: str) -> dict[str, Any]:
+def settings(door: FaultProxyServer, prefix: str) -> dict[str, Any]:
     return {"address": door.address, "bank": prefix, "profile": "main"}
 
 
 class TestHindsight(ProviderContract):
     @pytest.fixture
-    def settings(self, door: Door, prefix: str) -> dict[str, Any]:
+    def settings(self, door: FaultProxyServer, prefix: str) -> dict[str, Any]:
         return {"address": door.address, "bank": prefix, "profile": "main"}
 
     @pytest.fixture
@@ -78,7 +78,7 @@ class TestHindsight(ProviderContract):
         return lambda provider: held(core.address, prefix)
 
     @pytest.fixture
-    def faults(self, door: Door) -> Faults:
+    def faults(self, door: FaultProxyServer) -> Faults:
         return door
 
     @pytest.fixture
@@ -215,7 +215,9 @@ async def test_the_server_keeps_no_text_of_a_forgotten_session(
     assert list(texts(core, prefix)) == ["stays/0001"]
 
 
-async def test_it_reports_its_health_and_its_tools_answer(settings: dict[str, Any], door: Door, prefix: str) -> None:
+async def test_it_reports_its_health_and_its_tools_answer(
+    settings: dict[str, Any], door: FaultProxyServer, prefix: str
+) -> None:
     talk = Talk(await ready(settings), "s1")
     assert await talk.provider.health() == "ok"
     await talk.say("I keep bees")
@@ -248,7 +250,9 @@ class TestScenarios(ProviderScenarios, ProviderOutage, ProviderFaults):
         return PATIENT
 
     @pytest.fixture
-    def back_end(self, core: HindsightServer, door: Door, settings: dict[str, Any], prefix: str) -> ProviderBackend:
+    def back_end(
+        self, core: HindsightServer, door: FaultProxyServer, settings: dict[str, Any], prefix: str
+    ) -> ProviderBackend:
         return back_end_of(core, door, settings, prefix)
 
 

@@ -21,7 +21,7 @@ from tests.runtime import CLI
 from tests.runtime import CoreFixture as Process
 from tests.servers.hindsight_server import HindsightServer, hindsight
 from tests.servers.hindsight_session import KEEPS, Talk, asked, back_end_of, documents, everything, ready, texts
-from tests.servers.proxy import Door
+from tests.servers.proxy import FaultProxyServer
 
 from everthread.adapters.memory.hindsight.provider import Hindsight
 from everthread.domain.boundary import New, Resume
@@ -50,13 +50,13 @@ def prefix(core: HindsightServer) -> Iterator[str]:
 
 
 @pytest.fixture
-def door(core: HindsightServer) -> Iterator[Door]:
-    with Door(core.address, KEEPS) as door:
+def door(core: HindsightServer) -> Iterator[FaultProxyServer]:
+    with FaultProxyServer(core.address, KEEPS) as door:
         yield door
 
 
 @pytest.fixture
-def settings(door: Door, prefix: str) -> dict[str, Any]:
+def settings(door: FaultProxyServer, prefix: str) -> dict[str, Any]:
     return {"address": door.address, "bank": prefix, "profile": "main"}
 
 
@@ -303,7 +303,7 @@ async def test_nothing_is_parked_during_a_model_outage(core: HindsightServer, pr
 
 
 async def test_after_faults_each_turn_and_each_of_its_facts_is_stored_once(
-    core: HindsightServer, door: Door, settings: dict[str, Any], prefix: str, tmp_path: Path
+    core: HindsightServer, door: FaultProxyServer, settings: dict[str, Any], prefix: str, tmp_path: Path
 ) -> None:
     back_end = back_end_of(core, door, {**settings, "address": core.address}, prefix)
     day = await lived(tmp_path, back_end, 7, PATIENT)

@@ -13,7 +13,7 @@ from tests.provider_faults import PATIENT, ProviderFaults
 from tests.provider_outage import ProviderOutage
 from tests.provider_scenarios import ProviderScenarios
 from tests.servers.mem0_library import Mem0Library, child_of, mem0
-from tests.servers.proxy import Door
+from tests.servers.proxy import FaultProxyServer
 
 from everthread.adapters.memory.mem0 import local_client as library
 from everthread.adapters.memory.mem0.provider import Mem0
@@ -33,7 +33,7 @@ def core(tmp_path: Path) -> Iterator[Mem0Library]:
 class HangsWhole:
     """The proxy's faults, but `hang` stops the library itself and not only its model."""
 
-    def __init__(self, door: Door, provider: Mem0) -> None:
+    def __init__(self, door: FaultProxyServer, provider: Mem0) -> None:
         self._provider = provider
         self.fail_next, self.reject_next, self.lose_next = door.fail_next, door.reject_next, door.lose_next
         self._heal = door.heal

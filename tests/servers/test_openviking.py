@@ -18,7 +18,7 @@ from tests.runtime import CLI
 from tests.servers import openviking_server as openviking_house
 from tests.servers.environments import environment
 from tests.servers.openviking_server import OpenVikingServer
-from tests.servers.proxy import Door
+from tests.servers.proxy import FaultProxyServer
 
 from everthread.adapters.memory.openviking.provider import OpenViking
 from everthread.bootstrap.runtime import Runtime
@@ -47,19 +47,19 @@ def account() -> str:
 
 
 @pytest.fixture
-def door(core: OpenVikingServer) -> Iterator[Door]:
-    with Door(core.address, openviking_house.KEEPS) as door:
+def door(core: OpenVikingServer) -> Iterator[FaultProxyServer]:
+    with FaultProxyServer(core.address, openviking_house.KEEPS) as door:
         yield door
 
 
 @pytest.fixture
-def settings(door: Door, account: str) -> dict[str, Any]:
+def settings(door: FaultProxyServer, account: str) -> dict[str, Any]:
     return {"url": door.address, "api_key": openviking_house.KEY, "account": account}
 
 
 class TestOpenViking(ProviderContract):
     @pytest.fixture
-    def settings(self, door: Door, account: str) -> dict[str, Any]:
+    def settings(self, door: FaultProxyServer, account: str) -> dict[str, Any]:
         return {"url": door.address, "api_key": openviking_house.KEY, "account": account}
 
     @pytest.fixture
@@ -71,7 +71,7 @@ class TestOpenViking(ProviderContract):
         return lambda provider: core.held(account)
 
     @pytest.fixture
-    def faults(self, door: Door) -> Faults:
+    def faults(self, door: FaultProxyServer) -> Faults:
         return door
 
     @pytest.fixture
@@ -88,7 +88,7 @@ async def ready(settings: dict[str, Any]) -> OpenViking:
     return provider
 
 
-def commits(door: Door) -> int:
+def commits(door: FaultProxyServer) -> int:
     return sum(what.endswith("/commit") for what in door.passed)
 
 
@@ -97,7 +97,7 @@ def said(core: OpenVikingServer, account: str, session: str) -> list[str]:
 
 
 async def test_end_then_switch_commits_once_and_an_empty_session_is_never_committed(
-    core: OpenVikingServer, settings: dict[str, Any], account: str, door: Door
+    core: OpenVikingServer, settings: dict[str, Any], account: str, door: FaultProxyServer
 ) -> None:
     provider = await ready(settings)
     empty, talk = ProviderSession(provider, "empty"), ProviderSession(provider, "s1")
@@ -191,7 +191,7 @@ async def test_a_provider_added_during_a_session_receives_earlier_turns_by_repla
 
 
 async def test_a_rejected_entry_can_be_delivered_later(
-    core: OpenVikingServer, settings: dict[str, Any], account: str, door: Door
+    core: OpenVikingServer, settings: dict[str, Any], account: str, door: FaultProxyServer
 ) -> None:
     talk = ProviderSession(await ready(settings), "s1")
     await talk.say("I keep bees")
@@ -273,7 +273,7 @@ async def test_an_undone_turn_is_removed_both_before_and_after_a_commit(
 
 @pytest.mark.parametrize("acted", [False, True])
 async def test_a_session_rewrite_survives_a_cut_at_every_step(
-    core: OpenVikingServer, settings: dict[str, Any], account: str, door: Door, acted: bool
+    core: OpenVikingServer, settings: dict[str, Any], account: str, door: FaultProxyServer, acted: bool
 ) -> None:
     provider = await ready(settings)
     cuts = step = 0
@@ -357,7 +357,7 @@ async def test_forgetting_a_fact_removes_its_words_and_nothing_else(
     assert "quincunx" not in core.everything(account)
 
 
-async def test_a_server_that_would_mix_up_users_is_refused(settings: dict[str, Any], door: Door) -> None:
+async def test_a_server_that_would_mix_up_users_is_refused(settings: dict[str, Any], door: FaultProxyServer) -> None:
     provider = await ready(settings)
     assert await provider.health() == "ok"
     door.answer("GET /health", b'{"status":"ok","auth_mode":"api_key"}')
@@ -395,7 +395,9 @@ class TestScenarios(ProviderScenarios, ProviderOutage, ProviderFaults):
         return PATIENT
 
     @pytest.fixture
-    def back_end(self, core: OpenVikingServer, door: Door, settings: dict[str, Any], account: str) -> ProviderBackend:
+    def back_end(
+        self, core: OpenVikingServer, door: FaultProxyServer, settings: dict[str, Any], account: str
+    ) -> ProviderBackend:
         return openviking_house.back_end_of(core, door, settings, account)
 
 

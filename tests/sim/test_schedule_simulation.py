@@ -87,7 +87,7 @@ class Oracle:
         yield Answer(Message(Role.ASSISTANT, text), Usage(1, 1), Finish.STOP)
 
 
-class Office(SimProcess):
+class SchedulingProcess(SimProcess):
     """A process that runs scheduled tasks."""
 
     def __init__(self, fixture: Simulation, name: str, seed: int) -> None:
@@ -141,7 +141,7 @@ class Simulation:
         self.database = fresh_database()
         self.faults = Faults()
         self.asked: Counter[str] = Counter()
-        self.offices: dict[str, Office] = {}
+        self.offices: dict[str, SchedulingProcess] = {}
         self.kills = 0
         self._numbers = itertools.count(1)
 
@@ -149,7 +149,7 @@ class Simulation:
         return f"{next(self._numbers):026d}"
 
     def start(self, place: str) -> None:
-        console = Office(self, f"{place}-{self.new_id()}", self.random.randrange(2**32))
+        console = SchedulingProcess(self, f"{place}-{self.new_id()}", self.random.randrange(2**32))
         self.offices[place] = console
         console.spawn(console.run())
 
@@ -178,7 +178,7 @@ class Simulation:
         self.start("b")
         await asyncio.sleep(AFTER_S)
 
-    def _hurt(self, console: Office) -> None:
+    def _hurt(self, console: SchedulingProcess) -> None:
         match self.random.choice(("kill", "statement", "statement", "freeze", "busy", "nothing")):
             case "kill":
                 console.kill()
@@ -201,7 +201,7 @@ def lived(seed: int, zone: str, day: str) -> tuple[Simulation, list[Schedule], f
     kept: list[Schedule] = []
 
     async def live() -> None:
-        clerk = Office(fixture, "clerk", seed)
+        clerk = SchedulingProcess(fixture, "clerk", seed)
         others = itertools.product((MissedPolicy.ONCE, MissedPolicy.SKIP), PLANS[:2])
         for missed, plan in (*((MissedPolicy.ALL, plan) for plan in PLANS), *others):
             target = Target(TargetKind.CHAT, f"agent:main:post:dm:{missed.value}")

@@ -39,7 +39,7 @@ def hand_over(task: str, call_id: str = "c1") -> ToolCall:
     return ToolCall(call_id, "delegate", json.dumps({"task": task}))
 
 
-class DelegatingHouse(AgentFixture):
+class DelegationFixture(AgentFixture):
     """Agent that can delegate tasks to another model, `worker`."""
 
     def __init__(
@@ -112,7 +112,7 @@ def told(core: AgentFixture) -> list[str]:
 
 async def test_a_task_runs_in_its_own_session_and_returns_the_tool_result(tmp_path: Path) -> None:
     model = FakeModel([hand_over("work it out"), "it is 42"])
-    async with DelegatingHouse(tmp_path, model, FakeModel([DONE])) as core:
+    async with DelegationFixture(tmp_path, model, FakeModel([DONE])) as core:
         ended = await core.ask("what is the answer?")
         assert (ended.text, ended.problem) == ("it is 42", "")
         child = await core.child()
@@ -132,7 +132,7 @@ async def test_a_task_runs_in_its_own_session_and_returns_the_tool_result(tmp_pa
 async def test_providers_receive_one_delegation_and_no_entry_of_the_child(tmp_path: Path) -> None:
     diary = AsyncDiary()
     model = FakeModel([hand_over("work it out"), "it is 42"])
-    async with DelegatingHouse(tmp_path, model, FakeModel([DONE]), diary) as core:
+    async with DelegationFixture(tmp_path, model, FakeModel([DONE]), diary) as core:
         parent = (await core.ask("what is the answer?")).committed.ref.session_id
         await core.cross(CLI, New())
         await core.settled()
@@ -145,7 +145,7 @@ async def test_providers_receive_one_delegation_and_no_entry_of_the_child(tmp_pa
 
 async def test_a_delegated_turn_has_no_reply_in_the_outbox(tmp_path: Path) -> None:
     model = FakeModel([hand_over("work it out"), "it is 42"])
-    async with DelegatingHouse(tmp_path, model, FakeModel([DONE])) as core:
+    async with DelegationFixture(tmp_path, model, FakeModel([DONE])) as core:
         await core.ask("what is the answer?")
         child = await core.child()
         (turn,) = await core.turns(child.id)
@@ -168,7 +168,7 @@ async def test_tasks_of_one_answer_run_in_parallel_up_to_the_limit(tmp_path: Pat
     worker = FakeModel()
     worker.lines = [lambda request: DONE if b'"tool"' in worker.encode(request.tail) else ToolCall("t", "count", "{}")]
     model = FakeModel([calls, "all done"])
-    async with DelegatingHouse(tmp_path, model, worker, tools=(tool("count", count),), parallel=2) as core:
+    async with DelegationFixture(tmp_path, model, worker, tools=(tool("count", count),), parallel=2) as core:
         await core.ask("do all of it")
         assert (len(at_once), max(at_once)) == (5, 2)
         children = await core.sessions(SessionKind.SUBAGENT)
@@ -188,7 +188,7 @@ async def test_the_child_has_no_tools_that_ask_remember_or_delegate(tmp_path: Pa
     )
     model = FakeModel([hand_over("work it out"), "it is 42"])
     more = {"tools": tools, "allowed": frozenset({"send"})}
-    async with DelegatingHouse(tmp_path, model, FakeModel([DONE]), **more) as core:
+    async with DelegationFixture(tmp_path, model, FakeModel([DONE]), **more) as core:
         await core.ask("what is the answer?")
         _, _, offered = json.loads(core.worker.requests[0].head)
         assert [name for name, *_ in offered] == ["look", "send"]
@@ -216,7 +216,7 @@ async def test_a_task_has_a_budget_of_its_own(
 
     worker = FakeModel([ToolCall("t", "look", "{}")])
     model = FakeModel([hand_over("look for ever"), "it has no end"])
-    core = DelegatingHouse(
+    core = DelegationFixture(
         tmp_path,
         model,
         worker,
@@ -236,7 +236,7 @@ async def test_a_task_has_a_budget_of_its_own(
 async def test_stopping_the_parent_stops_the_task_and_keeps_its_partial_result(tmp_path: Path) -> None:
     worker = FakeModel(["word by word by word by word"], pause_s=0.3)
     model = FakeModel([hand_over("take your time"), "never said"])
-    async with DelegatingHouse(tmp_path, model, worker) as core:
+    async with DelegationFixture(tmp_path, model, worker) as core:
         asking = asyncio.ensure_future(core.ask("go"))
         await until(lambda: worker.requests)
         here = await core.lifecycle.current(CLI)
@@ -254,7 +254,7 @@ async def test_stopping_the_parent_stops_the_task_and_keeps_its_partial_result(t
 async def test_a_queued_task_is_not_started_after_the_parent_is_stopped(tmp_path: Path) -> None:
     worker = FakeModel(["word by word by word by word"], pause_s=0.3)
     model = FakeModel([[hand_over("one", "c1"), hand_over("two", "c2")], "never said"])
-    async with DelegatingHouse(tmp_path, model, worker, parallel=1) as core:
+    async with DelegationFixture(tmp_path, model, worker, parallel=1) as core:
         asking = asyncio.ensure_future(core.ask("go"))
         await until(lambda: worker.requests)
         here = await core.lifecycle.current(CLI)
@@ -269,7 +269,7 @@ async def test_a_finished_task_is_recorded_even_if_the_parent_is_stopped_meanwhi
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = FakeModel([hand_over("work it out"), "never said"])
-    async with DelegatingHouse(tmp_path, model, FakeModel([DONE])) as core:
+    async with DelegationFixture(tmp_path, model, FakeModel([DONE])) as core:
         record = core.lifecycle.record_delegation
 
         async def stopped_meanwhile(ref: SessionRef, *given: Any) -> None:
@@ -288,7 +288,7 @@ async def test_a_finished_task_is_recorded_even_if_the_parent_is_stopped_meanwhi
 
 async def test_a_task_stopped_while_it_starts_ends_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, worker = FakeModel([hand_over("work it out"), "never said"]), FakeModel([DONE])
-    async with DelegatingHouse(tmp_path, model, worker) as core:
+    async with DelegationFixture(tmp_path, model, worker) as core:
         begin = core.lifecycle.begin_turn
 
         async def stopped_meanwhile(key: SessionKey) -> TurnClaim | None:
@@ -309,7 +309,7 @@ async def test_a_task_stopped_while_it_starts_ends_interrupted(tmp_path: Path, m
         assert not worker.requests
 
 
-async def _left(core: DelegatingHouse, asking: asyncio.Future[Any]) -> str:
+async def _left(core: DelegationFixture, asking: asyncio.Future[Any]) -> str:
     """Cancel the turn as an immediate shutdown does; return the id of the turn left behind."""
     asking.cancel()
     await asyncio.wait({asking})
@@ -320,13 +320,13 @@ async def _left(core: DelegatingHouse, asking: asyncio.Future[Any]) -> str:
 async def test_after_a_shutdown_the_next_process_resumes_parent_and_child(tmp_path: Path) -> None:
     worker = FakeModel(["slow " * 50], pause_s=0.3)
     model = FakeModel([hand_over("work it out"), "never said"])
-    async with DelegatingHouse(tmp_path, model, worker) as core:
+    async with DelegationFixture(tmp_path, model, worker) as core:
         asking = asyncio.ensure_future(core.ask("what is the answer?"))
         await until(lambda: worker.requests)
         turn_id = await _left(core, asking)
 
     model, worker = FakeModel(["it is 42"]), FakeModel([DONE])
-    async with DelegatingHouse(tmp_path, model, worker) as core:
+    async with DelegationFixture(tmp_path, model, worker) as core:
         ended = await core.agent.resume(turn_id, core.options())
         assert ended is not None
         assert (ended.text, len(worker.requests)) == ("it is 42", 1)
@@ -340,7 +340,7 @@ async def test_a_task_finished_before_a_crash_is_not_repeated(tmp_path: Path) ->
     """The process dies after the commit of the child and before its result is stored for the parent."""
     diary = AsyncDiary()
     model = FakeModel([hand_over("work it out"), "never said"])
-    async with DelegatingHouse(tmp_path, model, FakeModel([DONE]), diary) as core:
+    async with DelegationFixture(tmp_path, model, FakeModel([DONE]), diary) as core:
         done = asyncio.Event()
 
         async def die(*args: Any) -> None:
@@ -353,7 +353,7 @@ async def test_a_task_finished_before_a_crash_is_not_repeated(tmp_path: Path) ->
         turn_id = await _left(core, asking)
 
     model, worker = FakeModel(["it is 42"]), FakeModel(["something else"])
-    async with DelegatingHouse(tmp_path, model, worker, diary) as core:
+    async with DelegationFixture(tmp_path, model, worker, diary) as core:
         assert (await core.child()).ended_at is not None
         ended = await core.agent.resume(turn_id, core.options())
         assert ended is not None
@@ -365,7 +365,7 @@ async def test_a_task_finished_before_a_crash_is_not_repeated(tmp_path: Path) ->
 
 async def test_a_stored_result_is_reused(tmp_path: Path) -> None:
     model = FakeModel([hand_over("work it out"), "slow " * 50], pause_s=0.3)
-    async with DelegatingHouse(tmp_path, model, FakeModel([DONE])) as core:
+    async with DelegationFixture(tmp_path, model, FakeModel([DONE])) as core:
         asking = asyncio.ensure_future(core.ask("what is the answer?"))
         await until(lambda: len(model.requests) == 2)
         turn_id = await _left(core, asking)
@@ -373,7 +373,7 @@ async def test_a_stored_result_is_reused(tmp_path: Path) -> None:
         assert row.state is ToolState.DONE
 
     model, worker = FakeModel(["it is 42"]), FakeModel(["something else"])
-    async with DelegatingHouse(tmp_path, model, worker) as core:
+    async with DelegationFixture(tmp_path, model, worker) as core:
         ended = await core.agent.resume(turn_id, core.options())
         assert ended is not None
         assert (ended.text, worker.requests) == ("it is 42", [])
@@ -382,7 +382,7 @@ async def test_a_stored_result_is_reused(tmp_path: Path) -> None:
 
 async def test_a_model_failure_in_the_child_is_reported_to_the_parent(tmp_path: Path) -> None:
     model = FakeModel([hand_over("work it out"), "I could not"])
-    async with DelegatingHouse(tmp_path, model, FakeModel([RuntimeError("a bug")])) as core:
+    async with DelegationFixture(tmp_path, model, FakeModel([RuntimeError("a bug")])) as core:
         assert (await core.ask("go")).text == "I could not"
         (result,) = told(core)
         assert "was not finished" in result
@@ -391,14 +391,14 @@ async def test_a_model_failure_in_the_child_is_reported_to_the_parent(tmp_path: 
 @pytest.mark.parametrize(("arguments", "said"), [({"task": "  "}, "is empty"), ({}, "`task` (string)")])
 async def test_an_invalid_call_opens_no_session(tmp_path: Path, arguments: dict[str, str], said: str) -> None:
     model = FakeModel([ToolCall("c1", "delegate", json.dumps(arguments)), "sorry"])
-    async with DelegatingHouse(tmp_path, model, FakeModel([DONE])) as core:
+    async with DelegationFixture(tmp_path, model, FakeModel([DONE])) as core:
         await core.ask("go")
         assert said in told(core)[0]
         assert await core.sessions(SessionKind.SUBAGENT) == []
 
 
 async def test_every_call_id_gives_a_valid_unique_session_key(tmp_path: Path) -> None:
-    async with DelegatingHouse(tmp_path, FakeModel(), FakeModel()) as core:
+    async with DelegationFixture(tmp_path, FakeModel(), FakeModel()) as core:
         ref = (await core.ask("hello")).committed.ref
         keys = {str(key_of(ToolUse(ref, "turn", call_id))) for call_id in ("a", "b:%", "\ud800", "x" * 10_000)}
         assert len(keys) == 4
@@ -468,7 +468,7 @@ async def test_a_task_forgotten_before_its_start_is_not_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = FakeModel([hand_over("work it out"), "never mind"])
-    async with DelegatingHouse(tmp_path, model, FakeModel([DONE])) as core:
+    async with DelegationFixture(tmp_path, model, FakeModel([DONE])) as core:
         cross = core.lifecycle.cross
 
         async def forgotten_right_after(*given: Any, **more: Any) -> Any:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.e2e.used_home import Lived, assert_one_line, everthread, printed, titles_in, write_lock
+from tests.e2e.used_home import UsedHome, assert_one_line, everthread, printed, titles_in, write_lock
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
@@ -39,7 +39,7 @@ def test_the_home_is_the_flag_then_the_variable_then_xdg_then_the_users(tmp_path
     assert str(tmp_path / "user" / "mine") in used("--home", "~/mine", **variables)
 
 
-def test_the_home_may_be_given_after_the_command(lived: Lived) -> None:
+def test_the_home_may_be_given_after_the_command(lived: UsedHome) -> None:
     done = everthread("sessions", "list", "--home", str(lived.home))
     assert "Trip to Lisbon" in done.stdout
 
@@ -60,7 +60,7 @@ def test_writing_to_a_missing_home_is_refused_and_creates_nothing(command: str, 
     assert not (tmp_path / "not").exists()
 
 
-def test_reading_commands_write_nothing(lived: Lived) -> None:
+def test_reading_commands_write_nothing(lived: UsedHome) -> None:
     def kept() -> dict[Path, bytes]:
         return {path: path.read_bytes() if path.is_file() else b"" for path in lived.home.rglob("*")}
 
@@ -74,7 +74,7 @@ BUSY_S_MAX = 5.0
 
 
 @pytest.mark.parametrize("command", ["journal retry picky", "forget --owner local --yes"])
-def test_a_writing_command_fails_while_another_program_writes(command: str, lived: Lived) -> None:
+def test_a_writing_command_fails_while_another_program_writes(command: str, lived: UsedHome) -> None:
     begun = time.monotonic()
     with write_lock(lived.home):
         done = everthread(*command.split(), home=lived.home)
@@ -86,12 +86,12 @@ def test_a_writing_command_fails_while_another_program_writes(command: str, live
     )
 
 
-def test_reading_does_not_wait_for_a_writer(lived: Lived) -> None:
+def test_reading_does_not_wait_for_a_writer(lived: UsedHome) -> None:
     with write_lock(lived.home):
         assert len(titles_in(lived.home)) == 3
 
 
-def test_many_processes_at_once_all_succeed(lived: Lived) -> None:
+def test_many_processes_at_once_all_succeed(lived: UsedHome) -> None:
     commands = [["journal", "replay", "picky"], ["journal", "retry", "picky"], ["sessions", "list"]] * 2
     running = [
         subprocess.Popen(

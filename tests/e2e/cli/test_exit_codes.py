@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.e2e.used_home import Lived, assert_one_line, everthread, titles_in
+from tests.e2e.used_home import UsedHome, assert_one_line, everthread, titles_in
 
 from everthread.bootstrap.runtime import Runtime
 from everthread.cli import main as cli
@@ -21,7 +21,7 @@ from everthread.config.settings import Settings
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
-def test_a_closed_pipe_prints_no_error(lived: Lived) -> None:
+def test_a_closed_pipe_prints_no_error(lived: UsedHome) -> None:
     command = f"{sys.executable} -m everthread --home {lived.home} sessions list | true"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=18, check=False)
     assert done.stderr == ""
@@ -40,7 +40,7 @@ def test_a_damaged_database_is_refused_and_unchanged(command: str, tmp_path: Pat
     assert path.read_bytes() == before
 
 
-def test_damage_within_the_file_is_refused(lived: Lived) -> None:
+def test_damage_within_the_file_is_refused(lived: UsedHome) -> None:
     path = lived.home / "everthread.db"
     content = bytearray(path.read_bytes())
     content[4096:] = b"\xff" * (len(content) - 4096)
@@ -48,7 +48,7 @@ def test_damage_within_the_file_is_refused(lived: Lived) -> None:
     assert_one_line(everthread("sessions", "list", home=lived.home), 78, str(path))
 
 
-def test_a_database_of_a_newer_version_is_refused_and_unchanged(lived: Lived) -> None:
+def test_a_database_of_a_newer_version_is_refused_and_unchanged(lived: UsedHome) -> None:
     path = lived.home / "everthread.db"
     with sqlite3.connect(path) as connection:
         connection.execute("INSERT INTO migrations VALUES (9999, 'from_the_future', 'x')")
@@ -87,7 +87,7 @@ def test_a_home_that_cannot_be_read_is_refused(command: str, tmp_path: Path) -> 
 
 
 def test_a_bug_is_one_line_unless_debugging(
-    lived: Lived, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    lived: UsedHome, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(_: Settings) -> Runtime:
         raise ZeroDivisionError("some\nbug")
@@ -117,7 +117,7 @@ rm "$2/filler"
 """
 
 
-def test_a_full_disk_loses_nothing(lived: Lived, tmp_path: Path) -> None:
+def test_a_full_disk_loses_nothing(lived: UsedHome, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     script = SMALL_DISK.format(command=f'{sys.executable} -m everthread --home "$2/home"')
@@ -138,7 +138,7 @@ def test_a_full_disk_loses_nothing(lived: Lived, tmp_path: Path) -> None:
     assert done.stdout.count("Forgotten.") == 1
 
 
-def test_an_interrupted_command_prints_nothing_and_changes_nothing(lived: Lived) -> None:
+def test_an_interrupted_command_prints_nothing_and_changes_nothing(lived: UsedHome) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "everthread", "--home", str(lived.home), "forget", lived.chat],
         stdin=subprocess.PIPE,

@@ -28,7 +28,7 @@ HELD_S_MAX = 0.02
 SUMMARY = "## Goal\n- sail around the world"
 
 
-class Harbour(AgentFixture):
+class LongConversationFixture(AgentFixture):
     """Agent with a conversation of thirty thousand short messages that this process has not prepared."""
 
     def __init__(self, folder: Path) -> None:
@@ -76,7 +76,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Generator[list[tuple[float, str]]]
 async def test_work_on_a_long_conversation_does_not_block_the_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with Harbour(tmp_path) as core:
+    async with LongConversationFixture(tmp_path) as core:
         await core.fill()
         ref, choice = await core.at(CLI), core.choices[0]
         with steps(monkeypatch) as answer:

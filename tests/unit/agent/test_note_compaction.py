@@ -113,7 +113,7 @@ class Both(Talker):
         return MERGED if "=== The notes ===" in request.tail[0].content else super()._line(request)
 
 
-class Study(AgentFixture):
+class NotesFixture(AgentFixture):
     """Agent whose notes are nearly full: two about tea."""
 
     def __init__(self, folder: Path, model: FakeModel, condenser: FakeModel | None, **more: Any) -> None:
@@ -144,7 +144,7 @@ def add(text: str = NEW, call: str = "c1") -> ToolCall:
 
 async def test_a_note_that_does_not_fit_triggers_compaction(tmp_path: Path) -> None:
     model, condenser = Talker(add(), "done"), FakeModel([MERGED])
-    async with Study(tmp_path, model, condenser) as core:
+    async with NotesFixture(tmp_path, model, condenser) as core:
         session = await core.reviewed()
         assert [note.content for note in await core.notes()] == ["likes tea, green and black", NEW]
         (request,) = condenser.requests
@@ -159,7 +159,7 @@ async def test_a_note_that_does_not_fit_triggers_compaction(tmp_path: Path) -> N
 
 
 async def test_each_change_of_a_compaction_can_be_undone(tmp_path: Path) -> None:
-    async with Study(tmp_path, Talker(add(), "done"), FakeModel([MERGED])) as core:
+    async with NotesFixture(tmp_path, Talker(add(), "done"), FakeModel([MERGED])) as core:
         await core.reviewed()
         log = await core.store.read(lambda uow: uow.notes.history(ME, 9))
         changes = [version for version in log if version.turn_id == "review-1-1" and version.content != NEW]
@@ -171,14 +171,14 @@ async def test_each_change_of_a_compaction_can_be_undone(tmp_path: Path) -> None
 
 
 async def test_the_model_of_the_conversation_compacts_without_an_auxiliary_model(tmp_path: Path) -> None:
-    async with Study(tmp_path, Both(add(), "done"), None) as core:
+    async with NotesFixture(tmp_path, Both(add(), "done"), None) as core:
         await core.reviewed()
         assert NEW in [note.content for note in await core.notes()]
 
 
 async def test_a_rejected_answer_is_requested_once_more_with_the_problem(tmp_path: Path) -> None:
     condenser = FakeModel(["1: likes tea", MERGED])
-    async with Study(tmp_path, Talker(add(), "done"), condenser) as core:
+    async with NotesFixture(tmp_path, Talker(add(), "done"), condenser) as core:
         await core.reviewed()
         assert NEW in [note.content for note in await core.notes()]
         assert "these do not: 2" in condenser.requests[1].tail[0].content
@@ -188,7 +188,7 @@ async def test_a_rejected_answer_is_requested_once_more_with_the_problem(tmp_pat
 async def test_notes_that_do_not_fit_after_a_failed_compaction_are_reported(tmp_path: Path, answers: list[Any]) -> None:
     model = Talker((add(), add("another one that is long", "c2")), "done")
     condenser = FakeModel(answers)
-    async with Study(tmp_path, model, condenser) as core:
+    async with NotesFixture(tmp_path, model, condenser) as core:
         await core.reviewed()
         results = [m.content for m in model.requests[-1].tail if m.role is Role.TOOL]
         assert all(result.startswith("not noted yet.") for result in results)
@@ -207,7 +207,7 @@ async def test_notes_that_do_not_fit_after_a_failed_compaction_are_reported(tmp_
 async def test_a_note_that_fits_after_the_reviews_own_edits_is_not_reported_as_missing(tmp_path: Path) -> None:
     shorter = {"action": "replace", "target": "user", "old_text": "green", "content": "likes tea"}
     lines = (add(), ToolCall("c2", "memory", json.dumps(shorter)), add("sails", "c3"), "done")
-    async with Study(tmp_path, Talker(*lines), FakeModel(["no"])) as core:
+    async with NotesFixture(tmp_path, Talker(*lines), FakeModel(["no"])) as core:
         await core.reviewed()
         assert [n.content for n in await core.notes()] == ["likes tea", "likes black tea very much", "sails"]
         assert core.told[0].missing == ()
@@ -223,7 +223,7 @@ async def test_concurrent_changes_of_notes_are_not_overwritten(tmp_path: Path) -
             async for part in super().stream(request):
                 yield part
 
-    async with Study(tmp_path, Talker(add(), "done"), Slow([MERGED])) as core:
+    async with NotesFixture(tmp_path, Talker(add(), "done"), Slow([MERGED])) as core:
         await core.reviewed()
         texts = [note.content for note in await core.notes()]
         assert texts == ["likes green tea very much", "likes black tea very much", "is 40"]
@@ -233,7 +233,7 @@ async def test_concurrent_changes_of_notes_are_not_overwritten(tmp_path: Path) -
 async def test_the_cost_of_compaction_is_charged_to_the_review(tmp_path: Path) -> None:
     async def spent(folder: Path, *lines: object) -> float:
         model = Both(*lines)
-        async with Study(folder, model, None) as core:
+        async with NotesFixture(folder, model, None) as core:
             core.choices = [model.choice(price=Price(1.0, 1.0))]
             await core.reviewed()
             ref = await core.at(CLI)

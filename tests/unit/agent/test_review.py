@@ -65,7 +65,7 @@ class Reviewed(FakeModel):
         return [request for request in self.requests if is_review(request)]
 
 
-class Study(AgentFixture):
+class NotesFixture(AgentFixture):
     def __init__(self, folder: Path, model: FakeModel, *providers: object, **more: Any) -> None:
         more.setdefault("review", ReviewSettings(every_turns=EVERY))
         super().__init__(folder, model, *providers, **more)
@@ -90,7 +90,7 @@ async def test_a_review_repeats_the_conversations_request_and_appends_its_instru
     tmp_path: Path,
 ) -> None:
     model = Reviewed(note("sails"), "done")
-    async with Study(tmp_path, model, tools=(tool("look", says_nothing),)) as core:
+    async with NotesFixture(tmp_path, model, tools=(tool("look", says_nothing),)) as core:
         session = await core.talk("one", "two", "three")
         await core.idle()
         await core.talk("four")
@@ -114,7 +114,7 @@ async def test_a_review_whose_end_could_not_be_stored_is_ended_once_the_disk_has
         raise DiskFull("no room")
 
     model = Reviewed(note("sails"), "done")
-    async with Study(tmp_path, model) as core:
+    async with NotesFixture(tmp_path, model) as core:
         with monkeypatch.context() as patch:
             patch.setattr(Reviews, "end", full)
             session = await core.talk("one", "two", "three")
@@ -128,10 +128,10 @@ async def test_a_review_whose_end_could_not_be_stored_is_ended_once_the_disk_has
 
 async def test_a_review_has_the_same_head_after_a_change_of_tools_and_of_the_process(tmp_path: Path) -> None:
     model = Reviewed("done")
-    async with Study(tmp_path, model, review=ReviewSettings(every_turns=0)) as core:
+    async with NotesFixture(tmp_path, model, review=ReviewSettings(every_turns=0)) as core:
         session = await core.talk("one", "two")
         live = model.requests[-1]
-    async with Study(tmp_path, model, tools=(tool("look", says_nothing),)) as core:
+    async with NotesFixture(tmp_path, model, tools=(tool("look", says_nothing),)) as core:
         await core.lifecycle.cross(CLI, New(), owner=ME)
         core.agent.start_reviews()
         await core.idle()
@@ -143,7 +143,7 @@ async def test_a_review_has_the_same_head_after_a_change_of_tools_and_of_the_pro
 async def test_a_review_is_in_no_transcript_and_is_delivered_to_no_provider_as_a_turn(tmp_path: Path) -> None:
     diary = AsyncDiary()
     model = Reviewed(note("sails"), "hidden words")
-    async with Study(tmp_path, model, diary) as core:
+    async with NotesFixture(tmp_path, model, diary) as core:
         session = await core.talk("one", "two", "three")
         await core.idle()
         assert [turn.user_text for turn in await core.turns(session)] == ["one", "two", "three"]
@@ -162,7 +162,7 @@ async def test_a_review_is_in_no_transcript_and_is_delivered_to_no_provider_as_a
 async def test_notes_of_a_review_name_its_turns_and_its_session(tmp_path: Path) -> None:
     model = Reviewed(note("sails"), "done")
     model.gate.clear()
-    async with Study(tmp_path, model) as core:
+    async with NotesFixture(tmp_path, model) as core:
         old = await core.talk("one", "two", "three")
         await model.reached.wait()
         await core.lifecycle.cross(CLI, New(), owner=ME)
@@ -178,7 +178,7 @@ async def test_notes_of_a_review_name_its_turns_and_its_session(tmp_path: Path) 
 
 async def test_turns_left_at_the_close_are_reviewed_in_the_closed_session(tmp_path: Path) -> None:
     model = Reviewed(note("sails"), "done")
-    async with Study(tmp_path, model) as core:
+    async with NotesFixture(tmp_path, model) as core:
         old = await core.talk("one", "two")
         await core.lifecycle.cross(CLI, New(), owner=ME)
         await core.talk("hello")
@@ -191,7 +191,7 @@ async def test_turns_left_at_the_close_are_reviewed_in_the_closed_session(tmp_pa
 async def test_a_reply_does_not_wait_for_a_review(tmp_path: Path) -> None:
     model = Reviewed("done")
     model.gate.clear()
-    async with Study(tmp_path, model) as core:
+    async with NotesFixture(tmp_path, model) as core:
         await core.talk("one", "two", "three")
         await model.reached.wait()
         async with asyncio.timeout(5):
@@ -210,7 +210,7 @@ async def test_tools_other_than_memory_and_skills_are_refused(tmp_path: Path) ->
     calls = (ToolCall("a", "rm", "{}"), ToolCall("b", "skill_write", json.dumps(skill)), note("sails", "c"))
     model = Reviewed(calls, "done")
     deadly = tool("rm", rm)
-    async with Study(tmp_path, model, tools=(deadly,), allowed=frozenset({"rm"})) as core:
+    async with NotesFixture(tmp_path, model, tools=(deadly,), allowed=frozenset({"rm"})) as core:
         core.extra = (deadly,)
         await core.talk("one", "two", "three")
         await core.idle()
@@ -225,7 +225,7 @@ async def test_tools_other_than_memory_and_skills_are_refused(tmp_path: Path) ->
 
 async def test_a_review_ends_after_its_maximum_of_steps(tmp_path: Path) -> None:
     model = Reviewed(ToolCall("a", "skill_list", "{}"))
-    async with Study(tmp_path, model, review=ReviewSettings(every_turns=EVERY, iterations=4)) as core:
+    async with NotesFixture(tmp_path, model, review=ReviewSettings(every_turns=EVERY, iterations=4)) as core:
         session = await core.talk("one", "two", "three")
         await core.idle()
         assert len(model.reviews) == 4
@@ -234,7 +234,7 @@ async def test_a_review_ends_after_its_maximum_of_steps(tmp_path: Path) -> None:
 
 async def test_a_review_has_its_own_spending_limit_and_its_cost_is_recorded(tmp_path: Path) -> None:
     model = Reviewed(ToolCall("a", "skill_list", "{}"))
-    async with Study(tmp_path, model, review=ReviewSettings(every_turns=EVERY, spend=0.05)) as core:
+    async with NotesFixture(tmp_path, model, review=ReviewSettings(every_turns=EVERY, spend=0.05)) as core:
         core.choices = [model.choice(price=Price(0.0, 20.0))]
         model.usage = model.usage.__class__(100, 1000)
         session = await core.talk("one", "two", "three")
@@ -252,7 +252,7 @@ async def test_a_review_has_its_own_spending_limit_and_its_cost_is_recorded(tmp_
 
 async def test_two_processes_review_a_window_once(tmp_path: Path) -> None:
     models = [Reviewed("done"), Reviewed("done")]
-    async with Study(tmp_path, models[0]) as one, Study(tmp_path, models[1]) as two:
+    async with NotesFixture(tmp_path, models[0]) as one, NotesFixture(tmp_path, models[1]) as two:
         session = await one.talk("one", "two")
         one.agent.start_reviews()
         two.agent.start_reviews()
@@ -270,11 +270,11 @@ async def test_two_processes_review_a_window_once(tmp_path: Path) -> None:
 async def test_an_unfinished_review_is_done_by_the_next_process(tmp_path: Path) -> None:
     model = Reviewed("never comes")
     model.gate.clear()
-    async with Study(tmp_path, model) as core:
+    async with NotesFixture(tmp_path, model) as core:
         session = await core.talk("one", "two", "three")
         await model.reached.wait()
     model = Reviewed(note("sails"), "done")
-    async with Study(tmp_path, model) as core:
+    async with NotesFixture(tmp_path, model) as core:
         assert await core.states(session) == [(1, 3, "waiting")]
         core.agent.start_reviews()
         await core.idle()
@@ -286,7 +286,7 @@ async def test_an_unfinished_review_is_done_by_the_next_process(tmp_path: Path) 
 async def test_a_rewind_or_a_forget_stops_a_review_before_it_writes(tmp_path: Path, how: str) -> None:
     model = Reviewed(note("sails"), "done")
     model.gate.clear()
-    async with Study(tmp_path, model) as core:
+    async with NotesFixture(tmp_path, model) as core:
         session = await core.talk("one", "two", "three")
         await model.reached.wait()
         if how == "rewind":
@@ -303,7 +303,7 @@ async def test_a_rewind_or_a_forget_stops_a_review_before_it_writes(tmp_path: Pa
 async def test_a_forgotten_fact_restarts_the_review_without_it(tmp_path: Path) -> None:
     model = Reviewed(note("likes tea"), note("sails", "c2"), "done")
     model.gate.clear()
-    async with Study(tmp_path, model) as core:
+    async with NotesFixture(tmp_path, model) as core:
         change = NoteChange(NoteAction.ADD, NoteTarget.USER, "likes tea")
         known = await core.lifecycle.write_note(change, owner=ME)
         session = await core.talk("one", "two", "three")
@@ -318,7 +318,7 @@ async def test_a_forgotten_fact_restarts_the_review_without_it(tmp_path: Path) -
 
 async def test_a_failed_review_is_retried_later_and_given_up_in_the_end(tmp_path: Path) -> None:
     model = Reviewed(ModelRefused("no"))
-    async with Study(tmp_path, model) as core:
+    async with NotesFixture(tmp_path, model) as core:
         session = await core.talk("one", "two", "three")
         await core.idle()
         for attempt in range(1, ATTEMPTS_MAX + 3):
@@ -333,7 +333,7 @@ async def test_a_failed_review_is_retried_later_and_given_up_in_the_end(tmp_path
 
 async def test_a_model_without_tools_gets_no_review(tmp_path: Path) -> None:
     model = Reviewed("done", given_traits=Traits(tools=False))
-    async with Study(tmp_path, model) as core:
+    async with NotesFixture(tmp_path, model) as core:
         session = await core.talk("one", "two", "three")
         await core.idle()
         assert model.reviews == []
@@ -342,7 +342,7 @@ async def test_a_model_without_tools_gets_no_review(tmp_path: Path) -> None:
 
 async def test_scheduled_sessions_are_not_reviewed(tmp_path: Path) -> None:
     model = Reviewed("done")
-    async with Study(tmp_path, model) as core:
+    async with NotesFixture(tmp_path, model) as core:
         await core.lifecycle.cross(CLI, New(kind=SessionKind.CRON), owner=ME)
         await core.talk("one", "two", "three", "four")
         await core.idle()
@@ -352,7 +352,7 @@ async def test_scheduled_sessions_are_not_reviewed(tmp_path: Path) -> None:
 async def test_a_review_near_the_limit_sees_the_notes_and_is_asked_to_condense(tmp_path: Path) -> None:
     merge = note("likes tea, green and black", "c2", action="replace", old_text="green")
     model = Reviewed(note("x" * 60), merge, "done")
-    async with Study(tmp_path, model) as core:
+    async with NotesFixture(tmp_path, model) as core:
         core.note_limits[NoteTarget.USER] = 60
         for text in ("likes green tea", "likes black tea"):
             await core.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, text), owner=ME)
@@ -372,7 +372,7 @@ async def test_listeners_get_an_event_only_for_reviews_that_wrote_something(tmp_
     calls = (note("sails"), note("sails", "c2"), ToolCall("b", "skill_write", json.dumps(skill)), replaced, removed)
     model = Reviewed(calls, "done", "done")
     heard: list[ReviewedEvent] = []
-    async with Study(tmp_path, model) as core:
+    async with NotesFixture(tmp_path, model) as core:
         core.agent.start_reviews(heard.append)
         session = await core.talk("one", "two", "three")
         await core.idle()
@@ -392,7 +392,7 @@ async def test_the_writes_of_a_failed_review_are_reported(tmp_path: Path) -> Non
         heard.append(event)
         raise RuntimeError("a face that fails")
 
-    async with Study(tmp_path, model) as core:
+    async with NotesFixture(tmp_path, model) as core:
         core.agent.start_reviews(hear)
         session = await core.talk("one", "two", "three")
         await core.idle()
@@ -402,7 +402,7 @@ async def test_the_writes_of_a_failed_review_are_reported(tmp_path: Path) -> Non
 
 async def test_an_internal_error_does_not_stop_later_reviews(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Reviewed("done")
-    async with Study(tmp_path, model) as core:
+    async with NotesFixture(tmp_path, model) as core:
         take, faults = core.lifecycle.claim_next_review, [RuntimeError("a bug")]
 
         async def faulty() -> Any:
@@ -426,7 +426,7 @@ async def test_duplicate_or_contradicting_notes_are_merged_with_origin_and_undo(
     removed = note("", "c2", action="remove", old_text="likes black tea")
     corrected = note("lives in Porto", "c3", action="replace", old_text="Lisbon")
     model = Reviewed((merged, removed, corrected), "done")
-    async with Study(tmp_path, model) as core:
+    async with NotesFixture(tmp_path, model) as core:
         first = await core.talk("one")
         green, black, lisbon = [
             (await core.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, text), owner=ME, ref=ref))
@@ -456,7 +456,7 @@ async def test_a_note_that_does_not_fit_is_added_once_the_review_has_condensed(t
     wanted = note("sails a boat called Bruno", "c1")
     condensed = note("likes tea", "c2", action="replace", old_text="green")
     model = Reviewed(wanted, condensed, note("", "c3", action="remove", old_text="likes black tea"), wanted, "done")
-    async with Study(tmp_path, model) as core:
+    async with NotesFixture(tmp_path, model) as core:
         core.note_limits[NoteTarget.USER] = 40
         for text in ("likes green tea", "likes black tea"):
             await core.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, text), owner=ME)

@@ -27,7 +27,7 @@ FIELDS = (
 )
 
 
-class Loft(MemoryProvider):
+class PlainProvider(MemoryProvider):
     def __init__(self) -> None:
         super().__init__()
         self.name = "loft"
@@ -37,7 +37,7 @@ class Loft(MemoryProvider):
         self.told = settings
 
 
-class Nest(Loft):
+class ConfigurableProvider(PlainProvider):
     settings_fields = (Field("twigs", "How many", "whole", low=1),)
 
     def __init__(self) -> None:
@@ -48,8 +48,8 @@ class Nest(Loft):
 @pytest.fixture(autouse=True)
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(BUNDLED_PROVIDERS, "loft", ProviderInfo("pigeons", FIELDS))
-    monkeypatch.setitem(memory_providers._ADAPTERS, "loft", Adapter(__name__, "Loft", "loft"))  # noqa: SLF001
-    entries = [EntryPoint("nest", f"{__name__}:Nest", GROUP)]
+    monkeypatch.setitem(memory_providers._ADAPTERS, "loft", Adapter(__name__, "PlainProvider", "loft"))  # noqa: SLF001
+    entries = [EntryPoint("nest", f"{__name__}:ConfigurableProvider", GROUP)]
     monkeypatch.setattr(memory_providers, "entry_points", lambda group: entries)
 
 
@@ -143,16 +143,16 @@ def test_a_provider_of_another_package_declares_its_own_settings(tmp_path: Path)
     assert (told.provider.name, told.settings["twigs"]) == ("nest", 3)
 
 
-class Falls(Loft):
+class FailingProvider(PlainProvider):
     def __init__(self) -> None:
         raise RuntimeError("out of the tree")
 
 
-class Vague(Nest):
+class Vague(ConfigurableProvider):
     settings_fields = "twigs"
 
 
-class Boasts(Nest):
+class InvalidCapabilities(ConfigurableProvider):
     def __init__(self) -> None:
         super().__init__()
         self.capabilities = cast(Any, 5)
@@ -161,9 +161,9 @@ class Boasts(Nest):
 @pytest.mark.parametrize(
     ("leads_to", "problem"),
     [
-        ("Falls", r"nest can't be created: RuntimeError\('out of the tree'\); reinstall it, or remove it"),
+        ("FailingProvider", r"nest can't be created: RuntimeError\('out of the tree'\); reinstall it, or remove it"),
         ("Vague", "nest: its settings_fields are invalid; reinstall it, or remove it"),
-        ("Boasts", "nest: its capabilities are invalid; reinstall it, or remove it"),
+        ("InvalidCapabilities", "nest: its capabilities are invalid; reinstall it, or remove it"),
         ("Missing", "can't be loaded: AttributeError.*; reinstall it, or remove it"),
     ],
 )
@@ -181,13 +181,15 @@ def test_a_module_that_exits_on_import_is_reported_as_not_loadable(
 ) -> None:
     (tmp_path / "quitter.py").write_text("raise SystemExit(3)\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(memory_providers, "entry_points", lambda group: [EntryPoint("nest", "quitter:Nest", GROUP)])
+    monkeypatch.setattr(
+        memory_providers, "entry_points", lambda group: [EntryPoint("nest", "quitter:ConfigurableProvider", GROUP)]
+    )
     with pytest.raises(BadConfig, match=r"can't be loaded: SystemExit\(3\)"):
         make_providers(settings(tmp_path, '[memory]\nproviders = ["nest"]\n'))
 
 
 def test_a_missing_extra_is_reported_with_its_install_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    adapter = Adapter(__name__, "Loft", "loft", ("no_such_module_of_pigeons",))
+    adapter = Adapter(__name__, "PlainProvider", "loft", ("no_such_module_of_pigeons",))
     monkeypatch.setitem(memory_providers._ADAPTERS, "loft", adapter)  # noqa: SLF001
     with pytest.raises(BadConfig, match=r"no_such_module_of_pigeons.*run: pip install 'everthread\[loft\]'"):
         make_providers(settings(tmp_path, WHOLE, LOFT_KEY="coo"))

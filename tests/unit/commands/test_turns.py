@@ -19,7 +19,7 @@ SUMMARY = "## Goal\n- sail around the world"
 LONG = [f"turn {number}: " + "of boats and masts and sails " * 8 for number in range(1, 7)]
 
 
-class Quay(CommandFixture):
+class CompressingCommandFixture(CommandFixture):
     def __init__(self, folder: Path, **more: Any) -> None:
         more.setdefault("summariser", FakeModel([SUMMARY]))
         super().__init__(
@@ -31,7 +31,7 @@ class Quay(CommandFixture):
 
 
 async def test_compress_reports_its_effect_and_that_nothing_is_lost(tmp_path: Path) -> None:
-    async with Quay(tmp_path) as console:
+    async with CompressingCommandFixture(tmp_path) as console:
         for text in LONG:
             await console.ask(text)
         before = (await console.at(CLI)).session_id
@@ -47,7 +47,7 @@ async def test_compress_reports_its_effect_and_that_nothing_is_lost(tmp_path: Pa
 
 
 async def test_uncompress_branches_from_the_uncompressed_session(tmp_path: Path) -> None:
-    async with Quay(tmp_path) as console:
+    async with CompressingCommandFixture(tmp_path) as console:
         for text in LONG:
             await console.ask(text)
         whole = (await console.at(CLI)).session_id
@@ -69,7 +69,7 @@ async def test_uncompress_branches_from_the_uncompressed_session(tmp_path: Path)
 
 
 async def test_uncompress_finds_the_original_of_a_branch_of_a_compressed_session(tmp_path: Path) -> None:
-    async with Quay(tmp_path) as console:
+    async with CompressingCommandFixture(tmp_path) as console:
         for text in LONG:
             await console.ask(text)
         await console.compress()
@@ -79,7 +79,7 @@ async def test_uncompress_finds_the_original_of_a_branch_of_a_compressed_session
 
 
 async def test_uncompress_is_refused_without_a_compression(tmp_path: Path) -> None:
-    async with Quay(tmp_path) as console:
+    async with CompressingCommandFixture(tmp_path) as console:
         await console.refuses("/uncompress", "never compressed", "/branch")
         await console.ask("hello")
         await console.order("/branch")
@@ -87,7 +87,7 @@ async def test_uncompress_is_refused_without_a_compression(tmp_path: Path) -> No
 
 
 async def test_compress_of_an_empty_session_names_the_next_step(tmp_path: Path) -> None:
-    async with Quay(tmp_path) as console:
+    async with CompressingCommandFixture(tmp_path) as console:
         said = await console.compress()
         assert (said.ok, "Send a message" in said.text) == (False, True)
         await console.ask("hello")
@@ -100,7 +100,7 @@ async def test_compress_of_an_empty_session_names_the_next_step(tmp_path: Path) 
 
 async def test_compress_with_an_unsuitable_model_names_the_setting(tmp_path: Path) -> None:
     small = FakeModel([SUMMARY], given_traits=Traits(context_tokens=2_048))
-    async with Quay(tmp_path, summariser=small) as console:
+    async with CompressingCommandFixture(tmp_path, summariser=small) as console:
         for text in LONG:
             await console.ask(text)
         said = await console.compress()
@@ -111,7 +111,7 @@ async def test_compress_with_an_unsuitable_model_names_the_setting(tmp_path: Pat
 
 async def test_status_shows_the_pause_after_a_failed_compression(tmp_path: Path) -> None:
     broken = FakeModel([ModelUnavailable("it is down", retry_after_s=900)])
-    async with Quay(tmp_path, summariser=broken) as console:
+    async with CompressingCommandFixture(tmp_path, summariser=broken) as console:
         for text in LONG:
             await console.ask(text)
         said = await console.compress()

@@ -45,7 +45,7 @@ def test_a_mark_names_its_window_and_no_turn_id_parses_as_a_mark() -> None:
         assert ReviewWindow.from_mark(turn_id) is None
 
 
-class Hall(CoreFixture):
+class ReviewingFixture(CoreFixture):
     """A core that schedules a review after every third turn."""
 
     def __init__(self, folder: Path) -> None:
@@ -69,7 +69,7 @@ class Hall(CoreFixture):
 
 
 async def test_every_third_turn_and_the_rest_at_the_close_are_scheduled(tmp_path: Path) -> None:
-    async with Hall(tmp_path) as core:
+    async with ReviewingFixture(tmp_path) as core:
         session = await core.say("one", "two")
         assert await core.windows(session) == []
         await core.say("three", "four", "five")
@@ -83,7 +83,7 @@ async def test_every_third_turn_and_the_rest_at_the_close_are_scheduled(tmp_path
 
 @pytest.mark.parametrize("how", ["reset", "resume", "branch", "expire", "compress", "exit"])
 async def test_every_kind_of_close_schedules_the_remaining_turns(tmp_path: Path, how: str) -> None:
-    async with Hall(tmp_path) as core:
+    async with ReviewingFixture(tmp_path) as core:
         other = await core.say("elsewhere")
         await core.lifecycle.cross(CLI, New(), owner=ME)
         session = await core.say("one", "two")
@@ -104,14 +104,14 @@ async def test_every_kind_of_close_schedules_the_remaining_turns(tmp_path: Path,
 
 
 async def test_a_suspend_without_a_close_schedules_nothing(tmp_path: Path) -> None:
-    async with Hall(tmp_path) as core:
+    async with ReviewingFixture(tmp_path) as core:
         session = await core.say("one", "two")
         await core.lifecycle.suspend()
         assert await core.windows(session) == []
 
 
 async def test_inherited_turns_are_reviewed_in_the_parent(tmp_path: Path) -> None:
-    async with Hall(tmp_path) as core:
+    async with ReviewingFixture(tmp_path) as core:
         parent = await core.say("one", "two")
         await core.lifecycle.cross(CLI, Branch(), owner=ME)
         child = await core.say("three", "four", "five")
@@ -121,7 +121,7 @@ async def test_inherited_turns_are_reviewed_in_the_parent(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("kind", [SessionKind.CRON, SessionKind.SUBAGENT])
 async def test_scheduled_and_delegated_sessions_are_never_reviewed(tmp_path: Path, kind: SessionKind) -> None:
-    async with Hall(tmp_path) as core:
+    async with ReviewingFixture(tmp_path) as core:
         await core.lifecycle.cross(CLI, New(kind=kind), owner=ME)
         session = await core.say("one", "two", "three", "four")
         await core.lifecycle.cross(CLI, New(kind=kind), owner=ME)
@@ -129,7 +129,7 @@ async def test_scheduled_and_delegated_sessions_are_never_reviewed(tmp_path: Pat
 
 
 async def test_a_rewind_into_a_window_stops_it_and_the_next_window_covers_the_rest(tmp_path: Path) -> None:
-    async with Hall(tmp_path) as core:
+    async with ReviewingFixture(tmp_path) as core:
         session = await core.say("one", "two", "three")
         review = await core.take()
         assert review is not None
@@ -146,7 +146,7 @@ async def test_a_rewind_into_a_window_stops_it_and_the_next_window_covers_the_re
 
 async def test_a_stopped_review_writes_no_note(tmp_path: Path) -> None:
     note = NoteChange(NoteAction.ADD, NoteTarget.USER, "likes tea")
-    async with Hall(tmp_path) as core:
+    async with ReviewingFixture(tmp_path) as core:
         await core.say("one", "two", "three")
         review = await core.take()
         await core.lifecycle.write_note(note, owner=ME, ref=await core.at(CLI), review=review)
@@ -156,7 +156,7 @@ async def test_a_stopped_review_writes_no_note(tmp_path: Path) -> None:
 
 
 async def test_forgetting_a_fact_fences_its_reviews_and_a_session_loses_its_windows(tmp_path: Path) -> None:
-    async with Hall(tmp_path) as core:
+    async with ReviewingFixture(tmp_path) as core:
         note = NoteChange(NoteAction.ADD, NoteTarget.USER, "likes tea")
         written = await core.lifecycle.write_note(note, owner=ME)
         session = await core.say("one", "two", "three")
@@ -169,7 +169,7 @@ async def test_forgetting_a_fact_fences_its_reviews_and_a_session_loses_its_wind
 
 
 async def test_a_window_is_claimed_once_and_taken_over_from_a_dead_process(tmp_path: Path) -> None:
-    async with Hall(tmp_path) as one, Hall(tmp_path) as two:
+    async with ReviewingFixture(tmp_path) as one, ReviewingFixture(tmp_path) as two:
         session = await one.say("one", "two", "three")
         first = await one.take()
         assert first is not None

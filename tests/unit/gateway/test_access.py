@@ -23,7 +23,7 @@ from everthread.testing.contracts.store.fixtures import StillClock
 DM = SessionKey.parse("agent:main:telegram:dm:chat-7")
 
 
-class Gatehouse:
+class AccessFixture:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.clock = StillClock()
@@ -45,10 +45,10 @@ class Gatehouse:
 
 
 @asynccontextmanager
-async def gatehouse(folder: Path) -> AsyncIterator[Gatehouse]:
+async def gatehouse(folder: Path) -> AsyncIterator[AccessFixture]:
     store = await SqliteStore.open(folder / "everthread.db")
     try:
-        yield Gatehouse(store)
+        yield AccessFixture(store)
     finally:
         await store.aclose()
 

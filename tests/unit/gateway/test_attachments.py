@@ -18,7 +18,7 @@ AT_ONCE_MAX = IN_MEMORY_BYTES_MAX // BYTES_MAX
 """Of those that do not say how large they are."""
 
 
-class Carrier:
+class DownloadPlatform:
     """A platform that only serves downloads."""
 
     name = "telegram"
@@ -35,7 +35,7 @@ class Carrier:
         return media.handle.encode()
 
 
-def luggage(folder: Path, carrier: Carrier) -> AttachmentFetcher:
+def luggage(folder: Path, carrier: DownloadPlatform) -> AttachmentFetcher:
     return AttachmentFetcher({"telegram": cast(Platform, carrier)}, folder / "media", None, MovableClock())
 
 
@@ -53,7 +53,7 @@ def update(number: str, user: str, name: str) -> Update:
     [("report.txt", "1", "2"), ("r" * 200 + ".txt", "1", "2"), ("x" * 130, "1", "11"), ("a.txt", "1/2", "1_2")],
 )
 async def test_files_with_the_same_name_are_stored_separately(tmp_path: Path, name: str, one: str, other: str) -> None:
-    carrier = Carrier()
+    carrier = DownloadPlatform()
     bags = luggage(tmp_path, carrier)
     kept: list[Media] = []
     for number, user in ((one, "ann"), (other, "bea")):
@@ -64,7 +64,7 @@ async def test_files_with_the_same_name_are_stored_separately(tmp_path: Path, na
 
 
 async def test_the_number_of_concurrent_downloads_is_limited(tmp_path: Path) -> None:
-    carrier = Carrier()
+    carrier = DownloadPlatform()
     bags = luggage(tmp_path, carrier)
     packed = [bags.plan(update(str(number), str(number), "a.txt")).media for number in range(3 * AT_ONCE_MAX)]
     done: list[Any] = await asyncio.gather(*(bags.fetch("telegram", media) for media in packed))

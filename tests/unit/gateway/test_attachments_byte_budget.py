@@ -13,7 +13,7 @@ from everthread.gateway.attachments import BYTES_MAX, IN_MEMORY_BYTES_MAX, Attac
 from everthread.ports.platform import Platform
 
 
-class Depot:
+class SlowFilePlatform:
     """A platform that returns files of the declared size once its event is set."""
 
     name = "depot"
@@ -41,7 +41,7 @@ class Depot:
             self.out.remove(bytes_max)
 
 
-def luggage(depot: Depot, folder: Path) -> AttachmentFetcher:
+def luggage(depot: SlowFilePlatform, folder: Path) -> AttachmentFetcher:
     platforms = {"depot": cast("Platform", cast("Any", depot))}
     return AttachmentFetcher(platforms, folder / "media", None, SystemClock())
 
@@ -52,7 +52,7 @@ def file(number: int, size: int | None, really: int | None = None) -> tuple[Medi
 
 
 async def test_large_files_from_many_chats_wait_for_each_other(tmp_path: Path) -> None:
-    depot = Depot()
+    depot = SlowFilePlatform()
     carried = luggage(depot, tmp_path)
     all_of_them = [asyncio.ensure_future(carried.fetch("depot", file(n, BYTES_MAX))) for n in range(12)]
     # A file of unknown size may have the maximum size.
@@ -67,7 +67,7 @@ async def test_large_files_from_many_chats_wait_for_each_other(tmp_path: Path) -
 
 
 async def test_small_files_do_not_wait_for_each_other(tmp_path: Path) -> None:
-    depot = Depot()
+    depot = SlowFilePlatform()
     carried = luggage(depot, tmp_path)
     all_of_them = [asyncio.ensure_future(carried.fetch("depot", file(n, 100_000))) for n in range(200)]
     await asyncio.sleep(0.05)
@@ -77,7 +77,7 @@ async def test_small_files_do_not_wait_for_each_other(tmp_path: Path) -> None:
 
 
 async def test_a_file_larger_than_declared_is_refused(tmp_path: Path) -> None:
-    depot = Depot()
+    depot = SlowFilePlatform()
     depot.open.set()
     unpacked = await luggage(depot, tmp_path).fetch("depot", file(1, 1000, really=2000))
     assert unpacked.media[0].words == "(it could not be fetched)"
@@ -112,7 +112,7 @@ async def test_a_cancelled_waiter_releases_its_place_in_the_queue() -> None:
 
 
 async def test_a_file_that_cannot_be_stored_leaves_no_part_behind(tmp_path: Path) -> None:
-    depot = Depot()
+    depot = SlowFilePlatform()
     depot.open.set()
     folder = tmp_path / "media" / "depot"
     folder.mkdir(parents=True)

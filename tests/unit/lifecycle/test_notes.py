@@ -20,7 +20,7 @@ from everthread.memory import NoteFiles
 from everthread.memory.note_files import FILE_CHARS_MAX, SEPARATOR
 
 
-class Desk:
+class ScheduleFixture:
     """A core with a notes folder."""
 
     def __init__(self, core: CoreFixture, folder: Path) -> None:
@@ -63,7 +63,7 @@ class Desk:
 async def test_a_note_reaches_providers_under_the_session_it_was_written_in(tmp_path: Path) -> None:
     diary = AsyncDiary()
     async with CoreFixture(tmp_path, diary) as core:
-        desk, ref = Desk(core, tmp_path), (await core.turn(CLI, "hello")).ref
+        desk, ref = ScheduleFixture(core, tmp_path), (await core.turn(CLI, "hello")).ref
         note = await desk.add("likes tea", ref=ref)
         general = await desk.add("is called Kim")
         await core.cross(CLI, New())
@@ -79,14 +79,14 @@ async def test_a_note_written_after_its_session_was_left_gets_its_own_close(tmp_
     async with CoreFixture(tmp_path, diary) as core:
         ref = (await core.turn(CLI, "hello")).ref
         await core.cross(CLI, New())
-        await Desk(core, tmp_path).add("late", ref=ref)
+        await ScheduleFixture(core, tmp_path).add("late", ref=ref)
         await core.settled()
     assert diary.book.told(ref.session_id) == ["switch", "hello", "end", "late", "end"]
 
 
 async def test_every_version_of_a_note_is_kept(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
-        desk = Desk(core, tmp_path)
+        desk = ScheduleFixture(core, tmp_path)
         note = await desk.add("likes tea")
         await desk.replace(note.note_id, "likes coffee")
         gone = NoteChange(NoteAction.REMOVE, NoteTarget.MEMORY, note_id=note.note_id)
@@ -108,12 +108,12 @@ async def test_every_version_of_a_note_is_kept(tmp_path: Path) -> None:
 async def test_an_empty_or_too_long_note_is_refused(tmp_path: Path, content: str, error: type[Exception]) -> None:
     async with CoreFixture(tmp_path) as core:
         with pytest.raises(error):
-            await Desk(core, tmp_path).add(content)
+            await ScheduleFixture(core, tmp_path).add(content)
 
 
 async def test_an_owner_can_not_write_to_another_owners_notes_or_sessions(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
-        desk, theirs = Desk(core, tmp_path), (await core.turn(CLI, "hello", owner="you")).ref
+        desk, theirs = ScheduleFixture(core, tmp_path), (await core.turn(CLI, "hello", owner="you")).ref
         note = await core.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, "theirs"), owner="you")
         with pytest.raises(NotFound):
             await desk.replace(note.note_id, "mine")
@@ -126,12 +126,12 @@ async def test_a_forgotten_session_refuses_notes(tmp_path: Path) -> None:
         ref = (await core.turn(CLI, "hello")).ref
         await core.lifecycle.forget(ForgetSession(ref.session_id), owner=ME)
         with pytest.raises(Erased):
-            await Desk(core, tmp_path).add("late", ref=ref)
+            await ScheduleFixture(core, tmp_path).add("late", ref=ref)
 
 
 async def test_the_notes_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
-        desk = Desk(core, tmp_path)
+        desk = ScheduleFixture(core, tmp_path)
         await desk.add("one")
         await desk.add("two")
         assert await desk.sync() == 0
@@ -142,7 +142,7 @@ async def test_the_notes_file_is_readable_by_its_owner_only(tmp_path: Path) -> N
 
 async def test_a_second_sync_changes_nothing(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
-        desk = Desk(core, tmp_path)
+        desk = ScheduleFixture(core, tmp_path)
         await desk.add("one")
         await desk.sync()
         written = desk.file.stat().st_mtime_ns
@@ -153,7 +153,7 @@ async def test_a_second_sync_changes_nothing(tmp_path: Path) -> None:
 async def test_an_edit_is_imported_as_new_versions_and_reaches_providers(tmp_path: Path) -> None:
     diary = AsyncDiary()
     async with CoreFixture(tmp_path, diary) as core:
-        desk = Desk(core, tmp_path)
+        desk = ScheduleFixture(core, tmp_path)
         first = await desk.add("likes tea")
         await desk.add("stays")
         await desk.sync()
@@ -175,7 +175,7 @@ async def test_an_edit_is_imported_as_new_versions_and_reaches_providers(tmp_pat
 
 async def test_an_entry_deleted_from_the_file_is_removed(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
-        desk = Desk(core, tmp_path)
+        desk = ScheduleFixture(core, tmp_path)
         await desk.add("one")
         await desk.add("two")
         await desk.sync()
@@ -186,7 +186,7 @@ async def test_an_entry_deleted_from_the_file_is_removed(tmp_path: Path) -> None
 
 async def test_a_file_that_existed_before_the_store_is_imported(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
-        desk = Desk(core, tmp_path)
+        desk = ScheduleFixture(core, tmp_path)
         desk.edit(lambda text: "one\n§\ntwo")
         assert await desk.sync() == 2
         assert await desk.notes() == ["one", "two"]
@@ -195,7 +195,7 @@ async def test_a_file_that_existed_before_the_store_is_imported(tmp_path: Path) 
 
 async def test_a_deleted_file_is_written_again(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
-        desk = Desk(core, tmp_path)
+        desk = ScheduleFixture(core, tmp_path)
         await desk.add("one")
         await desk.sync()
         desk.file.unlink()
@@ -205,7 +205,7 @@ async def test_a_deleted_file_is_written_again(tmp_path: Path) -> None:
 
 async def test_an_edit_of_the_file_keeps_notes_written_since_its_last_sync(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
-        desk = Desk(core, tmp_path)
+        desk = ScheduleFixture(core, tmp_path)
         changed = await desk.add("likes tea")
         await desk.add("stays")
         await desk.sync()
@@ -218,7 +218,7 @@ async def test_an_edit_of_the_file_keeps_notes_written_since_its_last_sync(tmp_p
 
 async def test_a_note_that_contains_the_separator_survives_an_edit(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
-        desk = Desk(core, tmp_path)
+        desk = ScheduleFixture(core, tmp_path)
         await desk.add("two\n§\nparts")
         await desk.add("two\r\nlines")
         await desk.sync()
@@ -229,7 +229,7 @@ async def test_a_note_that_contains_the_separator_survives_an_edit(tmp_path: Pat
 
 async def test_a_file_that_is_too_large_is_refused_and_removes_no_note(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
-        desk = Desk(core, tmp_path)
+        desk = ScheduleFixture(core, tmp_path)
         for letter in "abc":
             await desk.add(letter)
         await desk.sync()
@@ -242,7 +242,7 @@ async def test_a_file_that_is_too_large_is_refused_and_removes_no_note(tmp_path:
 
 async def test_notes_beyond_the_read_limit_of_the_file_are_kept(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
-        desk = Desk(core, tmp_path)
+        desk = ScheduleFixture(core, tmp_path)
         for number in range(FILE_CHARS_MAX // NOTE_CHARS_MAX + 2):
             await desk.add(f"{number:03}" + "x" * (NOTE_CHARS_MAX - 3))
         before = await desk.notes()
@@ -253,7 +253,7 @@ async def test_notes_beyond_the_read_limit_of_the_file_are_kept(tmp_path: Path) 
 
 async def test_a_forgotten_fact_is_removed_from_the_file(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
-        desk = Desk(core, tmp_path)
+        desk = ScheduleFixture(core, tmp_path)
         secret = await desk.add("a secret")
         await desk.add("stays")
         await desk.sync()
@@ -265,7 +265,7 @@ async def test_a_forgotten_fact_is_removed_from_the_file(tmp_path: Path) -> None
 
 async def test_an_edited_file_does_not_restore_a_forgotten_fact(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
-        desk = Desk(core, tmp_path)
+        desk = ScheduleFixture(core, tmp_path)
         secret = await desk.add("a secret")
         await desk.sync()
         await core.lifecycle.forget(ForgetFact(secret.note_id), owner=ME)
@@ -277,7 +277,7 @@ async def test_an_edited_file_does_not_restore_a_forgotten_fact(tmp_path: Path) 
 
 async def test_a_fact_learned_again_survives_the_next_edit(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
-        desk = Desk(core, tmp_path)
+        desk = ScheduleFixture(core, tmp_path)
         secret = await desk.add("likes tea")
         await core.lifecycle.forget(ForgetFact(secret.note_id), owner=ME)
         await desk.add("likes tea")
@@ -289,7 +289,7 @@ async def test_a_fact_learned_again_survives_the_next_edit(tmp_path: Path) -> No
 
 async def test_an_edit_seen_by_two_syncs_at_once_is_imported_once(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
-        desk = Desk(core, tmp_path)
+        desk = ScheduleFixture(core, tmp_path)
         await desk.add("likes tea")
         await desk.sync()
         desk.edit(lambda text: text + SEPARATOR + "likes cake")

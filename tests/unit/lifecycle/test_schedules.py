@@ -199,7 +199,7 @@ async def test_only_the_latest_finished_reminders_are_kept(tmp_path: Path) -> No
 CHAT = SessionKey.parse("agent:main:telegram:group:42::7")
 
 
-class Desk:
+class ScheduleFixture:
     def __init__(self, core: CoreFixture, home: Path) -> None:
         self.scheduling = ScheduleService(core.store, core.clock, ulids(core.clock.now))
         settings = Settings(home, schedule=ScheduleSettings(zone="Europe/Berlin", per_owner=2))
@@ -212,7 +212,7 @@ class Desk:
 
 async def test_the_model_schedules_for_its_speaker_and_into_that_chat(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
-        desk = Desk(core, tmp_path)
+        desk = ScheduleFixture(core, tmp_path)
         said = await desk.ask(action="add", when="0 8 * * 1-5", prompt="Say good morning")
         assert "say-good-morning; next: " in said
         assert "08:00 Europe/Berlin" in said
@@ -227,7 +227,7 @@ async def test_the_model_schedules_for_its_speaker_and_into_that_chat(tmp_path: 
 
 async def test_the_model_can_not_exceed_the_limits_of_schedules(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
-        desk = Desk(core, tmp_path)
+        desk = ScheduleFixture(core, tmp_path)
         refused: tuple[tuple[dict[str, Any], str], ...] = (
             ({"when": "every 5m", "prompt": "x"}, "too often"),
             ({"when": "*/10 8 * * *", "prompt": "x"}, "too often"),

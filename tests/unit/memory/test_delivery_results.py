@@ -8,7 +8,7 @@ from everthread.lifecycle import ForgetSession
 from everthread.memory.delivery_results import Limits
 
 
-class Unspeakable(Exception):
+class UnprintableError(Exception):
     def __str__(self) -> str:
         raise ValueError("can't even say it")
 
@@ -24,7 +24,7 @@ async def test_an_error_whose_text_can_not_be_read_is_retried_with_backoff(tmp_p
     async def fail(call: Call) -> None:
         nonlocal tries
         tries += 1
-        raise Unspeakable if tries > 1 else Rejected("diary", "no")
+        raise UnprintableError if tries > 1 else Rejected("diary", "no")
 
     async with CoreFixture(tmp_path, diary) as core:
         await core.turn(CLI, "hello")

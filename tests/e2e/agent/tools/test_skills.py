@@ -28,7 +28,7 @@ def call(tool: str, /, **arguments: str) -> ToolCall:
     return ToolCall(f"c-{tool}", tool, json.dumps(arguments))
 
 
-class SkilledHouse(AgentFixture):
+class SkillsFixture(AgentFixture):
     """Agent with the user's skills in `skills` and a project in `work`."""
 
     def __init__(self, folder: Path, model: FakeModel) -> None:
@@ -56,7 +56,7 @@ async def test_the_prompt_lists_the_skills_and_their_text_is_read_on_demand(tmp_
         call("skill_view", name="coffee"),
         "done",
     ]
-    async with SkilledHouse(tmp_path, FakeModel(lines)) as core:
+    async with SkillsFixture(tmp_path, FakeModel(lines)) as core:
         await core.ask("make tea")
         first = core.model.sent(0)
         assert "- tea: How to make tea." in first
@@ -72,7 +72,7 @@ async def test_the_prompt_lists_the_skills_and_their_text_is_read_on_demand(tmp_
 async def test_a_new_skill_appears_in_the_prompt_of_the_next_conversation_only(
     tmp_path: Path,
 ) -> None:
-    async with SkilledHouse(tmp_path, FakeModel(["fine", "fine", call("skill_list"), "fine"])) as core:
+    async with SkillsFixture(tmp_path, FakeModel(["fine", "fine", call("skill_list"), "fine"])) as core:
         await core.ask("hello")
         core.skills.write(SkillText("tea", "How to make tea.", "Boil water."))
         await core.ask("again")
@@ -87,7 +87,7 @@ async def test_a_new_skill_appears_in_the_prompt_of_the_next_conversation_only(
 
 async def test_a_skill_of_a_project_is_marked_as_such(tmp_path: Path) -> None:
     SkillFolders(tmp_path / "work/.everthread/skills").write(SkillText("build", "How to build.", "Run make."))
-    async with SkilledHouse(tmp_path, FakeModel([call("skill_view", name="build"), "done"])) as core:
+    async with SkillsFixture(tmp_path, FakeModel([call("skill_view", name="build"), "done"])) as core:
         await core.ask("build it")
         assert "- build (project): How to build." in core.model.sent(0)
         assert core.told[0].startswith('<skill name="build" file="SKILL.md", from the project>')
@@ -95,7 +95,7 @@ async def test_a_skill_of_a_project_is_marked_as_such(tmp_path: Path) -> None:
 
 async def test_a_skill_is_written_only_with_approval(tmp_path: Path) -> None:
     write = call("skill_write", name="tea", description="How to make tea.", body="Boil water.")
-    async with SkilledHouse(tmp_path, FakeModel([write, "ok", write, "ok", write, "ok"])) as core:
+    async with SkillsFixture(tmp_path, FakeModel([write, "ok", write, "ok", write, "ok"])) as core:
         await core.ask("remember how tea is made")
         assert "not approved" in core.model.sent()
         assert not (tmp_path / "skills/tea").exists()
@@ -109,7 +109,7 @@ async def test_a_skill_is_written_only_with_approval(tmp_path: Path) -> None:
 
 async def test_only_the_owner_of_the_home_can_have_skills_written(tmp_path: Path) -> None:
     write = call("skill_write", name="tea", description="How to make tea.", body="Boil water.")
-    async with SkilledHouse(tmp_path, FakeModel([write, "ok"])) as core:
+    async with SkillsFixture(tmp_path, FakeModel([write, "ok"])) as core:
         core.approve = yes
         await core.ask("remember it", owner="somebody else")
         assert "only the owner of this machine" in core.told[0]
@@ -125,7 +125,7 @@ async def test_only_the_owner_of_the_home_can_have_skills_written(tmp_path: Path
     ],
 )
 async def test_an_invalid_skill_is_refused_with_a_reason(tmp_path: Path, arguments: Any, said: str) -> None:
-    async with SkilledHouse(tmp_path, FakeModel([call("skill_write", **arguments), "ok"])) as core:
+    async with SkillsFixture(tmp_path, FakeModel([call("skill_write", **arguments), "ok"])) as core:
         core.approve = yes
         await core.ask("write it")
         assert said in core.told[0]

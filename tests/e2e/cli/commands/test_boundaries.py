@@ -6,7 +6,7 @@ import re
 
 import pytest
 from tests.e2e.used_home import (
-    Lived,
+    UsedHome,
     everthread,
     printed,
 )
@@ -14,7 +14,7 @@ from tests.e2e.used_home import (
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
-def test_boundaries_are_the_audit_trail_newest_first(lived: Lived) -> None:
+def test_boundaries_are_the_audit_trail_newest_first(lived: UsedHome) -> None:
     found = printed("boundaries", home=lived.home)
     assert [row["boundary"] for row in found if row["boundary"] != "suspend"] == ["new", "branch", "new"]
     branch = next(row for row in found if row["boundary"] == "branch")

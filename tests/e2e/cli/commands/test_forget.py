@@ -7,9 +7,9 @@ import json
 
 import pytest
 from tests.e2e.used_home import (
-    Lived,
     Picky,
     Polite,
+    UsedHome,
     assert_one_line,
     everthread,
     titles_in,
@@ -27,7 +27,7 @@ from everthread.domain.errors import BadTitle
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
-def test_forgetting_a_session_describes_it_and_asks_first(lived: Lived) -> None:
+def test_forgetting_a_session_describes_it_and_asks_first(lived: UsedHome) -> None:
     done = everthread("forget", "日本旅行", home=lived.home, answer="n\n")
     assert done.returncode == 1
     assert "日本旅行" in done.stdout
@@ -42,14 +42,14 @@ def test_forgetting_a_session_describes_it_and_asks_first(lived: Lived) -> None:
     assert b"konnichiwa" not in (lived.home / "everthread.db").read_bytes()
 
 
-def test_no_answer_counts_as_no(lived: Lived) -> None:
+def test_no_answer_counts_as_no(lived: UsedHome) -> None:
     done = everthread("forget", lived.chat, home=lived.home)
     assert done.returncode == 1
     assert "--yes" in done.stderr
     assert "日本旅行" in titles_in(lived.home)
 
 
-def test_a_session_is_found_by_id_prefix_and_title(lived: Lived) -> None:
+def test_a_session_is_found_by_id_prefix_and_title(lived: UsedHome) -> None:
     # Ids created at the same time differ only in their last characters.
     assert everthread("forget", lived.chat[:-2], "--yes", home=lived.home).returncode == 0
     assert lived.lisbon in everthread("forget", "trip to lisbon", "--yes", home=lived.home).stdout
@@ -58,12 +58,12 @@ def test_a_session_is_found_by_id_prefix_and_title(lived: Lived) -> None:
     assert everthread("forget", lived.branch, "--yes", home=lived.home).returncode == 0
 
 
-def test_forgetting_describes_the_effect_on_related_sessions(lived: Lived) -> None:
+def test_forgetting_describes_the_effect_on_related_sessions(lived: UsedHome) -> None:
     assert "1 session branched or continued from it" in everthread("forget", lived.lisbon, home=lived.home).stdout
     assert f"Its parent session {lived.lisbon} is kept" in everthread("forget", lived.branch, home=lived.home).stdout
 
 
-def test_forgetting_a_person_deletes_all_their_data_and_nothing_else(lived: Lived) -> None:
+def test_forgetting_a_person_deletes_all_their_data_and_nothing_else(lived: UsedHome) -> None:
     done = everthread("forget", "--owner", "local", home=lived.home, answer="y\n")
     assert done.returncode == 0
     assert "2 sessions and 1 note" in done.stdout
@@ -71,14 +71,14 @@ def test_forgetting_a_person_deletes_all_their_data_and_nothing_else(lived: Live
     assert_one_line(everthread("forget", "--owner", "local", "--yes", home=lived.home), 1, "local")
 
 
-def test_forgetting_a_note_shows_it_first(lived: Lived) -> None:
+def test_forgetting_a_note_shows_it_first(lived: UsedHome) -> None:
     done = everthread("forget", "--note", lived.note, home=lived.home, answer="y\n")
     assert done.returncode == 0
     assert "likes mangoes" in done.stdout
     assert_one_line(everthread("forget", "--note", lived.note, "--yes", home=lived.home), 1, lived.note)
 
 
-def test_a_forgotten_note_is_removed_from_its_file(lived: Lived) -> None:
+def test_a_forgotten_note_is_removed_from_its_file(lived: UsedHome) -> None:
     note = lived.home / "memory" / "local" / "USER.md"
     note.parent.mkdir(parents=True)
     note.write_text("likes mangoes\n")
@@ -86,7 +86,7 @@ def test_a_forgotten_note_is_removed_from_its_file(lived: Lived) -> None:
     assert note.read_text() == ""
 
 
-def test_with_json_stdout_has_only_the_result(lived: Lived) -> None:
+def test_with_json_stdout_has_only_the_result(lived: UsedHome) -> None:
     done = everthread("forget", lived.chat, "--json", home=lived.home, answer="y\n")
     assert done.returncode == 0
     assert json.loads(done.stdout) == {
@@ -100,7 +100,7 @@ def test_with_json_stdout_has_only_the_result(lived: Lived) -> None:
     assert lived.chat in done.stderr
 
 
-def test_skills_derived_from_forgotten_sessions_are_listed(lived: Lived) -> None:
+def test_skills_derived_from_forgotten_sessions_are_listed(lived: UsedHome) -> None:
     folders = SkillFolders(lived.home / "skills")
     folders.write(SkillText("rail", "How we book trains.", "Ask Ann."), origin=Origin(lived.chat, "review-1-2"))
     folders.write(SkillText("tea", "How to make tea.", "Boil water."), origin=Origin("elsewhere", "review-1-2"))
@@ -110,7 +110,7 @@ def test_skills_derived_from_forgotten_sessions_are_listed(lived: Lived) -> None
     assert folders.get("rail")
 
 
-def test_providers_that_cannot_forget_are_listed(lived: Lived, capsys: pytest.CaptureFixture[str]) -> None:
+def test_providers_that_cannot_forget_are_listed(lived: UsedHome, capsys: pytest.CaptureFixture[str]) -> None:
     polite = Polite()
 
     def open_runtime(settings: Settings) -> Runtime:
@@ -123,7 +123,7 @@ def test_providers_that_cannot_forget_are_listed(lived: Lived, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("name", ["no such session", "01", "notes:local", "", "x" * 100_000, "\u200b", "🧵\n\x1b[31m"])
-def test_an_unknown_session_is_one_line_and_exit_code_1(name: str, lived: Lived) -> None:
+def test_an_unknown_session_is_one_line_and_exit_code_1(name: str, lived: UsedHome) -> None:
     done = everthread("forget", name, "--yes", home=lived.home)
     assert_one_line(done, 1)
     assert len(done.stderr) < 1000
@@ -131,11 +131,11 @@ def test_an_unknown_session_is_one_line_and_exit_code_1(name: str, lived: Lived)
     assert len(titles_in(lived.home)) == 3
 
 
-def test_an_ambiguous_prefix_is_refused(lived: Lived) -> None:
+def test_an_ambiguous_prefix_is_refused(lived: UsedHome) -> None:
     assert_one_line(everthread("forget", lived.chat[:6], "--yes", home=lived.home), 2, "3 sessions")
 
 
-def test_a_title_of_two_owners_is_refused(lived: Lived) -> None:
+def test_a_title_of_two_owners_is_refused(lived: UsedHome) -> None:
     async def name_alike() -> None:
         async with Runtime(Settings(lived.home)) as runtime:
             await runtime.lifecycle.rename(lived.chat, "Trip to Lisbon", owner="telegram:42")
@@ -145,7 +145,7 @@ def test_a_title_of_two_owners_is_refused(lived: Lived) -> None:
 
 
 @pytest.mark.parametrize("title", ["", "   ", "\u200b\u2800", "x" * 101, "x" * 10_000_000])
-def test_an_empty_or_huge_title_is_refused_and_changes_nothing(title: str, lived: Lived) -> None:
+def test_an_empty_or_huge_title_is_refused_and_changes_nothing(title: str, lived: UsedHome) -> None:
     with pytest.raises(BadTitle) as refusal:
         titles.clean(title)
     assert len(str(refusal.value)) < 200

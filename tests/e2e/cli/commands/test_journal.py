@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.e2e.used_home import (
-    Lived,
+    UsedHome,
     assert_one_line,
     everthread,
     printed,
@@ -13,7 +13,7 @@ from tests.e2e.used_home import (
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
-def test_status_shows_parked_entries_and_their_errors(lived: Lived) -> None:
+def test_status_shows_parked_entries_and_their_errors(lived: UsedHome) -> None:
     [picky] = printed("journal", "status", home=lived.home)
     assert (picky["provider"], picky["waiting_entries"], picky["parked"]) == ("picky", 0, 1)
     assert [entry["session"] for entry in picky["parked_entries"]] == [lived.lisbon]
@@ -22,7 +22,7 @@ def test_status_shows_parked_entries_and_their_errors(lived: Lived) -> None:
     assert "\x1b" not in table, "control sequences of a provider must be removed"
 
 
-def test_retry_delivers_parked_entries_again(lived: Lived) -> None:
+def test_retry_delivers_parked_entries_again(lived: UsedHome) -> None:
     assert printed("journal", "retry", "picky", home=lived.home) == {
         "provider": "picky",
         "session": None,
@@ -33,19 +33,19 @@ def test_retry_delivers_parked_entries_again(lived: Lived) -> None:
     assert "Nothing is parked" in everthread("journal", "retry", "picky", home=lived.home).stdout
 
 
-def test_retry_can_be_limited_to_a_session(lived: Lived) -> None:
+def test_retry_can_be_limited_to_a_session(lived: UsedHome) -> None:
     assert printed("journal", "retry", "picky", lived.chat, home=lived.home)["entries"] == 0
     done = printed("journal", "retry", "picky", lived.lisbon, home=lived.home)
     assert (done["session"], done["entries"]) == (lived.lisbon, 1)
 
 
-def test_replay_delivers_a_session_or_everything_again(lived: Lived) -> None:
+def test_replay_delivers_a_session_or_everything_again(lived: UsedHome) -> None:
     one = printed("journal", "replay", "picky", "日本旅行", home=lived.home)
     assert (one["session"], one["sessions"]) == (lived.chat, 1)
     assert printed("journal", "status", home=lived.home)[0]["waiting_sessions"] == 1
     assert printed("journal", "replay", "picky", home=lived.home)["sessions"] > 1
 
 
-def test_an_unknown_provider_is_refused_and_the_known_ones_listed(lived: Lived) -> None:
+def test_an_unknown_provider_is_refused_and_the_known_ones_listed(lived: UsedHome) -> None:
     assert_one_line(everthread("journal", "retry", "nobody", home=lived.home), 1, "nobody", "picky")
     assert_one_line(everthread("journal", "replay", "picky", "no such", home=lived.home), 1, "no such")

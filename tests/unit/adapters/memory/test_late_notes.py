@@ -75,13 +75,13 @@ async def test_a_delayed_lane_does_not_restore_a_removed_note(tmp_path: Path, ma
         telling = type(provider).on_memory_write
         held = True
 
-        class Held(make):  # pyright: ignore[reportGeneralTypeIssues, reportUntypedBaseClass]
+        class GatedModel(make):  # pyright: ignore[reportGeneralTypeIssues, reportUntypedBaseClass]
             async def on_memory_write(self, *args: object, ref: SessionRef, delivery: Delivery) -> None:
                 if held and ref.session_id != f"notes:{ME}":
                     raise ConnectionError("down")
                 await telling(self, *args, ref=ref, delivery=delivery)  # pyright: ignore[reportArgumentType, reportGeneralTypeIssues]
 
-        async with CoreFixture(tmp_path, Held(), settings=settings, limits=PATIENT) as core:
+        async with CoreFixture(tmp_path, GatedModel(), settings=settings, limits=PATIENT) as core:
             await added_then_removed_elsewhere(core)
             while (await core.memory.journal.status())[0].lanes.waiting_entries > 1:
                 await core.clock.sleep(0.01)

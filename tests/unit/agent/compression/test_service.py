@@ -37,7 +37,7 @@ def summarised(place: str = "world") -> str:
     return SUMMARY.format(place)
 
 
-class Shore(AgentFixture):
+class CompressionFixture(AgentFixture):
     """Agent with compression enabled; the tail holds about ten turns."""
 
     def __init__(self, folder: Path, *providers: object, **more: Any) -> None:
@@ -76,7 +76,7 @@ class Shore(AgentFixture):
         return len(self.summariser.requests)
 
 
-class Held(FakeModel):
+class GatedModel(FakeModel):
     """Summariser that answers only after the gate is opened."""
 
     def __init__(self, gate: asyncio.Event, line: str) -> None:
@@ -97,7 +97,7 @@ LONG = [f"turn {number}: " + "of boats and masts and sails " * 8 for number in r
 
 
 async def test_a_full_conversation_continues_in_a_child_with_a_summary_and_its_last_turns(tmp_path: Path) -> None:
-    async with Shore(tmp_path) as core:
+    async with CompressionFixture(tmp_path) as core:
         await core.talk(*LONG)
         await core.lifecycle.rename((await core.at(CLI)).session_id, "boats", owner=ME)
         parent = await core.at(CLI)
@@ -122,7 +122,7 @@ async def test_a_full_conversation_continues_in_a_child_with_a_summary_and_its_l
 
 async def test_the_summariser_gets_one_user_message_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "AGENTS.md").write_text("Never speak of whales.")
-    async with Shore(tmp_path) as core:
+    async with CompressionFixture(tmp_path) as core:
         await core.talk(*LONG, full=True)
         await core.compressed()
         assert core.summariser is not None
@@ -141,7 +141,7 @@ async def test_the_summariser_gets_one_user_message_and_nothing_else(tmp_path: P
 
 async def test_the_next_summary_updates_the_previous_one(tmp_path: Path) -> None:
     summariser = FakeModel([summarised("world"), summarised("Horn")])
-    async with Shore(tmp_path, summariser=summariser) as core:
+    async with CompressionFixture(tmp_path, summariser=summariser) as core:
         await core.talk(*LONG, full=True)
         await core.compressed()
         core.heard.clear()
@@ -156,7 +156,7 @@ async def test_the_next_summary_updates_the_previous_one(tmp_path: Path) -> None
 
 async def test_turns_during_a_summary_become_part_of_the_tail(tmp_path: Path) -> None:
     gate = asyncio.Event()
-    async with Shore(tmp_path, summariser=Held(gate, summarised())) as core:
+    async with CompressionFixture(tmp_path, summariser=GatedModel(gate, summarised())) as core:
         await core.talk(*LONG, full=True)
         assert (await core.ask("meanwhile one")).text == "fine", "the answer does not wait for the summary"
         await core.ask("meanwhile two")
@@ -170,7 +170,7 @@ async def test_turns_during_a_summary_become_part_of_the_tail(tmp_path: Path) ->
 
 async def test_a_summary_that_is_ready_during_a_turn_is_applied_after_it(tmp_path: Path) -> None:
     gate = asyncio.Event()
-    async with Shore(tmp_path, summariser=Held(gate, summarised())) as core:
+    async with CompressionFixture(tmp_path, summariser=GatedModel(gate, summarised())) as core:
         await core.talk(*LONG, full=True)
         answering = asyncio.Event()
 
@@ -191,8 +191,8 @@ async def test_a_summary_that_is_ready_during_a_turn_is_applied_after_it(tmp_pat
 @pytest.mark.parametrize("boundary", [Rewind(1), New(), Resume("")])
 async def test_a_summary_is_discarded_if_the_session_changed_meanwhile(tmp_path: Path, boundary: Any) -> None:
     gate = asyncio.Event()
-    summariser = Held(gate, summarised())
-    async with Shore(tmp_path, summariser=summariser) as core:
+    summariser = GatedModel(gate, summarised())
+    async with CompressionFixture(tmp_path, summariser=summariser) as core:
         other = (await core.turn(TELEGRAM, "elsewhere")).ref.session_id
         await core.talk(*LONG, full=True)
         boundary = Resume(other) if isinstance(boundary, Resume) else boundary
@@ -209,8 +209,8 @@ async def test_a_summary_is_discarded_if_the_session_changed_meanwhile(tmp_path:
 
 async def test_a_summary_is_discarded_if_a_fact_was_forgotten_meanwhile(tmp_path: Path) -> None:
     gate = asyncio.Event()
-    summariser = Held(gate, summarised("Atlantic"))
-    async with Shore(tmp_path, summariser=summariser) as core:
+    summariser = GatedModel(gate, summarised("Atlantic"))
+    async with CompressionFixture(tmp_path, summariser=summariser) as core:
         note = await core.note("the Atlantic is cold")
         await core.talk(*LONG, full=True)
         here = await core.at(CLI)
@@ -222,7 +222,7 @@ async def test_a_summary_is_discarded_if_a_fact_was_forgotten_meanwhile(tmp_path
 
 
 async def test_a_context_too_long_error_compresses_before_the_next_turn(tmp_path: Path) -> None:
-    async with Shore(tmp_path) as core:
+    async with CompressionFixture(tmp_path) as core:
         await core.talk(*LONG)
         core.model.lines = [ContextTooLong("128,001 tokens are too many"), "fine"]
         assert "too many" in (await core.ask("once")).problem
@@ -231,7 +231,7 @@ async def test_a_context_too_long_error_compresses_before_the_next_turn(tmp_path
 
 
 async def test_every_key_of_the_conversation_moves_to_the_child(tmp_path: Path) -> None:
-    async with Shore(tmp_path) as core:
+    async with CompressionFixture(tmp_path) as core:
         await core.talk(*LONG)
         parent = await core.at(CLI)
         await core.cross(TELEGRAM, Resume(parent.session_id))
@@ -255,7 +255,7 @@ async def test_every_key_of_the_conversation_moves_to_the_child(tmp_path: Path) 
 async def test_a_failed_summary_leaves_the_session_unchanged_and_starts_a_cooldown(
     tmp_path: Path, line: object, said: str
 ) -> None:
-    async with Shore(tmp_path, summariser=FakeModel([line, summarised()])) as core:
+    async with CompressionFixture(tmp_path, summariser=FakeModel([line, summarised()])) as core:
         await core.talk(*LONG, full=True)
         await core.idle()
         here = await core.at(CLI)
@@ -275,7 +275,7 @@ async def test_a_failed_summary_leaves_the_session_unchanged_and_starts_a_cooldo
 
 async def test_compression_stops_after_passes_that_save_nothing(tmp_path: Path) -> None:
     """The prompt alone exceeds the threshold: without a stop, every turn would start a summary."""
-    async with Shore(tmp_path, compression=CompressionSettings(share=0.05, tail_tokens=200)) as core:
+    async with CompressionFixture(tmp_path, compression=CompressionSettings(share=0.05, tail_tokens=200)) as core:
         core.model.usage = Usage(50_000, 10)
         for number in range(30):
             await core.ask(f"turn {number}: " + "of boats and masts and sails " * 8)
@@ -292,11 +292,13 @@ async def test_compression_stops_after_passes_that_save_nothing(tmp_path: Path) 
 
 
 async def test_a_cooldown_and_its_reason_survive_a_restart(tmp_path: Path) -> None:
-    async with Shore(tmp_path, summariser=FakeModel([ModelUnavailable("it is down", retry_after_s=900)])) as core:
+    async with CompressionFixture(
+        tmp_path, summariser=FakeModel([ModelUnavailable("it is down", retry_after_s=900)])
+    ) as core:
         await core.talk(*LONG, full=True)
         await core.idle()
         assert core.passes == 1
-    async with Shore(tmp_path) as core:
+    async with CompressionFixture(tmp_path) as core:
         here = await core.at(CLI)
         assert "it is down" in await core.agent.compression_status(here.session_id)
         await core.fill_up("once more")
@@ -335,7 +337,9 @@ async def test_compression_that_stopped_stays_stopped_in_later_processes(tmp_pat
 
 @pytest.mark.parametrize("what", ["session", "owner"])
 async def test_forgetting_a_session_deletes_its_compression_pause(tmp_path: Path, what: str) -> None:
-    async with Shore(tmp_path, summariser=FakeModel([ModelUnavailable("it is down", retry_after_s=900)])) as core:
+    async with CompressionFixture(
+        tmp_path, summariser=FakeModel([ModelUnavailable("it is down", retry_after_s=900)])
+    ) as core:
         await core.talk(*LONG, full=True)
         await core.idle()
         session_id = (await core.at(CLI)).session_id
@@ -346,7 +350,7 @@ async def test_forgetting_a_session_deletes_its_compression_pause(tmp_path: Path
 
 async def test_each_model_has_its_own_bounds(tmp_path: Path) -> None:
     small = FakeModel(["fine"], given_traits=Traits(context_tokens=8_000), usage=Usage(7_000, 1))
-    async with Shore(tmp_path, summariser=None) as core:
+    async with CompressionFixture(tmp_path, summariser=None) as core:
         core.summariser = None
         await core.talk(*LONG)
         large = core.choices
@@ -365,7 +369,7 @@ async def test_each_model_has_its_own_bounds(tmp_path: Path) -> None:
 
 async def test_a_smaller_context_of_the_summariser_is_the_threshold(tmp_path: Path) -> None:
     reader = FakeModel([summarised()], given_traits=Traits(context_tokens=20_000))
-    async with Shore(tmp_path, summariser=reader) as core:
+    async with CompressionFixture(tmp_path, summariser=reader) as core:
         await core.talk(*LONG)
         core.model.usage = Usage(19_000, 999)
         await core.ask("not yet")
@@ -378,7 +382,7 @@ async def test_a_smaller_context_of_the_summariser_is_the_threshold(tmp_path: Pa
 
 async def test_a_conversation_longer_than_the_summarisers_context_is_read_in_pieces(tmp_path: Path) -> None:
     reader = FakeModel([summarised()], given_traits=Traits(context_tokens=16_000))
-    async with Shore(tmp_path, summariser=reader) as core:
+    async with CompressionFixture(tmp_path, summariser=reader) as core:
         await core.talk(*(f"turn {number}: " + "of boats " * 1_500 for number in range(1, 9)), full=True)
         await core.compressed()
         assert core.passes > 1
@@ -391,8 +395,8 @@ async def test_a_conversation_longer_than_the_summarisers_context_is_read_in_pie
 async def test_two_processes_do_not_pay_for_the_same_summary(tmp_path: Path) -> None:
     gate = asyncio.Event()
     async with (
-        Shore(tmp_path, summariser=Held(gate, summarised("one"))) as one,
-        Shore(tmp_path, summariser=Held(gate, summarised("two"))) as two,
+        CompressionFixture(tmp_path, summariser=GatedModel(gate, summarised("one"))) as one,
+        CompressionFixture(tmp_path, summariser=GatedModel(gate, summarised("two"))) as two,
     ):
         await one.talk(*LONG)
         parent = await one.at(CLI)
@@ -421,7 +425,7 @@ async def test_the_lease_of_a_killed_process_blocks_summaries_only_until_it_expi
         assert (await core.ask("and now?")).text == "fine"
         event = next(event for event in core.heard if isinstance(event, Compressed))
         assert event.instead_because == "another process is making one"
-    async with Shore(tmp_path) as core:
+    async with CompressionFixture(tmp_path) as core:
         await core.talk(*LONG)
         name = f"compress:{(await core.at(CLI)).session_id}"
         await core.store.write(lambda uow: uow.leases.acquire(name, "killed", core.clock.now(), PASS_S_MAX))
@@ -434,12 +438,12 @@ async def test_the_lease_of_a_killed_process_blocks_summaries_only_until_it_expi
 
 
 async def test_a_process_that_stops_during_a_summary_leaves_the_conversation_unchanged(tmp_path: Path) -> None:
-    summariser = Held(asyncio.Event(), summarised())
-    async with Shore(tmp_path, summariser=summariser) as core:
+    summariser = GatedModel(asyncio.Event(), summarised())
+    async with CompressionFixture(tmp_path, summariser=summariser) as core:
         await core.talk(*LONG, full=True)
         await summariser.reached.wait()
         here = await core.at(CLI)
-    async with Shore(tmp_path) as core:
+    async with CompressionFixture(tmp_path) as core:
         assert await core.at(CLI) == here
         await core.fill_up()
         assert (await core.compressed()).ref == await core.at(CLI), "the next process compresses without delay"
@@ -447,7 +451,7 @@ async def test_a_process_that_stops_during_a_summary_leaves_the_conversation_unc
 
 async def test_only_one_of_two_summaries_of_a_session_is_applied(tmp_path: Path) -> None:
     """The boundary refuses the second summary, independent of the lease."""
-    async with Shore(tmp_path) as core:
+    async with CompressionFixture(tmp_path) as core:
         await core.talk(*LONG)
         parent = await core.at(CLI)
         first, second = await core.compression(CLI, "one"), await core.compression(CLI, "two")
@@ -460,7 +464,7 @@ async def test_only_one_of_two_summaries_of_a_session_is_applied(tmp_path: Path)
 # --- The hard stop ---------------------------------------------------------------------------------------------------
 
 
-class Narrow(Shore):
+class Narrow(CompressionFixture):
     """Agent whose model has a context of 16,000 tokens, so that a few long turns fill it."""
 
     def __init__(self, folder: Path, *providers: object, **more: Any) -> None:
@@ -502,7 +506,7 @@ async def test_at_the_hard_stop_a_labelled_extract_replaces_a_failed_summary(tmp
 
 
 async def test_at_the_hard_stop_the_wait_for_a_slow_summariser_is_bounded(tmp_path: Path) -> None:
-    core = Narrow(tmp_path, summariser=Held(asyncio.Event(), summarised()), stop_s_max=0.2)
+    core = Narrow(tmp_path, summariser=GatedModel(asyncio.Event(), summarised()), stop_s_max=0.2)
     async with core:
         for number in range(1, 5):
             await core.ask(f"turn {number}: " + "of boats " * 850)
@@ -513,7 +517,7 @@ async def test_at_the_hard_stop_the_wait_for_a_slow_summariser_is_bounded(tmp_pa
 
 async def test_at_the_hard_stop_a_turn_does_not_queue_behind_other_summaries(tmp_path: Path) -> None:
     gate = asyncio.Event()
-    summariser = Held(gate, summarised())
+    summariser = GatedModel(gate, summarised())
     async with Narrow(tmp_path, summariser=summariser) as core:
         others = [SessionKey("main", "cli", ChatType.DM, f"other {number}") for number in range(AT_ONCE_MAX)]
         for number in range(1, 5):
@@ -533,7 +537,7 @@ async def test_at_the_hard_stop_a_turn_does_not_queue_behind_other_summaries(tmp
 async def test_a_turn_accepts_a_compression_that_happens_while_it_is_prepared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokens: int
 ) -> None:
-    async with Shore(tmp_path) as core:
+    async with CompressionFixture(tmp_path) as core:
         await core.talk(*LONG)
         measured: list[ContextFill] = []
         read_inline = core.store.read_inline
@@ -619,7 +623,7 @@ def broken() -> str:
 
 async def test_providers_supply_hints_and_receive_the_session_switch(tmp_path: Path) -> None:
     good, bad = Hinting("good", lambda: "Bruno is afraid of thunder."), Hinting("bad", broken)
-    async with Shore(tmp_path, good, bad) as core:
+    async with CompressionFixture(tmp_path, good, bad) as core:
         await core.talk(*LONG, full=True)
         parent = (await core.at(CLI)).session_id
         event = await core.compressed()
@@ -642,7 +646,7 @@ async def test_the_wait_for_a_hanging_provider_is_bounded(tmp_path: Path, monkey
 
     assert manager.HOOK_S_MAX == 5.0
     monkeypatch.setattr(manager, "HOOK_S_MAX", 0.2)
-    async with Shore(tmp_path, Hanging()) as core:
+    async with CompressionFixture(tmp_path, Hanging()) as core:
         await core.talk(*LONG, full=True)
         await core.compressed()
         assert core.summariser is not None
@@ -672,7 +676,7 @@ class Engine:
 
 async def test_a_custom_engine_makes_the_summary_and_receives_every_rollover(tmp_path: Path) -> None:
     engine = Engine()
-    async with Shore(tmp_path, engine=engine) as core:
+    async with CompressionFixture(tmp_path, engine=engine) as core:
         for count in (1, 2):
             await core.talk(*LONG, full=True)
             left = await core.at(CLI)
@@ -691,7 +695,7 @@ async def test_a_custom_engine_makes_the_summary_and_receives_every_rollover(tmp
 
 async def test_the_engine_receives_a_rollover_even_if_the_process_stops(tmp_path: Path) -> None:
     engine = Engine()
-    async with Shore(tmp_path, engine=engine) as core:
+    async with CompressionFixture(tmp_path, engine=engine) as core:
         cross, crossed = core.lifecycle.cross, asyncio.Event()
 
         async def slow(*args: Any, **more: Any) -> Any:
@@ -713,7 +717,7 @@ async def test_an_engine_without_a_reader_does_not_fail_the_turn(tmp_path: Path,
         def reader(self, model: str) -> Reader:
             raise error
 
-    async with Shore(tmp_path, engine=Blind()) as core:
+    async with CompressionFixture(tmp_path, engine=Blind()) as core:
         await core.talk(*LONG)
         core.model.usage = FULL
         ended = await core.ask("the last straw")
@@ -729,7 +733,7 @@ async def test_an_engine_without_a_reader_does_not_fail_the_turn(tmp_path: Path,
 
 
 async def test_a_manual_compression_passes_its_focus_to_the_summariser(tmp_path: Path) -> None:
-    async with Shore(tmp_path) as core:
+    async with CompressionFixture(tmp_path) as core:
         await core.talk(*LONG[:4])
         event = await core.agent.compress(CLI, core.choices[0], owner=ME, focus="the masts")
         assert event.turns >= 1
@@ -740,7 +744,7 @@ async def test_a_manual_compression_passes_its_focus_to_the_summariser(tmp_path:
 
 
 async def test_a_manual_compression_without_older_turns_or_by_another_owner_is_refused(tmp_path: Path) -> None:
-    async with Shore(tmp_path) as core:
+    async with CompressionFixture(tmp_path) as core:
         with pytest.raises(NotCompressed, match="nothing to compress"):
             await core.agent.compress(CLI, core.choices[0], owner=ME)
         await core.talk("hello")
@@ -752,7 +756,7 @@ async def test_a_manual_compression_without_older_turns_or_by_another_owner_is_r
 
 
 async def test_a_process_that_ends_with_its_turn_starts_no_summary(tmp_path: Path) -> None:
-    async with Shore(tmp_path) as core:
+    async with CompressionFixture(tmp_path) as core:
         await core.talk(*LONG)
         core.model.usage = FULL
         await core.say("once")
@@ -764,7 +768,7 @@ async def test_the_summariser_reads_tool_calls_with_their_results(tmp_path: Path
     async def run(arguments: Any, use: Any) -> str:
         return "a secret chart " + "x" * 20_000
 
-    async with Shore(tmp_path, tools=(tool("chart", run),)) as core:
+    async with CompressionFixture(tmp_path, tools=(tool("chart", run),)) as core:
         core.model.lines = [ToolCall("c1", "chart", '{"sea": "Baltic"}'), "there it is", "fine"]
         await core.talk("show me the chart", *LONG, full=True)
         await core.compressed()

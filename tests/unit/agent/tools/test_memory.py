@@ -24,7 +24,7 @@ from everthread.ports.tools import ToolUse
 MEMORY, USER = NoteTarget.MEMORY, NoteTarget.USER
 
 
-class Bench:
+class MemoryToolsFixture:
     """The three tools, used from one turn."""
 
     def __init__(self, core: CoreFixture, ref: SessionRef, notes_chars: int, user_chars: int) -> None:
@@ -61,13 +61,15 @@ class Bench:
 
 
 @asynccontextmanager
-async def benched(folder: Path, *, notes_chars: int = 8000, user_chars: int = 4000) -> AsyncIterator[Bench]:
+async def benched(
+    folder: Path, *, notes_chars: int = 8000, user_chars: int = 4000
+) -> AsyncIterator[MemoryToolsFixture]:
     async with (
         CoreFixture(folder / "bare") as bare,
         CoreFixture(folder / "bare", BuiltinMemory(bare.store, bare.clock)) as core,
     ):
         ref = (await core.turn(CLI, "hello")).ref
-        yield Bench(core, ref, notes_chars, user_chars)
+        yield MemoryToolsFixture(core, ref, notes_chars, user_chars)
 
 
 # --- Notes ---

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from tests.e2e.commands import everthread, printed, refused
-from tests.e2e.gateway_process_fixture import GatewayHouse, until
+from tests.e2e.gateway_process_fixture import GatewayProcessFixture, until
 
 pytestmark = pytest.mark.timeout(120)
 
 
-def test_a_task_is_added_shown_run_and_removed(core: GatewayHouse) -> None:
+def test_a_task_is_added_shown_run_and_removed(core: GatewayProcessFixture) -> None:
     home = core.home
     added = everthread(home, "cron", "add", "0 8 * * 1-5", "Say hi", "--zone", "Europe/Berlin", "--to", "post:1")
     assert added.returncode == 0, added.stderr

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.gateway_process_fixture import GatewayHouse, model, until
+from tests.e2e.gateway_process_fixture import GatewayProcessFixture, model, until
 
 
 @pytest.fixture(scope="session")
@@ -16,11 +16,11 @@ def url() -> Iterator[str]:
 
 
 @pytest.fixture
-def core(tmp_path: Path, url: str) -> Iterator[GatewayHouse]:
-    fixture = GatewayHouse(tmp_path / "home", url)
+def core(tmp_path: Path, url: str) -> Iterator[GatewayProcessFixture]:
+    fixture = GatewayProcessFixture(tmp_path / "home", url)
     yield fixture
     fixture.leave()
 
 
-def answered(core: GatewayHouse, chat: str = "1", count: int = 1) -> None:
+def answered(core: GatewayProcessFixture, chat: str = "1", count: int = 1) -> None:
     until(lambda: len(core.out(chat)) == count, f"{count} answers in {chat}")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.e2e.gateway_process_fixture import GatewayHouse
+from tests.e2e.gateway_process_fixture import GatewayProcessFixture
 
 
-def test_stop_signals_no_process_of_another_container(core: GatewayHouse) -> None:
+def test_stop_signals_no_process_of_another_container(core: GatewayProcessFixture) -> None:
     first = core.run()
     file = core.home / "gateway.lock"
     said = json.loads(file.read_bytes())
@@ -20,7 +20,7 @@ def test_stop_signals_no_process_of_another_container(core: GatewayHouse) -> Non
     assert first.poll() is None
 
 
-def test_stop_stops_a_gateway_started_elsewhere(core: GatewayHouse) -> None:
+def test_stop_stops_a_gateway_started_elsewhere(core: GatewayProcessFixture) -> None:
     process = core.run()
     stopped = core.ask("stop", "--json")
     assert (stopped.returncode, json.loads(stopped.stdout)) == (0, {"running": False, "pid": process.pid})
@@ -39,7 +39,7 @@ def is_at_work(pid: int, home: Path) -> bool:
 
 
 def test_start_restart_and_stop_without_systemd(tmp_path: Path, url: str) -> None:
-    core = GatewayHouse(tmp_path / "home", url)
+    core = GatewayProcessFixture(tmp_path / "home", url)
     config = core.home / "config.toml"
     config.write_text(config.read_text().replace("[platforms.post]\nallow_all = true\n", ""))
     pids: list[int] = []
@@ -59,7 +59,7 @@ def test_start_restart_and_stop_without_systemd(tmp_path: Path, url: str) -> Non
         core.ask("stop", env=env)
 
 
-def test_a_failed_start_prints_the_reason_and_its_exit_code(core: GatewayHouse) -> None:
+def test_a_failed_start_prints_the_reason_and_its_exit_code(core: GatewayProcessFixture) -> None:
     """The platform kind is unknown to the started gateway."""
     done = core.ask("start")
     assert done.returncode == 78

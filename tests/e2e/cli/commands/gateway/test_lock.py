@@ -6,12 +6,12 @@ import json
 import subprocess
 import sys
 
-from tests.e2e.gateway_process_fixture import GatewayHouse
+from tests.e2e.gateway_process_fixture import GatewayProcessFixture
 
 # --- One gateway per home (S27) --------------------------------------------------------------------------------------
 
 
-def test_s27_a_second_gateway_is_refused_while_the_first_runs(core: GatewayHouse) -> None:
+def test_s27_a_second_gateway_is_refused_while_the_first_runs(core: GatewayProcessFixture) -> None:
     first = core.run()
     second = core.run(up=False)
     said, wrong = second.communicate(timeout=15)
@@ -24,7 +24,7 @@ def test_s27_a_second_gateway_is_refused_while_the_first_runs(core: GatewayHouse
     assert core.end(core.run())[0] == 0
 
 
-def test_s27_a_stale_lock_file_of_a_living_process_does_not_block(core: GatewayHouse) -> None:
+def test_s27_a_stale_lock_file_of_a_living_process_does_not_block(core: GatewayProcessFixture) -> None:
     """The gateway was killed, and another process has its pid."""
     first = core.run()
     first.kill()
@@ -43,7 +43,7 @@ def test_s27_a_stale_lock_file_of_a_living_process_does_not_block(core: GatewayH
         stranger.kill()
 
 
-def test_s27_a_running_gateway_in_another_namespace_blocks(core: GatewayHouse) -> None:
+def test_s27_a_running_gateway_in_another_namespace_blocks(core: GatewayProcessFixture) -> None:
     """The pid in the lock file is invalid or invisible, but the lock is held."""
     first = core.run()
     file = core.home / "gateway.lock"
@@ -60,13 +60,13 @@ def test_s27_a_running_gateway_in_another_namespace_blocks(core: GatewayHouse) -
     assert core.end(first)[0] == 0
 
 
-def test_the_files_of_a_gateway_are_private(core: GatewayHouse) -> None:
+def test_the_files_of_a_gateway_are_private(core: GatewayProcessFixture) -> None:
     core.run()
     for name in ("gateway.lock", "gateway.json"):
         assert (core.home / name).stat().st_mode & 0o777 == 0o600
 
 
-def test_reading_the_lock_does_not_prevent_a_start(core: GatewayHouse) -> None:
+def test_reading_the_lock_does_not_prevent_a_start(core: GatewayProcessFixture) -> None:
     (core.home / "gateway.lock").touch(mode=0o600)
     look = (
         "import sys, pathlib, everthread.cli.commands.gateway.lock as lock\n"

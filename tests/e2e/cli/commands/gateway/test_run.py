@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.cli.commands.gateway.gateway_home import answered
-from tests.e2e.gateway_process_fixture import GatewayHouse, lines, model, silent_model, until
+from tests.e2e.gateway_process_fixture import GatewayProcessFixture, lines, model, silent_model, until
 
 MARGIN_S = 1.0
 
@@ -23,13 +23,13 @@ def silence() -> Iterator[str]:
 
 
 @pytest.fixture
-def mute(tmp_path: Path, silence: str) -> Iterator[GatewayHouse]:
-    fixture = GatewayHouse(tmp_path / "home", silence)
+def mute(tmp_path: Path, silence: str) -> Iterator[GatewayProcessFixture]:
+    fixture = GatewayProcessFixture(tmp_path / "home", silence)
     yield fixture
     fixture.leave()
 
 
-def in_order(core: GatewayHouse) -> bool:
+def in_order(core: GatewayProcessFixture) -> bool:
     """Check that the log records a complete shutdown."""
     return any(line["text"] == "gateway stopped" for line in lines(core.home / "logs" / "everthread.log"))
 
@@ -37,7 +37,7 @@ def in_order(core: GatewayHouse) -> bool:
 # --- Shutdown (S19, S28) ---------------------------------------------------------------------------------------------
 
 
-def test_s19_a_shutdown_finalizes_served_sessions_and_closes_no_memory(core: GatewayHouse) -> None:
+def test_s19_a_shutdown_finalizes_served_sessions_and_closes_no_memory(core: GatewayProcessFixture) -> None:
     process = core.run()
     for chat in ("1", "2", "3"):
         core.say("hello", chat)
@@ -53,7 +53,7 @@ def test_s19_a_shutdown_finalizes_served_sessions_and_closes_no_memory(core: Gat
     assert len(lines(core.home / "diary.jsonl")) == 3, "due entries must be delivered to memory"
 
 
-def test_s19_a_raising_shutdown_hook_changes_nothing_else(core: GatewayHouse) -> None:
+def test_s19_a_raising_shutdown_hook_changes_nothing_else(core: GatewayProcessFixture) -> None:
     process = core.run(hook="raises")
     core.say("hello", "1")
     core.say("hello", "2")
@@ -66,7 +66,7 @@ def test_s19_a_raising_shutdown_hook_changes_nothing_else(core: GatewayHouse) ->
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_s28_a_hanging_model_does_not_delay_the_shutdown_and_is_asked_again_later(
-    mute: GatewayHouse, url: str, number: int
+    mute: GatewayProcessFixture, url: str, number: int
 ) -> None:
     process = mute.run()
     mute.say("hello")
@@ -77,14 +77,14 @@ def test_s28_a_hanging_model_does_not_delay_the_shutdown_and_is_asked_again_late
     assert took_s < 2.0 + MARGIN_S
     assert (mute.out(), in_order(mute)) == ([], True)
     assert lines(mute.home / "hooks.jsonl"), "the session must be finalized anyway"
-    again = GatewayHouse(mute.home, url)
+    again = GatewayProcessFixture(mute.home, url)
     mute.processes.append(again.run())
     answered(again)
     time.sleep(0.5)
     assert len(again.out()) == 1
 
 
-def test_s28_a_hanging_provider_does_not_delay_the_shutdown_and_is_served_later(core: GatewayHouse) -> None:
+def test_s28_a_hanging_provider_does_not_delay_the_shutdown_and_is_served_later(core: GatewayProcessFixture) -> None:
     process = core.run(diary_hangs=True)
     core.say("hello")
     answered(core)
@@ -96,7 +96,7 @@ def test_s28_a_hanging_provider_does_not_delay_the_shutdown_and_is_served_later(
     assert len(core.out()) == 1
 
 
-def test_s28_a_hanging_platform_does_not_delay_the_shutdown(core: GatewayHouse) -> None:
+def test_s28_a_hanging_platform_does_not_delay_the_shutdown(core: GatewayProcessFixture) -> None:
     process = core.run(slow_send=True, slow_close=True)
     core.say("hello")
     until(lambda: lines(core.home / "sending.jsonl"), "sending")
@@ -111,7 +111,7 @@ def test_s28_a_hanging_platform_does_not_delay_the_shutdown(core: GatewayHouse) 
     assert (status["replies_ambiguous"], status["replies_waiting"]) == (1, 0)
 
 
-def test_the_shutdown_is_in_time_even_if_the_event_loop_is_blocked(core: GatewayHouse) -> None:
+def test_the_shutdown_is_in_time_even_if_the_event_loop_is_blocked(core: GatewayProcessFixture) -> None:
     process = core.run(holds_the_loop=True)
     core.say("hello")
     until(lambda: core.taken() == 1, "taken")
@@ -121,14 +121,14 @@ def test_the_shutdown_is_in_time_even_if_the_event_loop_is_blocked(core: Gateway
     assert core.end(core.run())[0] == 0, "the lock must be released"
 
 
-def test_a_foreign_thread_does_not_delay_the_shutdown(core: GatewayHouse) -> None:
+def test_a_foreign_thread_does_not_delay_the_shutdown(core: GatewayProcessFixture) -> None:
     process = core.run(thread=True)
     code, took_s = core.end(process)
     assert code == 0
     assert took_s < 2.0
 
 
-def test_a_second_signal_exits_at_once(mute: GatewayHouse) -> None:
+def test_a_second_signal_exits_at_once(mute: GatewayProcessFixture) -> None:
     process = mute.run()
     mute.say("hello")
     until(lambda: mute.taken() == 1, "taken")
@@ -140,7 +140,7 @@ def test_a_second_signal_exits_at_once(mute: GatewayHouse) -> None:
     assert took_s < 0.5
 
 
-def test_closing_the_terminal_does_not_stop_the_gateway(core: GatewayHouse) -> None:
+def test_closing_the_terminal_does_not_stop_the_gateway(core: GatewayProcessFixture) -> None:
     process = core.run()
     process.send_signal(signal.SIGHUP)
     core.say("hello")
@@ -150,7 +150,7 @@ def test_closing_the_terminal_does_not_stop_the_gateway(core: GatewayHouse) -> N
 
 def test_an_answer_finished_in_time_is_sent_before_the_shutdown(tmp_path: Path) -> None:
     with model(delay_ms=15) as slow:
-        core = GatewayHouse(tmp_path / "home", slow, drain_s=5.0)
+        core = GatewayProcessFixture(tmp_path / "home", slow, drain_s=5.0)
         try:
             process = core.run()
             core.say("hello")
@@ -169,7 +169,7 @@ def test_an_answer_finished_in_time_is_sent_before_the_shutdown(tmp_path: Path) 
 
 def test_an_answer_cut_off_by_a_kill_is_sent_once_after_the_start(tmp_path: Path) -> None:
     with model(delay_ms=10) as slow:
-        core = GatewayHouse(tmp_path / "home", slow)
+        core = GatewayProcessFixture(tmp_path / "home", slow)
         try:
             first = core.run()
             core.say("hello")
@@ -188,7 +188,7 @@ def test_an_answer_cut_off_by_a_kill_is_sent_once_after_the_start(tmp_path: Path
             core.leave()
 
 
-def test_no_unrequested_message_is_sent(core: GatewayHouse) -> None:
+def test_no_unrequested_message_is_sent(core: GatewayProcessFixture) -> None:
     core.run()
     time.sleep(1.0)
     assert core.out() == []
@@ -200,7 +200,7 @@ def test_no_unrequested_message_is_sent(core: GatewayHouse) -> None:
     assert len(core.out()) == 1, "a restart must send no message"
 
 
-def test_a_platform_that_is_down_is_reported_and_delays_nothing(core: GatewayHouse) -> None:
+def test_a_platform_that_is_down_is_reported_and_delays_nothing(core: GatewayProcessFixture) -> None:
     process = core.run(down=True)
     until(lambda: json.loads((core.home / "gateway.json").read_text())["platforms"]["post"]["problem"], "told of")
     status = json.loads(core.ask("status", "--json").stdout)
@@ -209,7 +209,7 @@ def test_a_platform_that_is_down_is_reported_and_delays_nothing(core: GatewayHou
 
 
 def test_http_starts_and_stops_with_the_gateway_and_its_port_is_known(tmp_path: Path, url: str) -> None:
-    core = GatewayHouse(tmp_path / "home", url, http=True)
+    core = GatewayProcessFixture(tmp_path / "home", url, http=True)
     try:
         process = core.run()
         status = json.loads(core.ask("status", "--json").stdout)
@@ -221,7 +221,7 @@ def test_http_starts_and_stops_with_the_gateway_and_its_port_is_known(tmp_path: 
 
 
 def test_a_hanging_http_request_does_not_delay_the_shutdown(tmp_path: Path, silence: str) -> None:
-    core = GatewayHouse(tmp_path / "home", silence, http=True)
+    core = GatewayProcessFixture(tmp_path / "home", silence, http=True)
     try:
         process = core.run(http=True)
         port = json.loads(core.ask("status", "--json").stdout)["port"]
@@ -240,7 +240,7 @@ def test_a_hanging_http_request_does_not_delay_the_shutdown(tmp_path: Path, sile
         core.leave()
 
 
-def test_an_unknown_platform_is_a_configuration_error(core: GatewayHouse) -> None:
+def test_an_unknown_platform_is_a_configuration_error(core: GatewayProcessFixture) -> None:
     with (core.home / "config.toml").open("a") as config:
         config.write('[platforms.elsewhere]\nkind = "pigeon"\n')
     process = core.run(up=False)
@@ -250,7 +250,7 @@ def test_an_unknown_platform_is_a_configuration_error(core: GatewayHouse) -> Non
     assert wrong.count("\n") == 1
 
 
-def test_systemd_is_notified_of_start_life_and_stop(core: GatewayHouse, tmp_path: Path) -> None:
+def test_systemd_is_notified_of_start_life_and_stop(core: GatewayProcessFixture, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))
         systemd.settimeout(10)

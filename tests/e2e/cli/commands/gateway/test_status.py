@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 from tests.e2e.cli.commands.gateway.gateway_home import answered
-from tests.e2e.gateway_process_fixture import GatewayHouse, until
+from tests.e2e.gateway_process_fixture import GatewayProcessFixture, until
 
 # --- Status ----------------------------------------------------------------------------------------------------------
 
 
-def test_status_prints_the_work_of_the_gateway(core: GatewayHouse) -> None:
+def test_status_prints_the_work_of_the_gateway(core: GatewayProcessFixture) -> None:
     before = core.ask("status", "--json")
     assert (before.returncode, json.loads(before.stdout)["running"]) == (1, False)
     process = core.run()

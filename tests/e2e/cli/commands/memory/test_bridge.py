@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.hermes_plugins import PLUGINS, Ways
+from tests.hermes_plugins import PLUGINS, PluginBehaviour
 
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.settings import load
@@ -61,7 +61,7 @@ def read(done: subprocess.CompletedProcess[str]) -> Any:
 
 
 def test_installed_plugins_are_listed(home: Path, hermes: Path, tmp_path: Path) -> None:
-    Ways(tmp_path / "ways.json").set(unset=True)
+    PluginBehaviour(tmp_path / "ways.json").set(unset=True)
     found = {one["name"]: one for one in read(ran(home, "memory", "bridge", "list", "--json"))["plugins"]}
     assert {name: one["available"] for name, one in found.items()} == {"hermes:diary": False, "hermes:old": True}
     assert found["hermes:diary"]["description"] == "Writes down what it is told, and fails on request."
@@ -85,7 +85,7 @@ def test_a_plugin_is_tested_and_leaves_no_files(home: Path, hermes: Path) -> Non
 
 
 def test_problems_of_a_plugin_are_reported_with_a_fix(home: Path, hermes: Path, tmp_path: Path) -> None:
-    ways = Ways(tmp_path / "ways.json")
+    ways = PluginBehaviour(tmp_path / "ways.json")
     ways.set(unset=True)
     done = ran(home, "memory", "bridge", "test", "hermes:diary")
     assert done.returncode == 1

@@ -27,7 +27,7 @@ CHAT = SessionKey.parse("agent:main:telegram:dm:42")
 DAY_S = 86_400.0
 
 
-class Past:
+class PastClock:
     """Clock that runs `ago_s` seconds in the past."""
 
     def __init__(self, ago_s: float) -> None:
@@ -77,7 +77,7 @@ async def open_session(runtime: Runtime, key: SessionKey, boundary: Any, owner: 
 
 
 async def fill_home(home: Path) -> SampleHome:
-    async with Runtime(Settings(home), providers=[Listens()], clock=Past(200 * DAY_S)) as runtime:
+    async with Runtime(Settings(home), providers=[Listens()], clock=PastClock(200 * DAY_S)) as runtime:
         await runtime.start()
         taxes = await open_session(runtime, TERMINAL, New("Taxes"), "me")
         await say(runtime, TERMINAL, "me", "how much tax")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.cli.commands.sessions.sessions_home import SampleHome
 from tests.e2e.commands import everthread, refused
-from tests.e2e.used_home import Lived, printed
+from tests.e2e.used_home import UsedHome, printed
 from tests.e2e.used_home import everthread as run_everthread
 
 VERBS = ["list", "browse", "show", "tree", "rename", "export", "import", "prune", "delete"]
@@ -50,7 +50,7 @@ def test_output_to_a_full_device_is_one_line(sample: SampleHome, verb: tuple[str
     refused(done, 75, "no space left")
 
 
-def test_sessions_list_shows_every_owners_conversations(lived: Lived) -> None:
+def test_sessions_list_shows_every_owners_conversations(lived: UsedHome) -> None:
     found = printed("sessions", "list", home=lived.home)
     assert [session["id"] for session in found] == [lived.chat, lived.branch, lived.lisbon]
     lisbon = found[-1]
@@ -70,7 +70,7 @@ def test_sessions_list_shows_every_owners_conversations(lived: Lived) -> None:
     }
 
 
-def test_sessions_list_prints_a_table(lived: Lived) -> None:
+def test_sessions_list_prints_a_table(lived: UsedHome) -> None:
     heading, *lines = run_everthread("sessions", "list", home=lived.home).stdout.splitlines()
     assert heading.split("  ")[0] == "ID"
     assert len(lines) == 3
@@ -81,6 +81,6 @@ def test_sessions_list_prints_a_table(lived: Lived) -> None:
     assert lines[0].index("open") + len("日本旅行") == lines[2].index("open")
 
 
-def test_limit_limits_the_list(lived: Lived) -> None:
+def test_limit_limits_the_list(lived: UsedHome) -> None:
     assert len(printed("sessions", "list", "--limit", "1", home=lived.home)) == 1
     assert len(printed("boundaries", "--limit", "2", home=lived.home)) == 2

@@ -12,7 +12,7 @@ from tests.e2e.cli.commands.sessions.sessions_home import (
     DAY_S,
     TERMINAL,
     Listens,
-    Past,
+    PastClock,
     SampleHome,
     open_session,
     say,
@@ -49,7 +49,7 @@ def test_prune_removes_only_sessions_that_ended_long_ago(sample: SampleHome) -> 
 
 def test_prune_keeps_sessions_that_others_inherit_from(sample: SampleHome) -> None:
     async def grow() -> str:
-        async with Runtime(Settings(sample.home), providers=[Listens()], clock=Past(150 * DAY_S)) as runtime:
+        async with Runtime(Settings(sample.home), providers=[Listens()], clock=PastClock(150 * DAY_S)) as runtime:
             await runtime.start()
             await open_session(runtime, TERMINAL, Resume(sample.taxes), "me")
             child = await open_session(runtime, TERMINAL, Branch(), "me")
@@ -60,7 +60,7 @@ def test_prune_keeps_sessions_that_others_inherit_from(sample: SampleHome) -> No
             return child
 
     async def end_the_parent(child: str) -> None:
-        async with Runtime(Settings(sample.home), providers=[Listens()], clock=Past(140 * DAY_S)) as runtime:
+        async with Runtime(Settings(sample.home), providers=[Listens()], clock=PastClock(140 * DAY_S)) as runtime:
             await runtime.start()
             await open_session(runtime, TERMINAL, Resume(sample.taxes), "me")
             await open_session(runtime, TERMINAL, New(), "me")
