@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from everthread.config import dotenv
-from everthread.config.line_numbers import Keys, layout_of_toml
+from everthread.config.line_numbers import Keys, Layout
 from everthread.config.parse import read_files
 from everthread.config.secrets import refuse_secrets
 from everthread.config.settings import HomePaths
@@ -89,53 +89,37 @@ def _put(values: dict[str, Any], keys: tuple[str, ...], value: Any) -> None:
 
 
 def _candidates(text: str, keys: tuple[str, ...], value: str) -> Iterator[str]:
-    layout = layout_of_toml(text)
+    layout = Layout(text)
     end_of_line = "\r\n" if "\r\n" in text else "\n"
     for length in range(len(keys), 0, -1):
         if keys[:length] in layout.values:
             yield _within(text, layout.values[keys[:length]], keys[length:], value)
     above = keys[:-1]
-    for table, _, end in reversed(layout.tables):
-        if table == above:
-            yield _behind(text, end, f"{_key(keys[-1:])} = {value}", end_of_line)
-    for table, pair, end in reversed(layout.pairs):
-        if above and pair[: len(above)] == above and len(table) < len(above):
-            yield _behind(text, end, f"{_key(keys[len(table) :])} = {value}", end_of_line)
+    for each in reversed(layout.statements):
+        if each.table == above or (len(each.table) < len(above) and each.keys[: len(above)] == above):
+            line = f"{end_of_line}{_key(keys[len(each.table) :])} = {value}"
+            yield f"{text[: each.end]}{line}{text[each.end :] or end_of_line}"
+    line = f"{_key(keys[-1:])} = {value}{end_of_line}"
+    if not above and layout.statements:
+        # Before the first table and its comments.
+        place = text.rfind("\n", 0, layout.statements[0].start) + 1
+        while place > 0 and text[text.rfind("\n", 0, place - 1) + 1 : place].lstrip().startswith("#"):
+            place = text.rfind("\n", 0, place - 1) + 1
+        yield f"{text[:place]}{line}{end_of_line}{text[place:]}"
+        return
+    start = text if not text or text.endswith("\n") else text + end_of_line
     if above:
-        start = text if not text or text.endswith("\n") else text + end_of_line
-        gap = end_of_line if start.strip() else ""
-        yield f"{start}{gap}[{_key(above)}]{end_of_line}{_key(keys[-1:])} = {value}{end_of_line}"
-    yield _at_the_top(text, f"{_key(keys)} = {value}", end_of_line)
+        line = f"{end_of_line if start.strip() else ''}[{_key(above)}]{end_of_line}{line}"
+    yield start + line
 
 
 def _within(text: str, place: tuple[int, int], rest: Keys, value: str) -> str:
     """Replace a value; or extend an inline table, if keys are left."""
     start, end = place
-    if not rest:
-        return text[:start] + value + text[end:]
-    inside = text[start + 1 : end - 1].strip()
-    pair = f"{_key(rest)} = {value}"
-    return f"{text[:start]}{{ {inside}, {pair} }}{text[end:]}" if inside else f"{text[:start]}{{ {pair} }}{text[end:]}"
-
-
-def _behind(text: str, end: int, line: str, end_of_line: str) -> str:
-    end -= text[:end].endswith("\r")
-    return f"{text[:end]}{end_of_line}{line}{text[end:] or end_of_line}"
-
-
-def _at_the_top(text: str, line: str, end_of_line: str) -> str:
-    """Insert after the last top-level setting; else before the first table and its comments."""
-    layout = layout_of_toml(text)
-    above_all = [end for table, _, end in layout.pairs if table == ()]
-    if above_all:
-        return _behind(text, above_all[-1], line, end_of_line)
-    if not layout.tables:
-        start = text if not text or text.endswith("\n") else text + end_of_line
-        return f"{start}{line}{end_of_line}"
-    place = text.rfind("\n", 0, layout.tables[0][1]) + 1
-    while place > 0 and text[text.rfind("\n", 0, place - 1) + 1 : place].lstrip().startswith("#"):
-        place = text.rfind("\n", 0, place - 1) + 1
-    return f"{text[:place]}{line}{end_of_line}{end_of_line}{text[place:]}"
+    if rest:
+        inside = text[start + 1 : end - 1].strip()
+        value = f"{{ {inside}{', ' * bool(inside)}{_key(rest)} = {value} }}"
+    return text[:start] + value + text[end:]
 
 
 def _key(keys: Keys) -> str:

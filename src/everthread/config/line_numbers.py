@@ -1,7 +1,8 @@
 """Find the line of a key in TOML and JSON, for error messages and for `edit`.
 
 A real parser has read the text before, so this scanner checks nothing: it looks for keys and for the ends of values.
-It stops at text that it can't scan, and keeps the lines found before.
+It stops at text that it can't scan, and keeps the keys found before. That is safe: an error message needs only the
+nearest line, and `edit` parses the changed text before it is written.
 """
 
 from __future__ import annotations
@@ -9,205 +10,142 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from contextlib import suppress
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 Keys = tuple[str | int, ...]
 """Path of a value from the top of a file: key names and array indexes."""
 
 _DEPTH_MAX = 64
-_BLANKS = re.compile(r"[ \t]*")
-_SPACE = re.compile(r"(?:[ \t\r\n]+|#[^\n]*)*")
-_REST = re.compile(r"[^\n]*")
-_STRING = re.compile(
-    r'"""(?:[^\\]|\\.)*?"""(?:"{0,2})'
-    r"|'''.*?'''(?:'{0,2})"
+_TOKEN = re.compile(
+    r"(?P<newline>\r?\n)|(?P<blank>[ \t]+|\r|#[^\r\n]*)|"
+    r"(?P<name>[A-Za-z0-9_-]+"
+    r'|"""(?:[^\\]|\\.)*?""""{0,2}'
+    r"|'''.*?''''{0,2}"
     r'|"(?:[^"\\\n]|\\.)*"'
-    r"|'[^'\n]*'",
+    r"|'[^'\n]*')"
+    r"|.",
     re.DOTALL,
 )
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_ATOM = re.compile(r"[^\s,\[\]{}#\"'][^,\[\]{}#\"'\n]*")
 
 
 def line_of_key(text: str, keys: Keys, *, json: bool = False) -> int:
     """Return the line of a key in a TOML or JSON text, or of its nearest parent if it is missing."""
-    found = _scan(text, json=json).found
-    return next((found[keys[:length]] for length in range(len(keys), 0, -1) if keys[:length] in found), 1)
+    found = Layout(text, json=json).keys
+    start = next((found[keys[:length]] for length in range(len(keys), 0, -1) if keys[:length] in found), 0)
+    return text.count("\n", 0, start) + 1
 
 
-class Layout(Struct):
-    """Offsets of the values, lines and tables in a TOML text."""
+class Statement(Struct, frozen=True):
+    """A key-value pair or a table header of a TOML text."""
 
-    values: dict[Keys, tuple[int, int]] = field(default_factory=dict[Keys, tuple[int, int]])
-    """Start and end of each value."""
-    pairs: list[tuple[Keys, Keys, int]] = field(default_factory=list[tuple[Keys, Keys, int]])
-    """For each key-value line: its table, its path from the top, and its end."""
-    tables: list[tuple[Keys, int, int]] = field(default_factory=list[tuple[Keys, int, int]])
-    """For each header: its path, its start, and the end of the last line of its table."""
-
-
-def layout_of_toml(text: str) -> Layout:
-    return _scan(text).layout
+    table: Keys
+    keys: Keys
+    """Path of the pair from the top; empty for a header."""
+    start: int
+    end: int
+    """End of its last line."""
 
 
-def _scan(text: str, *, json: bool = False) -> _Scan:
-    """Scan a text as far as possible.
+class Layout:
+    """Offsets of the keys, values and statements in a text."""
 
-    A partial result is safe: an error message needs only the nearest line, and `edit` parses the changed text before it
-    is written.
-    """
-    scan = _Scan(text)
-    with suppress(_Lost):
-        scan.value(()) if json else scan.document()
-    return scan
-
-
-class _Lost(Exception):
-    """The scanner can't continue."""
-
-
-class _Scan:
-    def __init__(self, text: str) -> None:
-        self.found: dict[Keys, int] = {}
-        self.layout = Layout()
-        self._text = text
-        self._at = 0
-        self._line = 1
-        self._counted = 0
+    def __init__(self, text: str, *, json: bool = False) -> None:
+        self.keys: dict[Keys, int] = {}
+        """Start of each key, array item and table header."""
+        self.values: dict[Keys, tuple[int, int]] = {}
+        """Start and end of each value."""
+        self.statements: list[Statement] = []
+        self._json = json
+        self._table: Keys = ()
         self._last: dict[Keys, int] = {}
         """Index of the last table of each array of tables."""
+        # The open brackets: the path of each, and the next index; None in a table. A JSON text has no statements, so
+        # it is in a bracket from the start.
+        self._open: list[tuple[Keys, int | None]] = [((), None)] if json else []
+        self._path: Keys = ()
+        self._names: list[str] = []
+        self._brackets = self._start = 0
+        self._read = self._read_value if json else self._read_key
+        try:
+            for token in _TOKEN.finditer(text):
+                if token["newline"] and not self._open:
+                    self._end_statement(token.start())
+                elif not token["newline"] and not token["blank"]:
+                    self._read(token)
+            if not self._open:
+                self._end_statement(len(text))
+        except ValueError:
+            pass
 
-    def document(self) -> None:
-        """Scan a whole TOML text."""
-        table: Keys = ()
-        layout = self.layout
-        while (start := self._skip(_SPACE)) < len(self._text):
-            pair: Keys = ()
-            if self._take("[["):
-                table = self._next_of(self._header())
-            elif self._take("["):
-                table = self._resolve(self._header())
-                self._mark(table)
-            else:
-                pair = self._pair(table, 0)
-            # The rest of the line is a comment, or the time of a date that is written with a blank.
-            end = self._skip(_REST)
-            if pair:
-                layout.pairs.append((table, pair, end))
-                if layout.tables:
-                    layout.tables[-1] = (*layout.tables[-1][:2], end)
-            else:
-                layout.tables.append((table, start, end))
+    def _end_statement(self, end: int) -> None:
+        if self._brackets:
+            self._table = self._resolve(self._names, (), new_item=self._brackets > 1)
+            self._mark(self._table)
+        if self._brackets or self._path:
+            self.statements.append(Statement(self._table, self._path, self._start, end))
+        self._path, self._names, self._brackets, self._read = (), [], 0, self._read_key
 
-    def value(self, keys: Keys, depth: int = 0) -> None:
-        if depth > _DEPTH_MAX:
-            raise _Lost
-        self._skip(_SPACE)
-        if self._take("["):
-            self._array(keys, depth)
-        elif self._take("{"):
-            self._inline_table(keys, depth)
-        elif not self._matched(_STRING) and not self._matched(_ATOM):
-            raise _Lost
+    def _read_key(self, token: re.Match[str]) -> None:
+        """Read a part of a dotted key or of a table header."""
+        if not self._names and not self._brackets:
+            self._start = token.start()
+        if token["name"]:
+            self._names.append(self._unquote(token[0]))
+        elif token[0] in "=:":
+            self._path = self._resolve(self._names, self._open[-1][0] if self._open else self._table)
+            self._mark(self._path)
+            self._names, self._read = [], self._read_value
+        elif token[0] == "[" and not self._open:
+            self._brackets += 1
+        elif token[0] == "}":
+            self._read_value(token)
+        elif token[0] not in ".]":
+            raise ValueError
 
-    def _array(self, keys: Keys, depth: int) -> None:
-        place = 0
-        while self._skip(_SPACE) < len(self._text) and not self._take("]"):
-            self._mark((*keys, place))
-            self.value((*keys, place), depth + 1)
-            self._skip(_SPACE)
-            self._take(",")
-            place += 1
+    def _read_item(self, token: re.Match[str]) -> None:
+        """Read the first token of an array item, or the end of the array."""
+        above, index = self._open[-1]
+        if token[0] != "]" and index is not None:
+            self._open[-1] = (above, index + 1)
+            self._path, self._start = (*above, index), token.start()
+            self._mark(self._path)
+        self._read_value(token)
 
-    def _inline_table(self, keys: Keys, depth: int) -> None:
-        while self._skip(_SPACE) < len(self._text) and not self._take("}"):
-            self._pair(keys, depth + 1)
-            self._skip(_SPACE)
-            self._take(",")
+    def _read_value(self, token: re.Match[str]) -> None:
+        self._read = self._read_value
+        if token[0] == "," and self._open:
+            self._read = self._read_key if self._open[-1][1] is None else self._read_item
+            return
+        if token[0] in "]}":
+            if not self._open:
+                raise ValueError
+            self._path, _ = self._open.pop()
+        self.values[self._path] = (self.values.get(self._path, (token.start(),))[0], token.end())
+        if token[0] in "[{":
+            if len(self._open) > _DEPTH_MAX:
+                raise ValueError
+            self._open.append((self._path, 0 if token[0] == "[" else None))
+            self._read = self._read_item if token[0] == "[" else self._read_key
 
-    def _pair(self, table: Keys, depth: int) -> Keys:
-        keys = self._resolve(self._dotted(), table)
-        self._mark(keys)
-        self._skip(_SPACE)
-        if not self._take("=") and not self._take(":"):
-            raise _Lost
-        start = self._skip(_SPACE)
-        self.value(keys, depth)
-        self.layout.values[keys] = (start, start + len(self._text[start : self._at].rstrip()))
-        return keys
-
-    def _header(self) -> list[str]:
-        self._skip(_BLANKS)
-        return self._dotted()
-
-    def _dotted(self) -> list[str]:
-        keys = [self._key()]
-        while self._skip(_BLANKS) < len(self._text) and self._take("."):
-            self._skip(_BLANKS)
-            keys.append(self._key())
-        return keys
-
-    def _key(self) -> str:
-        quoted = self._matched(_STRING)
-        if quoted:
-            return _unquote(quoted)
-        bare = self._matched(_BARE_KEY)
-        if not bare:
-            raise _Lost
-        return bare
-
-    def _resolve(self, names: list[str], above: Keys = ()) -> Keys:
+    def _resolve(self, names: list[str], above: Keys, *, new_item: bool = False) -> Keys:
         """Return the path of these names. The name of an array of tables means its last table."""
-        keys = above
-        for name in names:
-            keys = (*keys, name)
-            if keys in self._last:
-                keys = (*keys, self._last[keys])
-        return keys
+        path = above
+        for number, name in enumerate(names, 1):
+            path = (*path, name)
+            if new_item and number == len(names):
+                self._last[path] = self._last.get(path, -1) + 1
+            if path in self._last:
+                path = (*path, self._last[path])
+        return path
 
-    def _next_of(self, names: list[str]) -> Keys:
-        array = (*self._resolve(names[:-1]), names[-1])
-        place = self._last[array] = self._last.get(array, -1) + 1
-        self._mark((*array, place))
-        return (*array, place)
+    def _mark(self, path: Keys) -> None:
+        """Record the start of a key, and of its parents that have none yet."""
+        self.keys[path] = self._start
+        for length in range(1, len(path)):
+            self.keys.setdefault(path[:length], self._start)
 
-    def _mark(self, keys: Keys) -> None:
-        """Record the current line for a key, and for its parents that have none yet."""
-        self._line += self._text.count("\n", self._counted, self._at)
-        self._counted = self._at
-        self.found[keys] = self._line
-        for length in range(1, len(keys)):
-            self.found.setdefault(keys[:length], self._line)
-
-    def _skip(self, what: re.Pattern[str]) -> int:
-        self._matched(what)
-        return self._at
-
-    def _take(self, what: str) -> bool:
-        if not self._text.startswith(what, self._at):
-            return False
-        self._at += len(what)
-        return True
-
-    def _matched(self, what: re.Pattern[str]) -> str:
-        match = what.match(self._text, self._at)
-        if match is None:
-            return ""
-        self._at = match.end()
-        return match[0]
-
-
-def _unquote(quoted: str) -> str:
-    if "\\" not in quoted or quoted[0] == "'":
-        return quoted[1:-1]
-    try:
-        return str(json.loads(quoted))
-    except ValueError:
-        # TOML has more escapes than JSON, and multi-line strings.
-        pass
-    try:
-        return str(tomllib.loads(f"key = {quoted}")["key"])
-    except ValueError as error:
-        raise _Lost from error
+    def _unquote(self, name: str) -> str:
+        if name[0] not in "\"'":
+            return name
+        return str(json.loads(name) if self._json else tomllib.loads(f"name = {name}")["name"])
