@@ -25,7 +25,7 @@ from everthread.agent.prompt_cache import Preparer
 from everthread.agent.tools.runner import Toolbox
 from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import CompressionSettings, ProviderSettings, Settings
+from everthread.config.schema import CompressionSettings, ProviderSettings, Settings
 from everthread.domain.model import ChatType, Inbound, Message, Role, SessionKey, SessionRef
 from everthread.ports.model import ToolSchema
 from everthread.ports.tools import Tool, ToolUse

@@ -23,7 +23,7 @@ from everthread.agent.compression.service import Compressor
 from everthread.agent.compression.summarizer import SECTIONS
 from everthread.agent.events import Compressed, Reviewed
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import CompressionSettings, ProviderSettings, ReviewSettings, Settings
+from everthread.config.schema import CompressionSettings, ProviderSettings, ReviewSettings, Settings
 from everthread.domain.boundary import Compress
 from everthread.domain.model import ChatType, SessionKey, SessionRef
 from everthread.gc_tuning import collect_and_freeze

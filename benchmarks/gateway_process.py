@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import (
+from everthread.config.schema import (
     GatewaySettings,
     HttpSettings,
     PlatformAccount,

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from benchmarks.measurement import Figure
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.model import ChatType, SessionKey, SessionRef, TurnStatus
 from everthread.lifecycle import CommittedTurn
 from everthread.lifecycle.turns import log_turn

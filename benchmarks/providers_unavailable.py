@@ -18,7 +18,7 @@ from benchmarks.agent_turns import QUESTION_WORDS, BenchmarkAgent, model_server,
 from benchmarks.measurement import Figure, batch_cpu_ms
 from benchmarks.providers_http import HttpProvider
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import CompressionSettings, ProviderSettings, Settings
+from everthread.config.schema import CompressionSettings, ProviderSettings, Settings
 from everthread.ports.memory import MemoryProvider
 
 CLOSED_PORT = 9

@@ -20,7 +20,7 @@ from everthread.agent.titles import Titler
 from everthread.agent.tools.runner import Toolbox, ToolRunner
 from everthread.agent.turn import Agent
 from everthread.agent.turn_options import TurnLimits, TurnOptions
-from everthread.config.settings import CompressionSettings, ReviewSettings
+from everthread.config.schema import CompressionSettings, ReviewSettings
 from everthread.domain import review_window as domain_review
 from everthread.domain.model import Inbound, InboxRow, SessionKey, Turn
 from everthread.memory.note_files import CHARS_MAX

@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from everthread.config.settings import (
-    Settings,
-    load,
-)
+from everthread.config.schema import Settings
+from everthread.config.settings import load
 from everthread.domain.errors import BadConfig
 
 SECRET = "sk-ant-0123456789abcdefghij"

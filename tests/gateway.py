@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from everthread.bootstrap.runtime import TIMERS_LANE, Runtime
-from everthread.config.settings import PlatformAccount, ProviderSettings, ReviewSettings, Settings
+from everthread.config.schema import PlatformAccount, ProviderSettings, ReviewSettings, Settings
 from everthread.domain.model import Session, SessionKey, Turn
 from everthread.gateway.server import Gateway
 from everthread.ports.tools import Tool

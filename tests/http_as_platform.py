@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import aiohttp
 
-from everthread.config.settings import GatewaySettings
+from everthread.config.schema import GatewaySettings
 from everthread.domain.errors import BadConfig, PlatformRefused, PlatformUnavailable, SendUncertain, StoreBusy
 from everthread.domain.model import ChatType, Inbound
 from everthread.ports.platform import Address, Button, Capabilities, Media, Outbound, Take, Update

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from everthread.config.settings import GatewaySettings, HttpSettings
+from everthread.config.schema import GatewaySettings, HttpSettings
 from everthread.domain.api_key import hash_token, make_token
 from everthread.domain.model import SessionKey
 from everthread.store.api_keys import ApiKey

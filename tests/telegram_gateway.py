@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import PlatformAccount, ProviderSettings, ReviewSettings, Settings, Variables
+from everthread.config.schema import PlatformAccount, ProviderSettings, ReviewSettings, Settings, Variables
 from everthread.domain.model import Session, SessionKey, Turn
 from everthread.gateway.server import Gateway
 from everthread.testing.model_server.server import ModelServer

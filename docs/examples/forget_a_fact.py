@@ -7,7 +7,7 @@ from pathlib import Path
 from shelf import Shelf
 
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Role, SessionKey
 from everthread.lifecycle import ForgetFact, NoteChange
 

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.model import Inbound, Message, Role, SessionKey
 
 HERE = SessionKey.parse("agent:main:cli:dm:1")

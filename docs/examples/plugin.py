@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.boundary import New, Rewind
 from everthread.domain.model import Inbound, Message, Role, SessionKey
 from everthread.plugins import hookimpl

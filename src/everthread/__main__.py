@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from everthread.bootstrap.runtime import Runtime
-    from everthread.config.settings import Settings
+    from everthread.config.schema import Settings
     from everthread.domain.model import Session
 
 

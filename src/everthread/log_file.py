@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from everthread.config.checks import SECRET_VALUE, is_secret_name
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 
 BYTES_MAX = 5_000_000
 ROTATED_MAX = 3

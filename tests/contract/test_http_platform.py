@@ -12,7 +12,7 @@ from tests.http_as_platform import HttpAsPlatform, HttpGatewayFixture, HttpUsers
 from tests.http_gateway import HttpGateway, http_gateway
 from tests.runtime import until
 
-from everthread.config.settings import GatewaySettings
+from everthread.config.schema import GatewaySettings
 from everthread.domain.errors import StoreBusy
 from everthread.domain.model import SessionKey
 from everthread.ports.platform import Platform

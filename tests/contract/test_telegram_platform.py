@@ -11,7 +11,7 @@ import pytest
 from tests.telegram_gateway import TOKEN, EmulatorProcess, introduce
 
 from everthread.adapters.platforms.telegram import TelegramPlatform, TokenLock
-from everthread.config.settings import PlatformAccount
+from everthread.config.schema import PlatformAccount
 from everthread.ports.platform import Platform
 from everthread.testing.contracts.platform import CHAT, OTHER_CHAT, PlatformContract, RemoteSide
 from everthread.testing.telegram import protocol as wire

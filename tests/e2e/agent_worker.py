@@ -18,7 +18,7 @@ from typing import Any
 from everthread.agent.events import TextWritten, ToolBegan, ToolEnded, TurnEnded, TurnEvent
 from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import ProviderSettings, Settings
+from everthread.config.schema import ProviderSettings, Settings
 from everthread.domain.model import ChatType, Inbound, SessionKey
 from everthread.domain.spend import Price
 from everthread.ports.model import ToolSchema

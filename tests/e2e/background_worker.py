@@ -16,7 +16,7 @@ from tests.e2e.agent_worker import KEY, LIFE_S, OWNER, FastClock
 
 from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import CompressionSettings, ProviderSettings, ReviewSettings, Settings
+from everthread.config.schema import CompressionSettings, ProviderSettings, ReviewSettings, Settings
 from everthread.domain.model import Inbound
 from everthread.store.unit_of_work import UnitOfWork
 

@@ -25,7 +25,7 @@ from everthread.agent.tools.runner import Toolbox, ToolRunner
 from everthread.agent.turn import Agent
 from everthread.bootstrap.runtime import Runtime
 from everthread.cli import main as cli
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain import errors
 from everthread.domain.model import SessionRef, ToolCall
 from everthread.ports.memory import Capability, MemoryProvider, RecallItem

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.boundary import Branch, New
 from everthread.domain.model import Inbound, Message, Role, SessionKey
 

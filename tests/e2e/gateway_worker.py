@@ -18,7 +18,7 @@ from typing import Any
 
 from everthread.bootstrap.runtime import Runtime
 from everthread.cli import main as cli
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.errors import PlatformUnavailable
 from everthread.domain.model import ChatType
 from everthread.plugins import hookimpl

@@ -13,7 +13,7 @@ from tests.runtime import until
 
 from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import ProviderSettings, ReviewSettings, Settings
+from everthread.config.schema import ProviderSettings, ReviewSettings, Settings
 from everthread.domain.boundary import New
 from everthread.domain.model import ChatType, Inbound, SessionKey, ToolCall, TurnStatus
 from everthread.memory.recall import FENCE

@@ -11,7 +11,7 @@ from typing import Any
 
 from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import McpServer, ProviderSettings, Settings
+from everthread.config.schema import McpServer, ProviderSettings, Settings
 from everthread.domain.model import ChatType, Inbound, SessionKey, ToolCall
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer

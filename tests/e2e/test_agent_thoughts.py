@@ -17,7 +17,7 @@ from tests.runtime import until
 
 from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import ProviderSettings, Settings
+from everthread.config.schema import ProviderSettings, Settings
 from everthread.domain.model import ChatType, Inbound, Role, SessionKey, ToolCall, TurnStatus
 from everthread.testing.model_server.replies import End, Fail, ReasoningFormat, Say
 from everthread.testing.model_server.server import ModelServer

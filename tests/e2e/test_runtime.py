@@ -14,7 +14,7 @@ import pytest
 
 from everthread.bootstrap.clock import ulids
 from everthread.bootstrap.runtime import SHUTDOWN_S_MAX, Runtime
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.boundary import New
 from everthread.domain.errors import Unavailable
 from everthread.domain.model import Inbound, Message, Role, SessionKey

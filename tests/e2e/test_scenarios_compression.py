@@ -21,7 +21,7 @@ from everthread.agent.events import Compressed, TurnEvent
 from everthread.agent.tools.memory import session_search
 from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import CompressionSettings, ProviderSettings, ReviewSettings, Settings
+from everthread.config.schema import CompressionSettings, ProviderSettings, ReviewSettings, Settings
 from everthread.domain.model import ChatType, Inbound, SessionKey
 from everthread.lifecycle.session_lookup import find_session
 from everthread.plugins import hookimpl

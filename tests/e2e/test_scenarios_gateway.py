@@ -14,7 +14,7 @@ from tests.runtime import AsyncDiary, MovableClock, until
 
 from everthread import plugins as plugin_hooks
 from everthread.commands.registry import COMMANDS
-from everthread.config.settings import (
+from everthread.config.schema import (
     CompressionSettings,
     GatewaySettings,
     PlatformAccount,

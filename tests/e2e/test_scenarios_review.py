@@ -19,7 +19,7 @@ from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
 from everthread.commands.memory import format_author
 from everthread.commands.note_history import NoteHistory
-from everthread.config.settings import ProviderSettings, Settings
+from everthread.config.schema import ProviderSettings, Settings
 from everthread.domain.model import ChatType, Inbound, NoteTarget, SessionKey, ToolCall
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer, Script

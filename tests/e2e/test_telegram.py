@@ -17,7 +17,7 @@ from tests.transcription import VOICE, TranscriptionServer
 
 from everthread.adapters.platforms.telegram import TelegramPlatform, TokenLock
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import GatewaySettings, PlatformAccount, ProviderSettings
+from everthread.config.schema import GatewaySettings, PlatformAccount, ProviderSettings
 from everthread.domain.errors import PlatformRefused
 from everthread.domain.model import SessionKey, ToolCall
 from everthread.gateway.attachments import NO_TRANSCRIBER, NOT_TRANSCRIBED

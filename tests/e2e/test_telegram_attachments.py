@@ -12,7 +12,7 @@ from tests.runtime import until
 from tests.telegram_gateway import ANN, BOB, TOKEN, telegram_gateway
 from tests.transcription import VOICE, TranscriptionServer
 
-from everthread.config.settings import GatewaySettings, ProviderSettings
+from everthread.config.schema import GatewaySettings, ProviderSettings
 from everthread.domain.model import ToolCall
 from everthread.lifecycle import ForgetOwner, ForgetSession
 from everthread.ports.model import ToolSchema

@@ -11,7 +11,7 @@ from tests.runtime import until
 from tests.telegram_gateway import ANN, BOB, TOKEN, telegram_gateway
 
 from everthread.adapters.platforms.telegram import TelegramPlatform, TokenLock
-from everthread.config.settings import PlatformAccount
+from everthread.config.schema import PlatformAccount
 from everthread.domain.model import SessionKey
 from everthread.ports.platform import Address, File, Outbound
 from everthread.testing.model_server.replies import Say

@@ -15,7 +15,7 @@ from tests.telegram_gateway import ANN, BOB, TOKEN
 
 from everthread.adapters.platforms.telegram import TelegramPlatform, TokenLock
 from everthread.adapters.platforms.telegram.http import abrupt_socket
-from everthread.config.settings import PlatformAccount
+from everthread.config.schema import PlatformAccount
 from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendUncertain
 from everthread.ports.platform import Address, Button, File, Incoming, Outbound
 from everthread.testing.telegram import protocol as wire

@@ -12,7 +12,7 @@ from tests.fake_platform import FakePlatform
 from tests.gateway import GatewayFixture, gateway_fixture
 from tests.runtime import until
 
-from everthread.config.settings import PlatformAccount
+from everthread.config.schema import PlatformAccount
 from everthread.domain.backoff import Backoff
 from everthread.domain.errors import DiskFull, PlatformUnavailable, StoreBusy, StoreError
 from everthread.domain.model import ChatType

@@ -17,7 +17,7 @@ import pytest
 from tests.e2e.test_telegram import FORUM, GROUP, PICTURE, VOICE, TranscriptionServer
 from tests.telegram_gateway import ANN, BOB, TelegramGateway, telegram_gateway
 
-from everthread.config.settings import GatewaySettings, ProviderSettings
+from everthread.config.schema import GatewaySettings, ProviderSettings
 from everthread.domain.model import ToolCall
 from everthread.ports.model import ToolSchema
 from everthread.ports.tools import Tool, ToolUse

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.boundary import Branch, New
 from everthread.domain.errors import Rejected
 from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Role, SessionKey

@@ -24,7 +24,7 @@ import msgspec
 from everthread.bootstrap.runtime import Runtime
 from everthread.cli.commands.gateway.lock import GatewayLock
 from everthread.cli.commands.gateway.run import ShutdownSignals, serve
-from everthread.config.settings import (
+from everthread.config.schema import (
     GatewaySettings,
     HttpSettings,
     PlatformAccount,

@@ -16,7 +16,7 @@ import pytest
 from tests.fake_local_model import PlainClient, a_request, is_running, wait_until
 
 from everthread.adapters.models.local.client import LocalModel
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.ports.model import Answer, Delta, Request
 
 ROOT = Path(__file__).resolve().parents[2]

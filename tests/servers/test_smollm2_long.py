@@ -23,7 +23,7 @@ from everthread.agent.model_call import ModelChoice
 from everthread.agent.prompt import decode_prompt
 from everthread.agent.turn_options import TurnLimits, TurnOptions
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import CompressionSettings, ProviderSettings, ReviewSettings, Settings
+from everthread.config.schema import CompressionSettings, ProviderSettings, ReviewSettings, Settings
 from everthread.domain.errors import NotCompressed
 from everthread.domain.model import Inbound, Message, NoteTarget
 from everthread.ports.model import Answer, Delta, Prompt, Request, Traits

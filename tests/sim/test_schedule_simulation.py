@@ -27,7 +27,7 @@ from everthread.agent.prompt_cache import Preparer
 from everthread.agent.tools.runner import Toolbox, ToolRunner
 from everthread.agent.turn import Agent
 from everthread.agent.turn_options import TurnLimits
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.model import Message, Role
 from everthread.domain.recurrence import MissedPolicy, occurrences
 from everthread.domain.schedule import OccurrenceState, Schedule, Target, TargetKind

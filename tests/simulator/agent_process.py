@@ -24,7 +24,7 @@ from everthread.agent.tools.memory import memory_tool
 from everthread.agent.tools.runner import Toolbox, ToolRunner
 from everthread.agent.turn import Agent
 from everthread.agent.turn_options import TurnLimits, TurnOptions
-from everthread.config.settings import CompressionSettings, ReviewSettings
+from everthread.config.schema import CompressionSettings, ReviewSettings
 from everthread.domain.errors import Busy, EverthreadError
 from everthread.domain.model import ChatType, NoteTarget, SessionKey
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy

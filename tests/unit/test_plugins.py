@@ -10,7 +10,7 @@ from tests.runtime import CLI, TELEGRAM, CoreFixture, Gate, until
 
 from everthread import plugins
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.boundary import Branch, Compress, New, Resume, Rewind
 from everthread.domain.model import (
     HookCall,

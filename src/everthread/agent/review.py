@@ -24,7 +24,7 @@ from everthread.agent.tools.memory import Written, memory_tool
 from everthread.agent.tools.runner import CALLS_MAX, Toolbox, ToolRunner
 from everthread.agent.tools.skills import skill_tools
 from everthread.agent.transcript import adopt_answer, drop_other_thoughts, result
-from everthread.config.settings import ReviewSettings as Settings
+from everthread.config.schema import ReviewSettings as Settings
 from everthread.domain.errors import EverthreadError, Fenced, NotesFull, StoreError
 from everthread.domain.model import Message, NoteAction, NoteTarget, NoteVersion, Role, SessionRef, ToolCall
 from everthread.domain.review_window import Review, ReviewState

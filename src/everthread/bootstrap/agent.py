@@ -26,8 +26,8 @@ from everthread.agent.tools.schedule import ScheduleTool
 from everthread.agent.tools.skills import skill_tools
 from everthread.agent.turn import Agent
 from everthread.agent.turn_options import TurnLimits
-from everthread.config.schema import built_in_providers
-from everthread.config.settings import McpServer, ProviderSettings, Settings, default_model
+from everthread.config.schema import McpServer, ProviderSettings, Settings, built_in_providers
+from everthread.config.settings import default_model
 from everthread.domain.errors import BadConfig
 from everthread.domain.model import NoteTarget
 from everthread.domain.review_window import Review

@@ -14,7 +14,7 @@ from everthread.adapters.memory.hermes_bridge.plugin_home import PluginHomes, ex
 from everthread.adapters.memory.hermes_bridge.provider import HermesBridge
 from everthread.bootstrap.memory_providers import make_provider
 from everthread.config.provider_settings import HERMES
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.errors import EverthreadError, Unavailable
 from everthread.domain.events import Delivery
 from everthread.domain.model import ChatType, Message, Role, SessionKey, SessionRef

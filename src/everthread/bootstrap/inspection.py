@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everthread.adapters.sqlite.maintenance import examine, exclusive_access, inspect, read_tombstones, renumber
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.ports.clock import Clock
 from everthread.store.unit_of_work import RowCounts, StoreCheck
 

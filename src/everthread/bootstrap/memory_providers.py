@@ -29,7 +29,7 @@ from everthread.config.provider_settings import (
     read_provider_table,
     table_name,
 )
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.config.tables import suggest
 from everthread.domain.errors import BadConfig
 from everthread.memory.legacy_providers import as_provider

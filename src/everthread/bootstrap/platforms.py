@@ -15,7 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import cast
 
-from everthread.config.settings import PlatformAccount, Settings
+from everthread.config.schema import PlatformAccount, Settings
 from everthread.config.tables import suggest
 from everthread.domain.errors import BadConfig
 from everthread.ports.clock import Clock

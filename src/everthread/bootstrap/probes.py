@@ -7,7 +7,7 @@ from contextlib import aclosing, suppress
 
 from everthread.bootstrap.agent import Models, enabled_servers, mcp_servers
 from everthread.bootstrap.memory_providers import make_provider
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.errors import EverthreadError, ModelUnavailable, Unavailable
 from everthread.domain.model import Message, Role
 from everthread.memory.provider_calls import Caller

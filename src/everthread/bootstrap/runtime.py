@@ -17,7 +17,7 @@ from everthread.adapters.sqlite.store import SqliteStore
 from everthread.bootstrap.clock import SystemClock, loop_time, ulids
 from everthread.bootstrap.inspection import Inspection
 from everthread.bootstrap.process_locks import ProcessLocks
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.errors import EverthreadError, StoreError
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, Reply
 from everthread.domain.reset_policy import ResetPolicies

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from everthread.agent.skills.folders import SkillFolders
     from everthread.agent.turn import Agent
     from everthread.config.provider_settings import Field
-    from everthread.config.settings import HomePaths, Settings
+    from everthread.config.schema import Settings
+    from everthread.config.settings import HomePaths
     from everthread.domain.model import Reply, Session
     from everthread.gateway.scheduler import Scheduler
     from everthread.gateway.server import Gateway

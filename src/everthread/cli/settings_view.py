@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     from msgspec import Struct
 
-    from everthread.config.settings import ProviderSettings, Settings
+    from everthread.config.schema import ProviderSettings, Settings
     from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 
 HIDDEN = "[hidden]"

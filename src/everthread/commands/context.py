@@ -22,7 +22,7 @@ from everthread.memory.note_files import NoteFiles
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 if TYPE_CHECKING:
-    from everthread.config.settings import Settings
+    from everthread.config.schema import Settings
 
 _LISTED_MAX = 20
 NO_SESSION = "There is no session here yet. Send a message, or start one with /new TITLE."

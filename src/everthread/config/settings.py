@@ -10,27 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from everthread.config.environment import expand_path
-from everthread.config.schema import BASE_URLS, ENV_SETTINGS
-from everthread.config.schema import CompressionSettings as CompressionSettings
-from everthread.config.schema import DelegationSettings as DelegationSettings
-from everthread.config.schema import GatewaySettings as GatewaySettings
-from everthread.config.schema import HttpSettings as HttpSettings
-from everthread.config.schema import LimitSettings as LimitSettings
-from everthread.config.schema import McpServer as McpServer
-from everthread.config.schema import MemorySettings as MemorySettings
-from everthread.config.schema import PlatformAccount as PlatformAccount
-from everthread.config.schema import ProviderKind as ProviderKind
-from everthread.config.schema import ProviderSettings as ProviderSettings
-from everthread.config.schema import ReviewSettings as ReviewSettings
-from everthread.config.schema import ScheduleSettings as ScheduleSettings
-from everthread.config.schema import Settings as Settings
-from everthread.config.schema import TerminalSettings as TerminalSettings
-from everthread.config.schema import ToolSettings as ToolSettings
-from everthread.config.schema import Trigger as Trigger
-from everthread.config.schema import Variables as Variables
-from everthread.config.schema import WebhookSettings as WebhookSettings
+from everthread.config.schema import BASE_URLS, ENV_SETTINGS, Settings, Variables
 from everthread.domain.errors import BadConfig
-from everthread.domain.spend import Price as Price
 
 LOCAL_MODEL = "local/smollm2"
 _KEYS_CHECKED = ("anthropic", "openai", "openrouter", "gemini")

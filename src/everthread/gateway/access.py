@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from everthread.config.settings import GatewaySettings, PlatformAccount
+from everthread.config.schema import GatewaySettings, PlatformAccount
 from everthread.domain.model import ChatType, SessionKey
 from everthread.domain.pairing import USER_CHARS_MAX, format_account
 from everthread.ports.platform import Update

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from everthread.commands.context import CommandContext
 from everthread.commands.registry import ParsedCommand, UnknownCommand, hidden_commands, parse, run_command
-from everthread.config.settings import PlatformAccount
+from everthread.config.schema import PlatformAccount
 from everthread.domain.errors import BadInput, EverthreadError
 from everthread.domain.model import Inbound, InboxState, Reply, ReplyState, SessionKey, replace_surrogates
 from everthread.domain.pairing import format_account

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everthread.config.settings import PlatformAccount
+from everthread.config.schema import PlatformAccount
 from everthread.domain.model import ChatType, SessionKey, replace_surrogates
 from everthread.domain.text_format import quote_start
 from everthread.ports.platform import Media, Update

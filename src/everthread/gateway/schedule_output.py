@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from everthread.config.checks import check_url, check_variable
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.backoff import Backoff
 from everthread.domain.errors import BadSchedule, EverthreadError
 from everthread.domain.schedule import Occurrence, Schedule, Target, TargetKind

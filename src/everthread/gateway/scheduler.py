@@ -16,7 +16,7 @@ from everthread.agent.model_call import ModelChoice
 from everthread.agent.turn import Agent
 from everthread.agent.turn_options import TurnOptions
 from everthread.concurrency import finish_tasks
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.boundary import Expire
 from everthread.domain.errors import BadConfig, Busy, StoreError
 from everthread.domain.model import InboxState, Reply, SessionKey, Slot

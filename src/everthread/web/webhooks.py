@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 from starlette.responses import Response
 
-from everthread.config.settings import WebhookSettings
+from everthread.config.schema import WebhookSettings
 from everthread.domain.model import ChatType, Inbound, InboxState, SessionKey, replace_surrogates
 from everthread.web.errors import HttpError, stopping
 from everthread.web.request import ApiCall, decode_body

@@ -22,7 +22,7 @@ from everthread.agent.tools.runner import Toolbox, ToolRunner
 from everthread.agent.turn import Agent
 from everthread.agent.turn_options import TurnLimits, TurnOptions
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import ProviderSettings, Settings
+from everthread.config.schema import ProviderSettings, Settings
 from everthread.domain.boundary import New
 from everthread.domain.events import EntryKind
 from everthread.domain.model import Cause, Session, SessionKey, SessionKind, SessionRef, ToolCall, ToolState, TurnStatus

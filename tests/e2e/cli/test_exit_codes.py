@@ -16,7 +16,7 @@ from tests.e2e.used_home import UsedHome, assert_one_line, everthread, titles_in
 
 from everthread.bootstrap.runtime import Runtime
 from everthread.cli import main as cli
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 

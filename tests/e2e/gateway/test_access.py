@@ -8,8 +8,9 @@ from tests.fake_platform import FakePlatform
 from tests.gateway import gateway_fixture
 from tests.runtime import until
 
-from everthread.config.settings import GatewaySettings, PlatformAccount, Price
+from everthread.config.schema import GatewaySettings, PlatformAccount
 from everthread.domain.pairing import PairedAccount
+from everthread.domain.spend import Price
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
 

@@ -13,7 +13,7 @@ from tests.gateway import GatewayFixture, gateway_fixture
 from tests.http_gateway import http_gateway
 from tests.runtime import until
 
-from everthread.config.settings import GatewaySettings, PlatformAccount, ToolSettings
+from everthread.config.schema import GatewaySettings, PlatformAccount, ToolSettings
 from everthread.domain.errors import PlatformUnavailable
 from everthread.domain.model import ChatType, ReplyState, ToolCall, TurnStatus
 from everthread.ports.model import ToolSchema

@@ -9,7 +9,7 @@ from tests.fake_platform import FakePlatform
 from tests.gateway import gateway_fixture
 from tests.runtime import until
 
-from everthread.config.settings import GatewaySettings
+from everthread.config.schema import GatewaySettings
 from everthread.domain.model import SessionKey, TurnStatus
 from everthread.store.compression_pauses import CompressionPause
 from everthread.testing.model_server.replies import Fail, Say

@@ -10,7 +10,7 @@ from tests.faults.fixture import Scene
 from tests.gateway import GatewayFixture, gateway_fixture
 from tests.runtime import until
 
-from everthread.config.settings import GatewaySettings, PlatformAccount
+from everthread.config.schema import GatewaySettings, PlatformAccount
 from everthread.gateway.access import FOR_ADMINS
 from everthread.testing.loopback import protocol as wire
 from everthread.testing.model_server.replies import Say
@@ -35,7 +35,7 @@ async def test_an_update_that_is_delivered_twice_is_answered_once(tmp_path: Path
 
 
 async def test_a_stranger_gets_no_reply(tmp_path: Path) -> None:
-    from everthread.config.settings import PlatformAccount
+    from everthread.config.schema import PlatformAccount
 
     account = PlatformAccount("fake", allow=("bert",))
     async with (

@@ -11,7 +11,7 @@ from tests.fake_platform import FakePlatform
 from tests.gateway import GatewayFixture, gateway_fixture
 from tests.runtime import until
 
-from everthread.config.settings import GatewaySettings, PlatformAccount
+from everthread.config.schema import GatewaySettings, PlatformAccount
 from everthread.domain.errors import PlatformUnavailable, SendUncertain
 from everthread.domain.model import ChatType, SessionKey
 from everthread.gateway import server as serving

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tests.gateway import GatewayFixture, gateway_fixture
 from tests.runtime import until
 
-from everthread.config.settings import ScheduleSettings, Variables
+from everthread.config.schema import ScheduleSettings, Variables
 from everthread.domain.schedule import Occurrence, OccurrenceState, Target, TargetKind
 from everthread.gateway import scheduler as schedule
 from everthread.gateway.schedule_output import signature

@@ -20,13 +20,7 @@ from tests.runtime import until
 
 from everthread.adapters.sqlite.store import SqliteStore
 from everthread.bootstrap.clock import ulids
-from everthread.config.settings import (
-    CompressionSettings,
-    GatewaySettings,
-    PlatformAccount,
-    ProviderSettings,
-    Variables,
-)
+from everthread.config.schema import CompressionSettings, GatewaySettings, PlatformAccount, ProviderSettings, Variables
 from everthread.domain.model import SessionKey, SessionKind
 from everthread.domain.pairing import PairedAccount
 from everthread.domain.recurrence import MissedPolicy, occurrences

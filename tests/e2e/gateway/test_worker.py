@@ -16,7 +16,7 @@ from tests.gateway import ANNA, GatewayFixture, gateway_fixture
 from tests.runtime import until
 
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import GatewaySettings, PlatformAccount
+from everthread.config.schema import GatewaySettings, PlatformAccount
 from everthread.domain.boundary import Resume
 from everthread.domain.errors import BadConfig
 from everthread.domain.model import (

@@ -12,8 +12,9 @@ import pytest
 from tests.gateway import echo
 from tests.http_gateway import http_gateway, http_key
 
-from everthread.config.settings import GatewaySettings, LimitSettings, Price
+from everthread.config.schema import GatewaySettings, LimitSettings
 from everthread.domain.model import ToolCall
+from everthread.domain.spend import Price
 from everthread.ports.model import Usage
 from everthread.testing.model_server.replies import End, Say
 from everthread.testing.model_server.server import ModelServer

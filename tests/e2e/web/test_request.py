@@ -10,7 +10,7 @@ import pytest
 from tests.gateway import echo
 from tests.http_gateway import http_gateway, http_key
 
-from everthread.config.settings import GatewaySettings
+from everthread.config.schema import GatewaySettings
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
 

@@ -12,7 +12,7 @@ from tests.gateway import GatewayFixture, gateway_fixture
 from tests.http_gateway import http_gateway
 from tests.runtime import until
 
-from everthread.config.settings import GatewaySettings, HttpSettings, WebhookSettings
+from everthread.config.schema import GatewaySettings, HttpSettings, WebhookSettings
 from everthread.domain.errors import BadConfig
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer

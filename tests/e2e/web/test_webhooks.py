@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.http_gateway import Answer, HttpGateway, http_gateway
 
-from everthread.config.settings import GatewaySettings, Variables, WebhookSettings
+from everthread.config.schema import GatewaySettings, Variables, WebhookSettings
 from everthread.domain.model import SessionKey
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer

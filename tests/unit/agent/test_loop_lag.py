@@ -18,7 +18,7 @@ from everthread import concurrency as slices
 from everthread.agent.compression.policy import ContextFill
 from everthread.agent.events import Compressed
 from everthread.concurrency import in_slices
-from everthread.config.settings import CompressionSettings, ReviewSettings
+from everthread.config.schema import CompressionSettings, ReviewSettings
 from everthread.domain.model import Inbound, Message, Role, Turn, TurnStatus
 
 TURNS = 300

@@ -15,7 +15,7 @@ from tests.runtime import CLI, ME, until
 
 from everthread.agent.events import Reviewed
 from everthread.agent.note_compaction import parse_changes, request_text
-from everthread.config.settings import ReviewSettings
+from everthread.config.schema import ReviewSettings
 from everthread.domain.errors import ModelRefused, NotCondensed
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, Role, ToolCall
 from everthread.domain.spend import Price

@@ -13,7 +13,7 @@ from tests.runtime import CLI, ME, TELEGRAM, AsyncDiary
 from everthread.agent.prompt import PromptBuilder
 from everthread.agent.prompt_cache import Preparer, select_newest
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.boundary import Branch, New, Resume, Rewind
 from everthread.domain.model import (
     ChatType,

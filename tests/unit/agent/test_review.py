@@ -15,7 +15,7 @@ from tests.runtime import CLI, ME, TELEGRAM, AsyncDiary, until
 
 from everthread.agent.events import Reviewed as ReviewedEvent
 from everthread.agent.review import ATTEMPTS_MAX, COOL_DOWN_S
-from everthread.config.settings import ReviewSettings
+from everthread.config.schema import ReviewSettings
 from everthread.domain.boundary import New, Rewind
 from everthread.domain.errors import DiskFull, ModelRefused
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, SessionKey, SessionKind, ToolCall

@@ -10,7 +10,7 @@ import pytest
 from everthread.agent.model_call import ModelCaller
 from everthread.bootstrap import agent
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import DelegationSettings, ReviewSettings, Settings
+from everthread.config.schema import DelegationSettings, ReviewSettings, Settings
 
 
 async def test_a_review_is_limited_per_turn_and_a_delegated_task_per_session(

@@ -13,7 +13,7 @@ from everthread.bootstrap.memory_providers import Adapter, make_providers
 from everthread.bootstrap.runtime import Runtime
 from everthread.config import settings as config
 from everthread.config.provider_settings import BUNDLED_PROVIDERS, GROUP, Field, ProviderInfo
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.errors import BadConfig
 from everthread.ports.memory import MemoryProvider
 

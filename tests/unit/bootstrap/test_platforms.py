@@ -12,7 +12,7 @@ from tests.fake_platform import FakePlatform
 
 from everthread.bootstrap import platforms
 from everthread.bootstrap.clock import SystemClock
-from everthread.config.settings import GatewaySettings, PlatformAccount, Settings, Variables
+from everthread.config.schema import GatewaySettings, PlatformAccount, Settings, Variables
 from everthread.domain.errors import BadConfig
 
 

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 
 from everthread.cli.settings_view import as_json
-from everthread.config.schema import PlatformAccount, ScheduleSettings
-from everthread.config.settings import Settings
+from everthread.config.schema import PlatformAccount, ScheduleSettings, Settings
 
 OTHERWISE = {
     "config_path": "config",

@@ -13,7 +13,7 @@ from everthread.bootstrap.runtime import Runtime
 from everthread.cli.context import CliContext
 from everthread.cli.main import everthread
 from everthread.cli.shell_complete import Completer, complete_notes, complete_sessions, complete_settings
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.boundary import New
 from everthread.domain.model import NoteAction, NoteTarget, SessionKey
 from everthread.lifecycle import NoteChange

@@ -10,7 +10,7 @@ from tests.fake_model import FakeModel
 from tests.runtime import CLI
 
 from everthread.commands.context import CommandResult
-from everthread.config.settings import CompressionSettings
+from everthread.config.schema import CompressionSettings
 from everthread.domain.errors import ModelUnavailable
 from everthread.domain.model import Cause
 from everthread.ports.model import Traits, Usage

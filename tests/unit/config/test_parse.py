@@ -8,16 +8,10 @@ from pathlib import Path
 import pytest
 from tests.config_files import config_error, load_home
 
-from everthread.config.settings import (
-    LimitSettings,
-    McpServer,
-    MemorySettings,
-    Price,
-    ProviderSettings,
-    ToolSettings,
-)
+from everthread.config.schema import LimitSettings, McpServer, MemorySettings, ProviderSettings, ToolSettings
 from everthread.domain.model import ChatType
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
+from everthread.domain.spend import Price
 
 WHOLE = """
 owner = "ada"

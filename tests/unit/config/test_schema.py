@@ -11,23 +11,26 @@ from hypothesis import strategies as st
 
 from everthread.config.declaration import PriceTable, ResetPolicyTable, declarations
 from everthread.config.parse import read_config
-from everthread.config.schema import GatewaySettings, HttpSettings, PlatformAccount, WebhookSettings
-from everthread.config.settings import (
+from everthread.config.schema import (
     CompressionSettings,
     DelegationSettings,
+    GatewaySettings,
+    HttpSettings,
     LimitSettings,
     McpServer,
     MemorySettings,
-    Price,
+    PlatformAccount,
     ProviderSettings,
     ReviewSettings,
     ScheduleSettings,
     Settings,
     TerminalSettings,
     ToolSettings,
+    WebhookSettings,
 )
 from everthread.config.tables import Source, Table
 from everthread.domain.errors import BadConfig
+from everthread.domain.spend import Price
 
 KINDS = (
     *(

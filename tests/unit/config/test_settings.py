@@ -9,15 +9,8 @@ from pathlib import Path
 import pytest
 from tests.config_files import SECRET, config_error, load_home, write_files
 
-from everthread.config.settings import (
-    LimitSettings,
-    MemorySettings,
-    Settings,
-    ToolSettings,
-    default_model,
-    home_paths,
-    load,
-)
+from everthread.config.schema import LimitSettings, MemorySettings, Settings, ToolSettings
+from everthread.config.settings import default_model, home_paths, load
 from everthread.domain.errors import BadConfig
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 

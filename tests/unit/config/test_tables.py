@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 from tests.config_files import config_error, load_home, write_files
 
-from everthread.config.settings import (
-    Settings,
-)
+from everthread.config.schema import Settings
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from everthread.adapters.sqlite.store import SqliteStore
-from everthread.config.settings import GatewaySettings, LimitSettings, PlatformAccount, Settings
+from everthread.config.schema import GatewaySettings, LimitSettings, PlatformAccount, Settings
 from everthread.domain.model import ChatType, Reply, SessionKey
 from everthread.domain.pairing import (
     PairedAccount,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everthread.config.settings import PlatformAccount
+from everthread.config.schema import PlatformAccount
 from everthread.domain.model import ChatType, SessionKey
 from everthread.gateway.routing import is_shared, key_of, message_text, owner_of
 from everthread.ports.platform import Media, Quoted, Update

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.model import (
     ChatType,
     Inbound,

@@ -9,7 +9,7 @@ import pytest
 from tests.runtime import CLI, ME, AsyncDiary, CoreFixture, opened
 
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.boundary import New, Resume, Rewind
 from everthread.domain.errors import Busy, Fenced
 from everthread.domain.model import (

@@ -13,7 +13,8 @@ from tests.runtime import CLI, CoreFixture
 from everthread.agent.tools.schedule import ScheduleTool
 from everthread.bootstrap.clock import ulids
 from everthread.config.environment import local_zone
-from everthread.config.settings import ScheduleSettings, Settings, load
+from everthread.config.schema import ScheduleSettings, Settings
+from everthread.config.settings import load
 from everthread.domain.errors import BadConfig, BadSchedule, ToolFailed
 from everthread.domain.model import SessionKey, SessionRef
 from everthread.domain.schedule import (

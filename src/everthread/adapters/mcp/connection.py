@@ -40,7 +40,7 @@ from everthread.adapters.mcp.results import result_text
 from everthread.adapters.mcp.stdio import MESSAGE_BYTES_MAX, McpChildProcess
 from everthread.adapters.mcp.text import one_line, redact
 from everthread.adapters.mcp.tools import ListedTool, ServerUnavailable, ToolList
-from everthread.config.settings import McpServer
+from everthread.config.schema import McpServer
 from everthread.domain.errors import ToolFailed
 
 log = logging.getLogger("everthread.tools.mcp")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from everthread.adapters.mcp.text import one_line
 from everthread.adapters.mcp.tools import ServerUnavailable, ToolList
-from everthread.config.settings import McpServer
+from everthread.config.schema import McpServer
 from everthread.domain.backoff import Backoff
 from everthread.domain.circuit_breaker import CircuitBreaker
 from everthread.domain.errors import ToolFailed

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from everthread.adapters.mcp.server import McpServerClient
 from everthread.adapters.mcp.tools import ListedTool, exposed_names
 from everthread.concurrency import in_daemon_thread
-from everthread.config.settings import McpServer
+from everthread.config.schema import McpServer
 from everthread.ports.clock import Clock
 from everthread.ports.model import ToolSchema
 from everthread.ports.tools import Tool, ToolUse

@@ -14,7 +14,7 @@ from contextlib import suppress
 from subprocess import PIPE
 from typing import cast
 
-from everthread.config.settings import McpServer
+from everthread.config.schema import McpServer
 
 MESSAGE_BYTES_MAX = 16_000_000
 UNREAD_BYTES_MAX = 64_000_000

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from everthread.agent.model_call import bytes_of
-from everthread.config.settings import CompressionSettings
+from everthread.config.schema import CompressionSettings
 from everthread.domain.model import Message, Role, Turn
 from everthread.domain.spend import BYTES_PER_TOKEN
 

@@ -21,7 +21,7 @@ from everthread.agent.events import Compressed, Compressing, CompressionFailed, 
 from everthread.agent.model_call import ModelChoice, bytes_of
 from everthread.agent.prompt_cache import Prepared
 from everthread.concurrency import wait_until_done
-from everthread.config.settings import CompressionSettings
+from everthread.config.schema import CompressionSettings
 from everthread.domain.boundary import Refusal
 from everthread.domain.errors import EverthreadError, NotCompressed
 from everthread.domain.model import SessionKey, SessionRef

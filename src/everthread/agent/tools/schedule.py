@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from everthread.agent.tools.arguments import TEXT, parse_arguments, text, tool_schema
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.errors import AlreadyExists, BadInput, NotFound, ToolFailed
 from everthread.domain.model import SessionKey
 from everthread.domain.recurrence import format_in_zone, parse_recurrence, shortest_interval_s

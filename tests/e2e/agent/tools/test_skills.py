@@ -17,7 +17,7 @@ from everthread.agent.skills.format import SkillText, parse
 from everthread.agent.tools.skills import skill_tools
 from everthread.agent.turn_options import TurnOptions
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import ProviderSettings, Settings
+from everthread.config.schema import ProviderSettings, Settings
 from everthread.domain.boundary import New
 from everthread.domain.model import Inbound, SessionRef, ToolCall
 from everthread.testing.model_server.replies import Say

@@ -8,7 +8,7 @@ import pytest
 from tests.e2e.chat_home import LONG, Home, Run, expire_leases
 from tests.e2e.chat_worker import ScriptedRuntime
 
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.boundary import Resume
 from everthread.domain.model import ChatType, Inbound, SessionKey
 

@@ -20,7 +20,7 @@ from everthread.agent.skills.format import SkillText
 from everthread.agent.skills.history import Origin
 from everthread.bootstrap.runtime import Runtime
 from everthread.cli import main as cli
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain import titles
 from everthread.domain.errors import BadTitle
 

@@ -13,7 +13,7 @@ from tests.gateway import gateway_fixture
 from tests.runtime import until
 
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import PlatformAccount, Settings
+from everthread.config.schema import PlatformAccount, Settings
 from everthread.domain.model import SessionKey
 from everthread.gateway import server as serving
 from everthread.lifecycle.pairing import APPROVED_TEXT, Pairings

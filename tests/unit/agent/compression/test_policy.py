@@ -26,7 +26,7 @@ from everthread.agent.compression.policy import (
     urgency,
 )
 from everthread.agent.compression.summarizer import render_turn
-from everthread.config.settings import CompressionSettings
+from everthread.config.schema import CompressionSettings
 from everthread.domain.model import Message, Role, ToolCall, Turn, TurnStatus
 from everthread.domain.spend import BYTES_PER_TOKEN
 

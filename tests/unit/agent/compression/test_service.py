@@ -19,7 +19,7 @@ from everthread.agent.compression.service import AT_ONCE_MAX, COOL_DOWN_S
 from everthread.agent.compression.summarizer import INSTRUCTION
 from everthread.agent.events import Compressed, Compressing, CompressionFailed
 from everthread.agent.turn_options import TurnOptions
-from everthread.config.settings import CompressionSettings
+from everthread.config.schema import CompressionSettings
 from everthread.domain.boundary import New, Resume, Rewind
 from everthread.domain.errors import BadConfig, Busy, ContextTooLong, ModelUnavailable, NotCompressed
 from everthread.domain.model import ChatType, Message, Role, SessionKey, SessionRef, ToolCall

@@ -9,7 +9,7 @@ from tests.e2e.chat_worker import ScriptedRuntime
 from everthread.agent.turn_options import TurnOptions
 from everthread.cli.chat.input_history import read_history
 from everthread.cli.chat.session import ChatOptions, enter_session
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.boundary import New
 from everthread.domain.model import Inbound, SessionKey
 

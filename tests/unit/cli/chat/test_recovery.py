@@ -8,7 +8,7 @@ from tests.e2e.chat_worker import ScriptedRuntime
 from everthread.agent.events import TurnEnded
 from everthread.cli.chat.recovery import Recovery
 from everthread.cli.chat.session import ChatOptions, enter_session
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.boundary import New
 from everthread.domain.model import ChatType, Inbound, SessionKey, SessionKind, TurnStatus
 

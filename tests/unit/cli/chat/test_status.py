@@ -10,7 +10,7 @@ from everthread.agent.turn_options import TurnOptions
 from everthread.cli.chat.session import ChatOptions, enter_session
 from everthread.cli.chat.status import read_status
 from everthread.cli.status_line import Status
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.boundary import New
 from everthread.domain.model import Inbound, SessionKey
 

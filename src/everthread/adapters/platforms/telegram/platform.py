@@ -20,7 +20,7 @@ from everthread.adapters.platforms.telegram.polling import UpdateHandler, poll
 from everthread.adapters.platforms.telegram.sender import PARSE_ERROR, ChatSender, with_markdown
 from everthread.adapters.platforms.telegram.token_lock import TokenLock
 from everthread.adapters.platforms.telegram.updates import BotIdentity, UnparsedUpdate, convert_update
-from everthread.config.settings import PlatformAccount
+from everthread.config.schema import PlatformAccount
 from everthread.domain.errors import PlatformError, PlatformRefused
 from everthread.ports.platform import (
     BUTTON_COMMAND_BYTES_MAX,

@@ -9,7 +9,7 @@ from typing import Any
 import telegram
 from msgspec import Struct
 
-from everthread.config.settings import Trigger
+from everthread.config.schema import Trigger
 from everthread.domain.model import ChatType
 from everthread.ports.platform import Media, MediaKind, MovedChat, Quoted, Update
 

@@ -19,7 +19,7 @@ from everthread.adapters.platforms.telegram.errors import ErrorTranslator
 from everthread.adapters.platforms.telegram.http import AiohttpRequest
 from everthread.adapters.platforms.telegram.polling import UpdateHandler
 from everthread.adapters.platforms.telegram.updates import UPDATE_KINDS, parse_update
-from everthread.config.settings import PlatformAccount
+from everthread.config.schema import PlatformAccount
 from everthread.domain.errors import EverthreadError, PlatformUnavailable
 
 log = logging.getLogger("everthread.gateway")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from everthread.cli.commands.backup.archive import Manifest
-    from everthread.config.settings import Settings
+    from everthread.config.schema import Settings
 
 _NAMED_MAX = 10
 

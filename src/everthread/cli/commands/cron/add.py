@@ -13,7 +13,7 @@ from everthread.cli.output import Result, render
 from everthread.domain.errors import BadInput
 
 if TYPE_CHECKING:
-    from everthread.config.settings import Settings
+    from everthread.config.schema import Settings
     from everthread.domain.schedule import Target
 
 SPEND_MAX = 1_000_000

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from everthread.cli.context import CliRuntime, UnopenedRuntime
-    from everthread.config.settings import HomePaths, Settings
+    from everthread.config.schema import Settings
+    from everthread.config.settings import HomePaths
     from everthread.store.unit_of_work import StoreCheck
 
 
@@ -58,7 +59,7 @@ class Case(Struct):
 
     @property
     def db_path(self) -> Path:
-        from everthread.config.settings import Settings
+        from everthread.config.schema import Settings
 
         return (self.settings or Settings(self.home_paths.home)).db_path
 

@@ -13,7 +13,7 @@ from everthread.domain.text_format import local_time, pluralize, shorten
 if TYPE_CHECKING:
     from everthread.cli.commands.gateway.status import GatewayStatus
     from everthread.cli.context import CliRuntime
-    from everthread.config.settings import Settings
+    from everthread.config.schema import Settings
     from everthread.store.unit_of_work import UnitOfWork
 
 SILENT_S = 30.0

@@ -83,7 +83,7 @@ async def run_checks(cli: CliContext, offline: bool) -> AsyncIterator[tuple[str,
     from contextlib import AsyncExitStack
 
     from everthread.cli.commands.doctor.check import Case, run_check
-    from everthread.config.settings import Settings
+    from everthread.config.schema import Settings
 
     case = Case(cli.home_paths, offline)
     try:

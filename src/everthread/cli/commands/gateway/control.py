@@ -23,7 +23,7 @@ from everthread.cli.commands.gateway.lock import (
 )
 from everthread.cli.exit_codes import REFUSED
 from everthread.cli.output import progress_bar
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.errors import Busy, EverthreadError, NotFound
 
 START_S_MAX = 60.0

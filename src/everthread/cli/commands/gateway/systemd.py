@@ -11,7 +11,7 @@ from pathlib import Path
 
 from everthread.cli.exit_codes import CONFIGURATION
 from everthread.config.environment import user_units
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.errors import AlreadyExists, BadInput, EverthreadError
 
 READY = "READY=1"

@@ -27,7 +27,7 @@ from everthread.memory.note_files import parse
 if TYPE_CHECKING:
     from everthread.cli.context import CliRuntime
     from everthread.cli.output import Advance
-    from everthread.config.settings import Settings
+    from everthread.config.schema import Settings
     from everthread.domain.model import Session
     from everthread.hermes_import.database import Database
     from everthread.store.unit_of_work import UnitOfWork

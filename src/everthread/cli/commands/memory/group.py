@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from everthread.commands.note_history import Edit, NoteEdit, NoteHistory
-    from everthread.config.settings import MemorySettings
+    from everthread.config.schema import MemorySettings
     from everthread.domain.model import NoteTarget, NoteVersion
 
 _TEXT_CHARS_MAX = 200

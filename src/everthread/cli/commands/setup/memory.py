@@ -17,7 +17,7 @@ from everthread.domain.text_format import one_line, shorten
 
 if TYPE_CHECKING:
     from everthread.config.provider_settings import Field, Value
-    from everthread.config.settings import Settings
+    from everthread.config.schema import Settings
 
 _BUILTIN = "builtin"
 _WHICH_PLUGIN = "give a plugin of Hermes Agent, such as hermes:holographic; `everthread memory bridge list` shows all"

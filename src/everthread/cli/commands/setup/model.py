@@ -16,7 +16,7 @@ from everthread.domain.errors import BadInput, EverthreadError
 from everthread.domain.text_format import one_line, shorten
 
 if TYPE_CHECKING:
-    from everthread.config.settings import ProviderSettings, Settings
+    from everthread.config.schema import ProviderSettings, Settings
 
 _OWN_MEMORY = "builtin"
 _ANOTHER = "+"
@@ -197,7 +197,7 @@ def _ask_provider(settings: Settings, current: str) -> str:
 def _ask_endpoint(settings: Settings) -> tuple[str, ProviderSettings]:
     """Ask for a custom endpoint: name, address and variable of its key."""
     from everthread.config.checks import check_name, check_url, check_variable
-    from everthread.config.settings import ProviderSettings
+    from everthread.config.schema import ProviderSettings
 
     def new_name(text: str) -> str:
         return "is taken; choose another" if text in settings.providers else check_name(text)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from everthread.config.settings import HomePaths, Settings
+    from everthread.config.schema import Settings
+    from everthread.config.settings import HomePaths
 
 _CHARS_MAX = 4096
 
@@ -35,7 +36,7 @@ def with_secrets(settings: Settings, secrets: Mapping[str, str]) -> Settings:
     """Return the settings with these environment variables added, to test them before they are written."""
     from msgspec.structs import replace
 
-    from everthread.config.settings import Variables
+    from everthread.config.schema import Variables
 
     variables = Variables({**settings.variables.environ, **secrets}, settings.variables.file)
     return replace(settings, variables=variables)

@@ -13,7 +13,7 @@ from everthread.cli.output import Result, render
 from everthread.domain.errors import BadInput
 
 if TYPE_CHECKING:
-    from everthread.config.settings import Settings
+    from everthread.config.schema import Settings
 
 _PLATFORM = "telegram"
 _VARIABLE = "TELEGRAM_BOT_TOKEN"
@@ -84,7 +84,7 @@ def _updated_settings(settings: Settings, variable: str, secrets: dict[str, str]
     """Return the settings with the bot added."""
     from msgspec.structs import replace
 
-    from everthread.config.settings import PlatformAccount
+    from everthread.config.schema import PlatformAccount
 
     known = settings.platforms.get(_PLATFORM) or PlatformAccount(_PLATFORM)
     platforms = {**settings.platforms, _PLATFORM: replace(known, token_env=variable, enabled=True)}

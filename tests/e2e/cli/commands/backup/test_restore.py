@@ -15,7 +15,7 @@ from everthread.adapters.sqlite.connection import connect
 from everthread.agent.skills.folders import SkillFolders
 from everthread.agent.skills.format import SkillText
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Role
 from everthread.lifecycle import NoteChange
 from everthread.testing.recording_provider import RecordingProvider

@@ -16,7 +16,7 @@ import pytest
 from tests.e2e.model_endpoint import model_endpoint
 
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.boundary import New
 from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Role, SessionKey
 from everthread.lifecycle import NoteChange

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from everthread.cli.commands.gateway import systemd
-from everthread.config.settings import GatewaySettings, Settings
+from everthread.config.schema import GatewaySettings, Settings
 
 SCRIPT = """#!/bin/sh
 echo "$*" >> "$ASKED"

@@ -18,7 +18,7 @@ import pytest
 from tests.e2e.chat_home import Terminal
 
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.boundary import New
 from everthread.domain.model import Inbound, Message, Role, SessionKey
 

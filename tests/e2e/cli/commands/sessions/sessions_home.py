@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.boundary import Branch, Compress, New, Resume, Rewind
 from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Role, SessionKey, ToolCall
 from everthread.lifecycle import NoteChange

@@ -20,7 +20,7 @@ from tests.e2e.cli.commands.sessions.sessions_home import (
 from tests.e2e.commands import everthread, printed, problems, refused
 
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.boundary import Branch, New, Resume
 from everthread.lifecycle import ForgetSession
 

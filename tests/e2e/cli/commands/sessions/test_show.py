@@ -10,7 +10,7 @@ from tests.e2e.cli.commands.sessions.sessions_home import TERMINAL, SampleHome, 
 from tests.e2e.commands import everthread, printed
 
 from everthread.bootstrap.runtime import Runtime
-from everthread.config.settings import Settings
+from everthread.config.schema import Settings
 from everthread.domain.boundary import New
 from everthread.domain.model import Inbound
 

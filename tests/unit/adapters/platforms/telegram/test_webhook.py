@@ -16,7 +16,7 @@ from everthread.adapters.platforms.telegram.errors import ErrorTranslator
 from everthread.adapters.platforms.telegram.http import AiohttpRequest
 from everthread.adapters.platforms.telegram.updates import UnparsedUpdate
 from everthread.adapters.platforms.telegram.webhook import SECRET_HEADER, serve
-from everthread.config.settings import PlatformAccount
+from everthread.config.schema import PlatformAccount
 from everthread.domain.errors import PlatformUnavailable, StoreBusy
 from everthread.testing.telegram.server import TelegramEmulator
 

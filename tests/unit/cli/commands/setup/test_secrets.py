@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from everthread.cli.commands.setup.secrets import ask_secret, with_secrets, write_settings
-from everthread.config.settings import Settings, home_paths, load
+from everthread.config.schema import Settings
+from everthread.config.settings import home_paths, load
 
 
 def ask(typed: str, *, exists: bool = False, required: bool = True) -> tuple[str, str]:
