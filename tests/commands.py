@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
+from everthread.agent.model_call import ModelChoice
 from everthread.agent.skills.folders import SkillFolders
 from everthread.commands.context import CommandContext, CommandResult
 from everthread.commands.registry import ParsedCommand, parse, run_command
+from everthread.config.schema import LimitSettings, Settings
+from everthread.domain.errors import BadConfig
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, SessionKey
 from everthread.lifecycle import NoteChange
 from everthread.memory.note_files import NoteFiles
@@ -16,10 +20,45 @@ from tests.agent_runtime import AgentFixture
 from tests.runtime import CLI, ME
 
 
+def no_choices(model: str) -> Sequence[ModelChoice]:
+    raise BadConfig("no model is configured here")
+
+
+class RuntimeParts:
+    """The parts of a runtime that commands use, taken from a fixture."""
+
+    def __init__(
+        self,
+        fixture: CommandFixture,
+        settings: Settings,
+        note_files: NoteFiles,
+        choices: Callable[[str], Sequence[ModelChoice]],
+        known_models: tuple[str, ...],
+    ) -> None:
+        self.lifecycle, self.store, self.agent = fixture.lifecycle, fixture.store, fixture.agent
+        self.memory, self.skills = fixture.memory, fixture.skills
+        self.settings, self.note_files = settings, note_files
+        self._choices, self._known_models = choices, known_models
+
+    def choices(self, model: str = "") -> Sequence[ModelChoice]:
+        return self._choices(model)
+
+    def known_models(self) -> tuple[str, ...]:
+        return self._known_models
+
+
 class CommandFixture(AgentFixture):
     """Agent fixture with a command context."""
 
-    def desk(self, key: SessionKey = CLI, *, owner: str = ME) -> CommandContext:
+    def desk(
+        self,
+        key: SessionKey = CLI,
+        *,
+        owner: str = ME,
+        choices: Callable[[str], Sequence[ModelChoice]] = no_choices,
+        known_models: tuple[str, ...] = (),
+        spend_per_day: float | None = None,
+    ) -> CommandContext:
         async def write(action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str) -> NoteVersion:
             return await self.lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
 
@@ -27,10 +66,9 @@ class CommandFixture(AgentFixture):
             return False
 
         note_files = NoteFiles(self.store, write, lambda owner: self.folder / "notes" / owner, nothing_is_forgotten)
-        skills = self.skills if owner == ME else None
-        return CommandContext(
-            self.lifecycle, self.store, self.agent, self.memory, note_files, key, owner, skills=skills
-        )
+        settings = Settings(self.folder, limits=LimitSettings(spend_per_day=spend_per_day))
+        runtime = RuntimeParts(self, settings, note_files, choices, known_models)
+        return CommandContext(runtime, key, owner)
 
     @property
     def skills(self) -> SkillFolders:
@@ -40,7 +78,8 @@ class CommandFixture(AgentFixture):
         """Run a command in a context with these arguments and `more`."""
         found = parse(text)
         assert isinstance(found, ParsedCommand), text
-        said = await run_command(replace(self.desk(key, owner=owner), **more), found)
+        services = {name: more.pop(name) for name in ("choices", "known_models", "spend_per_day") if name in more}
+        said = await run_command(replace(self.desk(key, owner=owner, **services), **more), found)
         assert "Traceback" not in said.text
         return said
 

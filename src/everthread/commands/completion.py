@@ -69,12 +69,12 @@ async def _memory(context: CommandContext, typed: str) -> list[Candidate]:
 
 
 async def _model(context: CommandContext, typed: str) -> list[Candidate]:
-    matching = [name for name in context.known_models if typed.lower() in name.lower()]
+    matching = [name for name in context.runtime.known_models() if typed.lower() in name.lower()]
     return _with_prefix(typed, matching) or [Candidate(name, len(typed)) for name in matching]
 
 
 async def _resume(context: CommandContext, typed: str) -> list[Candidate]:
-    named, by_id = await context.store.read(lambda uow: _sessions(uow, context.owner, typed))
+    named, by_id = await context.runtime.store.read(lambda uow: _sessions(uow, context.owner, typed))
     found = [Candidate(session.title or "", len(typed), local_time(session.active_at)) for session in named]
     return found + [
         Candidate(session.id, len(typed), shorten(session.title or "(no title)", _NOTE_CHARS_MAX)) for session in by_id

@@ -11,7 +11,7 @@ from everthread.agent.model_call import ModelChoice
 from everthread.agent.skills.folders import SkillFolders
 from everthread.agent.turn import Agent
 from everthread.commands.recap import Recap
-from everthread.domain.errors import BadConfig, BadInput, NotFound
+from everthread.domain.errors import BadInput, NotFound
 from everthread.domain.model import InboxRow, Session, SessionKey
 from everthread.domain.pairing import PairedAccount
 from everthread.domain.text_format import quote_start
@@ -26,11 +26,6 @@ if TYPE_CHECKING:
 
 _LISTED_MAX = 20
 NO_SESSION = "There is no session here yet. Send a message, or start one with /new TITLE."
-
-
-def no_choices(model: str) -> Sequence[ModelChoice]:
-    """Refuse every model: the default where none is configured."""
-    raise BadConfig("no model is configured here")
 
 
 class CommandRuntime(Protocol):
@@ -56,27 +51,11 @@ Reaches = Callable[[UnitOfWork, SessionKey, str], bool]
 class CommandContext(Struct, frozen=True):
     """The caller of a command and the services that it may use. Built for each call; commands look up the session."""
 
-    lifecycle: Lifecycle
-    store: Store
-    agent: Agent
-    memory: MemoryManager
-    note_files: NoteFiles
+    runtime: CommandRuntime
     key: SessionKey
     owner: str
-    notes_chars: int = 8_000
-    """Characters of MEMORY.md that the model sees."""
-    user_chars: int = 4_000
-    """Characters of USER.md that the model sees."""
     model: str = ""
     """The model chosen for this key; empty is the configured one."""
-    choices: Callable[[str], Sequence[ModelChoice]] = no_choices
-    """Returns the model of that name and its fallbacks. Raises `BadConfig` if it is not usable."""
-    known_models: tuple[str, ...] = ()
-    """Model names to suggest; others may work too."""
-    spend_per_day: float | None = None
-    """The budget in dollars for 24 hours, if there is one."""
-    skills: SkillFolders | None = None
-    """The owner's skills; `None` for guests."""
     account: str = ""
     update_id: str | None = None
     """The platform's id of the update with the command, as in `Inbound`; `None` in a terminal."""
@@ -90,8 +69,6 @@ class CommandContext(Struct, frozen=True):
     """The session that an accepted message must go to; empty is the session of the key."""
     order: int | None = None
     """The command's id in the inbox; `None` if it was not stored."""
-    guest: bool = False
-    """The caller is not the owner of this machine and must not see its configuration or health."""
     hidden_commands: Collection[str] = ()
     """Names of commands that the caller may not run here."""
     pair: Callable[[str], Awaitable[PairedAccount]] | None = None
@@ -99,38 +76,15 @@ class CommandContext(Struct, frozen=True):
     decide: Callable[[str, bool], CommandResult] | None = None
     """Allows or denies the tool call with that code; `None` in a terminal."""
 
-    @classmethod
-    def build(
-        cls,
-        runtime: CommandRuntime,
-        key: SessionKey,
-        owner: str,
-        reaches: Reaches,
-        *,
-        model: str = "",
-        hidden_commands: Collection[str] = (),
-    ) -> CommandContext:
-        """Build the context of a command that `owner` gives at `key`. Every front end builds it here."""
-        settings, is_guest = runtime.settings, owner != runtime.settings.owner
-        return cls(
-            runtime.lifecycle,
-            runtime.store,
-            runtime.agent,
-            runtime.memory,
-            runtime.note_files,
-            key,
-            owner,
-            settings.memory.notes_chars,
-            settings.memory.user_chars,
-            model=model,
-            choices=runtime.choices,
-            known_models=runtime.known_models(),
-            spend_per_day=settings.spend_per_day_of(owner),
-            skills=None if is_guest else runtime.skills,
-            reaches=reaches,
-            guest=is_guest,
-            hidden_commands=hidden_commands,
-        )
+    @property
+    def guest(self) -> bool:
+        """The caller is not the owner of this machine and must not see its configuration or health."""
+        return self.owner != self.runtime.settings.owner
+
+    @property
+    def skills(self) -> SkillFolders | None:
+        """The owner's skills; `None` for guests."""
+        return None if self.guest else self.runtime.skills
 
 
 class MenuItem(Struct, frozen=True):
@@ -206,10 +160,10 @@ def resume_item(session_id: str, title: str, note: str = "") -> MenuItem:
 
 async def current_session(context: CommandContext) -> Session | None:
     """The caller's session that the key is bound to."""
-    ref = await context.lifecycle.current(context.key)
+    ref = await context.runtime.lifecycle.current(context.key)
     if ref is None or ref.owner != context.owner:
         return None
-    return await context.store.read_inline(lambda uow: uow.sessions.get(ref.session_id))
+    return await context.runtime.store.read_inline(lambda uow: uow.sessions.get(ref.session_id))
 
 
 def resume_argument(uow: UnitOfWork, session: Session) -> str:

@@ -35,7 +35,7 @@ async def export(context: CommandContext, name: str) -> CommandResult:
         return fail(NO_SESSION)
     if len(name) > NAME_CHARS_MAX or not name.isprintable():
         return fail("Invalid file name. Without one, /export chooses it.")
-    turns, text = await context.store.read(lambda uow: markdown(uow, session))
+    turns, text = await context.runtime.store.read(lambda uow: markdown(uow, session))
     if not turns:
         return fail("There is nothing to export yet. Send a message first.")
     document = Document(name or _file_name(session), text)

@@ -15,7 +15,8 @@ _LOG_MAX = 20
 
 async def memory(context: CommandContext, argument: str) -> CommandResult:
     verb, _, rest = argument.partition(" ")
-    history = NoteHistory(context.lifecycle, context.store, context.note_files, context.owner, context.skills)
+    runtime = context.runtime
+    history = NoteHistory(runtime.lifecycle, runtime.store, runtime.note_files, context.owner, context.skills)
     match verb.lower(), rest.strip():
         case "", _:
             return await _show(context, history)
@@ -38,7 +39,8 @@ async def _show(context: CommandContext, history: NoteHistory) -> CommandResult:
     if not notes:
         return CommandResult(f"There are no notes yet. Add one: /memory add TEXT{problem}")
     lines: list[str] = []
-    for target, limit in ((NoteTarget.USER, context.user_chars), (NoteTarget.MEMORY, context.notes_chars)):
+    settings = context.runtime.settings.memory
+    for target, limit in ((NoteTarget.USER, settings.user_chars), (NoteTarget.MEMORY, settings.notes_chars)):
         of_target = [note for note in notes if note.target is target]
         if of_target:
             lines.append(format_fullness(target, of_target, limit))
@@ -48,9 +50,9 @@ async def _show(context: CommandContext, history: NoteHistory) -> CommandResult:
 
 async def _add(context: CommandContext, history: NoteHistory, text: str) -> CommandResult:
     # Tied to the current session: forgetting that session also forgets the note.
-    ref = await context.lifecycle.current(context.key)
+    ref = await context.runtime.lifecycle.current(context.key)
     here = ref if ref is not None and ref.owner == context.owner else None
-    await context.lifecycle.write_note(
+    await context.runtime.lifecycle.write_note(
         NoteChange(NoteAction.ADD, NoteTarget.MEMORY, text), owner=context.owner, ref=here
     )
     return CommandResult(f"Noted: {quote_start(text)}. The agent recalls it from now on.{await _sync(history)}")
@@ -60,7 +62,7 @@ async def _remove(context: CommandContext, history: NoteHistory, wanted: str) ->
     await _sync(history)
     note = find_note(await history.notes(), wanted)
     change = NoteChange(NoteAction.REMOVE, note.target, note_id=note.note_id)
-    await context.lifecycle.write_note(change, owner=context.owner)
+    await context.runtime.lifecycle.write_note(change, owner=context.owner)
     problem = await _sync(history)
     return CommandResult(f"Removed: {quote_start(note.content)}. Messages in your sessions are unchanged.{problem}")
 

@@ -19,15 +19,16 @@ async def model(context: CommandContext, wanted: str) -> CommandResult:
         return _list(context)
     if len(wanted) > _NAME_CHARS_MAX or not wanted.isprintable():
         return fail("Invalid model name. /model lists some.")
-    name = _resolve(context, wanted)
+    known = context.runtime.known_models()
+    name = _resolve(known, wanted)
     try:
-        name = context.choices(name)[0].name
+        name = context.runtime.choices(name)[0].name
     except BadConfig as error:
-        return _unknown(context, wanted, error)
+        return _unknown(known, wanted, error)
     if name == _current(context)[0]:
         return fail(f"{name} is already the model here.")
     text = f'The model is now {name}, in this window only. To keep it, set model = "{name}" in config.toml.'
-    if context.known_models and name not in context.known_models and (near := _nearest(context, wanted)):
+    if known and name not in known and (near := _nearest(known, wanted)):
         # The provider reports an unknown model only when it is called.
         text += f" It is not in the list of known models. Did you mean {' or '.join(near)}?"
     return CommandResult(text, model=name)
@@ -36,7 +37,7 @@ async def model(context: CommandContext, wanted: str) -> CommandResult:
 def _list(context: CommandContext) -> CommandResult:
     current, problem = _current(context)
     lines = [f"The model is {current}." if current else f"There is no model: {problem}"]
-    others = [name for name in context.known_models if name != current][:LISTED_MAX]
+    others = [name for name in context.runtime.known_models() if name != current][:LISTED_MAX]
     lines += [f"  {shorten(name, _NAME_CHARS_MAX)}" for name in others]
     lines.append("Change it with /model PROVIDER/MODEL.")
     return CommandResult("\n".join(lines), menu=_menu(others))
@@ -45,26 +46,26 @@ def _list(context: CommandContext) -> CommandResult:
 def _current(context: CommandContext) -> tuple[str, str]:
     """The current model, or an empty name and the reason why there is none."""
     try:
-        return context.choices(context.model)[0].name, ""
+        return context.runtime.choices(context.model)[0].name, ""
     except BadConfig as error:
         return "", str(error)
 
 
-def _resolve(context: CommandContext, wanted: str) -> str:
+def _resolve(known: Sequence[str], wanted: str) -> str:
     """The known model of that name, in any case; without its provider if that is unambiguous."""
     folded = wanted.casefold()
-    same = [name for name in context.known_models if name.casefold() == folded]
-    ending = [name for name in context.known_models if name.casefold().endswith(f"/{folded}")]
+    same = [name for name in known if name.casefold() == folded]
+    ending = [name for name in known if name.casefold().endswith(f"/{folded}")]
     return same[0] if same else ending[0] if len(ending) == 1 else wanted
 
 
-def _unknown(context: CommandContext, wanted: str, error: BadConfig) -> CommandResult:
-    near = _nearest(context, wanted)
+def _unknown(known: Sequence[str], wanted: str, error: BadConfig) -> CommandResult:
+    near = _nearest(known, wanted)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     return CommandResult(f"{sentence(error)}.{hint}", ok=False, menu=_menu(near))
 
 
-def _nearest(context: CommandContext, wanted: str) -> list[str]:
+def _nearest(known: Sequence[str], wanted: str) -> list[str]:
     """Known models with similar names, with or without provider, most similar first."""
     import difflib  # noqa: PLC0415 - only for an unknown name
 
@@ -74,7 +75,7 @@ def _nearest(context: CommandContext, wanted: str) -> list[str]:
         pairs = ((folded, name), (folded.rpartition("/")[2], name.rpartition("/")[2]))
         return max(difflib.SequenceMatcher(None, one, other).ratio() for one, other in pairs)
 
-    similar = sorted(((similarity(name.casefold()), name) for name in context.known_models), key=lambda one: -one[0])
+    similar = sorted(((similarity(name.casefold()), name) for name in known), key=lambda one: -one[0])
     return [name for ratio, name in similar if ratio >= _SIMILARITY_MIN][:_NEAR_MAX]
 
 

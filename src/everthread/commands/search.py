@@ -20,9 +20,9 @@ async def search(context: CommandContext, words: str) -> CommandResult:
     if len(words) > QUERY_CHARS_MAX:
         return fail(f"The query is too long. Use at most {QUERY_CHARS_MAX} characters.")
     # Include the newest messages.
-    await context.store.index()
-    hits = await context.store.read(lambda uow: uow.search.search(context.owner, words, limit=HITS_MAX))
-    sessions = await context.store.read(lambda uow: _sessions(uow, {hit.session_id for hit in hits}))
+    await context.runtime.store.index()
+    hits = await context.runtime.store.read(lambda uow: uow.search.search(context.owner, words, limit=HITS_MAX))
+    sessions = await context.runtime.store.read(lambda uow: _sessions(uow, {hit.session_id for hit in hits}))
     lines: list[str] = []
     menu: list[MenuItem] = []
     for hit in hits:

@@ -62,7 +62,7 @@ async def branch(context: CommandContext, title: str) -> CommandResult:
 async def uncompress(context: CommandContext, title: str) -> CommandResult:
     """Branch from the session before its last compression, with the full text."""
     session = await current_session(context)
-    before = await context.store.read(lambda uow: _find_compressed_ancestor(uow, session)) if session else None
+    before = await context.runtime.store.read(lambda uow: _find_compressed_ancestor(uow, session)) if session else None
     if before is None:
         return fail("This session was never compressed. /branch copies it as it is.")
     move = await _cross(context, Branch(title, parent=before.id, as_it_was=True))
@@ -84,7 +84,7 @@ async def resume(context: CommandContext, wanted: str) -> CommandResult:
     if not wanted:
         return await _list_choices(context)
     try:
-        target = await context.store.read(lambda uow: _find(uow, wanted, context))
+        target = await context.runtime.store.read(lambda uow: _find(uow, wanted, context))
     except NoSuchSession as error:
         return _not_found(wanted, error)
     except Ambiguous as error:
@@ -97,7 +97,7 @@ async def resume(context: CommandContext, wanted: str) -> CommandResult:
     if move.crossing.refusal is not None or move.to is None:
         return fail(f"{label_of(target)} is empty or was forgotten. /sessions lists the others.")
     session = move.to
-    found = await context.store.read(lambda uow: recap(uow, session))
+    found = await context.runtime.store.read(lambda uow: recap(uow, session))
     lines = [f"Resumed {label_of(session)}, {pluralize(found.turns, 'turn')}.", *_departure(move)]
     return CommandResult("\n".join(lines), recap=found)
 
@@ -105,27 +105,27 @@ async def resume(context: CommandContext, wanted: str) -> CommandResult:
 async def recap_current(context: CommandContext, turns: int = RECAP_TURNS) -> Recap | None:
     """The recap of the current session, for a front end that starts; `None` if there is no session."""
     session = await current_session(context)
-    return await context.store.read(lambda uow: recap(uow, session, turns)) if session else None
+    return await context.runtime.store.read(lambda uow: recap(uow, session, turns)) if session else None
 
 
 async def handoff(context: CommandContext, platform: str) -> CommandResult:
     session = await current_session(context)
     if session is None:
         return fail(NO_SESSION)
-    keys = await context.store.read(lambda uow: _keys_elsewhere(uow, context))
+    keys = await context.runtime.store.read(lambda uow: _keys_elsewhere(uow, context))
     wanted = platform.strip().lower()
     target = next((key for key in keys if key.platform == wanted), None)
     if target is None:
         known = sorted({key.platform for key in keys})
         where = f"Your platforms: {', '.join(known)}." if known else "Send me a message from another platform first."
         return fail(f"Usage: /handoff PLATFORM. {where}")
-    crossing = await context.lifecycle.hand_over(
+    crossing = await context.runtime.lifecycle.hand_over(
         target, session.id, f"Continuing {label_of(session)} here.", owner=context.owner
     )
     if crossing.refusal is Refusal.ALREADY_THERE:
         return fail(f"You are already in {label_of(session)} on {wanted}.")
     if crossing.cancelled and crossing.left:
-        context.agent.stop(crossing.left, "stopped by /handoff")
+        context.runtime.agent.stop(crossing.left, "stopped by /handoff")
     text = f"{label_of(session)} continues on {wanted} too. Messages on either side appear in both."
     return CommandResult("\n".join([text, *_list_unanswered(crossing)]), wrote_outbox=True)
 
@@ -148,15 +148,16 @@ async def undo(context: CommandContext, count: str) -> CommandResult:
     if move.crossing.refusal is not None:
         return fail("There is nothing to undo.")
     parts = ["the unfinished answer"] if move.crossing.cancelled else []
-    parts += [await context.store.read(lambda uow: _hidden_turns(uow, move.crossing))] if move.crossing.hidden else []
+    if move.crossing.hidden:
+        parts.append(await context.runtime.store.read(lambda uow: _hidden_turns(uow, move.crossing)))
     wanted, undone = int(count or "1"), len(move.crossing.hidden) + move.crossing.cancelled
     fewer = f" There were only {undone}." if undone < wanted else ""
     return CommandResult(f"Undid {' and '.join(parts)}. The text is hidden and removed from memory.{fewer}")
 
 
 async def sessions(context: CommandContext, _: str) -> CommandResult:
-    here = await context.lifecycle.current(context.key)
-    rows = await context.store.read(
+    here = await context.runtime.lifecycle.current(context.key)
+    rows = await context.runtime.store.read(
         lambda uow: [(s, uow.turns.count(s)) for s in recent(uow, context.owner, LISTED_MAX)]
     )
     if not rows:
@@ -186,7 +187,9 @@ class _Move(Struct, frozen=True):
 
 
 async def _cross(context: CommandContext, boundary: Boundary) -> _Move:
-    crossing = await context.lifecycle.cross(context.key, boundary, owner=context.owner, command_id=context.order)
+    crossing = await context.runtime.lifecycle.cross(
+        context.key, boundary, owner=context.owner, command_id=context.order
+    )
     if crossing.refusal is not None:
         return _Move(crossing)
 
@@ -196,9 +199,9 @@ async def _cross(context: CommandContext, boundary: Boundary) -> _Move:
         return _Move(crossing, to, left, resume_argument(uow, left) if left else "")
 
     if crossing.cancelled and crossing.left:
-        context.agent.stop(crossing.left, f"stopped by /{crossing.kind}")
+        context.runtime.agent.stop(crossing.left, f"stopped by /{crossing.kind}")
     # A few rows by id: a thread hop would cost more than the read.
-    return await context.store.read_inline(read)
+    return await context.runtime.store.read_inline(read)
 
 
 async def _start(context: CommandContext, boundary: New | Reset) -> CommandResult:
@@ -229,7 +232,7 @@ def _list_unanswered(crossing: BoundaryResult) -> Sequence[str]:
 
 
 async def _list_choices(context: CommandContext) -> CommandResult:
-    rows = await context.store.read(lambda uow: _choices(uow, context))
+    rows = await context.runtime.store.read(lambda uow: _choices(uow, context))
     if not rows:
         return CommandResult("There is no other session yet. /new starts one.")
     lines = [f"{number:>3}  {local_time(one.active_at)}  {name}" for number, (one, name) in enumerate(rows, 1)]

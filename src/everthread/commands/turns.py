@@ -37,17 +37,17 @@ async def title(context: CommandContext, wanted: str) -> CommandResult:
         )
     if titles.clean(wanted) == session.title:
         return fail(f'The title is already "{session.title}".')
-    saved = await context.lifecycle.rename(session.id, titles.clean(wanted), owner=context.owner)
+    saved = await context.runtime.lifecycle.rename(session.id, titles.clean(wanted), owner=context.owner)
     return CommandResult(f'The title is now "{saved}".')
 
 
 async def stop(context: CommandContext, _: str) -> CommandResult:
     session = await current_session(context)
-    if session is not None and context.agent.stop(session.id):
+    if session is not None and context.runtime.agent.stop(session.id):
         return CommandResult("Stopped. The partial answer is kept; /undo removes it.")
     if context.stop_next is not None and await context.stop_next():
         return CommandResult("Stopped before the answer began. The message is kept; /retry asks it again.")
-    if session is not None and await context.store.read(lambda uow: uow.slots.live(session.id)):
+    if session is not None and await context.runtime.store.read(lambda uow: uow.slots.live(session.id)):
         return fail("Another process is writing the answer. Stop it there.")
     return fail("Nothing is running here.")
 
@@ -59,18 +59,18 @@ async def status(context: CommandContext, _: str) -> CommandResult:
         turns = uow.turns.count(session) if session else 0
         return turns, uow.slots.live(session.id) if session else None, uow.inbox.waiting(context.key)
 
-    turns, running, waiting = await context.store.read(read)
+    turns, running, waiting = await context.runtime.store.read(read)
     session_id = f" ({session.id})" if session and session.title else ""
     lines = [f"Session: {label_of(session)}{session_id}, {pluralize(turns, 'turn')}" if session else NO_SESSION]
     lines.append("An answer is being written." if running else "Nothing is running.")
     if session is not None and (
-        compression := await context.agent.compression_status(session.id, whole=not context.guest)
+        compression := await context.runtime.agent.compression_status(session.id, whole=not context.guest)
     ):
         lines.append(compression)
     if waiting:
         lines.append(f"{pluralize(len(waiting), 'message')} waiting: {list_messages(waiting)}")
-    for provider in () if context.guest else await context.memory.journal.status():
-        if provider.name in context.memory.names:
+    for provider in () if context.guest else await context.runtime.memory.journal.status():
+        if provider.name in context.runtime.memory.names:
             lanes = provider.lanes
             lines.append(f"Memory {provider.name}: {lanes.waiting_entries} to deliver, {lanes.parked} parked")
     return CommandResult("\n".join(lines))
@@ -81,13 +81,13 @@ async def leave(context: CommandContext, _: str) -> CommandResult:
 
 
 async def retry(context: CommandContext, _: str) -> CommandResult:
-    again = await context.lifecycle.retry_turn(
+    again = await context.runtime.lifecycle.retry_turn(
         context.key, owner=context.owner, command_id=context.order, user=context.user
     )
     if again.row is None:
         return fail("There is nothing to retry. Send a message first.")
     if again.crossing.cancelled and again.crossing.left:
-        context.agent.stop(again.crossing.left, "stopped by /retry")
+        context.runtime.agent.stop(again.crossing.left, "stopped by /retry")
     row, which = again.row, "unfinished" if again.crossing.cancelled else "previous"
     before = await _waiting_before(context, row)
     after = f" It is queued after: {list_messages(before)}." if before else ""
@@ -103,7 +103,7 @@ async def queue(context: CommandContext, text: str) -> CommandResult:
         before = await _waiting_before(context, row)
         place = f"after {pluralize(len(before), 'waiting message')}" if before else "next"
         return CommandResult(f"Queued, {place}: {quote_start(text)}", wakes_worker=True)
-    rows = await context.store.read(lambda uow: _waiting(uow, context))
+    rows = await context.runtime.store.read(lambda uow: _waiting(uow, context))
     if not rows:
         return CommandResult("The queue is empty. /queue TEXT adds a message.")
     lines = [f"{number:>3}  {quote_start(row.inbound.text, _LINE_CHARS_MAX)}" for number, row in enumerate(rows, 1)]
@@ -120,7 +120,7 @@ async def steer(context: CommandContext, text: str) -> CommandResult:
     if row.state is not InboxState.WAITING:
         return CommandResult("This message was already received.")
     session = await current_session(context)
-    if session is not None and context.agent.steer(session.id, row.id):
+    if session is not None and context.runtime.agent.steer(session.id, row.id):
         return CommandResult("Sent. The agent reads it at its next step.", wakes_worker=True)
     return CommandResult("Nothing is running here, so this is your next message.", wakes_worker=True)
 
@@ -130,9 +130,9 @@ async def compress(context: CommandContext, focus: str) -> CommandResult:
         return fail(f"The focus is too long. Use at most {FOCUS_CHARS_MAX:,} characters.")
     if await current_session(context) is None:
         return fail(NO_SESSION)
-    choice = context.choices(context.model)[0]
+    choice = context.runtime.choices(context.model)[0]
     try:
-        done = await context.agent.compress(context.key, choice, owner=context.owner, focus=focus)
+        done = await context.runtime.agent.compress(context.key, choice, owner=context.owner, focus=focus)
     except NotCompressed as error:
         if context.guest and isinstance(error.__cause__, ModelError):
             log.warning("/compress: %s", error)
@@ -143,11 +143,12 @@ async def compress(context: CommandContext, focus: str) -> CommandResult:
 
 async def _accept(context: CommandContext, text: str) -> tuple[InboxRow, bool]:
     inbound = Inbound(context.key, context.owner, text, context.account, context.update_id, user=context.user)
-    return await context.lifecycle.accept(inbound, only_into=context.only_into)
+    return await context.runtime.lifecycle.accept(inbound, only_into=context.only_into)
 
 
 async def _waiting_before(context: CommandContext, row: InboxRow) -> list[InboxRow]:
-    return [other for other in await context.store.read(lambda uow: _waiting(uow, context)) if other.id < row.id]
+    rows = await context.runtime.store.read(lambda uow: _waiting(uow, context))
+    return [other for other in rows if other.id < row.id]
 
 
 def _waiting(uow: UnitOfWork, context: CommandContext) -> list[InboxRow]:

@@ -12,12 +12,13 @@ _MODELS_MAX = 8
 
 
 async def usage(context: CommandContext, _: str) -> CommandResult:
-    found = await context.lifecycle.usage(context.owner, await current_session(context))
+    found = await context.runtime.lifecycle.usage(context.owner, await current_session(context))
+    limit = context.runtime.settings.spend_per_day_of(context.owner)
     lines = [
         *_section("This session", found.conversation),
         *_section("The last 24 hours", found.day),
         *_section(f"The last {MONTH_DAYS} days", found.month),
-        _limit(context.spend_per_day, sum(used.amount + used.reserved for used in found.day)),
+        _limit(limit, sum(used.amount + used.reserved for used in found.day)),
     ]
     return CommandResult("\n".join(lines))
 

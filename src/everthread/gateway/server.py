@@ -124,7 +124,7 @@ class Gateway:
         """Build the context of a command that `owner` gives at `key`."""
         hidden = hidden_commands(self.settings.gateway.admin_commands, admin=False)
         reaches = self.access.reaches
-        return CommandContext.build(self._runtime, key, owner, reaches, model=model, hidden_commands=hidden)
+        return CommandContext(self._runtime, key, owner, model, reaches=reaches, hidden_commands=hidden)
 
     def _inbox_context(self, row: InboxRow, model: str) -> CommandContext:
         key, user = row.inbound.key, row.inbound.user

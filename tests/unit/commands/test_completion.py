@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 from tests.commands import CommandFixture
 from tests.runtime import CLI, ME, TELEGRAM
 
@@ -79,10 +78,8 @@ async def test_titles_and_ids_are_completed_after_resume(tmp_path: Path) -> None
 
 async def test_models_are_completed_after_model(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
-        desk = replace(
-            console.desk(), known_models=("anthropic/sonnet", "openai/gpt-5", "openrouter/sonnet", "lab/openchat")
-        )
-        assert [one.text for one in await candidates(desk, "/model ")] == list(desk.known_models)
+        desk = console.desk(known_models=("anthropic/sonnet", "openai/gpt-5", "openrouter/sonnet", "lab/openchat"))
+        assert [one.text for one in await candidates(desk, "/model ")] == list(desk.runtime.known_models())
         assert [(one.text, one.start) for one in await candidates(desk, "/model Open")] == [
             ("openai/gpt-5", 4),
             ("openrouter/sonnet", 4),

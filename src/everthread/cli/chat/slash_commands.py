@@ -39,7 +39,7 @@ class SlashCommands:
 
         runtime, settings = self._runtime, self._runtime.settings
         reaches = Access(runtime.store, settings.gateway, settings.platforms, settings.owner).reaches
-        return CommandContext.build(runtime, self._key, settings.owner, reaches, model=self.model)
+        return CommandContext(runtime, self._key, settings.owner, self.model, reaches=reaches)
 
     async def run(self, parsed: ParsedCommand) -> CommandResult | None:
         """Run a command and show its result; `None` if the user chose nothing from its menu."""
