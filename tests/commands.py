@@ -16,6 +16,7 @@ from everthread.domain.errors import BadConfig
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, SessionKey
 from everthread.lifecycle import NoteChange
 from everthread.memory.note_files import NoteFiles
+from everthread.store.unit_of_work import Store
 from tests.agent_runtime import AgentFixture
 from tests.runtime import CLI, ME
 
@@ -35,7 +36,8 @@ class RuntimeParts:
         choices: Callable[[str], Sequence[ModelChoice]],
         known_models: tuple[str, ...],
     ) -> None:
-        self.lifecycle, self.store, self.agent = fixture.lifecycle, fixture.store, fixture.agent
+        self.store: Store = fixture.store
+        self.lifecycle, self.agent = fixture.lifecycle, fixture.agent
         self.memory, self.skills = fixture.memory, fixture.skills
         self.settings, self.note_files = settings, note_files
         self._choices, self._known_models = choices, known_models

@@ -96,7 +96,7 @@ async def test_s25_a_review_runs_every_ten_turns_with_the_live_prefix_and_the_sa
         assert second.startswith(first[: first.index(b"[A review.")])
         assert b"'recall' was not run" in second
 
-        curator = NoteHistory(runtime.lifecycle, runtime.store, runtime.note_files, ME, runtime.skills)
+        curator = NoteHistory(runtime, ME)
         skill, change = await curator.log(5)
         assert (change.words, skill.words) == (NOTE["content"], SKILL["description"])
         for written in (change, skill):

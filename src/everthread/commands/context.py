@@ -81,11 +81,6 @@ class CommandContext(Struct, frozen=True):
         """The caller is not the owner of this machine and must not see its configuration or health."""
         return self.owner != self.runtime.settings.owner
 
-    @property
-    def skills(self) -> SkillFolders | None:
-        """The owner's skills; `None` for guests."""
-        return None if self.guest else self.runtime.skills
-
 
 class MenuItem(Struct, frozen=True):
     """A choice: the label to show, and the command to run if it is chosen."""

@@ -15,8 +15,7 @@ _LOG_MAX = 20
 
 async def memory(context: CommandContext, argument: str) -> CommandResult:
     verb, _, rest = argument.partition(" ")
-    runtime = context.runtime
-    history = NoteHistory(runtime.lifecycle, runtime.store, runtime.note_files, context.owner, context.skills)
+    history = NoteHistory(context.runtime, context.owner)
     match verb.lower(), rest.strip():
         case "", _:
             return await _show(context, history)

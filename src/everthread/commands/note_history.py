@@ -12,14 +12,13 @@ from msgspec import Struct
 
 from everthread.agent.skills.folders import SkillFolders
 from everthread.agent.skills.history import PREFIX, SkillChange
+from everthread.commands.context import CommandRuntime
 from everthread.domain.errors import BadInput, EverthreadError, NotFound
 from everthread.domain.model import FORGOTTEN, NoteAction, NoteTarget, NoteVersion, SessionKind
 from everthread.domain.review_window import ReviewWindow
 from everthread.domain.text_format import pluralize, quote_start
-from everthread.lifecycle import Lifecycle
 from everthread.lifecycle.session_lookup import PREFIX_CHARS_MIN
-from everthread.memory.note_files import NoteFiles
-from everthread.store.unit_of_work import Store, UnitOfWork
+from everthread.store.unit_of_work import UnitOfWork
 
 _EDITS_MAX = 100_000
 
@@ -78,22 +77,24 @@ Edit = NoteEdit | SkillEdit
 class NoteHistory(Struct, frozen=True):
     """Notes of one owner and, for the owner of this machine, skills."""
 
-    lifecycle: Lifecycle
-    store: Store
-    note_files: NoteFiles
+    runtime: CommandRuntime
     owner: str
-    skills: SkillFolders | None = None
+
+    @property
+    def skills(self) -> SkillFolders | None:
+        """The skills; `None` for guests."""
+        return self.runtime.skills if self.owner == self.runtime.settings.owner else None
 
     async def sync(self) -> str:
         """Synchronise the note files with the store; return the problem, if any. The store is authoritative."""
         try:
-            await self.note_files.sync(self.owner)
+            await self.runtime.note_files.sync(self.owner)
         except (OSError, EverthreadError) as error:
             return f"The note files were not updated: {error}"
         return ""
 
     async def notes(self) -> list[NoteVersion]:
-        return await self.store.read(lambda uow: _current(uow, self.owner))
+        return await self.runtime.store.read(lambda uow: _current(uow, self.owner))
 
     async def log(self, limit: int = _EDITS_MAX) -> list[Edit]:
         """The changes of all notes and skills, the newest first."""
@@ -105,11 +106,11 @@ class NoteHistory(Struct, frozen=True):
             # A stable sort: edits with the same time keep their order.
             return sorted((*notes, *skills), key=lambda change: -change.at)[:limit]
 
-        return await self.store.read(read)
+        return await self.runtime.store.read(read)
 
     async def note_log(self) -> list[NoteEdit]:
         """Edits of all notes, newest first."""
-        return await self.store.read(
+        return await self.runtime.store.read(
             lambda uow: [_note_edit(uow, version) for version in uow.notes.history(self.owner, _EDITS_MAX)]
         )
 
@@ -120,7 +121,7 @@ class NoteHistory(Struct, frozen=True):
             note_id = _find(uow, self.owner, wanted).note_id
             return [_note_edit(uow, version) for version in reversed(uow.notes.versions(note_id))]
 
-        return await self.store.read(read)
+        return await self.runtime.store.read(read)
 
     async def undo(self, wanted: str = "") -> tuple[Edit, Edit]:
         """Undo the edit of that name, or the newest. Returns it and the edit that reverts it."""
@@ -128,7 +129,7 @@ class NoteHistory(Struct, frozen=True):
         edit = _find_skill_change(edits, wanted)
         if edit is None and (not wanted or not wanted.startswith(PREFIX)):
             since = edits[0].at if edits and not wanted else None
-            change = await self.store.read(lambda uow: _find_note_edit(uow, self.owner, wanted, since))
+            change = await self.runtime.store.read(lambda uow: _find_note_edit(uow, self.owner, wanted, since))
             if change is not None:
                 return change, await self._undo_note(change.version)
             edit = edits[0]
@@ -137,13 +138,13 @@ class NoteHistory(Struct, frozen=True):
         return await self._undo_skill(edit)
 
     async def _undo_note(self, version: NoteVersion) -> NoteEdit:
-        made = await self.lifecycle.undo_note(version.note_id, version.version, owner=self.owner)
-        return await self.store.read(lambda uow: _note_edit(uow, made))
+        made = await self.runtime.lifecycle.undo_note(version.note_id, version.version, owner=self.owner)
+        return await self.runtime.store.read(lambda uow: _note_edit(uow, made))
 
     async def _undo_skill(self, change: SkillChange) -> tuple[SkillEdit, SkillEdit]:
         assert self.skills is not None
         done, made = await asyncio.to_thread(self.skills.undo, change.skill, change.number)
-        return await self.store.read(
+        return await self.runtime.store.read(
             lambda uow: (_skill_edit(uow, done, self.owner), _skill_edit(uow, made, self.owner))
         )
 

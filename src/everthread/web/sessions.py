@@ -184,7 +184,7 @@ async def delete_session(call: ApiCall) -> Response:
     gateway.agent.stop(session.id, "stopped because its session is forgotten")
     await gateway.lifecycle.forget(ForgetSession(session.id), owner=owner)
     try:
-        await gateway.command_context(session.key, owner).note_files.sync(owner)
+        await gateway.command_context(session.key, owner).runtime.note_files.sync(owner)
         # An error in the log may quote the session.
         await asyncio.to_thread(erase_logs, gateway.settings.home)
     except OSError as error:

@@ -281,7 +281,7 @@ async def _curator(runtime: CliRuntime, *, strict: bool = False) -> NoteHistory:
 def _curator_of(runtime: CliRuntime) -> NoteHistory:
     from everthread.commands.note_history import NoteHistory
 
-    return NoteHistory(runtime.lifecycle, runtime.store, runtime.note_files, runtime.settings.owner, runtime.skills)
+    return NoteHistory(runtime, runtime.settings.owner)
 
 
 def _warn(problem: str) -> None:
