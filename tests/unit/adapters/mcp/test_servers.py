@@ -20,7 +20,7 @@ def test_the_sdk_is_not_imported_with_our_module() -> None:
 def test_without_the_extra_each_server_reports_the_package_to_install() -> None:
     script = """if True:
         import asyncio, sys
-        from everthread.config.settings import McpServer
+        from everthread.config.schema import McpServer
         from everthread.adapters.mcp.servers import McpServers
         sys.modules["mcp"] = None
         servers = McpServers({"a": McpServer("x"), "b": McpServer("x", disabled=True)}, clock=None, environ={})
