@@ -7,15 +7,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from functools import wraps
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from everthread.domain.boundary import Branch, Compress, New, Refusal, Resume, Rewind
-from everthread.domain.events import (
-    LogEntry,
-    View,
-)
+from everthread.domain.events import LogEntry, View
 from everthread.domain.model import (
     Cause,
     ChatType,
@@ -32,9 +29,16 @@ from everthread.lifecycle import Lifecycle, TurnClaim
 from everthread.store.search_index import Hit
 from everthread.store.unit_of_work import Store, UnitOfWork
 
+T = TypeVar("T")
+
 OpenStore = Callable[[], Awaitable[Store]]
 
 NEVER = ResetPolicies(ResetPolicy())
+
+
+def present(value: T | None) -> T:
+    assert value is not None
+    return value
 
 
 def key_named(chat: str, platform: str = "telegram") -> SessionKey:
@@ -65,14 +69,18 @@ class StoreConversation:
             store, self.clock, lambda: f"{holder}-{next(numbers):06d}", holder=holder, policies=NEVER
         )
 
+    async def read(self, work: Callable[[UnitOfWork], T]) -> T:
+        return await self.store.read(work)
+
+    async def write(self, work: Callable[[UnitOfWork], T]) -> T:
+        return await self.store.write(work)
+
     async def accept(self, text: str, key: SessionKey, owner: str = "ann") -> None:
         await self.lifecycle.accept(Inbound(key, owner, text))
 
     async def begin(self, text: str, key: SessionKey, owner: str = "ann") -> TurnClaim:
         await self.accept(text, key, owner)
-        ticket = await self.lifecycle.begin_turn(key)
-        assert ticket is not None
-        return ticket
+        return present(await self.lifecycle.begin_turn(key))
 
     async def say(self, text: str, key: SessionKey, owner: str = "ann", answer: str = "") -> SessionRef:
         """Run a whole turn: a message and its answer."""
@@ -93,28 +101,44 @@ class StoreConversation:
         return (await self.lifecycle.cross(key, Rewind(turns), owner=owner)).refusal
 
     async def compress(self, key: SessionKey, summary: str, covers_to: int, owner: str = "ann") -> str:
-        here = await self.lifecycle.current(key)
-        assert here is not None
+        here = present(await self.lifecycle.current(key))
         boundary = Compress(here.session_id, here.generation, summary, covers_to)
         return session_id_of((await self.lifecycle.cross(key, boundary, owner=owner)).ref)
 
     async def session(self, session_id: str) -> Session:
-        session = await self.store.read(lambda uow: uow.sessions.get(session_id))
-        assert session is not None
-        return session
+        return present(await self.read(lambda uow: uow.sessions.get(session_id)))
 
     async def view(self, session_id: str) -> View:
-        return await self.store.read(lambda uow: view_of(uow, session_id))
+        return await self.read(lambda uow: view_of(uow, session_id))
 
     async def texts(self, session_id: str) -> list[str]:
         return texts_of(await self.view(session_id))
+
+    async def entries(self, session_id: str) -> list[LogEntry]:
+        def read(uow: UnitOfWork) -> list[LogEntry]:
+            entries: list[LogEntry] = []
+            while entry := uow.log.after(session_id, entries[-1].seq if entries else 0):
+                entries.append(entry)
+            return entries
+
+        return await self.read(read)
+
+    async def discover_all(self, now: float = 10.0) -> tuple[str, ...]:
+        """Discover all new entries for the provider `p`. Return the sessions that are due."""
+
+        def discover(uow: UnitOfWork) -> tuple[str, ...]:
+            while uow.cursors.discover("p", now, 100):
+                pass
+            return uow.cursors.due_sessions("p", now, 100)
+
+        return await self.write(discover)
 
     async def search(self, query: str, owner: str = "ann", *, limit: int = 10, ranked: bool = False) -> list[str]:
         return [hit.content for hit in await self.hits(query, owner, limit=limit, ranked=ranked)]
 
     async def hits(self, query: str, owner: str = "ann", *, limit: int = 10, ranked: bool = False) -> tuple[Hit, ...]:
         await self.store.index()
-        return await self.store.read(lambda uow: uow.search.search(owner, query, limit=limit, ranked=ranked))
+        return await self.read(lambda uow: uow.search.search(owner, query, limit=limit, ranked=ranked))
 
     async def recall(
         self, question: str, owner: str = "ann", *, limit: int = 10, beside: str | None = None
@@ -124,17 +148,15 @@ class StoreConversation:
             return uow.search.recall(owner, question, limit=limit, beside=session)
 
         await self.store.index()
-        return [hit.content for hit in await self.store.read(recall)]
+        return [hit.content for hit in await self.read(recall)]
 
 
 def session_id_of(ref: SessionRef | None) -> str:
-    assert ref is not None
-    return ref.session_id
+    return present(ref).session_id
 
 
 def view_of(uow: UnitOfWork, session_id: str) -> View:
-    session = uow.sessions.get(session_id)
-    assert session is not None
+    session = present(uow.sessions.get(session_id))
     view = uow.turns.view(session)
     assert uow.turns.count(session) == len(view.turns)
     return view
@@ -169,43 +191,20 @@ async def commit_user_message(talk: StoreConversation, ticket: TurnClaim, answer
     return await talk.lifecycle.commit_turn(ticket, [Message(Role.USER, text)], answer)
 
 
-async def entries_of(store: Store, session_id: str) -> list[LogEntry]:
-    def read(uow: UnitOfWork) -> list[LogEntry]:
-        entries: list[LogEntry] = []
-        while entry := uow.log.after(session_id, entries[-1].seq if entries else 0):
-            entries.append(entry)
-        return entries
-
-    return await store.read(read)
-
-
-async def discover_all(store: Store, now: float = 10.0) -> tuple[str, ...]:
-    """Discover all new entries. Return the sessions that are due."""
-
-    def discover(uow: UnitOfWork) -> tuple[str, ...]:
-        while uow.cursors.discover("p", now, 100):
-            pass
-        return uow.cursors.due_sessions("p", now, 100)
-
-    return await store.write(discover)
-
-
 def event_at(uow: UnitOfWork, session_id: str, seq: int) -> object:
-    entry = uow.log.entry(session_id, seq)
-    assert entry is not None
-    return uow.log.event(entry, ())
+    return uow.log.event(present(uow.log.entry(session_id, seq)), ())
 
 
 def on_store(
-    test: Callable[[Any, Store, StoreConversation], Coroutine[Any, Any, None]],
+    test: Callable[[Any, StoreConversation], Coroutine[Any, Any, None]],
 ) -> Callable[[Any, OpenStore], None]:
-    """Run a test in an event loop of its own, with an open store and a conversation on it."""
+    """Run a test in an event loop of its own, with a conversation on an open store."""
 
     @wraps(test)
     def run(self: Any, open_store: OpenStore) -> None:
         async def steps() -> None:
             async with aclosing(await open_store()) as store:
-                await test(self, store, StoreConversation(store))
+                await test(self, StoreConversation(store))
 
         asyncio.run(steps())
 

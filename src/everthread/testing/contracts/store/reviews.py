@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import aclosing
 
 from everthread.domain.review_window import Review, ReviewState, ReviewWindow
-from everthread.store.unit_of_work import Store, UnitOfWork
+from everthread.store.unit_of_work import UnitOfWork
 from everthread.testing import in_loop
 from everthread.testing.contracts.store.fixtures import (
     OpenStore,
@@ -13,6 +13,7 @@ from everthread.testing.contracts.store.fixtures import (
     StoreFixture,
     on_store,
     plain_session,
+    present,
 )
 
 FIRST, SECOND = ReviewWindow(1, 10), ReviewWindow(11, 14)
@@ -35,18 +36,15 @@ class ReviewContract(StoreFixture):
             await store.write(lambda uow: uow.reviews.add("s1", FIRST, 1.0))
             await store.write(lambda uow: uow.reviews.add("s1", FIRST, 1.0))
             assert await store.write(lambda uow: _claim(uow, "one", 0.5)) is None
-            first = await store.write(lambda uow: _claim(uow, "one", 3.0))
-            second = await other.write(lambda uow: _claim(uow, "two", 3.0))
-            assert first is not None
-            assert second is not None
+            first = present(await store.write(lambda uow: _claim(uow, "one", 3.0)))
+            second = present(await other.write(lambda uow: _claim(uow, "two", 3.0)))
             assert (first.window, second.window) == (FIRST, SECOND)
             assert await store.write(lambda uow: _claim(uow, "two", 3.0)) is None
             await store.write(lambda uow: uow.reviews.end(first, ReviewState.DONE))
             await store.write(lambda uow: uow.reviews.end(second, ReviewState.WAITING, 50.0))
             await store.write(lambda uow: uow.reviews.add("s1", FIRST, 4.0))
             assert await store.write(lambda uow: _claim(uow, "one", 49.0)) is None
-            again = await store.write(lambda uow: _claim(uow, "one", 50.0))
-            assert again is not None
+            again = present(await store.write(lambda uow: _claim(uow, "one", 50.0)))
             assert again.window == SECOND
             assert again.fence > second.fence
             rows = await other.read(lambda uow: uow.reviews.of_session("s1"))
@@ -56,41 +54,35 @@ class ReviewContract(StoreFixture):
             ]
 
     @on_store
-    async def test_a_review_of_a_dead_process_is_taken_over_with_a_new_fence(
-        self, store: Store, talk: StoreConversation
-    ) -> None:
-        await store.write(lambda uow: uow.reviews.add("s1", FIRST, 1.0))
-        lost = await store.write(lambda uow: _claim(uow, "one", 1.0))
-        assert lost is not None
-        assert await store.write(lambda uow: _claim(uow, "two", 30.0)) is None
-        found = await store.write(lambda uow: _claim(uow, "two", 31.0))
-        assert found is not None
-        held = await store.read(lambda uow: (uow.reviews.is_held(lost), uow.reviews.is_held(found)))
+    async def test_a_review_of_a_dead_process_is_taken_over_with_a_new_fence(self, talk: StoreConversation) -> None:
+        await talk.write(lambda uow: uow.reviews.add("s1", FIRST, 1.0))
+        lost = present(await talk.write(lambda uow: _claim(uow, "one", 1.0)))
+        assert await talk.write(lambda uow: _claim(uow, "two", 30.0)) is None
+        found = present(await talk.write(lambda uow: _claim(uow, "two", 31.0)))
+        held = await talk.read(lambda uow: (uow.reviews.is_held(lost), uow.reviews.is_held(found)))
         assert held == (False, True)
-        await store.write(lambda uow: uow.reviews.end(lost, ReviewState.FAILED))
-        assert await store.read(lambda uow: uow.reviews.is_held(found))
+        await talk.write(lambda uow: uow.reviews.end(lost, ReviewState.FAILED))
+        assert await talk.read(lambda uow: uow.reviews.is_held(found))
 
     @on_store
     async def test_a_stopped_review_is_not_held_does_not_count_and_can_be_restarted(
-        self, store: Store, talk: StoreConversation
+        self, talk: StoreConversation
     ) -> None:
-        await store.write(lambda uow: uow.reviews.add("s1", FIRST, 1.0))
-        await store.write(lambda uow: uow.reviews.add("s1", SECOND, 2.0))
-        assert await store.read(lambda uow: (uow.reviews.reviewed_to("s1"), uow.reviews.reviewed_to("s2"))) == (
+        await talk.write(lambda uow: uow.reviews.add("s1", FIRST, 1.0))
+        await talk.write(lambda uow: uow.reviews.add("s1", SECOND, 2.0))
+        assert await talk.read(lambda uow: (uow.reviews.reviewed_to("s1"), uow.reviews.reviewed_to("s2"))) == (
             14,
             0,
         )
-        done = await store.write(lambda uow: _claim(uow, "one", 2.0))
-        assert done is not None
-        await store.write(lambda uow: uow.reviews.end(done, ReviewState.DONE))
-        review = await store.write(lambda uow: _claim(uow, "one", 2.0))
-        assert review is not None
-        await store.write(lambda uow: uow.reviews.stop("s1", ReviewWindow(15, 20)))
-        assert await store.read(lambda uow: uow.reviews.is_held(review))
-        await store.write(lambda uow: uow.reviews.stop("s1", ReviewWindow(5, 11)))
-        assert not await store.read(lambda uow: uow.reviews.is_held(review))
-        rows = await store.read(lambda uow: uow.reviews.of_session("s1"))
+        done = present(await talk.write(lambda uow: _claim(uow, "one", 2.0)))
+        await talk.write(lambda uow: uow.reviews.end(done, ReviewState.DONE))
+        review = present(await talk.write(lambda uow: _claim(uow, "one", 2.0)))
+        await talk.write(lambda uow: uow.reviews.stop("s1", ReviewWindow(15, 20)))
+        assert await talk.read(lambda uow: uow.reviews.is_held(review))
+        await talk.write(lambda uow: uow.reviews.stop("s1", ReviewWindow(5, 11)))
+        assert not await talk.read(lambda uow: uow.reviews.is_held(review))
+        rows = await talk.read(lambda uow: uow.reviews.of_session("s1"))
         assert [row.state for row in rows] == [ReviewState.DONE, ReviewState.STOPPED]
-        assert await store.read(lambda uow: uow.reviews.reviewed_to("s1")) == 10
-        await store.write(lambda uow: uow.reviews.add("s1", SECOND, 3.0))
-        assert await store.write(lambda uow: _claim(uow, "one", 3.0)) is not None
+        assert await talk.read(lambda uow: uow.reviews.reviewed_to("s1")) == 10
+        await talk.write(lambda uow: uow.reviews.add("s1", SECOND, 3.0))
+        assert await talk.write(lambda uow: _claim(uow, "one", 3.0)) is not None

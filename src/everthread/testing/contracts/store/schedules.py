@@ -10,7 +10,6 @@ from everthread.domain.model import Reply, ReplyState
 from everthread.domain.recurrence import MissedPolicy
 from everthread.domain.schedule import Occurrence, OccurrenceState, Schedule, ScheduleState, Target, TargetKind
 from everthread.lifecycle import ForgetOwner
-from everthread.store.unit_of_work import Store
 from everthread.testing import in_loop
 from everthread.testing.contracts.store.fixtures import OpenStore, StoreConversation, StoreFixture, key_named, on_store
 
@@ -53,15 +52,15 @@ class ScheduleContract(StoreFixture):
             assert await other.read(lambda uow: uow.schedules.occurrences("s1", 9)) == ()
 
     @on_store
-    async def test_due_tasks_come_in_order_and_paused_ones_never(self, store: Store, talk: StoreConversation) -> None:
+    async def test_due_tasks_come_in_order_and_paused_ones_never(self, talk: StoreConversation) -> None:
         for number, at in enumerate((300.0, 100.0, 200.0, None)):
             task = replace(DAILY, id=f"s{number}", name=f"n{number}", next_at=at)
-            await store.write(lambda uow, task=task: uow.schedules.add(task))
-        assert await store.read(lambda uow: uow.schedules.next_at()) == 100.0
-        assert await store.read(lambda uow: uow.schedules.due(200.0, 9)) == ("s1", "s2")
-        assert await store.read(lambda uow: uow.schedules.due(999.0, 1)) == ("s1",)
-        await store.write(lambda uow: uow.schedules.save(replace(DAILY, id="s1", next_at=None)))
-        assert await store.read(lambda uow: uow.schedules.due(999.0, 9)) == ("s2", "s0")
+            await talk.write(lambda uow, task=task: uow.schedules.add(task))
+        assert await talk.read(lambda uow: uow.schedules.next_at()) == 100.0
+        assert await talk.read(lambda uow: uow.schedules.due(200.0, 9)) == ("s1", "s2")
+        assert await talk.read(lambda uow: uow.schedules.due(999.0, 1)) == ("s1",)
+        await talk.write(lambda uow: uow.schedules.save(replace(DAILY, id="s1", next_at=None)))
+        assert await talk.read(lambda uow: uow.schedules.due(999.0, 9)) == ("s2", "s0")
 
     @in_loop
     async def test_an_occurrence_is_stored_once(self, open_store: OpenStore) -> None:
@@ -84,15 +83,13 @@ class ScheduleContract(StoreFixture):
             assert not await store.read(lambda uow: uow.schedules.is_running("s1"))
 
     @on_store
-    async def test_trimming_removes_old_occurrences_but_not_open_ones(
-        self, store: Store, talk: StoreConversation
-    ) -> None:
+    async def test_trimming_removes_old_occurrences_but_not_open_ones(self, talk: StoreConversation) -> None:
         for at in range(6):
             state = OccurrenceState.WAITING if at == 1 else OccurrenceState.DONE
             time = replace(TIME, due_at=float(at), state=state)
-            await store.write(lambda uow, time=time: uow.schedules.add_occurrence(time))
-        await store.write(lambda uow: uow.schedules.trim("s1", 3))
-        assert [t.due_at for t in await store.read(lambda uow: uow.schedules.occurrences("s1", 9))] == [
+            await talk.write(lambda uow, time=time: uow.schedules.add_occurrence(time))
+        await talk.write(lambda uow: uow.schedules.trim("s1", 3))
+        assert [t.due_at for t in await talk.read(lambda uow: uow.schedules.occurrences("s1", 9))] == [
             5.0,
             4.0,
             3.0,
@@ -100,23 +97,23 @@ class ScheduleContract(StoreFixture):
         ]
 
     @on_store
-    async def test_an_attachment_is_stored_until_its_reply_is_sent(self, store: Store, talk: StoreConversation) -> None:
+    async def test_an_attachment_is_stored_until_its_reply_is_sent(self, talk: StoreConversation) -> None:
         reply = Reply("send-1", key_named("1"), "", "ann", "here", ReplyState.READY, 1.0, file="a.bin")
-        await store.write(lambda uow: uow.outbox.attach("send-1", "ann", "a.bin", b"\x00\xff"))
-        await store.write(lambda uow: uow.outbox.put_reply(reply))
-        await store.write(lambda uow: uow.outbox.put_reply(replace(reply, state=ReplyState.SENDING)))
-        assert (await store.read(lambda uow: uow.outbox.reply("send-1"))) == replace(reply, state=ReplyState.SENDING)
-        assert await store.read(lambda uow: uow.outbox.attachment("send-1")) == b"\x00\xff"
-        await store.write(lambda uow: uow.outbox.put_reply(replace(reply, state=ReplyState.SENT)))
-        assert await store.read(lambda uow: uow.outbox.attachment("send-1")) is None
+        await talk.write(lambda uow: uow.outbox.attach("send-1", "ann", "a.bin", b"\x00\xff"))
+        await talk.write(lambda uow: uow.outbox.put_reply(reply))
+        await talk.write(lambda uow: uow.outbox.put_reply(replace(reply, state=ReplyState.SENDING)))
+        assert (await talk.read(lambda uow: uow.outbox.reply("send-1"))) == replace(reply, state=ReplyState.SENDING)
+        assert await talk.read(lambda uow: uow.outbox.attachment("send-1")) == b"\x00\xff"
+        await talk.write(lambda uow: uow.outbox.put_reply(replace(reply, state=ReplyState.SENT)))
+        assert await talk.read(lambda uow: uow.outbox.attachment("send-1")) is None
 
     @on_store
-    async def test_forgetting_a_person_removes_their_tasks(self, store: Store, talk: StoreConversation) -> None:
+    async def test_forgetting_a_person_removes_their_tasks(self, talk: StoreConversation) -> None:
         for schedule in (DAILY, WHOLE):
-            await store.write(lambda uow, schedule=schedule: uow.schedules.add(schedule))
-        await store.write(lambda uow: uow.schedules.add_occurrence(TIME))
-        await store.write(lambda uow: uow.outbox.attach("send-1", "ann", "a", b"x"))
-        await StoreConversation(store).lifecycle.forget(ForgetOwner(), owner="ann")
-        assert await store.read(lambda uow: uow.schedules.all()) == (WHOLE,)
-        assert await store.read(lambda uow: uow.schedules.occurrence("s1", 100.0)) is None
-        assert await store.read(lambda uow: uow.outbox.attachment("send-1")) is None
+            await talk.write(lambda uow, schedule=schedule: uow.schedules.add(schedule))
+        await talk.write(lambda uow: uow.schedules.add_occurrence(TIME))
+        await talk.write(lambda uow: uow.outbox.attach("send-1", "ann", "a", b"x"))
+        await talk.lifecycle.forget(ForgetOwner(), owner="ann")
+        assert await talk.read(lambda uow: uow.schedules.all()) == (WHOLE,)
+        assert await talk.read(lambda uow: uow.schedules.occurrence("s1", 100.0)) is None
+        assert await talk.read(lambda uow: uow.outbox.attachment("send-1")) is None

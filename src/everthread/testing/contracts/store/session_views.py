@@ -33,8 +33,7 @@ from everthread.domain.model import (
     TurnStatus,
 )
 from everthread.lifecycle import NoteChange
-from everthread.store.unit_of_work import Store, UnitOfWork
-from everthread.testing import in_loop
+from everthread.store.unit_of_work import UnitOfWork
 from everthread.testing.contracts.store.fixtures import (
     KEY,
     OTHER_KEY,
@@ -42,10 +41,10 @@ from everthread.testing.contracts.store.fixtures import (
     StoreConversation,
     StoreFixture,
     commit_user_message,
-    entries_of,
     event_at,
     key_named,
     on_store,
+    present,
     texts_of,
 )
 
@@ -116,13 +115,11 @@ class _Tree:
         if not self.copies:
             await self.start()
         target = list(self.copies)[which % len(self.copies)]
-        here = await self.talk.lifecycle.current(self.key)
-        assert here is not None
+        here = present(await self.talk.lifecycle.current(self.key))
         await self._leaving(here.session_id, self.talk.resume(self.key, target, self.owner))
         while (tip := self.copies[target].tip) is not None:
             target = tip
-        after = await self.talk.lifecycle.current(self.key)
-        assert after is not None
+        after = present(await self.talk.lifecycle.current(self.key))
         assert after.session_id == target
         return target
 
@@ -159,7 +156,7 @@ class SessionViewContract(StoreFixture):
     # Views ------------------------------------------------------------------------------------------------------------
 
     @on_store
-    async def test_a_branch_sees_its_parent_as_of_the_branch(self, store: Store, talk: StoreConversation) -> None:
+    async def test_a_branch_sees_its_parent_as_of_the_branch(self, talk: StoreConversation) -> None:
         parent = (await talk.say("one", KEY)).session_id
         await talk.say("two", KEY)
         child = await talk.branch(KEY)
@@ -176,9 +173,7 @@ class SessionViewContract(StoreFixture):
         ]
 
     @on_store
-    async def test_a_later_rewind_of_the_parent_does_not_change_the_branch(
-        self, store: Store, talk: StoreConversation
-    ) -> None:
+    async def test_a_later_rewind_of_the_parent_does_not_change_the_branch(self, talk: StoreConversation) -> None:
         parent = (await talk.say("one", KEY)).session_id
         for text in ("two", "three"):
             await talk.say(text, KEY)
@@ -190,9 +185,7 @@ class SessionViewContract(StoreFixture):
         assert await talk.texts(child) == ["one", "two"]
 
     @on_store
-    async def test_a_rewind_of_inherited_turns_changes_only_the_branch(
-        self, store: Store, talk: StoreConversation
-    ) -> None:
+    async def test_a_rewind_of_inherited_turns_changes_only_the_branch(self, talk: StoreConversation) -> None:
         parent = (await talk.say("one", KEY)).session_id
         await talk.say("two", KEY)
         child = await talk.branch(KEY)
@@ -204,13 +197,11 @@ class SessionViewContract(StoreFixture):
         assert await talk.texts(child) == ["one"]
         assert await talk.texts(grandchild) == ["one", "four"]
         session = await talk.session(grandchild)
-        assert await store.read(lambda uow: uow.turns.last_visible(session, 5)) == (1, 4)
-        assert await store.read(lambda uow: uow.turns.last_visible(session, 1)) == (4,)
+        assert await talk.read(lambda uow: uow.turns.last_visible(session, 5)) == (1, 4)
+        assert await talk.read(lambda uow: uow.turns.last_visible(session, 1)) == (4,)
 
     @on_store
-    async def test_a_compressed_session_shows_its_summary_and_the_tail(
-        self, store: Store, talk: StoreConversation
-    ) -> None:
+    async def test_a_compressed_session_shows_its_summary_and_the_tail(self, talk: StoreConversation) -> None:
         parent = (await talk.say("one", KEY)).session_id
         for text in ("two", "three", "four"):
             await talk.say(text, KEY)
@@ -225,7 +216,7 @@ class SessionViewContract(StoreFixture):
         assert await talk.rewind(KEY) is Refusal.NOTHING_THERE
 
     @on_store
-    async def test_branches_and_compressions_nest(self, store: Store, talk: StoreConversation) -> None:
+    async def test_branches_and_compressions_nest(self, talk: StoreConversation) -> None:
         root = (await talk.say("one", KEY)).session_id
         await talk.say("two", KEY)
         branch = await talk.branch(KEY)
@@ -245,7 +236,7 @@ class SessionViewContract(StoreFixture):
 
     @on_store
     async def test_hidden_and_set_aside_turns_are_never_shown_and_a_late_one_only_at_home(
-        self, store: Store, talk: StoreConversation
+        self, talk: StoreConversation
     ) -> None:
         parent = (await talk.say("one", KEY)).session_id
         hidden = await talk.begin("hidden", KEY)
@@ -263,17 +254,16 @@ class SessionViewContract(StoreFixture):
 
         async def for_people(session_id: str, **part: int) -> list[str]:
             def look(uow: UnitOfWork) -> list[str]:
-                session = uow.sessions.get(session_id)
-                assert session is not None
+                session = present(uow.sessions.get(session_id))
                 return texts_of(uow.turns.view_with_set_aside(session, **part))
 
-            return await store.read(look)
+            return await talk.read(look)
 
         # People also see messages that were set aside; hidden turns stay hidden.
         assert await for_people(parent) == ["one", "two", "set aside", "late"]
         assert await for_people(parent, after=3, up_to=4) == ["set aside"]
         assert await for_people(child) == ["one", "two", "set aside", "three"]
-        kept = [await store.read(lambda uow, n=n: uow.turns.get(parent, n)) for n in range(1, 6)]
+        kept = [await talk.read(lambda uow, n=n: uow.turns.get(parent, n)) for n in range(1, 6)]
         assert [(turn.user_text, turn.status) for turn in kept if turn] == [
             ("one", TurnStatus.DONE),
             ("hidden", TurnStatus.HIDDEN),
@@ -283,7 +273,7 @@ class SessionViewContract(StoreFixture):
         ]
 
     @on_store
-    async def test_a_close_has_the_view_of_the_time_it_was_written(self, store: Store, talk: StoreConversation) -> None:
+    async def test_a_close_has_the_view_of_the_time_it_was_written(self, talk: StoreConversation) -> None:
         parent = (await talk.say("one", KEY)).session_id
         await talk.say("two", KEY)
         await talk.new(KEY)
@@ -291,8 +281,8 @@ class SessionViewContract(StoreFixture):
         await talk.rewind(KEY)
         await talk.say("three", KEY)
         await talk.new(KEY)
-        closes = [e for e in await entries_of(store, parent) if e.kind is EntryKind.CLOSE]
-        events = [await store.read(lambda uow, e=e: uow.log.event(e, (2, 99))) for e in closes]
+        closes = [e for e in await talk.entries(parent) if e.kind is EntryKind.CLOSE]
+        events = [await talk.read(lambda uow, e=e: uow.log.event(e, (2, 99))) for e in closes]
         assert all(isinstance(event, SessionClosed) for event in events)
         assert [texts_of(e.view) for e in events if isinstance(e, SessionClosed)] == [
             ["one", "two"],
@@ -317,15 +307,15 @@ class SessionViewContract(StoreFixture):
     # The log ---------------------------------------------------------------------------------------------------------
 
     @on_store
-    async def test_the_log_has_the_events_in_order(self, store: Store, talk: StoreConversation) -> None:
+    async def test_the_log_has_the_events_in_order(self, talk: StoreConversation) -> None:
         ref = await talk.say("one", KEY, answer="yes")
         await talk.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, "likes tea"), owner="ann", ref=ref)
         await talk.lifecycle.record_delegation(ref, "look it up", "found", "child")
         await talk.rewind(KEY)
         child = await talk.branch(KEY)
-        entries = await entries_of(store, ref.session_id)
+        entries = await talk.entries(ref.session_id)
         assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))
-        events = [await store.read(lambda uow, e=entry: uow.log.event(e, ())) for entry in entries]
+        events = [await talk.read(lambda uow, e=entry: uow.log.event(e, ())) for entry in entries]
         opened, turn, note, delegated, rewound, closed = events
         assert isinstance(opened, SessionOpened)
         assert (opened.parent_id, opened.reset, opened.reason) == ("", True, Cause.NEW)
@@ -339,38 +329,34 @@ class SessionViewContract(StoreFixture):
         assert rewound.turns == (1,)
         assert isinstance(closed, SessionClosed)
         assert (closed.view.turns, closed.through_seq) == ((), 5)
-        first = await store.read(lambda uow: uow.log.after(child, 0))
-        assert first is not None
+        first = present(await talk.read(lambda uow: uow.log.after(child, 0)))
         assert first.detail == {"parent": ref.session_id, "reset": False, "reason": "branch"}
-        last = await store.read(lambda uow: uow.log.last_close(ref.session_id, 99))
+        last = await talk.read(lambda uow: uow.log.last_close(ref.session_id, 99))
         assert last == entries[-1]
-        assert await store.read(lambda uow: uow.log.last_close(ref.session_id, 5)) is None
-        assert await store.read(lambda uow: uow.log.entry(ref.session_id, 3)) == entries[2]
+        assert await talk.read(lambda uow: uow.log.last_close(ref.session_id, 5)) is None
+        assert await talk.read(lambda uow: uow.log.entry(ref.session_id, 3)) == entries[2]
 
     @on_store
-    async def test_heavy_entries_are_recognised_before_they_are_read(
-        self, store: Store, talk: StoreConversation
-    ) -> None:
+    async def test_heavy_entries_are_recognised_before_they_are_read(self, talk: StoreConversation) -> None:
         ref = await talk.say("short", KEY, answer="too")
         await talk.say("short", KEY, answer="é" * 1_000_000)
         await talk.branch(KEY)
-        entries = await entries_of(store, ref.session_id)
-        light = await store.read(lambda uow: [(entry.kind.value, uow.log.is_light(entry)) for entry in entries])
+        entries = await talk.entries(ref.session_id)
+        light = await talk.read(lambda uow: [(entry.kind.value, uow.log.is_light(entry)) for entry in entries])
         assert light == [("opened", True), ("turn", True), ("turn", False), ("close", False)]
 
-    @in_loop
-    async def test_a_position_of_a_log_is_written_once(self, open_store: OpenStore) -> None:
+    @on_store
+    async def test_a_position_of_a_log_is_written_once(self, talk: StoreConversation) -> None:
         entry = LogEntry(SessionRef("s1", 0, KEY, 1, "ann"), 1, EntryKind.OPENED, 5.0)
-        async with aclosing(await open_store()) as store:
-            await store.write(lambda uow: uow.log.append(entry))
-            with pytest.raises(StoreError):
-                await store.write(lambda uow: uow.log.append(entry))
-            before = await store.read(lambda uow: uow.log.end())
-            await store.write(lambda uow: uow.log.append(replace(entry, seq=2)))
-            assert await store.read(lambda uow: uow.log.end()) > before
+        await talk.write(lambda uow: uow.log.append(entry))
+        with pytest.raises(StoreError):
+            await talk.write(lambda uow: uow.log.append(entry))
+        before = await talk.read(lambda uow: uow.log.end())
+        await talk.write(lambda uow: uow.log.append(replace(entry, seq=2)))
+        assert await talk.read(lambda uow: uow.log.end()) > before
 
     @on_store
-    async def test_user_messages_are_listed_latest_first(self, store: Store, talk: StoreConversation) -> None:
+    async def test_user_messages_are_listed_latest_first(self, talk: StoreConversation) -> None:
         here = (await talk.say("one", KEY, answer="an answer")).session_id
         await talk.say("two", KEY)
         await talk.say("long" * 10, KEY)
@@ -379,7 +365,7 @@ class SessionViewContract(StoreFixture):
         await talk.say("elsewhere", KEY)
 
         async def asked(limit: int, chars_max: int) -> list[str]:
-            return [text for _, text in await store.read(lambda uow: uow.turns.user_messages(here, limit, chars_max))]
+            return [text for _, text in await talk.read(lambda uow: uow.turns.user_messages(here, limit, chars_max))]
 
         assert await asked(9, 40) == ["long" * 10, "two", "one"]
         assert await asked(9, 39) == ["two", "one"]

@@ -38,6 +38,7 @@ from everthread.testing.contracts.store.fixtures import (
     on_store,
     one_step,
     plain_session,
+    present,
 )
 
 T = TypeVar("T")
@@ -98,8 +99,8 @@ class TransactionContract(StoreFixture):
         async with aclosing(await open_store()) as store:
             assert await put(store, how, work) == plain_session("s1").replace(last_turn=7)
 
-    @in_loop
-    async def test_a_ref_has_the_generation_of_its_session(self, open_store: OpenStore) -> None:
+    @on_store
+    async def test_a_ref_has_the_generation_of_its_session(self, talk: StoreConversation) -> None:
         """For keys bound before or after the change, and for changes by any handle."""
         renewed = plain_session("s1").replace(generation=3)
 
@@ -109,63 +110,60 @@ class TransactionContract(StoreFixture):
             uow.sessions.renew(renewed)
             uow.sessions.bind(Binding(OTHER_KEY, renewed.owner, "s1", 5))
 
-        async with aclosing(await open_store()) as store:
-            await store.write(work)
-            there = [
-                await store.read(lambda uow, key=key: (uow.sessions.ref(key), uow.sessions.at(key)))
-                for key in (KEY, OTHER_KEY)
-            ]
-            assert [ref for ref, _ in there] == [
-                SessionRef("s1", 3, KEY, 1, renewed.owner),
-                SessionRef("s1", 3, OTHER_KEY, 5, renewed.owner),
-            ]
-            assert [session for _, (_, session) in there] == [renewed, renewed]
-            await store.write(lambda uow: uow.sessions.bind(Binding(KEY, renewed.owner, None, 2)))
-            assert await store.read(lambda uow: uow.sessions.ref(KEY)) is None
-            nowhere = (Binding(KEY, renewed.owner, None, 2), None)
-            assert await store.read(lambda uow: uow.sessions.at(KEY)) == nowhere
-            assert await store.read(lambda uow: uow.sessions.at(key_named("elsewhere"))) == (None, None)
-
-    @in_loop
-    async def test_key_state_has_the_session_and_its_other_keys(self, open_store: OpenStore) -> None:
-        odd = key_named("a\nb")
-        async with aclosing(await open_store()) as store:
-            talk = StoreConversation(store)
-            assert await store.read(lambda uow: uow.sessions.key_state(KEY)) == KeyState()
-            session_id = await talk.new(KEY)
-            alone = await store.read(lambda uow: uow.sessions.key_state(KEY))
-            assert (alone.binding, alone.session) == await store.read(lambda uow: uow.sessions.at(KEY))
-            assert (alone.other_keys, alone.running) == ((), None)
-            for key in (OTHER_KEY, odd):
-                await talk.resume(key, session_id)
-            await talk.begin("hello", odd)
-            here = await store.read(lambda uow: uow.sessions.key_state(KEY))
-            assert (set(here.other_keys), here.running) == ({OTHER_KEY, odd}, odd)
-            await store.write(lambda uow: uow.sessions.bind(Binding(KEY, "ann", None, 9)))
-            gone = await store.read(lambda uow: uow.sessions.key_state(KEY))
-            assert gone == KeyState(Binding(KEY, "ann", None, 9), awaited=False)
+        await talk.write(work)
+        there = [
+            await talk.read(lambda uow, key=key: (uow.sessions.ref(key), uow.sessions.at(key)))
+            for key in (KEY, OTHER_KEY)
+        ]
+        assert [ref for ref, _ in there] == [
+            SessionRef("s1", 3, KEY, 1, renewed.owner),
+            SessionRef("s1", 3, OTHER_KEY, 5, renewed.owner),
+        ]
+        assert [session for _, (_, session) in there] == [renewed, renewed]
+        await talk.write(lambda uow: uow.sessions.bind(Binding(KEY, renewed.owner, None, 2)))
+        assert await talk.read(lambda uow: uow.sessions.ref(KEY)) is None
+        nowhere = (Binding(KEY, renewed.owner, None, 2), None)
+        assert await talk.read(lambda uow: uow.sessions.at(KEY)) == nowhere
+        assert await talk.read(lambda uow: uow.sessions.at(key_named("elsewhere"))) == (None, None)
 
     @on_store
-    async def test_key_state_shows_waiting_messages(self, store: Store, talk: StoreConversation) -> None:
+    async def test_key_state_has_the_session_and_its_other_keys(self, talk: StoreConversation) -> None:
+        odd = key_named("a\nb")
+        assert await talk.read(lambda uow: uow.sessions.key_state(KEY)) == KeyState()
+        session_id = await talk.new(KEY)
+        alone = await talk.read(lambda uow: uow.sessions.key_state(KEY))
+        assert (alone.binding, alone.session) == await talk.read(lambda uow: uow.sessions.at(KEY))
+        assert (alone.other_keys, alone.running) == ((), None)
+        for key in (OTHER_KEY, odd):
+            await talk.resume(key, session_id)
+        await talk.begin("hello", odd)
+        here = await talk.read(lambda uow: uow.sessions.key_state(KEY))
+        assert (set(here.other_keys), here.running) == ({OTHER_KEY, odd}, odd)
+        await talk.write(lambda uow: uow.sessions.bind(Binding(KEY, "ann", None, 9)))
+        gone = await talk.read(lambda uow: uow.sessions.key_state(KEY))
+        assert gone == KeyState(Binding(KEY, "ann", None, 9), awaited=False)
+
+    @on_store
+    async def test_key_state_shows_waiting_messages(self, talk: StoreConversation) -> None:
         async def waits() -> tuple[bool, bool]:
-            here = await store.read(lambda uow: uow.sessions.key_state(KEY, "a timer"))
+            here = await talk.read(lambda uow: uow.sessions.key_state(KEY, "a timer"))
             return here.awaited, here.armed
 
         await talk.new(KEY)
         assert await waits() == (False, False)
-        await store.write(lambda uow: uow.inbox.accept(Inbound(KEY, "ann", "/stop", command=True), 1.0))
-        await store.write(lambda uow: uow.inbox.accept(Inbound(OTHER_KEY, "ann", "elsewhere"), 1.0))
-        await store.write(lambda uow: uow.leases.arm(Timer("another timer", 5.0, KEY)))
+        await talk.write(lambda uow: uow.inbox.accept(Inbound(KEY, "ann", "/stop", command=True), 1.0))
+        await talk.write(lambda uow: uow.inbox.accept(Inbound(OTHER_KEY, "ann", "elsewhere"), 1.0))
+        await talk.write(lambda uow: uow.leases.arm(Timer("another timer", 5.0, KEY)))
         assert await waits() == (False, False)
-        row, _ = await store.write(lambda uow: uow.inbox.accept(Inbound(KEY, "ann", "hello"), 2.0))
-        await store.write(lambda uow: uow.leases.arm(Timer("a timer", 5.0, KEY)))
+        row, _ = await talk.write(lambda uow: uow.inbox.accept(Inbound(KEY, "ann", "hello"), 2.0))
+        await talk.write(lambda uow: uow.leases.arm(Timer("a timer", 5.0, KEY)))
         assert await waits() == (True, True)
-        await store.write(lambda uow: uow.inbox.assign(row.id, "s1", "t1"))
-        await store.write(lambda uow: uow.leases.disarm("a timer"))
+        await talk.write(lambda uow: uow.inbox.assign(row.id, "s1", "t1"))
+        await talk.write(lambda uow: uow.leases.disarm("a timer"))
         assert await waits() == (False, False)
 
     @on_store
-    async def test_all_keys_of_a_session_see_a_rewind(self, store: Store, talk: StoreConversation) -> None:
+    async def test_all_keys_of_a_session_see_a_rewind(self, talk: StoreConversation) -> None:
         session_id = (await talk.say("hello", KEY)).session_id
         await talk.resume(OTHER_KEY, session_id)
         assert await talk.rewind(KEY) is None
@@ -175,14 +173,12 @@ class TransactionContract(StoreFixture):
         assert session.generation > 0
 
     @on_store
-    async def test_a_key_with_a_new_owner_belongs_to_that_owner_alone(
-        self, store: Store, talk: StoreConversation
-    ) -> None:
-        await store.write(lambda uow: uow.sessions.bind(Binding(KEY, "ann", None, 1)))
-        await store.write(lambda uow: uow.sessions.bind(Binding(KEY, "bob", None, 2)))
-        binding = await store.read(lambda uow: uow.sessions.binding(KEY))
+    async def test_a_key_with_a_new_owner_belongs_to_that_owner_alone(self, talk: StoreConversation) -> None:
+        await talk.write(lambda uow: uow.sessions.bind(Binding(KEY, "ann", None, 1)))
+        await talk.write(lambda uow: uow.sessions.bind(Binding(KEY, "bob", None, 2)))
+        binding = await talk.read(lambda uow: uow.sessions.binding(KEY))
         assert binding == Binding(KEY, "bob", None, 2)
-        keys = await store.read(lambda uow: [uow.sessions.keys_of(owner) for owner in ("ann", "bob")])
+        keys = await talk.read(lambda uow: [uow.sessions.keys_of(owner) for owner in ("ann", "bob")])
         assert keys == [(), (KEY,)]
 
     @EITHER_WAY
@@ -223,8 +219,8 @@ class TransactionContract(StoreFixture):
                 while len(await store.read(lambda uow: uow.sessions.matching("s", 100))) < 7:
                     await one_step()
 
-    @in_loop
-    async def test_writes_are_committed_in_the_order_of_their_calls(self, open_store: OpenStore) -> None:
+    @on_store
+    async def test_writes_are_committed_in_the_order_of_their_calls(self, talk: StoreConversation) -> None:
         ways = [
             "write_inline",
             "write_inline",
@@ -237,17 +233,16 @@ class TransactionContract(StoreFixture):
             "write_inline",
             "write",
         ]
-        async with aclosing(await open_store()) as store:
-            for steps in range(3):
-                order: list[int] = []
-                writing: list[asyncio.Future[None]] = []
-                for number, how in enumerate(ways):
-                    work = put(store, how, lambda uow, n=number, o=order: o.append(n))
-                    writing.append(asyncio.ensure_future(work))
-                    for _ in range(steps):
-                        await one_step()
-                await asyncio.gather(*writing)
-                assert order == list(range(len(ways)))
+        for steps in range(3):
+            order: list[int] = []
+            writing: list[asyncio.Future[None]] = []
+            for number, how in enumerate(ways):
+                work = put(talk.store, how, lambda uow, n=number, o=order: o.append(n))
+                writing.append(asyncio.ensure_future(work))
+                for _ in range(steps):
+                    await one_step()
+            await asyncio.gather(*writing)
+            assert order == list(range(len(ways)))
 
     @EITHER_WAY
     @in_loop
@@ -327,35 +322,34 @@ class TransactionContract(StoreFixture):
 
     # Uniqueness ------------------------------------------------------------------------------------------------------
 
-    @in_loop
-    async def test_a_session_has_one_live_slot(self, open_store: OpenStore) -> None:
+    @on_store
+    async def test_a_session_has_one_live_slot(self, talk: StoreConversation) -> None:
         def slot(turn_id: str, fate: Fate, session_id: str = "s1") -> Slot:
             return Slot(turn_id, SessionRef(session_id, 0, KEY, 1, "ann"), "here", 1, fate, 1, 1.0)
 
-        async with aclosing(await open_store()) as store:
-            await store.write(lambda uow: uow.slots.add(slot("t1", Fate.LIVE)))
-            with pytest.raises(StoreError):
-                await store.write(lambda uow: uow.slots.add(slot("t2", Fate.LIVE)))
-            await store.write(lambda uow: uow.slots.add(slot("t3", Fate.LATE)))
-            await store.write(lambda uow: uow.slots.add(slot("t4", Fate.LIVE, "s2")))
-            await store.write(lambda uow: uow.slots.set_fate("t1", Fate.LATE))
-            await store.write(lambda uow: uow.slots.add(slot("t2", Fate.LIVE)))
-            live, all_of_it = await store.read(lambda uow: (uow.slots.live("s1"), uow.slots.of_session("s1")))
-            assert live == slot("t2", Fate.LIVE)
-            assert [one.turn_id for one in all_of_it] == ["t1", "t2", "t3"]
+        await talk.write(lambda uow: uow.slots.add(slot("t1", Fate.LIVE)))
+        with pytest.raises(StoreError):
+            await talk.write(lambda uow: uow.slots.add(slot("t2", Fate.LIVE)))
+        await talk.write(lambda uow: uow.slots.add(slot("t3", Fate.LATE)))
+        await talk.write(lambda uow: uow.slots.add(slot("t4", Fate.LIVE, "s2")))
+        await talk.write(lambda uow: uow.slots.set_fate("t1", Fate.LATE))
+        await talk.write(lambda uow: uow.slots.add(slot("t2", Fate.LIVE)))
+        live, all_of_it = await talk.read(lambda uow: (uow.slots.live("s1"), uow.slots.of_session("s1")))
+        assert live == slot("t2", Fate.LIVE)
+        assert [one.turn_id for one in all_of_it] == ["t1", "t2", "t3"]
 
     @on_store
-    async def test_a_title_is_unique_per_owner(self, store: Store, talk: StoreConversation) -> None:
-        await store.write(lambda uow: uow.sessions.add(plain_session("s1", title="Straße")))
+    async def test_a_title_is_unique_per_owner(self, talk: StoreConversation) -> None:
+        await talk.write(lambda uow: uow.sessions.add(plain_session("s1", title="Straße")))
         with pytest.raises(StoreError):
-            await store.write(lambda uow: uow.sessions.add(plain_session("s2", title="STRASSE")))
-        await store.write(lambda uow: uow.sessions.add(plain_session("s3", "bob", title="Straße")))
-        await store.write(lambda uow: uow.sessions.add(plain_session("s4")))
-        await store.write(lambda uow: uow.sessions.add(plain_session("s5")))
+            await talk.write(lambda uow: uow.sessions.add(plain_session("s2", title="STRASSE")))
+        await talk.write(lambda uow: uow.sessions.add(plain_session("s3", "bob", title="Straße")))
+        await talk.write(lambda uow: uow.sessions.add(plain_session("s4")))
+        await talk.write(lambda uow: uow.sessions.add(plain_session("s5")))
         with pytest.raises(StoreError):
-            await store.write(lambda uow: uow.sessions.set_title("s4", "straße"))
-        await store.write(lambda uow: uow.sessions.set_title("s1", None))
-        await store.write(lambda uow: uow.sessions.set_title("s4", "straße"))
+            await talk.write(lambda uow: uow.sessions.set_title("s4", "straße"))
+        await talk.write(lambda uow: uow.sessions.set_title("s1", None))
+        await talk.write(lambda uow: uow.sessions.set_title("s4", "straße"))
 
     @in_loop
     async def test_one_of_many_concurrent_renames_gets_the_title(self, open_store: OpenStore) -> None:
@@ -394,8 +388,7 @@ class TransactionContract(StoreFixture):
                 assert (await one.write(lambda uow, i=different: uow.inbox.accept(i, 6.0)))[1]
             assert len(await two.read(lambda uow: uow.inbox.waiting(KEY))) == 5
             await one.write(lambda uow: uow.inbox.end_command(taken[0][0].id))
-            done = await two.read(lambda uow: uow.inbox.known(same))
-            assert done is not None
+            done = present(await two.read(lambda uow: uow.inbox.known(same)))
             assert (done.id, done.state) == (taken[0][0].id, InboxState.DONE)
 
     @in_loop
