@@ -90,33 +90,21 @@ class Models:
         traits = Traits(provider.tools, provider.context_tokens)
         headers = self._settings.expand_references(provider.headers)
         key = (self._settings.secret(provider.api_key_env) if provider.api_key_env else None) or ""
+        connect, key_name = OpenAICompat, provider.api_key_env or name
         match provider.kind:
             case "local":
                 from everthread.adapters.models.local.client import LocalModel
 
                 # A local model processes the prompt slowly and sends nothing meanwhile.
-                connect = partial(OpenAICompat, idle_s=LOCAL_IDLE_S_MAX)
-                return LocalModel(self._settings.local_model_path, connect)
+                return LocalModel(self._settings.local_model_path, partial(connect, idle_s=LOCAL_IDLE_S_MAX))
             case "anthropic":
                 from everthread.adapters.models.anthropic import Anthropic
 
-                return Anthropic(
-                    provider.base_url,
-                    key,
-                    traits=traits,
-                    headers=headers,
-                    key_name=provider.api_key_env,
-                    needs_key=_needs_key(provider),
-                )
+                connect, key_name = Anthropic, provider.api_key_env
             case "openai_compat":
-                return OpenAICompat(
-                    provider.base_url,
-                    key,
-                    traits=traits,
-                    headers=headers,
-                    key_name=provider.api_key_env or name,
-                    needs_key=_needs_key(provider),
-                )
+                pass
+        needs_key = _needs_key(provider)
+        return connect(provider.base_url, key, traits=traits, headers=headers, key_name=key_name, needs_key=needs_key)
 
 
 def _needs_key(provider: ProviderSettings) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import tempfile
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ _MESSAGE, _ANSWER = "I like my boat Skarven, which has a red keel.", "I will rem
 async def list_plugins(settings: Settings) -> dict[str, Any]:
     """Return the version of Hermes Agent and its memory plugins with their state. Leaves no files."""
     plugin_settings = make_provider(f"{HERMES}:any", settings).settings
-    with _Scratch(plugin_settings) as (folder, _):
+    with _scratch(plugin_settings) as (folder, _):
         child = await PluginProcess.start(
             HERMES, expand_path(str(plugin_settings["python"])), folder / "home", folder / "plugin.log"
         )
@@ -49,46 +49,30 @@ async def try_plugin(settings: Settings, name: str) -> list[dict[str, Any]]:
     The plugin's files go to a temporary folder. A plugin with a server sends the test data to that server.
     """
     plugin_settings = make_provider(name, settings).settings
-    with _Scratch(plugin_settings) as (folder, source):
+    with _scratch(plugin_settings) as (folder, source):
         bridge = HermesBridge(name.partition(":")[2])
         trial = _Trial(bridge, f"everthread-test-{folder.name[-8:]}")
         try:
-            started: dict[str, Any] = {
-                **plugin_settings,
-                "folder": folder,
-                "home": "",
-                "template": str(source),
-                "owner": _OWNER,
-            }
-            if await trial.step("starts", bridge.initialize(**started)):
+            own = {"folder": folder, "home": "", "template": str(source), "owner": _OWNER}
+            if await trial.step("starts", bridge.initialize(**{**plugin_settings, **own})):
                 await trial.run()
         finally:
             await trial.step("ends", bridge.shutdown())
         return trial.steps
 
 
-class _Scratch:
-    """Temporary folder with a plugin home: the settings and plugins of the configured home, without its memories."""
+@contextmanager
+def _scratch(plugin_settings: dict[str, Any]) -> Generator[tuple[Path, Path]]:
+    """Create a temporary plugin home: the settings and plugins of the configured home, without its memories.
 
-    def __init__(self, plugin_settings: dict[str, Any]) -> None:
-        self._settings = plugin_settings
-
-    def __enter__(self) -> tuple[Path, Path]:
-        """Create the folder. Returns it, and the home that the settings come from."""
-        self._folder = Path(tempfile.mkdtemp(prefix="everthread-hermes-"))
-        owner = str(self._settings["owner"])
-        source = PluginHomes(
-            Path(self._settings["folder"]),
-            str(self._settings.get("home", "")),
-            owner,
-            for_each=False,
-            template=str(self._settings["template"]),
-        ).prepare(owner)
-        PluginHomes(self._folder, "", _OWNER, for_each=False, template=str(source.settings)).prepare(_OWNER)
-        return self._folder, source.settings
-
-    def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
+    Yields its folder, and the home that the settings come from.
+    """
+    configured, owner, template = (str(plugin_settings[name]) for name in ("folder", "owner", "template"))
+    home = str(plugin_settings.get("home", ""))
+    with tempfile.TemporaryDirectory(prefix="everthread-hermes-", ignore_cleanup_errors=True) as folder:
+        source = PluginHomes(Path(configured), home, owner, for_each=False, template=template).prepare(owner)
+        PluginHomes(Path(folder), "", _OWNER, for_each=False, template=str(source.settings)).prepare(_OWNER)
+        yield Path(folder), source.settings
 
 
 class _Trial:

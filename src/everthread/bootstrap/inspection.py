@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everthread.adapters.sqlite.maintenance import examine, exclusive_access, inspect, read_tombstones, renumber
 from everthread.config.schema import Settings
+from everthread.domain.errors import EverthreadError, ModelUnavailable, Unavailable
+from everthread.domain.model import Message, Role
 from everthread.ports.clock import Clock
 from everthread.store.unit_of_work import RowCounts, StoreCheck
 
@@ -19,6 +21,14 @@ if TYPE_CHECKING:
     from everthread.config.provider_settings import Field
 
 
+REACH_S_MAX = 30.0
+LOCAL_S_MAX = 90.0
+"""Longer, because a local model has to start first."""
+MEMORY_S_MAX = 20.0
+SHUTDOWN_S_MAX = 2.0
+_OUTPUT_TOKENS = 16
+
+
 class Inspection:
     """Base of `Runtime` with the operations that need no open store. Each imports its dependencies on use."""
 
@@ -26,10 +36,29 @@ class Inspection:
     clock: Clock
 
     async def reach(self, model: str = "") -> str:
-        """Send a tiny request to a model, or to the configured one; return its name. Raises `ModelError`."""
-        from everthread.bootstrap.probes import reach
+        """Send a one-word request to a model, or to the configured one. Returns its name after the first output.
 
-        return await reach(self.settings, model)
+        Raises `ModelError`.
+        """
+        from everthread.bootstrap.agent import Models
+        from everthread.ports.model import Prompt, Request
+
+        models = Models(self.settings)
+        try:
+            choice = models.choices(model)[0]
+            is_local = self.settings.providers[choice.name.partition("/")[0]].kind == "local"
+            bound_s = LOCAL_S_MAX if is_local else REACH_S_MAX
+            head = choice.client.head(Prompt(choice.model, "Answer with one word."))
+            request = Request(head, b"", (Message(Role.USER, "Say hello."),), output_tokens_max=_OUTPUT_TOKENS)
+            try:
+                async with asyncio.timeout(bound_s), aclosing(choice.client.stream(request)) as pieces:
+                    async for _ in pieces:
+                        break
+            except TimeoutError as error:
+                raise ModelUnavailable(f"{choice.name} did not answer within {bound_s:g} s") from error
+            return choice.name
+        finally:
+            await models.aclose()
 
     def known_memories(self) -> dict[str, str]:
         """Return the memory providers to choose from besides the built-in one, with descriptions."""
@@ -44,10 +73,27 @@ class Inspection:
         return provider_fields(name)
 
     async def try_memory(self, name: str) -> str:
-        """Start and stop a memory provider; return its description of itself. Raises its error."""
-        from everthread.bootstrap.probes import try_memory
+        """Start a memory provider, check its health and stop it. Raises `BadConfig` or `Unavailable`."""
+        from everthread.bootstrap.memory_providers import make_provider
+        from everthread.memory.provider_calls import Caller
 
-        return await try_memory(self.settings, name)
+        described = make_provider(name, self.settings)
+        caller = Caller(described.provider, described.settings)
+        try:
+            await caller.ready(MEMORY_S_MAX)
+            status = await caller.call("health", timeout_s=MEMORY_S_MAX) if caller.has("health") else "ok"
+        except EverthreadError:
+            raise
+        except Exception as error:
+            # A provider from another package may raise any exception.
+            raise Unavailable(name, f"its health check failed: {str(error) or repr(error)}") from error
+        finally:
+            if caller.has("shutdown"):
+                with suppress(Exception):
+                    await caller.call("shutdown", timeout_s=SHUTDOWN_S_MAX)
+        if status != "ok":
+            raise Unavailable(name, str(status).removeprefix(f"{name}: "))
+        return str(status)
 
     async def hermes_plugins(self) -> dict[str, Any]:
         """Return the memory plugins in the environment of Hermes Agent. Raises `BadConfig`."""
@@ -62,16 +108,37 @@ class Inspection:
         return await try_plugin(self.settings, name)
 
     async def reach_platform(self, name: str) -> str:
-        """Connect to a platform; return the name of the account. Raises `BadConfig` or `PlatformError`."""
-        from everthread.bootstrap.probes import reach_platform
+        """Connect to a platform and return the account's name there. Raises `BadConfig` or `PlatformError`.
 
-        return await reach_platform(self.settings, self.clock, name)
+        A platform from another package is only created, because the `Platform` port can't return the account's name.
+        """
+        from everthread.bootstrap.platforms import make_platform
+
+        platform = make_platform(self.settings, self.clock, name)
+        try:
+            if self.settings.platforms[name].kind != "telegram":
+                return name
+            from everthread.adapters.platforms.telegram import TelegramPlatform
+
+            assert isinstance(platform, TelegramPlatform)
+            return f"@{(await platform.who()).username}"
+        finally:
+            await platform.aclose()
 
     async def try_mcp(self, *, offline: bool = False) -> dict[str, str]:
         """Start and stop the MCP servers; return the problem of each. `offline` skips remote servers."""
-        from everthread.bootstrap.probes import try_mcp
+        from everthread.bootstrap.agent import enabled_servers, mcp_servers
 
-        return await try_mcp(self.settings, self.clock, offline=offline)
+        enabled = enabled_servers(self.settings)
+        wanted = {name: server for name, server in enabled.items() if server.command or not offline}
+        if not wanted:
+            return {}
+        servers = mcp_servers(self.settings, wanted, self.clock)
+        try:
+            await servers.start()
+            return servers.problems()
+        finally:
+            await servers.aclose()
 
     async def examine_store(self, bound_s: float) -> StoreCheck:
         """Check the database file without opening it as a store."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -282,12 +283,7 @@ def _end(row: SessionRow) -> tuple[float | None, str | None]:
 
 
 def _title(written: str | None) -> str | None:
-    if written is None:
-        return None
-    try:
-        return titles.clean(written[: 10 * titles.TITLE_CHARS_MAX])
-    except BadTitle:
-        try:
-            return titles.clean(written[: titles.TITLE_CHARS_MAX])
-        except BadTitle:
-            return None
+    for chars_max in (10 * titles.TITLE_CHARS_MAX, titles.TITLE_CHARS_MAX) if written is not None else ():
+        with suppress(BadTitle):
+            return titles.clean(written[:chars_max])
+    return None

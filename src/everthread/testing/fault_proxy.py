@@ -83,11 +83,6 @@ class FaultProxy(HttpServer):
         """Inject this fault into the next requests, ahead of drawn faults."""
         self._queued.extend([fault] * times)
 
-    def set_rate(self, rate: float) -> None:
-        """Set the share of requests that get a fault."""
-        self._rate = rate
-        self._healed = False
-
     def heal(self) -> None:
         """Stop injecting faults and close the connections that are kept waiting."""
         self._rate = 0.0

@@ -23,7 +23,7 @@ import msgspec
 
 from everthread.testing.backend_model.embedding import DIMENSIONS, embed, encode_base64
 from everthread.testing.backend_model.extraction import reply_to
-from everthread.testing.model_server.http import HttpRequest, HttpServer, head_of, read_request, respond
+from everthread.testing.model_server.http import HttpServer, head_of, read_request, respond
 from everthread.testing.model_server.replies import Protocol, Say, chat_completion, frames
 
 _LOOK_S = 0.02
@@ -107,27 +107,31 @@ class BackendModel(HttpServer):
     async def serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         method, received = await read_request(reader)
         path = received.path.partition("?")[0]
-        if path == "/faults":
-            return await self._set_faults(writer, received)
-        self.asked[path] += 1
-        if await self._inject_fault(reader, received.body):
-            return await respond(writer, self._faults.status, b'{"error":{"message":"injected fault"}}')
+        if path != "/faults":
+            self.asked[path] += 1
+            if await self._inject_fault(reader, received.body):
+                return await respond(writer, self._faults.status, b'{"error":{"message":"injected fault"}}')
+        try:
+            return await self._answer(method, path, received.body, writer)
+        except msgspec.DecodeError as error:
+            return await respond(writer, 400, msgspec.json.encode({"error": {"message": str(error)}}))
+
+    async def _answer(self, method: str, path: str, body: bytes, writer: asyncio.StreamWriter) -> bool:
         match method, path:
+            case _, "/faults":
+                return await self._set_faults(writer, body)
             case "GET", "/v1/models":
                 models = [{"id": "stub", "object": "model", "created": 0, "owned_by": "everthread"}]
                 return await respond(writer, 200, msgspec.json.encode({"object": "list", "data": models}))
             case "POST", "/v1/embeddings":
-                return await self._embed(writer, received)
+                return await self._embed(writer, body)
             case "POST", "/v1/chat/completions":
-                return await self._chat(writer, received)
+                return await self._chat(writer, body)
             case _:
                 return await respond(writer, 404, b'{"error":{"message":"no such path"}}')
 
-    async def _set_faults(self, writer: asyncio.StreamWriter, received: HttpRequest) -> bool:
-        try:
-            self._faults = msgspec.json.decode(received.body or b"{}", type=ActiveFaults)
-        except msgspec.DecodeError as error:
-            return await respond(writer, 400, msgspec.json.encode({"error": {"message": str(error)}}))
+    async def _set_faults(self, writer: asyncio.StreamWriter, body: bytes) -> bool:
+        self._faults = msgspec.json.decode(body or b"{}", type=ActiveFaults)
         return await respond(writer, 200, msgspec.json.encode({"asked": dict(self.asked), "failed": self.failed}))
 
     async def _inject_fault(self, reader: asyncio.StreamReader, body: bytes) -> bool:
@@ -147,11 +151,8 @@ class BackendModel(HttpServer):
         self.failed += 1
         return True
 
-    async def _embed(self, writer: asyncio.StreamWriter, received: HttpRequest) -> bool:
-        try:
-            wanted = msgspec.json.decode(received.body, type=EmbeddingRequest)
-        except msgspec.DecodeError as error:
-            return await respond(writer, 400, msgspec.json.encode({"error": {"message": str(error)}}))
+    async def _embed(self, writer: asyncio.StreamWriter, body: bytes) -> bool:
+        wanted = msgspec.json.decode(body, type=EmbeddingRequest)
         vectors = [embed(text, wanted.dimensions or self._dimensions) for text in wanted.texts]
         packed = wanted.encoding_format == "base64"
         found = [
@@ -163,11 +164,8 @@ class BackendModel(HttpServer):
         answer = {"object": "list", "data": found, "model": wanted.model, "usage": usage}
         return await respond(writer, 200, msgspec.json.encode(answer))
 
-    async def _chat(self, writer: asyncio.StreamWriter, received: HttpRequest) -> bool:
-        try:
-            asked = msgspec.json.decode(received.body, type=ChatRequest)
-        except msgspec.DecodeError as error:
-            return await respond(writer, 400, msgspec.json.encode({"error": {"message": str(error)}}))
+    async def _chat(self, writer: asyncio.StreamWriter, body: bytes) -> bool:
+        asked = msgspec.json.decode(body, type=ChatRequest)
         say = Say(self._script(asked))
         if not asked.stream:
             return await respond(writer, 200, chat_completion(say, asked.model))

@@ -33,7 +33,7 @@ from everthread.ports.clock import Clock
 from everthread.ports.lanes import Lanes
 from everthread.store.unit_of_work import Store, UnitOfWork
 from everthread.testing import in_loop
-from everthread.testing.contracts.store import OpenStore
+from everthread.testing.contracts.store.fixtures import OpenStore, StoreFixture
 
 T = TypeVar("T")
 
@@ -180,12 +180,8 @@ class StartProcess(Protocol):
     ) -> AbstractAsyncContextManager[Process]: ...
 
 
-class LanesContract:
+class LanesContract(StoreFixture):
     """Guarantees of lanes that the core relies on."""
-
-    @pytest.fixture
-    def open_store(self) -> OpenStore:
-        raise NotImplementedError("give the contract a fixture `open_store`; see its module's docstring")
 
     @pytest.fixture
     def make_lanes(self) -> MakeLanes:

@@ -218,8 +218,7 @@ class ProviderContract:
 
     @in_loop
     async def test_a_redelivered_entry_has_no_second_effect(self, caller: Caller, effects: EffectsOf) -> None:
-        _needs_promise(caller.provider, "redelivery")
-        session = await _ready_session(caller)
+        session = await _ready_session(caller, promise="redelivery")
         once: list[StoredEntry] = []
         for event in session.everything():
             await session.deliver(event)
@@ -234,10 +233,8 @@ class ProviderContract:
 
     @in_loop
     async def test_the_turns_of_a_session_are_stored_in_order(self, caller: Caller, effects: EffectsOf) -> None:
-        _needs_promise(caller.provider, "order")
-        await caller.ready()
+        session = await _ready_session(caller, promise="order")
         words = ["apple", "birch", "cedar", "damson", "elder", "fir"]
-        session = Session(caller, "s1", "ann")
         await session.deliver(session.opened())
         for word in words:
             await session.deliver(session.turn(f"next is {word}"))
@@ -309,8 +306,7 @@ class ProviderContract:
     async def test_a_lost_acknowledgement_leads_to_no_second_effect(
         self, caller: Caller, effects: EffectsOf, broken: Faults
     ) -> None:
-        _needs_promise(caller.provider, "redelivery")
-        session = await _ready_session(caller)
+        session = await _ready_session(caller, promise="redelivery")
         await session.deliver(session.opened())
         broken.lose_next()
         with pytest.raises(Unavailable):
@@ -334,8 +330,7 @@ class ProviderContract:
 
     @in_loop
     async def test_recall_finds_delivered_entries(self, caller: Caller, settles_s: float) -> None:
-        _needs(caller.provider, Capability.RECALL)
-        session = await _ready_session(caller)
+        session = await _ready_session(caller, Capability.RECALL)
         await session.deliver(session.opened())
         await session.deliver(session.turn("I keep bees in Aarhus"))
         await session.deliver(session.closed())
@@ -344,9 +339,7 @@ class ProviderContract:
 
     @in_loop
     async def test_recall_never_returns_entries_of_another_owner(self, caller: Caller, settles_s: float) -> None:
-        _needs(caller.provider, Capability.RECALL)
-        await caller.ready()
-        ann, bob = Session(caller, "s-ann", "ann"), Session(caller, "s-bob", "bob")
+        ann, bob = await _ready_session(caller, Capability.RECALL), Session(caller, "s-bob", "bob")
         for session, secret in ((ann, "larkspur"), (bob, "foxglove")):
             await session.deliver(session.opened())
             await session.deliver(session.turn(f"the password is {secret}"))
@@ -362,8 +355,7 @@ class ProviderContract:
 
     @in_loop
     async def test_recall_returns_at_most_the_limit(self, caller: Caller, settles_s: float) -> None:
-        _needs(caller.provider, Capability.RECALL)
-        session = await _ready_session(caller)
+        session = await _ready_session(caller, Capability.RECALL)
         for n in range(6):
             await session.deliver(session.turn(f"bees again, hive {n}"))
         await _recalled(caller, "bees", session.ref, settles_s)
@@ -371,10 +363,9 @@ class ProviderContract:
 
     @in_loop
     async def test_recall_obeys_its_deadline(self, caller: Caller, broken: Faults) -> None:
-        _needs(caller.provider, Capability.RECALL)
-        await caller.ready()
+        ref = (await _ready_session(caller, Capability.RECALL)).ref
         broken.hang()
-        ref, begun = Session(caller, "s1", "ann").ref, time.monotonic()
+        begun = time.monotonic()
         recall = await gather(
             ref, {caller.name: lambda: _recall(caller, "bees", ref)}, deadline_s=0.2, budget_tokens=100
         )
@@ -388,9 +379,7 @@ class ProviderContract:
     async def test_a_forgotten_session_is_deleted_and_others_stay(
         self, caller: Caller, effects: EffectsOf, settles_s: float
     ) -> None:
-        _needs(caller.provider, Capability.FORGET)
-        await caller.ready()
-        gone, stays = Session(caller, "s1", "ann"), Session(caller, "s2", "ann")
+        gone, stays = await _ready_session(caller, Capability.FORGET), Session(caller, "s2", "ann")
         for session, word in ((gone, "larkspur"), (stays, "foxglove")):
             await session.deliver(session.turn(f"I planted {word}"))
             await session.deliver(session.note(f"planted {word}", f"n-{word}"))
@@ -405,9 +394,7 @@ class ProviderContract:
     async def test_a_forgotten_owner_is_deleted_and_others_stay(
         self, caller: Caller, effects: EffectsOf, settles_s: float
     ) -> None:
-        _needs(caller.provider, Capability.FORGET)
-        await caller.ready()
-        ann, bob = Session(caller, "s1", "ann"), Session(caller, "s2", "bob")
+        ann, bob = await _ready_session(caller, Capability.FORGET), Session(caller, "s2", "bob")
         for session, word in ((ann, "larkspur"), (bob, "foxglove")):
             await session.deliver(session.turn(f"I planted {word}"))
             await session.deliver(session.note(f"planted {word}", f"n-{word}"))
@@ -419,8 +406,7 @@ class ProviderContract:
 
     @in_loop
     async def test_a_forgotten_fact_is_deleted(self, caller: Caller, effects: EffectsOf, settles_s: float) -> None:
-        _needs(caller.provider, Capability.FORGET)
-        session = await _ready_session(caller)
+        session = await _ready_session(caller, Capability.FORGET)
         await session.deliver(session.turn("I keep bees"))
         await session.deliver(session.note("the code is 4711", "n-code"))
         notes_session = Session(caller, "notes:ann", "ann")
@@ -432,20 +418,15 @@ class ProviderContract:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-async def _ready_session(caller: Caller) -> Session:
+async def _ready_session(caller: Caller, needs: Capability = Capability.NONE, *, promise: str = "") -> Session:
+    """Start the provider and return a session of it. Skip the test if the provider declares or promises too little."""
+    provider = caller.provider
+    if needs not in provider.capabilities:
+        pytest.skip(f"{provider.name} does not declare {needs.name}")
+    if promise and (said := getattr(provider.scorecard, promise)) != "done":
+        pytest.skip(f"{provider.name} is exempt: {said}")
     await caller.ready()
     return Session(caller, "s1", "ann")
-
-
-def _needs(provider: MemoryProvider, capability: Capability) -> None:
-    if capability not in provider.capabilities:
-        pytest.skip(f"{provider.name} does not declare {capability.name}")
-
-
-def _needs_promise(provider: MemoryProvider, promise: str) -> None:
-    said: str = getattr(provider.scorecard, promise)
-    if said != "done":
-        pytest.skip(f"{provider.name} is exempt: {said}")
 
 
 async def _effects(effects: EffectsOf, provider: MemoryProvider) -> list[StoredEntry]:

@@ -84,9 +84,7 @@ class _Html:
 
     def _start_tag(self) -> None:
         begin = self._at
-        match = _TAG.match(self._text, begin + 1)
-        assert match is not None
-        self._at = match.end()
+        match = self._take(_TAG, begin + 1)
         where = f"at byte offset {byte_offset(self._text, begin)}"
         if self._is_over:
             raise CannotParse(f"Unclosed start tag {where}")
@@ -112,11 +110,9 @@ class _Html:
             argument = _argument(tag, name, value) or argument
 
     def _attribute(self, tag: str, where: str) -> tuple[str, str]:
-        match = _ATTRIBUTE_NAME.match(self._text, self._at)
-        assert match is not None
+        match = self._take(_ATTRIBUTE_NAME, self._at)
         if not match[0]:
             raise CannotParse(f'Empty attribute name in the tag "{tag}" {where}')
-        self._at = match.end()
         self._skip_spaces()
         if not self._text.startswith("=", self._at):
             return match[0].lower(), ""
@@ -143,9 +139,7 @@ class _Html:
 
     def _name_token(self) -> str:
         begin = self._at
-        match = _NAME_TOKEN.match(self._text, begin)
-        assert match is not None
-        self._at = match.end()
+        match = self._take(_NAME_TOKEN, begin)
         if not self._is_over and not self._text[self._at].isspace() and self._text[self._at] != ">":
             raise CannotParse(f"Unexpected end of name token at byte offset {byte_offset(self._text, begin)}")
         return match[0].lower()
@@ -155,9 +149,7 @@ class _Html:
         where = f"at byte offset {byte_offset(self._text, begin)}"
         if not self._open:
             raise CannotParse(f"Unexpected end tag {where}")
-        match = _END_TAG.match(self._text, begin + 2)
-        assert match is not None
-        self._at = match.end()
+        match = self._take(_END_TAG, begin + 2)
         if not self._text.startswith(">", self._at):
             raise CannotParse(f"Unclosed end tag {where}")
         self._at += 1
@@ -197,6 +189,13 @@ class _Html:
     @property
     def _is_over(self) -> bool:
         return self._at >= len(self._text)
+
+    def _take(self, pattern: re.Pattern[str], at: int) -> re.Match[str]:
+        """Match a pattern that also matches nothing, and continue behind it."""
+        match = pattern.match(self._text, at)
+        assert match is not None
+        self._at = match.end()
+        return match
 
     def _skip_spaces(self) -> None:
         while not self._is_over and self._text[self._at].isspace():

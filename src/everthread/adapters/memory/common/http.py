@@ -77,22 +77,6 @@ class JsonHttpClient:
         """Send one request and ignore the body of the response."""
         await self.request(method, path, body, into=Any, query=query)  # pyright: ignore[reportArgumentType] - any JSON
 
-    async def find(
-        self,
-        method: str,
-        path: str,
-        body: object = None,
-        *,
-        into: type[T],
-        otherwise: D,
-        query: Mapping[str, str | int] | None = None,
-    ) -> T | D:
-        """Send one request and decode the response; return `otherwise` if the service answers 404."""
-        try:
-            return await self.request(method, path, body, into=into, query=query)
-        except ResourceNotFound:
-            return otherwise
-
     async def delete(self, path: str) -> None:
         """Send a DELETE request. A resource that does not exist counts as deleted."""
         with suppress(ResourceNotFound):
@@ -125,6 +109,14 @@ class JsonHttpClient:
         if 300 <= status <= 399:
             return Unavailable(name, f"redirects elsewhere ({status}); check the URL in the settings")
         return Rejected(name, f"rejected the request ({status})")
+
+
+async def unless_missing(request: Awaitable[T], otherwise: D) -> T | D:
+    """Await a request; return `otherwise` if the service answers 404."""
+    try:
+        return await request
+    except ResourceNotFound:
+        return otherwise
 
 
 def _retry_after_s(header: str) -> float | None:

@@ -105,14 +105,12 @@ class HermesBridge(MemoryProvider):
             named["rewound"] = True
         if more.get("reason"):
             named["reason"] = more["reason"]
-        call = self._hook_call(
-            ref, "on_session_switch", ref.session_id, named=named, may_buffer=bool(more.get("rewound"))
-        )
-        await self._deliver(call, ref, delivery)
+        may_buffer = bool(more.get("rewound"))
+        await self._deliver(ref, delivery, "on_session_switch", ref.session_id, named=named, may_buffer=may_buffer)
 
     async def sync_turn(self, user: str, assistant: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
         named = {"session_id": ref.session_id, "messages": [openai_message(m) for m in more.get("messages", ())]}
-        await self._deliver(self._hook_call(ref, "sync_turn", user, assistant, named=named), ref, delivery)
+        await self._deliver(ref, delivery, "sync_turn", user, assistant, named=named)
 
     async def on_memory_write(
         self,
@@ -125,20 +123,17 @@ class HermesBridge(MemoryProvider):
         delivery: Delivery,
     ) -> None:
         named = {"metadata": {**metadata, "session_id": ref.session_id, "platform": ref.key.platform}}
-        await self._deliver(
-            self._hook_call(ref, "on_memory_write", action, target, content, named=named), ref, delivery
-        )
+        await self._deliver(ref, delivery, "on_memory_write", action, target, content, named=named)
 
     async def on_delegation(self, task: str, result: str, *, ref: SessionRef, delivery: Delivery, **more: Any) -> None:
         named = {"child_session_id": str(more.get("child_session_id", ""))}
-        await self._deliver(self._hook_call(ref, "on_delegation", task, result, named=named), ref, delivery)
+        await self._deliver(ref, delivery, "on_delegation", task, result, named=named)
 
     async def on_session_end(
         self, messages: Sequence[Message], *, ref: SessionRef, delivery: Delivery, **more: Any
     ) -> None:
         """End the session and shut its instance down, so that nothing stays buffered."""
-        call = self._hook_call(ref, "on_session_end", [openai_message(m) for m in messages], closes=True)
-        await self._deliver(call, ref, delivery)
+        await self._deliver(ref, delivery, "on_session_end", [openai_message(m) for m in messages], closes=True)
 
     # Queries ----------------------------------------------------------------------------------------------------------
 
@@ -182,8 +177,8 @@ class HermesBridge(MemoryProvider):
     def _hook_call(self, ref: SessionRef, hook: str, *args: Any, **more: Any) -> PluginCall:
         return PluginCall(ref.session_id, hook, args, context=_session_context(ref), **more)
 
-    async def _deliver(self, call: PluginCall, ref: SessionRef, delivery: Delivery) -> None:
-        user = await self._user(ref.owner)
+    async def _deliver(self, ref: SessionRef, delivery: Delivery, hook: str, *args: Any, **more: Any) -> None:
+        user, call = await self._user(ref.owner), self._hook_call(ref, hook, *args, **more)
         # A close shuts the instance down even if the plugin lacks the hook.
         if call.hook in self._hooks or call.closes:
             await user.deliver(call, delivery)

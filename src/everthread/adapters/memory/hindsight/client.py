@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from msgspec import Struct, field
 
-from everthread.adapters.memory.common.http import JsonHttpClient, ResourceNotFound, Sleep
+from everthread.adapters.memory.common.http import JsonHttpClient, ResourceNotFound, Sleep, unless_missing
 from everthread.adapters.memory.common.locks import KeyedLocks
 from everthread.adapters.memory.hindsight.codec import HindsightDocument
 from everthread.domain.backoff import Backoff
@@ -143,7 +143,7 @@ class HindsightClient:
 
     async def get(self, bank: str, document_id: str) -> HindsightDocument | None:
         path = _document_path(bank, document_id)
-        stored = await self._http.find("GET", path, into=_StoredDocument, otherwise=None)
+        stored = await unless_missing(self._http.request("GET", path, into=_StoredDocument), None)
         return stored and HindsightDocument(
             stored.id, stored.original_text or "", stored.document_metadata or {}, tuple(stored.tags)
         )
@@ -163,7 +163,8 @@ class HindsightClient:
             query: dict[str, str | int] = {"limit": PAGE_SIZE, "offset": page * PAGE_SIZE}
             query |= {"tags": tag} if tag else {"q": containing}
             path = f"{_path(bank)}/documents"
-            listed = await self._http.find("GET", path, query=query, into=_DocumentList, otherwise=_DocumentList([]))
+            request = self._http.request("GET", path, query=query, into=_DocumentList)
+            listed = await unless_missing(request, _DocumentList([]))
             ids += [item.id for item in listed.items]
             if len(listed.items) < PAGE_SIZE:
                 break
@@ -184,13 +185,13 @@ class HindsightClient:
             "include": {"entities": None, "source_facts": {}},
         }
         path = f"{_path(bank)}/memories/recall"
-        return await self._http.find("POST", path, body, into=RecallResponse, otherwise=RecallResponse())
+        return await unless_missing(self._http.request("POST", path, body, into=RecallResponse), RecallResponse())
 
     async def reflect(self, bank: str, query: str) -> str:
         """Let the server's model answer a question from memory; empty if there is no such bank."""
         body = {"query": query, "budget": "low"}
         path = f"{_path(bank)}/reflect"
-        return (await self._http.find("POST", path, body, into=_Reflection, otherwise=_Reflection(""))).text
+        return (await unless_missing(self._http.request("POST", path, body, into=_Reflection), _Reflection(""))).text
 
     # Operations -------------------------------------------------------------------------------------------------------
 
@@ -228,8 +229,8 @@ class HindsightClient:
             for page in range(PAGES_MAX):
                 query: dict[str, str | int] = {"status": status, "limit": PAGE_SIZE, "offset": page * PAGE_SIZE}
                 path = f"{_path(bank)}/operations"
-                nothing = _OperationList([])
-                listed = await self._http.find("GET", path, query=query, into=_OperationList, otherwise=nothing)
+                request = self._http.request("GET", path, query=query, into=_OperationList)
+                listed = await unless_missing(request, _OperationList([]))
                 ingesting = (each for each in listed.operations if each.task_type in _INGEST_TYPES)
                 found += [each for each in ingesting if (each.document_id or "").startswith(prefix)]
                 if len(listed.operations) < PAGE_SIZE:

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from everthread.adapters.memory.common.http import JsonHttpClient, ResourceNotFound
+from everthread.adapters.memory.common.http import JsonHttpClient, ResourceNotFound, unless_missing
 from everthread.domain.errors import Unavailable
 
 PAGE_SIZE = 100
@@ -151,14 +151,14 @@ class HonchoClient:
         """Let Honcho's model answer a question about a peer; empty if the peer is unknown."""
         await self.get_or_create_workspace()
         path, body = f"{self._path}/peers/{peer}/chat", {"query": question}
-        response = await self._http.find("POST", path, body, into=_ChatResponse, otherwise=_ChatResponse())
+        response = await unless_missing(self._http.request("POST", path, body, into=_ChatResponse), _ChatResponse())
         return response.content or ""
 
     async def card(self, peer: str) -> list[str]:
         """Return the most important facts about a peer; none if the peer is unknown."""
         await self.get_or_create_workspace()
         path = f"{self._path}/peers/{peer}/card"
-        return (await self._http.find("GET", path, into=_PeerCard, otherwise=_PeerCard())).peer_card or []
+        return (await unless_missing(self._http.request("GET", path, into=_PeerCard), _PeerCard())).peer_card or []
 
     async def clear_card(self, peer: str) -> None:
         await self._http.send("PUT", f"{self._path}/peers/{peer}/card", {"peer_card": []})

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Struct, field
 
-from everthread.adapters.memory.common.http import JsonHttpClient, ResourceNotFound
+from everthread.adapters.memory.common.http import JsonHttpClient, ResourceNotFound, unless_missing
 from everthread.adapters.memory.openviking.codec import SessionMessage, memories_uri, parse_message
 from everthread.domain.errors import Unavailable
 
@@ -19,7 +19,6 @@ GREP_MAX = 10_000
 _MULTI_USER_MODES = ("trusted", "dev")
 
 T = TypeVar("T")
-D = TypeVar("D")
 
 
 class _VikingResponse(Struct, Generic[T], frozen=True):
@@ -129,7 +128,7 @@ class OpenVikingClient:
     # Sessions ---------------------------------------------------------------------------------------------------------
 
     async def session(self, user: str, name: str) -> SessionInfo | None:
-        return await self._find(user, "GET", f"/sessions/{name}", into=SessionInfo, otherwise=None)
+        return await unless_missing(self._request(user, "GET", f"/sessions/{name}", into=SessionInfo), None)
 
     async def sessions(self, user: str) -> list[str]:
         """List sessions; not all of them if there are very many."""
@@ -162,18 +161,18 @@ class OpenVikingClient:
     async def task_status(self, user: str, task_id: str) -> str:
         """Return the status of a task; empty if the task is unknown."""
         unknown = _TaskStatus("")
-        return (await self._find(user, "GET", f"/tasks/{task_id}", into=_TaskStatus, otherwise=unknown)).status
+        return (await unless_missing(self._request(user, "GET", f"/tasks/{task_id}", into=_TaskStatus), unknown)).status
 
     # Files ------------------------------------------------------------------------------------------------------------
 
     async def list_folder(self, user: str, uri: str) -> list[str]:
         """List the names in a folder."""
         query = {"uri": uri, "simple": "true", "show_all_hidden": "true"}
-        found = await self._find(user, "GET", "/fs/ls", into=list[str], otherwise=(), query=query)
+        found = await unless_missing(self._request(user, "GET", "/fs/ls", into=list[str], query=query), ())
         return [each.rstrip("/").rpartition("/")[2] for each in found]
 
     async def read(self, user: str, uri: str) -> str | None:
-        return await self._find(user, "GET", "/content/read", into=str, otherwise=None, query={"uri": uri})
+        return await unless_missing(self._request(user, "GET", "/content/read", into=str, query={"uri": uri}), None)
 
     async def messages(self, user: str, folder: str) -> tuple[SessionMessage, ...]:
         """Read the messages stored in a folder."""
@@ -194,7 +193,7 @@ class OpenVikingClient:
             await self._send(user, "DELETE", "/fs", query=query)
 
     async def tags(self, user: str, uri: str) -> list[str] | None:
-        info = await self._find(user, "GET", "/fs/attrs", into=_FileInfo, otherwise=None, query={"uri": uri})
+        info = await unless_missing(self._request(user, "GET", "/fs/attrs", into=_FileInfo, query={"uri": uri}), None)
         return info and info.attrs.tags
 
     async def tag_file(self, user: str, uri: str, tags: Sequence[str]) -> None:
@@ -213,13 +212,13 @@ class OpenVikingClient:
 
     async def grep(self, user: str, uri: str, pattern: str) -> list[GrepMatch]:
         body = {"uri": uri, "pattern": pattern, "node_limit": GREP_MAX, "level_limit": 20}
-        nothing = _GrepResponse()
-        return (await self._find(user, "POST", "/search/grep", body, into=_GrepResponse, otherwise=nothing)).matches
+        request = self._request(user, "POST", "/search/grep", body, into=_GrepResponse)
+        return (await unless_missing(request, _GrepResponse())).matches
 
     async def _search(self, user: str, body: Mapping[str, object]) -> list[VikingMemory]:
         body = {**body, "target_uri": memories_uri(user), "context_type": "memory", "level": 2}
-        nothing = _FindResponse()
-        return (await self._find(user, "POST", "/search/find", body, into=_FindResponse, otherwise=nothing)).memories
+        request = self._request(user, "POST", "/search/find", body, into=_FindResponse)
+        return (await unless_missing(request, _FindResponse())).memories
 
     # ------------------------------------------------------------------------------------------------------------------
 
@@ -245,22 +244,6 @@ class OpenVikingClient:
             method, f"/api/v1{path}", body, into=_VikingResponse[into], query=query, headers=who
         )
         return response.result
-
-    async def _find(
-        self,
-        user: str,
-        method: str,
-        path: str,
-        body: object = None,
-        *,
-        into: type[T],
-        otherwise: D,
-        query: Mapping[str, str | int] | None = None,
-    ) -> T | D:
-        try:
-            return await self._request(user, method, path, body, into=into, query=query)
-        except ResourceNotFound:
-            return otherwise
 
     def _parse_messages(self, text: str) -> Iterable[SessionMessage]:
         # Not splitlines: messages may contain other line separators.

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from everthread.adapters.memory.common.http import JsonHttpClient
+from everthread.adapters.memory.common.http import JsonHttpClient, unless_missing
 from everthread.domain.errors import Unavailable
 
 PAGE_SIZE = 100
@@ -90,7 +90,7 @@ class SupermemoryClient:
 
     async def get(self, namespace: str, id: str) -> SupermemoryDocument | None:
         path = f"/ns/{namespace}/document/{id}"
-        return await self._http.find("GET", path, into=SupermemoryDocument, otherwise=None)
+        return await unless_missing(self._http.request("GET", path, into=SupermemoryDocument), None)
 
     async def add(self, namespace: str, id: str, content: str, metadata: Metadata) -> None:
         """Add a new document. If there is one with this id, the content would be appended to it."""

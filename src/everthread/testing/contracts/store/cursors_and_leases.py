@@ -130,8 +130,7 @@ class CursorAndLeaseContract(StoreFixture):
 
     @on_store
     async def test_only_lanes_due_too_late_are_brought_forward(self, talk: StoreConversation) -> None:
-        for provider in ("p", "q"):
-            await talk.write(lambda uow, name=provider: uow.cursors.register(name))
+        await talk.write_each(("p", "q"), lambda uow, name: uow.cursors.register(name))
         soon, far, resting = [await talk.new(key_named(str(n))) for n in range(3)]
         await talk.discover_all()
         parked = Redelivery("p", far, 1, 0, "rejected")
@@ -183,8 +182,7 @@ class CursorAndLeaseContract(StoreFixture):
         parked = Redelivery("p", session, 2, 0, "rejected")
         due = Redelivery("p", session, 3, 1, "", attempts=1, due_at=20.0)
         close = Redelivery("p", session, 4, 0, "rejected")
-        for row in (close, due, parked):
-            await talk.write(lambda uow, r=row: uow.cursors.add_redelivery(r))
+        await talk.write_each((close, due, parked), lambda uow, r: uow.cursors.add_redelivery(r))
         assert await talk.read(lambda uow: uow.cursors.redeliveries("p", session)) == (parked, due, close)
         assert await talk.read(lambda uow: uow.cursors.parked("p", session)) == (2, 3)
         assert (await talk.read(lambda uow: uow.cursors.count("p"))).parked == 2
@@ -210,8 +208,7 @@ class CursorAndLeaseContract(StoreFixture):
 
     @on_store
     async def test_the_state_of_a_provider_is_stored(self, talk: StoreConversation) -> None:
-        for name in ("q", "p"):
-            await talk.write(lambda uow, n=name: uow.cursors.register(n))
+        await talk.write_each(("q", "p"), lambda uow, n: uow.cursors.register(n))
         row = present(await talk.read(lambda uow: uow.cursors.provider("p")))
         assert (row.failures, row.open_until, row.last_error) == (0, 0.0, None)
         broken = replace(row, failures=5, open_until=50.0, last_error="down", last_error_at=20.0)
@@ -256,20 +253,17 @@ class CursorAndLeaseContract(StoreFixture):
     @on_store
     async def test_a_timer_is_set_once_and_due_in_order(self, talk: StoreConversation) -> None:
         timers = [Timer("b", 20.0, KEY), Timer("a", 30.0, OTHER_KEY), Timer("c", 10.0, KEY)]
-        for timer in (*timers, Timer("b", 5.0, OTHER_KEY)):
-            await talk.write(lambda uow, t=timer: uow.leases.arm(t))
+        await talk.write_each((*timers, Timer("b", 5.0, OTHER_KEY)), lambda uow, t: uow.leases.arm(t))
         assert await talk.read(lambda uow: uow.leases.next_timer()) == 10.0
         assert await talk.read(lambda uow: uow.leases.due_timers(20.0, 9)) == (timers[2], timers[0])
         assert await talk.read(lambda uow: uow.leases.due_timers(99.0, 1)) == (timers[2],)
-        for name in ("c", "b", "a", "nobody"):
-            await talk.write(lambda uow, n=name: uow.leases.disarm(n))
+        await talk.write_each(("c", "b", "a", "nobody"), lambda uow, n: uow.leases.disarm(n))
         assert await talk.read(lambda uow: uow.leases.next_timer()) is None
 
     @on_store
     async def test_hooks_wait_in_order_and_count_their_attempts(self, talk: StoreConversation) -> None:
         calls = [HookCall(f"hook{n}", "s1", "telegram", {"n": str(n)}) for n in range(3)]
-        for call in calls:
-            await talk.write(lambda uow, c=call: uow.leases.add_hook(KEY, c, 5.0))
+        await talk.write_each(calls, lambda uow, c: uow.leases.add_hook(KEY, c, 5.0))
         waiting = await talk.read(lambda uow: uow.leases.hooks(2))
         assert [(hook.key, hook.call, hook.attempts) for hook in waiting] == [(KEY, call, 0) for call in calls[:2]]
         await talk.write(lambda uow: uow.leases.count_hook_attempt(waiting[0].id))
@@ -280,8 +274,7 @@ class CursorAndLeaseContract(StoreFixture):
     @on_store
     async def test_incidents_are_shown_newest_first(self, talk: StoreConversation) -> None:
         incidents = [Incident(float(n), "memory:p", None if n else "s1", f"text {n}") for n in range(3)]
-        for incident in incidents:
-            await talk.write(lambda uow, i=incident: uow.incidents.add(i))
+        await talk.write_each(incidents, lambda uow, i: uow.incidents.add(i))
         assert await talk.read(lambda uow: uow.incidents.newest(2)) == (incidents[2], incidents[1])
 
     # Processes and their timers --------------------------------------------------------------------------------------

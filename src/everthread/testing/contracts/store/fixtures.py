@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import aclosing
 from functools import wraps
 from itertools import count
@@ -74,6 +74,11 @@ class StoreConversation:
 
     async def write(self, work: Callable[[UnitOfWork], T]) -> T:
         return await self.store.write(work)
+
+    async def write_each(self, rows: Iterable[T], work: Callable[[UnitOfWork, T], object]) -> None:
+        """Write the rows, each in a transaction of its own."""
+        for row in rows:
+            await self.write(lambda uow, row=row: work(uow, row))
 
     async def accept(self, text: str, key: SessionKey, owner: str = "ann") -> None:
         await self.lifecycle.accept(Inbound(key, owner, text))

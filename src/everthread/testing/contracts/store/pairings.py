@@ -38,8 +38,7 @@ class PairingContract(StoreFixture):
     async def test_an_account_has_one_code_which_is_the_newest(self, talk: StoreConversation) -> None:
         later = replace(ASKING, user="1", at=2.0)
         elsewhere = replace(ASKING, platform="matrix", at=3.0)
-        for pairing in (later, ASKING, elsewhere):
-            await talk.write(lambda uow, pairing=pairing: uow.access.put_pairing(pairing))
+        await talk.write_each((later, ASKING, elsewhere), lambda uow, pairing: uow.access.put_pairing(pairing))
         assert await talk.read(lambda uow: uow.access.pairings()) == (ASKING, later, elsewhere)
         assert await talk.read(lambda uow: uow.access.pairings("telegram")) == (ASKING, later)
         again = PairingRequest("telegram", "8", "other", "Cyd", 4.0, 3604.0)
@@ -64,8 +63,7 @@ class PairingContract(StoreFixture):
     @on_store
     async def test_forgetting_a_person_removes_guest_and_code(self, talk: StoreConversation) -> None:
         own, stays = replace(BEA, user="9", owner="telegram:9"), replace(BEA, user="1", owner="ann")
-        for guest in (BEA, own, stays):
-            await talk.write(lambda uow, guest=guest: uow.access.add_guest(guest))
+        await talk.write_each((BEA, own, stays), lambda uow, guest: uow.access.add_guest(guest))
         for user in ("7", "9", "1", "5"):
             pairing = replace(ASKING, user=user)
             await talk.write(lambda uow, pairing=pairing: uow.access.put_pairing(pairing))

@@ -109,8 +109,7 @@ class ScheduleContract(StoreFixture):
 
     @on_store
     async def test_forgetting_a_person_removes_their_tasks(self, talk: StoreConversation) -> None:
-        for schedule in (DAILY, WHOLE):
-            await talk.write(lambda uow, schedule=schedule: uow.schedules.add(schedule))
+        await talk.write_each((DAILY, WHOLE), lambda uow, schedule: uow.schedules.add(schedule))
         await talk.write(lambda uow: uow.schedules.add_occurrence(TIME))
         await talk.write(lambda uow: uow.outbox.attach("send-1", "ann", "a", b"x"))
         await talk.lifecycle.forget(ForgetOwner(), owner="ann")

@@ -336,8 +336,7 @@ class SearchAndErasureContract(StoreFixture):
     async def test_the_log_keeps_a_forgotten_fact_until_all_providers_received_the_forget(
         self, talk: StoreConversation
     ) -> None:
-        for provider in ("one", "two"):
-            await talk.write(lambda uow, p=provider: uow.cursors.register(p))
+        await talk.write_each(("one", "two"), lambda uow, p: uow.cursors.register(p))
         note = await talk.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, "4711"), owner="ann")
         await talk.lifecycle.forget(ForgetFact(note.note_id), owner="ann")
         entry = (await talk.entries(note.session_id))[-1]
@@ -425,8 +424,7 @@ class SearchAndErasureContract(StoreFixture):
 
     @on_store
     async def test_the_digest_of_a_note_file_is_stored_per_owner_and_target(self, talk: StoreConversation) -> None:
-        for digest in ("abc", "def"):
-            await talk.write(lambda uow, d=digest: uow.notes.set_file_digest("ann", NoteTarget.USER, d))
+        await talk.write_each(("abc", "def"), lambda uow, d: uow.notes.set_file_digest("ann", NoteTarget.USER, d))
         assert await talk.read(lambda uow: uow.notes.file_digest("ann", NoteTarget.USER)) == "def"
         assert await talk.read(lambda uow: uow.notes.file_digest("ann", NoteTarget.MEMORY)) is None
         assert await talk.read(lambda uow: uow.notes.file_digest("bob", NoteTarget.USER)) is None
