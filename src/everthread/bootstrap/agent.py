@@ -172,12 +172,7 @@ class AgentParts:
         """Collect the tools and start the MCP servers. Returns one line per problem."""
         runtime, settings = self._runtime, self._settings
         for_memory = memory_tools(
-            runtime.lifecycle,
-            runtime.store,
-            runtime.memory,
-            notes_chars=settings.memory.notes_chars,
-            user_chars=settings.memory.user_chars,
-            written=runtime.sync_notes,
+            runtime.lifecycle, runtime.store, runtime.memory, self._note_limits, runtime.sync_notes
         )
         others = (
             *runtime.tools,
@@ -187,13 +182,11 @@ class AgentParts:
         )
         from_providers, left_out = await provider_tools(runtime.memory, {tool.name for tool in (*for_memory, *others)})
         self._own_tools = (*for_memory, *from_providers, *others)
-        problems: dict[str, str] = {}
         servers = enabled_servers(settings)
         if servers and self._mcp is None:
             self._mcp = mcp_servers(settings, servers, runtime.clock)
             await self._mcp.start()
-        if self._mcp is not None:
-            problems = self._mcp.problems()
+        problems = self._mcp.problems() if self._mcp is not None else {}
         self._update_toolbox()
         skill_set = await asyncio.to_thread(self._skills.read_all)
         broken = (f"skill not used: {problem}" for problem in skill_set.problems)

@@ -53,7 +53,7 @@ async def try_plugin(settings: Settings, name: str) -> list[dict[str, Any]]:
         bridge = HermesBridge(name.partition(":")[2])
         trial = _Trial(bridge, f"everthread-test-{folder.name[-8:]}")
         try:
-            own = {"folder": folder, "home": "", "template": str(source), "owner": _OWNER}
+            own: dict[str, Any] = {"folder": folder, "home": "", "template": str(source), "owner": _OWNER}
             if await trial.step("starts", bridge.initialize(**{**plugin_settings, **own})):
                 await trial.run()
         finally:
@@ -108,11 +108,9 @@ class _Trial:
         try:
             async with asyncio.timeout(STEP_S_MAX):
                 result = await work
-        except TimeoutError:
-            self._record(name, f"no answer within {STEP_S_MAX:g} s", ok=False)
-            return False
-        except (EverthreadError, PluginFailed) as error:
-            self._record(name, str(error), ok=False)
+        except (TimeoutError, EverthreadError, PluginFailed) as error:
+            timed_out = isinstance(error, TimeoutError)
+            self._record(name, f"no answer within {STEP_S_MAX:g} s" if timed_out else str(error), ok=False)
             return False
         self._record(name, str(result or ""))
         return True

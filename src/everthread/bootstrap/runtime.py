@@ -115,7 +115,8 @@ class Runtime(Inspection):
         # Before the store is opened: a missing provider raises, and there is nothing to close.
         configured = self._configured_providers()
         self.store = await SqliteStore.open(self.settings.db_path)
-        own = (configured[n].provider if n in configured else self._builtin() for n in self.settings.memory.providers)
+        builtin = BuiltinMemory(self.store, self.clock)
+        own = (configured[n].provider if n in configured else builtin for n in self.settings.memory.providers)
         self.providers = (*own, *self._extra_providers)
         self.lanes = LocalLanes(self.store, self.clock, self.holder)
         self.lifecycle = Lifecycle(
@@ -126,7 +127,7 @@ class Runtime(Inspection):
             policies=self._policies,
             hooks=self._hooks,
             review_every=self.settings.review.every_turns,
-            expiry_notice_platforms=self._expiry_notice_platforms(),
+            expiry_notice_platforms=self.platform_names if self.settings.gateway.notices else frozenset(),
             remove_file=lambda path: (self.settings.media_path / path).unlink(missing_ok=True),
         )
         self.memory = MemoryManager(
@@ -135,7 +136,7 @@ class Runtime(Inspection):
             self.clock,
             self.lanes,
             random=random.random,
-            settings=_provider_settings(configured),
+            settings={name: each.settings for name, each in configured.items()},
         )
         self.note_files = _make_note_files(self.settings, self.store, self.lifecycle)
         self.hooks = HookRunner(self.store, self.clock, manager, wake=self.lanes.wake)
@@ -149,9 +150,6 @@ class Runtime(Inspection):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.stop(STOP_S_MAX if error is None else 0.0)
-
-    def _builtin(self) -> MemoryProvider:
-        return BuiltinMemory(self.store, self.clock)
 
     def _configured_providers(self) -> Mapping[str, ConfiguredProvider]:
         """Return the configured providers besides the built-in one."""
@@ -226,9 +224,6 @@ class Runtime(Inspection):
     def platform_names(self) -> frozenset[str]:
         """Names of the messaging platforms."""
         return frozenset({*self.settings.platforms, *(platform.name for platform in self._platforms)})
-
-    def _expiry_notice_platforms(self) -> frozenset[str]:
-        return self.platform_names if self.settings.gateway.notices else frozenset()
 
     async def sync_notes(self, owner: str) -> str:
         """Synchronise an owner's note files with the store. Returns the problem, or an empty text.
@@ -361,10 +356,6 @@ def _make_note_files(settings: Settings, store: Store, lifecycle: Lifecycle) -> 
         return await store.read(lambda uow: uow.erasure.has_tombstone("fact", fact_identity(owner, text)))
 
     return NoteFiles(store, write, lambda owner: folder_for(settings.home, owner, mine=settings.owner), is_forgotten)
-
-
-def _provider_settings(configured: Mapping[str, ConfiguredProvider]) -> dict[str, dict[str, object]]:
-    return {name: each.settings for name, each in configured.items()}
 
 
 def _report_end(serving: asyncio.Task[None]) -> None:

@@ -18,7 +18,6 @@ from everthread.domain.errors import BadTitle
 from everthread.domain.export_format import ID_CHARS_MAX, Base, Item, RewindLine, SessionLine, TurnLine
 from everthread.domain.model import Cause, SessionKey, SessionKind
 from everthread.hermes_import.compaction import (
-    Continuation,
     VisibleMessage,
     key_of,
     read_continuation,
@@ -219,14 +218,10 @@ def _begin_branch(relation: Relation, before: VisibleHistory, rows: Sequence[Mes
 def _begin_continuation(before: VisibleHistory | None, rows: Sequence[MessageRow], cause: Cause) -> _Start:
     assert before is not None
     found = read_continuation(before.shown, before.floor, before.last_turn, rows)
-    if any(found.floor < number <= before.last_turn for number in before.hidden):
-        found = _with_copies(found, before, rows)
+    if found.summary is not None and any(found.floor < number <= before.last_turn for number in before.hidden):
+        # Keep the copies as own rows: some of the turns that would be shared are hidden in the parent.
+        found = read_continuation((), before.last_turn, before.last_turn, rows)
     return _Start(found.rows, cause, before.session_id, before.last_turn, found.floor, found.summary, None, found.shown)
-
-
-def _with_copies(found: Continuation, before: VisibleHistory, rows: Sequence[MessageRow]) -> Continuation:
-    """Keep the copies as own rows, because some of the turns that would be shared are hidden in the parent."""
-    return read_continuation((), before.last_turn, before.last_turn, rows) if found.summary is not None else found
 
 
 def _history(session_id: str, start: _Start, own: Sequence[TurnRows], since: float) -> VisibleHistory:
@@ -283,7 +278,8 @@ def _end(row: SessionRow) -> tuple[float | None, str | None]:
 
 
 def _title(written: str | None) -> str | None:
-    for chars_max in (10 * titles.TITLE_CHARS_MAX, titles.TITLE_CHARS_MAX) if written is not None else ():
-        with suppress(BadTitle):
-            return titles.clean(written[:chars_max])
+    if written is not None:
+        for chars_max in (10 * titles.TITLE_CHARS_MAX, titles.TITLE_CHARS_MAX):
+            with suppress(BadTitle):
+                return titles.clean(written[:chars_max])
     return None

@@ -38,7 +38,15 @@ class WriteContext(Struct, frozen=True):
     """Platforms on which users get a message when their conversation expires."""
 
 
-class LifecycleBase:
+class StoreOperations:
+    """Base of the classes whose methods are transactions of one store."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+
+class LifecycleBase(StoreOperations):
     """Dependencies of every operation. Holds no state of any key or session."""
 
     def __init__(
@@ -59,8 +67,7 @@ class LifecycleBase:
         `holder` names the process. For `hooks`, `review_every` and `expiry_notice_platforms` see `WriteContext`.
         `remove_file` deletes an attachment by its path in the media folder; the file may be missing.
         """
-        self._store = store
-        self._clock = clock
+        super().__init__(store, clock)
         self._new_id = new_id
         self._holder = holder
         self._policies = policies or ResetPolicies(ResetPolicy())
@@ -91,7 +98,7 @@ class LifecycleBase:
         return await (self._store.write_inline(work) if chars <= INLINE_CHARS_MAX else self._store.write(work))
 
 
-L = TypeVar("L", bound=LifecycleBase)
+L = TypeVar("L", bound=StoreOperations)
 
 
 def transaction(

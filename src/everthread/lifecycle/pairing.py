@@ -25,8 +25,8 @@ from everthread.domain.pairing import (
     person_problem,
 )
 from everthread.domain.text_format import pluralize
-from everthread.ports.clock import Clock
-from everthread.store.unit_of_work import Store, UnitOfWork
+from everthread.lifecycle.base import StoreOperations, transaction
+from everthread.store.unit_of_work import UnitOfWork
 
 SENDING_S = 60.0
 """Lifetime of a code while it is being sent. It is short, so that a code lost in a crash is soon replaced."""
@@ -42,12 +42,8 @@ class PairingList(Struct, frozen=True):
     guests: tuple[PairedAccount, ...]
 
 
-class Pairings:
+class Pairings(StoreOperations):
     """Pairing operations: the only writer of guests, codes and counts of wrong codes."""
-
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
 
     async def list_all(self) -> PairingList:
         now = self._clock.now()
@@ -59,43 +55,34 @@ class Pairings:
         """Return True if `offer` would offer a code. Only reads, because it runs for every message of a stranger."""
         return await self._store.read_inline(lambda uow: _has_room(uow, platform, user, self._clock.now()))
 
-    async def offer(self, platform: str, user: str, name: str, code: str) -> PairingRequest | None:
+    @transaction
+    def offer(self, uow: UnitOfWork, platform: str, user: str, name: str, code: str) -> PairingRequest | None:
         """Store a code that is valid while it is sent. Returns None if the account has one or too many are pending."""
+        now = self._clock.now()
+        if not _has_room(uow, platform, user, now):
+            return None
+        for old in uow.access.pairings():
+            if not is_valid(old, now):
+                uow.access.drop_pairing(old.platform, old.user)
+        pairing = PairingRequest(platform, user, hash_code(platform, user, code), name, now, now + SENDING_S)
+        uow.access.put_pairing(pairing)
+        return pairing
 
-        def offer(uow: UnitOfWork) -> PairingRequest | None:
-            now = self._clock.now()
-            if not _has_room(uow, platform, user, now):
-                return None
-            for old in uow.access.pairings():
-                if not is_valid(old, now):
-                    uow.access.drop_pairing(old.platform, old.user)
-            pairing = PairingRequest(platform, user, hash_code(platform, user, code), name, now, now + SENDING_S)
-            uow.access.put_pairing(pairing)
-            return pairing
-
-        return await self._store.write(offer)
-
-    async def mark_sent(self, pairing: PairingRequest, key: SessionKey, message_id: str | None) -> None:
+    @transaction
+    def mark_sent(self, uow: UnitOfWork, pairing: PairingRequest, key: SessionKey, message_id: str | None) -> None:
         """Record that the code was sent to that key. Its full lifetime starts now."""
+        if uow.access.pairing(pairing.platform, pairing.user) == pairing:
+            now = self._clock.now()
+            uow.access.put_pairing(replace(pairing, expires_at=now + CODE_S))
+            name = code_reply_id(pairing.platform, pairing.user, pairing.at)
+            # Approval is announced at the key of this reply. The text is not stored: it contains the code.
+            uow.outbox.put_reply(Reply(name, key, "", pairing.account, "", ReplyState.SENT, now, message_id, 1))
 
-        def sent(uow: UnitOfWork) -> None:
-            if uow.access.pairing(pairing.platform, pairing.user) == pairing:
-                now = self._clock.now()
-                uow.access.put_pairing(replace(pairing, expires_at=now + CODE_S))
-                name = code_reply_id(pairing.platform, pairing.user, pairing.at)
-                # Approval is announced at the key of this reply. The text is not stored: it contains the code.
-                uow.outbox.put_reply(Reply(name, key, "", pairing.account, "", ReplyState.SENT, now, message_id, 1))
-
-        await self._store.write(sent)
-
-    async def withdraw(self, pairing: PairingRequest) -> None:
+    @transaction
+    def withdraw(self, uow: UnitOfWork, pairing: PairingRequest) -> None:
         """Remove a code that could not be sent, so that another can be offered."""
-
-        def withdraw(uow: UnitOfWork) -> None:
-            if uow.access.pairing(pairing.platform, pairing.user) == pairing:
-                uow.access.drop_pairing(pairing.platform, pairing.user)
-
-        await self._store.write(withdraw)
+        if uow.access.pairing(pairing.platform, pairing.user) == pairing:
+            uow.access.drop_pairing(pairing.platform, pairing.user)
 
     async def approve(self, code: str, *, scope: str, owner: str = "") -> PairedAccount:
         """Approve a code and queue a message to the new guest. An empty `owner` makes the account its own owner.
@@ -146,19 +133,16 @@ class Pairings:
 
         return await (self._store.read(missing) if dry_run else self._store.write(add_missing))
 
-    async def revoke(self, platform: str, user: str) -> bool:
+    @transaction
+    def revoke(self, uow: UnitOfWork, platform: str, user: str) -> bool:
         """Remove a guest and any pending code. Returns True if either existed."""
-
-        def revoke(uow: UnitOfWork) -> bool:
-            guest = uow.access.guest(platform, user)
-            if guest is not None:
-                reply = uow.outbox.reply(approval_reply_id(guest))
-                if reply is not None and reply.state is ReplyState.READY:
-                    uow.outbox.put_reply(replace(reply, state=ReplyState.WITHHELD))
-            had_code = uow.access.drop_pairing(platform, user)
-            return uow.access.remove_guest(platform, user) or had_code
-
-        return await self._store.write(revoke)
+        guest = uow.access.guest(platform, user)
+        if guest is not None:
+            reply = uow.outbox.reply(approval_reply_id(guest))
+            if reply is not None and reply.state is ReplyState.READY:
+                uow.outbox.put_reply(replace(reply, state=ReplyState.WITHHELD))
+        had_code = uow.access.drop_pairing(platform, user)
+        return uow.access.remove_guest(platform, user) or had_code
 
 
 def code_reply_id(platform: str, user: str, at: float) -> str:

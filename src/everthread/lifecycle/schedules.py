@@ -40,7 +40,7 @@ from everthread.domain.schedule import (
     make_name,
 )
 from everthread.domain.text_format import quote_start
-from everthread.lifecycle.base import WriteContext
+from everthread.lifecycle.base import StoreOperations, WriteContext, transaction
 from everthread.lifecycle.boundaries import cross
 from everthread.ports.clock import Clock
 from everthread.store.incidents import Incident
@@ -84,12 +84,11 @@ class OccurrenceResult(Struct, frozen=True):
     """Text for a chat in place of `problem`."""
 
 
-class ScheduleService:
+class ScheduleService(StoreOperations):
     """Schedule operations: the only writer of tasks and occurrences."""
 
     def __init__(self, store: Store, clock: Clock, new_id: Callable[[], str]) -> None:
-        self._store = store
-        self._clock = clock
+        super().__init__(store, clock)
         self._new_id = new_id
 
     async def add(self, new: NewSchedule, *, at_most: int = SCHEDULES_MAX) -> Schedule:
@@ -156,16 +155,13 @@ class ScheduleService:
         """Remove a task. A running occurrence may finish, but its answer is not delivered."""
         return await self._store.write(lambda uow: uow.schedules.remove(schedule.id))
 
-    async def run_now(self, schedule: Schedule) -> Occurrence:
+    @transaction
+    def run_now(self, uow: UnitOfWork, schedule: Schedule) -> Occurrence:
         """Add an extra occurrence that is due now."""
-
-        def add_occurrence(uow: UnitOfWork) -> Occurrence:
-            at = math.floor(self._clock.now())
-            while not uow.schedules.add_occurrence(wanted := Occurrence(schedule.id, float(at), schedule.owner)):
-                at += 1
-            return wanted
-
-        return await self._store.write(add_occurrence)
+        at = math.floor(self._clock.now())
+        while not uow.schedules.add_occurrence(wanted := Occurrence(schedule.id, float(at), schedule.owner)):
+            at += 1
+        return wanted
 
     async def fire_due(self, now: float) -> int:
         """Fire the due tasks, each in its own transaction. Returns the number of new occurrences."""
@@ -178,17 +174,14 @@ class ScheduleService:
                 await self._pause_broken(schedule_id, str(error))
         return fired
 
-    async def _pause_broken(self, schedule_id: str, problem: str) -> None:
+    @transaction
+    def _pause_broken(self, uow: UnitOfWork, schedule_id: str, problem: str) -> None:
         """Pause a task that can't be planned (its time zone may be unknown), so that it does not block others."""
-
-        def stop(uow: UnitOfWork) -> None:
-            known = uow.schedules.get(schedule_id)
-            if known is not None:
-                uow.schedules.save(replace(known, state=ScheduleState.PAUSED, next_at=None))
-                broken = Occurrence(schedule_id, known.next_at or 0.0, known.owner, problem=problem)
-                _report(uow, broken, f"{known.name} is paused: {problem}", self._clock.now())
-
-        await self._store.write(stop)
+        known = uow.schedules.get(schedule_id)
+        if known is not None:
+            uow.schedules.save(replace(known, state=ScheduleState.PAUSED, next_at=None))
+            broken = Occurrence(schedule_id, known.next_at or 0.0, known.owner, problem=problem)
+            _report(uow, broken, f"{known.name} is paused: {problem}", self._clock.now())
 
     async def replan(self) -> None:
         """Plan every active task again, because the clock may have been set back.
@@ -211,37 +204,29 @@ class ScheduleService:
         """End an occurrence and queue the reply to a chat target. Returns None if it had ended already."""
         return await self._store.write(lambda uow: end(uow, time, outcome, self._clock.now()))
 
-    async def claim(self, time: Occurrence, until: float) -> bool:
+    @transaction
+    def claim(self, uow: UnitOfWork, time: Occurrence, until: float) -> bool:
         """Claim the delivery of an answer until that time. Returns False if another process has it."""
+        known = uow.schedules.occurrence(time.schedule_id, time.due_at)
+        if known is None or known.state is not OccurrenceState.DELIVERING or known.attempts != time.attempts:
+            return False
+        uow.schedules.save_occurrence(replace(known, attempts=known.attempts + 1, retry_at=until))
+        return True
 
-        def claim(uow: UnitOfWork) -> bool:
-            known = uow.schedules.occurrence(time.schedule_id, time.due_at)
-            if known is None or known.state is not OccurrenceState.DELIVERING or known.attempts != time.attempts:
-                return False
-            uow.schedules.save_occurrence(replace(known, attempts=known.attempts + 1, retry_at=until))
-            return True
+    @transaction
+    def mark_delivered(self, uow: UnitOfWork, time: Occurrence) -> None:
+        state = OccurrenceState.FAILED if time.problem else OccurrenceState.DONE
+        uow.schedules.save_occurrence(replace(_with_attempt(time), state=state))
 
-        return await self._store.write(claim)
-
-    async def mark_delivered(self, time: Occurrence) -> None:
-        await self._store.write(
-            lambda uow: uow.schedules.save_occurrence(
-                replace(_with_attempt(time), state=OccurrenceState.FAILED if time.problem else OccurrenceState.DONE)
-            )
-        )
-
-    async def mark_delivery_failed(self, time: Occurrence, problem: str, retry_at: float | None) -> None:
+    @transaction
+    def mark_delivery_failed(self, uow: UnitOfWork, time: Occurrence, problem: str, retry_at: float | None) -> None:
         """Record a failed delivery. It is retried at `retry_at`; None gives it up."""
-
-        def note(uow: UnitOfWork) -> None:
-            attempted = _with_attempt(time)
-            if retry_at is not None:
-                uow.schedules.save_occurrence(replace(attempted, retry_at=retry_at))
-                return
-            uow.schedules.save_occurrence(replace(attempted, state=OccurrenceState.FAILED, problem=problem))
-            _report(uow, attempted, problem, self._clock.now())
-
-        await self._store.write(note)
+        attempted = _with_attempt(time)
+        if retry_at is not None:
+            uow.schedules.save_occurrence(replace(attempted, retry_at=retry_at))
+            return
+        uow.schedules.save_occurrence(replace(attempted, state=OccurrenceState.FAILED, problem=problem))
+        _report(uow, attempted, problem, self._clock.now())
 
     async def outcome(self, time: Occurrence) -> OccurrenceResult | None:
         """Return the stored result of an occurrence; None if it has not ended."""

@@ -128,7 +128,7 @@ class FaultProxy(HttpServer):
             case Fault.CUT:
                 writer.write(response[: len(response) // 2])
                 await writer.drain()
-                return self._disconnect(writer, at_once=False)
+                return False
             case _:
                 writer.write(response)
                 await writer.drain()
@@ -162,10 +162,9 @@ class FaultProxy(HttpServer):
         finally:
             leaving.cancel()
 
-    def _disconnect(self, writer: asyncio.StreamWriter, *, at_once: bool = True) -> bool:
-        """Close the connection: immediately with a reset, or after flushing the sent data."""
-        if at_once:
-            writer.transport.abort()
+    def _disconnect(self, writer: asyncio.StreamWriter) -> bool:
+        """Close the connection immediately, with a reset."""
+        writer.transport.abort()
         return False
 
 

@@ -32,10 +32,8 @@ def _block_text(block: ContentBlock) -> str:
     match block:
         case TextContent():
             return block.text
-        case ImageContent():
-            return f"[image: {_mime_type(block.mime_type)}, {format_size(_decoded_size(block.data))}]"
-        case AudioContent():
-            return f"[audio: {_mime_type(block.mime_type)}, {format_size(_decoded_size(block.data))}]"
+        case ImageContent() | AudioContent():
+            return f"[{block.type}: {_mime_type(block.mime_type)}, {format_size(_decoded_size(block.data))}]"
         case ResourceLink():
             extent = "" if block.size is None else f", {format_size(block.size)}"
             return f"[resource {one_line(str(block.uri))}: {_mime_type(block.mime_type)}{extent}]"

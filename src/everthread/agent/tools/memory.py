@@ -54,16 +54,9 @@ class AskMemory(Protocol):
 
 
 def memory_tools(
-    lifecycle: Lifecycle,
-    store: Store,
-    memory: MemoryManager,
-    *,
-    notes_chars: int,
-    user_chars: int,
-    written: Written | None = None,
+    lifecycle: Lifecycle, store: Store, memory: MemoryManager, limits: Mapping[NoteTarget, int], written: Written
 ) -> tuple[Tool, ...]:
     """Build all memory tools. `written` is called with the owner after each note is stored."""
-    limits = {NoteTarget.MEMORY: notes_chars, NoteTarget.USER: user_chars}
     return memory_tool(lifecycle.write_note, store, limits, written), session_search(store), recall(memory.recall)
 
 

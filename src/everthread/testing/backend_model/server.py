@@ -76,7 +76,7 @@ class ActiveFaults(msgspec.Struct):
 class BackendModel(HttpServer):
     def __init__(self, script: Script | None = None, *, dimensions: int = DIMENSIONS) -> None:
         super().__init__()
-        self._script: Script = script or _extraction_reply
+        self._script: Script = script or (lambda asked: reply_to(asked.texts, asked.response_format))
         self._dimensions = dimensions
         self._faults = ActiveFaults()
         self.asked: Counter[str] = Counter()
@@ -174,10 +174,6 @@ class BackendModel(HttpServer):
             writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
         await writer.drain()
         return True
-
-
-def _extraction_reply(asked: ChatRequest) -> str:
-    return reply_to(asked.texts, asked.response_format)
 
 
 def _text_of(content: object) -> str:

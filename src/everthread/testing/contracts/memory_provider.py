@@ -100,11 +100,12 @@ class Session:
         self.turns: list[Turn] = []
         self.delivered: list[tuple[Event, Delivery]] = []
 
-    async def deliver(self, event: Event) -> None:
-        self.seq += 1
-        delivery = Delivery(f"{self.ref.session_id}:{self.seq}:{self.caller.name}:0", self.seq)
-        self.delivered.append((event, delivery))
-        await self.caller.deliver(event, delivery, timeout_s=CALL_S_MAX)
+    async def deliver(self, *events: Event) -> None:
+        for event in events:
+            self.seq += 1
+            delivery = Delivery(f"{self.ref.session_id}:{self.seq}:{self.caller.name}:0", self.seq)
+            self.delivered.append((event, delivery))
+            await self.caller.deliver(event, delivery, timeout_s=CALL_S_MAX)
 
     async def again(self, which: int = -1, attempt: int = 2) -> None:
         """Deliver an entry again, as after a crash: the same key, another attempt."""
@@ -195,8 +196,8 @@ class ProviderContract:
     @in_loop
     async def test_missing_hooks_are_no_error(self, caller: Caller) -> None:
         session = await _ready_session(caller)
-        for event in (*session.everything(), *(Forgotten(session.ref, scope, "x", "n1") for scope in ForgetScope)):
-            await session.deliver(event)
+        await session.deliver(*session.everything())
+        await session.deliver(*(Forgotten(session.ref, scope, "x", "n1") for scope in ForgetScope))
         ref, messages = session.ref, [Message(Role.USER, "hello")]
         await caller.call("on_turn_start", "hello", ref=ref, timeout_s=CALL_S_MAX)
         await caller.call("queue_prefetch", "hello", ref=ref, timeout_s=CALL_S_MAX)
@@ -331,8 +332,7 @@ class ProviderContract:
     @in_loop
     async def test_recall_finds_delivered_entries(self, caller: Caller, settles_s: float) -> None:
         session = await _ready_session(caller, Capability.RECALL)
-        await session.deliver(session.opened())
-        await session.deliver(session.turn("I keep bees in Aarhus"))
+        await session.deliver(session.opened(), session.turn("I keep bees in Aarhus"))
         await session.deliver(session.closed())
         items = await _recalled(caller, "bees", session.ref, settles_s)
         assert any("bees" in item.text for item in items)
@@ -341,8 +341,7 @@ class ProviderContract:
     async def test_recall_never_returns_entries_of_another_owner(self, caller: Caller, settles_s: float) -> None:
         ann, bob = await _ready_session(caller, Capability.RECALL), Session(caller, "s-bob", "bob")
         for session, secret in ((ann, "larkspur"), (bob, "foxglove")):
-            await session.deliver(session.opened())
-            await session.deliver(session.turn(f"the password is {secret}"))
+            await session.deliver(session.opened(), session.turn(f"the password is {secret}"))
             await session.deliver(session.note(f"password: {secret}", f"n-{secret}"))
             await session.deliver(session.closed())
         for session, own, others in ((ann, "larkspur", "foxglove"), (bob, "foxglove", "larkspur")):
@@ -381,8 +380,7 @@ class ProviderContract:
     ) -> None:
         gone, stays = await _ready_session(caller, Capability.FORGET), Session(caller, "s2", "ann")
         for session, word in ((gone, "larkspur"), (stays, "foxglove")):
-            await session.deliver(session.turn(f"I planted {word}"))
-            await session.deliver(session.note(f"planted {word}", f"n-{word}"))
+            await session.deliver(session.turn(f"I planted {word}"), session.note(f"planted {word}", f"n-{word}"))
             await session.deliver(session.closed())
         await gone.deliver(Forgotten(gone.ref, ForgetScope.SESSION))
         await gone.again()
@@ -396,8 +394,7 @@ class ProviderContract:
     ) -> None:
         ann, bob = await _ready_session(caller, Capability.FORGET), Session(caller, "s2", "bob")
         for session, word in ((ann, "larkspur"), (bob, "foxglove")):
-            await session.deliver(session.turn(f"I planted {word}"))
-            await session.deliver(session.note(f"planted {word}", f"n-{word}"))
+            await session.deliver(session.turn(f"I planted {word}"), session.note(f"planted {word}", f"n-{word}"))
         # The owner's notes session, which has no turns, carries the event.
         notes_session = Session(caller, "notes:ann", "ann")
         await notes_session.deliver(Forgotten(notes_session.ref, ForgetScope.OWNER))
@@ -407,8 +404,7 @@ class ProviderContract:
     @in_loop
     async def test_a_forgotten_fact_is_deleted(self, caller: Caller, effects: EffectsOf, settles_s: float) -> None:
         session = await _ready_session(caller, Capability.FORGET)
-        await session.deliver(session.turn("I keep bees"))
-        await session.deliver(session.note("the code is 4711", "n-code"))
+        await session.deliver(session.turn("I keep bees"), session.note("the code is 4711", "n-code"))
         notes_session = Session(caller, "notes:ann", "ann")
         await notes_session.deliver(Forgotten(notes_session.ref, ForgetScope.FACT, "the code is 4711", "n-code"))
         await _check_gone(caller, effects, session.ref, "4711", settles_s)

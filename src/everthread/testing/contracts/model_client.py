@@ -44,6 +44,7 @@ KEY = "sk-contract-0123456789"
 LOOK = ToolSchema("look", "Look somewhere.", {"type": "object", "properties": {"where": {"type": "string"}}})
 PROMPT = Prompt("stub", "You are helpful. Grüße!", (LOOK, ToolSchema("rest", "Do nothing.", {})))
 FOREVER_S = 30.0
+SENT_AT = {"Date": formatdate(2_000_000_000, usegmt=True)}
 
 
 class MakeClient(Shape):
@@ -340,14 +341,8 @@ class ModelContract:
             ({"Retry-After": "7"}, 7.0),
             ({"retry-after": "0.5"}, 0.5),
             ({"Retry-After-Ms": "1500", "Retry-After": "2"}, 1.5),
-            (
-                {"Retry-After": formatdate(2_000_000_060, usegmt=True), "Date": formatdate(2_000_000_000, usegmt=True)},
-                60.0,
-            ),
-            (
-                {"Retry-After": formatdate(1_000_000_000, usegmt=True), "Date": formatdate(2_000_000_000, usegmt=True)},
-                0.0,
-            ),
+            ({"Retry-After": formatdate(2_000_000_060, usegmt=True), **SENT_AT}, 60.0),
+            ({"Retry-After": formatdate(1_000_000_000, usegmt=True), **SENT_AT}, 0.0),
             ({"Retry-After": "-3"}, 0.0),
             ({"Retry-After": formatdate(2_000_000_060)}, None),
             ({"Retry-After": "soon"}, None),
@@ -368,28 +363,16 @@ class ModelContract:
     @pytest.mark.parametrize(
         "reply",
         [
-            Say("x" * 100, chunks=10, end=End.CUT),
-            Raw((), end=End.CUT),
-            Raw((b": nothing\n\n",)),
-            Raw((b'data: {"choices": [{"delta": {"cont\n\n',)),
-            Raw((b'data: "text"\n\n',)),
-            Raw((b"data: \xff\xfe\n\n",)),
-            Raw((b'data: {"x": ' + b"[" * 100_000 + b'"\\ud83d\n\n',)),
-            Raw((b"<html>sorry</html>",), content_type="text/html"),
-            Raw((b"{}",), content_type="application/json"),
-            Raw((b"garbage",), content_type="application/json"),
-        ],
-        ids=[
-            "cut",
-            "cut at once",
-            "empty",
-            "half JSON",
-            "other JSON",
-            "no text",
-            "deep",
-            "page",
-            "other answer",
-            "garbage",
+            pytest.param(Say("x" * 100, chunks=10, end=End.CUT), id="cut"),
+            pytest.param(Raw((), end=End.CUT), id="cut at once"),
+            pytest.param(Raw((b": nothing\n\n",)), id="empty"),
+            pytest.param(Raw((b'data: {"choices": [{"delta": {"cont\n\n',)), id="half JSON"),
+            pytest.param(Raw((b'data: "text"\n\n',)), id="other JSON"),
+            pytest.param(Raw((b"data: \xff\xfe\n\n",)), id="no text"),
+            pytest.param(Raw((b'data: {"x": ' + b"[" * 100_000 + b'"\\ud83d\n\n',)), id="deep"),
+            pytest.param(Raw((b"<html>sorry</html>",), content_type="text/html"), id="page"),
+            pytest.param(Raw((b"{}",), content_type="application/json"), id="other answer"),
+            pytest.param(Raw((b"garbage",), content_type="application/json"), id="garbage"),
         ],
     )
     @in_loop

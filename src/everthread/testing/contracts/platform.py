@@ -20,8 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from functools import wraps
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
@@ -70,21 +69,6 @@ class RemoteSide(Protocol):
         ...
 
 
-def _platform_test(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Run a test in an event loop and close its platform. Skip it if the remote side can't do what it needs."""
-
-    @wraps(test)
-    async def run(self: object, platform: Platform, remote: RemoteSide) -> None:
-        try:
-            await test(self, platform, remote)
-        except NotImplementedError as error:
-            pytest.skip(str(error) or "the remote side can't do this")
-        finally:
-            await platform.aclose()
-
-    return in_loop(run)
-
-
 class UpdateReceiver:
     """Receiver of the adapter's updates."""
 
@@ -106,9 +90,8 @@ class UpdateReceiver:
 
     def texts(self, chat: str = CHAT) -> list[str]:
         """Texts without duplicates, in the order of first receipt."""
-        return [update.text for update in {u.update_id: u for u in reversed(self.updates) if u.chat == chat}.values()][
-            ::-1
-        ]
+        latest_first = {u.update_id: u.text for u in reversed(self.updates) if u.chat == chat}
+        return [*latest_first.values()][::-1]
 
     async def wait_for(self, count: int) -> None:
         async with asyncio.timeout(PATIENCE_S):
@@ -121,17 +104,35 @@ class _NotStored(Exception):
     pass
 
 
-@asynccontextmanager
-async def _running(platform: Platform, receiver: UpdateReceiver) -> AsyncGenerator[asyncio.Task[None]]:
-    async def run() -> None:
-        await platform.run(receiver.take)
+class PlatformUnderTest:
+    def __init__(self, platform: Platform, remote: RemoteSide) -> None:
+        self.platform = platform
+        self.remote = remote
+        self.receiver = UpdateReceiver()
 
-    task = asyncio.create_task(run())
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[asyncio.Task[None]]:
+        task = asyncio.create_task(self.platform.run(self.receiver.take))
+        try:
+            yield task
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+
+def _platform_test(test: Callable[[Any, PlatformUnderTest], Awaitable[None]]) -> Callable[..., None]:
+    """Run a test in an event loop and close its platform. Skip it if the remote side can't do what it needs."""
+
+    async def run(self: object, platform: Platform, remote: RemoteSide) -> None:
+        try:
+            await test(self, PlatformUnderTest(platform, remote))
+        except NotImplementedError as error:
+            pytest.skip(str(error) or "the remote side can't do this")
+        finally:
+            await platform.aclose()
+
+    run.__name__, run.__doc__ = test.__name__, test.__doc__
+    return in_loop(run)
 
 
 def outbound(text: str, number: int = 0, chat: str = CHAT) -> Outbound:
@@ -142,253 +143,233 @@ class PlatformContract:
     # Receiving --------------------------------------------------------------------------------------------------------
 
     @_platform_test
-    async def test_messages_of_a_chat_arrive_in_order(self, platform: Platform, remote: RemoteSide) -> None:
-        receiver = UpdateReceiver()
+    async def test_messages_of_a_chat_arrive_in_order(self, there: PlatformUnderTest) -> None:
 
         async def say(*numbers: int) -> None:
             for number in numbers:
-                await remote.say((CHAT, OTHER_CHAT)[number % 2], f"word {number}")
+                await there.remote.say((CHAT, OTHER_CHAT)[number % 2], f"word {number}")
 
         # Some messages arrive together, some one by one.
         await say(0, 1, 2, 3)
-        async with _running(platform, receiver):
-            await receiver.wait_for(4)
+        async with there.running():
+            await there.receiver.wait_for(4)
             await say(4, 5)
-            await receiver.wait_for(6)
-        assert receiver.texts() == ["word 0", "word 2", "word 4"]
-        assert receiver.texts(OTHER_CHAT) == ["word 1", "word 3", "word 5"]
-        assert {update.platform for update in receiver.updates} == {platform.name}
-        assert len({update.update_id for update in receiver.updates}) == 6
+            await there.receiver.wait_for(6)
+        assert there.receiver.texts() == ["word 0", "word 2", "word 4"]
+        assert there.receiver.texts(OTHER_CHAT) == ["word 1", "word 3", "word 5"]
+        assert {update.platform for update in there.receiver.updates} == {there.platform.name}
+        assert len({update.update_id for update in there.receiver.updates}) == 6
 
     @_platform_test
-    async def test_messages_sent_while_the_adapter_was_stopped_arrive(
-        self, platform: Platform, remote: RemoteSide
-    ) -> None:
-        receiver = UpdateReceiver()
-        await remote.say(CHAT, "anybody there?")
-        async with _running(platform, receiver):
-            await receiver.wait_for(1)
-        assert receiver.texts() == ["anybody there?"]
+    async def test_messages_sent_while_the_adapter_was_stopped_arrive(self, there: PlatformUnderTest) -> None:
+        await there.remote.say(CHAT, "anybody there?")
+        async with there.running():
+            await there.receiver.wait_for(1)
+        assert there.receiver.texts() == ["anybody there?"]
 
     @_platform_test
-    async def test_an_update_that_was_not_stored_arrives_again_under_the_same_id(
-        self, platform: Platform, remote: RemoteSide
-    ) -> None:
-        receiver = UpdateReceiver()
-        receiver.failures = 1
-        await remote.say(CHAT, "one")
-        await remote.say(CHAT, "two")
-        async with _running(platform, receiver) as first:
+    async def test_an_update_that_was_not_stored_arrives_again_under_its_id(self, there: PlatformUnderTest) -> None:
+        there.receiver.failures = 1
+        await there.remote.say(CHAT, "one")
+        await there.remote.say(CHAT, "two")
+        async with there.running() as first:
             await asyncio.wait({first}, timeout=PATIENCE_S)
             assert isinstance(first.exception(), _NotStored), "what `take` raises ends the run"
-        async with _running(platform, receiver):
-            await receiver.wait_for(2)
-        assert receiver.texts() == ["one", "two"], "the first of a chat comes first, whatever became of it"
+        async with there.running():
+            await there.receiver.wait_for(2)
+        assert there.receiver.texts() == ["one", "two"], "the first of a chat comes first, whatever became of it"
 
     @_platform_test
-    async def test_an_acknowledged_update_does_not_arrive_again(self, platform: Platform, remote: RemoteSide) -> None:
-        receiver = UpdateReceiver()
-        async with _running(platform, receiver):
-            await remote.say(CHAT, "one")
-            await receiver.wait_for(1)
+    async def test_an_acknowledged_update_does_not_arrive_again(self, there: PlatformUnderTest) -> None:
+        async with there.running():
+            await there.remote.say(CHAT, "one")
+            await there.receiver.wait_for(1)
             # The adapter's next call upstream acknowledges the update.
             await asyncio.sleep(QUIET_S)
-        taken = len(receiver.updates)
-        async with _running(platform, receiver):
-            await remote.say(CHAT, "two")
-            await receiver.wait_for(2)
-        assert [update.text for update in receiver.updates[taken:]] == ["two"]
+        taken = len(there.receiver.updates)
+        async with there.running():
+            await there.remote.say(CHAT, "two")
+            await there.receiver.wait_for(2)
+        assert [update.text for update in there.receiver.updates[taken:]] == ["two"]
 
     @_platform_test
-    async def test_receiving_ends_when_it_is_cancelled(self, platform: Platform, remote: RemoteSide) -> None:
-        receiver = UpdateReceiver()
-        async with _running(platform, receiver) as task:
-            await remote.say(CHAT, "one")
-            await receiver.wait_for(1)
+    async def test_receiving_ends_when_it_is_cancelled(self, there: PlatformUnderTest) -> None:
+        async with there.running() as task:
+            await there.remote.say(CHAT, "one")
+            await there.receiver.wait_for(1)
             task.cancel()
             done, _ = await asyncio.wait({task}, timeout=2.0)
             assert done
             assert task.cancelled()
 
     @_platform_test
-    async def test_an_unreachable_remote_side_is_unavailable(self, platform: Platform, remote: RemoteSide) -> None:
-        receiver = UpdateReceiver()
-        await remote.leave()
-        async with _running(platform, receiver) as task:
+    async def test_an_unreachable_remote_side_is_unavailable(self, there: PlatformUnderTest) -> None:
+        await there.remote.leave()
+        async with there.running() as task:
             await asyncio.wait({task}, timeout=PATIENCE_S)
             assert task.done()
             assert isinstance(task.exception(), PlatformUnavailable)
         with pytest.raises(PlatformUnavailable):
-            await platform.send(outbound("hello"))
+            await there.platform.send(outbound("hello"))
 
     @_platform_test
-    async def test_a_pressed_button_arrives_as_its_command(self, platform: Platform, remote: RemoteSide) -> None:
-        if not platform.capabilities.buttons:
+    async def test_a_pressed_button_arrives_as_its_command(self, there: PlatformUnderTest) -> None:
+        if not there.platform.capabilities.buttons:
             pytest.skip("there is nothing to press there")
         longest = "/approve ".ljust(BUTTON_COMMAND_BYTES_MAX, "x")
-        receiver = UpdateReceiver()
-        async with _running(platform, receiver):
-            await remote.say(CHAT, "do it")
-            await receiver.wait_for(1)
+        async with there.running():
+            await there.remote.say(CHAT, "do it")
+            await there.receiver.wait_for(1)
             buttons = (Button("Allow", longest), Button("Deny", "/deny k7"))
-            message_id = await platform.send(Outbound("turn-1.0", Address(CHAT), "May I?", buttons))
-            await remote.press(CHAT, "Allow")
-            await remote.press(CHAT, "Deny")
-            await remote.press(CHAT, "Deny")
-            await receiver.wait_for(4)
-            assert receiver.texts() == ["do it", longest, "/deny k7", "/deny k7"], "each press is an update"
-            said, *pressed = receiver.updates
+            message_id = await there.platform.send(Outbound("turn-1.0", Address(CHAT), "May I?", buttons))
+            await there.remote.press(CHAT, "Allow")
+            await there.remote.press(CHAT, "Deny")
+            await there.remote.press(CHAT, "Deny")
+            await there.receiver.wait_for(4)
+            assert there.receiver.texts() == ["do it", longest, "/deny k7", "/deny k7"], "each press is an update"
+            said, *pressed = there.receiver.updates
             for press in pressed:
                 assert (press.chat, press.chat_type, press.user) == (said.chat, said.chat_type, said.user)
-            if platform.capabilities.edits:
-                await platform.edit(Address(CHAT), message_id, "Denied.", (Button("Again", "/retry"),))
-                await remote.press(CHAT, "Again")
-                await receiver.wait_for(5)
-                assert receiver.texts()[-1] == "/retry"
-        await platform.aclose()
+            if there.platform.capabilities.edits:
+                await there.platform.edit(Address(CHAT), message_id, "Denied.", (Button("Again", "/retry"),))
+                await there.remote.press(CHAT, "Again")
+                await there.receiver.wait_for(5)
+                assert there.receiver.texts()[-1] == "/retry"
 
     # Sending ----------------------------------------------------------------------------------------------------------
 
     @_platform_test
-    async def test_a_message_is_shown_in_its_chat(self, platform: Platform, remote: RemoteSide) -> None:
-        first = await platform.send(outbound("hello", 1))
-        second = await platform.send(outbound("and you", 2, OTHER_CHAT))
-        third = await platform.send(outbound("are you well?", 3))
+    async def test_a_message_is_shown_in_its_chat(self, there: PlatformUnderTest) -> None:
+        first = await there.platform.send(outbound("hello", 1))
+        second = await there.platform.send(outbound("and you", 2, OTHER_CHAT))
+        third = await there.platform.send(outbound("are you well?", 3))
         assert len({first, second, third}) == 3
-        assert await remote.shown(CHAT) == ["hello", "are you well?"]
-        assert await remote.shown(OTHER_CHAT) == ["and you"]
+        assert await there.remote.shown(CHAT) == ["hello", "are you well?"]
+        assert await there.remote.shown(OTHER_CHAT) == ["and you"]
 
     @_platform_test
-    async def test_a_message_sent_twice_under_one_id_is_shown_once(
-        self, platform: Platform, remote: RemoteSide
-    ) -> None:
-        if not platform.capabilities.idempotent_send:
+    async def test_a_message_sent_twice_under_one_id_is_shown_once(self, there: PlatformUnderTest) -> None:
+        if not there.platform.capabilities.idempotent_send:
             pytest.skip("it does not promise that")
-        first = await platform.send(outbound("hello"))
-        assert await platform.send(outbound("hello")) == first
-        await remote.lose()
+        first = await there.platform.send(outbound("hello"))
+        assert await there.platform.send(outbound("hello")) == first
+        await there.remote.lose()
         with pytest.raises((SendUncertain, PlatformUnavailable)):
-            await platform.send(outbound("bye", 2))
-        await platform.send(outbound("bye", 2))
-        assert await remote.shown(CHAT) == ["hello", "bye"]
+            await there.platform.send(outbound("bye", 2))
+        await there.platform.send(outbound("bye", 2))
+        assert await there.remote.shown(CHAT) == ["hello", "bye"]
 
     @_platform_test
-    async def test_the_longest_text_is_sent_and_a_longer_one_is_refused(
-        self, platform: Platform, remote: RemoteSide
-    ) -> None:
-        room = platform.capabilities.text_chars_max
-        await platform.send(outbound("x" * room))
-        assert await remote.shown(CHAT) == ["x" * room]
+    async def test_the_longest_text_is_sent_and_a_longer_one_is_refused(self, there: PlatformUnderTest) -> None:
+        room = there.platform.capabilities.text_chars_max
+        await there.platform.send(outbound("x" * room))
+        assert await there.remote.shown(CHAT) == ["x" * room]
         with pytest.raises(PlatformRefused):
-            await platform.send(outbound("x" * (room + 1), 2))
-        assert len(await remote.shown(CHAT)) == 1
+            await there.platform.send(outbound("x" * (room + 1), 2))
+        assert len(await there.remote.shown(CHAT)) == 1
 
     @_platform_test
-    async def test_a_retry_delay_is_passed_on(self, platform: Platform, remote: RemoteSide) -> None:
-        await remote.busy(7.0)
+    async def test_a_retry_delay_is_passed_on(self, there: PlatformUnderTest) -> None:
+        await there.remote.busy(7.0)
         with pytest.raises(PlatformUnavailable) as failure:
-            await platform.send(outbound("hello"))
+            await there.platform.send(outbound("hello"))
         assert failure.value.retry_after == 7.0
-        assert await remote.shown(CHAT) == []
-        await platform.send(outbound("hello"))
-        assert await remote.shown(CHAT) == ["hello"]
+        assert await there.remote.shown(CHAT) == []
+        await there.platform.send(outbound("hello"))
+        assert await there.remote.shown(CHAT) == ["hello"]
 
     @_platform_test
-    async def test_a_send_without_an_answer_is_uncertain(self, platform: Platform, remote: RemoteSide) -> None:
-        await remote.lose()
+    async def test_a_send_without_an_answer_is_uncertain(self, there: PlatformUnderTest) -> None:
+        await there.remote.lose()
         with pytest.raises(SendUncertain):
-            await platform.send(outbound("hello"))
-        assert await remote.shown(CHAT) == ["hello"]
+            await there.platform.send(outbound("hello"))
+        assert await there.remote.shown(CHAT) == ["hello"]
 
     @_platform_test
-    async def test_a_message_that_was_sent_without_an_answer_is_found(
-        self, platform: Platform, remote: RemoteSide
-    ) -> None:
-        if (finder := platform.finder) is None:
+    async def test_a_message_that_was_sent_without_an_answer_is_found(self, there: PlatformUnderTest) -> None:
+        if (finder := there.platform.finder) is None:
             pytest.skip("what was sent can't be looked for there")
-        await platform.send(outbound("hello"))
+        await there.platform.send(outbound("hello"))
         mark, lost = finder.newest(Address(CHAT)), outbound("bye", 2)
         assert mark, "what was sent is known to be there"
-        await remote.lose()
+        await there.remote.lose()
         with pytest.raises(SendUncertain):
-            await platform.send(lost)
-        await remote.say(CHAT, "are you there?")
+            await there.platform.send(lost)
+        await there.remote.say(CHAT, "are you there?")
         found = await finder.find(lost, mark)
         assert found is not None
         assert await finder.find(lost, mark, besides={found}) is None
         assert await finder.find(lost, mark, until=found) is None
-        again = await platform.send(lost)
+        again = await there.platform.send(lost)
         assert await finder.find(lost, mark, until=again) == found, "asking changes nothing"
-        assert await remote.shown(CHAT) == ["hello", "bye", "bye"]
+        assert await there.remote.shown(CHAT) == ["hello", "bye", "bye"]
         await finder.delete(Address(CHAT), again)
-        await platform.edit(Address(CHAT), found, "good bye")
-        assert await remote.shown(CHAT) == ["hello", "good bye"]
+        await there.platform.edit(Address(CHAT), found, "good bye")
+        assert await there.remote.shown(CHAT) == ["hello", "good bye"]
 
     @_platform_test
-    async def test_a_message_that_was_not_sent_is_not_found(self, platform: Platform, remote: RemoteSide) -> None:
-        if (finder := platform.finder) is None:
+    async def test_a_message_that_was_not_sent_is_not_found(self, there: PlatformUnderTest) -> None:
+        if (finder := there.platform.finder) is None:
             pytest.skip("what was sent can't be looked for there")
-        first = await platform.send(outbound("hello"))
+        first = await there.platform.send(outbound("hello"))
         mark, lost = finder.newest(Address(CHAT)), outbound("bye", 2)
         # Messages by users and in other chats must not be found.
-        await remote.say(CHAT, "are you there?")
-        await platform.send(outbound("bye", 3, OTHER_CHAT))
-        await remote.say(OTHER_CHAT, "yes")
+        await there.remote.say(CHAT, "are you there?")
+        await there.platform.send(outbound("bye", 3, OTHER_CHAT))
+        await there.remote.say(OTHER_CHAT, "yes")
         assert await finder.find(lost, mark) is None
-        await platform.send(outbound("something else", 4))
+        await there.platform.send(outbound("something else", 4))
         assert await finder.find(lost, mark) is None, "of what was sent since, it is known under which id"
         # A restarted adapter is given the newest known message id.
         finder.know(Address(CHAT), first)
         assert finder.newest(Address(CHAT)) != mark
 
     @_platform_test
-    async def test_a_message_that_is_refused_permanently_is_reported_as_refused(
-        self, platform: Platform, remote: RemoteSide
-    ) -> None:
-        await remote.refuse()
+    async def test_a_message_that_is_refused_permanently_is_reported_as_refused(self, there: PlatformUnderTest) -> None:
+        await there.remote.refuse()
         with pytest.raises(PlatformRefused):
-            await platform.send(outbound("hello"))
-        assert await remote.shown(CHAT) == []
+            await there.platform.send(outbound("hello"))
+        assert await there.remote.shown(CHAT) == []
 
     @_platform_test
-    async def test_a_send_can_be_cancelled(self, platform: Platform, remote: RemoteSide) -> None:
-        await remote.stall()
-        sending = asyncio.ensure_future(platform.send(outbound("hello")))
+    async def test_a_send_can_be_cancelled(self, there: PlatformUnderTest) -> None:
+        await there.remote.stall()
+        sending = asyncio.ensure_future(there.platform.send(outbound("hello")))
         await asyncio.sleep(0.1)
         assert not sending.done()
         sending.cancel()
         done, _ = await asyncio.wait({sending}, timeout=2.0)
         assert done
         assert sending.cancelled()
-        await platform.send(outbound("still there", 2, OTHER_CHAT))
-        assert await remote.shown(OTHER_CHAT) == ["still there"]
+        await there.platform.send(outbound("still there", 2, OTHER_CHAT))
+        assert await there.remote.shown(OTHER_CHAT) == ["still there"]
 
     @_platform_test
-    async def test_a_message_can_be_edited(self, platform: Platform, remote: RemoteSide) -> None:
-        if not platform.capabilities.edits:
+    async def test_a_message_can_be_edited(self, there: PlatformUnderTest) -> None:
+        if not there.platform.capabilities.edits:
             pytest.skip("nothing can be edited there")
-        message_id = await platform.send(outbound("hel"))
+        message_id = await there.platform.send(outbound("hel"))
         for text in ("hello", "hello", "hello you"):
-            await platform.edit(Address(CHAT), message_id, text)
+            await there.platform.edit(Address(CHAT), message_id, text)
         # A repeated edit without changes is not an error.
-        await platform.edit(Address(CHAT), message_id, "hello you")
-        assert await remote.shown(CHAT) == ["hello you"]
+        await there.platform.edit(Address(CHAT), message_id, "hello you")
+        assert await there.remote.shown(CHAT) == ["hello you"]
         with pytest.raises(PlatformError):
-            await platform.edit(Address(CHAT), "no-such-message", "hello")
+            await there.platform.edit(Address(CHAT), "no-such-message", "hello")
 
     @_platform_test
-    async def test_buttons_and_typing_do_no_harm(self, platform: Platform, remote: RemoteSide) -> None:
-        if platform.capabilities.typing:
-            await platform.show_typing(Address(CHAT))
-        if platform.capabilities.buttons:
+    async def test_buttons_and_typing_do_no_harm(self, there: PlatformUnderTest) -> None:
+        if there.platform.capabilities.typing:
+            await there.platform.show_typing(Address(CHAT))
+        if there.platform.capabilities.buttons:
             button = Button("Another one", "/resume 2")
-            await platform.send(Outbound("turn-1.0", Address(CHAT), "Which?", (button,)))
-            assert await remote.shown(CHAT) == ["Which?"]
+            await there.platform.send(Outbound("turn-1.0", Address(CHAT), "Which?", (button,)))
+            assert await there.remote.shown(CHAT) == ["Which?"]
 
     @_platform_test
-    async def test_closing_is_safe_at_any_time(self, platform: Platform, remote: RemoteSide) -> None:
-        await platform.aclose()
-        await platform.send(outbound("hello"))
-        await platform.aclose()
-        await platform.aclose()
-        assert await remote.shown(CHAT) == ["hello"]
+    async def test_closing_is_safe_at_any_time(self, there: PlatformUnderTest) -> None:
+        await there.platform.aclose()
+        await there.platform.send(outbound("hello"))
+        await there.platform.aclose()
+        await there.platform.aclose()
+        assert await there.remote.shown(CHAT) == ["hello"]

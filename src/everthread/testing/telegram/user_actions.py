@@ -115,10 +115,7 @@ class UserActions:
         was = chat.id in state.blocked
         if was == blocked.is_blocked:
             return
-        if blocked.is_blocked:
-            state.blocked.add(chat.id)
-        else:
-            state.blocked.discard(chat.id)
+        state.blocked ^= {chat.id}
         standing = ChatMember("member", state.bot), ChatMember("kicked", state.bot, 0)
         old, new = standing if blocked.is_blocked else reversed(standing)
         who = state.user(abs(chat.id))

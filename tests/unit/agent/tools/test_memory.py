@@ -35,14 +35,8 @@ class MemoryToolsFixture:
         async def written(owner: str) -> None:
             self.written.append(owner)
 
-        tools = memory_tools(
-            core.lifecycle,
-            core.store,
-            core.memory,
-            notes_chars=notes_chars,
-            user_chars=user_chars,
-            written=written,
-        )
+        limits = {NoteTarget.MEMORY: notes_chars, NoteTarget.USER: user_chars}
+        tools = memory_tools(core.lifecycle, core.store, core.memory, limits, written)
         self.tools = {tool.name: tool for tool in tools}
 
     async def call(self, name: str, /, *, ref: SessionRef | None = None, **arguments: Any) -> str:

@@ -1,4 +1,5 @@
-"""Encode ids for services that allow only letters, digits, `_` and `-`, and split texts that are too long for one.
+"""Encode ids for services that allow only letters, digits, `_` and `-`, split texts that are too long for one, and
+convert a memory with our metadata to a recall item.
 
 Different ids stay different: every other character is escaped, and a long id is replaced by its hash.
 """
@@ -7,6 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
+from typing import Any
+
+from everthread.ports.memory import RecallItem
 
 CHARS_MAX = 80
 SEPARATOR = "__"
@@ -43,6 +48,19 @@ def decode_id(name: str) -> str | None:
 
 def join_ids(*parts: str) -> str:
     return SEPARATOR.join(parts)
+
+
+def recall_item(text: str, score: float, metadata: Mapping[str, Any]) -> RecallItem:
+    """Convert a memory whose metadata name the session, the turn and the time that it comes from."""
+    session, turn, at = (metadata.get(name) for name in ("session", "turn", "at"))
+    return RecallItem(
+        text,
+        score,
+        session_id=session if isinstance(session, str) else "",
+        # A service may return an integer as a float.
+        turn=int(turn) if isinstance(turn, int | float) else None,
+        at=float(at) if isinstance(at, int | float) else None,
+    )
 
 
 def split_text(text: str, chars_max: int) -> tuple[str, ...]:

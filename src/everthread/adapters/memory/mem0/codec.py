@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct, field
 
+from everthread.adapters.memory.common.encoding import recall_item
 from everthread.ports.memory import RecallItem
 
 TURN, NOTE, DELEGATION, OPENED = "turn", "note", "delegation", "opened"
@@ -125,7 +126,7 @@ def recall_items(memories: Sequence[Mem0Memory], limit: int) -> tuple[RecallItem
             continue
         entry = one.about.get("entry", one.id)
         if first.setdefault((one.about.get("session"), entry), one.about.get("request")) == one.about.get("request"):
-            items.append(_recall_item(one))
+            items.append(recall_item(one.memory, one.score or 0.0, one.about))
     return tuple(items[:limit])
 
 
@@ -142,18 +143,6 @@ def duplicate_ids(memories: Sequence[Mem0Memory]) -> tuple[str, ...]:
 
 def matches(memory: Mem0Memory, about: Mapping[str, str | int]) -> bool:
     return all(memory.about.get(name) == value for name, value in about.items())
-
-
-def _recall_item(one: Mem0Memory) -> RecallItem:
-    session, turn, at = (one.about.get(name) for name in ("session", "turn", "at"))
-    return RecallItem(
-        one.memory,
-        one.score or 0.0,
-        session_id=session if isinstance(session, str) else "",
-        # Mem0 may return an integer as a float.
-        turn=int(turn) if isinstance(turn, int | float) else None,
-        at=float(at) if isinstance(at, int | float) else None,
-    )
 
 
 def _metadata(kind: str, session_id: str, entry: str, **more: str | float | None) -> Metadata:

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from everthread.adapters.memory.common.encoding import encode_id, join_ids
+from everthread.adapters.memory.common.encoding import encode_id, join_ids, recall_item
 from everthread.adapters.memory.supermemory.client import SearchResult, SupermemoryDocument
 from everthread.domain.events import View
 from everthread.domain.model import FORGOTTEN, SessionRef
@@ -89,19 +89,8 @@ def without_text(text: str, document: SupermemoryDocument) -> DocumentDraft | No
 
 
 def recall_items(results: Sequence[SearchResult], limit: int) -> tuple[RecallItem, ...]:
-    return tuple(_recall_item(result) for result in results[:limit] if result.text.strip())
-
-
-def _recall_item(result: SearchResult) -> RecallItem:
-    session, turn, at = (result.metadata.get(name) for name in ("session", "turn", "at"))
-    return RecallItem(
-        result.text,
-        result.similarity,
-        session_id=session if isinstance(session, str) else "",
-        # The service may return an integer as a float.
-        turn=int(turn) if isinstance(turn, int | float) else None,
-        at=float(at) if isinstance(at, int | float) else None,
-    )
+    shown = [result for result in results[:limit] if result.text.strip()]
+    return tuple(recall_item(result.text, result.similarity, result.metadata) for result in shown)
 
 
 def _draft(id: str, content: str, ref: SessionRef, kind: str, **more: float | None) -> DocumentDraft:

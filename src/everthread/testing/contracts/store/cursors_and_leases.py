@@ -10,9 +10,7 @@ from msgspec.structs import replace
 
 from everthread.domain.boundary import New
 from everthread.domain.errors import Fenced
-from everthread.domain.events import (
-    EntryKind,
-)
+from everthread.domain.events import EntryKind
 from everthread.domain.model import (
     HookCall,
     Inbound,

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pytest
 
 from everthread.domain.boundary import Branch, Compress, New, Refusal, Resume, Rewind
-from everthread.domain.events import LogEntry, View
+from everthread.domain.events import Event, LogEntry, View
 from everthread.domain.model import (
     Cause,
     ChatType,
@@ -196,7 +196,7 @@ async def commit_user_message(talk: StoreConversation, ticket: TurnClaim, answer
     return await talk.lifecycle.commit_turn(ticket, [Message(Role.USER, text)], answer)
 
 
-def event_at(uow: UnitOfWork, session_id: str, seq: int) -> object:
+def event_at(uow: UnitOfWork, session_id: str, seq: int) -> Event:
     return uow.log.event(present(uow.log.entry(session_id, seq)), ())
 
 

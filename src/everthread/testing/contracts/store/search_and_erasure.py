@@ -10,11 +10,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from everthread.domain.errors import Erased, NotFound, StoreError
-from everthread.domain.events import (
-    Event,
-    ForgetScope,
-    Forgotten,
-)
+from everthread.domain.events import Event, ForgetScope, Forgotten
 from everthread.domain.model import (
     Message,
     NoteAction,
@@ -350,8 +346,7 @@ class SearchAndErasureContract(StoreFixture):
                 cursor = present(uow.cursors.get(provider, note.session_id))
                 uow.cursors.save(replace(cursor, seq=entry.seq))
                 uow.erasure.strip_delivered(note.session_id, entry.seq)
-                left = present(uow.log.entry(note.session_id, entry.seq))
-                return uow.log.event(left, ())
+                return event_at(uow, note.session_id, entry.seq)
 
             return await talk.write(read_event)
 

@@ -221,18 +221,8 @@ class TransactionContract(StoreFixture):
 
     @on_store
     async def test_writes_are_committed_in_the_order_of_their_calls(self, talk: StoreConversation) -> None:
-        ways = [
-            "write_inline",
-            "write_inline",
-            "write",
-            "write_inline",
-            "write",
-            "write",
-            "write_inline",
-            "write_inline",
-            "write_inline",
-            "write",
-        ]
+        inline = (True, True, False, True, False, False, True, True, True, False)
+        ways = ["write_inline" if is_inline else "write" for is_inline in inline]
         for steps in range(3):
             order: list[int] = []
             writing: list[asyncio.Future[None]] = []
