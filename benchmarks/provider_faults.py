@@ -33,9 +33,9 @@ def _hindsight() -> Iterator[MakeBackEnd]:
     """Use the real server with its model enabled; each day has its own banks."""
     from tests.servers.hindsight_server import hindsight
     from tests.servers.hindsight_session import KEEPS, back_end_of
-    from tests.servers.proxy import Door
+    from tests.servers.proxy import FaultProxyServer
 
-    with hindsight(extracting=True) as server, Door(server.address, KEEPS) as proxy:
+    with hindsight(extracting=True) as server, FaultProxyServer(server.address, KEEPS) as proxy:
 
         @contextmanager
         def make() -> Iterator[ProviderBackend]:
@@ -54,9 +54,9 @@ def _honcho() -> Iterator[MakeBackEnd]:
 def _openviking() -> Iterator[MakeBackEnd]:
     """Use the real server; each day has its own account."""
     from tests.servers.openviking_server import KEEPS, KEY, back_end_of, openviking
-    from tests.servers.proxy import Door
+    from tests.servers.proxy import FaultProxyServer
 
-    with openviking() as server, Door(server.address, KEEPS) as proxy:
+    with openviking() as server, FaultProxyServer(server.address, KEEPS) as proxy:
 
         @contextmanager
         def make() -> Iterator[ProviderBackend]:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.agent_runtime import AgentFixture
+from tests.fake_model import FakeModel
 from tests.runtime import CLI, ME, QUICK, TELEGRAM, AsyncDiary, Call, CoreFixture, Gate, ThreadDiary, until
 
 from everthread.domain.boundary import Boundary, Branch, New, Resume
@@ -20,7 +22,6 @@ from everthread.domain.model import (
     TurnStatus,
 )
 from everthread.memory.delivery_results import Limits
-from everthread.memory.recall import Recall
 from everthread.ports.memory import RecallItem
 
 
@@ -275,7 +276,7 @@ async def test_s07_a_note_committed_after_the_switch_belongs_to_the_turn_that_ma
 
 
 async def test_s11_recall_of_the_old_session_never_reaches_the_new_one(tmp_path: Path) -> None:
-    diary, plain = AsyncDiary(), ThreadDiary()
+    diary = AsyncDiary()
     asked, answer = asyncio.Event(), asyncio.Event()
 
     async def slowly(query: str, ref: SessionRef) -> list[RecallItem]:
@@ -284,17 +285,18 @@ async def test_s11_recall_of_the_old_session_never_reaches_the_new_one(tmp_path:
         return [RecallItem(f"secret of {ref.session_id}")]
 
     diary.recalls = slowly
-    with Gate() as gate:
-        plain.recalls = lambda query, ref: gate.wait() or [RecallItem("a secret, too")]
-        async with CoreFixture(tmp_path, diary, plain) as core:
-            await core.turn(CLI, "one")
-            pending = core.memory.start_recall("secret", ref=await core.at(CLI))
-            await asked.wait()
-            crossing = await core.cross(CLI, New())
-            assert crossing.ref is not None
-            answer.set()
-            gate.open()
-            assert await pending.use(crossing.ref) == Recall(crossing.ref)
+    async with AgentFixture(tmp_path, FakeModel(["first", "second"]), diary) as core:
+        asking = asyncio.ensure_future(core.ask("one"))
+        await asked.wait()
+        old = await core.at(CLI)
+        await core.cross(CLI, New())
+        answer.set()
+        await asking
+        new = (await core.ask("two")).committed.ref
+        recalled = core.model.requests[-1].recall
+    assert new.session_id != old.session_id
+    assert f"secret of {new.session_id}" in recalled
+    assert f"secret of {old.session_id}" not in recalled
 
 
 async def test_s11_a_recall_that_spans_a_boundary_is_usable_only_in_its_own_session(tmp_path: Path) -> None:

@@ -334,15 +334,15 @@ class Simulation:
         return f"w{self._messages}."
 
     async def _recall(self, server: Server, key: SessionKey, ref: SessionRef) -> None:
-        recall = server.memory.start_recall("anything", ref=ref)
+        recalling = asyncio.ensure_future(server.memory.recall("anything", ref=ref))
         await self.clock.sleep(server.random.choice((0.0, 0.1, 3.0)))
         here = await server.lifecycle.current(key)
         if here is None:
-            recall.drop()
+            recalling.cancel()
             return
-        found = await recall.use(here)
+        recall = await recalling
         self.counts["totals"]["recalls"] += 1
-        for item in found.items:
+        for item in recall.items if recall.usable_at(here) else ():
             hold(item.text == f"for {here.session_id} of {here.owner}", f"recall {item.text!r} was used at {here}")
 
     async def _inject_fault(self, action: str, dice: random.Random) -> None:

@@ -20,6 +20,6 @@ from everthread.memory.backfill import Backfill
 from everthread.memory.delivery import DeliveryService, ProviderStatus
 from everthread.memory.manager import MemoryManager
 from everthread.memory.note_files import NoteFiles
-from everthread.memory.recall import PendingRecall, Recall
+from everthread.memory.recall import Recall
 
-__all__ = ["Backfill", "DeliveryService", "MemoryManager", "NoteFiles", "PendingRecall", "ProviderStatus", "Recall"]
+__all__ = ["Backfill", "DeliveryService", "MemoryManager", "NoteFiles", "ProviderStatus", "Recall"]

@@ -18,7 +18,7 @@ from everthread.memory.delivery import DeliveryService
 from everthread.memory.delivery_results import Limits
 from everthread.memory.legacy_providers import as_provider
 from everthread.memory.provider_calls import Caller
-from everthread.memory.recall import PendingRecall, Recall, gather
+from everthread.memory.recall import Recall, gather
 from everthread.ports.clock import Clock
 from everthread.ports.lanes import Lanes
 from everthread.ports.memory import Capability, RecallItem
@@ -107,10 +107,6 @@ class MemoryManager:
                 self._recall_breakers.record_success((caller.name, True))
         paused = tuple(caller.name for caller in able if caller.name not in ask)
         return replace(recall, missing=(*recall.missing, *paused)) if paused else recall
-
-    def start_recall(self, query: str, *, ref: SessionRef) -> PendingRecall:
-        """Start a recall that will probably be needed. Its result can be used at `ref` only."""
-        return PendingRecall(ref, asyncio.ensure_future(self.recall(query, ref=ref)))
 
     async def system_prompt_blocks(self, *, ref: SessionRef) -> tuple[str, ...]:
         found = await self._call_all(

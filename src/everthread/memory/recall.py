@@ -46,24 +46,6 @@ class Recall(Struct, frozen=True):
         return self.ref == ref
 
 
-class PendingRecall:
-    """A recall that was started before it is needed."""
-
-    def __init__(self, ref: SessionRef, task: asyncio.Task[Recall]) -> None:
-        self._ref = ref
-        self._task = task
-
-    async def use(self, ref: SessionRef) -> Recall:
-        """Return the result if it was started for this `ref`; otherwise cancel it and return an empty recall."""
-        if ref != self._ref:
-            self._task.cancel()
-            return Recall(ref)
-        return await self._task
-
-    def drop(self) -> None:
-        self._task.cancel()
-
-
 def tokens(text: str) -> int:
     """Estimate the number of tokens; rather too high for English."""
     return len(text) // CHARS_PER_TOKEN + 1

@@ -273,37 +273,16 @@ def test_a_recall_is_usable_only_for_its_own_ref() -> None:
         assert not recall.usable_at(elsewhere)
 
 
-async def test_a_recall_started_ahead_is_used_for_its_ref(tmp_path: Path) -> None:
-    async with CoreFixture(tmp_path, knowing("a", "one")) as core:
-        await core.turn(CLI, "hello")
-        ref = await core.at(CLI)
-        pending = core.memory.start_recall("tea", ref=ref)
-        assert texts((await pending.use(await core.at(CLI))).items) == ["one"]
-
-
 @pytest.mark.parametrize("boundary", [New(), Branch(), Rewind()])
-async def test_a_recall_started_before_a_boundary_is_empty_after_it(tmp_path: Path, boundary: Any) -> None:
+async def test_a_recall_made_before_a_boundary_is_not_usable_after_it(tmp_path: Path, boundary: Any) -> None:
     async with CoreFixture(tmp_path, knowing("a", "of the old session")) as core:
         await core.turn(CLI, "hello")
-        pending = core.memory.start_recall("tea", ref=await core.at(CLI))
+        recall = await core.memory.recall("tea", ref=await core.at(CLI))
+        assert texts(recall.items) == ["of the old session"]
+        assert recall.usable_at(await core.at(CLI))
         crossing = await core.cross(CLI, boundary)
         assert crossing.ref is not None
-        assert await pending.use(crossing.ref) == Recall(crossing.ref)
-
-
-async def test_a_hanging_recall_is_cancelled_when_it_is_obsolete(tmp_path: Path) -> None:
-    diary = AsyncDiary("slow")
-
-    async def for_ever(query: str, ref: SessionRef) -> list[RecallItem]:
-        await asyncio.Event().wait()
-        return []
-
-    diary.recalls = for_ever
-    async with CoreFixture(tmp_path, diary) as core:
-        pending = core.memory.start_recall("tea", ref=REF)
-        async with asyncio.timeout(0.5):
-            assert await pending.use(replace(REF, epoch=2)) == Recall(replace(REF, epoch=2))
-        pending.drop()
+        assert not recall.usable_at(crossing.ref)
 
 
 async def test_prompt_blocks_come_from_providers_that_answer(tmp_path: Path) -> None:

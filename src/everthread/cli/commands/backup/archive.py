@@ -39,7 +39,6 @@ _SMALL_BYTES_MAX = 10_000_000
 """Maximum size of a file other than the store."""
 _HEAD_BYTES_MAX = 1_000_000
 """Maximum size of the tar headers of a file."""
-_FILES_MAX = 100_000
 _DEPTH_MAX = 4
 _SKILL_DEPTH_MAX = 8
 _NO_CONTENT = f"{SKILLS}/.old/lock"
