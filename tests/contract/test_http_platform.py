@@ -66,7 +66,7 @@ async def test_messages_sent_while_others_wait_for_answers_are_stored_in_order(t
         for number in range(6):
             chat = ("desk", "kitchen")[number % 2]
             asked.append(asyncio.ensure_future(fixture.say(f"word {number}", X_Session_Key=chat)))
-            await until(lambda number=number: fixture.gateway.worker.subscribed > number, "it is taken in")
+            await until(lambda number=number: len(fixture.gateway.worker.subscribers) > number, "it is taken in")
         assert [(await one).text for one in asked] == [f"You said: word {number}" for number in range(6)]
         assert await said_in(fixture, "desk") == ["word 0", "word 2", "word 4"]
         assert await said_in(fixture, "kitchen") == ["word 1", "word 3", "word 5"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
@@ -39,14 +39,26 @@ async def candidates(context: CommandContext, text: str) -> Sequence[Candidate]:
     word, space, argument = text.partition(" ")
     if not space:
         return _commands(word)[:CANDIDATES_MAX]
-    complete = _ARGUMENTS.get(word[1:].lower())
-    if complete is None:
-        return ()
     try:
-        return (await complete(context, argument.lstrip()))[:CANDIDATES_MAX]
+        return (await _arguments(context, word[1:].lower(), argument.lstrip()))[:CANDIDATES_MAX]
     except EverthreadError:
         # The command itself will report the error.
         return ()
+
+
+async def _arguments(context: CommandContext, command: str, typed: str) -> list[Candidate]:
+    match command:
+        case "help":
+            return _commands(typed)
+        case "memory":
+            return _with_prefix(typed, _SUBCOMMAND.findall(memory.ARGUMENTS))
+        case "model":
+            matching = [name for name in context.runtime.known_models() if typed.lower() in name.lower()]
+            return _with_prefix(typed, matching) or [Candidate(name, len(typed)) for name in matching]
+        case "resume":
+            return await _resume(context, typed)
+        case _:
+            return []
 
 
 def _commands(word: str) -> list[Candidate]:
@@ -58,19 +70,6 @@ def _commands(word: str) -> list[Candidate]:
         for name in command.names
         if name.startswith(typed)
     ]
-
-
-async def _help(context: CommandContext, typed: str) -> list[Candidate]:
-    return _commands(typed)
-
-
-async def _memory(context: CommandContext, typed: str) -> list[Candidate]:
-    return _with_prefix(typed, _SUBCOMMAND.findall(memory.ARGUMENTS))
-
-
-async def _model(context: CommandContext, typed: str) -> list[Candidate]:
-    matching = [name for name in context.runtime.known_models() if typed.lower() in name.lower()]
-    return _with_prefix(typed, matching) or [Candidate(name, len(typed)) for name in matching]
 
 
 async def _resume(context: CommandContext, typed: str) -> list[Candidate]:
@@ -98,11 +97,3 @@ def _resumable(sessions: Iterable[Session]) -> list[Session]:
 
 def _with_prefix(typed: str, names: Iterable[str]) -> list[Candidate]:
     return [Candidate(name, len(typed)) for name in names if name.lower().startswith(typed.lower())]
-
-
-_ARGUMENTS: Mapping[str, Callable[[CommandContext, str], Awaitable[list[Candidate]]]] = {
-    "help": _help,
-    "memory": _memory,
-    "model": _model,
-    "resume": _resume,
-}

@@ -126,7 +126,8 @@ class NoteHistory(Struct, frozen=True):
     async def undo(self, wanted: str = "") -> tuple[Edit, Edit]:
         """Undo the edit of that name, or the newest. Returns it and the edit that reverts it."""
         edits = await self._skill_changes()
-        edit = _find_skill_change(edits, wanted)
+        # The change of that name, or the last change of the skill of that name.
+        edit = next((edit for edit in edits if wanted in (edit.name, f"{PREFIX}{edit.skill}")), None)
         if edit is None and (not wanted or not wanted.startswith(PREFIX)):
             since = edits[0].at if edits and not wanted else None
             change = await self.runtime.store.read(lambda uow: _find_note_edit(uow, self.owner, wanted, since))
@@ -191,11 +192,6 @@ def _find_by_id(uow: UnitOfWork, owner: str, wanted: str) -> NoteVersion | None:
         return None
     ids = {v.note_id for v in uow.notes.history(owner, _EDITS_MAX) if v.note_id.startswith(wanted)}
     return uow.notes.get(ids.pop()) if len(ids) == 1 else None
-
-
-def _find_skill_change(edits: Sequence[SkillChange], wanted: str) -> SkillChange | None:
-    """The change of that name, or the last change of the skill of that name."""
-    return next((edit for edit in edits if wanted in (edit.name, f"{PREFIX}{edit.skill}")), None)
 
 
 def _find_note_edit(uow: UnitOfWork, owner: str, wanted: str, since: float | None) -> NoteEdit | None:

@@ -7,7 +7,7 @@ from collections import Counter
 from msgspec import Struct
 
 from everthread.domain.model import Session, Turn, TurnStatus
-from everthread.domain.text_format import local_time, pluralize, shorten
+from everthread.domain.text_format import shorten
 from everthread.store.unit_of_work import UnitOfWork
 
 RECAP_TURNS = 3
@@ -69,20 +69,6 @@ def summarize_turn(turn: Turn) -> RecapTurn:
 def count_tools(turn: Turn) -> tuple[tuple[str, int], ...]:
     """Tools called in a turn with their number of calls, in the order of the first calls."""
     return tuple(Counter(call.name for message in turn.messages for call in message.tool_calls).items())
-
-
-def format_recap(recap: Recap) -> str:
-    """The recap as plain text."""
-    lines = [f"{pluralize(recap.turns, 'turn')}, last active {local_time(recap.active_at)}"]
-    for turn in recap.last_turns:
-        lines.append(f"> {turn.question}")
-        if turn.tools:
-            lines.append(f"  [{format_tools(turn.tools)}]")
-        if turn.answer:
-            lines.append(f"  {turn.answer}")
-        if turn.status.label:
-            lines.append(f"  ({turn.status.label})")
-    return "\n".join(lines)
 
 
 def format_tools(tools: tuple[tuple[str, int], ...]) -> str:

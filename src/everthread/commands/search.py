@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from everthread.commands.context import CommandContext, CommandResult, MenuItem, fail, label_of, resume_item
-from everthread.domain.model import Role, Session
+from everthread.domain.model import Role
 from everthread.domain.search_terms import snippet
 from everthread.domain.text_format import local_time, one_line
-from everthread.store.unit_of_work import UnitOfWork
 
 HITS_MAX = 10
 QUERY_CHARS_MAX = 1_000
@@ -22,11 +21,13 @@ async def search(context: CommandContext, words: str) -> CommandResult:
     # Include the newest messages.
     await context.runtime.store.index()
     hits = await context.runtime.store.read(lambda uow: uow.search.search(context.owner, words, limit=HITS_MAX))
-    sessions = await context.runtime.store.read(lambda uow: _sessions(uow, {hit.session_id for hit in hits}))
+    sessions = await context.runtime.store.read(
+        lambda uow: {hit.session_id: uow.sessions.get(hit.session_id) for hit in hits}
+    )
     lines: list[str] = []
     menu: list[MenuItem] = []
     for hit in hits:
-        if (session := sessions.get(hit.session_id)) is not None:
+        if (session := sessions[hit.session_id]) is not None:
             found = f"{_WHO[Role(hit.role)]}: {one_line(snippet(hit.content, words, _SNIPPET_CHARS))}"
             lines += [f"{local_time(hit.at)}  {label_of(session)}, turn {hit.number}", f"  {found}"]
             menu.append(resume_item(session.id, session.title or "", f"{local_time(hit.at)}  {found}"))
@@ -36,7 +37,3 @@ async def search(context: CommandContext, words: str) -> CommandResult:
         lines.append(f"These are the newest {HITS_MAX} matches. Add words to narrow the search.")
     lines.append("Resume a session with /resume TITLE or /resume ID.")
     return CommandResult("\n".join(lines), menu=tuple(menu))
-
-
-def _sessions(uow: UnitOfWork, ids: set[str]) -> dict[str, Session]:
-    return {key: session for key in ids if (session := uow.sessions.get(key)) is not None}

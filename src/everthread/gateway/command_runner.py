@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from msgspec import Struct
+
 from everthread.commands.context import CommandContext, CommandResult, CommandRuntime
 from everthread.commands.registry import ParsedCommand, parse, run_command
 from everthread.domain.errors import AlreadyDone, StoreError
@@ -41,41 +43,34 @@ BuildContext = Callable[[InboxRow, str], CommandContext]
 """Builds the context of a command in the inbox, for the model that its key has chosen."""
 
 
-class CommandRunner:
-    def __init__(
-        self,
-        runtime: GatewayRuntime,
-        outbox: Outbox,
-        subscribers: Mapping[int, Subscriber],
-        build_context: BuildContext,
-    ) -> None:
-        self._runtime = runtime
-        self._outbox = outbox
-        self._subscribers = subscribers
-        self._build_context = build_context
+class CommandRunner(Struct, frozen=True):
+    runtime: GatewayRuntime
+    outbox: Outbox
+    subscribers: Mapping[int, Subscriber]
+    build_context: BuildContext
 
     async def run(self, row: InboxRow) -> bool:
         """Run the command unless it is done; return true if a new message waits because of it."""
         # One read instead of two: when many people send a command at once, the last one waits for all the reads.
-        now, model = await self._runtime.store.read_inline(
+        now, model = await self.runtime.store.read_inline(
             lambda uow: (uow.inbox.get(row.id), uow.sessions.chosen_model(row.inbound.key))
         )
         if now is None or now.state is InboxState.DONE:
             return False
         result = await self._result(now, model)
-        text = (result.text or None) if self._outbox.serves(now.inbound.key.platform) else None
-        reply = await self._runtime.lifecycle.answer_command(now, text)
+        text = (result.text or None) if self.outbox.serves(now.inbound.key.platform) else None
+        reply = await self.runtime.lifecycle.answer_command(now, text)
         if result.model is not None:
-            await self._runtime.lifecycle.choose_model(now.inbound.key, result.model, owner=now.inbound.owner)
+            await self.runtime.lifecycle.choose_model(now.inbound.key, result.model, owner=now.inbound.owner)
         if reply is not None:
             document = result.document
             files = (File(document.file_name, document.text.encode()),) if document is not None else ()
-            self._outbox.put(reply, tuple(Button(offer.label, offer.command) for offer in result.menu), files)
-        if (subscriber := self._subscribers.get(now.id)) is not None:
+            self.outbox.put(reply, tuple(Button(offer.label, offer.command) for offer in result.menu), files)
+        if (subscriber := self.subscribers.get(now.id)) is not None:
             subscriber(CommandAnswered(result))
         await self._notify_set_aside()
         if result.wrote_outbox:
-            await self._outbox.sweep()
+            await self.outbox.sweep()
         return result.wakes_worker
 
     async def _result(self, row: InboxRow, model: str) -> CommandResult:
@@ -87,7 +82,7 @@ class CommandRunner:
         if found.command.private and row.inbound.key.chat_type is not ChatType.DM and not is_shared(row.inbound.key):
             return CommandResult(FOR_PRIVATE_CHATS, ok=False)
         try:
-            result = await run_command(self._build_context(row, model), found)
+            result = await run_command(self.build_context(row, model), found)
         except AlreadyDone:
             return CommandResult(BEGUN_BEFORE)
         except StoreError:
@@ -99,15 +94,15 @@ class CommandRunner:
 
     async def _notify_set_aside(self) -> None:
         """Tell the subscribers whose message was set aside by the command."""
-        if not self._subscribers:
+        if not self.subscribers:
             return
-        inbox_ids = tuple(self._subscribers)
+        inbox_ids = tuple(self.subscribers)
         # In a reader thread: there may be many subscribers, and each costs a row.
-        rows = await self._runtime.store.read(lambda uow: [uow.inbox.get(inbox_id) for inbox_id in inbox_ids])
+        rows = await self.runtime.store.read(lambda uow: [uow.inbox.get(inbox_id) for inbox_id in inbox_ids])
         for row in rows:
             if row is None or row.state is not InboxState.SET_ASIDE:
                 continue
-            if (subscriber := self._subscribers.get(row.id)) is not None:
+            if (subscriber := self.subscribers.get(row.id)) is not None:
                 subscriber(MessageSetAside(row.session_id or ""))
 
 

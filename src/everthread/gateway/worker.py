@@ -91,8 +91,9 @@ class Worker:
         self._live_reply = live_reply
         self._inbox = InboxWorker(runtime.store, runtime.lifecycle, runtime.clock)
         self._lanes: dict[SessionKey, _Lane] = {}
-        self._subscribers: dict[int, Subscriber] = {}
-        self._commands = CommandRunner(runtime, outbox, self._subscribers, build_context)
+        self.subscribers: dict[int, Subscriber] = {}
+        """Listeners of turns, by the inbox id of the message."""
+        self._commands = CommandRunner(runtime, outbox, self.subscribers, build_context)
         self._stopping = False
         self.answered = 0
 
@@ -106,17 +107,12 @@ class Worker:
         """The number of running turns."""
         return sum(1 for lane in self._lanes.values() if lane.turn_ref is not None)
 
-    @property
-    def subscribed(self) -> int:
-        """The number of messages with a subscriber."""
-        return len(self._subscribers)
-
     def subscribe(self, inbox_id: int, subscriber: Subscriber) -> None:
         """Send the events of a message to `subscriber` until `unsubscribe`. Call it before `submit`."""
-        self._subscribers[inbox_id] = subscriber
+        self.subscribers[inbox_id] = subscriber
 
     def unsubscribe(self, inbox_id: int) -> None:
-        self._subscribers.pop(inbox_id, None)
+        self.subscribers.pop(inbox_id, None)
 
     def submit(self, row: InboxRow, busy_mode: str) -> None:
         """Serve a stored message or command. `busy_mode` says what a message does to a running turn."""
@@ -239,7 +235,7 @@ class Worker:
         except BadConfig as error:
             return await self._keep_unanswered(lane, turn_id, error)
         live_reply = self._live_reply(platform)
-        relay = TurnEventRelay(partial(self._on_begun, lane), live_reply, self._subscribers, self._outbox.hold)
+        relay = TurnEventRelay(partial(self._on_begun, lane), live_reply, self.subscribers, self._outbox.hold)
         options = TurnOptions(
             choices,
             relay.handle,
@@ -310,7 +306,7 @@ class Worker:
         log.error("no model can be called: %s", error, extra=log_fields(lane.key, claim.ref.session_id, claim.turn_id))
         if committed.reply is not None:
             self._outbox.put(committed.reply)
-        if (subscriber := self._subscribers.get(claim.message.id)) is not None:
+        if (subscriber := self.subscribers.get(claim.message.id)) is not None:
             subscriber(TurnEnded(committed, "", str(error), error))
         return True
 

@@ -115,12 +115,13 @@ class DeliveryService:
         if end > row.scanned_pos:
             await self._discover(provider, lease, now)
         running = [session for name, session in self._running if name == provider]
-        free = self._lanes_allowed(row) - len(running)
+        # After an outage one lane tests whether the provider is back.
+        allowed = 1 if row.failures >= self._limits.breaker_failures else self._limits.lanes_max
         due = await self._store.read_inline(
             lambda uow: uow.cursors.due_sessions(provider, now, self._limits.lanes_max + len(running))
         )
         startable = [session for session in due if session not in running]
-        for session in startable[: max(free, 0)]:
+        for session in startable[: max(allowed - len(running), 0)]:
             self._start(provider, session, self._run_lane(provider, session, lease))
         return await self._store.read_inline(lambda uow: uow.cursors.next_due(provider, now))
 
@@ -178,10 +179,6 @@ class DeliveryService:
         count = await self._store.write(work)
         self._wake(provider)
         return count
-
-    def _lanes_allowed(self, row: ProviderRow) -> int:
-        # After an outage one lane tests whether the provider is back.
-        return 1 if row.failures >= self._limits.breaker_failures else self._limits.lanes_max
 
     async def _discover(self, provider: str, lease: Lease, now: float) -> None:
         def discover(uow: UnitOfWork) -> bool:

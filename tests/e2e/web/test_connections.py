@@ -134,8 +134,8 @@ async def test_a_client_that_does_not_read_is_disconnected_and_the_turn_goes_on(
         body = b'{"messages":[{"role":"user","content":"hi"}],"stream":true}'
         head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nX-Session-Key: desk\r\nContent-Length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)
-        await until(lambda: fixture.gateway.worker.subscribed == 1)
-        await until(lambda: not fixture.gateway.worker.subscribed, "the client is dropped")
+        await until(lambda: len(fixture.gateway.worker.subscribers) == 1)
+        await until(lambda: not fixture.gateway.worker.subscribers, "the client is dropped")
         assert fixture.gateway.worker.running == 1
         await fixture.rest()
         (turn,) = await fixture.turns(key=http_key("desk"))

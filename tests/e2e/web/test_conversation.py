@@ -113,7 +113,7 @@ async def test_a_turn_goes_on_after_the_client_disconnects(tmp_path: Path) -> No
             await fixture.rest()
             (turn,) = await fixture.turns(key=http_key(f"desk{stream}"))
             assert (turn.status, turn.assistant_text) == (TurnStatus.DONE, "slow words")
-        await until(lambda: not fixture.gateway.worker.subscribed, "nobody is told any more")
+        await until(lambda: not fixture.gateway.worker.subscribers, "nobody is told any more")
 
 
 async def test_commands_work_as_on_any_platform(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ async def test_messages_before_a_new_session_get_409(tmp_path: Path) -> None:
         await until(lambda: fixture.gateway.worker.running == 1)
         old = await fixture.session(http_key("desk"))
         waiting = asyncio.ensure_future(fixture.say("m2", X_Session_Key="desk"))
-        await until(lambda: fixture.gateway.worker.subscribed == 2)
+        await until(lambda: len(fixture.gateway.worker.subscribers) == 2)
         new = await fixture.say("/new", X_Session_Key="desk")
         for answer in (await waiting, await running):
             assert (answer.status, answer.code) == (409, "set_aside")
@@ -221,13 +221,13 @@ async def test_a_message_for_a_named_session_is_refused_behind_a_waiting_command
         with monkeypatch.context() as patched:
             patched.setattr(fixture.gateway.worker, "submit", lambda *_: None)
             new = asyncio.ensure_future(fixture.say("/new", X_Session_Id=old))
-            await until(lambda: fixture.gateway.worker.subscribed == 1)
+            await until(lambda: len(fixture.gateway.worker.subscribers) == 1)
             for text in ("three", "/title Three"):
                 answer = await fixture.say(text, X_Session_Id=old)
                 assert (answer.status, answer.code) == (409, "left"), text
             # /stop is accepted without waiting.
             stop = asyncio.ensure_future(fixture.say("/stop", X_Session_Id=old))
-            await until(lambda: fixture.gateway.worker.subscribed == 2)
+            await until(lambda: len(fixture.gateway.worker.subscribers) == 2)
             # /queue reports the refusal in its reply.
             assert "send it again" in (await fixture.say("/queue three", X_Session_Id=old)).text
         fixture.gateway.worker.wake(http_key(f"id-{old}"))

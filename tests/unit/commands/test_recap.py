@@ -10,7 +10,7 @@ from tests.commands import CommandFixture
 from tests.fake_model import FakeModel
 from tests.runtime import CLI, TELEGRAM
 
-from everthread.commands.recap import RecapTurn, format_recap, recap
+from everthread.commands.recap import RecapTurn, format_tools, recap
 from everthread.commands.sessions import recap_current
 from everthread.domain.model import ToolCall, TurnStatus
 
@@ -46,10 +46,8 @@ async def test_a_recap_shows_the_last_turns_with_their_tools_and_results(tmp_pat
         assert four == RecapTurn("", "", (), TurnStatus.INTERRUPTED)
         assert len((await console.store.read(lambda uow: recap(uow, session, 1))).last_turns) == 1
         assert (await console.store.read(lambda uow: recap(uow, session, 0))).last_turns == ()
-        words = format_recap(seen)
-        assert words.startswith("4 turns, last active 20")
-        assert "  [look x2, find]\n" in words
-        assert words.endswith("(interrupted)")
+        assert seen.turns == 4
+        assert format_tools(three.tools) == "look x2, find"
 
 
 async def test_resume_shows_the_recap_after_its_usual_text(tmp_path: Path) -> None:
@@ -100,7 +98,6 @@ async def test_a_message_that_was_set_aside_is_marked_in_the_recap_and_the_expor
         assert said.recap.turns == 1
         aside = RecapTurn("a second question", "", (), TurnStatus.SET_ASIDE)
         assert said.recap.last_turns == (RecapTurn("about Lisbon", "fine"), aside)
-        assert format_recap(said.recap).endswith("> a second question\n  (set aside, not answered)")
         document = (await console.order("/export")).document
         assert document is not None
         assert document.text.rstrip().endswith("**You:**\n\na second question\n\n*(set aside, not answered)*")

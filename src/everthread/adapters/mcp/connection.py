@@ -147,8 +147,9 @@ class McpConnection:
                 async with self._streams() as (read, write):
                     self._left_out: list[str] = []
                     dispatcher = _TolerantDispatcher(read, write, self._left_out)
+                    client_info = Implementation(name="everthread", version=version("everthread"))
                     async with ClientSession(
-                        dispatcher=dispatcher, message_handler=self._on_message, client_info=_client_info()
+                        dispatcher=dispatcher, message_handler=self._on_message, client_info=client_info
                     ) as self._session:
                         await self._handshake()
                         self.listing = await self._list_tools()
@@ -399,7 +400,3 @@ def _listed_tool(tool: Tool) -> ListedTool:
         read_only=hints is not None and hints.read_only_hint is True,
         idempotent=hints is not None and hints.idempotent_hint is True,
     )
-
-
-def _client_info() -> Implementation:
-    return Implementation(name="everthread", version=version("everthread"))

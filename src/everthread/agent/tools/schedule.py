@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from everthread.agent.tools.arguments import TEXT, parse_arguments, text, tool_schema
 from everthread.config.schema import Settings
 from everthread.domain.errors import AlreadyExists, BadInput, NotFound, ToolFailed
-from everthread.domain.model import SessionKey
 from everthread.domain.recurrence import format_in_zone, parse_recurrence, shortest_interval_s
 from everthread.domain.schedule import PROMPT_CHARS_MAX, Occurrence, Schedule, Target, TargetKind, parse_address
 from everthread.lifecycle.schedules import NewSchedule, ScheduleService
@@ -101,16 +100,12 @@ class ScheduleTool(Struct, frozen=True):
                 raise BadInput("answers go to this chat; omit `to`")
             return Target(TargetKind.CHAT, str(parse_address(args.to, self.settings.profile, self.platforms)))
         here = use.ref.key
-        return Target(TargetKind.CHAT, _chat(here)) if here.platform in self.platforms else Target()
+        # All members of a chat read its key without a user.
+        return Target(TargetKind.CHAT, str(replace(here, user=None))) if here.platform in self.platforms else Target()
 
     async def _list(self, use: ToolUse) -> str:
         found = await self.scheduling.all(use.ref.owner)
         return "\n".join(_line(schedule, last) for schedule, last in found) or "Nothing is scheduled."
-
-
-def _chat(key: SessionKey) -> str:
-    """Key of the whole chat, which all its members read."""
-    return str(replace(key, user=None))
 
 
 def _next(schedule: Schedule) -> str:

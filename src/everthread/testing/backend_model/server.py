@@ -12,9 +12,7 @@ heals.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import contextlib
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, cast
@@ -23,7 +21,7 @@ import msgspec
 
 from everthread.testing.backend_model.embedding import DIMENSIONS, embed, encode_base64
 from everthread.testing.backend_model.extraction import reply_to
-from everthread.testing.model_server.http import HttpServer, head_of, read_request, respond
+from everthread.testing.model_server.http import HttpServer, head_of, process_parser, read_request, respond
 from everthread.testing.model_server.replies import Protocol, Say, chat_completion, frames
 
 _LOOK_S = 0.02
@@ -187,19 +185,10 @@ def _text_of(content: object) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="everthread.testing.backend_model.server", description="Stub model for memory back ends."
-    )
-    parser.add_argument(
-        "--port",
-        type=int,
-        default=0,
-        help="port to listen on; 0 chooses a free one, and the port is printed as one line",
-    )
+    parser = process_parser("backend_model.server", "Stub model for memory back ends.")
     parser.add_argument("--dimensions", type=int, default=DIMENSIONS, help="length of an embedding")
     options = parser.parse_args()
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(BackendModel(dimensions=options.dimensions).run_as_process(options.port))
+    BackendModel(dimensions=options.dimensions).run_as_process(options.port)
 
 
 if __name__ == "__main__":

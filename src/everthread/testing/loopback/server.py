@@ -9,7 +9,6 @@ higher offset acknowledges it. With a state file, the server itself survives a k
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import time
@@ -21,7 +20,7 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 
 from everthread.testing.loopback import protocol as wire
-from everthread.testing.model_server.http import HttpServer, read_request, respond
+from everthread.testing.model_server.http import HttpServer, process_parser, read_request, respond
 
 TEXT_CHARS_MAX = 4000
 WAIT_S_MAX = 60.0
@@ -237,25 +236,17 @@ def _chat_of(body: bytes) -> str | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="everthread.testing.loopback.server", description="Messaging platform for tests."
-    )
-    parser.add_argument(
-        "--port",
-        type=int,
-        default=0,
-        help="port to listen on; 0 chooses a free one, and the port is printed as one line",
-    )
+    parser = process_parser("loopback.server", "Messaging platform for tests.")
     parser.add_argument("--state", metavar="FILE", help="store the state in this file, and restore it at start")
     parser.add_argument("--repeats", action="store_true", help="show a message again that is sent twice under one id")
     options = parser.parse_args()
-    with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as files:
+    with contextlib.ExitStack() as files:
         file = files.enter_context(Path(options.state).open("a+b")) if options.state else None
         state = PlatformState(file, options.repeats)
         if file is not None:
             file.seek(0)
             state.read(file.readlines())
-        asyncio.run(LoopbackServer(state).run_as_process(options.port))
+        LoopbackServer(state).run_as_process(options.port)
 
 
 if __name__ == "__main__":

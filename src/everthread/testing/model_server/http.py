@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import threading
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Self
 
@@ -66,14 +67,19 @@ class HttpServer:
             thread.join(5)
             loop.close()
 
-    async def run_as_process(self, port: int) -> None:
-        """Print the address as one line, then serve until cancelled."""
-        await self.start(port)
-        print(self.announcement(), flush=True)
-        try:
-            await self.run()
-        finally:
-            await self.stop()
+    def run_as_process(self, port: int) -> None:
+        """Print the address as one line, then serve until interrupted."""
+
+        async def serve() -> None:
+            await self.start(port)
+            print(self.announcement(), flush=True)
+            try:
+                await self.run()
+            finally:
+                await self.stop()
+
+        with suppress(KeyboardInterrupt):
+            asyncio.run(serve())
 
     def announcement(self) -> str:
         return str(self.port)
@@ -98,6 +104,15 @@ class HttpServer:
         finally:
             self._tasks.discard(task)
             writer.close()
+
+
+def process_parser(program: str, description: str) -> argparse.ArgumentParser:
+    """Return a parser of command lines for a stub that runs as a process."""
+    parser = argparse.ArgumentParser(prog=f"everthread.testing.{program}", description=description)
+    parser.add_argument(
+        "--port", type=int, default=0, help="port to listen on; 0 chooses a free one, and the address is printed"
+    )
+    return parser
 
 
 async def read_request(reader: asyncio.StreamReader) -> tuple[str, HttpRequest]:

@@ -14,7 +14,6 @@ It is as strict as real endpoints: see `validation`.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from typing import BinaryIO
 import msgspec
 
 from everthread.domain.model import ToolCall
-from everthread.testing.model_server.http import HttpRequest, HttpServer, head_of, read_request, respond
+from everthread.testing.model_server.http import HttpRequest, HttpServer, head_of, process_parser, read_request, respond
 from everthread.testing.model_server.replies import (
     End,
     Fail,
@@ -199,13 +198,7 @@ def request_logger(file: BinaryIO | None) -> Callable[[HttpRequest], None]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="everthread.testing.model_server.server", description="Stub model server.")
-    parser.add_argument(
-        "--port",
-        type=int,
-        default=0,
-        help="port to listen on; 0 chooses a free one, and the port is printed as one line",
-    )
+    parser = process_parser("model_server.server", "Stub model server.")
     parser.add_argument("--delay-ms", type=float, default=0.0, help="pause before each chunk")
     parser.add_argument("--say", metavar="TEXT", default=WORDS, help="the answer, instead of sixty words")
     parser.add_argument("--echo", action="store_true", help="quote the last user message, instead of sixty words")
@@ -216,12 +209,11 @@ def main() -> None:
     options = parser.parse_args()
     name, _, arguments = (options.tool or "").partition(":")
     tool = ToolCall("call_stub", name, arguments or "{}") if name else None
-    with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as files:
+    with contextlib.ExitStack() as files:
         log = files.enter_context(Path(options.log).open("ab")) if options.log else None
         delay_s = options.delay_ms / 1000
         script = echo_script(delay_s, options.chunks) if options.echo else fixed_script(tool, delay_s, options.say)
-        server = ModelServer(script, key=options.key, on_request=request_logger(log))
-        asyncio.run(server.run_as_process(options.port))
+        ModelServer(script, key=options.key, on_request=request_logger(log)).run_as_process(options.port)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from everthread.domain.errors import EverthreadError
 from everthread.domain.text_format import shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from everthread.domain.schedule import Occurrence, Schedule
     from everthread.lifecycle.schedules import OccurrenceResult
@@ -48,6 +48,11 @@ def cron() -> None:
 
 
 cron.add_command(add)
+
+
+def _task_command(verb: str) -> Callable[[Callable[..., None]], click.Command]:
+    """Register a command on the task with a name and an owner."""
+    return lambda run: cron.command(verb)(click.argument("name")(owner_option(common_options(run))))
 
 
 @cron.command("list")
@@ -80,10 +85,7 @@ def list_tasks(cli: CliContext, as_json: bool) -> None:
     render(Result([task_as_json(schedule, last) for schedule, last in found], text), as_json)
 
 
-@cron.command("show")
-@click.argument("name")
-@owner_option
-@common_options
+@_task_command("show")
 def show_task(cli: CliContext, name: str, owner: str, as_json: bool) -> None:
     """Show task NAME and its last runs.
 
@@ -115,10 +117,7 @@ def show_task(cli: CliContext, name: str, owner: str, as_json: bool) -> None:
     render(Result(data, text), as_json)
 
 
-@cron.command("run")
-@click.argument("name")
-@owner_option
-@common_options
+@_task_command("run")
 def run_task(cli: CliContext, name: str, owner: str, as_json: bool) -> None:
     """Run task NAME once, now.
 
@@ -169,10 +168,7 @@ def run_task(cli: CliContext, name: str, owner: str, as_json: bool) -> None:
         raise EverthreadError(ended.problem)
 
 
-@cron.command("pause")
-@click.argument("name")
-@owner_option
-@common_options
+@_task_command("pause")
 def pause_task(cli: CliContext, name: str, owner: str, as_json: bool) -> None:
     """Pause task NAME.
 
@@ -190,10 +186,7 @@ def pause_task(cli: CliContext, name: str, owner: str, as_json: bool) -> None:
     render(Result(task_as_json(schedule), text), as_json)
 
 
-@cron.command("resume")
-@click.argument("name")
-@owner_option
-@common_options
+@_task_command("resume")
 def resume_task(cli: CliContext, name: str, owner: str, as_json: bool) -> None:
     """Resume task NAME. Runs that were due while it was paused are skipped.
 
@@ -210,10 +203,7 @@ def resume_task(cli: CliContext, name: str, owner: str, as_json: bool) -> None:
     render(Result(task_as_json(schedule), f"{schedule.name}: {format_next(schedule)}"), as_json)
 
 
-@cron.command("remove")
-@click.argument("name")
-@owner_option
-@common_options
+@_task_command("remove")
 def remove_task(cli: CliContext, name: str, owner: str, as_json: bool) -> None:
     """Remove task NAME. Its sessions are kept.
 

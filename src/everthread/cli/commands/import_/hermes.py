@@ -197,16 +197,12 @@ def _lines(report: ImportReport, dry_run: bool) -> Iterator[str]:
         yield f"{pluralize(len(report.places), 'chat')} {verb} with the imported sessions."
     remarks = [f"{old} was imported as {new}: its id is in use." for old, new in counts.renamed.items()]
     remarks += [f"{session_id} {why}." for session_id, why in counts.left_out.items()]
-    remarks += [f"{_format_count(each.count, each.what)}: {each.why}." for each in report.skipped]
+    remarks += [f"{'' if each.count == 1 else f'{each.count:,} '}{each.what}: {each.why}." for each in report.skipped]
     if remarks:
         yield "Not imported, or changed:"
         yield from (f"  {one_line(remark)}" for remark in remarks[:_REMARKS_MAX])
     if len(remarks) > _REMARKS_MAX:
         yield f"  ... and {len(remarks) - _REMARKS_MAX} more; --json lists them all"
-
-
-def _format_count(count: int, what: str) -> str:
-    return what if count == 1 else f"{count:,} {what}"
 
 
 def _as_json(report: ImportReport, dry_run: bool) -> dict[str, Any]:

@@ -52,7 +52,8 @@ def list_plugins(cli: CliContext, as_json: bool) -> None:
     def text() -> Iterator[str]:
         if found["plugins"]:
             yield table(("PLUGIN", "FROM", "SET UP", "USED", "DESCRIPTION"), [_row(p) for p in found["plugins"]])
-        yield f"{pluralize(len(found['plugins']), 'plugin')} in {found['python']}, {_version(found['hermes'])}."
+        version = f"hermes-agent {found['hermes']}" if found["hermes"] else "without hermes-agent"
+        yield f"{pluralize(len(found['plugins']), 'plugin')} in {found['python']}, {version}."
 
     render(Result(found, text), as_json)
 
@@ -96,7 +97,3 @@ def _row(plugin: dict[str, Any]) -> tuple[str, ...]:
         "yes" if plugin["used"] else "no",
         shorten(description, _TEXT_CHARS_MAX),
     )
-
-
-def _version(version: str) -> str:
-    return f"hermes-agent {version}" if version else "without hermes-agent"
