@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 from everthread.testing.model_server.http import HttpServer, read_request, respond
 
@@ -15,5 +14,4 @@ class AcceptingServer(HttpServer):
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(AcceptingServer().run_as_process(0))
+    AcceptingServer().run_as_process(0)
