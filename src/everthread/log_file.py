@@ -58,15 +58,6 @@ def log_to_file(settings: Settings) -> LogFile | None:
     return handler
 
 
-def erase_logs(home: Path) -> None:
-    """Erase the log files, because an error message may quote forgotten text. Other processes can go on writing."""
-    file = log_path(home)
-    for number in range(ROTATED_MAX, 0, -1):
-        file.with_name(f"{file.name}.{number}").unlink(missing_ok=True)
-    if file.exists():
-        os.truncate(file, 0)
-
-
 def secrets_of(settings: Settings) -> frozenset[str]:
     """Return the values to hide: all values of `.env`, and environment variables with the name of a secret."""
     variables = settings.variables

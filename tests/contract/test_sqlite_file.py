@@ -824,7 +824,7 @@ async def live_a_little(store: Store) -> None:
     await talk.new(KEY, title="Honey")
     for text in ("I keep bees in Aarhus", "seven hives", "私は東京都に住んでいます"):
         ref = await talk.say(text, KEY, answer=f"noted: {text}")
-    await talk.lifecycle.put_prefix(ref, b"system: \x00\xff")
+    await talk.lifecycle.put_prefix(ref, b"system: \x00\xff", 0)
     note = await talk.lifecycle.write_note(
         NoteChange(NoteAction.ADD, NoteTarget.USER, "keeps bees"), owner="ann", ref=ref
     )
@@ -989,7 +989,7 @@ async def test_forgotten_data_is_nowhere_in_the_closed_file(path: Path, what: st
         for n in range(20):
             await talk.say(f"chatter number {n} of the others", OTHER_KEY, "bob")
         ref = await talk.say(SENTENCE, KEY, answer=f"I will remember: {SENTENCE}!")
-        await talk.lifecycle.put_prefix(ref, f"system: {SENTENCE}".encode())
+        await talk.lifecycle.put_prefix(ref, f"system: {SENTENCE}".encode(), 0)
         note = await talk.lifecycle.write_note(
             NoteChange(NoteAction.ADD, NoteTarget.USER, SENTENCE), owner="ann", ref=ref
         )

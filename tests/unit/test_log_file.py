@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from everthread.config.schema import Settings, Variables
-from everthread.log_file import HIDDEN, ROTATED_MAX, LogFile, erase_logs, log_path, log_to_file, secrets_of
+from everthread.lifecycle.home_files import HomeFiles
+from everthread.log_file import HIDDEN, ROTATED_MAX, LogFile, log_path, log_to_file, secrets_of
 
 
 @pytest.fixture
@@ -150,13 +151,13 @@ def test_several_processes_writing_at_once_lose_and_break_no_line(tmp_path: Path
 
 
 def test_logging_continues_after_the_file_is_emptied(logger: logging.Logger, tmp_path: Path) -> None:
-    erase_logs(tmp_path)
+    HomeFiles(tmp_path, "me", lambda owner: tmp_path / "memory").erase("me", ())
     file = log_path(tmp_path)
     logger.addHandler(LogFile(file, bytes_max=300))
     for word in ("mango", "mango", "mango", "mango"):
         logger.warning(word)
     assert len(list(file.parent.glob("everthread.log.*"))) > 0
-    erase_logs(tmp_path)
+    HomeFiles(tmp_path, "me", lambda owner: tmp_path / "memory").erase("me", ())
     logger.warning("papaya")
     assert [entry["text"] for entry in entries(file)] == ["papaya"]
     assert not list(file.parent.glob("everthread.log.*"))

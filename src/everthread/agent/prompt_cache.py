@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -17,7 +18,7 @@ from everthread.agent.prompt import PromptBuilder, StoredPrompt, decode_prompt, 
 from everthread.agent.tools.runner import Toolbox
 from everthread.agent.transcript import to_request
 from everthread.concurrency import in_slices
-from everthread.domain.errors import NotFound
+from everthread.domain.errors import NotFound, Outdated
 from everthread.domain.events import View
 from everthread.domain.model import NoteTarget, NoteVersion, Prefix, Session, SessionRef, Turn
 from everthread.domain.spend import BYTES_PER_TOKEN
@@ -147,6 +148,14 @@ class Preparer(Struct):
         return max(tokens * BYTES_PER_TOKEN * 2 // 3 - len(head), 0)
 
     async def _build(self, ref: SessionRef, choice: ModelChoice, toolbox: Toolbox, signature: Signature) -> Prepared:
+        while True:
+            # Each repetition needs another request to forget.
+            with suppress(Outdated):
+                return await self._build_once(ref, choice, toolbox, signature)
+
+    async def _build_once(
+        self, ref: SessionRef, choice: ModelChoice, toolbox: Toolbox, signature: Signature
+    ) -> Prepared:
         schemas = toolbox.schemas if choice.traits.tools else ()
         session, prefix, view, notes, tombstones = await self.store.read(lambda uow: _read_all(uow, ref))
         frozen = decode_prompt(prefix.content) if prefix else None
@@ -161,7 +170,7 @@ class Preparer(Struct):
                 small=choice.traits.small,
             )
             frozen = StoredPrompt(choice.name, prompt)
-            prefix = await self.lifecycle.put_prefix(ref, encode_prompt(frozen))
+            prefix = await self.lifecycle.put_prefix(ref, encode_prompt(frozen), tombstones)
         return await self._encode(session, prefix.number, signature, tombstones, choice, frozen.prompt, view)
 
     async def _encode(

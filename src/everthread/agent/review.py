@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 
 from everthread.agent.events import NO_ROOM, Reviewed
 from everthread.agent.model_call import ModelCaller, ModelChoice, Progress
@@ -25,7 +26,7 @@ from everthread.agent.tools.runner import CALLS_MAX, Toolbox, ToolRunner
 from everthread.agent.tools.skills import skill_tools
 from everthread.agent.transcript import adopt_answer, drop_other_thoughts, result
 from everthread.config.schema import ReviewSettings as Settings
-from everthread.domain.errors import EverthreadError, Fenced, NotesFull, StoreError
+from everthread.domain.errors import EverthreadError, Fenced, NotesFull, Outdated, StoreError
 from everthread.domain.model import Message, NoteAction, NoteTarget, NoteVersion, Role, SessionRef, ToolCall
 from everthread.domain.review_window import Review, ReviewState
 from everthread.domain.text_format import quote_start
@@ -111,8 +112,11 @@ def review_tools(
     def skill_written(change: SkillChange) -> None:
         wrote(f"the skill {change.skill}")
 
+    async def check_skill(use: ToolUse) -> None:
+        await store.read(lambda uow: check_review(uow, review, use.ref.owner))
+
     memory = memory_tool(write_note, store, limits, written, condenses=True)
-    return memory, *skill_tools(skills, owner, skill_written)
+    return memory, *skill_tools(skills, owner, skill_written, check_skill)
 
 
 log = logging.getLogger("everthread.agent")
@@ -246,14 +250,20 @@ class Reviewer:
         if self._ended is not None:
             review, state, due_at, event = self._ended
 
-            def end(uow: UnitOfWork) -> None:
+            def end(uow: UnitOfWork) -> bool:
                 uow.reviews.end(review, state, due_at)
-                if event is not None:
+                if event is None:
+                    return False
+                # The event quotes the notes.
+                with suppress(Outdated):
+                    uow.derived.check(event.ref.owner, review.tombstones)
                     self._write_result(uow, event)
+                    return True
+                return False
 
-            await self._store.write(end)
+            is_current = await self._store.write(end)
             self._ended = None
-            if event is not None:
+            if event is not None and is_current:
                 self._notify(event)
 
     def _notify(self, event: Reviewed) -> None:
@@ -306,7 +316,12 @@ class Reviewer:
         if room.missing:
             text = f"{NO_ROOM}: {'; '.join(room.missing)} ({review.window.label})"
             incident = Incident(self._clock.now(), "review", ref.session_id, text)
-            await self._store.write(lambda uow: uow.incidents.add(incident))
+
+            def report(uow: UnitOfWork) -> None:
+                uow.derived.check(ref.owner, review.tombstones)
+                uow.incidents.add(incident)
+
+            await self._store.write(report)
         return room.missing
 
     async def _start(self, ref: SessionRef, choice: ModelChoice) -> Prepared:

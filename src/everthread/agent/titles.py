@@ -13,7 +13,7 @@ from everthread.domain import titles
 from everthread.domain.errors import BadTitle, EverthreadError, TitleTaken
 from everthread.domain.model import Message, Role, SessionKind, SessionRef
 from everthread.lifecycle import CommittedTurn, Lifecycle
-from everthread.store.unit_of_work import Store
+from everthread.store.unit_of_work import Store, UnitOfWork
 
 log = logging.getLogger("everthread.agent")
 
@@ -54,10 +54,10 @@ class Titler(Struct, frozen=True):
     def busy(self) -> bool:
         return bool(self._tasks)
 
-    def consider(self, committed: CommittedTurn, messages: Sequence[Message], choices: Sequence[ModelChoice]) -> None:
+    def consider(self, committed: CommittedTurn, choices: Sequence[ModelChoice]) -> None:
         """Start to title the session after one of its first turns."""
         if committed.number <= TURNS_MAX:
-            task = asyncio.ensure_future(self._add_title(committed.ref, tuple(messages), choices[0]))
+            task = asyncio.ensure_future(self._add_title(committed, choices[0]))
             self._tasks.add(task)
             task.add_done_callback(self._on_done)
 
@@ -78,16 +78,18 @@ class Titler(Struct, frozen=True):
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _add_title(self, ref: SessionRef, messages: tuple[Message, ...], choice: ModelChoice) -> None:
+    async def _add_title(self, committed: CommittedTurn, choice: ModelChoice) -> None:
+        ref = committed.ref
         try:
             choice = self.auxiliary() or choice
-            session = await self.store.read_inline(lambda uow: uow.sessions.get(ref.session_id))
-            if session is None or session.title or session.kind is not SessionKind.CHAT:
+            found = await self.store.read_inline(lambda uow: _read_untitled(uow, committed))
+            if found is None:
                 return
+            messages, tombstones = found
             text = messages[0].content[:EXCERPT_CHARS_MAX]
             async with asyncio.timeout(TITLE_S_MAX):
                 title = from_words(text) if choice.traits.small else await self._ask_model(ref, messages, choice)
-            await self._set_title(ref, title)
+            await self._set_title(ref, title, tombstones)
         except (EverthreadError, TimeoutError) as error:
             log.info("session %s: could not generate a title: %s", ref.session_id, error)
 
@@ -102,10 +104,10 @@ class Titler(Struct, frozen=True):
         )
         return from_answer(answer.message.content)
 
-    async def _set_title(self, ref: SessionRef, title: str) -> None:
+    async def _set_title(self, ref: SessionRef, title: str, tombstones: int) -> None:
         """Set the title. If another session has it already, append a number."""
         try:
-            await self.lifecycle.rename(ref.session_id, title, owner=ref.owner, only_if_none=True)
+            await self.lifecycle.rename(ref.session_id, title, owner=ref.owner, derived_at=tombstones)
         except BadTitle:
             return
         except TitleTaken:
@@ -113,5 +115,15 @@ class Titler(Struct, frozen=True):
                 lambda uow: tuple(s.title or "" for s in uow.sessions.titled(ref.owner, title))
             )
             await self.lifecycle.rename(
-                ref.session_id, titles.next_title(title, taken), owner=ref.owner, only_if_none=True
+                ref.session_id, titles.next_title(title, taken), owner=ref.owner, derived_at=tombstones
             )
+
+
+def _read_untitled(uow: UnitOfWork, committed: CommittedTurn) -> tuple[tuple[Message, ...], int] | None:
+    """Read the turn of a session without a title, as it was stored, and the owner's number of tombstones."""
+    ref = committed.ref
+    session = uow.sessions.get(ref.session_id)
+    if session is None or session.title or session.kind is not SessionKind.CHAT:
+        return None
+    turn = uow.turns.get(ref.session_id, committed.number)
+    return (turn.messages, uow.erasure.tombstones(ref.owner)) if turn is not None and turn.messages else None

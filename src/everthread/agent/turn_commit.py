@@ -99,7 +99,7 @@ class TurnCommitter(Struct, frozen=True):
     ) -> None:
         self._extend_prompt_cache(turn, committed, messages)
         if self.titler is not None and outcome.complete and committed.status is TurnStatus.DONE:
-            self.titler.consider(committed, messages, options.choices)
+            self.titler.consider(committed, options.choices)
         # Otherwise the user has left the session.
         if committed.status in (TurnStatus.DONE, TurnStatus.INTERRUPTED):
             self._consider_compression(turn, committed, messages, outcome, options)

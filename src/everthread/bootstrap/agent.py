@@ -33,7 +33,7 @@ from everthread.domain.model import NoteTarget
 from everthread.domain.review_window import Review
 from everthread.ports.clock import Clock
 from everthread.ports.model import ModelClient, Traits
-from everthread.ports.tools import Tool
+from everthread.ports.tools import Tool, ToolUse
 
 if TYPE_CHECKING:
     from everthread.adapters.mcp.servers import McpServers
@@ -176,7 +176,7 @@ class AgentParts:
         )
         others = (
             *runtime.tools,
-            *skill_tools(self._skills, settings.owner),
+            *skill_tools(self._skills, settings.owner, check=self._check_skill),
             self._delegation.tool(),
             *self._schedule_tool(),
         )
@@ -272,6 +272,9 @@ class AgentParts:
             output_tokens=limits.output_tokens,
             auxiliary=self.models.auxiliary,
         )
+
+    async def _check_skill(self, use: ToolUse) -> None:
+        await self._runtime.lifecycle.check_turn(use.turn_id)
 
     def _review_tools(self, review: Review, wrote: Wrote, room: NoteSpace) -> Toolbox:
         runtime = self._runtime

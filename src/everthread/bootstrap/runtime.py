@@ -19,10 +19,11 @@ from everthread.bootstrap.inspection import Inspection
 from everthread.bootstrap.process_locks import ProcessLocks
 from everthread.config.schema import Settings
 from everthread.domain.errors import EverthreadError, StoreError
+from everthread.domain.forgotten_words import fact_identity
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, Reply
 from everthread.domain.reset_policy import ResetPolicies
 from everthread.lifecycle import Lifecycle, NoteChange
-from everthread.lifecycle.forget import fact_identity
+from everthread.lifecycle.home_files import HomeFiles
 from everthread.memory import MemoryManager, NoteFiles
 from everthread.memory.legacy_providers import as_provider
 from everthread.memory.note_files import folder_for
@@ -129,6 +130,9 @@ class Runtime(Inspection):
             review_every=self.settings.review.every_turns,
             expiry_notice_platforms=self.platform_names if self.settings.gateway.notices else frozenset(),
             remove_file=lambda path: (self.settings.media_path / path).unlink(missing_ok=True),
+            home_files=HomeFiles(
+                self.settings.home, self.settings.owner, lambda owner: notes_folder(self.settings, owner)
+            ),
         )
         self.memory = MemoryManager(
             self.providers,
@@ -355,7 +359,11 @@ def _make_note_files(settings: Settings, store: Store, lifecycle: Lifecycle) -> 
     async def is_forgotten(owner: str, text: str) -> bool:
         return await store.read(lambda uow: uow.erasure.has_tombstone("fact", fact_identity(owner, text)))
 
-    return NoteFiles(store, write, lambda owner: folder_for(settings.home, owner, mine=settings.owner), is_forgotten)
+    return NoteFiles(store, write, lambda owner: notes_folder(settings, owner), is_forgotten)
+
+
+def notes_folder(settings: Settings, owner: str) -> Path:
+    return folder_for(settings.home, owner, mine=settings.owner)
 
 
 def _report_end(serving: asyncio.Task[None]) -> None:

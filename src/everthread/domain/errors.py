@@ -16,6 +16,7 @@ EverthreadError
 ├── LockedOut                too many wrong pairing codes: wait
 ├── AlreadyDone              the command was carried out already
 ├── Fenced                   another holder took over the slot, lease or review
+│   └── Outdated             something was forgotten since the text was derived from it: derive it again
 ├── StoreError               the transaction was rolled back
 │   ├── StoreBusy            another process holds the write lock: retry
 │   ├── DiskFull  StoreUnwritable
@@ -155,6 +156,10 @@ class AlreadyDone(EverthreadError):
 
 class Fenced(EverthreadError):
     """Another holder has taken over the slot, lease or review. The write was refused."""
+
+
+class Outdated(Fenced):
+    """Something was forgotten since the text was derived from it. The write was refused."""
 
 
 class StoreError(EverthreadError):

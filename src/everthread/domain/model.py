@@ -333,6 +333,8 @@ class Slot(Struct, frozen=True):
     fate: Fate
     inbox_id: int
     begun_at: float
+    forgotten: str = ""
+    """JSON marks of the facts that were forgotten while the turn ran; empty for nearly every turn."""
 
 
 class InboxState(StrEnum):

@@ -237,10 +237,9 @@ class AttachmentQueue:
         inbound = row.inbound
         attachments = await self._fetcher.fetch(inbound.key.platform, inbound.media)
         shown = tuple(replace(media, path=self._fetcher.file_path(media)) for media in attachments.media)
-        text = text_with_attachments(inbound.text, inbound.media, shown)
         while True:
             try:
-                await self._save(row, text, attachments)
+                await self._save(row, shown, attachments)
                 return
             except StoreError as error:
                 log.warning("could not store attachments; retrying: %s", error, extra=log_fields(inbound.key))
@@ -249,13 +248,16 @@ class AttachmentQueue:
                 log.exception("could not store attachments; retrying", extra=log_fields(inbound.key))
             await self._clock.sleep(STORE_PAUSE_S)
 
-    async def _save(self, row: InboxRow, text: str, attachments: Attachments) -> None:
+    async def _save(self, row: InboxRow, shown: tuple[Media, ...], attachments: Attachments) -> None:
         inbound, now = row.inbound, self._clock.now()
         # Only kind and path are stored: the words are part of the text.
         kept = tuple(Media(media.kind, path=media.path) for media in attachments.media if media.path)
         notice = Reply(f"unheard-{row.id}", inbound.key, "", inbound.owner, attachments.notice, ReplyState.READY, now)
 
         def save(uow: UnitOfWork) -> tuple[bool, Reply | None]:
+            # As it is stored now: a part of it may have been forgotten during the download.
+            stored = uow.inbox.get(row.id)
+            text = text_with_attachments(stored.inbound.text if stored else "", inbound.media, shown)
             is_waiting = uow.inbox.unpack(row.id, text, kept)
             return is_waiting, uow.outbox.put_reply(notice) if is_waiting and attachments.notice else None
 

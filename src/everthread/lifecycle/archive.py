@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from everthread.domain.model import Session, SessionKey
 from everthread.lifecycle.base import LifecycleBase
-from everthread.lifecycle.forget import Forgettable, forget
+from everthread.lifecycle.forget import Forgettable, forget, forgotten_wordings
 from everthread.lifecycle.validation import check_owner
 from everthread.store.incidents import Incident
 from everthread.store.unit_of_work import UnitOfWork
@@ -36,9 +36,33 @@ class ArchiveOperations(LifecycleBase):
 
     async def forget(self, what: Forgettable, *, owner: str, actor: str = "user") -> int:
         """Forget a session, a person or a fact. Returns the number of sessions or notes that were erased."""
-        count = await self._store.write(lambda uow: forget(uow, what, owner, self._context(actor)))
+        # Files first: if this process dies before the store has forgotten the words, the request can be repeated.
+        wordings, paths = await self._store.read(
+            lambda uow: (forgotten_wordings(uow, what, owner), uow.attachments.paths(owner))
+        )
+        attachments = await self._attachments_with(wordings, paths)
+        await self._erase_files(owner, wordings)
+
+        def forget_all(uow: UnitOfWork) -> tuple[int, tuple[str, ...]]:
+            wordings = forgotten_wordings(uow, what, owner)
+            uow.attachments.discard(owner, attachments)
+            return forget(uow, what, owner, self._context(actor)), wordings
+
+        count, wordings = await self._store.write(forget_all)
+        # Again: a skill may have been written meanwhile. From now on none with these words is.
+        for problem in await self._erase_files(owner, wordings):
+            incident = Incident(self._clock.now(), "forget", None, problem)
+            await self._store.write(lambda uow, incident=incident: uow.incidents.add(incident))
         await self._purge()
         return count
+
+    async def _attachments_with(self, wordings: Sequence[str], paths: Sequence[str]) -> tuple[str, ...]:
+        if self._home_files is None or not wordings:
+            return ()
+        return await asyncio.to_thread(self._home_files.attachments_with, wordings, paths)
+
+    async def _erase_files(self, owner: str, wordings: Sequence[str]) -> Sequence[str]:
+        return await asyncio.to_thread(self._home_files.erase, owner, wordings) if self._home_files else ()
 
     async def _purge(self) -> None:
         """Remove deleted text from the search index, the write-ahead log and the media folder."""

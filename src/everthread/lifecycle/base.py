@@ -9,6 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from msgspec import Struct
 
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
+from everthread.lifecycle.home_files import HomeFiles
 from everthread.lifecycle.validation import INLINE_CHARS_MAX
 from everthread.ports.clock import Clock
 from everthread.store.unit_of_work import Store, UnitOfWork
@@ -61,11 +62,13 @@ class LifecycleBase(StoreOperations):
         review_every: int = 0,
         expiry_notice_platforms: frozenset[str] = frozenset(),
         remove_file: Callable[[str], None] | None = None,
+        home_files: HomeFiles | None = None,
     ) -> None:
         """Create the operations of one process.
 
         `holder` names the process. For `hooks`, `review_every` and `expiry_notice_platforms` see `WriteContext`.
-        `remove_file` deletes an attachment by its path in the media folder; the file may be missing.
+        `remove_file` deletes an attachment by its path in the media folder; the file may be missing. `home_files` erases
+        forgotten words from files.
         """
         super().__init__(store, clock)
         self._new_id = new_id
@@ -75,6 +78,7 @@ class LifecycleBase(StoreOperations):
         self._review_every = review_every
         self._expiry_notice_platforms = expiry_notice_platforms
         self._remove_file = remove_file
+        self._home_files = home_files
 
     def _context(self, actor: str, command_id: int | None = None) -> WriteContext:
         """Build the write context. Call it inside the transaction: a process that was suspended before it began would

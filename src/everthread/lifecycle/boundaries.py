@@ -35,7 +35,6 @@ from everthread.domain.model import (
     InboxRow,
     InboxState,
     Message,
-    Prefix,
     Reply,
     ReplyState,
     Role,
@@ -169,7 +168,7 @@ def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, cont
         if decision.closes:
             schedule_rest(uow, session, context.review_every, context.now)
     parent = _parent(boundary, state, session)
-    opened = _open(uow, decision.opens, parent, binding, context.now) if decision.opens else None
+    opened = _open(uow, decision.opens, parent, binding, context.now, state.tombstones) if decision.opens else None
     if opened is not None and len(aside) < len(waiting):
         opened, more = _set_aside(uow, opened, tuple(row for row in waiting if row not in aside), context.now)
         uow.sessions.save(opened)
@@ -303,8 +302,10 @@ def _parent(boundary: Boundary, state: BoundaryState, session: Session | None) -
     return other if other is not None and (session is None or other.id != session.id) else session
 
 
-def _open(uow: UnitOfWork, opening: Opening, parent: Session | None, binding: Binding, now: float) -> Session:
-    """Create a session or reopen one, and log it."""
+def _open(
+    uow: UnitOfWork, opening: Opening, parent: Session | None, binding: Binding, now: float, tombstones: int
+) -> Session:
+    """Create a session or reopen one, and log it. `tombstones` is the number at which its summary is valid."""
     session = opening.session
     if not opening.fresh:
         session = session.replace(ended_at=None, end_reason=None, active_at=now)
@@ -315,19 +316,15 @@ def _open(uow: UnitOfWork, opening: Opening, parent: Session | None, binding: Bi
     # The opened entry comes before any turn, so that a provider knows the parent first.
     session = append(uow, session, ref, EntryKind.OPENED, now, detail=detail)
     if opening.fresh:
-        uow.sessions.add(session, opening.summary)
+        uow.sessions.add(session)
+        if opening.summary is not None:
+            uow.derived.put_summary(session, opening.summary, tombstones)
         if parent is not None and opening.reason is Cause.BRANCH:
-            _copy_prefix(uow, parent, session, now)
+            # Byte for byte, so that the prompt cache stays warm.
+            uow.derived.copy_prefix(parent, session, now)
     else:
         uow.sessions.save(session)
     return session
-
-
-def _copy_prefix(uow: UnitOfWork, parent: Session, child: Session, now: float) -> None:
-    """Give a branch its parent's prefix byte for byte, so that the prompt cache stays warm."""
-    prefix = uow.turns.prefix(parent.id)
-    if prefix is not None:
-        uow.turns.put_prefix(Prefix(child.id, 1, prefix.content, now), child.owner)
 
 
 def _move(uow: UnitOfWork, binding: Binding, decision: BoundaryPlan, on: Session | None, owner: str) -> None:

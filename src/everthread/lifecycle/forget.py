@@ -5,20 +5,20 @@ Notes that contain text of a forgotten session return to their text without it; 
 
 from __future__ import annotations
 
-import hashlib
-
 from msgspec import Struct
 
 from everthread.domain.boundary import Forget
 from everthread.domain.errors import NotFound
 from everthread.domain.events import EntryKind, ForgetScope
-from everthread.domain.model import FORGOTTEN, Cause, InboxState, NoteAction, NoteVersion, Session, SessionKind
+from everthread.domain.forgotten_words import fact_identity, mark_of
+from everthread.domain.model import Cause, InboxState, NoteAction, NoteVersion, Session, SessionKind
 from everthread.domain.note_provenance import NoteRepair, NoteRestore, Writing, plan_repair
 from everthread.domain.review_window import ReviewWindow
 from everthread.lifecycle.base import WriteContext
 from everthread.lifecycle.boundaries import append, cross
 from everthread.lifecycle.boundary_state import owned_session
 from everthread.lifecycle.notes import is_erased, notes_session, put_version
+from everthread.store.erasure import variants
 from everthread.store.unit_of_work import UnitOfWork
 
 
@@ -56,9 +56,10 @@ def forget(uow: UnitOfWork, what: Forgettable, owner: str, context: WriteContext
             return 1
 
 
-def fact_identity(owner: str, text: str) -> str:
-    """Return the hash that a tombstone keeps of a fact: it recognises the text but does not reveal it."""
-    return hashlib.sha256(f"{owner}\0{' '.join(text.casefold().split())}".encode()).hexdigest()
+def forgotten_wordings(uow: UnitOfWork, what: Forgettable, owner: str) -> tuple[str, ...]:
+    """Return the texts that are erased word for word: those of a fact."""
+    note = uow.notes.get(what.note_id) if isinstance(what, ForgetFact) else None
+    return uow.erasure.wordings(note.note_id, owner) if note is not None and note.owner == owner else ()
 
 
 def _forget_session(uow: UnitOfWork, session: Session, context: WriteContext, *, repair_notes: bool = True) -> None:
@@ -102,9 +103,10 @@ def _forget_fact(uow: UnitOfWork, note_id: str, owner: str, context: WriteContex
     note = uow.notes.get(note_id)
     if note is None or note.owner != owner or uow.erasure.has_tombstone("note", note_id):
         raise NotFound(f"there is no note {note_id!r}")
-    wordings = tuple(text for text in uow.erasure.scrub_fact(note_id, owner) if text != FORGOTTEN)
+    wordings = uow.erasure.scrub_fact(note_id, owner)
     if not wordings:
         raise NotFound(f"there is no note {note_id!r}")
+    uow.erasure.mark_turns(owner, [mark_of(owner, form) for wording in wordings for form in variants(wording)])
     _add_tombstones(uow, wordings, owner, context.now)
     uow.erasure.add_tombstone("note", note_id, owner, context.now)
     session, _ = notes_session(uow, owner, context.now)
@@ -117,7 +119,7 @@ def _forget_fact(uow: UnitOfWork, note_id: str, owner: str, context: WriteContex
 def _add_tombstones(uow: UnitOfWork, wordings: tuple[str, ...], owner: str, now: float) -> None:
     """Leave tombstones for texts, because a note's file or a backup may still contain them and be imported."""
     for wording in wordings:
-        uow.erasure.add_tombstone("fact", fact_identity(owner, wording), owner, now)
+        uow.erasure.add_tombstone("fact", fact_identity(owner, wording), owner, now, mark_of(owner, wording))
 
 
 def _notify_providers(

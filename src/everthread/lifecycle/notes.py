@@ -6,7 +6,16 @@ import hashlib
 
 from msgspec import Struct
 
-from everthread.domain.errors import BadInput, DuplicateNote, Erased, NotCondensed, NotesFull, NotFound, TooLarge
+from everthread.domain.errors import (
+    BadInput,
+    DuplicateNote,
+    Erased,
+    NotCondensed,
+    NotesFull,
+    NotFound,
+    Outdated,
+    TooLarge,
+)
 from everthread.domain.events import EntryKind
 from everthread.domain.model import (
     FORGOTTEN,
@@ -72,12 +81,19 @@ class NoteOperations(LifecycleBase):
     ) -> NoteVersion:
         """Apply a change. Without `ref` the note belongs to the person and to no conversation.
 
-        Raises `Fenced` for a `review` that may not write any more.
+        Raises `Fenced` for a `review` that may not write any more, `Outdated` for a running turn during which something
+        was forgotten.
         """
         check_owner(owner)
         if review is not None:
             check_review(uow, review, owner)
+        elif change.turn_id is not None:
+            _check_turn(uow, change.turn_id)
         return write_note(uow, change, owner=owner, ref=ref, new_id=self._new_id(), now=self._clock.now())
+
+    async def check_turn(self, turn_id: str) -> None:
+        """Raise `Outdated` if something was forgotten while the turn ran: text derived by it must not be stored."""
+        await self._store.read(lambda uow: _check_turn(uow, turn_id))
 
     @transaction
     def rewrite_notes(
@@ -149,6 +165,12 @@ def write_note(
     _check_room(uow, change, version)
     put_version(uow, version, session, ref, now)
     return version
+
+
+def _check_turn(uow: UnitOfWork, turn_id: str) -> None:
+    slot = uow.slots.get(turn_id)
+    if slot is not None and slot.forgotten:
+        raise Outdated("something was forgotten while this turn ran; write the note in the next turn")
 
 
 def is_erased(session: Session) -> bool:

@@ -36,8 +36,9 @@ def claim_review(uow: UnitOfWork, holder: str, now: float) -> tuple[Review, Sess
 
 def check_review(uow: UnitOfWork, review: Review, owner: str) -> None:
     """Raise `Fenced` unless the review may still write: its turns may have been rewound or forgotten since."""
-    if not uow.reviews.is_held(review) or uow.erasure.tombstones(owner) != review.tombstones:
+    if not uow.reviews.is_held(review):
         raise Fenced(f"the review of {review.window.label} was stopped")
+    uow.derived.check(owner, review.tombstones)
 
 
 def _reviewed_to(uow: UnitOfWork, session: Session) -> int:

@@ -329,6 +329,10 @@ def end(
     known, schedule = uow.schedules.occurrence(time.schedule_id, time.due_at), uow.schedules.get(time.schedule_id)
     if schedule is None or known is None or known.state not in (OccurrenceState.WAITING, OccurrenceState.RUNNING):
         return None
+    stored = outcome(uow, known) if result.text else None
+    if stored is not None:
+        # As the turn keeps it: a part of it may have been forgotten since.
+        result = replace(result, text=stored.text)
     problem = result.problem or ("" if result.text.strip() else "the answer was empty")
     ended = replace(known, session_id=result.session_id or None, ended_at=now, problem=problem[:500])
     if problem:

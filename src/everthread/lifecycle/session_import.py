@@ -23,9 +23,9 @@ from everthread.domain.export_format import (
     SessionLine,
     TurnLine,
 )
+from everthread.domain.forgotten_words import fact_identity
 from everthread.domain.model import Cause, Message, NoteAction, Session, SessionKey, ToolCall
 from everthread.lifecycle.boundaries import append, close
-from everthread.lifecycle.forget import fact_identity
 from everthread.lifecycle.import_match import (
     Diverged,
     ImportedSession,
@@ -78,7 +78,9 @@ def begin(
     )
     detail: dict[str, object] = {"parent": parent_id or "", "reset": False, "reason": Cause.IMPORT.value}
     session = append(uow, session, session.ref_at(key, 0), EntryKind.OPENED, now, detail=detail)
-    uow.sessions.add(session, line.summary)
+    uow.sessions.add(session)
+    if line.summary is not None:
+        uow.derived.put_summary(session, line.summary, uow.erasure.tombstones(session.owner))
     uow.archive.mark_delivered(session_id)
 
 

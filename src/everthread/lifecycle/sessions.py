@@ -9,6 +9,7 @@ from everthread.domain.model import Prefix, SessionKey, SessionRef
 from everthread.lifecycle.base import LifecycleBase, transaction
 from everthread.lifecycle.boundaries import append, close_if_left
 from everthread.lifecycle.boundary_state import owned_session
+from everthread.lifecycle.turns import without_forgotten
 from everthread.lifecycle.validation import check_size
 from everthread.store.unit_of_work import UnitOfWork
 
@@ -26,28 +27,35 @@ class SessionOperations(LifecycleBase):
         uow.sessions.choose_model(key, owner, model)
 
     @transaction
-    def rename(self, uow: UnitOfWork, session_id: str, title: str, *, owner: str, only_if_none: bool = False) -> str:
+    def rename(self, uow: UnitOfWork, session_id: str, title: str, *, owner: str, derived_at: int | None = None) -> str:
         """Set a session's title and return it. Raises `TitleTaken` if another session of the owner has it.
 
-        With `only_if_none` an existing title is kept and returned.
+        `derived_at` is for a title that was generated, at that number of the owner's tombstones. It replaces no title,
+        and raises `Outdated` if the number has changed.
         """
         title = titles.clean(title)
         session = owned_session(uow, session_id, owner)
-        if only_if_none and session.title:
+        if derived_at is not None and session.title:
             return session.title
         used = {titles.fold(s.title or ""): s.id for s in uow.sessions.titled(owner, title)}
         if used.get(titles.fold(title), session.id) != session.id:
             free = titles.next_title(title, used)
             raise TitleTaken(f"another session is already called {title!r}; choose another title, such as {free!r}")
-        uow.sessions.set_title(session.id, title)
+        if derived_at is None:
+            uow.sessions.set_title(session.id, title)
+        else:
+            uow.derived.set_title(session, title, derived_at)
         return title
 
     @transaction
-    def put_prefix(self, uow: UnitOfWork, ref: SessionRef, content: bytes) -> Prefix:
-        """Store the session's next prefix under the next number."""
+    def put_prefix(self, uow: UnitOfWork, ref: SessionRef, content: bytes, tombstones: int) -> Prefix:
+        """Store the session's next prefix under the next number.
+
+        Raises `Outdated` unless the owner still has as many tombstones as when the prefix was built.
+        """
         session = owned_session(uow, ref.session_id, ref.owner)
         prefix = Prefix(session.id, uow.turns.prefix_number(session.id) + 1, content, self._clock.now())
-        uow.turns.put_prefix(prefix, session.owner)
+        uow.derived.put_prefix(prefix, session.owner, tombstones)
         return prefix
 
     @transaction
@@ -61,6 +69,8 @@ class SessionOperations(LifecycleBase):
         entries = uow.log.of_kind(session.id, EntryKind.DELEGATION)
         if any(entry.detail and entry.detail.get("child") == child_session_id for entry in entries):
             return
+        for slot in uow.slots.of_session(session.id):
+            task, result = without_forgotten(uow, slot, task), without_forgotten(uow, slot, result)
         detail: dict[str, object] = {"task": task, "result": result, "child": child_session_id}
         session = append(uow, session, ref, EntryKind.DELEGATION, now, detail=detail)
         uow.sessions.save(close_if_left(uow, session, ref, now))

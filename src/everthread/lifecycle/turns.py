@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from everthread.domain.boundary import Expire, New
 from everthread.domain.errors import Busy, Fenced, KeyMoved
 from everthread.domain.events import EntryKind
+from everthread.domain.forgotten_words import WordMark, erase_marked
 from everthread.domain.model import (
     Fate,
     HookCall,
@@ -131,24 +133,32 @@ class TurnOperations(LifecycleBase):
 
     async def start_tool(
         self, claim: TurnClaim, call_id: str, name: str, arguments: str, thought: Thought | None = None
-    ) -> None:
-        """Record that a tool call starts, so that recovery knows that its outcome is unknown."""
+    ) -> str:
+        """Record that a tool call starts, so that recovery knows that its outcome is unknown.
+
+        Returns the arguments to call the tool with: without the facts that were forgotten while the turn ran.
+        """
         chars = check_size("a tool call", call_id, name, arguments, thought.content if thought else "")
         row = ToolRow(claim.turn_id, call_id, name, arguments, ToolState.STARTED, thought=thought)
 
-        def start(uow: UnitOfWork) -> None:
-            claimed_slot(uow, claim)
-            uow.slots.start_tool(row, claim.ref.owner)
+        def start(uow: UnitOfWork) -> str:
+            slot = claimed_slot(uow, claim)
+            started = row
+            if slot.forgotten:
+                # A model rejects its signed reasoning if it was changed.
+                started = replace(row, arguments=without_forgotten(uow, slot, arguments), thought=None)
+            uow.slots.start_tool(started, claim.ref.owner)
+            return started.arguments
 
-        await self._write_by_size(start, chars)
+        return await self._write_by_size(start, chars)
 
     async def finish_tool(self, claim: TurnClaim, call_id: str, result: str) -> None:
         """Record the result of a tool call."""
         chars = check_size("a tool's result", result)
 
         def finish(uow: UnitOfWork) -> None:
-            claimed_slot(uow, claim)
-            uow.slots.finish_tool(claim.turn_id, call_id, result)
+            slot = claimed_slot(uow, claim)
+            uow.slots.finish_tool(claim.turn_id, call_id, without_forgotten(uow, slot, result))
 
         await self._write_by_size(finish, chars)
 
@@ -174,7 +184,8 @@ class TurnOperations(LifecycleBase):
         unsent = reply is not None and reply.state in (ReplyState.DRAFT, ReplyState.READY) and not reply.parts
         if platform_message_id and reply is not None and unsent and not reply.platform_message_id:
             return uow.outbox.put_reply(replace(reply, platform_message_id=platform_message_id))
-        ref = claimed_slot(uow, claim).ref
+        slot = claimed_slot(uow, claim)
+        ref = slot.ref
         if reply is not None and reply.platform_message_id == "":
             # An earlier beginning of the reply may have been sent.
             sent_after = reply.sent_after
@@ -184,7 +195,7 @@ class TurnOperations(LifecycleBase):
                 ref.key,
                 ref.session_id,
                 ref.owner,
-                text,
+                without_forgotten(uow, slot, text),
                 ReplyState.DRAFT,
                 self._clock.now(),
                 platform_message_id,
@@ -258,6 +269,10 @@ def commit(
 ) -> CommittedTurn:
     """Write messages, log entry, reply, inbox row and slot, all to the session in which the turn began."""
     slot = claimed_slot(uow, claim)
+    if slot.forgotten:
+        # The message is still answered: only the words that were forgotten meanwhile are left out.
+        messages = [_message_without_forgotten(uow, slot, message) for message in messages]
+        reply = without_forgotten(uow, slot, reply) if reply is not None else None
     session = uow.sessions.get(slot.ref.session_id)
     assert session is not None
     status = _status(slot.fate, interrupted)
@@ -287,6 +302,24 @@ def commit(
         uow.leases.add_hook(slot.ref.key, call, context.now)
     reviews_due = context.review_every > 0 and uow.reviews.is_due(context.now)
     return CommittedTurn(slot.ref, number, status, sent, reviews_due)
+
+
+def without_forgotten(uow: UnitOfWork, slot: Slot, text: str) -> str:
+    """Erase the facts that were forgotten while the turn ran. Costs nothing for other turns."""
+    if not slot.forgotten:
+        return text
+    # Every position of the text is looked at.
+    uow.leave_event_loop()
+    return erase_marked(text, slot.ref.owner, msgspec.json.decode(slot.forgotten, type=list[WordMark]))
+
+
+def _message_without_forgotten(uow: UnitOfWork, slot: Slot, message: Message) -> Message:
+    def erase(text: str) -> str:
+        return without_forgotten(uow, slot, text)
+
+    calls = tuple(replace(call, arguments=erase(call.arguments)) for call in message.tool_calls)
+    reasoning = erase(message.reasoning) if message.reasoning else message.reasoning
+    return replace(message, content=erase(message.content), tool_calls=calls, reasoning=reasoning)
 
 
 def log_turn(committed: CommittedTurn, turn_id: str) -> None:

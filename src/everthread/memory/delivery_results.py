@@ -171,4 +171,6 @@ def _reason(uow: UnitOfWork, pending: PendingEntry, error: BaseException) -> str
     """Return the error text to store; only the type if the entry was forgotten, because the text may quote it."""
     session = uow.sessions.get(pending.cursor.session_id)
     forgotten = session is not None and pending.entry.seq < first_deliverable(session)
-    return type(error).__name__ if forgotten else error_text(error)
+    if forgotten:
+        return type(error).__name__
+    return uow.erasure.without_facts(error_text(error), pending.cursor.session_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from everthread.store.database import Table
+from everthread.store.forgotten_facts import erase_known
 
 
 class CompressionPause(Struct, frozen=True):
@@ -29,11 +30,12 @@ class CompressionPauses(Table):
         return CompressionPause(*row) if row else None
 
     def put(self, rest: CompressionPause) -> None:
+        problem = erase_known(self._execute, rest.problem, rest.session_id)
         self._execute(
             "INSERT INTO rests (session_id, model, poor, cool_until, problem) VALUES (?, ?, ?, ?, ?) "
             "ON CONFLICT (session_id) DO UPDATE SET model = excluded.model, poor = excluded.poor, "
             "cool_until = excluded.cool_until, problem = excluded.problem",
-            (rest.session_id, rest.model, rest.poor, rest.cool_until, rest.problem),
+            (*(rest.session_id, rest.model, rest.poor, rest.cool_until), problem),
         )
 
     def drop(self, session_id: str) -> None:

@@ -1,45 +1,33 @@
-"""Erasure of everything that a person asked to be forgotten, from every table that holds text."""
+"""Erasure of everything that a person asked to be forgotten, from every table that `text_registry` declares."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
+from everthread.domain.forgotten_words import WordMark
 from everthread.domain.model import FORGOTTEN, SUBAGENT_PLATFORM, NoteVersion, Session
-from everthread.store.attachments import discard
+from everthread.store.attachments import discard, discard_rows
 from everthread.store.database import Database, Table
+from everthread.store.forgotten_facts import erase_known
 from everthread.store.search_index import SearchIndex
 from everthread.store.sessions import folded
 from everthread.store.sql import from_json, to_json
+from everthread.store.text_registry import (
+    TABLES,
+    Always,
+    Blank,
+    DeleteRow,
+    DiscardFiles,
+    Indexed,
+    Method,
+    Owned,
+    Replace,
+    ReplaceInJson,
+    TextTable,
+    With,
+)
 from everthread.store.turns import MESSAGES_PER_TURN
-
-_THEIRS = "session_id IN (SELECT id FROM sessions WHERE owner = ?)"
-
-_TEXTS_OF_OWNER = (
-    ("messages", "content"),
-    ("summaries", "content"),
-    ("tool_rows", "arguments"),
-    ("tool_rows", "result"),
-    ("inbox", "content"),
-    ("inbox", "media"),
-    ("replies", "content"),
-    ("note_versions", "content"),
-    ("schedules", "content"),
-    ("occurrences", "problem"),
-)
-
-# Text inside JSON records: only values may change.
-_RECORDS_OF_OWNER = (
-    (
-        "SELECT id, extra FROM messages WHERE owner = ? "
-        "AND (replace(extra, ?, '') <> extra OR replace(extra, ?, '') <> extra)",
-        "UPDATE messages SET extra = ? WHERE id = ?",
-    ),
-    (
-        "SELECT pos, detail FROM log WHERE owner = ? AND kind = 'delegation' "
-        "AND (replace(detail, ?, '') <> detail OR replace(detail, ?, '') <> detail)",
-        "UPDATE log SET detail = ? WHERE pos = ?",
-    ),
-)
 
 
 class Erasure(Table):
@@ -55,41 +43,20 @@ class Erasure(Table):
         Return the texts of the notes that were written in it.
         """
         wordings = self._wordings("SELECT content FROM note_versions WHERE session_id = ?", session.id)
-        turns = list(self._execute("SELECT id, turn_id FROM turns WHERE session_id = ?", (session.id,)))
-        running = list(self._execute("SELECT turn_id FROM slots WHERE session_id = ?", (session.id,)))
-        for row_id, _ in turns:
+        for (row_id,) in list(self._execute("SELECT id FROM turns WHERE session_id = ?", (session.id,))):
             self._blank_messages(row_id * MESSAGES_PER_TURN, (row_id + 1) * MESSAGES_PER_TURN)
-        for turn_id in (*(turn_id for _, turn_id in turns), *(turn_id for (turn_id,) in running)):
-            self._scrub_turn(turn_id)
         discard(self._execute, session.owner, session.id)
-        for sql in (
-            "UPDATE summaries SET content = '[forgotten]' WHERE session_id = ?",
-            "DELETE FROM prefixes WHERE session_id = ?",
-            "DELETE FROM reviews WHERE session_id = ?",
-            "DELETE FROM rests WHERE session_id = ?",
-            "UPDATE log SET detail = NULL WHERE session_id = ? AND kind = 'delegation'",
-            "DELETE FROM incidents WHERE session_id = ?",
-            "UPDATE cursors SET error = NULL WHERE session_id = ?",
-            "UPDATE redeliveries SET error = '' WHERE session_id = ?",
-            "UPDATE sessions SET title = NULL, title_fold = NULL, title_base = NULL WHERE id = ?",
-            "UPDATE note_versions SET content = '[forgotten]' WHERE session_id = ?",
-        ):
-            self._execute(sql, (session.id,))
+        for table in TABLES:
+            self._run(table.on_session, session.id)
         if session.key.platform == SUBAGENT_PLATFORM:
             # Delegated work that has not started: its key is unbound, so no process would ever start it.
             self._execute(
                 "UPDATE inbox SET content = '[forgotten]', state = 'set_aside' WHERE key = ? AND state = 'waiting'",
                 (str(session.key),),
             )
-        self._execute(
-            "UPDATE notes SET live = false WHERE live AND EXISTS (SELECT 1 FROM note_versions v "
-            "WHERE v.note_id = notes.note_id AND v.version = notes.version AND v.session_id = ?)",
-            (session.id,),
-        )
         if wordings:
             # Every prefix built since may quote the notes.
             self._execute("DELETE FROM prefixes WHERE owner = ?", (session.owner,))
-        self._execute("UPDATE providers SET last_error = NULL")
         return wordings
 
     def scrub_notes(self, owner: str, versions: tuple[NoteVersion, ...]) -> None:
@@ -124,29 +91,8 @@ class Erasure(Table):
         for session_id, seq in requests:
             self._strip_text(session_id, seq)
         discard(self._execute, owner)
-        for sql in (
-            "UPDATE inbox SET content = '[forgotten]', "
-            "state = CASE state WHEN 'waiting' THEN 'set_aside' ELSE state END WHERE owner = ?",
-            "UPDATE note_versions SET content = '[forgotten]' WHERE owner = ?",
-            "UPDATE notes SET live = false WHERE owner = ?",
-            "DELETE FROM prefixes WHERE owner = ?",
-            "DELETE FROM projections WHERE owner = ?",
-            "DELETE FROM chosen_models WHERE owner = ?",
-            # Text that is in no turn: answers to commands, and unsent replies.
-            "UPDATE replies SET content = '', state = CASE WHEN state IN ('draft', 'ready', 'sending') "
-            "THEN 'withheld' ELSE state END WHERE owner = ? AND content <> ''",
-            "DELETE FROM pairings WHERE EXISTS (SELECT 1 FROM guests g WHERE g.platform = pairings.platform "
-            'AND g."user" = pairings."user" AND g.owner = ?)',
-            "DELETE FROM pairings WHERE platform || ':' || \"user\" = ?",
-            "DELETE FROM wrong_codes WHERE scope = ?",
-            "DELETE FROM guests WHERE owner = ?",
-            "DELETE FROM tokens WHERE owner = ?",
-            "DELETE FROM occurrences WHERE owner = ?",
-            "DELETE FROM schedules WHERE owner = ?",
-            "DELETE FROM reply_files WHERE owner = ?",
-        ):
-            self._execute(sql, (owner,))
-        self._scrub_errors(owner)
+        for table in TABLES:
+            self._run(table.on_owner, owner)
         return wordings
 
     def scrub_fact(self, note_id: str, owner: str) -> tuple[str, ...]:
@@ -154,40 +100,45 @@ class Erasure(Table):
 
         Return the texts, the longest first.
         """
-        wordings = {
-            row[0]
-            for row in self._execute(
-                "SELECT content FROM note_versions WHERE note_id = ? AND owner = ?", (note_id, owner)
-            )
-            if row[0]
-        }
+        found = self.wordings(note_id, owner)
         self._execute("UPDATE notes SET live = false WHERE note_id = ? AND owner = ?", (note_id, owner))
-        # The longest first: one text may contain another.
-        for wording in sorted(wordings, key=len, reverse=True):
-            self._scrub_text(wording, owner)
-        # A model rejects its signed reasoning if it was changed.
-        self._execute("UPDATE tool_rows SET thought = NULL, thinker = NULL WHERE owner = ?", (owner,))
-        self._execute("DELETE FROM projections WHERE owner = ?", (owner,))
-        self._scrub_errors(owner)
-        return tuple(sorted(wordings, key=len, reverse=True))
+        for wording in found:
+            for table in TABLES:
+                for column, method in table.words.items():
+                    self._erase(table, column, method, owner, wording)
+        return found
 
-    def _scrub_errors(self, owner: str) -> None:
-        """Erase providers' error messages, which may quote the owner."""
-        for sql in (
-            f"DELETE FROM incidents WHERE {_THEIRS}",
-            f"UPDATE rests SET problem = '' WHERE {_THEIRS}",
-            f"UPDATE cursors SET error = NULL WHERE error IS NOT NULL AND {_THEIRS}",
-            f"UPDATE redeliveries SET error = '' WHERE {_THEIRS}",
-        ):
-            self._execute(sql, (owner,))
-        self._execute("UPDATE providers SET last_error = NULL")
+    def wordings(self, note_id: str, owner: str) -> tuple[str, ...]:
+        """Return every text that the note has had, the longest first: one may contain another."""
+        rows = self._execute("SELECT content FROM note_versions WHERE note_id = ? AND owner = ?", (note_id, owner))
+        return tuple(sorted({row[0] for row in rows} - {"", FORGOTTEN}, key=lambda text: (-len(text), text)))
 
-    def add_tombstone(self, kind: str, identity: str, owner: str, now: float) -> None:
-        """Add a tombstone against replay and import."""
-        self._execute(
-            "INSERT INTO tombstones (kind, identity, owner, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-            (kind, identity, owner, now),
+    def without_facts(self, text: str, session_id: str | None) -> str:
+        """Erase the forgotten facts of the session's owner from an error message that may quote them."""
+        return erase_known(self._execute, text, session_id)
+
+    def find(self, text: str, owner: str) -> tuple[str, ...]:
+        """Return the columns in which the owner's rows contain the text, as `table.column`."""
+        return tuple(
+            f"{table.name}.{column}"
+            for table in TABLES
+            for column, method in table.words.items()
+            if not isinstance(method, Indexed) and self._rows_with(table, column, method, owner, text)
         )
+
+    def add_tombstone(self, kind: str, identity: str, owner: str, now: float, mark: WordMark | None = None) -> None:
+        """Add a tombstone against replay and import, with the mark of a fact's words."""
+        self._execute(
+            "INSERT INTO tombstones (kind, identity, owner, at, chars, checksum) VALUES (?, ?, ?, ?, ?, ?) "
+            "ON CONFLICT (kind, identity) DO UPDATE SET times = tombstones.times + 1",
+            (kind, identity, owner, now, *((mark.chars, mark.checksum) if mark else (None, None))),
+        )
+
+    def mark_turns(self, owner: str, marks: Iterable[WordMark]) -> None:
+        """Have the words erased from whatever the owner's running turns write from now on."""
+        for turn_id, known in list(self._execute("SELECT turn_id, forgotten FROM slots WHERE owner = ?", (owner,))):
+            added = to_json([*(from_json(known) if known else ()), *marks])
+            self._execute("UPDATE slots SET forgotten = ? WHERE turn_id = ?", (added, turn_id))
 
     def strip_delivered(self, session_id: str, seq: int) -> None:
         """Erase a fact from its log entry once every provider has received the request to forget it."""
@@ -202,47 +153,76 @@ class Erasure(Table):
             self._strip_text(session_id, seq)
 
     def tombstones(self, owner: str) -> int:
-        """Return the owner's number of tombstones. Text that was read before the last one must not be used."""
-        return self._value("SELECT COUNT(*) FROM tombstones WHERE owner = ?", (owner,))
+        """Return the owner's number of forget requests. Text that was read before the last one must not be used."""
+        return self._value("SELECT COALESCE(SUM(times), 0) FROM tombstones WHERE owner = ?", (owner,))
 
     def has_tombstone(self, kind: str, identity: str) -> bool:
         """Return whether there is a tombstone."""
         return self._exists("SELECT 1 FROM tombstones WHERE kind = ? AND identity = ?", (kind, identity))
 
-    def _scrub_text(self, text: str, owner: str) -> None:
-        in_json = _json_escaped(text)
-        found = self._execute(
-            "SELECT id, content FROM messages WHERE owner = ? AND replace(content, ?, '') <> content", (owner, text)
-        )
-        for message_id, content in list(found):
-            self._search.replace(message_id, content.replace(text, FORGOTTEN), owner)
-        for table, column in _TEXTS_OF_OWNER:
-            for wording in {text, in_json}:
-                self._execute(
-                    f"UPDATE {table} SET {column} = replace({column}, ?, ?) "
-                    f"WHERE owner = ? AND replace({column}, ?, '') <> {column}",
-                    (wording, FORGOTTEN, owner, wording),
-                )
-        self._execute(
-            "UPDATE sessions SET title = NULL, title_fold = NULL, title_base = NULL "
-            "WHERE owner = ? AND replace(title, ?, '') <> title",
-            (owner, text),
-        )
-        self._scrub_records(text, owner)
-        prefixes: list[tuple[Any, ...]] = list(
-            self._execute("SELECT session_id, number, content FROM prefixes WHERE owner = ?", (owner,))
-        )
-        for session_id, number, content in prefixes:
-            if text.encode() in content or in_json.encode() in content:
-                self._execute("DELETE FROM prefixes WHERE session_id = ? AND number = ?", (session_id, number))
+    def _run(self, statements: Sequence[str], value: str) -> None:
+        for sql in statements:
+            self._execute(sql, (value,) * sql.count("?"))
 
-    def _scrub_records(self, text: str, owner: str) -> None:
-        escaped = _json_escaped(text)
-        for select, update in _RECORDS_OF_OWNER:
-            # A tool call's arguments are JSON inside JSON.
-            rows = list(self._execute(select, (owner, escaped, _json_escaped(escaped))))
-            for row_id, record in rows:
-                self._execute(update, (to_json(_without(from_json(record), {text, escaped})), row_id))
+    def _erase(self, entry: TextTable, column: str, method: Method, owner: str, text: str) -> None:
+        """Erase the text from one column of the owner's rows, with the method of the registry."""
+        match method:
+            case Replace():
+                self._replace(entry, column, owner, text)
+            case ReplaceInJson():
+                for key, record in self._rows_with(entry, column, method, owner, text):
+                    erased = to_json(_without(from_json(record), variants(text)))
+                    self._update(entry, f"{column} = ?", key, (erased,))
+            case Blank(values):
+                for key, _ in self._rows_with(entry, column, method, owner, text):
+                    self._update(entry, values, key)
+            case DeleteRow():
+                self._delete_rows(entry, column, method, owner, text)
+            case DiscardFiles():
+                found = self._rows_with(entry, column, method, owner, text)
+                discard_rows(self._execute, [(key[0], content) for key, content in found])
+            case Always(sql, also):
+                self._run((sql,), owner)
+                if also is not None:
+                    self._delete_rows(entry, column, also, owner, text)
+            case With() | Indexed():
+                pass
+
+    def _replace(self, entry: TextTable, column: str, owner: str, text: str) -> None:
+        for key, content in self._rows_with(entry, column, Replace(), owner, text):
+            for wording in variants(text):
+                content = content.replace(wording, FORGOTTEN)
+            if entry.name == "messages":
+                self._search.replace(key[0], content, owner)
+            self._update(entry, f"{column} = ?", key, (content,))
+
+    def _delete_rows(self, entry: TextTable, column: str, method: Method, owner: str, text: str) -> None:
+        table, condition = entry.name, _is_row(entry)
+        for key, _ in self._rows_with(entry, column, method, owner, text):
+            self._execute(f"DELETE FROM {table} WHERE {condition}", key)
+
+    def _update(self, entry: TextTable, values: str, key: Sequence[Any], parameters: Sequence[Any] = ()) -> None:
+        table, condition = entry.name, _is_row(entry)
+        self._execute(f"UPDATE {table} SET {values} WHERE {condition}", (*parameters, *key))
+
+    def _rows_with(
+        self, entry: TextTable, column: str, method: Method, owner: str, text: str
+    ) -> list[tuple[tuple[Any, ...], Any]]:
+        """Return key and content of the owner's rows that contain the text in this column."""
+        table, columns, whose = entry.name, _quoted(entry.key, ", "), entry.owned.value
+        condition = method.where if isinstance(method, ReplaceInJson) else "true"
+        wordings = variants(text)
+        if isinstance(method, DeleteRow) and entry.owned is not Owned.BY_ANYBODY:
+            # Binary content, which SQL can't search in a portable way.
+            rows = self._execute(f"SELECT {columns}, {column} FROM {table} WHERE {whose}", (owner,))
+            wanted = [wording.encode(errors="replace") for wording in wordings]
+            return [(row[:-1], row[-1]) for row in rows if any(one in row[-1] for one in wanted)]
+        clauses = " OR ".join([f"replace({column}, ?, '') <> {column}"] * len(wordings))
+        rows = self._execute(
+            f"SELECT {columns}, {column} FROM {table} WHERE {whose} AND {condition} AND ({clauses})",
+            (owner, *wordings),
+        )
+        return [(row[:-1], row[-1]) for row in rows]
 
     def _strip_text(self, session_id: str, seq: int) -> None:
         row = self._first("SELECT detail FROM log WHERE session_id = ? AND seq = ?", (session_id, seq))
@@ -258,26 +238,34 @@ class Erasure(Table):
         self._search.remove(start, end)
         self._execute("UPDATE messages SET content = ?, extra = NULL WHERE id >= ? AND id < ?", (FORGOTTEN, start, end))
 
-    def _scrub_turn(self, turn_id: str) -> None:
-        self._execute("DELETE FROM reply_files WHERE turn_id = ?", (turn_id,))
-        self._execute("DELETE FROM tool_rows WHERE turn_id = ?", (turn_id,))
-        self._execute(
-            "UPDATE replies SET content = '[forgotten]', "
-            "state = CASE WHEN state IN ('draft', 'ready', 'sending') THEN 'withheld' ELSE state END "
-            "WHERE turn_id = ?",
-            (turn_id,),
-        )
+
+def variants(text: str) -> tuple[str, ...]:
+    """Return the forms in which a text is stored, the longest first: as it is, on one line, and both inside JSON.
+
+    A tool call's arguments are JSON inside JSON.
+    """
+    plain = {text, " ".join(text.split())}
+    escaped = {_json_escaped(each) for each in plain}
+    return tuple(sorted((plain | escaped | {_json_escaped(each) for each in escaped}) - {""}, key=len, reverse=True))
+
+
+def _is_row(entry: TextTable) -> str:
+    return _quoted(entry.key, " = ? AND ") + " = ?"
+
+
+def _quoted(columns: Sequence[str], separator: str) -> str:
+    return separator.join(f'"{column}"' for column in columns)
 
 
 def _json_escaped(text: str) -> str:
     return to_json(text)[1:-1]
 
 
-def _without(value: Any, wordings: set[str]) -> Any:
+def _without(value: Any, wordings: Sequence[str]) -> Any:
     """Return the record with its texts erased. Keys and ids of other sessions stay."""
     match value:
         case str():
-            for wording in sorted(wordings, key=len, reverse=True):
+            for wording in wordings:
                 value = value.replace(wording, FORGOTTEN)
             return value
         case list():

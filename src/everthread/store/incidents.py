@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from everthread.store.database import Table
+from everthread.store.forgotten_facts import erase_known
 
 
 class Incident(Struct, frozen=True):
@@ -21,9 +22,10 @@ KEPT_MAX = 1000
 
 class Incidents(Table):
     def add(self, incident: Incident) -> None:
+        text = erase_known(self._execute, incident.text[:2000], incident.session_id)
         newest = self._database.insert(
             "INSERT INTO incidents (at, source, session_id, content) VALUES (?, ?, ?, ?)",
-            (incident.at, incident.source, incident.session_id, incident.text[:2000]),
+            (incident.at, incident.source, incident.session_id, text),
         )
         self._execute("DELETE FROM incidents WHERE id <= ?", (newest - KEPT_MAX,))
 

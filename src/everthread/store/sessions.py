@@ -87,7 +87,7 @@ class Sessions(Table):
         row = self._first(f"SELECT {COLUMNS} FROM sessions WHERE id = ?", (session_id,))
         return session_of(row) if row else None
 
-    def add(self, session: Session, summary: str | None = None) -> None:
+    def add(self, session: Session) -> None:
         s = session
         self._execute(
             f"INSERT INTO sessions ({COLUMNS}, title_fold, title_base) VALUES ({'?, ' * 22}?)",
@@ -98,8 +98,6 @@ class Sessions(Table):
                 *folded(s.title),
             ),
         )
-        if summary is not None:
-            self._execute("INSERT INTO summaries VALUES (?, ?, ?)", (s.id, s.owner, summary))
 
     def save(self, session: Session) -> None:
         """Update a session. If its generation has grown, use `renew`."""

@@ -8,7 +8,7 @@ from everthread.store.database import Table
 from everthread.store.sql import Row, by_value, key_of
 
 _FATES = by_value(Fate)
-_SLOT = "turn_id, session_id, generation, key, epoch, owner, holder, fence, fate, inbox_id, begun_at"
+_SLOT = "turn_id, session_id, generation, key, epoch, owner, holder, fence, fate, inbox_id, begun_at, forgotten"
 
 
 class Slots(Table):
@@ -17,10 +17,10 @@ class Slots(Table):
     def add(self, slot: Slot) -> None:
         ref = slot.ref
         self._execute(
-            f"INSERT INTO slots ({_SLOT}) VALUES ({'?, ' * 10}?)",
+            f"INSERT INTO slots ({_SLOT}) VALUES ({'?, ' * 11}?)",
             (
                 *(slot.turn_id, ref.session_id, ref.generation, str(ref.key), ref.epoch, ref.owner),
-                *(slot.holder, slot.fence, slot.fate, slot.inbox_id, slot.begun_at),
+                *(slot.holder, slot.fence, slot.fate, slot.inbox_id, slot.begun_at, slot.forgotten),
             ),
         )
 
@@ -110,7 +110,7 @@ class Slots(Table):
 
 def _slot(row: Row) -> Slot:
     ref = SessionRef(row[1], row[2], key_of(row[3]), row[4], row[5])
-    return Slot(row[0], ref, row[6], row[7], _FATES[row[8]], row[9], row[10])
+    return Slot(row[0], ref, row[6], row[7], _FATES[row[8]], row[9], row[10], row[11])
 
 
 def _tool_row(row: Row) -> ToolRow:

@@ -148,12 +148,6 @@ class Turns(Table):
             (session_id, number),
         )
 
-    def put_prefix(self, prefix: Prefix, owner: str) -> None:
-        self._execute(
-            "INSERT INTO prefixes (session_id, number, owner, content, at) VALUES (?, ?, ?, ?, ?)",
-            (prefix.session_id, prefix.number, owner, prefix.content, prefix.at),
-        )
-
     def prefix(self, session_id: str) -> Prefix | None:
         row = self._first(
             "SELECT session_id, number, content, at FROM prefixes WHERE session_id = ? ORDER BY number DESC LIMIT 1",

@@ -19,6 +19,7 @@ from everthread.store.attachments import Attachments
 from everthread.store.compression_pauses import CompressionPauses
 from everthread.store.cursors import Cursors
 from everthread.store.database import Database
+from everthread.store.derived_text import DerivedText
 from everthread.store.erasure import Erasure
 from everthread.store.event_log import EventLog
 from everthread.store.inbox import Inbox
@@ -66,6 +67,7 @@ class UnitOfWork:
         self.reviews = Reviews(database)
         self.compression_pauses = CompressionPauses(database)
         self.erasure = Erasure(database, self.search)
+        self.derived = DerivedText(database, self.erasure, self.sessions)
         self.archive = Archive(database, self.search)
         self.access = Access(database)
         self.api_keys = ApiKeys(database)

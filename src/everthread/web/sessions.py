@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import logging
@@ -21,7 +20,6 @@ from everthread.domain.export_format import encode_line
 from everthread.domain.model import Message, Session, Turn
 from everthread.lifecycle import ForgetSession, export
 from everthread.lifecycle.export import export_lines
-from everthread.log_file import erase_logs
 from everthread.store.unit_of_work import UnitOfWork
 from everthread.web.errors import HttpError
 from everthread.web.ownership import (
@@ -185,10 +183,8 @@ async def delete_session(call: ApiCall) -> Response:
     await gateway.lifecycle.forget(ForgetSession(session.id), owner=owner)
     try:
         await gateway.command_context(session.key, owner).runtime.note_files.sync(owner)
-        # An error in the log may quote the session.
-        await asyncio.to_thread(erase_logs, gateway.settings.home)
     except OSError as error:
-        log.warning("forgotten, but note files or the log were not updated: %s", error)
+        log.warning("forgotten, but note files were not updated: %s", error)
     return json_response(SessionDeleted(session.id))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -37,8 +38,8 @@ def test_a_branch_keeps_its_parents_prefix_and_a_new_session_does_not(tmp_path: 
         async with Runtime(Settings(tmp_path)) as runtime:
             first = (await runtime.lifecycle.cross(KEY, New(), owner="me")).ref
             assert first is not None
-            await runtime.lifecycle.put_prefix(first, b"old rules")
-            stored = await runtime.lifecycle.put_prefix(first, b"rules \x00 and tools")
+            await runtime.lifecycle.put_prefix(first, b"old rules", 0)
+            stored = await runtime.lifecycle.put_prefix(first, b"rules \x00 and tools", 0)
             assert stored.number == 2
             branch = (await runtime.lifecycle.cross(KEY, Branch(), owner="me")).ref
             copied = await prefix_of(runtime, branch)
@@ -176,3 +177,34 @@ async def test_a_fact_forgotten_by_another_process_is_not_sent_from_the_cache(tm
             await elsewhere.lifecycle.forget(ForgetFact(note.note_id), owner=ME)
         await core.ask("what is it?")
         assert "4711" not in core.model.sent()
+
+
+class ForgettingProvider(AsyncDiary):
+    """Memory provider during whose call, while a prompt is being built, another process forgets a fact."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.forget_once: Callable[[], Awaitable[object]] | None = None
+        self.asked = 0
+
+    async def system_prompt_block(self, **_: object) -> str:
+        self.asked += 1
+        if (forget := self.forget_once) is not None:
+            self.forget_once = None
+            await forget()
+        return ""
+
+
+async def test_a_fact_forgotten_while_a_prompt_is_built_is_in_no_prefix_and_no_branch(tmp_path: Path) -> None:
+    provider = ForgettingProvider()
+    async with AgentFixture(tmp_path, FakeModel(["fine"]), provider) as core, AgentFixture(tmp_path) as elsewhere:
+        note = await core.note("the gate code is 4711")
+        provider.forget_once = lambda: elsewhere.lifecycle.forget(ForgetFact(note.note_id), owner=ME)
+        ref = (await core.ask("hello")).committed.ref
+        assert provider.asked == 2, "the prompt must be built again"
+        assert "4711" not in core.model.sent()
+        branch = (await core.cross(CLI, Branch())).ref
+        for each in (ref, branch):
+            prefix = await core.store.read(lambda uow, each=each: uow.turns.prefix(each.session_id if each else ""))
+            assert prefix is not None
+            assert b"4711" not in prefix.content

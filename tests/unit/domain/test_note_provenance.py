@@ -272,7 +272,7 @@ async def test_prompt_prefixes_that_contain_the_words_are_dropped(tmp_path: Path
         r, s = await core.conversations(2)
         note = await core.noted(s, "likes rum")
         await core.noted(r, "likes rum, neat", note)
-        await core.lifecycle.put_prefix(r, b"likes rum, neat")
+        await core.lifecycle.put_prefix(r, b"likes rum, neat", 0)
         await core.lifecycle.forget(ForgetSession(s.session_id), owner=ME)
         assert await core.store.read(lambda uow: uow.turns.prefix(r.session_id)) is None
 

@@ -63,11 +63,11 @@ async def tell_everywhere(core: CoreFixture) -> str:
         ]
         await core.lifecycle.commit_turn(ticket, messages, f"hello {SECRET}")
     ref = await core.at(CLI)
-    await core.lifecycle.put_prefix(ref, f"You talk to {SECRET}.".encode())
+    await core.lifecycle.put_prefix(ref, f"You talk to {SECRET}.".encode(), 0)
     await core.lifecycle.record_delegation(ref, f"find {SECRET}", f"found {SECRET}", "child")
     await write_note(core, f"the name is {SECRET}", key=CLI)
     await compress(core, CLI, f"{SECRET} introduced himself")
-    await core.lifecycle.put_prefix(await core.at(CLI), f"You know {SECRET}.".encode())
+    await core.lifecycle.put_prefix(await core.at(CLI), f"You know {SECRET}.".encode(), 0)
     # One turn more that is still running, with a tool at work and a draft on its way.
     await core.cross(CLI, Branch(f"more of {SECRET}"))
     await core.cross(CLI, Resume(ref.session_id))
@@ -93,7 +93,7 @@ async def test_descendants_lose_their_summaries_and_prefixes_and_keep_their_own_
     async with CoreFixture(tmp_path) as core:
         parent = (await core.turn(CLI, f"I am {SECRET}")).ref.session_id
         child = await compress(core, CLI, f"{SECRET} introduced himself")
-        await core.lifecycle.put_prefix(await core.at(CLI), f"You know {SECRET}.".encode())
+        await core.lifecycle.put_prefix(await core.at(CLI), f"You know {SECRET}.".encode(), 0)
         await core.turn(CLI, "the weather")
         grandchild = await compress(core, CLI, f"{SECRET} and the weather")
         await forget(core, ForgetSession(parent))
@@ -345,7 +345,7 @@ async def test_a_forgotten_fact_is_removed_everywhere_its_owner_has_the_exact_wo
         ref = (await core.turn(CLI, f"Listen: {fact}, you know")).ref
         note = await write_note(core, fact)
         await write_note(core, f"{fact}, really", note_id=note)
-        await core.lifecycle.put_prefix(ref, f"You know that {fact}.".encode())
+        await core.lifecycle.put_prefix(ref, f"You know that {fact}.".encode(), 0)
         await core.lifecycle.record_delegation(ref, f"check that {fact}", "it is so", "child")
         call = ToolCall("c1", "save", json.dumps({"text": fact}))
         await core.lifecycle.accept(Inbound(CLI, ME, fact))

@@ -118,16 +118,25 @@ class SkillFolders(Struct, frozen=True):
 
     # --- Writing -----------------------------------------------------------------------------------------------------
 
-    def write(self, skill: SkillText, *, new: bool = False, origin: Origin | None = None) -> SkillChange:
+    def write(
+        self,
+        skill: SkillText,
+        *,
+        new: bool = False,
+        origin: Origin | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> SkillChange:
         """Write or replace a skill of the user. The previous version is kept, and the change is logged.
 
-        With `new`, raise `AlreadyExists` if the skill exists.
+        With `new`, raise `AlreadyExists` if the skill exists. `check` is called under the lock and may raise: words
+        that are forgotten are erased from the skills under the same lock.
         """
         text = render(skill)
         if problem := name_problem(skill.name) or description_problem(skill.description):
             raise BadSkill(problem)
         parse(text, str(self.own / skill.name / FILE))
         with self._locked(skill.name) as changes:
+            check()
             folder = self.own / skill.name
             if new and os.path.lexists(folder):
                 raise AlreadyExists(f"{folder} already exists; choose another name, or edit it")

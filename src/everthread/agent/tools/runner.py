@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from everthread.agent.events import Approve, Listen, ToolBegan, ToolEnded
 from everthread.agent.transcript import result
@@ -175,7 +176,13 @@ class ToolRunner(Struct, frozen=True):
                 return f"Error: {error}"
             if not approved:
                 return "Error: this call was not approved by the user; do not try it again unasked"
-        await self.lifecycle.start_tool(claim, call.id, call.name, call.arguments, thought)
+        allowed = await self.lifecycle.start_tool(claim, call.id, call.name, call.arguments, thought)
+        if allowed != call.arguments:
+            # Something was forgotten while the turn ran: no tool may write it down again.
+            call = replace(call, arguments=allowed)
+            arguments = _arguments(call)
+            if isinstance(arguments, str):
+                return arguments
         return await self._finished(tool, arguments, call, claim, listen)
 
     async def _finished(

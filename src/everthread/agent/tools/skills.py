@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -60,11 +60,21 @@ class _WriteArguments(msgspec.Struct):
     body: Text
 
 
+async def _always(use: ToolUse) -> None:
+    pass
+
+
 def skill_tools(
-    folders: SkillFolders, owner: str, wrote: Callable[[SkillChange], None] = lambda change: None
+    folders: SkillFolders,
+    owner: str,
+    wrote: Callable[[SkillChange], None] = lambda change: None,
+    check: Callable[[ToolUse], Awaitable[None]] = _always,
 ) -> tuple[Tool, ...]:
-    """Build all skill tools. Only `owner`, whose folder it is, may write; `wrote` is called with each change."""
-    return skill_list(folders), skill_view(folders), skill_write(folders, owner, wrote)
+    """Build all skill tools. Only `owner`, whose folder it is, may write; `wrote` is called with each change.
+
+    `check` raises `Outdated` if something was forgotten since the text of the skill was derived.
+    """
+    return skill_list(folders), skill_view(folders), skill_write(folders, owner, wrote, check)
 
 
 def skill_list(folders: SkillFolders) -> Tool:
@@ -95,14 +105,27 @@ def _view(folders: SkillFolders, args: _ViewArguments) -> str:
     return f"{text}\nIts other files: {', '.join(map(escape_tags, others))}" if others else text
 
 
-def skill_write(folders: SkillFolders, owner: str, wrote: Callable[[SkillChange], None]) -> Tool:
+def skill_write(
+    folders: SkillFolders,
+    owner: str,
+    wrote: Callable[[SkillChange], None],
+    check: Callable[[ToolUse], Awaitable[None]] = _always,
+) -> Tool:
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
         args = parse_arguments(_WRITE, arguments, _WriteArguments)
         if use.ref.owner != owner:
             raise ToolFailed("skill_write: only the owner of this machine may write skills")
         written = SkillText(args.name, args.description, args.body)
         origin = Origin(use.ref.session_id, use.turn_id)
-        change = await _in_a_thread(_WRITE, lambda: folders.write(written, origin=origin))
+        loop = asyncio.get_running_loop()
+
+        async def check_use() -> None:
+            await check(use)
+
+        def check_under_lock() -> None:
+            asyncio.run_coroutine_threadsafe(check_use(), loop).result()
+
+        change = await _in_a_thread(_WRITE, lambda: folders.write(written, origin=origin, check=check_under_lock))
         wrote(change)
         done = "replaced; the previous version is kept" if change.kept is not None else "written"
         return f"{done}. Conversations that begin from now on know of it; here, skill_view reads it."

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from everthread.store.unit_of_work import UnitOfWork
 
 
+_PROBLEMS_MAX = 20
+
+
 class ForgetPlan(NamedTuple):
     """The data to forget, and a description of the consequences."""
 
@@ -83,12 +86,15 @@ def forget_it(
     confirm("Forget this permanently?", "Nothing was forgotten.", yes=yes, as_json=as_json)
 
     async def forget_plan(runtime: CliRuntime) -> None:
+        started = runtime.clock.now()
         await runtime.lifecycle.forget(plan.what, owner=plan.owner, actor="operator")
+        for incident in reversed(await runtime.store.read(lambda uow: uow.incidents.newest(_PROBLEMS_MAX))):
+            if incident.source == "forget" and incident.at >= started:
+                click.echo(incident.text, err=True)
         if problem := await runtime.sync_notes(plan.owner):
             click.echo(problem, err=True)
 
     cli.write(forget_plan)
-    _empty_the_log(cli)
     data = {
         "forgotten": plan.kind,
         "id": plan.identity,
@@ -98,17 +104,6 @@ def forget_it(
         "skills": list(plan.skills),
     }
     render(Result(data, "Forgotten."), as_json)
-
-
-def _empty_the_log(cli: CliContext) -> None:
-    """Empty the log: error messages of providers and tools may quote the forgotten text."""
-    from everthread.log_file import erase_logs
-
-    home = cli.settings.home
-    try:
-        erase_logs(home)
-    except OSError as error:
-        click.echo(f"Could not empty the log ({error.strerror}). Remove {home / 'logs'} yourself.", err=True)
 
 
 def _plan(

@@ -267,7 +267,7 @@ class SearchAndErasureContract(StoreFixture):
     async def test_a_forgotten_session_is_not_found_and_does_not_come_back(self, talk: StoreConversation) -> None:
         session = await talk.new(KEY, title="Zanzibar")
         ref = await talk.say("zanzibar please", KEY, answer="zanzibar it is")
-        await talk.lifecycle.put_prefix(ref, b"zanzibar")
+        await talk.lifecycle.put_prefix(ref, b"zanzibar", 0)
         note = await talk.lifecycle.write_note(
             NoteChange(NoteAction.ADD, NoteTarget.MEMORY, "zanzibar in May"), owner="ann", ref=ref
         )
@@ -314,7 +314,7 @@ class SearchAndErasureContract(StoreFixture):
         fact = 'the code is "4711"'
         ref = await talk.say(f"remember: {fact}!", KEY, answer=f"noted, {fact}")
         await talk.say(fact, OTHER_KEY, "bob")
-        await talk.lifecycle.put_prefix(ref, f"system: {fact}".encode())
+        await talk.lifecycle.put_prefix(ref, f"system: {fact}".encode(), 0)
         note = await talk.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.USER, fact), owner="ann", ref=ref)
         await talk.lifecycle.record_delegation(ref, f"use that {fact}", "done", "child")
         await talk.lifecycle.forget(ForgetFact(note.note_id), owner="ann")

@@ -176,7 +176,7 @@ class TurnContract(StoreFixture):
         ref = await talk.say("hello", KEY)
         contents = [b"\x00\xff system \r\n", "naïve".encode()]
         for content in contents:
-            await talk.lifecycle.put_prefix(ref, content)
+            await talk.lifecycle.put_prefix(ref, content, 0)
         last = present(await talk.read(lambda uow: uow.turns.prefix(ref.session_id)))
         assert (last.number, last.content) == (2, contents[1])
         assert await talk.read(lambda uow: uow.turns.prefix_number(ref.session_id)) == 2

@@ -1,0 +1,55 @@
+"""Recognise the words of a forgotten fact without knowing them: by length, checksum and hash."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+
+from msgspec import Struct
+
+from everthread.domain.model import FORGOTTEN
+
+
+class WordMark(Struct, frozen=True, array_like=True):
+    """Mark of some words. It recognises them but does not reveal them."""
+
+    chars: int
+    checksum: int
+    """Sum of the characters' code points: a cheap test that most positions of a text fail."""
+    identity: str
+    """`fact_identity` of the words."""
+
+
+def fact_identity(owner: str, text: str) -> str:
+    """Return the hash that a tombstone keeps of a fact: it recognises the text but does not reveal it."""
+    return hashlib.sha256(f"{owner}\0{' '.join(text.casefold().split())}".encode(errors="replace")).hexdigest()
+
+
+def mark_of(owner: str, words: str) -> WordMark:
+    return WordMark(len(words), sum(map(ord, words)), fact_identity(owner, words))
+
+
+def erase_marked(text: str, owner: str, marks: Iterable[WordMark]) -> str:
+    """Return the text with `[forgotten]` in place of marked words, the longest first: one may contain another."""
+    for mark in sorted(marks, key=lambda mark: mark.chars, reverse=True):
+        text = _erase(text, owner, mark)
+    return text
+
+
+def _erase(text: str, owner: str, mark: WordMark) -> str:
+    pieces: list[str] = []
+    end = 0
+    for start in _candidates(text, mark):
+        if start >= end and fact_identity(owner, text[start : start + mark.chars]) == mark.identity:
+            pieces += text[end:start], FORGOTTEN
+            end = start + mark.chars
+    return "".join((*pieces, text[end:])) if pieces else text
+
+
+def _candidates(text: str, mark: WordMark) -> Iterator[int]:
+    if not 0 < mark.chars <= len(text):
+        return iter(())
+    sums: Sequence[int] = [0, *accumulate(map(ord, text))]
+    pairs = enumerate(zip(sums, sums[mark.chars :], strict=False))
+    return (start for start, (before, after) in pairs if after - before == mark.checksum)

@@ -1,0 +1,142 @@
+"""Erase forgotten words from the files of a home, as `FILES` of the text registry declares."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+
+from msgspec import Struct
+
+from everthread.domain.model import FORGOTTEN
+from everthread.store.erasure import variants
+from everthread.store.text_registry import FILES, FileMethod, HomeFile
+
+
+class HomeFiles(Struct, frozen=True):
+    """The files of one home. Its `owner` owns the skills; `notes_folder` returns the folder of an owner's note files."""
+
+    home: Path
+    owner: str
+    notes_folder: Callable[[str], Path]
+
+    def erase(self, owner: str, wordings: Sequence[str]) -> list[str]:
+        """Erase the owner's forgotten words. Returns a line for each file that could not be or is not changed."""
+        problems: list[str] = []
+        forms = _encoded(wordings)
+        for entry in FILES:
+            with _locked(self.home / entry.lock if entry.lock else None):
+                for path in self._files(entry):
+                    try:
+                        problems += self._treat(entry, path, owner, forms)
+                    except FileNotFoundError:
+                        continue
+                    except OSError as error:
+                        problems.append(
+                            f"{self._name(path)} may still contain forgotten words ({error.strerror}); remove it"
+                        )
+        return problems
+
+    def attachments_with(self, wordings: Sequence[str], paths: Iterable[str]) -> tuple[str, ...]:
+        """Return those of the attachments that contain the words."""
+        forms = _encoded(wordings)
+        return tuple(path for path in paths if contains(self.home / "media" / path, forms))
+
+    def find(self, text: str) -> tuple[str, ...]:
+        """Return the paths of all files that contain the text, or have it in their name."""
+        forms = _encoded((text,))
+        return tuple(
+            self._name(path)
+            for path in sorted(self.home.rglob("*"))
+            if any(form in os.fsencode(path.name) for form in forms) or (path.is_file() and contains(path, forms))
+        )
+
+    def _treat(self, entry: HomeFile, path: Path, owner: str, forms: Sequence[bytes]) -> list[str]:
+        match entry.method:
+            case FileMethod.EMPTY:
+                # Other processes go on writing to the current log, and to no older one.
+                path.unlink() if path.suffix[1:].isdecimal() else os.truncate(path, 0)
+            case FileMethod.REPLACE if self._is_of(path, owner):
+                _replace(path, forms)
+            case FileMethod.KEEP if contains(path, forms):
+                return [f"{self._name(path)} is yours and still contains the forgotten words; edit or remove it"]
+            case _:
+                pass
+        return []
+
+    def _is_of(self, path: Path, owner: str) -> bool:
+        """Return whether the file belongs to the owner: one of their note files, or a skill of the home's owner."""
+        notes = self.home / "memory"
+        return path.parent == self.notes_folder(owner) if path.is_relative_to(notes) else owner == self.owner
+
+    def _files(self, entry: HomeFile) -> Iterator[Path]:
+        if entry.method not in (FileMethod.EMPTY, FileMethod.REPLACE, FileMethod.KEEP):
+            return
+        for path in sorted(self.home.glob(entry.pattern)):
+            if path.is_file() and not path.is_symlink() and declaration(self._name(path)) is entry:
+                yield path
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.home).as_posix()
+
+
+def declaration(path: str) -> HomeFile | None:
+    """Return the first entry of the registry for a path within a home."""
+    return next((entry for entry in FILES if _pattern(entry.pattern).fullmatch(path)), None)
+
+
+def contains(path: Path, forms: Sequence[bytes]) -> bool:
+    """Return whether the file contains one of the byte strings. A file that can't be read contains none."""
+    if not forms:
+        return False
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                return False
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                return any(content.find(form) >= 0 for form in forms)
+    except OSError:
+        return False
+
+
+def _encoded(wordings: Sequence[str]) -> tuple[bytes, ...]:
+    return tuple(form.encode(errors="replace") for wording in wordings for form in variants(wording))
+
+
+@lru_cache
+def _pattern(text: str) -> re.Pattern[str]:
+    parts = re.split(r"(\*\*/|\*)", text)
+    return re.compile("".join({"**/": "(?:.*/)?", "*": "[^/]*"}.get(part, re.escape(part)) for part in parts))
+
+
+def _replace(path: Path, forms: Sequence[bytes]) -> None:
+    """Replace the words atomically, with the mode of the file."""
+    content = path.read_bytes()
+    erased = content
+    for form in forms:
+        erased = erased.replace(form, FORGOTTEN.encode())
+    if erased == content:
+        return
+    draft = path.with_name(f"{path.name}.new")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, path.stat().st_mode & 0o777)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(erased)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+@contextmanager
+def _locked(path: Path | None) -> Generator[None]:
+    """Hold the lock of the writers of these files, if their folder exists."""
+    if path is None or not path.parent.is_dir():
+        yield
+        return
+    with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

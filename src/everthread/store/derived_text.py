@@ -1,0 +1,53 @@
+"""Text derived from an owner's data: prefixes, summaries, generated titles, and everything that a review writes.
+
+Deriving text takes time, in which its source may be forgotten. Whoever derives text reads the owner's number of
+tombstones together with the source and gives it here with the text. If it has changed, nothing is stored and `Outdated`
+is raised; the caller derives the text again, or drops it. No other module inserts into these tables.
+"""
+
+from __future__ import annotations
+
+from everthread.domain.errors import Outdated
+from everthread.domain.model import Prefix, Session
+from everthread.store.database import Database, Table
+from everthread.store.erasure import Erasure
+from everthread.store.sessions import Sessions
+
+
+class DerivedText(Table):
+    """The only door to the store for derived text."""
+
+    def __init__(self, database: Database, erasure: Erasure, sessions: Sessions) -> None:
+        super().__init__(database)
+        self._erasure = erasure
+        self._sessions = sessions
+
+    def check(self, owner: str, tombstones: int) -> None:
+        """Raise `Outdated` if something of the owner was forgotten since the number of tombstones was read."""
+        if self._erasure.tombstones(owner) != tombstones:
+            raise Outdated("something was forgotten meanwhile; what was derived from it is not stored")
+
+    def put_prefix(self, prefix: Prefix, owner: str, tombstones: int) -> None:
+        self.check(owner, tombstones)
+        self._execute(
+            "INSERT INTO prefixes (session_id, number, owner, content, at) VALUES (?, ?, ?, ?, ?)",
+            (prefix.session_id, prefix.number, owner, prefix.content, prefix.at),
+        )
+
+    def copy_prefix(self, parent: Session, child: Session, at: float) -> None:
+        """Give a branch its parent's newest prefix byte for byte. It is stored text, from which words were erased."""
+        self._execute(
+            "INSERT INTO prefixes (session_id, number, owner, content, at) SELECT ?, 1, ?, content, ? FROM prefixes "
+            "WHERE session_id = ? ORDER BY number DESC LIMIT 1",
+            (child.id, child.owner, at, parent.id),
+        )
+
+    def put_summary(self, session: Session, summary: str, tombstones: int) -> None:
+        """Store the summary that the session begins with."""
+        self.check(session.owner, tombstones)
+        self._execute("INSERT INTO summaries VALUES (?, ?, ?)", (session.id, session.owner, summary))
+
+    def set_title(self, session: Session, title: str, tombstones: int) -> None:
+        """Store a title that was generated from the conversation."""
+        self.check(session.owner, tombstones)
+        self._sessions.set_title(session.id, title)

@@ -1,0 +1,396 @@
+"""Registry of every column and file that can hold a person's words: how the words are found, and how they are erased.
+
+`Erasure` and `HomeFiles` forget from this registry and from nothing else. A test compares it with the schema and with a
+home that uses every feature, so a text column or a file that is not declared here fails. See docs/internals/forgetting.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, StrEnum
+
+from msgspec import Struct
+
+# --- Columns ---------------------------------------------------------------------------------------------------------
+
+
+class Owned(StrEnum):
+    """Condition for the rows of an owner."""
+
+    BY_COLUMN = "owner = ?"
+    BY_SESSION = "session_id IN (SELECT id FROM sessions WHERE owner = ?)"
+    BY_ANYBODY = "? <> ''"
+    """The rows belong to no owner, and may quote any of them."""
+
+
+class Replace(Struct, frozen=True):
+    """Replace the words by `[forgotten]`."""
+
+
+class ReplaceInJson(Struct, frozen=True):
+    """Replace the words in the values of a JSON record. `where` limits the rows."""
+
+    where: str = "true"
+
+
+class Blank(Struct, frozen=True):
+    """Assign these values in rows that contain the words."""
+
+    values: str
+
+
+class DeleteRow(Struct, frozen=True):
+    """Delete rows that contain the words."""
+
+
+class DiscardFiles(Struct, frozen=True):
+    """Remove the attachments whose description contains the words."""
+
+
+class Always(Struct, frozen=True):
+    """Run a statement for the owner, whether or not the words are found: the text may say them differently.
+
+    `also` treats the rows that contain the words and belong to no session.
+    """
+
+    sql: str
+    also: DeleteRow | None = None
+
+
+class With(Struct, frozen=True):
+    """Erased together with another column."""
+
+    column: str
+
+
+class Indexed(Struct, frozen=True):
+    """A full-text index: changed with its messages, then purged."""
+
+
+Method = Replace | ReplaceInJson | Blank | DeleteRow | DiscardFiles | Always | With | Indexed
+
+
+class TextTable(Struct, frozen=True):
+    """The text columns of a table. `words` can hold a person's words, `other` can't, for the stated reason."""
+
+    name: str
+    key: tuple[str, ...] = ()
+    words: Mapping[str, Method] = {}
+    other: Mapping[str, str] = {}
+    owned: Owned = Owned.BY_COLUMN
+    on_session: tuple[str, ...] = ()
+    """Statements that forget a session; the parameter is its id."""
+    on_owner: tuple[str, ...] = ()
+    """Statements that forget an owner, after all sessions; the parameter is the owner."""
+
+
+ID = "an id that the program or a platform assigned"
+KEY = "a session key: names and ids of a platform"
+OWNER = "an owner's name: stays as metadata"
+VALUE = "one of a fixed set of values"
+NAME = "a name from the settings or the program"
+HASH = "a hash"
+_THEIRS = "session_id IN (SELECT id FROM sessions WHERE owner = ?)"
+_ITS_TURNS = (
+    "turn_id IN (SELECT turn_id FROM turns WHERE session_id = ? UNION SELECT turn_id FROM slots WHERE session_id = ?)"
+)
+_WITHHELD = "state = CASE WHEN state IN ('draft', 'ready', 'sending') THEN 'withheld' ELSE state END"
+_NO_TITLE = "title = NULL, title_fold = NULL, title_base = NULL"
+
+
+def _other(reason: str, *columns: str) -> dict[str, str]:
+    return dict.fromkeys(columns, reason)
+
+
+TABLES: tuple[TextTable, ...] = (
+    TextTable(
+        "messages",
+        ("id",),
+        # A forgotten session's messages are erased by turns, together with the index.
+        {"content": Replace(), "extra": ReplaceInJson()},
+        {"owner": OWNER, "role": VALUE},
+    ),
+    TextTable("message_words", words={"text": Indexed()}, other={"scope": HASH}),
+    TextTable(
+        "sessions",
+        ("id",),
+        {"title": Blank(_NO_TITLE), "title_fold": With("title"), "title_base": With("title")},
+        {**_other(ID, "id", "parent_id", "summary_id"), **_other(VALUE, "kind", "cause", "end_reason")}
+        | {"owner": OWNER, "key": KEY},
+        on_session=(f"UPDATE sessions SET {_NO_TITLE} WHERE id = ?",),
+    ),
+    TextTable(
+        "summaries",
+        ("session_id",),
+        {"content": Replace()},
+        {"session_id": ID, "owner": OWNER},
+        on_session=("UPDATE summaries SET content = '[forgotten]' WHERE session_id = ?",),
+    ),
+    TextTable(
+        "prefixes",
+        ("session_id", "number"),
+        {"content": DeleteRow()},
+        {"session_id": ID, "owner": OWNER},
+        on_session=("DELETE FROM prefixes WHERE session_id = ?",),
+        on_owner=("DELETE FROM prefixes WHERE owner = ?",),
+    ),
+    TextTable(
+        "tool_rows",
+        ("turn_id", "call_id"),
+        {
+            "arguments": Replace(),
+            "result": Replace(),
+            # A model rejects its signed reasoning if it was changed.
+            "thought": Always("UPDATE tool_rows SET thought = NULL, thinker = NULL WHERE owner = ?"),
+        },
+        {**_other(ID, "turn_id", "call_id"), **_other(NAME, "name", "thinker"), "owner": OWNER, "state": VALUE},
+        on_session=(f"DELETE FROM tool_rows WHERE {_ITS_TURNS}",),
+    ),
+    TextTable(
+        "inbox",
+        ("id",),
+        {"content": Replace(), "media": DiscardFiles()},
+        {
+            **_other(ID, "account", "update_id", "session_id", "turn_id", "message_id", "user"),
+            **{"key": KEY, "owner": OWNER, "platform": NAME, "state": VALUE},
+        },
+        # The messages of a session's turns are blank already; files are discarded with them.
+        on_owner=(
+            "UPDATE inbox SET content = '[forgotten]', "
+            "state = CASE state WHEN 'waiting' THEN 'set_aside' ELSE state END WHERE owner = ?",
+        ),
+    ),
+    TextTable("discarded", ("path",), other={"path": "the path of a file that is being removed; deleted with it"}),
+    TextTable(
+        "replies",
+        ("turn_id",),
+        {"content": Replace(), "file": Replace()},
+        {
+            **_other(ID, "turn_id", "session_id", "platform_message_id", "sent_after"),
+            **{"key": KEY, "owner": OWNER, "state": VALUE},
+        },
+        on_session=(f"UPDATE replies SET content = '[forgotten]', {_WITHHELD} WHERE {_ITS_TURNS}",),
+        # Text that is in no turn: answers to commands, and unsent replies.
+        on_owner=(f"UPDATE replies SET content = '', {_WITHHELD} WHERE owner = ? AND content <> ''",),
+    ),
+    TextTable(
+        "reply_files",
+        ("turn_id",),
+        {"name": Replace(), "content": DeleteRow()},
+        {"turn_id": ID, "owner": OWNER},
+        on_session=(f"DELETE FROM reply_files WHERE {_ITS_TURNS}",),
+        on_owner=("DELETE FROM reply_files WHERE owner = ?",),
+    ),
+    TextTable(
+        "note_versions",
+        ("note_id", "version"),
+        {"content": Replace()},
+        {**_other(ID, "note_id", "session_id", "turn_id"), **_other(VALUE, "target", "action"), "owner": OWNER},
+        on_session=("UPDATE note_versions SET content = '[forgotten]' WHERE session_id = ?",),
+        on_owner=("UPDATE note_versions SET content = '[forgotten]' WHERE owner = ?",),
+    ),
+    TextTable(
+        "notes",
+        ("note_id",),
+        other={"note_id": ID, "owner": OWNER, "target": VALUE},
+        on_session=(
+            "UPDATE notes SET live = false WHERE live AND EXISTS (SELECT 1 FROM note_versions v "
+            "WHERE v.note_id = notes.note_id AND v.version = notes.version AND v.session_id = ?)",
+        ),
+        on_owner=("UPDATE notes SET live = false WHERE owner = ?",),
+    ),
+    TextTable(
+        "projections",
+        ("owner", "target"),
+        # Digests of the lines of a note file, from which a short line can be guessed.
+        {"digest": Always("DELETE FROM projections WHERE owner = ?")},
+        {"owner": OWNER, "target": VALUE},
+        on_owner=("DELETE FROM projections WHERE owner = ?",),
+    ),
+    TextTable(
+        "log",
+        ("pos",),
+        # A request to forget keeps its words until every provider has received it; see `strip_delivered`.
+        {"detail": ReplaceInJson("kind = 'delegation'")},
+        {"session_id": ID, "owner": OWNER, "kind": VALUE, "key": KEY},
+        on_session=("UPDATE log SET detail = NULL WHERE session_id = ? AND kind = 'delegation'",),
+    ),
+    TextTable(
+        "schedules",
+        ("id",),
+        {"content": Replace(), "name": Blank("name = id")},
+        {
+            **{"id": ID, "owner": OWNER, "target": "the address of a chat or a folder", "model": NAME, "tools": NAME},
+            **_other(VALUE, "recurrence", "zone", "missed", "state"),
+        },
+        on_owner=("DELETE FROM schedules WHERE owner = ?",),
+    ),
+    TextTable(
+        "occurrences",
+        ("schedule_id", "due_at"),
+        {"problem": Replace()},
+        {"schedule_id": ID, "owner": OWNER, "state": VALUE, "session_id": ID},
+        on_owner=("DELETE FROM occurrences WHERE owner = ?",),
+    ),
+    # Error messages, which may quote an owner in other words.
+    TextTable(
+        "incidents",
+        ("id",),
+        {"content": Always(f"DELETE FROM incidents WHERE {_THEIRS}", also=DeleteRow())},
+        {"source": NAME, "session_id": ID},
+        owned=Owned.BY_ANYBODY,
+        on_session=("DELETE FROM incidents WHERE session_id = ?",),
+        on_owner=(f"DELETE FROM incidents WHERE {_THEIRS}",),
+    ),
+    TextTable(
+        "rests",
+        ("session_id",),
+        {"problem": Always(f"UPDATE rests SET problem = '' WHERE {_THEIRS}")},
+        {"session_id": ID, "model": NAME},
+        owned=Owned.BY_SESSION,
+        on_session=("DELETE FROM rests WHERE session_id = ?",),
+        on_owner=(f"UPDATE rests SET problem = '' WHERE {_THEIRS}",),
+    ),
+    TextTable(
+        "cursors",
+        ("provider", "session_id"),
+        {"error": Always(f"UPDATE cursors SET error = NULL WHERE error IS NOT NULL AND {_THEIRS}")},
+        {"provider": NAME, "session_id": ID},
+        owned=Owned.BY_SESSION,
+        on_session=("UPDATE cursors SET error = NULL WHERE session_id = ?",),
+        on_owner=(f"UPDATE cursors SET error = NULL WHERE error IS NOT NULL AND {_THEIRS}",),
+    ),
+    TextTable(
+        "redeliveries",
+        ("provider", "session_id", "seq", "replay"),
+        {"error": Always(f"UPDATE redeliveries SET error = '' WHERE {_THEIRS}")},
+        {"provider": NAME, "session_id": ID},
+        owned=Owned.BY_SESSION,
+        on_session=("UPDATE redeliveries SET error = '' WHERE session_id = ?",),
+        on_owner=(f"UPDATE redeliveries SET error = '' WHERE {_THEIRS}",),
+    ),
+    TextTable(
+        "providers",
+        ("name",),
+        {"last_error": Always("UPDATE providers SET last_error = NULL WHERE ? <> ''")},
+        {"name": NAME},
+        owned=Owned.BY_ANYBODY,
+        on_session=("UPDATE providers SET last_error = NULL WHERE ? <> ''",),
+        on_owner=("UPDATE providers SET last_error = NULL WHERE ? <> ''",),
+    ),
+    # Access: pairings refer to guests, and are deleted before them.
+    TextTable(
+        "pairings",
+        ("platform", "user"),
+        other={"platform": NAME, "user": ID, "code_hash": HASH, "name": "the name of a stranger, who owns nothing yet"},
+        on_owner=(
+            "DELETE FROM pairings WHERE EXISTS (SELECT 1 FROM guests g WHERE g.platform = pairings.platform "
+            'AND g."user" = pairings."user" AND g.owner = ?)',
+            "DELETE FROM pairings WHERE platform || ':' || \"user\" = ?",
+        ),
+    ),
+    TextTable(
+        "guests",
+        ("platform", "user"),
+        {"name": Replace()},
+        {"platform": NAME, "user": ID, "owner": OWNER},
+        on_owner=("DELETE FROM guests WHERE owner = ?",),
+    ),
+    TextTable("wrong_codes", ("scope",), other={"scope": ID}, on_owner=("DELETE FROM wrong_codes WHERE scope = ?",)),
+    TextTable(
+        "tokens",
+        ("token_hash",),
+        other={"token_hash": HASH, "owner": OWNER, "name": "the operator's label of an API key, which revokes it"},
+        on_owner=("DELETE FROM tokens WHERE owner = ?",),
+    ),
+    TextTable(
+        "chosen_models",
+        ("key",),
+        other={"key": KEY, "owner": OWNER, "model": NAME},
+        on_owner=("DELETE FROM chosen_models WHERE owner = ?",),
+    ),
+    # Tables without a person's words.
+    TextTable(
+        "reviews",
+        other={"session_id": ID, "state": VALUE, "holder": ID},
+        on_session=("DELETE FROM reviews WHERE session_id = ?",),
+    ),
+    TextTable("turns", other={"session_id": ID, "turn_id": ID, "owner": OWNER, "status": VALUE}),
+    TextTable(
+        "slots",
+        other={**_other(ID, "turn_id", "session_id", "holder"), "key": KEY, "owner": OWNER, "fate": VALUE}
+        | {"forgotten": "lengths and hashes of forgotten words"},
+    ),
+    TextTable("bindings", other={"key": KEY, "owner": OWNER, "session_id": ID, "pending": VALUE, "kind": VALUE}),
+    TextTable(
+        "boundaries",
+        other={**_other(ID, "from_session", "to_session"), "kind": VALUE, "key": KEY, "owner": OWNER, "actor": NAME},
+    ),
+    TextTable("serving", other={"holder": ID, "session_id": ID, "key": KEY}),
+    TextTable("hidden", other={"session_id": ID}),
+    TextTable("spend", other={"owner": OWNER, "session_id": ID, "turn_id": ID, "model": NAME}),
+    TextTable("tombstones", other={"kind": VALUE, "identity": "an id or a hash", "owner": OWNER}),
+    TextTable("leases", other={"name": NAME, "holder": ID}),
+    TextTable("timers", other={"name": NAME, "key": KEY}),
+    TextTable(
+        "hook_calls",
+        other={"key": KEY, "hook": NAME, "session_id": ID, "platform": NAME, "detail": "numbers and ids for a hook"},
+    ),
+    TextTable("indexed"),
+    TextTable("moved_chats", other={"platform": NAME, "chat": ID, "known_as": ID}),
+    TextTable("migrations", other={"name": NAME, "checksum": HASH}),
+)
+
+
+# --- Files -----------------------------------------------------------------------------------------------------------
+
+
+class FileMethod(Enum):
+    """Treatment of a file when a fact is forgotten."""
+
+    BY_TABLES = "the store: its columns are declared above"
+    REPLACE = "the words are replaced by [forgotten]"
+    EMPTY = "the file is emptied at every request to forget: it may quote anybody in other words"
+    DISCARD = "a file of the owner that contains the words is removed"
+    BY_PROVIDER = "the data of a memory provider, which receives the request to forget"
+    KEEP = "written by the user and never changed; a file that contains the words is reported"
+    NO_WORDS = "holds no words of a person"
+
+
+class HomeFile(Struct, frozen=True):
+    """Files of a home, by a pattern of their paths; `**` matches any number of folders."""
+
+    pattern: str
+    method: FileMethod
+    about: str
+    lock: str = ""
+    """Lock file that a writer of these files holds."""
+
+
+FILES: tuple[HomeFile, ...] = (
+    HomeFile("everthread.db", FileMethod.BY_TABLES, "the store; freed pages are overwritten"),
+    HomeFile("everthread.db-wal", FileMethod.BY_TABLES, "the write-ahead log; truncated"),
+    HomeFile("everthread.db-shm", FileMethod.NO_WORDS, "the index of the write-ahead log"),
+    HomeFile("memory/**/*.md", FileMethod.REPLACE, "the note files of the owner"),
+    HomeFile("memory/**/*.md.new", FileMethod.REPLACE, "a note file that a killed process did not finish"),
+    HomeFile("skills/.old/lock", FileMethod.NO_WORDS, "the lock of the skills"),
+    HomeFile("skills/**/*", FileMethod.REPLACE, "skills with their versions and their change log", "skills/.old/lock"),
+    HomeFile("media/**/*", FileMethod.DISCARD, "attachments"),
+    HomeFile("logs/everthread.log*", FileMethod.EMPTY, "the log"),
+    HomeFile("logs/gateway.out", FileMethod.EMPTY, "the output of a gateway in the background"),
+    HomeFile("providers/**/*", FileMethod.BY_PROVIDER, "the files of memory providers"),
+    HomeFile("SOUL.md", FileMethod.KEEP, "the identity in the prompt"),
+    HomeFile("AGENTS.md", FileMethod.KEEP, "the standing rules"),
+    HomeFile("config.toml", FileMethod.KEEP, "the settings"),
+    HomeFile("mcp.json", FileMethod.KEEP, "the MCP servers"),
+    HomeFile("files/**/*", FileMethod.KEEP, "the user's files for scheduled tasks, and their results"),
+    HomeFile("before-restore-*/**/*", FileMethod.KEEP, "the home before a backup was restored: a backup"),
+    HomeFile(".env", FileMethod.NO_WORDS, "secrets"),
+    HomeFile("gateway.lock", FileMethod.NO_WORDS, "the lock of the gateway"),
+    HomeFile("gateway.json", FileMethod.NO_WORDS, "the state of the gateway: counts and connection errors"),
+    HomeFile("processes/*", FileMethod.NO_WORDS, "locks of running processes"),
+    HomeFile("bots/*", FileMethod.NO_WORDS, "locks of bots"),
+    HomeFile("hermes-import.json", FileMethod.NO_WORDS, "ids of imported sessions"),
+    HomeFile("hermes/**/*", FileMethod.NO_WORDS, "programs for Hermes Agent plugins"),
+    HomeFile("models/**/*", FileMethod.NO_WORDS, "local models"),
+)
