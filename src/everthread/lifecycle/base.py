@@ -67,8 +67,8 @@ class LifecycleBase(StoreOperations):
         """Create the operations of one process.
 
         `holder` names the process. For `hooks`, `review_every` and `expiry_notice_platforms` see `WriteContext`.
-        `remove_file` deletes an attachment by its path in the media folder; the file may be missing. `home_files` erases
-        forgotten words from files.
+        `remove_file` deletes an attachment by its path in the media folder; the file may be missing. `home_files`
+        erases forgotten words from files.
         """
         super().__init__(store, clock)
         self._new_id = new_id

@@ -19,7 +19,7 @@ from everthread.store.text_registry import FILES, FileMethod, HomeFile
 
 
 class HomeFiles(Struct, frozen=True):
-    """The files of one home. Its `owner` owns the skills; `notes_folder` returns the folder of an owner's note files."""
+    """The files of one home. Its `owner` has the skills; `notes_folder` returns the folder of an owner's note files."""
 
     home: Path
     owner: str

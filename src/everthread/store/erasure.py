@@ -170,9 +170,7 @@ class Erasure(Table):
             case Replace():
                 self._replace(entry, column, owner, text)
             case ReplaceInJson():
-                for key, record in self._rows_with(entry, column, method, owner, text):
-                    erased = to_json(_without(from_json(record), variants(text)))
-                    self._update(entry, f"{column} = ?", key, (erased,))
+                self._replace_in_json(entry, column, method, owner, text)
             case Blank(values):
                 for key, _ in self._rows_with(entry, column, method, owner, text):
                     self._update(entry, values, key)
@@ -183,8 +181,7 @@ class Erasure(Table):
                 discard_rows(self._execute, [(key[0], content) for key, content in found])
             case Always(sql, also):
                 self._run((sql,), owner)
-                if also is not None:
-                    self._delete_rows(entry, column, also, owner, text)
+                self._delete_rows(entry, column, also, owner, text)
             case With() | Indexed():
                 pass
 
@@ -196,9 +193,14 @@ class Erasure(Table):
                 self._search.replace(key[0], content, owner)
             self._update(entry, f"{column} = ?", key, (content,))
 
-    def _delete_rows(self, entry: TextTable, column: str, method: Method, owner: str, text: str) -> None:
+    def _replace_in_json(self, entry: TextTable, column: str, method: Method, owner: str, text: str) -> None:
+        for key, record in self._rows_with(entry, column, method, owner, text):
+            erased = to_json(_without(from_json(record), variants(text)))
+            self._update(entry, f"{column} = ?", key, (erased,))
+
+    def _delete_rows(self, entry: TextTable, column: str, method: Method | None, owner: str, text: str) -> None:
         table, condition = entry.name, _is_row(entry)
-        for key, _ in self._rows_with(entry, column, method, owner, text):
+        for key, _ in self._rows_with(entry, column, method, owner, text) if method else ():
             self._execute(f"DELETE FROM {table} WHERE {condition}", key)
 
     def _update(self, entry: TextTable, values: str, key: Sequence[Any], parameters: Sequence[Any] = ()) -> None:

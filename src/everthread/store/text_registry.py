@@ -1,7 +1,7 @@
 """Registry of every column and file that can hold a person's words: how the words are found, and how they are erased.
 
 `Erasure` and `HomeFiles` forget from this registry and from nothing else. A test compares it with the schema and with a
-home that uses every feature, so a text column or a file that is not declared here fails. See docs/internals/forgetting.md.
+home that uses every feature, so an undeclared text column or file fails. See docs/internals/forgetting.md.
 """
 
 from __future__ import annotations
