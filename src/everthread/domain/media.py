@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from msgspec import Struct
@@ -24,3 +25,11 @@ class Media(Struct, frozen=True, omit_defaults=True):
     """The local path of the file; while `handle` is set, the path to download it to."""
     words: str = ""
     """The transcript or text of the file, as far as known."""
+
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def safe_file_name(name: str) -> str:
+    """Return the name with an underscore in place of everything that is unusual in a file name."""
+    return _UNSAFE.sub("_", name)

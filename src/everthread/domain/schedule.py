@@ -143,10 +143,14 @@ def check_prompt(prompt: str) -> str:
     return prompt
 
 
+def slug(text: str) -> str:
+    """Return the words of a text as they appear in the name of a task."""
+    return _UNFIT.sub("-", text.lower()).strip("-")
+
+
 def make_name(prompt: str, taken: Collection[str]) -> str:
     """Make an unused task name from the first words of the prompt."""
-    words = _UNFIT.sub("-", prompt[:200].lower()).strip("-").split("-")[:_NAME_WORDS]
-    base = "-".join(words)[: NAME_CHARS_MAX - 6].strip("-") or "task"
+    base = "-".join(slug(prompt[:200]).split("-")[:_NAME_WORDS])[: NAME_CHARS_MAX - 6].strip("-") or "task"
     names = [base, *(f"{base}-{number}" for number in range(2, len(taken) + 3))]
     return next(name for name in names if name not in taken)
 

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from everthread.concurrency import cancel_tasks
 from everthread.domain.errors import ModelError, PlatformError, PlatformUnavailable, StoreError
-from everthread.domain.media import Media
+from everthread.domain.media import Media, safe_file_name
 from everthread.domain.model import InboxRow, Reply, ReplyState, SessionKey, replace_surrogates
 from everthread.gateway.outbox import Outbox
 from everthread.gateway.routing import text_with_attachments
@@ -50,7 +50,6 @@ NOT_TRANSCRIBED = "I could not transcribe your voice message. Please try again l
 NOT_FETCHED = "(it could not be fetched)"
 _ID_CHARS_MAX = 40
 _NAME_CHARS_MAX = 80
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _TEXT = re.compile(r"text/.*|application/(json|toml|xml|yaml|x-yaml|javascript|x-sh)")
 
 
@@ -165,11 +164,11 @@ def _path(update: Update, number: int, media: Media) -> str:
     if media.kind == "voice":
         return ""
     file_id = f"{update.account}-{update.update_id}-{number}"
-    if len(file_id) > _ID_CHARS_MAX or _UNSAFE.search(file_id) or file_id.startswith("."):
+    if len(file_id) > _ID_CHARS_MAX or safe_file_name(file_id) != file_id or file_id.startswith("."):
         # Hashed rather than cleaned: two different ids must not become the same file name.
         file_id = hashlib.sha256(file_id.encode(errors="replace")).hexdigest()[:_ID_CHARS_MAX]
-    name = _UNSAFE.sub("_", media.name or media.kind)[-_NAME_CHARS_MAX:]
-    return f"{_UNSAFE.sub('_', update.platform)}/{file_id}-{name}"
+    name = safe_file_name(media.name or media.kind)[-_NAME_CHARS_MAX:]
+    return f"{safe_file_name(update.platform)}/{file_id}-{name}"
 
 
 def _text_in(media: Media, content: bytes) -> str:

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from everthread.domain.forgotten_words import WordMark
+from everthread.domain.media import safe_file_name
 from everthread.domain.model import FORGOTTEN, SUBAGENT_PLATFORM, NoteVersion, Session
+from everthread.domain.schedule import slug
 from everthread.store.attachments import discard, discard_rows
 from everthread.store.database import Database, Table
 from everthread.store.forgotten_facts import erase_known
@@ -28,6 +30,9 @@ from everthread.store.text_registry import (
     With,
 )
 from everthread.store.turns import MESSAGES_PER_TURN
+
+_NAME_CHARS_MIN = 3
+"""A shorter file name could be anything."""
 
 
 class Erasure(Table):
@@ -171,7 +176,7 @@ class Erasure(Table):
                 self._replace(entry, column, owner, text)
             case ReplaceInJson():
                 self._replace_in_json(entry, column, method, owner, text)
-            case Blank(values):
+            case Blank(values, _):
                 for key, _ in self._rows_with(entry, column, method, owner, text):
                     self._update(entry, values, key)
             case DeleteRow():
@@ -214,6 +219,8 @@ class Erasure(Table):
         table, columns, whose = entry.name, _quoted(entry.key, ", "), entry.owned.value
         condition = method.where if isinstance(method, ReplaceInJson) else "true"
         wordings = variants(text)
+        if isinstance(method, Blank) and method.hyphenated:
+            wordings = (*wordings, slug(text) or text)
         if isinstance(method, DeleteRow) and entry.owned is not Owned.BY_ANYBODY:
             # Binary content, which SQL can't search in a portable way.
             rows = self._execute(f"SELECT {columns}, {column} FROM {table} WHERE {whose}", (owner,))
@@ -242,11 +249,13 @@ class Erasure(Table):
 
 
 def variants(text: str) -> tuple[str, ...]:
-    """Return the forms in which a text is stored, the longest first: as it is, on one line, and both inside JSON.
+    """Return the forms in which a text is stored, the longest first: as it is, on one line, as a file name, in JSON.
 
     A tool call's arguments are JSON inside JSON.
     """
     plain = {text, " ".join(text.split())}
+    if text.isascii() and sum(map(str.isalnum, text)) >= _NAME_CHARS_MIN:
+        plain.add(safe_file_name(text))
     escaped = {_json_escaped(each) for each in plain}
     return tuple(sorted((plain | escaped | {_json_escaped(each) for each in escaped}) - {""}, key=len, reverse=True))
 

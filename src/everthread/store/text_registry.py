@@ -34,9 +34,10 @@ class ReplaceInJson(Struct, frozen=True):
 
 
 class Blank(Struct, frozen=True):
-    """Assign these values in rows that contain the words."""
+    """Assign these values in rows that contain the words; with `hyphenated`, also as in a name made of them."""
 
     values: str
+    hyphenated: bool = False
 
 
 class DeleteRow(Struct, frozen=True):
@@ -218,7 +219,7 @@ TABLES: tuple[TextTable, ...] = (
     TextTable(
         "schedules",
         ("id",),
-        {"content": Replace(), "name": Blank("name = id")},
+        {"content": Replace(), "name": Blank("name = id", hyphenated=True)},
         {
             **{"id": ID, "owner": OWNER, "target": "the address of a chat or a folder", "model": NAME, "tools": NAME},
             **_other(VALUE, "recurrence", "zone", "missed", "state"),
