@@ -1,0 +1,69 @@
+"""Compare the registry with the schema. The files are compared in tests/unit/lifecycle/test_forget_everywhere.py."""
+
+import ast
+from contextlib import closing
+from pathlib import Path
+from typing import Any, cast
+
+import apsw
+import pytest
+
+from everthread.adapters.sqlite.store import prepare
+from everthread.store.text_registry import FILES, TABLES, Indexed, Owned, With
+
+STORE = Path(__file__).parents[3] / "src" / "everthread" / "store"
+Column = tuple[str, str, int]
+"""Name, type and position in the primary key."""
+
+
+@pytest.fixture(scope="module")
+def schema(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Column]]:
+    """The columns of every table of a new store, without the tables that SQLite keeps for itself and for an index."""
+    path = tmp_path_factory.mktemp("home") / "everthread.db"
+    prepare(path)
+    with closing(cast(Any, apsw).Connection(str(path))) as connection:
+        tables = [
+            row[1]
+            for row in connection.execute("PRAGMA table_list")
+            if row[2] in ("table", "virtual") and not row[1].startswith("sqlite_")
+        ]
+        return {
+            table: [(row[1], row[2], row[5]) for row in connection.execute(f"PRAGMA table_info({table})")]
+            for table in tables
+        }
+
+
+def test_every_text_column_is_declared_with_or_without_words(schema: dict[str, list[Column]]) -> None:
+    declared = {table.name: {*table.words, *table.other} for table in TABLES}
+    # The columns of a virtual table have no type.
+    texts = {name: {c for c, kind, _ in columns if kind in ("TEXT", "BLOB", "")} for name, columns in schema.items()}
+    assert len(declared) == len(TABLES), "a table is declared twice"
+    assert declared == texts, "declare the column in store/text_registry.py"
+
+
+def test_no_column_is_declared_both_ways_or_without_a_reason() -> None:
+    for table in TABLES:
+        assert not set(table.words) & set(table.other), table.name
+        assert all(reason.strip() for reason in table.other.values()), table.name
+    assert all(entry.about.strip() for entry in FILES)
+
+
+def test_rows_with_words_are_found_by_their_owner_and_changed_by_their_key(schema: dict[str, list[Column]]) -> None:
+    for table in TABLES:
+        columns = schema[table.name]
+        if any(not isinstance(method, Indexed) for method in table.words.values()):
+            assert set(table.key) == {name for name, _, position in columns if position}, table.name
+        names = {name for name, _, _ in columns}
+        needed = {Owned.BY_COLUMN: "owner", Owned.BY_SESSION: "session_id"}.get(table.owned)
+        assert not table.words or isinstance(next(iter(table.words.values())), Indexed) or needed in {*names, None}
+        for method in table.words.values():
+            assert not isinstance(method, With) or method.column in table.words, table.name
+
+
+def test_derived_text_has_one_door() -> None:
+    """Only `derived_text` inserts prefixes and summaries, after it has compared the number of tombstones."""
+    for path in sorted(STORE.glob("*.py")):
+        texts = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
+        inserts = [text for text in texts if isinstance(text, str) and text.startswith("INSERT INTO")]
+        found = {word for text in inserts for word in ("prefixes", "summaries") if f"INSERT INTO {word}" in text}
+        assert not found or path.name == "derived_text.py", f"{path.name} inserts {found}"
