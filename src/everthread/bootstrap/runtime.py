@@ -354,7 +354,8 @@ class Runtime(Inspection):
 
 def _make_note_files(settings: Settings, store: Store, lifecycle: Lifecycle) -> NoteFiles:
     async def write(action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str) -> NoteVersion:
-        return await lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
+        change = NoteChange(action, target, content, note_id, imported=True)
+        return await lifecycle.write_note(change, owner=owner)
 
     async def is_forgotten(owner: str, text: str) -> bool:
         return await store.read(lambda uow: uow.erasure.has_tombstone("fact", fact_identity(owner, text)))

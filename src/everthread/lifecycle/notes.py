@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from everthread.domain.errors import (
     BadInput,
@@ -56,6 +57,8 @@ class NoteChange(Struct, frozen=True):
     """Largest size of the collection after the change."""
     once: bool = False
     """Refuse text that the collection contains already."""
+    imported: bool = False
+    """Read from a file, which may still contain forgotten facts: they are erased, unless they were noted again."""
 
 
 class NoteRewrite(Struct, frozen=True):
@@ -161,10 +164,20 @@ def write_note(
         raise NotFound(f"there is no session {ref.session_id!r}")
     if is_erased(session):
         raise Erased(f"session {session.id!r} was forgotten; no note can be added to it")
+    if change.imported:
+        change = replace(change, content=_without_forgotten_facts(uow, change.content, owner))
     version = _next_version(uow, change, owner, session.id, new_id, now)
     _check_room(uow, change, version)
     put_version(uow, version, session, ref, now)
     return version
+
+
+def _without_forgotten_facts(uow: UnitOfWork, content: str, owner: str) -> str:
+    noted = [note.content for target in NoteTarget for note in uow.notes.current(owner, target)]
+    erased = uow.erasure.without_unnoted_facts(content, owner, noted)
+    if erased.strip() == FORGOTTEN != content.strip():
+        raise Erased("this note was forgotten meanwhile and is not imported")
+    return erased
 
 
 def _check_turn(uow: UnitOfWork, turn_id: str) -> None:

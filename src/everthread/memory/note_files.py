@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
@@ -18,9 +19,9 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from everthread.domain.errors import TooLarge
+from everthread.domain.errors import Outdated, TooLarge
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, count_chars
-from everthread.store.unit_of_work import Store
+from everthread.store.unit_of_work import Store, UnitOfWork
 
 SEPARATOR = "\n§\n"
 FILE_CHARS_MAX = 1_000_000
@@ -125,7 +126,13 @@ class NoteFiles:
         """Import edits, then write changed files. Returns the number of imported changes."""
         # Serialised: two runs that see the same edit would both import it.
         async with self._syncing:
-            return sum([await self._sync(owner, target) for target in NoteTarget])
+            return sum([await self._sync_until_current(owner, target) for target in NoteTarget])
+
+    async def _sync_until_current(self, owner: str, target: NoteTarget) -> int:
+        while True:
+            # Each repetition needs another request to forget.
+            with suppress(Outdated):
+                return await self._sync(owner, target)
 
     def path(self, owner: str, target: NoteTarget) -> Path:
         """Return the path of a collection's file; it may not exist."""
@@ -151,13 +158,22 @@ class NoteFiles:
             if len(text) > FILE_CHARS_MAX:
                 raise TooLarge(f"{path}: has more than {FILE_CHARS_MAX} characters; shorten it, or undo the edit")
             imported = await self._import(owner, target, text, last)
-        notes = await self._store.read(lambda uow: uow.notes.current(owner, target))
+        notes, tombstones = await self._store.read(
+            lambda uow: (uow.notes.current(owner, target), uow.erasure.tombstones(owner))
+        )
         content = render(notes)
+        written = " ".join(digest(part) for part in (content, *parse(content)))
+
+        def save(uow: UnitOfWork) -> None:
+            # A note may have been forgotten, and its file erased, before this process wrote the file.
+            uow.derived.check(owner, tombstones)
+            uow.notes.set_file_digest(owner, target, written)
+
         if content != (text or ""):
             await asyncio.to_thread(_write, path, content)
-        written = " ".join(digest(part) for part in (content, *parse(content)))
-        if written != file_digest:
-            await self._store.write(lambda uow: uow.notes.set_file_digest(owner, target, written))
+            await self._store.write(save)
+        elif written != file_digest:
+            await self._store.write(save)
         return imported
 
     async def _import(self, owner: str, target: NoteTarget, text: str, last: Collection[str]) -> int:

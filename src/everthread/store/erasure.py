@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
-from everthread.domain.forgotten_words import WordMark
+from everthread.domain.forgotten_words import WordMark, erase_marked
 from everthread.domain.media import safe_file_name
 from everthread.domain.model import FORGOTTEN, SUBAGENT_PLATFORM, NoteVersion, Session
 from everthread.domain.schedule import slug
 from everthread.store.attachments import discard, discard_rows
 from everthread.store.database import Database, Table
-from everthread.store.forgotten_facts import erase_known
+from everthread.store.forgotten_facts import erase_known, marks_of
 from everthread.store.search_index import SearchIndex
 from everthread.store.sessions import folded
 from everthread.store.sql import from_json, to_json
@@ -121,6 +121,12 @@ class Erasure(Table):
     def without_facts(self, text: str, session_id: str | None) -> str:
         """Erase the forgotten facts of the session's owner from an error message that may quote them."""
         return erase_known(self._execute, text, session_id)
+
+    def without_unnoted_facts(self, text: str, owner: str, noted: Sequence[str]) -> str:
+        """Erase the owner's forgotten facts, except those that one of the notes contains again."""
+        marks = [m for m in marks_of(self._execute, owner) if erase_marked(text, owner, (m,)) != text]
+        again = {m for m in marks for note in noted if erase_marked(note, owner, (m,)) != note}
+        return erase_marked(text, owner, (m for m in marks if m not in again))
 
     def find(self, text: str, owner: str) -> tuple[str, ...]:
         """Return the columns in which the owner's rows contain the text, as `table.column`."""

@@ -6,6 +6,15 @@ from everthread.domain.forgotten_words import WordMark, erase_marked
 from everthread.store.database import Execute
 
 
+def marks_of(execute: Execute, owner: str) -> tuple[WordMark, ...]:
+    """Return the marks of the owner's forgotten facts."""
+    rows = execute(
+        "SELECT chars, checksum, identity FROM tombstones WHERE kind = 'fact' AND chars IS NOT NULL AND owner = ?",
+        (owner,),
+    )
+    return tuple(WordMark(*row) for row in rows)
+
+
 def erase_known(execute: Execute, text: str, session_id: str | None) -> str:
     """Erase the forgotten facts of the session's owner, or of everybody, from an error message that may quote them."""
     if not text:
