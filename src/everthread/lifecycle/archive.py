@@ -43,12 +43,13 @@ class ArchiveOperations(LifecycleBase):
         attachments = await self._attachments_with(wordings, paths)
         await self._erase_files(owner, wordings)
 
-        def forget_all(uow: UnitOfWork) -> tuple[int, tuple[str, ...]]:
+        def forget_all(uow: UnitOfWork) -> int:
+            nonlocal wordings
             wordings = forgotten_wordings(uow, what, owner)
             uow.attachments.discard(owner, attachments)
-            return forget(uow, what, owner, self._context(actor)), wordings
+            return forget(uow, what, owner, self._context(actor))
 
-        count, wordings = await self._store.write(forget_all)
+        count = await self._store.write(forget_all)
         # Again: a skill may have been written meanwhile. From now on none with these words is.
         for problem in await self._erase_files(owner, wordings):
             incident = Incident(self._clock.now(), "forget", None, problem)
