@@ -52,7 +52,7 @@ def forget(cli: CliContext, session: str | None, owner: str | None, note: str | 
     SESSION is an id, a prefix of an id, or a title.
 
     The text is deleted from the store immediately. Memory providers are asked to delete it too; those that can't are
-    listed.
+    listed. The words of a note are also erased from skills and attachments; your own files are not changed.
 
     \b
     Examples:
