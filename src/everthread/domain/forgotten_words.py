@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import accumulate
+from operator import sub
 
 from msgspec import Struct
 
@@ -48,8 +50,13 @@ def _erase(text: str, owner: str, mark: WordMark) -> str:
 
 
 def _candidates(text: str, mark: WordMark) -> Iterator[int]:
+    """Yield the positions whose characters have the checksum."""
     if not 0 < mark.chars <= len(text):
-        return iter(())
-    sums: Sequence[int] = [0, *accumulate(map(ord, text))]
-    pairs = enumerate(zip(sums, sums[mark.chars :], strict=False))
-    return (start for start, (before, after) in pairs if after - before == mark.checksum)
+        return
+    sums = [0, *accumulate(map(ord, text))]
+    windows = list(map(sub, sums[mark.chars :], sums))
+    start = -1
+    with suppress(ValueError):
+        while True:
+            start = windows.index(mark.checksum, start + 1)
+            yield start
