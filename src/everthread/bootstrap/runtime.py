@@ -23,7 +23,6 @@ from everthread.domain.forgotten_words import fact_identity
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, Reply
 from everthread.domain.reset_policy import ResetPolicies
 from everthread.lifecycle import Lifecycle, NoteChange
-from everthread.lifecycle.home_files import HomeFiles
 from everthread.memory import MemoryManager, NoteFiles
 from everthread.memory.legacy_providers import as_provider
 from everthread.memory.note_files import folder_for
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from everthread.bootstrap.memory_providers import ConfiguredProvider
     from everthread.gateway.scheduler import Scheduler
     from everthread.gateway.server import Gateway
+    from everthread.lifecycle.home_files import HomeFiles
     from everthread.lifecycle.schedules import ScheduleService
     from everthread.web import Web
 
@@ -130,9 +130,7 @@ class Runtime(Inspection):
             review_every=self.settings.review.every_turns,
             expiry_notice_platforms=self.platform_names if self.settings.gateway.notices else frozenset(),
             remove_file=lambda path: (self.settings.media_path / path).unlink(missing_ok=True),
-            home_files=HomeFiles(
-                self.settings.home, self.settings.owner, lambda owner: notes_folder(self.settings, owner)
-            ),
+            home_files=self._home_files,
         )
         self.memory = MemoryManager(
             self.providers,
@@ -228,6 +226,11 @@ class Runtime(Inspection):
     def platform_names(self) -> frozenset[str]:
         """Names of the messaging platforms."""
         return frozenset({*self.settings.platforms, *(platform.name for platform in self._platforms)})
+
+    def _home_files(self) -> HomeFiles:
+        from everthread.lifecycle.home_files import HomeFiles
+
+        return HomeFiles(self.settings.home, self.settings.owner, lambda owner: notes_folder(self.settings, owner))
 
     async def sync_notes(self, owner: str) -> str:
         """Synchronise an owner's note files with the store. Returns the problem, or an empty text.

@@ -60,10 +60,10 @@ class ArchiveOperations(LifecycleBase):
     async def _attachments_with(self, wordings: Sequence[str], paths: Sequence[str]) -> tuple[str, ...]:
         if self._home_files is None or not wordings:
             return ()
-        return await asyncio.to_thread(self._home_files.attachments_with, wordings, paths)
+        return await asyncio.to_thread(self._home_files().attachments_with, wordings, paths)
 
     async def _erase_files(self, owner: str, wordings: Sequence[str]) -> Sequence[str]:
-        return await asyncio.to_thread(self._home_files.erase, owner, wordings) if self._home_files else ()
+        return await asyncio.to_thread(self._home_files().erase, owner, wordings) if self._home_files else ()
 
     async def _purge(self) -> None:
         """Remove deleted text from the search index, the write-ahead log and the media folder."""

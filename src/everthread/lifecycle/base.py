@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from msgspec import Struct
 
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
-from everthread.lifecycle.home_files import HomeFiles
 from everthread.lifecycle.validation import INLINE_CHARS_MAX
 from everthread.ports.clock import Clock
 from everthread.store.unit_of_work import Store, UnitOfWork
+
+if TYPE_CHECKING:
+    from everthread.lifecycle.home_files import HomeFiles
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -62,13 +64,13 @@ class LifecycleBase(StoreOperations):
         review_every: int = 0,
         expiry_notice_platforms: frozenset[str] = frozenset(),
         remove_file: Callable[[str], None] | None = None,
-        home_files: HomeFiles | None = None,
+        home_files: Callable[[], HomeFiles] | None = None,
     ) -> None:
         """Create the operations of one process.
 
         `holder` names the process. For `hooks`, `review_every` and `expiry_notice_platforms` see `WriteContext`.
         `remove_file` deletes an attachment by its path in the media folder; the file may be missing. `home_files`
-        erases forgotten words from files.
+        returns what erases forgotten words from files.
         """
         super().__init__(store, clock)
         self._new_id = new_id

@@ -18,7 +18,6 @@ from everthread.lifecycle.base import WriteContext
 from everthread.lifecycle.boundaries import append, cross
 from everthread.lifecycle.boundary_state import owned_session
 from everthread.lifecycle.notes import is_erased, notes_session, put_version
-from everthread.store.erasure import variants
 from everthread.store.unit_of_work import UnitOfWork
 
 
@@ -59,7 +58,7 @@ def forget(uow: UnitOfWork, what: Forgettable, owner: str, context: WriteContext
 def forgotten_wordings(uow: UnitOfWork, what: Forgettable, owner: str) -> tuple[str, ...]:
     """Return the texts that are erased word for word: those of a fact."""
     note = uow.notes.get(what.note_id) if isinstance(what, ForgetFact) else None
-    return uow.erasure.wordings(note.note_id, owner) if note is not None and note.owner == owner else ()
+    return uow.erasure.scrubber.wordings(note.note_id, owner) if note is not None and note.owner == owner else ()
 
 
 def _forget_session(uow: UnitOfWork, session: Session, context: WriteContext, *, repair_notes: bool = True) -> None:
@@ -68,12 +67,12 @@ def _forget_session(uow: UnitOfWork, session: Session, context: WriteContext, *,
     if keys:
         cross(uow, keys[0], Forget(session.id), session.owner, context)
     repair = plan_repair(session.id, uow.notes.of_owner(session.owner)) if repair_notes else NoteRepair()
-    wordings = uow.erasure.scrub_session(session)
+    wordings = uow.erasure.scrubber.scrub_session(session)
     _add_tombstones(uow, wordings + _apply_repair(uow, repair, session, context.now), session.owner, context.now)
     for slot in uow.slots.of_session(session.id):
         uow.slots.drop(slot.turn_id)
         uow.inbox.end_turn(slot.ref.key, slot.turn_id, InboxState.SET_ASIDE)
-    uow.erasure.scrub_descendants(session, tuple(child.id for child in uow.sessions.descendants(session.id)))
+    uow.erasure.scrubber.scrub_descendants(session, tuple(child.id for child in uow.sessions.descendants(session.id)))
     session = uow.sessions.get(session.id) or session
     if session.ended_at is None:
         session = session.ended("forgotten", context.now)
@@ -92,7 +91,7 @@ def _forget_owner(uow: UnitOfWork, owner: str, context: WriteContext) -> int:
         # Delegated work is forgotten together with the session that delegated it.
         if (left := uow.sessions.get(session.id)) is not None and left.forgotten_seq is None:
             _forget_session(uow, left, context, repair_notes=False)
-    _add_tombstones(uow, uow.erasure.scrub_owner(owner), owner, context.now)
+    _add_tombstones(uow, uow.erasure.scrubber.scrub_owner(owner), owner, context.now)
     session, _ = notes_session(uow, owner, context.now)
     _notify_providers(uow, session, {"scope": ForgetScope.OWNER.value}, context.now, hide_session=True)
     uow.erasure.add_tombstone("owner", owner, owner, context.now)
@@ -103,10 +102,10 @@ def _forget_fact(uow: UnitOfWork, note_id: str, owner: str, context: WriteContex
     note = uow.notes.get(note_id)
     if note is None or note.owner != owner or uow.erasure.has_tombstone("note", note_id):
         raise NotFound(f"there is no note {note_id!r}")
-    wordings = uow.erasure.scrub_fact(note_id, owner)
+    wordings = uow.erasure.scrubber.scrub_fact(note_id, owner)
     if not wordings:
         raise NotFound(f"there is no note {note_id!r}")
-    uow.erasure.mark_turns(owner, [mark_of(owner, form) for wording in wordings for form in variants(wording)])
+    uow.erasure.scrubber.mark_turns(owner, wordings)
     _add_tombstones(uow, wordings, owner, context.now)
     uow.erasure.add_tombstone("note", note_id, owner, context.now)
     session, _ = notes_session(uow, owner, context.now)
@@ -136,7 +135,7 @@ def _notify_providers(
 
 def _apply_repair(uow: UnitOfWork, repair: NoteRepair, session: Session, now: float) -> tuple[str, ...]:
     """Correct the notes after the session's own text was erased. Returns the texts that were erased from them."""
-    uow.erasure.scrub_notes(session.owner, repair.tainted)
+    uow.erasure.scrubber.scrub_notes(session.owner, repair.tainted)
     for restore in repair.restores:
         _restore_note(uow, restore, now)
     for writing in repair.writings:

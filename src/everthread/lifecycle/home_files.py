@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from everthread.domain.model import FORGOTTEN
-from everthread.store.erasure import variants
+from everthread.store.scrubber import variants
 from everthread.store.text_registry import FILES, FileMethod, HomeFile
 
 

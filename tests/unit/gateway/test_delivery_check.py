@@ -389,7 +389,7 @@ async def test_a_part_that_was_found_is_not_used_for_the_next_one(tmp_path: Path
 
 
 async def forget(core: CoreFixture, number: int) -> None:
-    await core.store.write(lambda uow: uow.erasure.scrub_owner("me"))
+    await core.store.write(lambda uow: uow.erasure.scrubber.scrub_owner("me"))
     assert (await row(core, number)).text == ""
 
 

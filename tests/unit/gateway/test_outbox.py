@@ -298,7 +298,7 @@ async def test_a_reply_forgotten_during_its_send_is_not_stored_again(tmp_path: P
     async with outbox(tmp_path, platform) as (core, delivery):
 
         async def forgotten_meanwhile(_: Outbound) -> str:
-            await core.store.write(lambda uow: uow.erasure.scrub_owner("me"))
+            await core.store.write(lambda uow: uow.erasure.scrubber.scrub_owner("me"))
             raise PlatformUnavailable("down")
 
         platform.send = forgotten_meanwhile  # type: ignore[method-assign]

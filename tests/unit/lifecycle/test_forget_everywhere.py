@@ -270,7 +270,7 @@ async def test_a_fact_planted_everywhere_is_found_by_the_registry_and_gone_after
             await feature()
         # Expiring a key's session would drop what runs in it, so the running turn comes last.
         await used.running_turn()
-        planted = await used.store.read(lambda uow: uow.erasure.find(used.fact, used.owner))
+        planted = await used.store.read(lambda uow: uow.erasure.scrubber.find(used.fact, used.owner))
         declared = {f"{t.name}.{c}" for t in TABLES for c, method in t.words.items() if not isinstance(method, Indexed)}
         # A digest does not contain the words, but reveals them to whoever guesses.
         assert declared - set(planted) == {"projections.digest"}, "plant the fact in the new column too"
@@ -279,7 +279,7 @@ async def test_a_fact_planted_everywhere_is_found_by_the_registry_and_gone_after
         assert methods >= {FileMethod.BY_TABLES, FileMethod.REPLACE, FileMethod.EMPTY, FileMethod.DISCARD}
         assert used.undeclared() == [], "declare the file in the text registry"
         await used.forget()
-        assert await used.store.read(lambda uow: uow.erasure.find(used.fact, used.owner)) == ()
+        assert await used.store.read(lambda uow: uow.erasure.scrubber.find(used.fact, used.owner)) == ()
         await used.end_running_turn()
         await runtime.sync_notes(used.owner)
         assert await runtime.drain()

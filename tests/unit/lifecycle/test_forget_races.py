@@ -48,7 +48,7 @@ async def forget(core: CoreFixture) -> None:
 
 async def places(core: CoreFixture) -> tuple[str, ...]:
     """Return the columns that contain the fact."""
-    return await core.store.read(lambda uow: uow.erasure.find(FACT, ME))
+    return await core.store.read(lambda uow: uow.erasure.scrubber.find(FACT, ME))
 
 
 async def answer(core: AgentFixture, text: str) -> CommittedTurn:

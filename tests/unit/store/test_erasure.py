@@ -4,7 +4,7 @@ from everthread.store.unit_of_work import UnitOfWork
 
 def test_scrubbing_a_session_erases_its_messages(uow: UnitOfWork, session: Session) -> None:
     uow.turns.add(session, 1, "t1", TurnStatus.DONE, [Message(Role.USER, "my secret")], 1.0)
-    uow.erasure.scrub_session(session)
+    uow.erasure.scrubber.scrub_session(session)
     turn = uow.turns.get(session.id, 1)
     assert turn is not None
     assert [message.content for message in turn.messages] == [FORGOTTEN]

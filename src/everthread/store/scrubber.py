@@ -1,0 +1,254 @@
+"""Erase words from every table that `text_registry` declares. Imported on the first request to forget.
+
+Tested in tests/unit/store/test_erasure.py, tests/unit/lifecycle/test_forget.py and test_forget_everywhere.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from everthread.domain.forgotten_words import mark_of
+from everthread.domain.media import safe_file_name
+from everthread.domain.model import FORGOTTEN, SUBAGENT_PLATFORM, NoteVersion, Session
+from everthread.domain.schedule import slug
+from everthread.store.attachments import discard, discard_rows
+from everthread.store.database import Database, Table
+from everthread.store.forgotten_facts import strip_text
+from everthread.store.search_index import SearchIndex
+from everthread.store.sessions import folded
+from everthread.store.sql import from_json, to_json
+from everthread.store.text_registry import (
+    TABLES,
+    Always,
+    Blank,
+    DeleteRow,
+    DiscardFiles,
+    Indexed,
+    Method,
+    Owned,
+    Replace,
+    ReplaceInJson,
+    TextTable,
+    With,
+)
+from everthread.store.turns import MESSAGES_PER_TURN
+
+_NAME_CHARS_MIN = 3
+"""A shorter file name could be anything."""
+
+
+class Scrubber(Table):
+    """Erase the text of sessions, notes, facts and owners, and find it."""
+
+    def __init__(self, database: Database, search: SearchIndex) -> None:
+        super().__init__(database)
+        self._search = search
+
+    def scrub_session(self, session: Session) -> tuple[str, ...]:
+        """Erase the text of a session: messages, notes, replies, errors and derived prefixes.
+
+        Return the texts of the notes that were written in it.
+        """
+        wordings = self._wordings("SELECT content FROM note_versions WHERE session_id = ?", session.id)
+        for (row_id,) in list(self._execute("SELECT id FROM turns WHERE session_id = ?", (session.id,))):
+            self._blank_messages(row_id * MESSAGES_PER_TURN, (row_id + 1) * MESSAGES_PER_TURN)
+        discard(self._execute, session.owner, session.id)
+        for table in TABLES:
+            self._run(table.on_session, session.id)
+        if session.key.platform == SUBAGENT_PLATFORM:
+            # Delegated work that has not started: its key is unbound, so no process would ever start it.
+            self._execute(
+                "UPDATE inbox SET content = '[forgotten]', state = 'set_aside' WHERE key = ? AND state = 'waiting'",
+                (str(session.key),),
+            )
+        if wordings:
+            # Every prefix built since may quote the notes.
+            self._execute("DELETE FROM prefixes WHERE owner = ?", (session.owner,))
+        return wordings
+
+    def scrub_notes(self, owner: str, versions: tuple[NoteVersion, ...]) -> None:
+        """Erase these versions, and delete the owner's prefixes, which may quote them."""
+        for version in versions:
+            self._execute(
+                "UPDATE note_versions SET content = '[forgotten]' WHERE note_id = ? AND version = ? AND owner = ?",
+                (version.note_id, version.version, owner),
+            )
+        if versions:
+            self._execute("DELETE FROM prefixes WHERE owner = ?", (owner,))
+
+    def scrub_descendants(self, session: Session, session_ids: tuple[str, ...]) -> None:
+        """Erase the summaries, prefixes and titles of descendants that derive from the session."""
+        _, base = folded(session.title)
+        for session_id in session_ids:
+            self._execute(
+                "UPDATE sessions SET title = NULL, title_fold = NULL, title_base = NULL "
+                "WHERE id = ? AND title_base = ?",
+                (session_id, base),
+            )
+            self._execute("UPDATE summaries SET content = ? WHERE session_id = ?", (FORGOTTEN, session_id))
+            self._execute("DELETE FROM prefixes WHERE session_id = ?", (session_id,))
+
+    def scrub_owner(self, owner: str) -> tuple[str, ...]:
+        """Erase what belongs to the owner but to no session: messages, notes, schedules, access.
+
+        Return the texts of the owner's notes.
+        """
+        wordings = self._wordings("SELECT content FROM note_versions WHERE owner = ?", owner)
+        requests = list(self._execute("SELECT session_id, seq FROM log WHERE owner = ? AND kind = 'forget'", (owner,)))
+        for session_id, seq in requests:
+            strip_text(self._execute, session_id, seq)
+        discard(self._execute, owner)
+        for table in TABLES:
+            self._run(table.on_owner, owner)
+        return wordings
+
+    def scrub_fact(self, note_id: str, owner: str) -> tuple[str, ...]:
+        """Erase each version of a note wherever its exact text occurs among the owner's rows.
+
+        Return the texts, the longest first.
+        """
+        found = self.wordings(note_id, owner)
+        self._execute("UPDATE notes SET live = false WHERE note_id = ? AND owner = ?", (note_id, owner))
+        for wording in found:
+            for table in TABLES:
+                for column, method in table.words.items():
+                    self._erase(table, column, method, owner, wording)
+        return found
+
+    def wordings(self, note_id: str, owner: str) -> tuple[str, ...]:
+        """Return every text that the note has had, the longest first: one may contain another."""
+        rows = self._execute("SELECT content FROM note_versions WHERE note_id = ? AND owner = ?", (note_id, owner))
+        return tuple(sorted({row[0] for row in rows} - {"", FORGOTTEN}, key=lambda text: (-len(text), text)))
+
+    def find(self, text: str, owner: str) -> tuple[str, ...]:
+        """Return the columns in which the owner's rows contain the text, as `table.column`."""
+        return tuple(
+            f"{table.name}.{column}"
+            for table in TABLES
+            for column, method in table.words.items()
+            if not isinstance(method, Indexed) and self._rows_with(table, column, method, owner, text)
+        )
+
+    def mark_turns(self, owner: str, wordings: Sequence[str]) -> None:
+        """Have the words erased from whatever the owner's running turns write from now on."""
+        marks = [mark_of(owner, form) for wording in wordings for form in variants(wording)]
+        for turn_id, known in list(self._execute("SELECT turn_id, forgotten FROM slots WHERE owner = ?", (owner,))):
+            added = to_json([*(from_json(known) if known else ()), *marks])
+            self._execute("UPDATE slots SET forgotten = ? WHERE turn_id = ?", (added, turn_id))
+
+    def _run(self, statements: Sequence[str], value: str) -> None:
+        for sql in statements:
+            self._execute(sql, (value,) * sql.count("?"))
+
+    def _erase(self, entry: TextTable, column: str, method: Method, owner: str, text: str) -> None:
+        """Erase the text from one column of the owner's rows, with the method of the registry."""
+        match method:
+            case Replace():
+                self._replace(entry, column, owner, text)
+            case ReplaceInJson():
+                self._replace_in_json(entry, column, method, owner, text)
+            case Blank(values, _):
+                for key, _ in self._rows_with(entry, column, method, owner, text):
+                    self._update(entry, values, key)
+            case DeleteRow():
+                self._delete_rows(entry, column, method, owner, text)
+            case DiscardFiles():
+                found = self._rows_with(entry, column, method, owner, text)
+                discard_rows(self._execute, [(key[0], content) for key, content in found])
+            case Always(sql, also):
+                self._run((sql,), owner)
+                self._delete_rows(entry, column, also, owner, text)
+            case With() | Indexed():
+                pass
+
+    def _replace(self, entry: TextTable, column: str, owner: str, text: str) -> None:
+        for key, content in self._rows_with(entry, column, Replace(), owner, text):
+            for wording in variants(text):
+                content = content.replace(wording, FORGOTTEN)
+            if entry.name == "messages":
+                self._search.replace(key[0], content, owner)
+            self._update(entry, f"{column} = ?", key, (content,))
+
+    def _replace_in_json(self, entry: TextTable, column: str, method: Method, owner: str, text: str) -> None:
+        for key, record in self._rows_with(entry, column, method, owner, text):
+            erased = to_json(_without(from_json(record), variants(text)))
+            self._update(entry, f"{column} = ?", key, (erased,))
+
+    def _delete_rows(self, entry: TextTable, column: str, method: Method | None, owner: str, text: str) -> None:
+        table, condition = entry.name, _is_row(entry)
+        for key, _ in self._rows_with(entry, column, method, owner, text) if method else ():
+            self._execute(f"DELETE FROM {table} WHERE {condition}", key)
+
+    def _update(self, entry: TextTable, values: str, key: Sequence[Any], parameters: Sequence[Any] = ()) -> None:
+        table, condition = entry.name, _is_row(entry)
+        self._execute(f"UPDATE {table} SET {values} WHERE {condition}", (*parameters, *key))
+
+    def _rows_with(
+        self, entry: TextTable, column: str, method: Method, owner: str, text: str
+    ) -> list[tuple[tuple[Any, ...], Any]]:
+        """Return key and content of the owner's rows that contain the text in this column."""
+        table, columns, whose = entry.name, _quoted(entry.key, ", "), entry.owned.value
+        condition = method.where if isinstance(method, ReplaceInJson) else "true"
+        wordings = variants(text)
+        if isinstance(method, Blank) and method.hyphenated:
+            wordings = (*wordings, slug(text) or text)
+        if isinstance(method, DeleteRow) and entry.owned is not Owned.BY_ANYBODY:
+            # Binary content, which SQL can't search in a portable way.
+            rows = self._execute(f"SELECT {columns}, {column} FROM {table} WHERE {whose}", (owner,))
+            wanted = [wording.encode(errors="replace") for wording in wordings]
+            return [(row[:-1], row[-1]) for row in rows if any(one in row[-1] for one in wanted)]
+        clauses = " OR ".join([f"replace({column}, ?, '') <> {column}"] * len(wordings))
+        rows = self._execute(
+            f"SELECT {columns}, {column} FROM {table} WHERE {whose} AND {condition} AND ({clauses})",
+            (owner, *wordings),
+        )
+        return [(row[:-1], row[-1]) for row in rows]
+
+    def _wordings(self, sql: str, whose: str) -> tuple[str, ...]:
+        """Return the notes' texts before they are erased."""
+        return tuple({row[0] for row in self._execute(sql, (whose,)) if row[0] not in ("", FORGOTTEN)})
+
+    def _blank_messages(self, start: int, end: int) -> None:
+        self._search.remove(start, end)
+        self._execute("UPDATE messages SET content = ?, extra = NULL WHERE id >= ? AND id < ?", (FORGOTTEN, start, end))
+
+
+def variants(text: str) -> tuple[str, ...]:
+    """Return the forms in which a text is stored, the longest first: as it is, on one line, as a file name, in JSON.
+
+    A tool call's arguments are JSON inside JSON.
+    """
+    plain = {text, " ".join(text.split())}
+    if text.isascii() and sum(map(str.isalnum, text)) >= _NAME_CHARS_MIN:
+        plain.add(safe_file_name(text))
+    escaped = {_json_escaped(each) for each in plain}
+    return tuple(sorted((plain | escaped | {_json_escaped(each) for each in escaped}) - {""}, key=len, reverse=True))
+
+
+def _is_row(entry: TextTable) -> str:
+    return _quoted(entry.key, " = ? AND ") + " = ?"
+
+
+def _quoted(columns: Sequence[str], separator: str) -> str:
+    return separator.join(f'"{column}"' for column in columns)
+
+
+def _json_escaped(text: str) -> str:
+    return to_json(text)[1:-1]
+
+
+def _without(value: Any, wordings: Sequence[str]) -> Any:
+    """Return the record with its texts erased. Keys and ids of other sessions stay."""
+    match value:
+        case str():
+            for wording in wordings:
+                value = value.replace(wording, FORGOTTEN)
+            return value
+        case list():
+            return [_without(item, wordings) for item in cast(list[Any], value)]
+        case dict():
+            items = cast(dict[str, Any], value).items()
+            return {name: item if name == "child" else _without(item, wordings) for name, item in items}
+        case _:
+            return value
