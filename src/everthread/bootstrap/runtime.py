@@ -20,7 +20,7 @@ from everthread.bootstrap.process_locks import ProcessLocks
 from everthread.config.schema import Settings
 from everthread.domain.errors import EverthreadError, StoreError
 from everthread.domain.forgotten_words import fact_identity
-from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, Reply
+from everthread.domain.model import FORGOTTEN, NoteAction, NoteTarget, NoteVersion, Reply
 from everthread.domain.reset_policy import ResetPolicies
 from everthread.lifecycle import Lifecycle, NoteChange
 from everthread.memory import MemoryManager, NoteFiles
@@ -361,7 +361,10 @@ def _make_note_files(settings: Settings, store: Store, lifecycle: Lifecycle) -> 
         return await lifecycle.write_note(change, owner=owner)
 
     async def is_forgotten(owner: str, text: str) -> bool:
-        return await store.read(lambda uow: uow.erasure.has_tombstone("fact", fact_identity(owner, text)))
+        # A note whose words were erased from the file is no new note.
+        return text.strip() == FORGOTTEN or await store.read(
+            lambda uow: uow.erasure.has_tombstone("fact", fact_identity(owner, text))
+        )
 
     return NoteFiles(store, write, lambda owner: notes_folder(settings, owner), is_forgotten)
 

@@ -206,6 +206,11 @@ class UsedHome:
         _write(self.home / "logs" / "everthread.log.1", self.text())
         _write(self.home / "logs" / "gateway.out", self.text())
 
+    async def current_notes(self) -> list[str]:
+        return await self.store.read(
+            lambda uow: sorted(n.content for target in NoteTarget for n in uow.notes.current(self.owner, target))
+        )
+
     async def tombstones(self) -> int:
         return await self.store.read(lambda uow: uow.erasure.tombstones(self.owner))
 
@@ -282,6 +287,7 @@ async def test_a_fact_planted_everywhere_is_found_by_the_registry_and_gone_after
         assert await used.store.read(lambda uow: uow.erasure.scrubber.find(used.fact, used.owner)) == ()
         await used.end_running_turn()
         await runtime.sync_notes(used.owner)
+        assert await used.current_notes() == ["nothing", "remember that [forgotten]"]
         assert await runtime.drain()
     log.leave()
     assert used.find() == []
@@ -308,6 +314,7 @@ async def test_no_byte_of_a_forgotten_fact_is_left_after_a_random_history(seed: 
             assert await used.store.tidy()
             assert used.find() == [], f"seed {seed}, after the turn"
         await runtime.sync_notes(used.owner)
+        assert set(await used.current_notes()) == {"nothing", "remember that [forgotten]"}
         await used.lifecycle.cross(KEY, New(), owner=used.owner)
     assert used.find() == [], f"seed {seed}, after closing"
 
