@@ -45,7 +45,7 @@ from everthread.store.compression_pauses import CompressionPause
 from everthread.store.cursors import Redelivery
 from everthread.store.incidents import Incident
 from everthread.store.sql import to_json
-from everthread.store.text_registry import FILES, TABLES, FileMethod, Indexed
+from everthread.store.text_registry import TABLES, FileMethod, Indexed
 
 WORD = "zanzibarquux"
 FACTS = (f"{WORD} opens it", f'the "{WORD}" key', f"{WORD} \\ 日本", f"first\n{WORD} line", f"Straße {WORD}")
@@ -317,11 +317,3 @@ async def test_no_byte_of_a_forgotten_fact_is_left_after_a_random_history(seed: 
         assert set(await used.current_notes()) == {"nothing", "remember that [forgotten]"}
         await used.lifecycle.cross(KEY, New(), owner=used.owner)
     assert used.find() == [], f"seed {seed}, after closing"
-
-
-def test_every_pattern_of_the_registry_matches_its_own_path() -> None:
-    for entry in FILES:
-        path = entry.pattern.replace("**/", "").replace("*", "x")
-        found = declaration(path)
-        assert found is not None
-        assert found is entry or found.lock == "", path

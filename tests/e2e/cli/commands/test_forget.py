@@ -86,6 +86,13 @@ def test_a_forgotten_note_is_removed_from_its_file(lived: UsedHome) -> None:
     assert note.read_text() == ""
 
 
+def test_the_users_own_files_that_contain_a_forgotten_note_are_named(lived: UsedHome) -> None:
+    (lived.home / "AGENTS.md").write_text("The user likes mangoes.")
+    done = everthread("forget", "--note", lived.note, "--yes", home=lived.home)
+    assert done.returncode == 0
+    assert done.stderr == "AGENTS.md is yours and still contains the forgotten words; edit or remove it\n"
+
+
 def test_with_json_stdout_has_only_the_result(lived: UsedHome) -> None:
     done = everthread("forget", lived.chat, "--json", home=lived.home, answer="y\n")
     assert done.returncode == 0

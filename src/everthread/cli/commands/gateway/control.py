@@ -123,7 +123,8 @@ def _spawn(home: Path, named: str | None) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "everthread", *(["--home", named] if named else []), "gateway", "run"]
     output = _output_path(home)
     output.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    # Appended to, because a request to forget empties the file meanwhile.
+    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True, close_fds=True
