@@ -354,7 +354,7 @@ class FileMethod(Enum):
     EMPTY = "the file is emptied at every request to forget: it may quote anybody in other words"
     DISCARD = "a file of the owner that contains the words is removed"
     BY_PROVIDER = "the data of a memory provider, which receives the request to forget"
-    KEEP = "written by the user and never changed; a file that contains the words is reported"
+    KEEP = "written by hand and never changed; a file that contains the words is reported"
     NO_WORDS = "holds no words of a person"
 
 
