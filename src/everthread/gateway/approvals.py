@@ -25,6 +25,7 @@ from everthread.gateway.access import Access
 from everthread.gateway.command_runner import GatewayRuntime
 from everthread.gateway.message_split import split_for
 from everthread.gateway.outbox import QUESTION, Outbox
+from everthread.lifecycle.turns import without_forgotten
 from everthread.log_context import log_fields
 from everthread.ports.platform import Address, Button, Platform
 from everthread.store.unit_of_work import UnitOfWork
@@ -127,7 +128,7 @@ class Approvals:
         log.info("asked for approval of %s", call.name, extra=log_fields(key, ref.session_id))
         try:
             reply = Reply(name, key, ref.session_id, ref.owner, text, ReplyState.READY, self._clock.now())
-            stored = await self._store.write(lambda uow: uow.outbox.put_reply(reply))
+            stored = await self._store.write(lambda uow: _put_question(uow, reply))
             self._outbox.put(stored, (Button("Allow", f"/approve {code}"), Button("Deny", f"/deny {code}")))
             async with asyncio.timeout(self._wait_s):
                 yes = await question.answer
@@ -157,6 +158,12 @@ class Approvals:
             log.info("could not show the result of a question: %s", error)
         except Exception:
             log.exception("could not show the result of a question")
+
+
+def _put_question(uow: UnitOfWork, reply: Reply) -> Reply:
+    """Store a question of a running turn, without the facts that were forgotten while it ran."""
+    slot = uow.slots.live(reply.session_id)
+    return uow.outbox.put_reply(replace(reply, text=without_forgotten(uow, slot, reply.text)) if slot else reply)
 
 
 def _withdraw(uow: UnitOfWork, name: str) -> Reply | None:

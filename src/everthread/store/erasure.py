@@ -31,7 +31,8 @@ class Erasure(Table):
         """Add a tombstone against replay and import, with the mark of a fact's words."""
         self._execute(
             "INSERT INTO tombstones (kind, identity, owner, at, chars, checksum) VALUES (?, ?, ?, ?, ?, ?) "
-            "ON CONFLICT (kind, identity) DO UPDATE SET times = tombstones.times + 1",
+            "ON CONFLICT (kind, identity) DO UPDATE SET times = tombstones.times + 1, "
+            "chars = excluded.chars, checksum = excluded.checksum",
             (kind, identity, owner, now, *((mark.chars, mark.checksum) if mark else (None, None))),
         )
 
@@ -54,6 +55,12 @@ class Erasure(Table):
         )
         if row is not None:
             strip_text(self._execute, session_id, seq)
+
+    def current_text(self, text: str, owner: str, tombstones: int) -> str:
+        """Return the text as it may be stored, if it was read from the owner's data at that number of tombstones."""
+        if self.tombstones(owner) == tombstones:
+            return text
+        return erase_marked(text, owner, marks_of(self._execute, owner))
 
     def without_facts(self, text: str, session_id: str | None) -> str:
         """Erase the forgotten facts of the session's owner from an error message that may quote them."""

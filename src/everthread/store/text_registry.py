@@ -170,9 +170,12 @@ TABLES: tuple[TextTable, ...] = (
             **_other(ID, "turn_id", "session_id", "platform_message_id", "sent_after"),
             **{"key": KEY, "owner": OWNER, "state": VALUE},
         },
-        on_session=(f"UPDATE replies SET content = '[forgotten]', {_WITHHELD} WHERE {_ITS_TURNS}",),
+        on_session=(f"UPDATE replies SET content = '[forgotten]', file = '', {_WITHHELD} WHERE {_ITS_TURNS}",),
         # Text that is in no turn: answers to commands, and unsent replies.
-        on_owner=(f"UPDATE replies SET content = '', {_WITHHELD} WHERE owner = ? AND content <> ''",),
+        on_owner=(
+            f"UPDATE replies SET content = '', file = '', {_WITHHELD} "
+            "WHERE owner = ? AND (content <> '' OR file <> '')",
+        ),
     ),
     TextTable(
         "reply_files",
@@ -241,7 +244,7 @@ TABLES: tuple[TextTable, ...] = (
         {"source": NAME, "session_id": ID},
         owned=Owned.BY_ANYBODY,
         on_session=("DELETE FROM incidents WHERE session_id = ?",),
-        on_owner=(f"DELETE FROM incidents WHERE {_THEIRS}",),
+        on_owner=(f"DELETE FROM incidents WHERE session_id IS NULL OR {_THEIRS}",),
     ),
     TextTable(
         "rests",

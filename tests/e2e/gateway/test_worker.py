@@ -128,12 +128,12 @@ async def test_a_failing_command_is_not_retried_in_a_loop(tmp_path: Path, monkey
     async with ModelServer(lambda _: Say("Yes.")) as model, gateway_fixture(tmp_path, model) as fixture:
         answer_command, tries = fixture.gateway.lifecycle.answer_command, 0
 
-        async def mistaken(row: Any, text: str | None) -> Any:
+        async def mistaken(row: Any, *given: Any) -> Any:
             nonlocal tries
             tries += 1
             if tries < 100 and "status" in row.inbound.text:
                 raise ZeroDivisionError
-            return await answer_command(row, text)
+            return await answer_command(row, *given)
 
         monkeypatch.setattr(fixture.gateway.lifecycle, "answer_command", mistaken)
         fixture.platform.say("/status")

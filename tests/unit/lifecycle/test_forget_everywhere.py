@@ -37,7 +37,7 @@ from everthread.domain.model import (
 )
 from everthread.domain.pairing import PairedAccount
 from everthread.domain.schedule import Occurrence
-from everthread.lifecycle import ForgetFact, NoteChange, TurnClaim
+from everthread.lifecycle import ForgetFact, ForgetOwner, NoteChange, TurnClaim
 from everthread.lifecycle.home_files import HomeFiles, declaration
 from everthread.lifecycle.schedules import NewSchedule, ScheduleService
 from everthread.log_file import log_to_file
@@ -317,3 +317,17 @@ async def test_no_byte_of_a_forgotten_fact_is_left_after_a_random_history(seed: 
         assert set(await used.current_notes()) == {"nothing", "remember that [forgotten]"}
         await used.lifecycle.cross(KEY, New(), owner=used.owner)
     assert used.find() == [], f"seed {seed}, after closing"
+
+
+async def test_no_byte_of_a_forgotten_person_is_left_but_their_skills(tmp_path: Path) -> None:
+    async with _runtime(tmp_path, told=False) as runtime:
+        used = UsedHome(runtime, FACTS[1], random.Random(2))
+        for feature in used.features:
+            await feature()
+        await used.running_turn()
+        await used.lifecycle.forget(ForgetOwner(), owner=used.owner)
+        await runtime.sync_notes(used.owner)
+        assert await used.store.tidy()
+        left = [Path(path).relative_to(tmp_path) for path in used.find()]
+        # A skill may help others, and the command lists those that came from the person.
+        assert {path.parts[0] for path in left} == {"skills"}

@@ -22,14 +22,18 @@ from everthread.agent.skills.folders import SkillFolders
 from everthread.agent.skills.format import SkillText
 from everthread.agent.tools.memory import memory_tool
 from everthread.agent.tools.skills import skill_write
+from everthread.bootstrap.runtime import Runtime
+from everthread.config.settings import Settings
 from everthread.domain.errors import Outdated
 from everthread.domain.media import Media
-from everthread.domain.model import Inbound, Message, Role, ToolCall
+from everthread.domain.model import Inbound, Message, NoteAction, NoteTarget, Reply, ReplyState, Role, ToolCall
 from everthread.domain.schedule import Occurrence, OccurrenceState, Target, TargetKind
+from everthread.gateway.approvals import _put_question  # pyright: ignore[reportPrivateUsage]
 from everthread.gateway.attachments import AttachmentFetcher, AttachmentQueue
-from everthread.lifecycle import CommittedTurn, ForgetFact
+from everthread.lifecycle import CommittedTurn, ForgetFact, NoteChange
 from everthread.lifecycle.home_files import HomeFiles
 from everthread.lifecycle.schedules import NewSchedule, OccurrenceResult, ScheduleService
+from everthread.memory import note_files
 from everthread.memory.note_files import CHARS_MAX
 from everthread.ports.model import Answer, Delta, Request
 from everthread.ports.platform import Capabilities, Platform
@@ -244,6 +248,74 @@ async def test_the_answer_of_a_scheduled_task_is_delivered_without_a_forgotten_f
         assert ended[1] is not None
         assert ended[1].text == "so [forgotten]"
         assert await places(core) == ()
+
+
+async def test_the_answer_of_a_command_is_stored_without_a_fact_that_was_forgotten_while_it_ran(tmp_path: Path) -> None:
+    async with CoreFixture(tmp_path) as core:
+        row, _ = await core.lifecycle.accept(Inbound(TELEGRAM, ME, "/notes", command=True))
+        before = await core.store.read(lambda uow: uow.erasure.tombstones(ME))
+        await forget(core)
+        reply = await core.lifecycle.answer_command(row, f"- {FACT}", before)
+        assert reply is not None
+        assert reply.text == "- [forgotten]"
+        row, _ = await core.lifecycle.accept(Inbound(TELEGRAM, ME, "/notes", command=True))
+        now = await core.store.read(lambda uow: uow.erasure.tombstones(ME))
+        reply = await core.lifecycle.answer_command(row, f"- {FACT}", now)
+        assert reply is not None
+        assert reply.text == f"- {FACT}", "noted again"
+
+
+async def test_a_question_of_a_running_turn_is_stored_without_a_forgotten_fact(tmp_path: Path) -> None:
+    async with CoreFixture(tmp_path) as core:
+        await core.lifecycle.accept(Inbound(TELEGRAM, ME, "send it"))
+        claim = await core.lifecycle.begin_turn(TELEGRAM)
+        assert claim is not None
+        text = f"May I do this?\nsend {FACT}"
+        question = Reply("q", TELEGRAM, claim.ref.session_id, ME, text, ReplyState.READY, 1.0)
+        assert (await core.store.write(lambda uow: _put_question(uow, question))).text == text
+        await forget(core)
+        assert (await core.store.write(lambda uow: _put_question(uow, question))).text.endswith("send [forgotten]")
+        assert await places(core) == ()
+
+
+async def test_a_note_file_saved_from_an_old_copy_does_not_restore_a_fact(tmp_path: Path) -> None:
+    async with Runtime(Settings(tmp_path)) as runtime:
+        owner, lifecycle = runtime.settings.owner, runtime.lifecycle
+        fact = NoteChange(NoteAction.ADD, NoteTarget.MEMORY, FACT)
+        note = await lifecycle.write_note(fact, owner=owner)
+        await lifecycle.forget(ForgetFact(note.note_id), owner=owner)
+        file = tmp_path / "memory" / "MEMORY.md"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"{FACT}\n§\nremember that {FACT}")
+        assert await runtime.sync_notes(owner) == ""
+        assert file.read_text().strip() == "remember that [forgotten]"
+        await lifecycle.write_note(fact, owner=owner)
+        assert await runtime.sync_notes(owner) == ""
+        file.write_text(file.read_text().replace(f"§\n{FACT}", f"§\n{FACT}, and 12"))
+        assert await runtime.sync_notes(owner) == ""
+        assert f"{FACT}, and 12" in file.read_text(), "noted again"
+
+
+async def test_a_note_file_is_written_again_if_a_note_is_forgotten_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Runtime(Settings(tmp_path)) as here, Runtime(Settings(tmp_path)) as elsewhere:
+        owner, loop = here.settings.owner, asyncio.get_running_loop()
+        note = await here.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.MEMORY, FACT), owner=owner)
+        write, written = note_files._write, list[str]()  # noqa: SLF001 - wrapped below # pyright: ignore[reportPrivateUsage]
+
+        def write_late(path: Path, content: str) -> None:
+            """Write the file after another process has forgotten the note and erased the files."""
+            if not written:
+                forgetting = elsewhere.lifecycle.forget(ForgetFact(note.note_id), owner=owner)
+                asyncio.run_coroutine_threadsafe(forgetting, loop).result()
+            written.append(content)
+            write(path, content)
+
+        monkeypatch.setattr(note_files, "_write", write_late)
+        assert await here.sync_notes(owner) == ""
+        assert FACT in written[0]
+        assert (tmp_path / "memory" / "MEMORY.md").read_text() == ""
 
 
 async def test_an_error_that_quotes_a_forgotten_fact_is_stored_without_it(tmp_path: Path) -> None:
