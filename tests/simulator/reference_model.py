@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import TypeVar, cast
 
-from everthread.domain.boundary import Boundary, Branch, Compress, Expire, New, Resume, Rewind
+from everthread.domain.boundary import Boundary, Branch, Compress, Expire, New, Refusal, Resume, Rewind
 from everthread.domain.model import (
     FORGOTTEN,
     SUBAGENT_PLATFORM,
@@ -176,7 +176,7 @@ class ReferenceModel:
         opened.delegated_by = delegating
         opened.parent = delegating or None
         self._set_aside(key, None, opened, operation)
-        if left is not None or self.pending[key]:
+        if self.epoch[key]:
             self.hooks[key].append(("on_session_reset", opened.id))
 
     _expect_reset = _expect_new
@@ -184,6 +184,10 @@ class ReferenceModel:
     def _expect_resume(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
         boundary = _boundary(operation, Resume)
         target = self.sessions[self._tip(boundary.target)]
+        if target.kind is not SessionKind.CHAT and target.kind is not self.kinds[row.key]:
+            hold(left is None or self._branched_from(left) is not target, f"{left} was branched again from {target}")
+            self._expect_branch_of(target, row, left, operation)
+            return
         self._set_aside(row.key, left, target, operation)
         hold(row.to_session == target.id, f"resume went to {row.to_session}, the tip is {target.id}")
         hold(target.owner == row.owner, "resumed somebody else's session")
@@ -194,10 +198,25 @@ class ReferenceModel:
 
     def _expect_branch(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
         assert left is not None
+        self._expect_branch_of(left, row, left, operation)
+
+    def _expect_branch_of(self, parent: ModelSession, row: BoundaryRow, left: Left, operation: object | None) -> None:
+        """A branch belongs to the key that asked for it, and is remembered if that key's turns are."""
+        hold(parent.owner == row.owner, "branched from somebody else's session")
         self._set_aside(row.key, left, None, operation)
         self._leave(row.key, left, None)
-        opened = self._open(row, list(left.shown), ("opened", left.id, False, "branch"), left)
-        opened.behind = list(left.behind)
+        opened = self._open(row, list(parent.shown), ("opened", parent.id, False, "branch"), parent)
+        opened.key = row.key
+        opened.kind = parent.kind if parent.kind is SessionKind.CHAT else self.kinds[row.key]
+        opened.behind = list(parent.behind)
+        self._set_aside(row.key, None, opened, operation)
+
+    def _branched_from(self, session: ModelSession) -> Left:
+        """Parent of a branch or of its continuation."""
+        parent = self.sessions.get(session.parent or "")
+        if parent is None or session.delegated_by:
+            return None
+        return self._branched_from(parent) if parent.continued_by == session.id else parent
 
     def _expect_compress(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
         assert left is not None
@@ -319,6 +338,10 @@ class ReferenceModel:
         hold((crossing.refusal is None) == bool(rows), f"{boundary} of {key} answered {crossing.refusal}, wrote {rows}")
         if isinstance(boundary, Branch) and crossing.refusal is not None:
             hold(self.on[key] is None, f"branch of {key} refused: {crossing.refusal}")
+        if isinstance(boundary, Resume) and crossing.refusal is Refusal.ALREADY_THERE:
+            target, here = self.sessions[self._tip(boundary.target)], self.sessions[self.on[key] or ""]
+            there = here is target or (target.kind is not SessionKind.CHAT and self._branched_from(here) is target)
+            hold(there, f"resume of {target.id} refused at {here.id}: {crossing.refusal}")
 
     # Turns ----------------------------------------------------------------------------------------------------------
 

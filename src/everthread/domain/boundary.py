@@ -39,7 +39,10 @@ class Reset(Struct, frozen=True):
 
 
 class Resume(Struct, frozen=True):
-    """Move the key to the tip of the session `target`. An empty target is refused."""
+    """Move the key to the tip of the session `target`. An empty target is refused.
+
+    Memory leaves out scheduled and delegated sessions. A person who resumes one gets a branch of kind `chat` instead.
+    """
 
     target: str
 
@@ -123,6 +126,8 @@ class BoundaryState(Struct, frozen=True):
     """The session that the key is on."""
     pending: Cause | None = None
     """The expiry that took the key off its last session."""
+    used: bool = False
+    """The key has been on a session before."""
     other_keys: tuple[SessionKey, ...] = ()
     """The other keys on the session."""
     running: SessionKey | None = None
@@ -135,6 +140,8 @@ class BoundaryState(Struct, frozen=True):
     """Suspend: this process has served the session since its last finalize."""
     target: Session | None = None
     """Resume, and Branch with a named parent: the session to go to or to branch from. It belongs to the owner."""
+    on_branch: bool = False
+    """Resume of a scheduled or delegated session: the key is already on a branch of it."""
     visible: tuple[int, ...] = ()
     """Rewind: the numbers of the newest visible turns, in ascending order; at most as many as requested."""
     titles: tuple[str, ...] = ()
@@ -203,7 +210,7 @@ def plan(place: BoundaryState, boundary: Boundary, *, new_id: str, now: float) -
         case New() | Reset():
             return _start_afresh(place, boundary, new_id, now)
         case Resume():
-            return _resume(place, boundary)
+            return _resume(place, boundary, new_id, now)
         case Branch():
             return _branch(place, boundary, new_id, now)
         case Compress():
@@ -236,12 +243,11 @@ def _start_afresh(place: BoundaryState, boundary: New | Reset, new_id: str, now:
         title=_free_title(boundary.title, place.titles),
     )
     # The first session of a key replaces none, so plugins receive no reset.
-    announces_reset = place.session is not None or place.pending is not None
     return _leave(
         place,
         Opening(session, fresh=True, parent_id=parent_id, reset=True, reason=cause),
         ends=_end_if_last(place, "new" if explicit is Cause.NEW else "reset"),
-        hooks=(HookCall("on_session_reset", new_id, place.key.platform),) if announces_reset else (),
+        hooks=(HookCall("on_session_reset", new_id, place.key.platform),) if place.used else (),
     )
 
 
@@ -256,10 +262,14 @@ def _delegating(place: BoundaryState, boundary: New | Reset) -> str:
     return place.parent.id
 
 
-def _resume(place: BoundaryState, boundary: Resume) -> BoundaryPlan:
+def _resume(place: BoundaryState, boundary: Resume, new_id: str, now: float) -> BoundaryPlan:
     target = place.target
     if not boundary.target or target is None or target.kind is SessionKind.NOTES:
         return BoundaryPlan(refusal=Refusal.NOTHING_THERE)
+    if place.on_branch:
+        return BoundaryPlan(refusal=Refusal.ALREADY_THERE)
+    if _branch_kind(place, target) is not target.kind:
+        return _branch_from(place, target, "", new_id, now)
     if place.session is not None and target.id == place.session.id:
         return BoundaryPlan(refusal=Refusal.ALREADY_THERE)
     # Without a session to leave, memory providers receive the target's own parent.
@@ -271,12 +281,26 @@ def _branch(place: BoundaryState, boundary: Branch, new_id: str, now: float) -> 
     parent = place.target if boundary.parent else place.session
     if parent is None or parent.kind is SessionKind.NOTES:
         return BoundaryPlan(refusal=Refusal.NOTHING_THERE)
-    if boundary.title:
-        title = _free_title(boundary.title, place.titles)
-    else:
-        title = titles.next_title(parent.title, place.titles) if parent.title else None
-    child = _child(parent, new_id, now, Cause.BRANCH, title, floor=parent.floor, summary_id=parent.summary_id)
+    return _branch_from(place, parent, boundary.title, new_id, now)
+
+
+def _branch_from(place: BoundaryState, parent: Session, title: str, new_id: str, now: float) -> BoundaryPlan:
+    child = _child(
+        parent,
+        new_id,
+        now,
+        Cause.BRANCH,
+        _free_title(title, place.titles) if title else _next_title(parent, place.titles),
+        floor=parent.floor,
+        summary_id=parent.summary_id,
+    )
+    child = child.replace(key=place.key, kind=_branch_kind(place, parent))
     return _leave(place, Opening(child, fresh=True, parent_id=parent.id, reset=False, reason=Cause.BRANCH))
+
+
+def _branch_kind(place: BoundaryState, parent: Session) -> SessionKind:
+    """Return the kind of a branch: the key's own, so that a person's turns are remembered. A chat stays a chat."""
+    return parent.kind if parent.kind is SessionKind.CHAT else place.kind
 
 
 def _compress(place: BoundaryState, boundary: Compress, new_id: str, now: float) -> BoundaryPlan:
@@ -291,7 +315,7 @@ def _compress(place: BoundaryState, boundary: Compress, new_id: str, now: float)
         raise BadBoundary(f"covers_to {boundary.covers_to} is outside {parent.floor}..{parent.last_turn}")
     if not boundary.summary.strip() or len(boundary.summary) > SUMMARY_CHARS_MAX:
         raise BadBoundary(f"a summary has 1 to {SUMMARY_CHARS_MAX} characters")
-    title = titles.next_title(parent.title, place.titles) if parent.title else None
+    title = _next_title(parent, place.titles)
     child = _child(parent, new_id, now, Cause.COMPRESSION, title, floor=boundary.covers_to, summary_id=new_id)
     return BoundaryPlan(
         closes=True,
@@ -407,6 +431,11 @@ def _finalize(place: BoundaryState) -> tuple[HookCall, ...]:
     if place.session is None:
         return ()
     return (HookCall("on_session_finalize", place.session.id, place.key.platform),)
+
+
+def _next_title(parent: Session, taken: tuple[str, ...]) -> str | None:
+    """Return the title of a child of `parent`: the parent's, with the next number."""
+    return titles.next_title(parent.title, taken) if parent.title else None
 
 
 def _free_title(wanted: str, taken: tuple[str, ...]) -> str | None:

@@ -14,7 +14,6 @@ from everthread.domain.boundary import (
     Boundary,
     BoundaryPlan,
     BoundaryState,
-    Branch,
     Forget,
     New,
     Opening,
@@ -167,7 +166,7 @@ def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, cont
         session = _leave(uow, session, state, binding.epoch, decision, context.now)
         if decision.closes:
             schedule_rest(uow, session, context.review_every, context.now)
-    parent = _parent(boundary, state, session)
+    parent = _parent(decision.opens, state, session) if decision.opens else None
     opened = _open(uow, decision.opens, parent, binding, context.now, state.tombstones) if decision.opens else None
     if opened is not None and len(aside) < len(waiting):
         opened, more = _set_aside(uow, opened, tuple(row for row in waiting if row not in aside), context.now)
@@ -296,10 +295,11 @@ def _leave(
     return session
 
 
-def _parent(boundary: Boundary, state: BoundaryState, session: Session | None) -> Session | None:
-    """Return the parent of the session to open. `session` has the changes made by leaving it."""
-    other = state.target if isinstance(boundary, Branch) and boundary.parent else None
-    return other if other is not None and (session is None or other.id != session.id) else session
+def _parent(opening: Opening, state: BoundaryState, session: Session | None) -> Session | None:
+    """Return the session whose turns the opened one inherits. `session` has the changes made by leaving it."""
+    if not opening.inherits:
+        return None
+    return session if session is not None and session.id == opening.session.parent_id else state.target
 
 
 def _open(
@@ -309,7 +309,7 @@ def _open(
     session = opening.session
     if not opening.fresh:
         session = session.replace(ended_at=None, end_reason=None, active_at=now)
-    elif parent is not None and opening.inherits:
+    elif parent is not None:
         session = rebase(session, parent)
     detail: dict[str, object] = {"parent": opening.parent_id, "reset": opening.reset, "reason": opening.reason.value}
     ref = session.ref_at(binding.key, binding.epoch + 1)
@@ -319,7 +319,8 @@ def _open(
         uow.sessions.add(session)
         if opening.summary is not None:
             uow.derived.put_summary(session, opening.summary, tombstones)
-        if parent is not None and opening.reason is Cause.BRANCH:
+        # Work that runs unattended has a prompt of its own, which would mislead a chat.
+        if parent is not None and opening.reason is Cause.BRANCH and parent.kind is session.kind:
             # Byte for byte, so that the prompt cache stays warm.
             uow.derived.copy_prefix(parent, session, now)
     else:

@@ -17,7 +17,7 @@ from everthread.domain.boundary import (
     Suspend,
 )
 from everthread.domain.errors import Erased, NotFound
-from everthread.domain.model import Binding, Session
+from everthread.domain.model import Binding, Cause, Session
 from everthread.store.sessions import KeyState
 from everthread.store.unit_of_work import UnitOfWork
 
@@ -53,8 +53,10 @@ def read_state(
         binding.pending,
         other_keys=here.other_keys,
         running=here.running,
+        used=binding.epoch > 0,
         kind=binding.kind,
         target=target,
+        on_branch=isinstance(boundary, Resume) and target is not None and _is_on_branch(uow, session, target),
         parent=parent,
         titles=_used_titles(uow, boundary, target or session, owner),
     )
@@ -77,6 +79,15 @@ def read_state(
             return state
 
 
+def _is_on_branch(uow: UnitOfWork, session: Session | None, target: Session) -> bool:
+    """Return True if `session` is a branch of the scheduled or delegated session `target`, or continues one."""
+    if target.kind.remembered:
+        return False
+    while session is not None and session.cause is Cause.COMPRESSION:
+        session = uow.sessions.get(session.parent_id or "")
+    return session is not None and session.cause is Cause.BRANCH and session.parent_id == target.id
+
+
 def _target_id(boundary: Boundary) -> str:
     """Return the session that a boundary names: the one to resume, or the one to branch from."""
     match boundary:
@@ -91,6 +102,11 @@ def _target_id(boundary: Boundary) -> str:
 def _used_titles(uow: UnitOfWork, boundary: Boundary, session: Session | None, owner: str) -> tuple[str, ...]:
     """Return the owner's titles that the new session's title must differ from."""
     wanted = boundary.title if isinstance(boundary, New | Reset | Branch) else ""
-    if not wanted and isinstance(boundary, Branch | Compress) and session is not None:
+    if not wanted and session is not None and _inherits(boundary, session):
         wanted = session.title or ""
     return tuple(other.title or "" for other in uow.sessions.titled(owner, wanted)) if wanted else ()
+
+
+def _inherits(boundary: Boundary, parent: Session) -> bool:
+    """Return True if the boundary may open a child of `parent`, which is named after it."""
+    return isinstance(boundary, Branch | Compress) or (isinstance(boundary, Resume) and not parent.kind.remembered)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from everthread.domain.boundary import Suspend
-from everthread.domain.model import SUBAGENT_PLATFORM, Cause, Fate, Message, ReplyState, Role, Slot
+from everthread.domain.model import SUBAGENT_PLATFORM, Cause, Fate, Message, ReplyState, Role, Session, SessionKey, Slot
 from everthread.lifecycle.base import LifecycleBase, WriteContext, transaction
 from everthread.lifecycle.boundaries import cross
 from everthread.lifecycle.turns import PROCESS_TTL_S, TurnClaim, claimed_slot, commit
@@ -29,7 +29,7 @@ class RecoveryOperations(LifecycleBase):
         uow.leases.sweep(context.now - SWEEP_AFTER_S)
         unsettled = [slot for slot in uow.slots.orphans(context.now) if not _store_if_cancelled(uow, slot, context)]
         _set_aside_orphaned_work(uow, context)
-        return tuple(slot.turn_id for slot in unsettled if _delegating_session(uow, slot) is None)
+        return tuple(slot.turn_id for slot in unsettled if not _is_delegated(uow, slot))
 
     @transaction
     def resume_turn(self, uow: UnitOfWork, turn_id: str) -> TurnClaim | None:
@@ -66,14 +66,14 @@ def _set_aside_orphaned_work(uow: UnitOfWork, context: WriteContext) -> None:
         if key.platform != SUBAGENT_PLATFORM:
             continue
         _, session = uow.sessions.at(key)
-        delegated = session is not None and session.cause is Cause.DELEGATION and session.key == key
-        if session is not None and delegated and not uow.slots.of_session(session.parent_id or ""):
+        if session is not None and _is_unwanted(uow, session, key):
             cross(uow, key, Suspend(close_memory=True), session.owner, context)
 
 
 def _store_if_cancelled(uow: UnitOfWork, slot: Slot, context: WriteContext) -> bool:
     """Store a cancelled turn as far as it got. Returns False for a turn that must run again."""
-    if slot.fate is Fate.LIVE and not _is_unwanted(uow, slot):
+    session = uow.sessions.get(slot.ref.session_id)
+    if slot.fate is Fate.LIVE and not _is_unwanted(uow, session, slot.ref.key):
         return False
     claim = _claim_of(uow, slot)
     commit(uow, claim, [Message(Role.USER, text) for text in claim.texts], None, context, interrupted=True)
@@ -83,14 +83,19 @@ def _store_if_cancelled(uow: UnitOfWork, slot: Slot, context: WriteContext) -> b
     return True
 
 
-def _is_unwanted(uow: UnitOfWork, slot: Slot) -> bool:
+def _is_unwanted(uow: UnitOfWork, session: Session | None, key: SessionKey) -> bool:
     """Return True for delegated work that no turn waits for any more."""
-    parent_id = _delegating_session(uow, slot)
+    parent_id = _delegating_session(uow, session, key)
     return parent_id is not None and not uow.slots.of_session(parent_id)
 
 
-def _delegating_session(uow: UnitOfWork, slot: Slot) -> str | None:
-    """Return the session that delegated a turn's work; None for a person's turn in the same session."""
-    session = uow.sessions.get(slot.ref.session_id)
-    delegated = session is not None and session.cause is Cause.DELEGATION and session.key == slot.ref.key
+def _is_delegated(uow: UnitOfWork, slot: Slot) -> bool:
+    return _delegating_session(uow, uow.sessions.get(slot.ref.session_id), slot.ref.key) is not None
+
+
+def _delegating_session(uow: UnitOfWork, session: Session | None, key: SessionKey) -> str | None:
+    """Return the session that delegated work to the key, which is on `session`; None for any other key."""
+    while session is not None and session.cause is Cause.COMPRESSION:
+        session = uow.sessions.get(session.parent_id or "")
+    delegated = session is not None and session.cause is Cause.DELEGATION and session.key == key
     return session.parent_id if session is not None and delegated else None

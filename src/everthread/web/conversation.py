@@ -119,10 +119,11 @@ async def _accept(
     # Two owners may use the same token name, and idempotency keys are per owner.
     account = f"{caller.owner}/{caller.name}"
     inbound = Inbound(conversation.key, caller.owner, text, account, update_id, command=found is not None)
+    session_id = conversation.session.id if conversation.session is not None else ""
     if conversation.session is not None and not await _is_repeated(call, inbound):
-        await move_to_session(call, conversation, conversation.session)
+        session_id = (await move_to_session(call, conversation, conversation.session)).session_id
     stops = isinstance(found, ParsedCommand) and found.command.name in UNLIMITED_COMMANDS
-    only_into = conversation.session.id if conversation.session is not None and not stops else ""
+    only_into = "" if stops else session_id
     if isinstance(found, ParsedCommand):
         command, settings = found.command, gateway.settings
         hidden = hidden_commands(settings.gateway.admin_commands, admin=caller.owner == settings.owner)

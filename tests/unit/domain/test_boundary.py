@@ -46,7 +46,7 @@ OLD = Session(
     last_turn=9,
 )
 TARGET = Session("target", "me", KEY, SessionKind.CHAT, Cause.NEW, opened_at=0.0, parent_id="its parent")
-HERE = BoundaryState(KEY, "me", OLD)
+HERE = BoundaryState(KEY, "me", OLD, used=True)
 NOWHERE = BoundaryState(KEY, "me")
 COMPRESS = Compress("old", 3, "what was said", covers_to=7)
 
@@ -214,11 +214,17 @@ def test_a_first_session_calls_no_reset_hook(boundary: Boundary) -> None:
 
 @pytest.mark.parametrize("pending", [Cause.IDLE, Cause.DAILY])
 def test_a_session_after_an_expiry_has_its_cause_and_calls_the_reset_hook(pending: Cause) -> None:
-    step = planned(replace(NOWHERE, pending=pending), New())
+    step = planned(replace(NOWHERE, pending=pending, used=True), New())
     assert step.opens is not None
     assert (step.opens.reset, step.opens.parent_id, step.opens.reason) == (True, "", pending)
     assert step.opens.session.cause is pending
     assert step.hooks == (RESET,)
+
+
+@pytest.mark.parametrize("boundary", [New(), Reset()])
+def test_a_session_after_a_forgotten_one_calls_the_reset_hook(boundary: Boundary) -> None:
+    step = planned(replace(NOWHERE, used=True), boundary)
+    assert (step.hooks, step.ends) == ((RESET,), None)
 
 
 def test_a_new_session_has_the_requested_title_and_kind() -> None:
@@ -312,6 +318,71 @@ def test_resume_of_the_current_session_is_refused() -> None:
 def test_a_branch_has_the_named_session_as_its_parent() -> None:
     assert opened_by(replace(HERE, target=TARGET), Branch(parent="target")).session.parent_id == "target"
     assert opened_by(replace(HERE, target=TARGET), Branch()).session.parent_id == "old"
+
+
+@pytest.mark.parametrize("boundary", [Branch(), Branch(parent="target")])
+def test_a_branch_belongs_to_the_key_that_asked_for_it(boundary: Boundary) -> None:
+    elsewhere = replace(HERE, session=OLD.replace(key=OTHER), target=TARGET.replace(key=OTHER))
+    assert opened_by(elsewhere, boundary).session.key == KEY
+
+
+def test_compression_keeps_the_key_of_its_session() -> None:
+    assert opened_by(replace(HERE, session=OLD.replace(key=OTHER)), COMPRESS).session.key == OTHER
+
+
+# --- Scheduled and delegated sessions ---
+
+UNATTENDED = pytest.mark.parametrize("kind", [SessionKind.CRON, SessionKind.SUBAGENT])
+
+
+@UNATTENDED
+@pytest.mark.parametrize("place", [HERE, NOWHERE])
+def test_a_person_who_resumes_unattended_work_gets_a_chat_branch(place: BoundaryState, kind: SessionKind) -> None:
+    work = OLD.replace(id="target", kind=kind, key=OTHER, title="name", summary_id="older")
+    step = planned(replace(place, target=work, titles=("name",)), Resume("target"))
+    opening = step.opens
+    assert opening is not None
+    child = opening.session
+    assert (child.id, child.kind, child.key, child.cause) == ("new", SessionKind.CHAT, KEY, Cause.BRANCH)
+    assert (child.floor, child.base_turn, child.summary_id, child.title) == (2, 9, "older", "name #2")
+    assert (opening.fresh, opening.inherits, opening.reset) == (True, True, False)
+    assert (opening.parent_id, opening.reason) == ("target", Cause.BRANCH)
+    assert step.hooks == ((FINALIZE,) if place is HERE else ())
+    assert step.moves == (KEY,)
+
+
+@UNATTENDED
+@pytest.mark.parametrize("boundary", [Branch(), Branch(parent="target")])
+def test_a_person_who_branches_unattended_work_gets_a_chat(boundary: Boundary, kind: SessionKind) -> None:
+    place = replace(HERE, session=OLD.replace(kind=kind), target=TARGET.replace(kind=kind))
+    assert opened_by(place, boundary).session.kind is SessionKind.CHAT
+
+
+@UNATTENDED
+def test_resume_leaves_unattended_work_that_a_person_was_on(kind: SessionKind) -> None:
+    work = OLD.replace(kind=kind)
+    opening = opened_by(replace(HERE, session=work, target=work), Resume("old"))
+    assert (opening.fresh, opening.session.kind, opening.session.parent_id) == (True, SessionKind.CHAT, "old")
+
+
+@UNATTENDED
+def test_resume_of_unattended_work_from_its_branch_is_refused(kind: SessionKind) -> None:
+    place = replace(HERE, target=TARGET.replace(kind=kind), on_branch=True)
+    assert planned(place, Resume("target")) == BoundaryPlan(refusal=Refusal.ALREADY_THERE)
+
+
+@UNATTENDED
+def test_a_key_of_unattended_work_keeps_the_kind_of_its_sessions(kind: SessionKind) -> None:
+    place = replace(HERE, kind=kind, session=OLD.replace(kind=kind), target=TARGET.replace(kind=kind))
+    opening = opened_by(place, Resume("target"))
+    assert (opening.fresh, opening.session) == (False, place.target)
+    assert opened_by(place, Branch()).session.kind is kind
+
+
+@pytest.mark.parametrize("boundary", [Resume("target"), Branch(parent="target")])
+def test_a_chat_stays_a_chat_at_any_key(boundary: Boundary) -> None:
+    place = replace(HERE, kind=SessionKind.CRON, target=TARGET)
+    assert opened_by(place, boundary).session.kind is SessionKind.CHAT
 
 
 def test_resume_without_a_current_session_keeps_the_parent_of_the_target() -> None:
@@ -434,14 +505,17 @@ places = st.builds(
         st.just("me"),
         st.none() | sessions,
         st.sampled_from([None, Cause.IDLE, Cause.DAILY]),
+        st.booleans(),
         st.sampled_from([(), (OTHER,)]),
         st.sampled_from([None, KEY, OTHER]),
         st.booleans(),
         st.sampled_from([None, 120.0, 5000.0]),
         st.booleans(),
         st.none() | sessions,
+        st.booleans(),
         st.sampled_from([(), (1,), (2, 3)]),
         st.sampled_from([(), ("name", "name #2"), ("x" * 100,)]),
+        st.sampled_from([SessionKind.CHAT, SessionKind.CRON]),
     ),
 )
 boundaries: st.SearchStrategy[Boundary] = st.one_of(
@@ -482,7 +556,7 @@ def test_reset_is_true_only_for_a_new_conversation(place: BoundaryState, boundar
 def test_the_parent_id_is_set_only_if_a_conversation_continues(place: BoundaryState, boundary: Boundary) -> None:
     opening = tried(place, boundary).opens
     if opening is not None:
-        left = place.session.id if place.session else None
+        left = place.session.id if place.session and not opening.inherits else None
         assert opening.parent_id == ("" if opening.reset else left or opening.session.parent_id or "")
 
 
@@ -539,14 +613,16 @@ def test_a_child_inherits_the_current_turns_of_its_parent(place: BoundaryState, 
     opening = tried(place, boundary).opens
     if opening is None or not opening.fresh:
         return
-    child, parent = opening.session, place.session
+    child, parent = opening.session, place.target if isinstance(boundary, Resume) else place.session
     if child.parent_id is None:
         assert (child.floor, child.base_turn, child.last_turn, child.summary_id) == (0, 0, 0, None)
         return
     assert parent is not None
     assert child.parent_id == parent.id
     assert parent.floor <= child.floor <= child.base_turn == child.last_turn == parent.last_turn
-    assert (child.owner, child.key, child.kind) == (parent.owner, parent.key, parent.kind)
+    assert (child.owner, child.key) == (parent.owner, KEY)
+    inherited = isinstance(boundary, Compress) or parent.kind is SessionKind.CHAT
+    assert child.kind is (parent.kind if inherited else place.kind)
 
 
 @given(places, boundaries)
@@ -560,11 +636,12 @@ def test_an_opened_session_has_an_empty_log_and_no_end(place: BoundaryState, bou
 
 
 @given(places, boundaries)
-def test_only_resume_opens_an_existing_session_unchanged(place: BoundaryState, boundary: Boundary) -> None:
+def test_only_resume_opens_an_existing_session_unchanged_and_only_of_a_chat_or_the_kind_of_the_key(place: BoundaryState, boundary: Boundary) -> None:
     opening = tried(place, boundary).opens
     if opening is not None:
-        assert opening.fresh == (not isinstance(boundary, Resume))
-        assert opening.fresh or opening.session == place.target
+        target = place.target if isinstance(boundary, Resume) else None
+        assert opening.fresh == (target is None or target.kind not in (SessionKind.CHAT, place.kind))
+        assert opening.fresh or opening.session == target
 
 
 @given(places, boundaries)
