@@ -213,10 +213,13 @@ class ReferenceModel:
 
     def _branched_from(self, session: ModelSession) -> Left:
         """Parent of a branch or of its continuation."""
+        first = self._first_of(session)
+        return self.sessions.get(first.parent or "") if not first.delegated_by else None
+
+    def _first_of(self, session: ModelSession) -> ModelSession:
+        """The session that was compressed first, if this one continues it."""
         parent = self.sessions.get(session.parent or "")
-        if parent is None or session.delegated_by:
-            return None
-        return self._branched_from(parent) if parent.continued_by == session.id else parent
+        return self._first_of(parent) if parent is not None and parent.continued_by == session.id else session
 
     def _expect_compress(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
         assert left is not None
@@ -255,8 +258,7 @@ class ReferenceModel:
             self._finalize(row.key, left)
         if isinstance(operation, Recover):
             # The work that the session was opened for has not started.
-            waits = any(slot.session == left.delegated_by for slot in self.slots.values())
-            hold(left.delegated_by and not waits, f"{left.id} was given up, and somebody waits for it")
+            hold(self._is_unwanted(left, row.key), f"{left.id} was given up, and somebody waits for it")
         if isinstance(operation, Recover) or (isinstance(operation, Stop) and operation.close_memory):
             self._set_aside(row.key, left, None, operation)
             left.close(self._here(row.key, left))
@@ -407,8 +409,9 @@ class ReferenceModel:
 
     def _is_unwanted(self, session: ModelSession, key: SessionKey) -> bool:
         """Return True for delegated work whose parent has no running turn."""
-        waits = any(slot.session == session.delegated_by for slot in self.slots.values())
-        return bool(session.delegated_by) and session.key == key and not waits
+        work = self._first_of(session)
+        waits = any(slot.session == work.delegated_by for slot in self.slots.values())
+        return bool(work.delegated_by) and work.key == key and not waits
 
     def _written(self, ref: SessionRef | None, owner: str, entry: Entry) -> None:
         if ref is None:
