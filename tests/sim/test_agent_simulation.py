@@ -23,7 +23,7 @@ from everthread.store.reviews import Reviews
 SEEDS = 60
 SEEDS_PER_TEST = 30
 # Schedules that once ended in a violation.
-REGRESSIONS = (169, 7001327)
+REGRESSIONS = (169, 7001327, 7001489)
 
 
 @pytest.fixture(autouse=True)

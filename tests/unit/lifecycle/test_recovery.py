@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.runtime import CLI, ME, AsyncDiary, CoreFixture, opened
+from tests.runtime import CLI, ME, TELEGRAM, AsyncDiary, CoreFixture, opened
 
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.schema import Settings
@@ -228,3 +228,49 @@ async def test_a_users_turn_in_a_delegated_session_is_recovered_after_a_crash(tm
         ticket = await began(core, CLI, "what did you find?")
         await core.lifecycle.abandon_turn(ticket)
         assert await core.lifecycle.recover() == (ticket.turn_id,)
+
+
+@pytest.mark.parametrize("answered", [False, True])
+async def test_work_that_a_user_resumed_before_its_task_was_stored_is_set_aside(tmp_path: Path, answered: bool) -> None:
+    """The delegating process is slow to store the task, and dies after it has stored it."""
+    async with CoreFixture(tmp_path) as core:
+        waits = await began(core, TELEGRAM, "have it looked up")
+        child = await delegated(core, waits.ref.session_id)
+        # The running turn becomes late, so that no process will wait for the work.
+        for key in (CLI, TELEGRAM):
+            await core.cross(key, Resume(child))
+        await core.lifecycle.accept(Inbound(CHILD, "me", "look it up"))
+        await core.lifecycle.abandon_turn(waits)
+        if answered:
+            await core.turn(TELEGRAM, "what did you find?")
+            await core.cross(TELEGRAM, await core.compression(TELEGRAM))
+        assert await core.lifecycle.recover() == ()
+        assert await core.store.read(lambda uow: uow.inbox.keys_waiting()) == ()
+        aside = await core.store.read(lambda uow: uow.turns.get(child, 1))
+        assert aside is not None
+        assert (aside.status, aside.user_text) == (TurnStatus.SET_ASIDE, "look it up")
+
+
+@pytest.mark.parametrize("started", [False, True])
+async def test_work_whose_session_was_compressed_is_given_up_with_the_turn_that_waits(
+    tmp_path: Path, started: bool
+) -> None:
+    async with CoreFixture(tmp_path) as core:
+        waits = await began(core, CLI, "have it looked up")
+        await delegated(core, waits.ref.session_id)
+        await core.turn(CHILD, "look it up")
+        tip = opened(await core.cross(CHILD, await core.compression(CHILD)))
+        await core.lifecycle.accept(Inbound(CHILD, "me", "look again"))
+        if started:
+            work = await core.lifecycle.begin_turn(CHILD)
+            assert work is not None
+            await core.lifecycle.abandon_turn(work)
+        assert await core.lifecycle.recover() == ()
+        assert (await core.session(tip)).last_turn == 1, "given up although a turn waits for it"
+        await core.lifecycle.commit_turn(waits, (), None, interrupted=True)
+        assert await core.lifecycle.recover() == ()
+        assert await core.store.read(lambda uow: uow.inbox.keys_waiting()) == ()
+        turn = await core.store.read(lambda uow: uow.turns.get(tip, 2))
+        assert turn is not None
+        status = TurnStatus.INTERRUPTED if started else TurnStatus.SET_ASIDE
+        assert (turn.status, turn.user_text) == (status, "look again")
