@@ -93,12 +93,16 @@ async def resume(context: CommandContext, wanted: str) -> CommandResult:
         )
     move = await _cross(context, Resume(target.id))
     if move.crossing.refusal is Refusal.ALREADY_THERE:
-        return fail(f"You are already in {label_of(target)}.")
+        where = label_of(target) if target.kind.remembered else f"your copy of {label_of(target)}"
+        return fail(f"You are already in {where}.")
     if move.crossing.refusal is not None or move.to is None:
         return fail(f"{label_of(target)} is empty or was forgotten. /sessions lists the others.")
     session = move.to
     found = await context.runtime.store.read(lambda uow: recap(uow, session))
-    lines = [f"Resumed {label_of(session)}, {pluralize(found.turns, 'turn')}.", *_departure(move)]
+    where = label_of(session)
+    if session.kind is not target.kind:
+        where = f"{label_of(target)} in a copy, {where}"
+    lines = [f"Resumed {where}, {pluralize(found.turns, 'turn')}.", *_departure(move)]
     return CommandResult("\n".join(lines), recap=found)
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tests.fake_platform import FakePlatform
 from tests.faults.fixture import Scene
 from tests.faults.worker import FastClock
-from tests.gateway import GatewayFixture, gateway_fixture
+from tests.gateway import ANNA, GatewayFixture, gateway_fixture
 from tests.notices import NoticeRecorder
 from tests.runtime import until
 
@@ -111,6 +111,35 @@ async def test_a_due_task_runs_and_its_answer_is_sent_to_the_chat(tmp_path: Path
         await until(lambda: len(notices.calls) == 2)
         called = sorted((hook, text, ref.key.platform) for hook, text, ref in notices.calls)
         assert called == [("on_turn_start", "hello", "fake"), ("queue_prefetch", "hello", "fake")]
+
+
+async def test_a_person_who_resumes_a_scheduled_session_is_remembered(tmp_path: Path) -> None:
+    told = RecordingProvider()
+    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model, providers=(told,)) as there:
+        await there.hear("hello")
+        left = await there.session()
+        await there.runtime.scheduling.add(replace(WISH, owner=left.owner, target=Target(), continues=True))
+        await there.later(HOUR)
+        (run,) = await over(there)
+        assert run.session_id is not None
+        (resumed,) = await there.hear(f"/resume {run.session_id}")
+        chat = await there.session()
+        assert resumed.startswith(f"Resumed {run.session_id} in a copy, {chat.id}, 1 turn.")
+        assert (chat.kind, chat.parent_id, chat.key) == (SessionKind.CHAT, run.session_id, ANNA)
+        assert await there.hear("why in the morning?") == ["You said why in the morning? (2)"]
+        assert "already in your copy" in (await there.hear(f"/resume {run.session_id}"))[0]
+
+        # The task goes on in its own session, without the person's turn.
+        await there.later(HOUR)
+        await over(there, 2)
+        assert [turn.user_text.splitlines()[-1] for turn in await there.turns(run.session_id)] == [
+            "Say good morning",
+            "Say good morning",
+        ]
+        await there.settled()
+        assert {call.ref.session_id for call in told.calls} == {left.id, chat.id}
+        (turn,) = [entry.text for entry in told.effects(chat.id) if entry.kind == "turn"]
+        assert "why in the morning?" in turn
 
 
 async def test_a_continuing_task_keeps_one_session(tmp_path: Path) -> None:

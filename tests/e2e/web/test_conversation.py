@@ -15,7 +15,7 @@ from tests.http_gateway import http_gateway, http_key
 from tests.runtime import until
 
 from everthread.domain.boundary import New
-from everthread.domain.model import TurnStatus
+from everthread.domain.model import Inbound, Message, Role, SessionKey, SessionKind, TurnStatus
 from everthread.testing.model_server.replies import Raw, Say
 from everthread.testing.model_server.server import ModelServer
 from everthread.web import conversation
@@ -47,6 +47,30 @@ async def test_a_conversation_continues_by_its_key_and_by_its_id(tmp_path: Path)
         assert [turn.user_text for turn in turns] == ["one", "two", "three"]
         assert by_key.headers["X-Turn-Id"] == turns[-1].turn_id
         assert by_key.json["usage"]["total_tokens"] == 15
+
+
+async def test_a_conversation_that_names_a_scheduled_session_continues_in_one_copy(tmp_path: Path) -> None:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as there:
+        lifecycle, owner = there.runtime.lifecycle, there.runtime.settings.owner
+        work = SessionKey.parse("agent:main:schedules:dm:garden")
+        await lifecycle.cross(work, New(kind=SessionKind.CRON), owner=owner)
+        await lifecycle.accept(Inbound(work, owner, "water the plants"))
+        claim = await lifecycle.begin_turn(work)
+        assert claim is not None
+        await lifecycle.commit_turn(claim, [Message(Role.USER, "water the plants")], "watered")
+        scheduled = claim.ref.session_id
+
+        first = await there.say("which plants?", X_Session_Id=scheduled)
+        assert (first.status, first.text) == (200, "You said which plants?")
+        copy = first.headers["X-Session-Id"]
+        assert copy != scheduled
+        for header in (scheduled, copy):
+            again = await there.say("and when?", X_Session_Id=header)
+            assert (again.status, again.headers["X-Session-Id"]) == (200, copy)
+        assert [turn.user_text for turn in await there.turns(copy)] == ["which plants?", "and when?", "and when?"]
+        assert [turn.user_text for turn in await there.turns(scheduled)] == ["water the plants"]
+        listed = (await there.ask("GET", "/api/sessions")).json["data"]
+        assert [(one["id"], one["parent"]) for one in listed] == [(copy, scheduled)]
 
 
 async def test_a_stream_ends_after_the_commit(tmp_path: Path) -> None:

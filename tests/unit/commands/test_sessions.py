@@ -7,6 +7,9 @@ from pathlib import Path
 from tests.commands import CommandFixture
 from tests.runtime import CLI, TELEGRAM
 
+from everthread.domain.boundary import New
+from everthread.domain.model import SessionKind
+
 # --- /resume and suggestions -----------------------------------------------------------------------------------------
 
 
@@ -18,6 +21,17 @@ async def test_resume_offers_the_sessions_that_it_lists(tmp_path: Path) -> None:
         assert [offer.command for offer in said.menu] == [f"/resume {porto}", f"/resume {lisbon}"]
         assert said.menu[0].label.startswith("Porto  2")
         assert "  1  " in said.text
+
+
+async def test_resume_of_scheduled_work_reports_the_copy(tmp_path: Path) -> None:
+    async with CommandFixture(tmp_path) as console:
+        await console.cross(TELEGRAM, New(kind=SessionKind.CRON))
+        work = (await console.turn(TELEGRAM, "water the plants")).ref.session_id
+        said = await console.order(f"/resume {work}")
+        copy = (await console.at(CLI)).session_id
+        assert said.text == f"Resumed {work} in a copy, {copy}, 1 turn."
+        assert said.recap is not None
+        await console.refuses(f"/resume {work}", f"already in your copy of {work}")
 
 
 async def test_resume_offers_untitled_sessions_by_their_first_words(tmp_path: Path) -> None:

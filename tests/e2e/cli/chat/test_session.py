@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from pathlib import Path
 
 import pytest
 from tests.e2e.chat_home import LONG, Home, Run, expire_leases
 from tests.e2e.chat_worker import ScriptedRuntime
 
 from everthread.config.schema import Settings
-from everthread.domain.boundary import Resume
-from everthread.domain.model import ChatType, Inbound, SessionKey
+from everthread.domain.boundary import New, Resume
+from everthread.domain.model import SUBAGENT_PLATFORM, ChatType, Inbound, Message, Role, SessionKey, SessionKind
 
 
 def _kill_during_answer(home: Home) -> None:
@@ -61,6 +63,36 @@ def test_an_interrupted_answer_of_another_front_end_is_left_to_it(home: Home, ru
     assert (done.returncode, done.stdout) == (75, "")
     assert "telegram" in done.stderr
     assert "set aside" in done.stderr
+
+
+def test_a_person_who_resumes_delegated_work_is_remembered(home: Home, tmp_path: Path) -> None:
+    parent = home.ask("-p", "have it looked up")["session"]
+    key = SessionKey("main", SUBAGENT_PLATFORM, ChatType.DM, "1-look")
+
+    async def work() -> str:
+        async with ScriptedRuntime(Settings(home.path), {}) as runtime:
+            lifecycle, owner = runtime.lifecycle, runtime.settings.owner
+            await lifecycle.cross(key, New(kind=SessionKind.SUBAGENT, parent=parent), owner=owner)
+            await lifecycle.accept(Inbound(key, owner, "look it up"))
+            claim = await lifecycle.begin_turn(key)
+            assert claim is not None
+            await lifecycle.commit_turn(claim, [Message(Role.USER, "look it up")], "found")
+            return claim.ref.session_id
+
+    delegated, diary = asyncio.run(work()), tmp_path / "diary"
+    home.set_script(diaries=[str(diary)])
+    chat = home.ask("-r", delegated, "-p", "what did you find?")["session"]
+    assert chat not in (parent, delegated)
+    told = [entry for entry in map(json.loads, diary.read_text().splitlines()) if entry["session"] != parent]
+    assert told == [
+        {"what": "switch", "session": chat, "parent": delegated, "reset": False, "reason": "branch"},
+        {"what": "turn", "session": chat, "user": "what did you find?"},
+        {"what": "end", "session": chat, "messages": 3},
+    ]
+    assert [(turn.user_text, turn.inherited) for turn in home.turns(chat)] == [
+        ("look it up", True),
+        ("what did you find?", False),
+    ]
 
 
 def test_a_message_waits_for_the_running_answer_of_another_terminal(home: Home) -> None:
