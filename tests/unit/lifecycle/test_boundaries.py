@@ -220,3 +220,19 @@ async def test_the_kind_of_a_key_outlives_its_sessions(tmp_path: Path) -> None:
         after_reset = opened(await core.cross(CLI, Reset()))
         for session_id in (after_expiry, after_reset):
             assert (await core.session(session_id)).kind is SessionKind.CRON
+
+
+async def test_a_process_serves_the_continuation_of_the_session_that_it_served(tmp_path: Path) -> None:
+    finalized: list[str] = []
+
+    class Plugin:
+        @hookimpl
+        def on_session_finalize(self, session_id: str) -> None:
+            finalized.append(session_id)
+
+    async with CoreFixture(tmp_path, plugins=(Plugin(),)) as core:
+        await core.turn(CLI, "hello")
+        tip = opened(await core.cross(CLI, await core.compression(CLI)))
+        assert [crossing.left for crossing in await core.lifecycle.suspend()] == [tip]
+        await core.settled()
+        assert finalized == [tip]

@@ -1,11 +1,13 @@
+import asyncio
 from pathlib import Path
 
-from tests.runtime import CLI, ME, TELEGRAM, CoreFixture, opened
+from tests.runtime import CLI, ME, PATIENCE_S, TELEGRAM, CoreFixture, opened
 
 from everthread.domain.boundary import Expire, New, Refusal, Resume
 from everthread.domain.model import Inbound, SessionKey, SessionKind
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 from everthread.lifecycle import TurnClaim
+from everthread.lifecycle.expiry import RECHECK_S
 
 CHILD = SessionKey.parse("agent:main:subagent:dm:1")
 
@@ -53,3 +55,31 @@ async def test_expiry_waits_only_for_delegated_work(tmp_path: Path) -> None:
         assert (await core.cross(CLI, expire)).refusal is Refusal.TURN_RUNNING
         await core.lifecycle.commit_turn(ticket, (), None)
         assert (await core.cross(CLI, expire)).refusal is None
+
+
+async def test_a_refused_expiry_is_tried_again(tmp_path: Path) -> None:
+    """Nothing happens at the key after the refusal: only the timer can bring the expiry about."""
+
+    async def due_at() -> float | None:
+        timers = await core.store.read(lambda uow: uow.leases.due_timers(core.clock.now() + LATER_S, 10))
+        return next((timer.due_at for timer in timers if timer.key == CLI), None)
+
+    async with CoreFixture(tmp_path, policies=ResetPolicies(ResetPolicy(idle_s=60.0))) as core:
+        parent = (await core.turn(CLI, "go")).ref.session_id
+        await delegated(core, parent)
+        work = await began(core, CHILD, "look it up")
+        first = await due_at()
+        assert first is not None
+        await core.later(61.0)
+        async with asyncio.timeout(PATIENCE_S):
+            while (again := await due_at()) == first:
+                await asyncio.sleep(0.003)
+        assert again is not None, "the timer was not set again"
+        assert first + RECHECK_S <= again <= core.clock.now() + RECHECK_S
+        assert (await core.at(CLI)).session_id == parent
+        await core.lifecycle.commit_turn(work, (), None)
+        await core.later(RECHECK_S)
+        async with asyncio.timeout(PATIENCE_S):
+            while await core.lifecycle.current(CLI) is not None:
+                await asyncio.sleep(0.003)
+        assert (await core.session(parent)).end_reason == "idle"

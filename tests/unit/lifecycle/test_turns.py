@@ -4,7 +4,7 @@ import pytest
 from tests.runtime import CLI, CoreFixture
 
 from everthread.domain.errors import BadInput, NotFound
-from everthread.domain.model import Inbound
+from everthread.domain.model import Inbound, InboxState
 
 
 async def test_tool_calls_are_stored_by_id(tmp_path: Path) -> None:
@@ -17,3 +17,17 @@ async def test_tool_calls_are_stored_by_id(tmp_path: Path) -> None:
             await core.lifecycle.start_tool(ticket, "call_0", "look", "{}")
         with pytest.raises(NotFound, match="call_9"):
             await core.lifecycle.finish_tool(ticket, "call_9", "seen")
+
+
+async def test_a_message_of_another_person_does_not_steer(tmp_path: Path) -> None:
+    async with CoreFixture(tmp_path) as core:
+        await core.lifecycle.accept(Inbound(CLI, "me", "which way?"))
+        ticket = await core.lifecycle.begin_turn(CLI)
+        assert ticket is not None
+        theirs, _ = await core.lifecycle.accept(Inbound(CLI, "bob", "rather left"))
+        assert await core.lifecycle.steer(ticket, theirs.id) is None
+        mine, _ = await core.lifecycle.accept(Inbound(CLI, "me", "rather right"))
+        assert await core.lifecycle.steer(ticket, mine.id) is not None
+        await core.lifecycle.commit_turn(ticket, (), None)
+        after = await core.store.read(lambda uow: (uow.inbox.get(theirs.id), uow.inbox.get(mine.id)))
+        assert [row.state if row else None for row in after] == [InboxState.WAITING, InboxState.DONE]

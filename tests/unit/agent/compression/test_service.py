@@ -22,7 +22,7 @@ from everthread.agent.turn_options import TurnOptions
 from everthread.config.schema import CompressionSettings
 from everthread.domain.boundary import New, Resume, Rewind
 from everthread.domain.errors import BadConfig, Busy, ContextTooLong, ModelUnavailable, NotCompressed
-from everthread.domain.model import ChatType, Message, Role, SessionKey, SessionRef, ToolCall
+from everthread.domain.model import ChatType, Message, Role, SessionKey, SessionRef, ToolCall, TurnStatus
 from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession
 from everthread.memory import manager
 from everthread.ports.context import Middle, Reader, Rollover
@@ -238,6 +238,26 @@ async def test_every_key_of_the_conversation_moves_to_the_child(tmp_path: Path) 
         await core.fill_up()
         event = await core.compressed()
         assert (await core.at(TELEGRAM)).session_id == event.ref.session_id == (await core.at(CLI)).session_id
+
+
+async def test_a_turn_whose_user_has_left_starts_no_summary(tmp_path: Path) -> None:
+    answering, left = asyncio.Event(), asyncio.Event()
+
+    async def look(arguments: Any, use: Any) -> str:
+        answering.set()
+        await left.wait()
+        return "a tree"
+
+    async with Shore(tmp_path, tools=(tool("look", look),)) as core:
+        await core.talk(*LONG)
+        core.model.lines, core.model.usage = [ToolCall("c1", "look", "{}"), "fine"], FULL
+        turn = asyncio.ensure_future(core.ask("the last straw"))
+        await answering.wait()
+        await core.cross(CLI, New())
+        left.set()
+        assert (await turn).committed.status is TurnStatus.LATE
+        await core.idle()
+        assert core.passes == 0
 
 
 # --- Failures --------------------------------------------------------------------------------------------------------
