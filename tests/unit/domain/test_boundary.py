@@ -636,7 +636,9 @@ def test_an_opened_session_has_an_empty_log_and_no_end(place: BoundaryState, bou
 
 
 @given(places, boundaries)
-def test_only_resume_opens_an_existing_session_unchanged_and_only_of_a_chat_or_the_kind_of_the_key(place: BoundaryState, boundary: Boundary) -> None:
+def test_only_resume_opens_an_existing_session_of_a_chat_or_of_its_own_kind(
+    place: BoundaryState, boundary: Boundary
+) -> None:
     opening = tried(place, boundary).opens
     if opening is not None:
         target = place.target if isinstance(boundary, Resume) else None

@@ -248,7 +248,7 @@ async def test_a_turn_whose_user_has_left_starts_no_summary(tmp_path: Path) -> N
         await left.wait()
         return "a tree"
 
-    async with Shore(tmp_path, tools=(tool("look", look),)) as core:
+    async with CompressionFixture(tmp_path, tools=(tool("look", look),)) as core:
         await core.talk(*LONG)
         core.model.lines, core.model.usage = [ToolCall("c1", "look", "{}"), "fine"], FULL
         turn = asyncio.ensure_future(core.ask("the last straw"))
