@@ -20,7 +20,7 @@ from everthread.agent.compression.summarizer import INSTRUCTION
 from everthread.agent.events import Compressed, Compressing, CompressionFailed
 from everthread.agent.turn_options import TurnOptions
 from everthread.config.schema import CompressionSettings
-from everthread.domain.boundary import New, Resume, Rewind
+from everthread.domain.boundary import Branch, New, Resume, Rewind
 from everthread.domain.errors import BadConfig, Busy, ContextTooLong, ModelUnavailable, NotCompressed
 from everthread.domain.model import ChatType, Message, Role, SessionKey, SessionRef, ToolCall, TurnStatus
 from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession
@@ -240,7 +240,8 @@ async def test_every_key_of_the_conversation_moves_to_the_child(tmp_path: Path) 
         assert (await core.at(TELEGRAM)).session_id == event.ref.session_id == (await core.at(CLI)).session_id
 
 
-async def test_a_turn_whose_user_has_left_starts_no_summary(tmp_path: Path) -> None:
+@pytest.mark.parametrize("boundary", [New(), Branch()])
+async def test_a_turn_whose_user_has_left_starts_no_summary(tmp_path: Path, boundary: New | Branch) -> None:
     answering, left = asyncio.Event(), asyncio.Event()
 
     async def look(arguments: Any, use: Any) -> str:
@@ -253,7 +254,7 @@ async def test_a_turn_whose_user_has_left_starts_no_summary(tmp_path: Path) -> N
         core.model.lines, core.model.usage = [ToolCall("c1", "look", "{}"), "fine"], FULL
         turn = asyncio.ensure_future(core.ask("the last straw"))
         await answering.wait()
-        await core.cross(CLI, New())
+        await core.cross(CLI, boundary)
         left.set()
         assert (await turn).committed.status is TurnStatus.LATE
         await core.idle()
