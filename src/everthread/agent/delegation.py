@@ -25,7 +25,7 @@ from everthread.agent.turn_options import TurnOptions
 from everthread.agent.turn_outcome import STOP_S_MAX
 from everthread.concurrency import ignore_exception, wait_until_done
 from everthread.domain.boundary import Expire, New, Suspend
-from everthread.domain.errors import Erased, StoreError, ToolFailed
+from everthread.domain.errors import Erased, KeyMoved, StoreError, ToolFailed
 from everthread.domain.model import (
     SUBAGENT_PLATFORM,
     ChatType,
@@ -167,12 +167,12 @@ class Delegation(Struct, frozen=True):
             opened = (await self.lifecycle.cross(key, boundary, owner=owner, actor="delegation")).ref
             assert opened is not None
             child = opened.session_id
-        here = await self.lifecycle.current(key)
-        if here is None or here.session_id != child:
+        try:
+            # The inbox drops duplicates of this update id, so a repeated call adds no message.
+            await self.lifecycle.accept(Inbound(key, owner, task, update_id=key.chat), only_into=child)
+        except KeyMoved:
             # Done before, or forgotten meanwhile: do not start it again in another session.
             return child, await self.store.read(lambda uow: _read_outcome(uow, child))
-        # The inbox drops duplicates of this update id, so a repeated call adds no message.
-        await self.lifecycle.accept(Inbound(key, owner, task, update_id=key.chat))
         return child, await self._outcome(key, child, options)
 
     async def _outcome(self, key: SessionKey, child: str, options: TurnOptions) -> Outcome:

@@ -25,7 +25,18 @@ from everthread.bootstrap.runtime import Runtime
 from everthread.config.schema import ProviderSettings, Settings
 from everthread.domain.boundary import New
 from everthread.domain.events import EntryKind
-from everthread.domain.model import Cause, Session, SessionKey, SessionKind, SessionRef, ToolCall, ToolState, TurnStatus
+from everthread.domain.model import (
+    SUBAGENT_PLATFORM,
+    Cause,
+    Inbound,
+    Session,
+    SessionKey,
+    SessionKind,
+    SessionRef,
+    ToolCall,
+    ToolState,
+    TurnStatus,
+)
 from everthread.domain.spend import Price
 from everthread.lifecycle import ForgetSession, TurnClaim
 from everthread.ports.tools import Tool, ToolUse
@@ -482,3 +493,27 @@ async def test_a_task_forgotten_before_its_start_is_not_started(
         await core.agent.answer(CLI, core.options())
         assert core.worker.requests == []
         assert await core.store.read(lambda uow: uow.inbox.keys_waiting()) == ()
+
+
+@pytest.mark.parametrize("what", ["parent", "child"])
+async def test_a_task_forgotten_before_it_is_stored_is_not_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    model = FakeModel([hand_over("work it out"), "never mind"])
+    async with DelegationFixture(tmp_path, model, FakeModel([DONE])) as core:
+        accept = core.lifecycle.accept
+
+        async def forgotten_right_before(inbound: Inbound, **more: Any) -> Any:
+            if inbound.key.platform == SUBAGENT_PLATFORM:
+                child = await core.child()
+                await core.lifecycle.forget(
+                    ForgetSession(child.id if what == "child" else child.parent_id or ""), owner=ME
+                )
+            return await accept(inbound, **more)
+
+        monkeypatch.setattr(core.lifecycle, "accept", forgotten_right_before)
+        await core.say("what is the answer?")
+        await core.agent.answer(CLI, core.options())
+        assert core.worker.requests == []
+        assert await core.store.read(lambda uow: uow.inbox.keys_waiting()) == ()
+        assert len(await core.sessions(SessionKind.SUBAGENT)) == 1
