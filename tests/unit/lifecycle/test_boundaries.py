@@ -121,7 +121,7 @@ async def test_a_chat_branch_of_titled_work_is_numbered(tmp_path: Path) -> None:
 async def test_a_chat_branch_builds_its_own_prompt(tmp_path: Path, kind: SessionKind, copied: bool) -> None:
     async with CoreFixture(tmp_path) as core:
         work = await unattended(core, kind)
-        await core.lifecycle.put_prefix(await core.at(WORK), b"You work alone.")
+        await core.lifecycle.put_prefix(await core.at(WORK), b"You work alone.", 0)
         branch = opened(await core.cross(CLI, Branch(parent=work)))
         prefix = await core.store.read(lambda uow: uow.turns.prefix(branch))
         assert (prefix is not None) is copied
