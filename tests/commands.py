@@ -13,8 +13,7 @@ from everthread.commands.context import CommandContext, CommandResult
 from everthread.commands.registry import ParsedCommand, parse, run_command
 from everthread.config.schema import LimitSettings, Settings
 from everthread.domain.errors import BadConfig
-from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, SessionKey
-from everthread.lifecycle import NoteChange
+from everthread.domain.model import SessionKey
 from everthread.memory.note_files import NoteFiles
 from everthread.store.unit_of_work import Store
 from tests.agent_runtime import AgentFixture
@@ -61,13 +60,7 @@ class CommandFixture(AgentFixture):
         known_models: tuple[str, ...] = (),
         spend_per_day: float | None = None,
     ) -> CommandContext:
-        async def write(action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str) -> NoteVersion:
-            return await self.lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
-
-        async def nothing_is_forgotten(owner: str, text: str) -> bool:
-            return False
-
-        note_files = NoteFiles(self.store, write, lambda owner: self.folder / "notes" / owner, nothing_is_forgotten)
+        note_files = self.note_files(lambda owner: self.folder / "notes" / owner)
         settings = Settings(self.folder, limits=LimitSettings(spend_per_day=spend_per_day))
         runtime = RuntimeParts(self, settings, note_files, choices, known_models)
         return CommandContext(runtime, key, owner)

@@ -32,10 +32,13 @@ from everthread.domain.model import (
 )
 from everthread.domain.reset_policy import ResetPolicies
 from everthread.lifecycle import BoundaryResult, CommittedTurn, Lifecycle, NoteChange
-from everthread.memory import MemoryManager
+from everthread.lifecycle.forget import is_forgotten
+from everthread.lifecycle.notes import write_note
+from everthread.memory import MemoryManager, NoteFiles
 from everthread.memory.delivery_results import Limits
 from everthread.ports.memory import Capability, MemoryProvider, RecallItem
 from everthread.store.search_index import Hit
+from everthread.store.unit_of_work import UnitOfWork
 
 ME = "me"
 CLI = SessionKey.parse("agent:main:cli:dm:1")
@@ -70,6 +73,21 @@ class MovableClock:
         return time.time() + self.ahead_s
 
     async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class FailingClock(MovableClock):
+    """A clock that fails once for the background loops of the lanes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_failing = False
+
+    async def sleep(self, seconds: float) -> None:
+        task = asyncio.current_task()
+        if self.is_failing and task is not None and task.get_name() == "lanes:watch":
+            self.is_failing = False
+            raise RuntimeError("no more time")
         await asyncio.sleep(seconds)
 
 
@@ -272,6 +290,17 @@ class CoreFixture:
         self._settings = settings
         self._hook_s_max = hook_s_max
         self._review_every = review_every
+
+    def note_files(self, folder_of: Callable[[str], Path]) -> NoteFiles:
+        """Make the note files of this process, wired as the runtime wires them."""
+
+        def write(
+            uow: UnitOfWork, action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str
+        ) -> NoteVersion:
+            change = NoteChange(action, target, content, note_id, imported=True)
+            return write_note(uow, change, owner=owner, ref=None, new_id=self.new_id(), now=self.clock.now())
+
+        return NoteFiles(self.store, write, folder_of, is_forgotten)
 
     async def __aenter__(self) -> Self:
         self.store = await SqliteStore.open(self.path)

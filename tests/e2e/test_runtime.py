@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.runtime import FailingClock, until
 
 from everthread.bootstrap.clock import ulids
 from everthread.bootstrap.runtime import SHUTDOWN_S_MAX, Runtime
@@ -263,3 +264,19 @@ async def test_a_process_without_policies_leaves_other_processes_timers_alone(tm
         while await gateway.lifecycle.current(KEY) is not None:
             assert time.monotonic() < deadline, "the session did not expire"
             await asyncio.sleep(0.01)
+
+
+async def test_lanes_that_die_are_reported_and_restarted(tmp_path: Path) -> None:
+    clock, diary = FailingClock(), Diary()
+    async with Runtime(Settings(tmp_path), providers=[diary], clock=clock) as runtime:
+        await runtime.start()
+        clock.is_failing = True
+        await until(lambda: runtime.lanes_problem)
+        assert "no more time" in runtime.lanes_problem
+        await say(runtime, "after the failure")
+        assert diary.turns == []
+        assert await runtime.drain(8.0)
+        assert diary.turns == ["after the failure"]
+        assert (runtime.lane_restarts, runtime.lanes_problem) == (1, "")
+        [incident] = await runtime.store.read(lambda uow: uow.incidents.newest(10))
+        assert (incident.source, "no more time" in incident.text) == ("lanes", True)

@@ -19,6 +19,7 @@ from everthread.agent.prompt import PromptBuilder
 from everthread.agent.prompt_cache import Preparer
 from everthread.agent.review import Reviewer, review_tools
 from everthread.agent.skills.folders import SkillFolders
+from everthread.agent.store_retry import StoreRetries
 from everthread.agent.titles import Titler
 from everthread.agent.tools.memory import memory_tool
 from everthread.agent.tools.runner import Toolbox, ToolRunner
@@ -191,6 +192,7 @@ class AgentServer(Server):
             self.agent.is_stopped,
             self._clock,
             parallel_max=2,
+            retries=StoreRetries(self.store, self._clock, "delegation"),
         )
 
     def _look(self) -> Tool:

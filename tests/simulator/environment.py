@@ -212,6 +212,10 @@ class SimStore:
         self._tables = UnitOfWork(SqliteDatabase(connection, self._execute))
         self._crossed = False
 
+    @property
+    def damage(self) -> str:
+        return ""
+
     async def write(self, work: Callable[[UnitOfWork], T]) -> T:
         await self._process.pause()
         self._refuse()

@@ -17,6 +17,7 @@ In the order of data flow:
 - `turn_outcome`: time limit, stop and errors of a turn.
 - `turn_commit`: store the turn, start background work.
 - `turn_release`: release a turn that cannot be finished.
+- `store_retry`: repeat writes while the store is unavailable.
 - `compression`: continue a long conversation from a summary.
 - `titles`: generate session titles in the background.
 - `review`: review conversations in the background and write notes.

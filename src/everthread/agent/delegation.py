@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import msgspec
@@ -18,6 +18,7 @@ from msgspec import Struct, field
 
 from everthread.agent.model_call import ModelChoice
 from everthread.agent.prompt import decode_prompt
+from everthread.agent.store_retry import StoreRetries
 from everthread.agent.tools.arguments import TEXT, parse_arguments, tool_schema
 from everthread.agent.tools.runner import Toolbox
 from everthread.agent.turn import Agent
@@ -25,7 +26,7 @@ from everthread.agent.turn_options import TurnOptions
 from everthread.agent.turn_outcome import STOP_S_MAX
 from everthread.concurrency import ignore_exception, wait_until_done
 from everthread.domain.boundary import Expire, New, Suspend
-from everthread.domain.errors import Erased, KeyMoved, StoreError, ToolFailed
+from everthread.domain.errors import Erased, KeyMoved, ToolFailed
 from everthread.domain.model import (
     SUBAGENT_PLATFORM,
     ChatType,
@@ -103,11 +104,13 @@ class Delegation(Struct, frozen=True):
     is_stopped: Callable[[str], bool]
     clock: Clock
     parallel_max: int
+    retries: StoreRetries
     _semaphores: dict[str, tuple[asyncio.Semaphore, int]] = field(
         default_factory=dict[str, tuple[asyncio.Semaphore, int]]
     )
 
     async def aclose(self) -> None:
+        await self.retries.aclose()
         await self.agent.aclose()
 
     def tool(self) -> Tool:
@@ -138,11 +141,14 @@ class Delegation(Struct, frozen=True):
         await self._end(use)
 
     async def _end(self, use: ToolUse) -> None:
-        """End the child session and unbind its key."""
-        at = self.clock.now() + EXPIRE_S
-        # If this fails, the session only stays open for longer.
-        with suppress(StoreError):
-            await self.lifecycle.cross(key_of(use), Expire(_EXPIRED, at), owner=use.ref.owner, actor="delegation")
+        """End the child session and unbind its key. Until that succeeds, the session only stays open."""
+        key, owner = key_of(use), use.ref.owner
+
+        async def expire() -> None:
+            at = self.clock.now() + EXPIRE_S
+            await self.lifecycle.cross(key, Expire(_EXPIRED, at), owner=owner, actor="delegation")
+
+        await self.retries.run("end the session of a subtask", expire)
 
     @asynccontextmanager
     async def _limit_parallel(self, turn_id: str) -> AsyncGenerator[None]:
@@ -197,11 +203,14 @@ class Delegation(Struct, frozen=True):
             work.cancel()
         await asyncio.wait({work}, timeout=STOP_S_MAX)
         if stopped and here is not None:
-            # If the store cannot be written, recovery of orphaned turns handles the child.
-            with suppress(StoreError):
-                await self._commit_released_turn(here.session_id)
+            child = here.session_id
+
+            async def set_aside() -> None:
+                await self._commit_released_turn(child)
                 # A message that is still waiting must not start a turn.
                 await self.lifecycle.cross(key, Suspend(close_memory=True), owner=use.ref.owner, actor="delegation")
+
+            await self.retries.run("stop a subtask", set_aside)
             await self._end(use)
 
     async def _commit_released_turn(self, child: str) -> None:

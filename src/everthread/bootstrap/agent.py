@@ -19,6 +19,7 @@ from everthread.agent.note_compaction import NoteSpace, Wrote
 from everthread.agent.prompt import PromptBuilder
 from everthread.agent.prompt_cache import COUNT_MAX, Preparer
 from everthread.agent.review import Reviewer, review_tools
+from everthread.agent.store_retry import StoreRetries
 from everthread.agent.titles import Titler
 from everthread.agent.tools.memory import memory_tools
 from everthread.agent.tools.runner import Toolbox, ToolRunner, provider_tools
@@ -313,6 +314,7 @@ class AgentParts:
             lambda turn_id: self.agent.is_stopped(turn_id) or self.scheduled.is_stopped(turn_id),
             runtime.clock,
             parallel_max=own.parallel,
+            retries=StoreRetries(runtime.store, runtime.clock, "delegation"),
         )
 
     def _schedule_tool(self) -> tuple[Tool, ...]:

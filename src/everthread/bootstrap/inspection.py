@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everthread.adapters.sqlite.maintenance import examine, exclusive_access, inspect, read_tombstones, renumber
+from everthread.adapters.sqlite.sentinel import KnownBackup, known_backups, record_backup, reseal, restore_hint
 from everthread.config.schema import Settings
 from everthread.domain.errors import EverthreadError, ModelUnavailable, Unavailable
 from everthread.domain.model import Message, Role
@@ -155,6 +156,22 @@ class Inspection:
     def renumber_copy(self, path: Path) -> None:
         """Prepare a copy of a store for use: providers know keys that it does not contain."""
         renumber(path, self.clock.now())
+
+    def restore_hint(self) -> str:
+        """Say how to restore the newest good backup of the store."""
+        return restore_hint(self.settings.db_path)
+
+    def record_backup(self, archive: Path) -> None:
+        """Remember a verified backup, to name it when one is needed."""
+        record_backup(self.settings.db_path, archive, self.clock.now())
+
+    def known_backups(self) -> tuple[KnownBackup, ...]:
+        """Return the backups that were made of the store. Give them to `accept_restored` after it was replaced."""
+        return known_backups(self.settings.db_path)
+
+    def accept_restored(self, backups: tuple[KnownBackup, ...]) -> None:
+        """Make a sentinel for a database that has taken the place of another."""
+        reseal(self.settings.db_path, backups)
 
     def exclusive_access(self) -> AbstractContextManager[None]:
         """Keep other processes from opening the store. Raises `StoreBusy` if one has it open."""

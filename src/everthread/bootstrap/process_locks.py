@@ -56,6 +56,14 @@ class ProcessLocks:
         except OSError:
             return ()
 
+    def other_processes(self) -> tuple[int, ...]:
+        """Return the ids of the other live processes that serve this home."""
+        try:
+            live = [path for path in self._folder.glob(f"*{_SUFFIX}") if path != self._path and not _is_free(path)]
+        except OSError:
+            return ()
+        return tuple(sorted(int(number) for path in live if (number := path.stem.partition("-")[0]).isdecimal()))
+
     def remove(self, holder: str) -> None:
         """Remove the file of a dead process after its leases were released."""
         (self._folder / f"{holder}{_SUFFIX}").unlink(missing_ok=True)

@@ -6,23 +6,27 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar, cast
 
 from everthread.adapters.lanes.local import LocalLanes
 from everthread.adapters.memory.builtin import BUILTIN, BuiltinMemory
+from everthread.adapters.sqlite.connection import BUSY_S_MAX
+from everthread.adapters.sqlite.lock_holder import find_lock_holder
 from everthread.adapters.sqlite.store import SqliteStore
 from everthread.bootstrap.clock import SystemClock, loop_time, ulids
 from everthread.bootstrap.inspection import Inspection
 from everthread.bootstrap.process_locks import ProcessLocks
 from everthread.config.schema import Settings
-from everthread.domain.errors import EverthreadError, StoreError
-from everthread.domain.forgotten_words import fact_identity
-from everthread.domain.model import FORGOTTEN, NoteAction, NoteTarget, NoteVersion, Reply
+from everthread.domain.backoff import Backoff
+from everthread.domain.errors import EverthreadError, StoreBusy, StoreError
+from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, Reply
 from everthread.domain.reset_policy import ResetPolicies
 from everthread.lifecycle import Lifecycle, NoteChange
+from everthread.lifecycle.forget import is_forgotten
+from everthread.lifecycle.notes import write_note
 from everthread.memory import MemoryManager, NoteFiles
 from everthread.memory.legacy_providers import as_provider
 from everthread.memory.note_files import folder_for
@@ -32,6 +36,7 @@ from everthread.ports.context import ContextEngine
 from everthread.ports.memory import MemoryProvider
 from everthread.ports.platform import Platform
 from everthread.ports.tools import Tool
+from everthread.store.incidents import Incident
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 if TYPE_CHECKING:
@@ -48,10 +53,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("everthread")
 
+T = TypeVar("T")
+
 TIMERS_LANE = "timers"
 DRAIN_S_MAX = 2.0
 STOP_S_MAX = 5.0
 SHUTDOWN_S_MAX = 2.0
+LANES_RESTART = Backoff(first_s=1.0, max_s=60.0)
+LOCK_WAIT_S_MAX = 30.0
+"""How long a start waits for a process that holds the write lock."""
 _POLL_S = 0.02
 
 
@@ -82,11 +92,14 @@ class Runtime(Inspection):
         clock: Clock | None = None,
         project: Path | None = None,
         platforms: Sequence[Platform] = (),
+        busy_s_max: float = BUSY_S_MAX,
+        lock_wait_s_max: float = LOCK_WAIT_S_MAX,
     ) -> None:
         """Create a runtime without opening the store.
 
         `project` is the user's working folder; its skills are offered besides the user's own. `platforms` are served by
-        the gateway besides those in the settings.
+        the gateway besides those in the settings. A write waits `busy_s_max` for another process that holds the write
+        lock; opening and starting go on waiting for up to `lock_wait_s_max`.
         """
         self.settings = settings
         self.providers: tuple[MemoryProvider, ...] = ()
@@ -104,6 +117,12 @@ class Runtime(Inspection):
         self._serving: asyncio.Task[None] | None = None
         self._agent_parts: AgentParts | None = None
         self._stopped = False
+        self.lanes_problem = ""
+        """The error that stopped the lanes, until they are restarted; empty if they run."""
+        self.lane_restarts = 0
+        self._busy_s_max, self._lock_wait_s_max = busy_s_max, lock_wait_s_max
+        self.on_wait: Callable[[str], None] = log.warning
+        """Receives a notice if the start has to wait for another process."""
 
     @property
     def provider_names(self) -> tuple[str, ...]:
@@ -115,7 +134,9 @@ class Runtime(Inspection):
         self._hooks = implemented_hooks(manager)
         # Before the store is opened: a missing provider raises, and there is nothing to close.
         configured = self._configured_providers()
-        self.store = await SqliteStore.open(self.settings.db_path)
+        self.store = await self.when_writable(
+            lambda: SqliteStore.open(self.settings.db_path, busy_s_max=self._busy_s_max)
+        )
         builtin = BuiltinMemory(self.store, self.clock)
         own = (configured[n].provider if n in configured else builtin for n in self.settings.memory.providers)
         self.providers = (*own, *self._extra_providers)
@@ -140,7 +161,7 @@ class Runtime(Inspection):
             random=random.random,
             settings={name: each.settings for name, each in configured.items()},
         )
-        self.note_files = _make_note_files(self.settings, self.store, self.lifecycle)
+        self.note_files = _make_note_files(self.settings, self.store, self.new_id, self.clock)
         self.hooks = HookRunner(self.store, self.clock, manager, wake=self.lanes.wake)
         if self._hooks:
             self.lanes.serve(self.hooks.lane, self.hooks.drain)
@@ -161,13 +182,84 @@ class Runtime(Inspection):
 
         return make_providers(self.settings)
 
-    async def start(self) -> None:
-        """Register the providers and serve the lanes, until `stop`."""
+    async def start(self, *, lock_wait_s: float = 0.0) -> None:
+        """Register the providers and serve the lanes, until `stop`.
+
+        `lock_wait_s` is how long to wait for a process that holds the write lock, beyond the wait of every write.
+        """
         if self._serving is None:
-            await self._release_leases_of_dead_processes()
-            await self.memory.start()
-            self._serving = asyncio.create_task(self.lanes.run(), name="lanes")
-            self._serving.add_done_callback(_report_end)
+            await self.when_writable(self._register, lock_wait_s)
+            self._serving = asyncio.create_task(self._serve_lanes(), name="lanes")
+
+    async def _serve_lanes(self) -> None:
+        """Serve the lanes until cancelled. An unexpected error that ends them is reported, and they are restarted."""
+        failures = 0
+        while True:
+            began = loop_time()
+            try:
+                await self.lanes.run()
+                problem = "they ended"
+            except Exception as error:
+                problem = _first_of(error)
+                log.exception("the lanes have stopped; nothing is delivered until they are restarted")
+            # Failures a long time apart are not in a row.
+            failures = 1 if loop_time() - began > LANES_RESTART.max_s else failures + 1
+            self.lanes_problem = problem
+            self.lane_restarts += 1
+            await self._report_lanes(problem)
+            # Not by the clock of the runtime, whose failure may be what ended the lanes.
+            await asyncio.sleep(LANES_RESTART.delay_s(failures))
+            log.warning("restarting the lanes (%d since the start)", self.lane_restarts)
+            self.lanes_problem = ""
+
+    async def _report_lanes(self, problem: str) -> None:
+        try:
+            incident = Incident(self.clock.now(), "lanes", None, f"background delivery stopped: {problem}")
+            await self.store.write(lambda uow: uow.incidents.add(incident))
+        except Exception as error:  # noqa: BLE001 - the store may be the very thing that fails
+            log.warning("could not record the incident: %s", error)
+
+    async def when_writable(self, work: Callable[[], Awaitable[T]], wait_s: float | None = None) -> T:
+        """Await `work`, which may be repeated, and wait within a bound for a process that holds the write lock.
+
+        Raises `StoreBusy` with the process and what to do about it.
+        """
+        wait_s = self._lock_wait_s_max if wait_s is None else wait_s
+        deadline: float | None = None
+        while True:
+            try:
+                return await work()
+            except StoreBusy as error:
+                if deadline is None:
+                    deadline = loop_time() + wait_s
+                    if wait_s > 0.0:
+                        self.on_wait(self._describe_wait(wait_s))
+                if loop_time() >= deadline:
+                    raise StoreBusy(self._describe_lock()) from error
+
+    def _describe_wait(self, wait_s: float) -> str:
+        holder = find_lock_holder(self.settings.db_path)
+        who = "another process" if holder is None else f"process {holder.process}"
+        stopped = " and is stopped" if holder is not None and holder.stopped else ""
+        return f"Waiting up to {wait_s:g} s for {who}, which holds the write lock of the store{stopped}."
+
+    def _describe_lock(self) -> str:
+        path, holder = self.settings.db_path, find_lock_holder(self.settings.db_path)
+        if holder is None:
+            others = ", ".join(map(str, self._process_locks.other_processes()))
+            known = f" (processes that use this home: {others})" if others else ""
+            return f"{path}: Another program holds the write lock{known}. Try again when it is done, or end it."
+        number = holder.process
+        if holder.stopped:
+            return (
+                f"{path}: Process {number} holds the write lock and is stopped. Continue it with kill -CONT {number} "
+                f"or end it with kill -KILL {number}. Try again after that."
+            )
+        return f"{path}: Process {number} holds the write lock. Try again when it is done, or end it."
+
+    async def _register(self) -> None:
+        await self._release_leases_of_dead_processes()
+        await self.memory.start()
 
     async def _release_leases_of_dead_processes(self) -> None:
         """Release the leases of processes known to be dead. The leases of other processes have to expire."""
@@ -180,7 +272,7 @@ class Runtime(Inspection):
         """Start serving and create the agent. Returns one line per problem."""
         from everthread.bootstrap.agent import AgentParts
 
-        await self.start()
+        await self.start(lock_wait_s=self._lock_wait_s_max)
         if self._agent_parts is None:
             self._agent_parts = AgentParts(self)
             self.agent = self._agent_parts.agent
@@ -355,16 +447,12 @@ class Runtime(Inspection):
         return any(row.scanned_pos < end or uow.cursors.due_sessions(row.name, until, 1) for row in rows)
 
 
-def _make_note_files(settings: Settings, store: Store, lifecycle: Lifecycle) -> NoteFiles:
-    async def write(action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str) -> NoteVersion:
+def _make_note_files(settings: Settings, store: Store, new_id: Callable[[], str], clock: Clock) -> NoteFiles:
+    def write(
+        uow: UnitOfWork, action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str
+    ) -> NoteVersion:
         change = NoteChange(action, target, content, note_id, imported=True)
-        return await lifecycle.write_note(change, owner=owner)
-
-    async def is_forgotten(owner: str, text: str) -> bool:
-        # A note whose words were erased from the file is no new note.
-        return text.strip() == FORGOTTEN or await store.read(
-            lambda uow: uow.erasure.has_tombstone("fact", fact_identity(owner, text))
-        )
+        return write_note(uow, change, owner=owner, ref=None, new_id=new_id(), now=clock.now())
 
     return NoteFiles(store, write, lambda owner: notes_folder(settings, owner), is_forgotten)
 
@@ -373,6 +461,9 @@ def notes_folder(settings: Settings, owner: str) -> Path:
     return folder_for(settings.home, owner, mine=settings.owner)
 
 
-def _report_end(serving: asyncio.Task[None]) -> None:
-    if not serving.cancelled() and (error := serving.exception()) is not None:
-        log.error("the lanes have stopped; nothing is delivered until a restart", exc_info=error)
+def _first_of(error: BaseException) -> str:
+    """Describe the first error of a group."""
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return _first_of(group.exceptions[0])
+    return repr(error)

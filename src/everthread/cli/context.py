@@ -52,6 +52,7 @@ class CliRuntime(Protocol):
 
     async def sync_notes(self, owner: str) -> str: ...
     async def start(self) -> None: ...
+    async def when_writable(self, work: Callable[[], Awaitable[T]], wait_s: float | None = None) -> T: ...
     async def drain(self, bound_s: float = ...) -> bool: ...
 
     # Used by conversations, after `ready`.
@@ -62,6 +63,8 @@ class CliRuntime(Protocol):
     agent: Agent
     note_files: NoteFiles
     new_id: Callable[[], str]
+    on_wait: Callable[[str], None]
+    """Receives a notice if the start has to wait for another process."""
 
     @property
     def skills(self) -> SkillFolders: ...
@@ -85,6 +88,7 @@ class UnopenedRuntime(AbstractAsyncContextManager["CliRuntime"], Protocol):
     """A runtime that is opened with `async with`. The methods here need no store."""
 
     clock: Clock
+    on_wait: Callable[[str], None]
 
     @property
     def provider_names(self) -> tuple[str, ...]: ...
@@ -101,6 +105,10 @@ class UnopenedRuntime(AbstractAsyncContextManager["CliRuntime"], Protocol):
     def renumber_copy(self, path: Path) -> None: ...
     def forgotten_since(self, copy: Path) -> frozenset[tuple[str, str]]: ...
     def exclusive_access(self) -> AbstractContextManager[None]: ...
+    def restore_hint(self) -> str: ...
+    def record_backup(self, archive: Path) -> None: ...
+    def known_backups(self) -> tuple[Any, ...]: ...
+    def accept_restored(self, backups: tuple[Any, ...]) -> None: ...
 
 
 OpenRuntime = Callable[["Settings"], UnopenedRuntime]
@@ -211,7 +219,9 @@ class CliContext:
         open_runtime: OpenRuntime | None = None,
     ) -> T:
         async def run() -> T:
-            async with (open_runtime or self._open_runtime)(settings or self.settings) as runtime:
+            unopened = (open_runtime or self._open_runtime)(settings or self.settings)
+            unopened.on_wait = lambda text: click.echo(f"everthread: {text}", err=True)
+            async with unopened as runtime:
                 return await work(runtime)
 
         return self.run(run())
@@ -223,7 +233,8 @@ class CliContext:
         try:
             os.stat(path)
         except FileNotFoundError:
-            return False
+            # The store itself reports a database that was here and is missing.
+            return os.path.exists(f"{path}.sentinel")
         except OSError as error:
             raise StoreUnwritable(f"{path}: {error.strerror}; fix its permissions, or choose another home") from error
         return True

@@ -35,6 +35,9 @@ class GatewayRuntime(CommandRuntime, Protocol):
 
     clock: Clock
     new_id: Callable[[], str]
+    lanes_problem: str
+    """The error that stopped the delivery lanes, until they are restarted; empty if they run."""
+    lane_restarts: int
 
     def scheduler(self, put: Callable[[Reply], None]) -> Scheduler: ...
 

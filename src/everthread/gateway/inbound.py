@@ -7,12 +7,14 @@ from collections.abc import Callable
 from functools import partial
 from secrets import token_hex
 
+import msgspec
 from msgspec.structs import replace
 
 from everthread.commands.context import CommandContext
 from everthread.commands.registry import ParsedCommand, UnknownCommand, hidden_commands, parse, run_command
 from everthread.config.schema import PlatformAccount
-from everthread.domain.errors import BadInput, EverthreadError
+from everthread.domain.backoff import Backoff
+from everthread.domain.errors import BadInput, EverthreadError, StoreError
 from everthread.domain.model import Inbound, InboxState, Reply, ReplyState, SessionKey, replace_surrogates
 from everthread.domain.pairing import format_account
 from everthread.gateway.access import FOR_ADMINS, Access, RejectedSender, Sender
@@ -25,11 +27,17 @@ from everthread.gateway.routing import key_of, message_text, owner_of
 from everthread.gateway.worker import Worker
 from everthread.lifecycle.pairing import Pairings
 from everthread.ports.platform import Incoming, MovedChat, Unreadable, Update
+from everthread.store.failed_updates import CONTENT_CHARS_MAX, FailedUpdate
 from everthread.store.incidents import Incident
+from everthread.store.sql import to_json
 from everthread.store.unit_of_work import UnitOfWork
 
 log = logging.getLogger("everthread.gateway")
 
+RETRY = Backoff(first_s=60.0, max_s=3600.0)
+RETRIED_MAX = 20
+FAILED = "Something went wrong here, and your message could not be handled. It is kept; I will try again."
+FAILED_FOR_GOOD = "Something went wrong here, and your message could not be handled. Please write it differently."
 UNLIMITED_COMMANDS = ("stop", "help", "deny")
 """Commands that the rate limit never refuses."""
 
@@ -63,6 +71,7 @@ class InboundHandler:
         """The known id of each moved chat, by platform and new id; `None` until it is read from the store."""
         self.accepted = 0
         self.rejected = 0
+        self.failed = 0
 
     async def handle(self, update: Incoming) -> None:
         """Return once the update is stored or rejected for good. Raise only if it could not be stored."""
@@ -106,6 +115,16 @@ class InboundHandler:
 
     async def _handle_update(self, update: Update) -> None:
         try:
+            await self._process(update)
+        except EverthreadError:
+            raise
+        except Exception as error:
+            # A bug, which would happen again at once: the updates behind this one must not wait for ever.
+            log.exception("%s: could not handle an update", update.platform, extra={"platform": update.platform})
+            await self._keep_failed(update, error)
+
+    async def _process(self, update: Update) -> None:
+        try:
             _check_ids(update)
             key = key_of(update, self._settings.profile, self._account(update.platform))
             sender = await self._access.admit(update)
@@ -118,11 +137,80 @@ class InboundHandler:
         except BadInput as error:
             # The platform cannot fix it either, so it is acknowledged.
             log.warning("%s: dropped an update: %s", update.platform, error, extra={"platform": update.platform})
-        except EverthreadError:
+
+    # --- Updates whose handling failed -------------------------------------------------------------------------------
+
+    async def begin_retries(self) -> None:
+        """Make all kept updates due: this process may run a program that can handle them."""
+        if await self._store.read_inline(lambda uow: uow.failed_updates.newest(1)):
+            await self._store.write(lambda uow: uow.failed_updates.make_due(self._clock.now()))
+
+    async def retry_failed(self) -> None:
+        """Handle the kept updates again that are due, the oldest first."""
+        now = self._clock.now()
+        for row in await self._store.read_inline(lambda uow: uow.failed_updates.due(now, RETRIED_MAX)):
+            await self._retry(row)
+
+    async def _retry(self, row: FailedUpdate) -> None:
+        fields = {"platform": row.platform}
+        try:
+            update = msgspec.json.decode(row.content, type=Update)
+            await self._process(await self._with_known_chat(update))
+        except StoreError:
             raise
-        except Exception:
-            # A bug, which would happen again: the updates behind this one must not wait for ever.
-            log.exception("%s: dropped an update", update.platform, extra={"platform": update.platform})
+        except Exception as error:  # noqa: BLE001 - it failed before; the traceback was logged then
+            problem, pause_s = type(error).__name__, RETRY.delay_s(row.attempts + 1)
+            log.warning(
+                "%s: handling an update failed again (%s); retrying in %.0f s",
+                row.platform,
+                problem,
+                pause_s,
+                extra=fields,
+            )
+            retry_at = self._clock.now() + pause_s
+            await self._store.write(lambda uow: uow.failed_updates.record_failure(row.id, problem, retry_at))
+        else:
+            await self._store.write(lambda uow: uow.failed_updates.remove(row.id))
+            log.info("%s: handled an update that had failed before", row.platform, extra=fields)
+
+    async def _keep_failed(self, update: Update, error: Exception) -> None:
+        """Keep an update for a retry, record an incident, and tell the sender once."""
+        self.failed += 1
+        now, problem = self._clock.now(), type(error).__name__
+        sender, key = await self._find_sender(update)
+        if isinstance(sender, RejectedSender):
+            return
+        owner = owner_of(key, sender.owner) if sender and key else format_account(update.platform, update.user)
+        row = _failed_update(update, owner, problem, now)
+        is_kept = row is not None
+        fate = "it is kept and retried" if is_kept else "it can't be kept"
+        text = f"{update.platform}: handling update {update.update_id} failed ({problem}); {fate}. See everthread logs"
+        reply = None
+        if sender is not None and key is not None:
+            says = FAILED if is_kept else FAILED_FOR_GOOD
+            reply = Reply(_reply_id("failed", update), key, "", owner, says, ReplyState.READY, now)
+
+        def keep(uow: UnitOfWork) -> Reply | None:
+            if row is not None:
+                uow.failed_updates.add(row)
+            uow.incidents.add(Incident(now, "inbound", None, text))
+            if reply is None or uow.outbox.reply(reply.turn_id) is not None:
+                return None
+            return uow.outbox.put_reply(reply)
+
+        if (stored := await self._store.write(keep)) is not None:
+            self._outbox.put(stored)
+
+    async def _find_sender(self, update: Update) -> tuple[Sender | RejectedSender | None, SessionKey | None]:
+        """Return the sender and the session key of a failed update; None if it failed because of them."""
+        try:
+            _check_ids(update)
+            key = key_of(update, self._settings.profile, self._account(update.platform))
+            return await self._access.admit(update), key
+        except StoreError:
+            raise
+        except Exception:  # noqa: BLE001 - the traceback was logged with the failure of the update
+            return None, None
 
     async def _accept(self, update: Update, key: SessionKey, sender: Sender) -> None:
         owner = owner_of(key, sender.owner)
@@ -212,6 +300,28 @@ def _check_ids(update: Update) -> None:
     ids = (update.account, update.update_id, update.chat, update.thread or "", update.user)
     if any(replace_surrogates(text) != text for text in ids):
         raise BadInput("an id contains half a character")
+
+
+def _failed_update(update: Update, owner: str, problem: str, now: float) -> FailedUpdate | None:
+    """Make the row of an update to retry; None if it can't be kept. A broken adapter may give values of any type."""
+    try:
+        content = to_json(update)
+    except (TypeError, ValueError):
+        return None
+    if len(content) > CONTENT_CHARS_MAX:
+        return None
+    return FailedUpdate(
+        platform=update.platform,
+        account=str(update.account or ""),
+        update_id=str(update.update_id or ""),
+        user=str(update.user or ""),
+        owner=owner,
+        content=content,
+        problem=problem,
+        attempts=1,
+        at=now,
+        retry_at=now + RETRY.first_s,
+    )
 
 
 def _reply_id(purpose: str, update: Update) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -96,8 +95,10 @@ class ReplyWriter:
 
     async def try_save(self, reply: Reply) -> None:
         """Save once, without a retry."""
-        with suppress(StoreError):
+        try:
             await self._store.write(lambda uow: save(uow, reply))
+        except StoreError as error:
+            log.warning("could not record reply state; the next start checks it: %s", error, extra=reply_fields(reply))
 
     async def give_up(self, reply: Reply, state: ReplyState, why: str) -> None:
         """Save a final state and record an incident."""

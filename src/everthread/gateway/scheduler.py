@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 from everthread.agent.events import TurnEnded
 from everthread.agent.model_call import ModelChoice
+from everthread.agent.store_retry import StoreRetries
 from everthread.agent.turn import Agent
 from everthread.agent.turn_options import TurnOptions
 from everthread.concurrency import finish_tasks
@@ -78,6 +78,9 @@ class Scheduler:
         self._poll_s = poll_s
         self._tasks: dict[OccurrenceId, asyncio.Future[None]] = {}
         self._seen_at = 0.0
+        self._retries = StoreRetries(store, clock, "schedule")
+        self._problem = ""
+        """The last problem of polling that was logged."""
 
     @property
     def running(self) -> int:
@@ -92,8 +95,12 @@ class Scheduler:
                 next_at = await self._store.read_inline(lambda uow: uow.schedules.next_at())
                 if next_at is not None:
                     wait_s = min(max(next_at - self._clock.now(), 0.0), self._poll_s)
+                self._problem = ""
             except StoreError as error:
-                log.warning("scheduled tasks are delayed: %s", error)
+                # Once for each problem: the store may be unavailable for long.
+                if str(error) != self._problem:
+                    self._problem = str(error)
+                    log.warning("scheduled tasks are delayed: %s", error)
             except Exception:
                 log.exception("polling scheduled tasks failed; retrying")
             await self._clock.sleep(wait_s)
@@ -123,6 +130,7 @@ class Scheduler:
     async def finish(self, deadline: float) -> None:
         """Wait for running tasks until `deadline`, by the loop's clock; release the rest for another process."""
         await finish_tasks(self._tasks.values, deadline)
+        await self._retries.aclose()
 
     async def _run(self, time: Occurrence) -> None:
         try:
@@ -208,10 +216,13 @@ class Scheduler:
     async def _expire_session(self, schedule: Schedule) -> None:
         """Expire the session of an occurrence, unless the task continues it."""
         if not schedule.continues:
-            key, at = key_of(schedule, self._settings.profile), self._clock.now() + 2.0
-            # If this fails, the session stays open until the next occurrence.
-            with suppress(StoreError):
+            key = key_of(schedule, self._settings.profile)
+
+            async def expire() -> None:
+                at = self._clock.now() + 2.0
                 await self._lifecycle.cross(key, Expire(_OVER, at), owner=schedule.owner, actor="schedule")
+
+            await self._retries.run("end the session of a scheduled task", expire)
 
     async def _deliver(self, schedule: Schedule, time: Occurrence) -> None:
         now = self._clock.now()

@@ -154,6 +154,7 @@ class Gateway:
         await self.lifecycle.remove_files()
         await self.outbox.begin()
         await self.worker.recover(self._is_served)
+        await self.inbound.begin_retries()
         self.agent.start_reviews(self._on_reviewed, self._store_review_notice)
         work = [self._listen(platform) for platform in self.platforms.values()]
         work += [self._sweep(), self.scheduler.run(), self.loop_lag.run()]
@@ -180,6 +181,15 @@ class Gateway:
                 log.warning("%s failed to close: %s", name, error, extra={"platform": name})
         if self._transcriber is not None:
             await self._transcriber.aclose()
+
+    @property
+    def delivery_problem(self) -> str:
+        """The error that stopped the delivery lanes, until they are restarted; empty if they run."""
+        return self._runtime.lanes_problem
+
+    @property
+    def lane_restarts(self) -> int:
+        return self._runtime.lane_restarts
 
     def _is_served(self, platform: str) -> bool:
         return platform in self.platforms or platform in (HTTP, "hooks")
@@ -212,14 +222,20 @@ class Gateway:
             await self.clock.sleep(wait_s)
 
     async def _sweep(self) -> None:
-        """Poll for work nobody announced: turns of a killed process, notices written by a timer."""
+        """Poll for work nobody announced: turns of a killed process, notices of a timer, updates to retry."""
+        problem = ""
         while True:
             await self.clock.sleep(SWEEP_S)
             try:
                 await self.worker.recover(self._is_served)
                 await self.outbox.sweep()
+                await self.inbound.retry_failed()
+                problem = ""
             except EverthreadError as error:
-                log.warning("recovery failed; retrying: %s", error)
+                # Once for each problem: the store may be unavailable for long.
+                if str(error) != problem:
+                    problem = str(error)
+                    log.warning("recovery failed; retrying: %s", error)
             except Exception:
                 log.exception("recovery failed; retrying")
 

@@ -11,7 +11,7 @@ from everthread.domain.boundary import Forget
 from everthread.domain.errors import NotFound
 from everthread.domain.events import EntryKind, ForgetScope
 from everthread.domain.forgotten_words import fact_identity, mark_of
-from everthread.domain.model import Cause, InboxState, NoteAction, NoteVersion, Session, SessionKind
+from everthread.domain.model import FORGOTTEN, Cause, InboxState, NoteAction, NoteVersion, Session, SessionKind
 from everthread.domain.note_provenance import NoteRepair, NoteRestore, Writing, plan_repair
 from everthread.domain.review_window import ReviewWindow
 from everthread.lifecycle.base import WriteContext
@@ -59,6 +59,11 @@ def forgotten_wordings(uow: UnitOfWork, what: Forgettable, owner: str) -> tuple[
     """Return the texts that are erased word for word: those of a fact."""
     note = uow.notes.get(what.note_id) if isinstance(what, ForgetFact) else None
     return uow.erasure.scrubber.wordings(note.note_id, owner) if note is not None and note.owner == owner else ()
+
+
+def is_forgotten(uow: UnitOfWork, owner: str, text: str) -> bool:
+    """Return whether a note with this text was forgotten, or its words were erased: it is no new note then."""
+    return text.strip() == FORGOTTEN or uow.erasure.has_tombstone("fact", fact_identity(owner, text))
 
 
 def _forget_session(uow: UnitOfWork, session: Session, context: WriteContext, *, repair_notes: bool = True) -> None:

@@ -23,9 +23,9 @@ from everthread.domain.export_format import (
     SessionLine,
     TurnLine,
 )
-from everthread.domain.forgotten_words import fact_identity
 from everthread.domain.model import Cause, Message, NoteAction, Session, SessionKey, ToolCall
 from everthread.lifecycle.boundaries import append, close
+from everthread.lifecycle.forget import is_forgotten
 from everthread.lifecycle.import_match import (
     Diverged,
     ImportedSession,
@@ -134,8 +134,7 @@ def finish(
 
 def is_new_note(uow: UnitOfWork, line: NoteLine, owner: str) -> bool:
     """Return True if the note was not forgotten and the owner has no note with the same words."""
-    fact = fact_identity(owner, line.content)
-    if uow.erasure.has_tombstone("note", line.id) or uow.erasure.has_tombstone("fact", fact):
+    if uow.erasure.has_tombstone("note", line.id) or is_forgotten(uow, owner, line.content):
         return False
     words = line.content.split()
     return all(note.content.split() != words for note in uow.notes.current(owner, line.target))

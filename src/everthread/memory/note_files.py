@@ -10,16 +10,17 @@ import asyncio
 import hashlib
 import os
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
 from types import MappingProxyType
 from typing import Protocol
 from urllib.parse import quote
 
 from msgspec import Struct
 
-from everthread.domain.errors import Outdated, TooLarge
+from everthread.domain.errors import Erased, TooLarge
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, count_chars
 from everthread.store.unit_of_work import Store, UnitOfWork
 
@@ -32,11 +33,11 @@ _HEADINGS = {NoteTarget.MEMORY: "MEMORY (what you noted)", NoteTarget.USER: "USE
 
 
 class WriteNote(Protocol):
-    """Writes a change of a note."""
+    """Writes a change of a note in the transaction of the caller."""
 
     def __call__(
-        self, action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str
-    ) -> Awaitable[NoteVersion]: ...
+        self, uow: UnitOfWork, action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str
+    ) -> object: ...
 
 
 class Change(Struct, frozen=True):
@@ -114,25 +115,16 @@ class NoteFiles:
         store: Store,
         write_note: WriteNote,
         folder_of: Callable[[str], Path],
-        is_forgotten: Callable[[str, str], Awaitable[bool]],
+        is_forgotten: Callable[[UnitOfWork, str, str], bool],
     ) -> None:
         self._store = store
         self._write_note = write_note
         self._folder_of = folder_of
         self._is_forgotten = is_forgotten
-        self._syncing = asyncio.Lock()
 
     async def sync(self, owner: str) -> int:
         """Import edits, then write changed files. Returns the number of imported changes."""
-        # Serialised: two runs that see the same edit would both import it.
-        async with self._syncing:
-            return sum([await self._sync_until_current(owner, target) for target in NoteTarget])
-
-    async def _sync_until_current(self, owner: str, target: NoteTarget) -> int:
-        while True:
-            # Each repetition needs another request to forget.
-            with suppress(Outdated):
-                return await self._sync(owner, target)
+        return sum([await self._sync(owner, target) for target in NoteTarget])
 
     def path(self, owner: str, target: NoteTarget) -> Path:
         """Return the path of a collection's file; it may not exist."""
@@ -151,40 +143,62 @@ class NoteFiles:
     async def _sync(self, owner: str, target: NoteTarget) -> int:
         path = self.path(owner, target)
         text = await asyncio.to_thread(_read, path)
-        file_digest = await self._store.read(lambda uow: uow.notes.file_digest(owner, target)) or ""
-        whole, *last = file_digest.split() or [""]
+        if await self._store.read(lambda uow: _is_in_sync(uow, owner, target, text)):
+            return 0
+        imported, problem = await self._store.write(lambda uow: self._sync_locked(uow, owner, target))
+        if problem is not None:
+            raise problem
+        return imported
+
+    def _sync_locked(self, uow: UnitOfWork, owner: str, target: NoteTarget) -> tuple[int, OSError | None]:
+        """Import an edit once, and write the file, under the store's write lock.
+
+        The file is read, imported and replaced inside one transaction, so that no other process does so meanwhile. If
+        the transaction is repeated or lost, the file has the same entries as the edit and is imported in its place.
+        Returns the number of imported changes, and the problem of a file that can't be written: the import stays.
+        """
+        path = self.path(owner, target)
+        text = _read(path)
+        stored = uow.notes.file_digest(owner, target) or ""
+        whole, *last = stored.split() or [""]
         imported = 0
         if text is not None and digest(text) != whole:
             if len(text) > FILE_CHARS_MAX:
                 raise TooLarge(f"{path}: has more than {FILE_CHARS_MAX} characters; shorten it, or undo the edit")
-            imported = await self._import(owner, target, text, last)
-        notes, tombstones = await self._store.read(
-            lambda uow: (uow.notes.current(owner, target), uow.erasure.tombstones(owner))
-        )
-        content = render(notes)
-        written = " ".join(digest(part) for part in (content, *parse(content)))
-
-        def save(uow: UnitOfWork) -> None:
-            # A note may have been forgotten, and its file erased, before this process wrote the file.
-            uow.derived.check(owner, tombstones)
-            uow.notes.set_file_digest(owner, target, written)
-
+            imported = self._import(uow, owner, target, text, last)
+        content, problem = render(uow.notes.current(owner, target)), None
         if content != (text or ""):
-            await asyncio.to_thread(_write, path, content)
-            await self._store.write(save)
-        elif written != file_digest:
-            await self._store.write(save)
-        return imported
+            try:
+                _write(path, content)
+            except OSError as error:
+                content, problem = text or "", error
+        written = _digests(content)
+        if written != stored:
+            uow.notes.set_file_digest(owner, target, written)
+        return imported, problem
 
-    async def _import(self, owner: str, target: NoteTarget, text: str, last: Collection[str]) -> int:
-        notes = await self._store.read(lambda uow: uow.notes.current(owner, target))
+    def _import(self, uow: UnitOfWork, owner: str, target: NoteTarget, text: str, last: Collection[str]) -> int:
+        notes = uow.notes.current(owner, target)
         known = {note.content.strip() for note in notes}
         # A file may still contain forgotten text; it is not imported, unless it was noted again.
-        entries = [entry for entry in parse(text) if entry in known or not await self._is_forgotten(owner, entry)]
+        entries = [entry for entry in parse(text) if entry in known or not self._is_forgotten(uow, owner, entry)]
         found = changes(notes, tuple(entries), frozenset(last))
         for change in found:
-            await self._write_note(change.action, target, change.content, change.note_id, owner)
+            # An entry that consists of forgotten words is not imported, and is left out of the file.
+            with suppress(Erased):
+                self._write_note(uow, change.action, target, change.content, change.note_id, owner)
         return len(found)
+
+
+def _is_in_sync(uow: UnitOfWork, owner: str, target: NoteTarget, text: str | None) -> bool:
+    """Return true if there is nothing to import, to write or to record."""
+    content = render(uow.notes.current(owner, target))
+    return content == (text or "") and uow.notes.file_digest(owner, target) == _digests(content)
+
+
+def _digests(content: str) -> str:
+    """Return the digest of a file, followed by those of its entries."""
+    return " ".join(digest(part) for part in (content, *parse(content)))
 
 
 def _read(path: Path) -> str | None:
@@ -196,10 +210,13 @@ def _read(path: Path) -> str | None:
 
 
 def _write(path: Path, content: str) -> None:
-    """Write atomically, readable by the owner only."""
+    """Write atomically, readable by the owner only. Call it under the store's write lock."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    draft = path.with_suffix(".md.new")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    # Under the lock, no other process is writing a draft: these were left by killed ones.
+    for abandoned in path.parent.glob(f"{path.name}.????????.new"):
+        abandoned.unlink(missing_ok=True)
+    draft = path.with_name(f"{path.name}.{token_hex(4)}.new")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(content)
         file.flush()

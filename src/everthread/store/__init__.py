@@ -4,6 +4,7 @@ unit_of_work: the `Store` interface, and `UnitOfWork`, one transaction over all 
 database: the port that a database engine implements.
 sql: conversion between values and columns.
 inbox, attachments: incoming messages and their files.
+failed_updates: updates whose handling failed, for a retry.
 slots: running turns and their tool calls.
 turns: committed turns, views of a lineage, prompt prefixes.
 sessions, session_list: sessions, bindings and boundaries; lists of them.

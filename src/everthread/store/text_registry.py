@@ -161,6 +161,21 @@ TABLES: tuple[TextTable, ...] = (
             "state = CASE state WHEN 'waiting' THEN 'set_aside' ELSE state END WHERE owner = ?",
         ),
     ),
+    TextTable(
+        "failed_updates",
+        ("id",),
+        {"content": ReplaceInJson()},
+        {
+            **_other(ID, "account", "update_id", "user"),
+            **{"platform": NAME, "owner": OWNER, "problem": "the class of an error, without its text"},
+        },
+        # Before the guests are deleted: whose an update is may be known only by them.
+        on_owner=(
+            "DELETE FROM failed_updates WHERE owner = ?",
+            "DELETE FROM failed_updates WHERE EXISTS (SELECT 1 FROM guests g "
+            'WHERE g.platform = failed_updates.platform AND g."user" = failed_updates."user" AND g.owner = ?)',
+        ),
+    ),
     TextTable("discarded", ("path",), other={"path": "the path of a file that is being removed; deleted with it"}),
     TextTable(
         "replies",
@@ -342,6 +357,7 @@ TABLES: tuple[TextTable, ...] = (
     ),
     TextTable("indexed"),
     TextTable("moved_chats", other={"platform": NAME, "chat": ID, "known_as": ID}),
+    TextTable("database_id", other={"id": ID}),
     TextTable("migrations", other={"name": NAME, "checksum": HASH}),
 )
 
@@ -375,8 +391,11 @@ FILES: tuple[HomeFile, ...] = (
     HomeFile("everthread.db", FileMethod.BY_TABLES, "the store; freed pages are overwritten"),
     HomeFile("everthread.db-wal", FileMethod.BY_TABLES, "the write-ahead log; truncated"),
     HomeFile("everthread.db-shm", FileMethod.NO_WORDS, "the index of the write-ahead log"),
+    HomeFile("everthread.db.sentinel", FileMethod.NO_WORDS, "id and size of the database, paths of its backups"),
+    HomeFile("everthread.db.sentinel.*.new", FileMethod.NO_WORDS, "a sentinel that a killed process did not finish"),
     HomeFile("memory/**/*.md", FileMethod.REPLACE, "the note files of the owner"),
     HomeFile("memory/**/*.md.new", FileMethod.REPLACE, "a note file that a killed process did not finish"),
+    HomeFile("memory/**/*.md.*.new", FileMethod.REPLACE, "the same"),
     HomeFile("skills/.old/lock", FileMethod.NO_WORDS, "the lock of the skills"),
     HomeFile("skills/**/*", FileMethod.REPLACE, "skills with their versions and their change log", "skills/.old/lock"),
     HomeFile("media/**/*", FileMethod.DISCARD, "attachments"),

@@ -22,6 +22,7 @@ from everthread.store.database import Database
 from everthread.store.derived_text import DerivedText
 from everthread.store.erasure import Erasure
 from everthread.store.event_log import EventLog
+from everthread.store.failed_updates import FailedUpdates
 from everthread.store.inbox import Inbox
 from everthread.store.incidents import Incidents
 from everthread.store.leases import Leases
@@ -58,6 +59,7 @@ class UnitOfWork:
         self.activity = Activity(database)
         self.slots = Slots(database)
         self.inbox = Inbox(database)
+        self.failed_updates = FailedUpdates(database)
         self.outbox = Outbox(database)
         self.attachments = Attachments(database)
         self.cursors = Cursors(database)
@@ -84,6 +86,11 @@ class UnitOfWork:
 
 class Store(Protocol):
     """Asynchronous access to the store."""
+
+    @property
+    def damage(self) -> str:
+        """The damage for which nothing is written any more; empty if none was found."""
+        ...
 
     async def write(self, work: Callable[[UnitOfWork], T]) -> T:
         """Run one unit of work in one transaction; returns once it is durable."""

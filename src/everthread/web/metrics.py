@@ -37,6 +37,12 @@ async def ready(call: ApiCall) -> Response:
         await call.gateway.store.read_inline(lambda uow: uow.log.end())
     except EverthreadError:
         raise HttpError(503, "The store cannot be read.", "store_unavailable", {"Retry-After": "5"}) from None
+    if call.gateway.store.damage:
+        raise HttpError(503, "The store is damaged and is not written. See everthread doctor.", "store_damaged")
+    if call.gateway.delivery_problem:
+        raise HttpError(
+            503, "Background delivery has stopped and is being restarted.", "delivery_stopped", {"Retry-After": "5"}
+        )
     return json_response(Health("ready"))
 
 
@@ -61,6 +67,8 @@ def _families(call: ApiCall, lanes: dict[str, LaneCount]) -> Iterable[str]:
     yield _family("messages_taken_total", "counter", "Stored messages and commands.", gateway.inbound.accepted)
     yield _family("messages_answered_total", "counter", "Answered turns.", worker.answered)
     yield _family("messages_turned_away_total", "counter", "Messages that were rejected.", gateway.inbound.rejected)
+    yield _family("updates_failed_total", "counter", "Updates whose handling failed.", gateway.inbound.failed)
+    yield _family("lane_restarts_total", "counter", "Restarts of background delivery.", gateway.lane_restarts)
     yield _family("turns_running", "gauge", "Running turns.", worker.running)
     yield _family("keys_busy", "gauge", "Conversations that are being served.", worker.busy)
     yield _family("replies_waiting", "gauge", "Replies that wait to be sent.", gateway.outbox.waiting)

@@ -18,6 +18,7 @@ from tests.runtime import CLI, ME, AsyncDiary, until
 from everthread.agent.delegation import Delegation, key_of, tools_of_children
 from everthread.agent.events import ToolEnded
 from everthread.agent.model_call import ModelCaller, ModelChoice
+from everthread.agent.store_retry import StoreRetries
 from everthread.agent.tools.runner import Toolbox, ToolRunner
 from everthread.agent.turn import Agent
 from everthread.agent.turn_options import TurnLimits, TurnOptions
@@ -97,6 +98,7 @@ class DelegationFixture(AgentFixture):
             self.agent.is_stopped,
             self.clock,
             parallel_max=self._parallel,
+            retries=StoreRetries(self.store, self.clock, "delegation"),
         )
         self.toolbox = Toolbox((*self._given, delegation.tool()))
         return self

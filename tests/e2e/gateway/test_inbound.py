@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
+from tests.fake_platform import FakePlatform
 from tests.faults.fixture import Scene
-from tests.gateway import GatewayFixture, gateway_fixture
+from tests.gateway import GatewayFixture, echo, gateway_fixture
 from tests.runtime import until
 
 from everthread.config.schema import GatewaySettings, PlatformAccount
+from everthread.domain.model import ChatType
 from everthread.gateway.access import FOR_ADMINS
+from everthread.gateway.inbound import FAILED
+from everthread.ports.platform import Capabilities, Media, Update
+from everthread.store.failed_updates import FailedUpdate
 from everthread.testing.loopback import protocol as wire
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
@@ -122,3 +129,90 @@ async def test_updates_are_repeated_until_they_are_stored(tmp_path: Path) -> Non
         await scene.rest()
         await scene.people.refresh()
         assert [len(scene.people.answers(f"c{number}")) for number in range(5)] == [1] * 5
+
+
+class BrittleCapabilities:
+    """The capabilities of a platform whose code fails for messages with attachments."""
+
+    def __init__(self, real: Capabilities) -> None:
+        self._real = real
+        self.is_broken = True
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "fetches" and self.is_broken:
+            raise LookupError("hives in the way")
+        return getattr(self._real, name)
+
+
+class BrittlePlatform(FakePlatform):
+    def __init__(self) -> None:
+        super().__init__()
+        self.brittle = BrittleCapabilities(self.capabilities)
+        self.capabilities = cast(Capabilities, self.brittle)
+
+    def show(self, text: str, update_id: str) -> Update:
+        media = (Media("image", handle="h"),)
+        update = Update(self.name, "bot", update_id, "42", ChatType.DM, "42", text, media=media)
+        self.deliver(update)
+        return update
+
+
+async def kept_updates(fixture: GatewayFixture) -> tuple[FailedUpdate, ...]:
+    return await fixture.runtime.store.read(lambda uow: uow.failed_updates.newest(10))
+
+
+async def test_an_update_whose_handling_fails_is_kept_reported_and_retried(tmp_path: Path) -> None:
+    platform = BrittlePlatform()
+    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model, platform) as fixture:
+        update = platform.show("see my hives", "7")
+        await until(lambda: platform.texts() == [FAILED])
+        platform.deliver(update)
+        assert await fixture.hear("hello") == ["You said hello"], "those behind it do not wait"
+        await until(lambda: platform.taken == ["7", "7", "1"])
+        assert platform.texts() == [FAILED, "You said hello"], "the sender is told once"
+        [row] = await kept_updates(fixture)
+        assert (row.owner, row.problem, row.attempts) == ("fake:42", "LookupError", 1)
+        incidents = await fixture.runtime.store.read(lambda uow: uow.incidents.newest(10))
+        assert {incident.source for incident in incidents} == {"inbound"}
+        assert not any("hives" in incident.text for incident in incidents), "an incident quotes nobody"
+        await fixture.gateway.inbound.retry_failed()
+        assert await kept_updates(fixture) == (row,), "it is not due yet"
+        await fixture.later(row.retry_at - row.at)
+        await fixture.gateway.inbound.retry_failed()
+        [again] = await kept_updates(fixture)
+        assert again.attempts == 2
+        assert again.retry_at - fixture.clock.now() > 100, "each failure doubles the pause"
+        platform.brittle.is_broken = False
+        await fixture.later(again.retry_at - again.at)
+        await fixture.gateway.inbound.retry_failed()
+        await until(lambda: len(platform.texts()) == 3)
+        assert platform.texts()[-1].startswith("You said see my hives")
+        assert await kept_updates(fixture) == ()
+
+
+async def test_a_kept_update_is_retried_after_a_start(tmp_path: Path) -> None:
+    async with ModelServer(echo) as model:
+        first = BrittlePlatform()
+        async with gateway_fixture(tmp_path, model, first) as fixture:
+            first.show("see my hives", "7")
+            await until(lambda: first.texts() == [FAILED])
+        second = FakePlatform()
+        async with gateway_fixture(tmp_path, model, second) as fixture:
+            await fixture.gateway.inbound.retry_failed()
+            await until(lambda: len(second.texts()) == 1)
+            assert second.texts()[0].startswith("You said see my hives")
+            assert await kept_updates(fixture) == ()
+
+
+async def test_an_update_with_wrong_types_is_kept_and_delays_no_other(tmp_path: Path) -> None:
+    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as fixture:
+        broken = Update("fake", "bot", cast(str, None), "42", ChatType.DM, "42", cast(str, None))
+        fixture.platform.deliver(broken)
+        fixture.platform.deliver(replace(broken, update_id=cast(str, 8), text=cast(str, object())))
+        assert await fixture.hear("hello", chat="7") == ["You said hello"]
+        [row] = await kept_updates(fixture)
+        assert (row.problem, row.update_id) == ("AttributeError", "")
+        await fixture.later(3600)
+        await fixture.gateway.inbound.retry_failed()
+        [row] = await kept_updates(fixture)
+        assert row.problem == "ValidationError"

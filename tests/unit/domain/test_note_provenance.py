@@ -13,7 +13,6 @@ from everthread.domain.model import FORGOTTEN, NoteAction, NoteTarget, NoteVersi
 from everthread.domain.note_provenance import NoteRepair, plan_repair
 from everthread.domain.review_window import ReviewState, ReviewWindow
 from everthread.lifecycle import ForgetOwner, ForgetSession, NoteChange, NoteRewrite
-from everthread.memory import NoteFiles
 
 ADD, REPLACE, REMOVE = NoteAction.ADD, NoteAction.REPLACE, NoteAction.REMOVE
 S, R, T, U = "s", "r", "t", "u"
@@ -207,13 +206,7 @@ async def test_no_note_contains_words_of_a_forgotten_session(tmp_path: Path) -> 
         rum = await core.noted(s, "likes rum from Jamaica")
         await core.condense(t, "drinks tea, rum")
 
-        async def write(action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str) -> NoteVersion:
-            return await core.lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
-
-        async def is_forgotten(owner: str, text: str) -> bool:
-            return False
-
-        note_files = NoteFiles(core.store, write, lambda owner: tmp_path / "notes", is_forgotten)
+        note_files = core.note_files(lambda owner: tmp_path / "notes")
         await note_files.sync(ME)
         assert "rum" in (tmp_path / "notes" / "USER.md").read_text()
         await core.settled()

@@ -23,7 +23,6 @@ from everthread.domain.model import (
 )
 from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession, NoteChange
 from everthread.lifecycle.forget import Forgettable, fact_identity
-from everthread.memory import NoteFiles
 
 SECRET = "rumpelstiltskin"
 
@@ -249,13 +248,7 @@ async def test_notes_of_a_forgotten_session_do_not_come_back_from_an_edited_file
 async def assert_stays_away(core: CoreFixture, folder: Path, what: Forgettable) -> None:
     """Project the notes, forget, and edit the file before it is written again."""
 
-    async def write(action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str) -> Any:
-        return await core.lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
-
-    async def is_forgotten(owner: str, text: str) -> bool:
-        return await core.store.read(lambda uow: uow.erasure.has_tombstone("fact", fact_identity(owner, text)))
-
-    note_files = NoteFiles(core.store, write, lambda owner: folder / owner, is_forgotten)
+    note_files = core.note_files(lambda owner: folder / owner)
     await note_files.sync(ME)
     file = folder / ME / "MEMORY.md"
     assert SECRET in file.read_text()

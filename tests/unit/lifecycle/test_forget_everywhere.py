@@ -43,6 +43,7 @@ from everthread.lifecycle.schedules import NewSchedule, ScheduleService
 from everthread.log_file import log_to_file
 from everthread.store.compression_pauses import CompressionPause
 from everthread.store.cursors import Redelivery
+from everthread.store.failed_updates import FailedUpdate
 from everthread.store.incidents import Incident
 from everthread.store.sql import to_json
 from everthread.store.text_registry import TABLES, FileMethod, Indexed
@@ -159,6 +160,11 @@ class UsedHome:
     async def inbox(self) -> None:
         await self.lifecycle.accept(Inbound(KEY, self.owner, self.text()))
 
+    async def failed_update(self) -> None:
+        content = to_json({"text": self.text(), "reply_to": {"text": self.text()}})
+        update = FailedUpdate("telegram", "bot", "", "42", self.owner, content, "KeyError", 1, 1.0, 2.0)
+        await self.store.write(lambda uow: uow.failed_updates.add(update))
+
     async def attachments(self) -> None:
         for number, name in enumerate(("plain.txt", f"{self.fact if self.fact.isascii() else 0}.txt")):
             path = f"telegram/1-{number}-{safe_file_name(name)}"
@@ -219,7 +225,7 @@ class UsedHome:
         return [
             *(self.turn, self.branch, self.compression, self.rewind, self.title, self.prefix, self.delegation),
             *(self.notes, self.skills, self.schedule, self.inbox, self.attachments, self.outbox, self.errors),
-            *(self.access, self.logs),
+            *(self.access, self.logs, self.failed_update),
         ]
 
     async def forget(self) -> None:

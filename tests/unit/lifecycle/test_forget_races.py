@@ -7,6 +7,7 @@ simulator.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from pathlib import Path
@@ -296,25 +297,30 @@ async def test_a_note_file_saved_from_an_old_copy_does_not_restore_a_fact(tmp_pa
         assert f"{FACT}, and 12" in file.read_text(), "noted again"
 
 
-async def test_a_note_file_is_written_again_if_a_note_is_forgotten_meanwhile(
+async def test_a_note_that_is_forgotten_while_its_file_is_written_is_not_left_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Runtime(Settings(tmp_path)) as here, Runtime(Settings(tmp_path)) as elsewhere:
         owner, loop = here.settings.owner, asyncio.get_running_loop()
         note = await here.lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.MEMORY, FACT), owner=owner)
         write, written = note_files._write, list[str]()  # noqa: SLF001 - wrapped below # pyright: ignore[reportPrivateUsage]
+        requests: list[concurrent.futures.Future[int]] = []
 
         def write_late(path: Path, content: str) -> None:
-            """Write the file after another process has forgotten the note and erased the files."""
+            """Give another process time to forget the note and erase the files; the write lock makes it wait."""
             if not written:
                 forgetting = elsewhere.lifecycle.forget(ForgetFact(note.note_id), owner=owner)
-                asyncio.run_coroutine_threadsafe(forgetting, loop).result()
+                requests.append(asyncio.run_coroutine_threadsafe(forgetting, loop))
+                concurrent.futures.wait(requests, timeout=0.5)
             written.append(content)
             write(path, content)
 
         monkeypatch.setattr(note_files, "_write", write_late)
         assert await here.sync_notes(owner) == ""
         assert FACT in written[0]
+        await asyncio.wrap_future(requests[0])
+        assert FACT not in (tmp_path / "memory" / "MEMORY.md").read_text()
+        assert await here.sync_notes(owner) == ""
         assert (tmp_path / "memory" / "MEMORY.md").read_text() == ""
 
 

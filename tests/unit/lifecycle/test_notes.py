@@ -1,4 +1,5 @@
 import asyncio
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,9 +15,7 @@ from everthread.domain.model import (
     SessionRef,
 )
 from everthread.lifecycle import ForgetFact, ForgetSession, NoteChange
-from everthread.lifecycle.forget import fact_identity
 from everthread.lifecycle.notes import NOTE_CHARS_MAX
-from everthread.memory import NoteFiles
 from everthread.memory.note_files import FILE_CHARS_MAX, SEPARATOR
 
 
@@ -26,15 +25,7 @@ class ScheduleFixture:
     def __init__(self, core: CoreFixture, folder: Path) -> None:
         self.core = core
         self.folder = folder
-        self.note_files = NoteFiles(core.store, self._write, lambda owner: folder / owner, self._is_forgotten)
-
-    async def _write(
-        self, action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str
-    ) -> NoteVersion:
-        return await self.core.lifecycle.write_note(NoteChange(action, target, content, note_id), owner=owner)
-
-    async def _is_forgotten(self, owner: str, text: str) -> bool:
-        return await self.core.store.read(lambda uow: uow.erasure.has_tombstone("fact", fact_identity(owner, text)))
+        self.note_files = core.note_files(lambda owner: folder / owner)
 
     async def add(self, content: str, *, ref: SessionRef | None = None) -> NoteVersion:
         change = NoteChange(NoteAction.ADD, NoteTarget.MEMORY, content)
@@ -301,3 +292,19 @@ async def test_an_owner_with_a_long_non_latin_name_has_notes(tmp_path: Path) -> 
     async with CoreFixture(tmp_path) as core:
         note = await core.note("likes tea", owner="語" * 200)
         assert note.owner == "語" * 200
+
+
+async def test_an_edit_is_imported_although_its_file_cannot_be_written(tmp_path: Path) -> None:
+    # The path of the file is almost as long as a path may be, so that the draft beside it would be too long.
+    folder = tmp_path
+    while (room := os.pathconf(tmp_path, "PC_PATH_MAX") - 6 - len(f"{folder}/{ME}/MEMORY.md")) > 1:
+        folder /= "x" * min(room - 1, 200)
+    async with CoreFixture(tmp_path) as core:
+        desk = ScheduleFixture(core, folder)
+        desk.edit(lambda _: "  keeps bees\n")
+        with pytest.raises(OSError, match="too long"):
+            await desk.sync()
+        assert await desk.notes() == ["keeps bees"]
+        with pytest.raises(OSError, match="too long"):
+            await desk.sync()
+        assert await desk.notes() == ["keeps bees"]

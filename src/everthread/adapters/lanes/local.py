@@ -35,6 +35,7 @@ class _Lane:
         self.awake = asyncio.Event()
         self.failures = 0
         self.reported = ""
+        self.store_problem = ""
 
 
 class LocalLanes:
@@ -79,14 +80,17 @@ class LocalLanes:
             wait_s = self._lease_s / 3
             try:
                 due = await self._drain(lane)
-                lane.failures, lane.reported = 0, ""
+                lane.failures, lane.reported, lane.store_problem = 0, "", ""
                 if due is not None:
                     wait_s = min(max(due - self._clock.now(), 0.0), wait_s)
             except Fenced as error:
                 log.info("%s: %s", lane.name, error)
                 lane.lease = None
             except StoreError as error:
-                log.warning("%s: %s", lane.name, error)
+                # Once for each problem: the store may be unavailable for long.
+                if str(error) != lane.store_problem:
+                    lane.store_problem = str(error)
+                    log.warning("%s: %s", lane.name, error)
                 wait_s = BACKOFF.first_s
             except (Exception, asyncio.CancelledError) as error:
                 if _is_being_cancelled():
@@ -161,13 +165,22 @@ class LocalLanes:
                 lane.awake.set()
 
     async def _forever(self, work: Callable[[], Awaitable[None]], every_s: float) -> None:
+        problem = ""
         while True:
             wait_s = every_s
             try:
                 await work()
+                problem = ""
             except StoreError as error:
-                log.warning("lanes: %s", error)
+                if str(error) != problem:
+                    problem = str(error)
+                    log.warning("lanes: %s", error)
                 wait_s = max(every_s, BACKOFF.first_s)
+            except asyncio.CancelledError as error:
+                if _is_being_cancelled():
+                    raise
+                # Only an error ends the group, and so is noticed; a cancelled task would just be missing.
+                raise RuntimeError("a stray cancellation") from error
             await self._clock.sleep(wait_s)
 
     async def _release_all(self) -> None:

@@ -13,6 +13,7 @@ import apsw
 
 from everthread.adapters.sqlite.connection import connect_bare, open_bare
 from everthread.adapters.sqlite.migrate import check_application, known_migrations
+from everthread.adapters.sqlite.sentinel import check_present, read_sentinel
 from everthread.domain.errors import StoreBusy, StoreCorrupt, StoreError, StoreTooNew, StoreUnwritable
 from everthread.store.unit_of_work import RowCounts, StoreCheck
 
@@ -27,6 +28,8 @@ def examine(path: Path, bound_s: float) -> StoreCheck:
     problem = "it can damage a file that several connections use" if too_old else ""
     known = known_migrations()[-1].number
     engine = f"SQLite {version}"
+    sentinel = read_sentinel(path)
+    check_present(path, sentinel)
     if not path.exists():
         return StoreCheck(engine, problem, 0, known, "", True)
     try:
@@ -34,6 +37,9 @@ def examine(path: Path, bound_s: float) -> StoreCheck:
             check_application(connection, str(path))
             ((schema,),) = connection.execute("SELECT COALESCE(MAX(number), 0) FROM migrations")
             damage, whole = _find_damage(connection, bound_s)
+            if sentinel is not None and not whole:
+                # What a process has found counts, unless the whole file was checked since.
+                damage = damage or sentinel.damage
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}") from error
     return StoreCheck(engine, problem, schema, known, damage, whole)

@@ -16,9 +16,19 @@ from typing import TypeVar
 
 import apsw
 
-from everthread.adapters.sqlite.connection import BUSY_S_MAX, SqliteDatabase, connect, open_bare, translate_error
+from everthread.adapters.sqlite.connection import BUSY_S_MAX, SqliteDatabase, connect, connect_bare
 from everthread.adapters.sqlite.maintenance import copy_file
 from everthread.adapters.sqlite.migrate import check_application, migrate
+from everthread.adapters.sqlite.sentinel import (
+    DamageGuard,
+    check_present,
+    damage_text,
+    find_damage,
+    read_sentinel,
+    record_size,
+    seal,
+    with_restore_hint,
+)
 from everthread.adapters.sqlite.write_queue import WriteQueue
 from everthread.adapters.sqlite.writer import Writer
 from everthread.domain.errors import StoreError, StoreUnwritable
@@ -32,10 +42,12 @@ _READERS = 2
 class SqliteStore:
     """A `Store` on a file. Open it with `await SqliteStore.open(path)`."""
 
-    def __init__(self, path: Path, *, busy_s_max: float = BUSY_S_MAX) -> None:
+    def __init__(self, path: Path, *, busy_s_max: float = BUSY_S_MAX, damage: str = "") -> None:
+        """Open a prepared file. Nothing is written to one with `damage`; its intact parts can be read."""
         self._path = str(path)
         self._busy_s_max = busy_s_max
-        self._writer = Writer(self._path, busy_s_max=busy_s_max)
+        self._guard = DamageGuard(path, damage)
+        self._writer = Writer(self._path, busy_s_max=busy_s_max, guard=self._guard)
         self._inline = self._connected()
         self._inline_unit = UnitOfWork(self._inline)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-reader")
@@ -49,8 +61,12 @@ class SqliteStore:
     @classmethod
     async def open(cls, path: Path, *, busy_s_max: float = BUSY_S_MAX) -> SqliteStore:
         """Open or create the file, migrate its schema, and start the writer."""
-        await asyncio.to_thread(prepare, path, busy_s_max=busy_s_max)
-        return cls(path, busy_s_max=busy_s_max)
+        damage = await asyncio.to_thread(prepare, path, busy_s_max=busy_s_max)
+        return cls(path, busy_s_max=busy_s_max, damage=damage)
+
+    @property
+    def damage(self) -> str:
+        return self._guard.problem
 
     async def write(self, work: Callable[[UnitOfWork], T]) -> T:
         self._check_open()
@@ -78,7 +94,7 @@ class SqliteStore:
         try:
             return self._inline.connection.pragma("data_version")
         except apsw.Error as error:
-            raise translate_error(error, self._path) from error
+            raise self._guard.translate(error) from error
 
     async def tidy(self) -> bool:
         self._check_open()
@@ -100,6 +116,8 @@ class SqliteStore:
         for database in (*self._opened, self._inline):
             database.connection.close()
         self._writer.close()
+        if self._writer.has_written:
+            await asyncio.to_thread(record_size, Path(self._path))
 
     def _check_open(self) -> None:
         if self._closed:
@@ -109,7 +127,7 @@ class SqliteStore:
         try:
             return SqliteDatabase(connect(self._path, busy_s_max=self._busy_s_max))
         except apsw.Error as error:
-            raise translate_error(error, self._path) from error
+            raise self._guard.translate(error) from error
 
     def _read(self, work: Callable[[UnitOfWork], T]) -> T:
         database: SqliteDatabase | None = getattr(self._local, "database", None)
@@ -127,7 +145,7 @@ class SqliteStore:
             finally:
                 database.rollback()
         except apsw.Error as error:
-            raise translate_error(error, self._path) from error
+            raise self._guard.translate(error) from error
 
     def _run_writer(self) -> None:
         # Jobs that were queued during the last commit form the next batch.
@@ -138,20 +156,28 @@ class SqliteStore:
         self._writer.do_chores()
 
 
-def prepare(path: Path, *, busy_s_max: float = BUSY_S_MAX) -> None:
-    """Create the file and its folder, readable by the user only, and migrate the schema."""
+def prepare(path: Path, *, busy_s_max: float = BUSY_S_MAX) -> str:
+    """Create the file and its folder, readable by the user only, and migrate the schema.
+
+    Returns the damage of a file that must not be written; empty if there is none.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        known = read_sentinel(path)
+        check_present(path, known)
         if not path.exists():
             path.touch(mode=0o600)
-        # Before `connect` changes the journal mode of another program's file.
-        with open_bare(path, busy_s_max=busy_s_max) as bare:
-            check_application(bare, str(path))
-        with closing(connect(str(path), busy_s_max=busy_s_max)) as connection:
-            migrate(connection, str(path))
+        with with_restore_hint(path):
+            # Before `connect` changes the journal mode of another program's file.
+            with closing(connect_bare(str(path), busy_s_max=busy_s_max)) as bare:
+                check_application(bare, str(path))
+            with closing(connect(str(path), busy_s_max=busy_s_max)) as connection:
+                if known is not None and known.damage and (damage := find_damage(connection)):
+                    return damage_text(path, f"The file is damaged ({damage})")
+                migrate(connection, str(path))
+                seal(connection, path, known)
     except OSError as error:
         raise StoreUnwritable(
             f"{path}: {error.strerror or error}. Fix its permissions or choose another home."
         ) from error
-    except apsw.Error as error:
-        raise translate_error(error, str(path)) from error
+    return ""

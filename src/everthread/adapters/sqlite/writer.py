@@ -11,10 +11,12 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import apsw
 
-from everthread.adapters.sqlite.connection import SqliteDatabase, connect, translate_error
+from everthread.adapters.sqlite.connection import SqliteDatabase, connect
+from everthread.adapters.sqlite.sentinel import DamageGuard
 from everthread.adapters.sqlite.write_queue import Job
 from everthread.domain.errors import StoreError
 from everthread.store.unit_of_work import NotInline, UnitOfWork
@@ -32,8 +34,9 @@ FAST_COMMITS_MIN = 8
 class Writer:
     """Commit jobs on the one connection that writes."""
 
-    def __init__(self, path: str, *, busy_s_max: float) -> None:
+    def __init__(self, path: str, *, busy_s_max: float, guard: DamageGuard | None = None) -> None:
         self._path = path
+        self._guard = guard or DamageGuard(Path(path))
         self._busy_s_max = busy_s_max
         # An RLock knows its owner: an interrupt may come between acquiring it and returning from acquire().
         self._lock = threading.RLock()
@@ -68,7 +71,7 @@ class Writer:
 
     def do_chores(self) -> None:
         """Index new turns and checkpoint a long write-ahead log, while no caller waits."""
-        if not self._is_due_for_chores():
+        if not self._is_due_for_chores() or self._guard.problem:
             return
         with self._lock:
             if self._unit.turns.index_due:
@@ -81,6 +84,7 @@ class Writer:
     def empty_wal(self) -> bool:
         """Move the write-ahead log into the file. Return False if another connection uses it for too long."""
         try:
+            self._guard.check()
             # Under the lock: SQLite reports busy if a checkpoint is running.
             with self._lock:
                 connection = connect(self._path, busy_s_max=min(self._busy_s_max, EMPTY_WAL_S_MAX))
@@ -90,7 +94,11 @@ class Writer:
                 finally:
                     connection.close()
         except apsw.Error as error:
-            raise translate_error(error, self._path) from error
+            raise self._guard.translate(error) from error
+
+    @property
+    def has_written(self) -> bool:
+        return self._commits > 0
 
     def close(self) -> None:
         with self._lock:
@@ -101,7 +109,7 @@ class Writer:
         try:
             connection = connect(self._path, busy_s_max=self._busy_s_max, cache_kib=CACHE_KIB)
         except apsw.Error as error:
-            raise translate_error(error, self._path) from error
+            raise self._guard.translate(error) from error
         # Replaces SQLite's automatic checkpoint, which runs inside a commit while a caller waits.
         connection.set_wal_hook(self._count_pages)
         self._database = SqliteDatabase(connection)
@@ -124,6 +132,7 @@ class Writer:
 
     def _commit(self, jobs: Sequence[Job], busy_s_max: float) -> None:
         try:
+            self._guard.check()
             try:
                 self._database.connection.set_busy_timeout(int(busy_s_max * 1000))
                 self._commit_together(jobs)
@@ -132,7 +141,7 @@ class Writer:
                     self._reconnect()
         except BaseException as error:  # noqa: BLE001 - without the writer thread, every later write would wait forever
             for job in jobs:
-                job.error = job.error or _as_store_error(error, self._path)
+                job.error = job.error or self._as_store_error(error)
 
     def _commit_together(self, jobs: Sequence[Job]) -> None:
         """Run the jobs in one transaction and set the result or error of each."""
@@ -153,7 +162,7 @@ class Writer:
             self._commit_durably()
         except apsw.Error as error:
             for job in jobs:
-                job.error = translate_error(error, self._path)
+                job.error = self._guard.translate(error)
             self._database.rollback()
         return None
 
@@ -180,7 +189,7 @@ class Writer:
         try:
             job.result, job.error = job.work(self._unit), None
         except BaseException as error:  # noqa: BLE001 - whatever a unit of work raises is its caller's to handle
-            job.error = error if _can_be_raised(error) else _as_store_error(error, self._path)
+            job.error = error if _can_be_raised(error) else self._as_store_error(error)
             return False
         return True
 
@@ -197,6 +206,14 @@ class Writer:
         self._connect()
         left.close()
 
+    def _as_store_error(self, error: BaseException) -> StoreError:
+        if isinstance(error, StoreError):
+            return error
+        is_sqlite = isinstance(error, apsw.Error)
+        store_error = self._guard.translate(error) if is_sqlite else StoreError(f"{self._path}: {error!r}")
+        store_error.__cause__ = error
+        return store_error
+
 
 def _index(uow: UnitOfWork) -> None:
     uow.search.index()
@@ -207,9 +224,3 @@ def _can_be_raised(error: BaseException) -> bool:
     accepts.
     """
     return isinstance(error, Exception) and not isinstance(error, apsw.Error | StopIteration)
-
-
-def _as_store_error(error: BaseException, path: str) -> StoreError:
-    store_error = translate_error(error, path) if isinstance(error, apsw.Error) else StoreError(f"{path}: {error!r}")
-    store_error.__cause__ = error
-    return store_error

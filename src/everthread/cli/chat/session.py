@@ -53,7 +53,9 @@ async def enter_session(runtime: CliRuntime, options: ChatOptions) -> SessionKey
         if not found:
             raise NotFound("there is no conversation to continue yet; start one without -c")
         target = found[0]
-    crossing = await runtime.lifecycle.cross(key, Resume(target.id), owner=settings.owner)
+    crossing = await runtime.when_writable(
+        lambda: runtime.lifecycle.cross(key, Resume(target.id), owner=settings.owner)
+    )
     if crossing.refusal is Refusal.NOTHING_THERE:
         raise NotFound(f"{target.id} has no messages to continue; `everthread sessions list` shows the others")
     return key
@@ -67,6 +69,7 @@ async def leave_session(runtime: CliRuntime, key: SessionKey) -> Sequence[InboxR
 
 async def prepare_runtime(runtime: CliRuntime, notice: Callable[[str], None]) -> Sequence[str]:
     """Load everything a turn needs; return one line for each part that is unavailable."""
+    runtime.on_wait = notice
     slow = asyncio.get_running_loop().call_later(NOTICE_AFTER_S, notice, "Getting ready ...")
     try:
         return await runtime.ready()

@@ -84,6 +84,10 @@ class BusyStore:
         self.refused: set[str] = set()
         self.writes = 0
 
+    @property
+    def damage(self) -> str:
+        return self._store.damage
+
     async def write(self, work: Callable[[UnitOfWork], T]) -> T:
         self._refuse("write")
         self.writes += 1

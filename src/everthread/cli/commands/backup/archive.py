@@ -30,6 +30,8 @@ FORMAT = "everthread-backup"
 VERSION = 1
 STORE = "everthread.db"
 CONFIG = "config.toml"
+_BESIDE_STORE = (f"{STORE}-wal", f"{STORE}-shm", f"{STORE}.sentinel")
+"""Files of the store that a backup does not have, and that must not stay when it is replaced."""
 NOTES = "memory"
 SKILLS = "skills"
 RULES = ("AGENTS.md", "SOUL.md")
@@ -275,7 +277,9 @@ def install(folder: Path, home: Path, config: Path, aside: Path) -> list[str]:
     """
     moved: list[str] = []
     moves: list[tuple[Path, Path]] = []
-    paths = {name: home / name for name in (STORE, f"{STORE}-wal", f"{STORE}-shm", NOTES)} | {CONFIG: config}
+    paths = {name: home / name for name in (STORE, *(STORE + suffix for suffix in _BESIDE_STORE), NOTES)} | {
+        CONFIG: config
+    }
     # Files written by hand are replaced only if the backup has them.
     paths |= {name: home / name for name in (SKILLS, *RULES) if (folder / name).exists()}
     try:

@@ -70,6 +70,7 @@ async def _back_up(cli: CliContext, runtime: CliRuntime, path: Path | None) -> t
             manifest, skipped = await _pack(cli, runtime, folder, archive, now)
             archive.flush()
             _check(cli, Path(archive.name), folder / "again", manifest)
+        cli.unopened_runtime(runtime.settings).record_backup(target)
     except OSError as error:
         raise translate_os_error(target, error) from error
     return target, manifest, skipped

@@ -99,8 +99,10 @@ def _restore(cli: CliContext, file: Path, force: bool) -> Restored:
             unopened.renumber_copy(folder / backup_file.STORE)
             back = tuple(sorted(unopened.forgotten_since(folder / backup_file.STORE)))
             aside = _unused_folder(settings.home, now)
+            backups = unopened.known_backups()
             with unopened.exclusive_access():
                 moved = backup_file.install(folder, settings.home, settings.config_path, aside)
+            unopened.accept_restored(backups)
             sync_folder(settings.home)
     except BaseException as error:
         if is_new:

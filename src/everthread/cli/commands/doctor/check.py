@@ -50,6 +50,8 @@ class Case(Struct):
     examined: StoreCheck | None = None
     store_problem: str = ""
     """Error of reading the store; empty if none."""
+    is_corrupt: bool = False
+    """The error means that the database is damaged or lost."""
 
     @property
     def open_runtime(self) -> CliRuntime:

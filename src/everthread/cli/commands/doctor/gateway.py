@@ -63,6 +63,11 @@ def _check_report(found: GatewayStatus, now: float) -> Iterator[tuple[str, str]]
         return
     if now - report.at > SILENT_S:
         yield f"no status report since {local_time(report.at)}", "everthread gateway restart"
+    if report.lanes_problem:
+        says = f"background delivery has stopped ({shorten(report.lanes_problem, 120)}) and is being restarted"
+        yield says, "see everthread logs; everthread gateway restart"
+    elif report.lane_restarts:
+        yield f"background delivery was restarted {pluralize(report.lane_restarts, 'time')}", "see everthread logs"
     for name, platform in report.platforms.items():
         if not platform.up:
             yield (

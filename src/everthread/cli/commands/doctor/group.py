@@ -38,6 +38,7 @@ def all_checks() -> tuple[Check, ...]:
         Check("parked", store.parked, "runtime"),
         Check("lanes", store.lanes, "runtime"),
         Check("incidents", store.incidents, "store"),
+        Check("updates", store.failed_updates, "store"),
         Check("hooks", store.hooks, "store"),
         Check("turns", store.slots, "store"),
         Check("notes", store.notes, "runtime"),

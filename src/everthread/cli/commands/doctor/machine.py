@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from everthread.cli.commands.doctor.check import Case, Finding, bad, skipped, well
-from everthread.domain.errors import BadConfig, StoreError
+from everthread.domain.errors import BadConfig, StoreCorrupt, StoreError
 
 PYTHON = (3, 11)
 DISK_MB_MIN = 200
@@ -15,7 +15,6 @@ EXAMINE_S_MAX = 15.0
 _CLOCK_FROM = 1_767_225_600.0
 """The start of 2026; the program is newer."""
 _CLOCK_AHEAD_S = 3600.0
-_RESTORE = "stop all processes that use it, and restore a backup: everthread restore FILE"
 
 
 async def python(case: Case) -> Finding:
@@ -90,7 +89,7 @@ async def engine(case: Case) -> Finding:
     try:
         case.examined = await case.unopened.examine_store(EXAMINE_S_MAX)
     except StoreError as error:
-        case.store_problem = str(error)
+        case.store_problem, case.is_corrupt = str(error), isinstance(error, StoreCorrupt)
         return skipped("the store can't be read")
     if case.examined.engine_problem:
         return bad(f"{case.examined.engine}: {case.examined.engine_problem}", "pip install --upgrade apsw")
@@ -100,19 +99,26 @@ async def engine(case: Case) -> Finding:
 async def store(case: Case) -> Finding:
     found = case.examined
     if case.store_problem:
-        return bad(case.store_problem, f"make {case.db_path} readable for your user; if it is, {_RESTORE}")
+        readable = "" if case.is_corrupt else f"make {case.db_path} readable for your user; if it is, "
+        return bad(case.store_problem, f"{readable}{_restore(case)}")
     if found is None:
-        return bad("the store can't be read", f"fix the permissions of the home, or {_RESTORE}")
+        return bad("the store can't be read", f"fix the permissions of the home, or {_restore(case)}")
     if not case.db_path.exists():
         return skipped("no data yet")
     if found.damage:
-        return bad(f"{case.db_path}: {found.damage}", _RESTORE)
+        return bad(f"{case.db_path}: {found.damage}", _restore(case))
     if found.schema > found.schema_known:
         return bad(f"schema {found.schema} is newer than this program ({found.schema_known})", "upgrade everthread")
     if case.runtime is None:
         return bad(f"{case.db_path} can't be opened", "run everthread sessions list for the error")
     part = "" if found.whole else f" found within {EXAMINE_S_MAX:g} s"
     return well(f"no damage{part}, schema {found.schema or found.schema_known}")
+
+
+def _restore(case: Case) -> str:
+    assert case.unopened is not None
+    hint = case.unopened.restore_hint()
+    return f"stop all processes that use it, and {hint[0].lower()}{hint[1:]}"
 
 
 async def clock(case: Case) -> Finding:

@@ -8,6 +8,8 @@ from everthread.domain.text_format import pluralize, shorten
 LAG_MAX = 100
 RECENT_S = 86_400.0
 _LOOKED_AT = 1000
+_OUR_SOURCES = ("inbound", "lanes", "delegation", "schedule")
+"""Sources of incidents that no plugin or provider causes."""
 
 
 async def parked(case: Case) -> Finding:
@@ -36,8 +38,21 @@ async def incidents(case: Case) -> Finding:
     found = [i for i in await runtime.store.read(lambda uow: uow.incidents.newest(_LOOKED_AT)) if i.at >= since]
     if found:
         what = f"{pluralize(len(found), 'incident')} within a day; the last: {found[0].source}: {found[0].text}"
-        return bad(shorten(what, 200), "fix or remove this plugin or provider")
+        ours = found[0].source in _OUR_SOURCES
+        return bad(shorten(what, 200), "see everthread logs" if ours else "fix or remove this plugin or provider")
     return well("no incident within a day")
+
+
+async def failed_updates(case: Case) -> Finding:
+    found = await case.open_runtime.store.read(lambda uow: uow.failed_updates.newest(_LOOKED_AT))
+    if found:
+        newest = found[0]
+        says = (
+            f"{pluralize(len(found), 'update')} could not be handled; the newest: {newest.platform} update "
+            f"{newest.update_id} ({newest.problem}, {pluralize(newest.attempts, 'attempt')})"
+        )
+        return bad(says, "the gateway retries them; see everthread logs for the error, or upgrade everthread")
+    return well("every update was handled")
 
 
 async def hooks(case: Case) -> Finding:

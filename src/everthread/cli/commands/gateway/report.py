@@ -36,6 +36,8 @@ class GatewayReport(msgspec.Struct, frozen=True):
     running_turns: int = 0
     loop_stall_ms_max: float = 0.0
     draining: bool = False
+    lane_restarts: int = 0
+    lanes_problem: str = ""
 
 
 def make_report(gateway: Gateway, holder: str) -> GatewayReport:
@@ -49,6 +51,8 @@ def make_report(gateway: Gateway, holder: str) -> GatewayReport:
         gateway.worker.running,
         round(gateway.loop_lag.longest_s * 1000, 1),
         gateway.draining,
+        gateway.lane_restarts,
+        gateway.delivery_problem,
     )
 
 

@@ -8,7 +8,9 @@ import tarfile
 import time
 from pathlib import Path
 
-from tests.e2e.cli.commands.backup.backup_home import KEY, background_writer, files, rewritten
+import pytest
+from tests.damaged_files import damage_table
+from tests.e2e.cli.commands.backup.backup_home import KEY, background_writer, files, fill_home, rewritten
 from tests.e2e.commands import everthread, printed, problems, refused
 
 from everthread.adapters.sqlite.connection import connect
@@ -130,3 +132,48 @@ def test_data_forgotten_since_the_backup_is_listed(home: Path, tmp_path: Path) -
     assert done.returncode == 0, done.stderr
     assert f"session {session['id']}" in done.stdout
     assert "everthread forget" in done.stdout
+
+
+@pytest.mark.parametrize("lost", ["cut", "removed"])
+def test_a_lost_database_is_refused_and_the_named_backup_restores_it(home: Path, tmp_path: Path, lost: str) -> None:
+    old, new = tmp_path / "old.tar.gz", tmp_path / "new.tar.gz"
+    printed(home, "backup", str(old))
+    printed(home, "backup", str(new))
+    if lost == "cut":
+        (home / "everthread.db").write_bytes(b"")
+    else:
+        (home / "everthread.db").unlink()
+    for command in (["sessions", "list"], ["-p", "hello"], ["memory", "list"]):
+        refused(everthread(home, *command), 78, f"everthread restore {new} --force")
+    assert printed(home, "restore", str(new), "--force")["turns"] == 3
+    assert len(printed(home, "sessions", "list")) == 1
+    assert problems(home) == []
+    # The restored database is known with its backups.
+    (home / "everthread.db").write_bytes(b"")
+    refused(everthread(home, "sessions", "list"), 78, f"everthread restore {new} --force")
+
+
+def test_a_backup_of_another_home_can_be_restored(home: Path, tmp_path: Path) -> None:
+    other, file = tmp_path / "other", tmp_path / "it.tar.gz"
+    asyncio.run(fill_home(other))
+    printed(other, "backup", str(file))
+    assert printed(home, "restore", str(file), "--force")["turns"] == 3
+    assert len(printed(home, "sessions", "list")) == 1
+
+
+def test_a_damaged_database_is_read_but_not_written_until_it_is_restored(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "it.tar.gz"
+    printed(home, "backup", str(file))
+    damage_table(home / "everthread.db", "note_versions")
+    listed = everthread(home, "memory", "list")
+    assert listed.returncode == 78
+    assert "Nothing more is written" in listed.stderr
+    assert f"everthread restore {file} --force" in listed.stderr
+    # Now even a command that touches only intact tables is refused.
+    refused(everthread(home, "sessions", "rename", "Bees", "Wasps"), 78, "Nothing more is written")
+    exported = everthread(home, "sessions", "export", "--all", "-o", str(tmp_path / "rescued.jsonl"))
+    assert (exported.returncode, exported.stderr) == (0, "")
+    assert "hive 2" in (tmp_path / "rescued.jsonl").read_text()
+    assert printed(home, "restore", str(file), "--force")["turns"] == 3
+    assert everthread(home, "memory", "list").returncode == 0
+    assert problems(home) == []

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.cli.commands.doctor.doctor_home import failed
+from tests.e2e.commands import printed
 
 
 def test_configuration_problems_are_reported_and_dependent_checks_skipped(home: Path) -> None:
@@ -53,6 +54,16 @@ def test_a_file_that_is_not_a_store_is_reported(home: Path) -> None:
     says, fix = found["store"]
     assert "damaged" in says
     assert "everthread restore FILE" in fix
+
+
+def test_a_database_cut_to_nothing_is_reported_with_the_backup(home: Path, tmp_path: Path) -> None:
+    printed(home, "backup", str(tmp_path / "it.tar.gz"))
+    (home / "everthread.db").write_bytes(b"")
+    found = failed(home, "--offline")
+    assert list(found) == ["store"]
+    says, fix = found["store"]
+    assert "The database is empty" in says
+    assert f"everthread restore {tmp_path / 'it.tar.gz'} --force" in fix
 
 
 def test_a_home_that_is_a_file_is_reported(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from everthread.bootstrap.runtime import Runtime
 from everthread.domain.errors import Rejected
 from everthread.domain.model import Inbound
 from everthread.ports.memory import MemoryProvider
+from everthread.store.failed_updates import FailedUpdate
 from everthread.store.incidents import Incident
 
 
@@ -44,6 +45,17 @@ def test_incidents_of_the_last_day_are_reported(home: Path) -> None:
     assert failed(home, "--offline") == {}
     in_home(home, lambda runtime: happen(runtime, 60))
     assert "hook:on_session_reset: it broke" in failed(home, "--offline")["incidents"][0]
+
+
+def test_updates_that_could_not_be_handled_are_reported(home: Path) -> None:
+    async def fail(runtime: Runtime) -> None:
+        update = FailedUpdate("telegram", "bot", "7", "42", ME, "{}", "KeyError", 2, 1.0, 2.0)
+        await runtime.store.write(lambda uow: uow.failed_updates.add(update))
+
+    in_home(home, fail)
+    found = failed(home, "--offline")
+    assert list(found) == ["updates"]
+    assert found["updates"][0] == "1 update could not be handled; the newest: telegram update 7 (KeyError, 2 attempts)"
 
 
 def test_an_interrupted_turn_is_reported(home: Path) -> None:

@@ -1,0 +1,241 @@
+"""The sentinel: a small file beside the database that tells a lost database from a new one.
+
+SQLite takes an empty file for a new database, and so would the program after its database was cut to nothing. The
+sentinel has the database's id, its schema and a size that it had, the backups made of it, and the damage found in it.
+A home without one gets one when it is opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+
+import apsw
+import msgspec
+from msgspec.structs import replace
+
+from everthread.adapters.sqlite.connection import Connection, open_bare, translate_error
+from everthread.domain.errors import StoreCorrupt, StoreError
+from everthread.domain.text_format import local_time
+
+log = logging.getLogger("everthread")
+
+SUFFIX = ".sentinel"
+BACKUPS_MAX = 10
+_SIZE_STEP = 1.1
+"""The recorded size is a lower bound: it is updated when the file has grown by this factor."""
+
+
+class KnownBackup(msgspec.Struct, frozen=True):
+    """An archive that was verified when it was written."""
+
+    file: str
+    bytes: int
+    sha256: str
+    at: float
+
+
+class Sentinel(msgspec.Struct, frozen=True):
+    database: str
+    schema: int
+    bytes: int
+    backups: tuple[KnownBackup, ...] = ()
+    """The newest last."""
+    damage: str = ""
+    """The error by which a process found the file damaged; empty if none did."""
+
+
+def sentinel_path(path: Path) -> Path:
+    return path.with_name(path.name + SUFFIX)
+
+
+def read_sentinel(path: Path) -> Sentinel | None:
+    """Return the sentinel of a database; None if there is none, or it can't be read."""
+    try:
+        return msgspec.json.decode(sentinel_path(path).read_bytes(), type=Sentinel)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def write_sentinel(path: Path, sentinel: Sentinel) -> None:
+    """Replace the sentinel atomically. A failure is logged: without a sentinel, the database works as well."""
+    target = sentinel_path(path)
+    draft = target.with_name(f"{target.name}.{token_hex(4)}.new")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(msgspec.json.encode(sentinel))
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(target)
+    except OSError as error:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        log.warning("could not write %s: %s", target, error)
+
+
+def check_present(path: Path, known: Sentinel | None) -> None:
+    """Raise `StoreCorrupt` if the database had content before and has none now.
+
+    Call it before anything opens the file: SQLite deletes the write-ahead log of an empty file.
+    """
+    if known is None or _size(path):
+        return
+    state = "empty" if path.exists() else "missing"
+    raise StoreCorrupt(
+        f"{path}: The database is {state}, but it had {known.bytes:,} bytes. {restore_hint(path)} "
+        f"To start without its data, remove {sentinel_path(path)}."
+    )
+
+
+def seal(connection: Connection, path: Path, known: Sentinel | None) -> None:
+    """Compare an opened database with its sentinel, and create or update the sentinel.
+
+    Raises `StoreCorrupt` if another database has taken its place, or if it has become smaller and is damaged.
+    """
+    ((database,),) = connection.execute("SELECT id FROM database_id")
+    ((schema,),) = connection.execute("SELECT MAX(number) FROM migrations")
+    size = _size(path)
+    if known is None:
+        write_sentinel(path, Sentinel(database, schema, size))
+        return
+    if known.database != database:
+        raise StoreCorrupt(
+            f"{path}: Another database is in the place of the one that was here. {restore_hint(path)} "
+            f"To use this one, remove {sentinel_path(path)}."
+        )
+    if size < known.bytes and (problem := find_damage(connection)):
+        raise StoreCorrupt(
+            f"{path}: The database was cut from {known.bytes:,} to {size:,} bytes ({problem}). {restore_hint(path)}"
+        )
+    if known.schema != schema or known.damage or size < known.bytes:
+        write_sentinel(path, replace(known, schema=schema, bytes=size, damage=""))
+
+
+def record_size(path: Path) -> None:
+    """Record the size of a database that has grown. Call it after the database was written and closed."""
+    known, size = read_sentinel(path), _size(path)
+    if known is not None and size > known.bytes * _SIZE_STEP:
+        write_sentinel(path, replace(known, bytes=size))
+
+
+def find_damage(connection: Connection) -> str:
+    """Check the whole file; return the first problem, or an empty text."""
+    try:
+        ((answer,),) = connection.execute("PRAGMA quick_check(1)")
+    except apsw.Error as error:
+        return str(error)
+    return "" if answer == "ok" else str(answer)
+
+
+def record_backup(path: Path, archive: Path, now: float) -> None:
+    """Remember a verified archive, to name it when a backup is needed."""
+    known = read_sentinel(path)
+    if known is None:
+        return
+    backup = KnownBackup(str(archive.resolve()), archive.stat().st_size, _digest(archive), now)
+    others = [other for other in known.backups if other.file != backup.file]
+    write_sentinel(path, replace(known, backups=(*others, backup)[-BACKUPS_MAX:]))
+
+
+def known_backups(path: Path) -> tuple[KnownBackup, ...]:
+    """Return the backups made of a database, the newest last."""
+    known = read_sentinel(path)
+    return known.backups if known is not None else ()
+
+
+def reseal(path: Path, backups: tuple[KnownBackup, ...]) -> None:
+    """Make the sentinel of a restored database, whose predecessor had these backups."""
+    with open_bare(path) as connection:
+        if not list(connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'database_id'")):
+            # Of an older schema: it gets its id, and its sentinel, when it is opened.
+            return
+        seal(connection, path, None)
+    if (sealed := read_sentinel(path)) is not None:
+        write_sentinel(path, replace(sealed, backups=backups))
+
+
+def newest_backup(path: Path) -> KnownBackup | None:
+    """Return the newest backup that is still as it was written."""
+    return next(filter(_is_unchanged, reversed(known_backups(path))), None)
+
+
+def restore_hint(path: Path) -> str:
+    """Say how to restore the newest good backup."""
+    backup = newest_backup(path)
+    if backup is None:
+        return "Restore a backup: everthread restore FILE --force (no backup made here is left to name)."
+    return f"Restore the newest good backup, of {local_time(backup.at)}: everthread restore {backup.file} --force."
+
+
+class DamageGuard:
+    """Stops writing to a damaged database, and reports the damage once."""
+
+    def __init__(self, path: Path, problem: str = "") -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self.problem = problem
+        """Why nothing is written; empty while the database is sound."""
+
+    def translate(self, error: apsw.Error) -> StoreError:
+        """Translate an error of SQLite. The first one that tells of damage stops all writes."""
+        translated = translate_error(error, str(self._path))
+        return self._report(translated) if isinstance(translated, StoreCorrupt) else translated
+
+    def check(self) -> None:
+        """Raise `StoreCorrupt` if damage was found."""
+        if self.problem:
+            raise StoreCorrupt(self.problem)
+
+    def _report(self, error: StoreCorrupt) -> StoreCorrupt:
+        with self._lock:
+            if not self.problem:
+                self.problem = damage_text(self._path, error)
+                log.critical("%s", self.problem)
+                if (known := read_sentinel(self._path)) is not None:
+                    write_sentinel(self._path, replace(known, damage=str(error)))
+        return StoreCorrupt(self.problem)
+
+
+def damage_text(path: Path, error: Exception | str) -> str:
+    """Describe damage that stops all writes, and how to restore."""
+    found = str(error).removeprefix(f"{path}: ").removesuffix(" Restore a backup.").rstrip(".")
+    return f"{path}: {found}. Nothing more is written. {restore_hint(path)}"
+
+
+@contextmanager
+def with_restore_hint(path: Path) -> Generator[None]:
+    """Translate SQLite's errors; one that tells of damage names the newest good backup."""
+    try:
+        yield
+    except apsw.Error as error:
+        translated = translate_error(error, str(path))
+        if isinstance(translated, StoreCorrupt):
+            text = str(translated).removesuffix("Restore a backup.")
+            raise StoreCorrupt(f"{text}{restore_hint(path)}") from error
+        raise translated from error
+
+
+def _is_unchanged(backup: KnownBackup) -> bool:
+    archive = Path(backup.file)
+    try:
+        return archive.stat().st_size == backup.bytes and _digest(archive) == backup.sha256
+    except OSError:
+        return False
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

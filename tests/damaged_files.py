@@ -1,0 +1,18 @@
+"""Damage a database file as a failing disk does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from everthread.adapters.sqlite.connection import connect_bare
+
+
+def damage_table(path: Path, table: str) -> None:
+    """Overwrite the first page of a table in the file."""
+    connection = connect_bare(str(path))
+    ((root,),) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (table,))
+    size = connection.pragma("page_size")
+    connection.close()
+    with path.open("r+b") as file:
+        file.seek((root - 1) * size)
+        file.write(b"\xaa" * size)

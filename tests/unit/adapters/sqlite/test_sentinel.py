@@ -1,0 +1,182 @@
+"""The sentinel beside the database: lost, replaced, cut and damaged files are recognised and not written."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from tests.damaged_files import damage_table
+
+from everthread.adapters.sqlite import maintenance
+from everthread.adapters.sqlite.sentinel import (
+    newest_backup,
+    read_sentinel,
+    record_backup,
+    restore_hint,
+    sentinel_path,
+    write_sentinel,
+)
+from everthread.adapters.sqlite.store import SqliteStore
+from everthread.domain.errors import StoreCorrupt
+from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
+from everthread.store.incidents import Incident
+from everthread.testing.contracts.store.fixtures import KEY, StoreConversation
+
+INCIDENT = Incident(1.0, "test", None, "seen")
+NOTE = NoteVersion("n", 1, "me", NoteTarget.USER, NoteAction.ADD, "keeps bees", "s", None, 1.0)
+
+
+async def open_and_close(path: Path) -> None:
+    await (await SqliteStore.open(path)).aclose()
+
+
+def reopen(path: Path) -> None:
+    asyncio.run(open_and_close(path))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A database with some content, closed."""
+
+    async def fill() -> None:
+        store = await SqliteStore.open(tmp_path / "home" / "everthread.db")
+        for number in range(40):
+            await StoreConversation(store, f"p{number}").say(f"{number} " + "words " * 200, KEY)
+        await store.write(lambda uow: uow.incidents.add(INCIDENT))
+        await store.aclose()
+
+    asyncio.run(fill())
+    return tmp_path / "home" / "everthread.db"
+
+
+def backed_up(path: Path, name: str, at: float) -> Path:
+    archive = path.parent.parent / name
+    archive.write_bytes(f"the backup {name}".encode())
+    record_backup(path, archive, at)
+    return archive
+
+
+def test_an_opened_database_gets_a_private_sentinel(path: Path) -> None:
+    known = read_sentinel(path)
+    assert known is not None
+    assert (len(known.database), known.bytes, known.damage) == (32, path.stat().st_size, "")
+    assert sentinel_path(path).stat().st_mode & 0o777 == 0o600
+    sentinel_path(path).unlink()
+    reopen(path)
+    assert read_sentinel(path) == known
+
+
+@pytest.mark.parametrize("lose", ["truncate", "unlink"])
+def test_a_lost_database_is_not_taken_for_a_new_one(path: Path, lose: str) -> None:
+    backed_up(path, "old.tar.gz", 1.0)
+    newest = backed_up(path, "new.tar.gz", 2.0)
+    wal = path.with_name("everthread.db-wal")
+    wal.write_bytes(b"what was not checkpointed")
+    if lose == "truncate":
+        path.write_bytes(b"")
+    else:
+        path.unlink()
+    for attempt in (reopen, lambda path: maintenance.examine(path, 5.0)):
+        with pytest.raises(StoreCorrupt, match="but it had") as caught:
+            attempt(path)
+        assert f"everthread restore {newest} --force" in str(caught.value)
+    assert wal.read_bytes() == b"what was not checkpointed"
+    assert not path.exists() or path.stat().st_size == 0
+    sentinel_path(path).unlink()
+    wal.unlink()
+    reopen(path)
+    assert path.stat().st_size
+
+
+def test_another_database_in_its_place_is_refused(path: Path, tmp_path: Path) -> None:
+    reopen(tmp_path / "other.db")
+    shutil.copyfile(tmp_path / "other.db", path)
+    with pytest.raises(StoreCorrupt, match="Another database"):
+        reopen(path)
+
+
+def test_a_database_cut_short_is_refused(path: Path) -> None:
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.truncate(size // 2 // 4096 * 4096)
+    with pytest.raises(StoreCorrupt, match=r"everthread restore FILE"):
+        reopen(path)
+
+
+def test_a_database_that_has_shrunk_and_is_sound_is_accepted(path: Path) -> None:
+    known = read_sentinel(path)
+    assert known is not None
+    write_sentinel(path, replace(known, bytes=10 * known.bytes))
+    reopen(path)
+    assert read_sentinel(path) == known
+
+
+def test_only_an_unchanged_backup_is_named(path: Path) -> None:
+    assert newest_backup(path) is None
+    old = backed_up(path, "old.tar.gz", 1.0)
+    new = backed_up(path, "new.tar.gz", 2.0)
+    assert f"everthread restore {new} --force" in restore_hint(path)
+    content = bytearray(new.read_bytes())
+    content[0] ^= 1
+    new.write_bytes(content)
+    assert f"everthread restore {old} --force" in restore_hint(path)
+    old.unlink()
+    assert "no backup made here is left" in restore_hint(path)
+
+
+async def test_the_first_damage_stops_all_writes_and_is_reported_once(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    backup = backed_up(path, "good.tar.gz", 1.0)
+    damage_table(path, "note_versions")
+    caplog.set_level(logging.WARNING)
+    store = await SqliteStore.open(path)
+    assert store.damage == ""
+    await store.write(lambda uow: uow.incidents.add(INCIDENT))
+    with pytest.raises(StoreCorrupt, match="Nothing more is written"):
+        await store.write(lambda uow: uow.notes.put(NOTE))
+    assert f"everthread restore {backup} --force" in store.damage
+    for write in (store.write, store.write_inline):
+        # The table of incidents is intact, and is not written either.
+        with pytest.raises(StoreCorrupt, match="Nothing more is written"):
+            await write(lambda uow: uow.incidents.add(INCIDENT))
+    assert len(await store.read(lambda uow: uow.incidents.newest(10))) == 2, "intact parts can be read"
+    assert [record.levelname for record in caplog.records] == ["CRITICAL"]
+    await store.aclose()
+
+
+async def test_known_damage_stops_the_writes_of_the_next_process(path: Path) -> None:
+    damage_table(path, "note_versions")
+    store = await SqliteStore.open(path)
+    with pytest.raises(StoreCorrupt):
+        await store.write(lambda uow: uow.notes.put(NOTE))
+    await store.aclose()
+    again = await SqliteStore.open(path)
+    assert "Nothing more is written" in again.damage
+    with pytest.raises(StoreCorrupt):
+        await again.write(lambda uow: uow.incidents.add(INCIDENT))
+    assert await again.read(lambda uow: uow.incidents.newest(10))
+    await again.aclose()
+
+
+async def test_damage_that_is_not_found_again_is_cleared(path: Path) -> None:
+    known = read_sentinel(path)
+    assert known is not None
+    write_sentinel(path, replace(known, damage="a read error of the disk"))
+    store = await SqliteStore.open(path)
+    assert store.damage == ""
+    await store.write(lambda uow: uow.incidents.add(INCIDENT))
+    await store.aclose()
+    assert read_sentinel(path) == known
+
+
+def test_a_file_that_is_no_database_any_more_is_refused_with_the_backup(path: Path) -> None:
+    backup = backed_up(path, "good.tar.gz", 1.0)
+    path.write_bytes(b"\xaa" * path.stat().st_size)
+    with pytest.raises(StoreCorrupt, match="damaged or not an Everthread database") as caught:
+        reopen(path)
+    assert f"everthread restore {backup} --force" in str(caught.value)
