@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from everthread.adapters.memory.openviking.client import GrepMatch, SessionInfo, VikingMemory
-from everthread.adapters.memory.openviking.codec import SessionMessage, sessions_uri
+from everthread.adapters.memory.openviking.codec import SessionMessage, memories_uri, sessions_uri
 
 
 @dataclass
@@ -74,7 +74,7 @@ class FakeOpenViking:
         else:
             for message in session.live:
                 if message.role == "user":
-                    uri = f"memory-{len(self.memories)}"
+                    uri = f"{memories_uri(user)}/memory-{len(self.memories)}"
                     self.memories[uri] = VikingMemory(uri, content=message.text, tags=list(tags))
         session.live = []
         return task

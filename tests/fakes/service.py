@@ -27,6 +27,8 @@ class Request:
     path: str
     query: Mapping[str, str]
     body: Any
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """By name in lower case."""
 
 
 class ServiceError(Exception):
@@ -54,6 +56,7 @@ def route(method: str, pattern: str, *, stores: bool = False) -> Callable[[Handl
 
 @dataclass
 class _Faults:
+    passing: int = 0
     failing: int = 0
     failing_with: int = 503
     rejecting: int = 0
@@ -128,8 +131,9 @@ class FakeService(HttpServer):
 
     # Faults -----------------------------------------------------------------------------------------------------------
 
-    def fail_next(self, calls: int = 1, status: int = 503) -> None:
-        self._faults.failing, self._faults.failing_with = calls, status
+    def fail_next(self, calls: int = 1, status: int = 503, *, after: int = 0) -> None:
+        """Fail the next requests, or the ones that come `after` so many."""
+        self._faults.passing, self._faults.failing, self._faults.failing_with = after, calls, status
 
     def reject_next(self, calls: int = 1) -> None:
         self._faults.rejecting = calls
@@ -144,7 +148,7 @@ class FakeService(HttpServer):
         self._in_loop(self._faults.answering.clear)
 
     def heal(self) -> None:
-        self._faults.failing = self._faults.rejecting = self._faults.losing = 0
+        self._faults.passing = self._faults.failing = self._faults.rejecting = self._faults.losing = 0
         self._in_loop(self._faults.answering.set)
 
     # Responses --------------------------------------------------------------------------------------------------------
@@ -160,7 +164,7 @@ class FakeService(HttpServer):
             body = msgspec.json.decode(received.body) if received.body else None
         except msgspec.DecodeError:
             return await respond(writer, self.invalid_status, b'{"detail":"invalid JSON"}')
-        request = Request(method, unquote(parts.path), dict(parse_qsl(parts.query)), body)
+        request = Request(method, unquote(parts.path), dict(parse_qsl(parts.query)), body, received.headers)
         with self._lock:
             self.requests.append(request)
             (status, answer), is_lost = self._answer(request)
@@ -174,7 +178,9 @@ class FakeService(HttpServer):
     def _answer(self, request: Request) -> tuple[ServiceReply, bool]:
         """Return the response, and whether it gets lost."""
         faults = self._faults
-        if faults.failing:
+        if faults.passing:
+            faults.passing -= 1
+        elif faults.failing:
             faults.failing -= 1
             return (faults.failing_with, {"detail": "not now"}), False
         if faults.rejecting:

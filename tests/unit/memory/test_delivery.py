@@ -1,4 +1,4 @@
-"""A clock that is put back delays what waits by no more than the longest pause there is."""
+"""Lanes: a clock that is set back, the end of an outage, and entries that can't be read."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tests.runtime import CLI, QUICK, TELEGRAM, AsyncDiary, Call, CoreFixture, u
 
 from everthread.domain.errors import Unavailable
 from everthread.domain.events import EntryKind
+from everthread.domain.model import SessionKey
 from everthread.memory.delivery_results import Limits
 
 HOUR_S = 3600.0
@@ -59,6 +60,37 @@ async def test_a_breaker_pause_longer_than_an_entrys_longest_wait_is_kept(tmp_pa
         assert status.breaker_open_until is not None
         assert len(diary.book.begun) == tried
         assert QUICK.wait_s_max < limits.wait_s_max == limits.breaker_s
+
+
+async def test_after_an_outage_one_lane_tests_whether_the_provider_is_back(tmp_path: Path) -> None:
+    diary = AsyncDiary()
+    diary.before = down
+    limits = Limits(backoff_s=0.001, backoff_s_max=0.002, breaker_failures=1, breaker_s=60.0)
+    keys = [CLI, TELEGRAM, *(SessionKey.parse(f"agent:main:telegram:dm:{chat}") for chat in (43, 44))]
+    async with CoreFixture(tmp_path, diary, limits=limits) as core:
+        journal = core.memory.journal
+
+        async def breaker_opened_again() -> None:
+            was_open_until = (await journal.status())[0].breaker_open_until or 0.0
+            core.clock.ahead_s += 61.0
+            core.lanes.wake("journal:diary")
+            while ((await journal.status())[0].breaker_open_until or 0.0) <= was_open_until:
+                await asyncio.sleep(0)
+            await journal.idle()
+
+        await core.turn(CLI, "first")
+        await core.reported("memory:diary", "down")
+        for key in keys:
+            await core.turn(key, "hello")
+        for _ in range(2):
+            tried = len(diary.book.begun)
+            await breaker_opened_again()
+            assert len(diary.book.begun) == tried + 1
+        diary.before = None
+        core.clock.ahead_s += 61.0
+        core.lanes.wake("journal:diary")
+        await core.settled()
+        assert [call.text for call in diary.book.of("sync_turn")].count("hello") == len(keys)
 
 
 async def test_an_unreadable_lane_is_reported_and_delays_no_other(tmp_path: Path) -> None:

@@ -7,13 +7,14 @@ from datetime import UTC, datetime
 
 import pytest
 import telegram
+from tests.fakes.scripted import ScriptedService
 from tests.runtime import until
 
 from everthread.adapters.platforms.telegram.errors import ErrorTranslator
 from everthread.adapters.platforms.telegram.http import AiohttpRequest
 from everthread.adapters.platforms.telegram.polling import handle_batch, poll
 from everthread.adapters.platforms.telegram.updates import UnparsedUpdate
-from everthread.testing.telegram.server import TelegramEmulator
+from everthread.testing.telegram.server import TOKEN, TelegramEmulator
 from everthread.testing.telegram.users import TelegramUsers
 
 Received = telegram.Update | UnparsedUpdate
@@ -93,3 +94,27 @@ async def test_an_update_is_acknowledged_by_the_request_after_it_was_handled() -
         polling.cancel()
         await asyncio.wait({polling})
         await http.shutdown()
+
+
+async def test_an_offset_is_sent_once_so_that_lower_ids_are_received_later() -> None:
+    def response(*ids: int) -> dict[str, object]:
+        return {"ok": True, "result": [{"update_id": number} for number in ids]}
+
+    handled: list[int] = []
+
+    async def handle(update: Received) -> None:
+        handled.append(update.update_id)
+
+    with ScriptedService() as service:
+        service.script(f"POST /bot{TOKEN}/deleteWebhook", {"ok": True, "result": True})
+        service.script(f"POST /bot{TOKEN}/getUpdates", response(900), response(), response(3), response())
+        http = AiohttpRequest(5.0)
+        bot = telegram.Bot(TOKEN, f"{service.address}/bot", request=http, get_updates_request=http)
+        polling = asyncio.ensure_future(poll(bot, http, ErrorTranslator(TOKEN, 5.0), handle))
+        await until(lambda: len(service.requests) > 5)
+        polling.cancel()
+        await asyncio.wait({polling})
+        await http.shutdown()
+        requests = [one.body for one in service.requests if one.path.endswith("/getUpdates")]
+    assert handled == [900, 3]
+    assert [one.get("offset") for one in requests[:5]] == [None, 901, None, 4, None]
