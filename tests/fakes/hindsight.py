@@ -15,7 +15,16 @@ from typing import Any
 from tests.fakes.service import FakeService, Request, ServiceError, ServiceReply, route, word_overlap
 
 BANK = "/v1/default/banks/{bank}"
-ITEM_FIELDS = {"content", "document_id", "update_mode", "metadata", "tags", "observation_scopes", "context", "timestamp"}
+ITEM_FIELDS = {
+    "content",
+    "document_id",
+    "update_mode",
+    "metadata",
+    "tags",
+    "observation_scopes",
+    "context",
+    "timestamp",
+}
 
 Json = dict[str, Any]
 

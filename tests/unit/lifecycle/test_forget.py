@@ -23,6 +23,7 @@ from everthread.domain.model import (
 )
 from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession, NoteChange
 from everthread.lifecycle.forget import Forgettable, fact_identity
+from everthread.store.compression_pauses import CompressionPause
 
 SECRET = "rumpelstiltskin"
 
@@ -551,6 +552,16 @@ async def test_forgetting_a_session_erases_the_errors_of_its_deliveries(tmp_path
         await core.lifecycle.forget(ForgetSession(session), owner="me")
         assert not [text for text in await core.incidents() if "elephant" in text]
         assert b"elephant" not in stored(tmp_path)
+
+
+async def test_forgetting_a_session_erases_why_it_was_not_compressed(tmp_path: Path) -> None:
+    async with CoreFixture(tmp_path) as core:
+        session_id = (await core.turn(CLI, "hello")).ref.session_id
+        pause = CompressionPause(session_id, "small", 1, 10.0, f"could not summarise {SECRET}")
+        await core.store.write(lambda uow: uow.compression_pauses.put(pause))
+        assert await core.store.read(lambda uow: uow.compression_pauses.get(session_id)) == pause
+        await forget(core, ForgetSession(session_id))
+        assert await core.store.read(lambda uow: uow.compression_pauses.get(session_id)) is None
 
 
 async def test_forgetting_a_fact_changes_titles_and_keeps_the_text_around_it_searchable(tmp_path: Path) -> None:

@@ -75,12 +75,9 @@ async def test_a_memory_of_another_owner_is_not_read_by_its_address(server: Fake
         (uri,) = server.users[ANNS].memories
         read = await provider.handle_tool_call("openviking_read", {"uri": uri}, ref=session.ref)
         assert read == "my password is larkspur"
-        before = len(server.requests)
+        before, bobs = len(server.requests), ProviderSession(provider, "s2", BOB)
         with pytest.raises(ToolFailed, match="not the address of a memory"):
-            address = path.format(uri)
-            await provider.handle_tool_call(
-                "openviking_read", {"uri": address}, ref=ProviderSession(provider, "s2", BOB).ref
-            )
+            await provider.handle_tool_call("openviking_read", {"uri": path.format(uri)}, ref=bobs.ref)
         assert len(server.requests) == before
 
 

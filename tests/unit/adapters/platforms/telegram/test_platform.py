@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -17,9 +19,14 @@ from everthread.testing.telegram.users import TelegramUsers
 ANN = 7
 
 
-def platform_at(base_url: str, folder: Path) -> TelegramPlatform:
+@asynccontextmanager
+async def platform_at(base_url: str, folder: Path) -> AsyncIterator[TelegramPlatform]:
     account = PlatformAccount("telegram", base_url=base_url)
-    return TelegramPlatform("telegram", account, TOKEN, TokenLock(folder, TOKEN), commands={})
+    platform = TelegramPlatform("telegram", account, TOKEN, TokenLock(folder, TOKEN), commands={})
+    try:
+        yield platform
+    finally:
+        await platform.aclose()
 
 
 async def test_a_button_whose_command_has_too_many_bytes_is_left_out(tmp_path: Path) -> None:
@@ -27,9 +34,8 @@ async def test_a_button_whose_command_has_too_many_bytes_is_left_out(tmp_path: P
     buttons = (Button("Fits", fits), Button("Too long", too_long))
     async with TelegramEmulator(TOKEN) as emulator, TelegramUsers(emulator.base_url) as users:
         await users.say(ANN, "hello")
-        platform = platform_at(emulator.base_url, tmp_path)
-        await platform.send(Outbound("turn-1.0", Address(str(ANN)), "May I?", buttons))
-        await platform.aclose()
+        async with platform_at(emulator.base_url, tmp_path) as platform:
+            await platform.send(Outbound("turn-1.0", Address(str(ANN)), "May I?", buttons))
         shown = (await users.messages(ANN))[-1]
     assert [button for row in shown.buttons for button in row] == [("Fits", fits)]
 
@@ -41,10 +47,9 @@ async def test_a_file_of_this_machine_is_never_read(tmp_path: Path) -> None:
     with ScriptedService() as service:
         found = {"file_id": "f", "file_unique_id": "u", "file_path": str(secret)}
         service.script(f"POST /bot{TOKEN}/getFile", {"ok": True, "result": found})
-        platform = platform_at(service.address, tmp_path)
-        with pytest.raises(PlatformRefused, match="can't be fetched from there"):
-            await platform.fetch(Media("file", handle="f"), 1000)
-        await platform.aclose()
+        async with platform_at(service.address, tmp_path) as platform:
+            with pytest.raises(PlatformRefused, match="can't be fetched from there"):
+                await platform.fetch(Media("file", handle="f"), 1000)
         # Nor is the path sent anywhere.
         assert service.calls == [f"POST /bot{TOKEN}/getFile"]
 
@@ -53,8 +58,7 @@ async def test_a_url_of_a_file_is_fetched_only_from_the_server(tmp_path: Path) -
     with ScriptedService() as service:
         found = {"file_id": "f", "file_unique_id": "u", "file_path": "file:///etc/passwd"}
         service.script(f"POST /bot{TOKEN}/getFile", {"ok": True, "result": found})
-        platform = platform_at(service.address, tmp_path)
-        with pytest.raises(PlatformRefused, match="no longer available"):
-            await platform.fetch(Media("file", handle="f"), 1000)
-        await platform.aclose()
+        async with platform_at(service.address, tmp_path) as platform:
+            with pytest.raises(PlatformRefused, match="no longer available"):
+                await platform.fetch(Media("file", handle="f"), 1000)
         assert service.calls[1:] == [f"GET /file/bot{TOKEN}/file:///etc/passwd"]
