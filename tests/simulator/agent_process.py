@@ -140,7 +140,10 @@ class AgentServer(Server):
             reviewer=self.reviewer,
             limits=TurnLimits(turn_s=TURN_S_MAX, output_tokens=OUTPUT_TOKENS, recall_s=0.0),
         )
-        self._toolbox = Toolbox((self._look(), self._memory_tool(), self._delegation(model_caller).tool()))
+        delegation = self._delegation(model_caller)
+        self._toolbox = Toolbox((self._look(), self._memory_tool(), delegation.tool()))
+        for agent in (self.agent, delegation.agent):
+            self.lanes.watch(agent.stop_cancelled)
 
     @property
     def busy(self) -> bool:

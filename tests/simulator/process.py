@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from everthread.adapters.lanes.local import LocalLanes
 from everthread.adapters.sqlite.connection import Connection
-from everthread.domain.errors import Busy, EverthreadError, Fenced, StoreError
+from everthread.domain.errors import Busy, EverthreadError, Fenced, StoreError, TurnCancelled
 from everthread.domain.model import (
     ChatType,
     Lease,
@@ -137,9 +137,7 @@ class Server(SimProcess):
         dice = self.random
         try:
             if dice.random() < 0.2 and not claim.tools:
-                await self.retry_until_done(lambda: self.lifecycle.start_tool(claim, "c1", "look", "{}"))
-                await self._town.clock.sleep(dice.random())
-                await self.retry_until_done(lambda: self.lifecycle.finish_tool(claim, "c1", "seen"))
+                await self._look(claim)
             if dice.random() < 0.15:
                 await self.retry_until_done(
                     lambda: self.note(claim.ref, f"note in {claim.message.inbound.text.split()[0]}")
@@ -161,6 +159,15 @@ class Server(SimProcess):
             self._town.log_step(f"{self.name}: fenced out of {claim.turn_id}")
         except EverthreadError as error:
             self._town.log_step(f"{self.name}: {error}")
+
+    async def _look(self, claim: TurnClaim) -> None:
+        """Call a tool, unless a boundary has cancelled the turn."""
+        try:
+            await self.retry_until_done(lambda: self.lifecycle.start_tool(claim, "c1", "look", "{}"))
+        except TurnCancelled:
+            return
+        await self._town.clock.sleep(self.random.random())
+        await self.retry_until_done(lambda: self.lifecycle.finish_tool(claim, "c1", "seen"))
 
     async def note(self, ref: SessionRef, text: str) -> None:
         change = NoteChange(NoteAction.ADD, NoteTarget.MEMORY, text)

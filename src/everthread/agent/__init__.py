@@ -6,6 +6,7 @@ In the order of data flow:
 - `turn`: the agent loop; ask the model, run its tools, repeat, commit.
 - `turn_options`: limits of every turn, options of one turn.
 - `turn_state`: a running turn; stop it, steer it, check its limits.
+- `turn_guard`: the check before every effect of a turn.
 - `prompt`: build the frozen system prompt of a session.
 - `prompt_cache`: the encoded start of a session's next request.
 - `transcript`: stored messages as a request shows them, and back.

@@ -28,8 +28,6 @@ from everthread.concurrency import ignore_exception, wait_until_done
 from everthread.domain.boundary import Expire, New, Suspend
 from everthread.domain.errors import Erased, KeyMoved, ToolFailed
 from everthread.domain.model import (
-    SUBAGENT_PLATFORM,
-    ChatType,
     Inbound,
     Message,
     Role,
@@ -37,6 +35,7 @@ from everthread.domain.model import (
     SessionKind,
     SessionRef,
     TurnStatus,
+    subagent_key,
 )
 from everthread.domain.reset_policy import ResetPolicy
 from everthread.lifecycle import Lifecycle
@@ -91,7 +90,7 @@ def is_usable_unattended(tool: Tool, allowed: Collection[str]) -> bool:
 def key_of(use: ToolUse) -> SessionKey:
     """Derive the child's session key from the call. The same call gives the same key."""
     call = hashlib.sha256(use.call_id.encode(errors="replace")).hexdigest()[:16]
-    return SessionKey(use.ref.key.profile, SUBAGENT_PLATFORM, ChatType.DM, f"{use.turn_id}-{call}")
+    return subagent_key(use.ref.key.profile, use.turn_id, call)
 
 
 class Delegation(Struct, frozen=True):

@@ -79,6 +79,10 @@ class Progress(Struct):
         )
 
 
+async def always_allowed() -> None:
+    """A `check` of calls that belong to no turn."""
+
+
 def no_limit(owner: str) -> float | None:
     """A `spend_per_day` without a limit."""
     return None
@@ -91,6 +95,7 @@ class _Call(Struct, frozen=True):
     turn_id: str
     progress: Progress
     listen: Listen
+    check: Callable[[], Awaitable[None]] = always_allowed
 
 
 class ModelCaller(Struct, frozen=True):
@@ -112,13 +117,17 @@ class ModelCaller(Struct, frozen=True):
         turn_id: str,
         progress: Progress,
         listen: Listen,
+        check: Callable[[], Awaitable[None]] = always_allowed,
     ) -> Answer:
-        """Return the answer of the first model that gives one. Raises the last model's error if none does."""
+        """Return the answer of the first model that gives one. Raises the last model's error if none does.
+
+        `check` is awaited right before every attempt, and raises if none may be made.
+        """
         problem: ModelError | None = None
         for choice, following in zip(choices, [*choices[1:], None], strict=True):
             try:
                 return await self._with_retries(
-                    _Call(choice, await request_for(choice), ref, turn_id, progress, listen)
+                    _Call(choice, await request_for(choice), ref, turn_id, progress, listen, check)
                 )
             except (ModelUnavailable, ModelUnauthorized, ModelUnknown, ModelWithoutTools) as error:
                 problem = error
@@ -168,6 +177,7 @@ class ModelCaller(Struct, frozen=True):
         written_bytes = 0
         try:
             await self.hooks.notify("pre_model_call", ref=call.ref, model=choice.name)
+            await call.check()
             usage = None
             async with aclosing(choice.client.stream(request)) as parts:
                 async for part in parts:

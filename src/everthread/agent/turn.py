@@ -1,7 +1,8 @@
 """The agent loop: ask the model, run its tools, repeat until it answers, commit the turn.
 
 Read `Agent._run` first. Beside it are `turn_options` (limits and options), `turn_state` (a running turn, how it is
-stopped and steered), `turn_outcome` (time limit, stop and errors), `turn_commit` and `turn_release`.
+stopped and steered), `turn_guard` (the check before every effect), `turn_outcome` (time limit, stop and errors),
+`turn_commit` and `turn_release`.
 
 A turn that ends early - stopped by the user, overtaken by a boundary, over a limit, without a model - is committed with
 its messages so far, once, to the session it began in. Only a process that dies or is cancelled leaves a turn for
@@ -27,11 +28,12 @@ from everthread.agent.titles import Titler
 from everthread.agent.tools.runner import Toolbox, ToolRunner
 from everthread.agent.transcript import drop_other_thoughts
 from everthread.agent.turn_commit import TurnCommitter
+from everthread.agent.turn_guard import TurnGuard
 from everthread.agent.turn_options import TurnLimits, TurnOptions
 from everthread.agent.turn_outcome import claim_fields, outcome_of
 from everthread.agent.turn_release import TurnReleaser
 from everthread.agent.turn_state import RunningTurn, take_steering
-from everthread.domain.errors import Fenced, NotCompressed
+from everthread.domain.errors import Fenced, NotCompressed, TurnCancelled
 from everthread.domain.model import Message, SessionKey, SessionRef
 from everthread.lifecycle import Lifecycle, TurnClaim
 from everthread.memory import MemoryManager
@@ -124,16 +126,17 @@ class Agent:
     async def _run(self, turn: RunningTurn, options: TurnOptions) -> TurnEnded:
         """Ask the model, run its tools, repeat until it answers; commit the turn, however the steps end."""
         claim, progress, listen = turn.claim, turn.progress, options.listen
+        guard = TurnGuard(self._lifecycle, claim, turn.stop, lambda: bool(turn.stop_reason))
 
         async def steps() -> str:
             # Once for the whole turn: the tools stay those that the prompt describes.
             toolbox, model = await self._tools(options), self._model_for(options)
-            request_for = await self._prepare(turn, options, toolbox)
-            await self._runner.resume(toolbox, claim, done=progress.messages, listen=listen)
+            request_for = await self._prepare(turn, options, toolbox, guard)
+            await self._runner.resume(toolbox, guard, done=progress.messages, listen=listen)
             for step in count():
                 turn.check_limits(step, self._limits)
                 # Right before the model call, so that every message that is taken up is answered.
-                await take_steering(turn, self._lifecycle, listen)
+                await take_steering(turn, guard, listen)
                 answer = await model.ask(
                     options.choices,
                     request_for,
@@ -141,13 +144,14 @@ class Agent:
                     turn_id=claim.turn_id,
                     progress=progress,
                     listen=listen,
+                    check=guard.check,
                 )
                 message = progress.append(answer.message)
                 if not message.tool_calls:
                     turn.note = _answer_problem(answer.finish, message, self._limits.output_tokens)
                     return message.content
                 await self._runner.run(
-                    toolbox, message, claim, done=progress.messages, listen=listen, approve=options.approve
+                    toolbox, message, guard, done=progress.messages, listen=listen, approve=options.approve
                 )
             raise AssertionError("check_limits ends the loop")
 
@@ -161,14 +165,15 @@ class Agent:
     def _model_for(self, options: TurnOptions) -> ModelCaller:
         return self.model if options.spend is None else replace(self.model, spend_per_turn=options.spend)
 
-    async def _prepare(self, turn: RunningTurn, options: TurnOptions, toolbox: Toolbox) -> RequestFor:
+    async def _prepare(self, turn: RunningTurn, options: TurnOptions, toolbox: Toolbox, guard: TurnGuard) -> RequestFor:
         """Prepare the prompt and recall; return the function that builds the request for a model."""
         ref, first = turn.claim.ref, options.choices[0]
         prepared = await self._preparer.prepare(ref, first, toolbox)
-        recall = await self._recall(turn, options)
+        recall = await self._recall(turn, options, guard)
         turn.prepared = (prepared, first)
         if turn.claim.kind.remembered:
             # After the recall: a provider that runs one call at a time must not delay the answer.
+            await guard.check()
             self._memory.turn_started(turn.claim.message.inbound.text, ref=ref)
 
         async def request_for(choice: ModelChoice) -> Request:
@@ -178,9 +183,10 @@ class Agent:
 
         return request_for
 
-    async def _recall(self, turn: RunningTurn, options: TurnOptions) -> str:
+    async def _recall(self, turn: RunningTurn, options: TurnOptions, guard: TurnGuard) -> str:
         if not self._limits.recall_s:
             return ""
+        await guard.check()
         ref = turn.claim.ref
         recall = await self._memory.recall(
             turn.query, ref=ref, deadline_s=self._limits.recall_s, budget_tokens=self._limits.recall_tokens
@@ -199,6 +205,23 @@ class Agent:
         for turn in turns:
             turn.stop(reason)
         return bool(turns)
+
+    async def stop_cancelled(self) -> None:
+        """Stop the turns that run here and that a boundary in another process has cancelled. Call it after commits."""
+        running = [turn for turn in self._running.values() if turn.has_steps_left and not turn.stop_reason]
+        if not running:
+            return
+        acting = await self._lifecycle.acting_turns()
+        for turn in running:
+            if (turn.claim.turn_id, turn.claim.fence) in acting:
+                continue
+            try:
+                await self._lifecycle.check_acting(turn.claim)
+            except TurnCancelled as error:
+                turn.stop(str(error))
+            except Fenced:
+                # Without `stop`: another process runs the turn, and resumes the work that it delegated.
+                turn.cancel_steps()
 
     def is_stopped(self, turn_id: str) -> bool:
         """Return true if `stop` was called for a turn that runs here. A cancelled turn, in contrast, is resumed."""

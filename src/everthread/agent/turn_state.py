@@ -10,11 +10,12 @@ from everthread.agent.events import Listen, Steered
 from everthread.agent.model_call import ModelChoice, Progress
 from everthread.agent.prompt_cache import Prepared
 from everthread.agent.transcript import rebuild_tool_messages
+from everthread.agent.turn_guard import TurnGuard
 from everthread.agent.turn_options import TurnLimits
 from everthread.concurrency import wait_until_done
 from everthread.domain.errors import TurnTooLong
 from everthread.domain.model import Message, Role
-from everthread.lifecycle import TURN_CHARS_MAX, Lifecycle, TurnClaim
+from everthread.lifecycle import TURN_CHARS_MAX, TurnClaim
 
 MESSAGES_MAX = 1_000
 QUERY_CHARS_MAX = 2_000
@@ -60,7 +61,11 @@ class RunningTurn(Struct):
         self.stop_reason = self.stop_reason or reason
         if not self.stop_requested.done():
             self.stop_requested.set_result(None)
-        if self.task is not None:
+        self.cancel_steps()
+
+    def cancel_steps(self) -> None:
+        """Cancel the steps, once: a second cancellation would interrupt the end of the call in flight."""
+        if self.task is not None and not self.task.cancelling():
             self.task.cancel()
 
     def check_limits(self, step: int, limits: TurnLimits) -> None:
@@ -77,11 +82,11 @@ class RunningTurn(Struct):
             raise TurnTooLong(f"stopped after {step} steps, the limit of a turn ({limits.section}.iterations)")
 
 
-async def take_steering(turn: RunningTurn, lifecycle: Lifecycle, listen: Listen) -> None:
+async def take_steering(turn: RunningTurn, guard: TurnGuard, listen: Listen) -> None:
     """Add the steering messages to the turn. A message that no longer waits is skipped."""
 
     async def take_up(inbox_id: int) -> None:
-        row = await lifecycle.steer(turn.claim, inbox_id)
+        row = await guard.permit(lambda: guard.lifecycle.steer(turn.claim, inbox_id))
         if row is not None:
             turn.progress.messages.append(Message(Role.USER, row.inbound.text))
             listen(Steered(row.inbound.text, row.id))

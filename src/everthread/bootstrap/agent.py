@@ -208,6 +208,11 @@ class AgentParts:
     async def _schedule_tools(self) -> Toolbox:
         return (await self._turn_tools()).only(lambda tool: is_usable_unattended(tool, self._settings.tools.allow))
 
+    async def stop_cancelled(self) -> None:
+        """Stop the turns of every agent that a boundary in another process has cancelled."""
+        for agent in (self.agent, self.scheduled, self._delegation.agent):
+            await agent.stop_cancelled()
+
     async def aclose(self) -> None:
         await self._titler.aclose()
         await self._reviewer.aclose()

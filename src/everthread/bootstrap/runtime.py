@@ -276,6 +276,7 @@ class Runtime(Inspection):
         if self._agent_parts is None:
             self._agent_parts = AgentParts(self)
             self.agent = self._agent_parts.agent
+            self.lanes.watch(self._agent_parts.stop_cancelled)
         problem = await self.sync_notes(self.settings.owner)
         return (*self.settings.warnings, *filter(None, [problem]), *await self._agent_parts.open())
 

@@ -17,6 +17,7 @@ EverthreadError
 ├── AlreadyDone              the command was carried out already
 ├── Fenced                   another holder took over the slot, lease or review
 │   └── Outdated             something was forgotten since the text was derived from it: derive it again
+├── TurnCancelled            a boundary cancelled the turn: commit it, and begin nothing more in it
 ├── StoreError               the transaction was rolled back
 │   ├── StoreBusy            another process holds the write lock: retry
 │   ├── DiskFull  StoreUnwritable
@@ -160,6 +161,10 @@ class Fenced(EverthreadError):
 
 class Outdated(Fenced):
     """Something was forgotten since the text was derived from it. The write was refused."""
+
+
+class TurnCancelled(EverthreadError):
+    """A boundary has cancelled the turn. It can be committed, but must begin nothing more."""
 
 
 class StoreError(EverthreadError):

@@ -103,6 +103,16 @@ class SessionKey(Struct, frozen=True, eq=False):
         return cls(parts[1], parts[2], chat_type, parts[4], thread or None, user or None)
 
 
+def subagent_key(profile: str, turn_id: str, call: str) -> SessionKey:
+    """Return the key of the work that a tool call of a turn delegates. `call` contains no hyphen."""
+    return SessionKey(profile, SUBAGENT_PLATFORM, ChatType.DM, f"{turn_id}-{call}")
+
+
+def delegating_turn(key: SessionKey) -> str:
+    """Return the id of the turn that delegated the work of a `subagent_key`."""
+    return key.chat.rpartition("-")[0]
+
+
 _SAFE = "@+-._~!$&'()*,;= /"
 _PLAIN = re.compile(f"[A-Za-z0-9:{re.escape(_SAFE)}]*")
 

@@ -79,12 +79,10 @@ class Approvals:
         self._closing: set[asyncio.Future[None]] = set()
 
     def of_turn(self, user: Callable[[], str]) -> Approve:
-        """Return a function that asks about the calls of one turn, one after another. `user` names the asking user."""
-        one_at_a_time = asyncio.Lock()
+        """Return a function that asks about a call of one turn. `user` names the asking user."""
 
         async def approve(call: ToolCall, ref: SessionRef) -> bool:
-            async with one_at_a_time:
-                return await self._ask(call, ref, user())
+            return await self._ask(call, ref, user())
 
         return approve
 

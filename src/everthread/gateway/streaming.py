@@ -123,6 +123,7 @@ class LiveReply:
             self._message_id = await self._platform.send(Outbound(f"{claim.turn_id}.0", to, text))
             await self._lifecycle.draft_reply(claim, text, self._message_id)
         else:
+            await self._lifecycle.check_acting(claim)
             await self._platform.edit(to, self._message_id, text)
         self._shown = text
 

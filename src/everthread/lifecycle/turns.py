@@ -10,10 +10,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from everthread.domain.boundary import Expire, New
-from everthread.domain.errors import Busy, Fenced, KeyMoved
+from everthread.domain.errors import Busy, Fenced, KeyMoved, TurnCancelled
 from everthread.domain.events import EntryKind
 from everthread.domain.forgotten_words import WordMark, erase_marked
 from everthread.domain.model import (
+    SUBAGENT_PLATFORM,
     Fate,
     HookCall,
     Inbound,
@@ -31,6 +32,7 @@ from everthread.domain.model import (
     ToolRow,
     ToolState,
     TurnStatus,
+    delegating_turn,
 )
 from everthread.domain.spend import SpendEntry
 from everthread.lifecycle.base import LifecycleBase, WriteContext, transaction
@@ -50,6 +52,12 @@ _CHARS_PER_ROW = 300
 
 
 """A row costs about as much to write as this many characters."""
+
+_CANCELLED = {
+    Fate.LATE: "stopped: the conversation was left from elsewhere",
+    Fate.HIDDEN: "stopped: the message was undone from elsewhere",
+    Fate.LIVE: "stopped: the conversation was changed from elsewhere",
+}
 
 
 class TurnClaim(Struct, frozen=True):
@@ -113,14 +121,22 @@ class TurnOperations(LifecycleBase):
         check_key(key)
         return await self._store.write_inline(lambda uow: begin(uow, key, self._new_id(), self._context("message")))
 
+    async def check_acting(self, claim: TurnClaim) -> None:
+        """Raise `TurnCancelled` or `Fenced` if the turn must begin nothing more; see `acting_slot`."""
+        await self._store.read_inline(lambda uow: acting_slot(uow, claim))
+
+    async def acting_turns(self) -> frozenset[tuple[str, int]]:
+        """Return turn id and fence of this process's turns that may act."""
+        return await self._store.read_inline(lambda uow: uow.slots.acting_of(self._holder))
+
     @transaction
     def steer(self, uow: UnitOfWork, claim: TurnClaim, inbox_id: int) -> InboxRow | None:
         """Make a waiting message part of the running turn. Returns None if it does not wait any more."""
-        slot = claimed_slot(uow, claim)
-        row = uow.inbox.get(inbox_id)
-        if row is None or row.state is not InboxState.WAITING or row.inbound.key != slot.ref.key:
+        acting_slot(uow, claim)
+        ref, row = claim.ref, uow.inbox.get(inbox_id)
+        if row is None or row.state is not InboxState.WAITING or row.inbound.key != ref.key:
             return None
-        if slot.fate is not Fate.LIVE or row.inbound.owner != slot.ref.owner:
+        if row.inbound.owner != ref.owner:
             return None
         if row.inbound.has_pending_media:
             return None
@@ -128,7 +144,7 @@ class TurnOperations(LifecycleBase):
         if before is not None and (before.inbound.command or before.inbound.has_pending_media) and before.id < row.id:
             # A command may change the session, and a message may not overtake one whose files are being fetched.
             return None
-        uow.inbox.assign(row.id, slot.ref.session_id, slot.turn_id)
+        uow.inbox.assign(row.id, ref.session_id, claim.turn_id)
         return row
 
     async def start_tool(
@@ -142,7 +158,7 @@ class TurnOperations(LifecycleBase):
         row = ToolRow(claim.turn_id, call_id, name, arguments, ToolState.STARTED, thought=thought)
 
         def start(uow: UnitOfWork) -> str:
-            slot = claimed_slot(uow, claim)
+            slot = acting_slot(uow, claim)
             started = row
             if slot.forgotten:
                 # A model rejects its signed reasoning if it was changed.
@@ -184,7 +200,7 @@ class TurnOperations(LifecycleBase):
         unsent = reply is not None and reply.state in (ReplyState.DRAFT, ReplyState.READY) and not reply.parts
         if platform_message_id and reply is not None and unsent and not reply.platform_message_id:
             return uow.outbox.put_reply(replace(reply, platform_message_id=platform_message_id))
-        slot = claimed_slot(uow, claim)
+        slot = acting_slot(uow, claim)
         ref = slot.ref
         if reply is not None and reply.platform_message_id == "":
             # An earlier beginning of the reply may have been sent.
@@ -254,6 +270,20 @@ def claimed_slot(uow: UnitOfWork, claim: TurnClaim) -> Slot:
     slot = uow.slots.get(claim.turn_id)
     if slot is None or (slot.holder, slot.fence) != (claim.holder, claim.fence):
         raise Fenced(f"this process no longer holds turn {claim.turn_id}")
+    return slot
+
+
+def acting_slot(uow: UnitOfWork, claim: TurnClaim) -> Slot:
+    """Return the slot of a turn that may act. Every effect of a turn passes this check first.
+
+    Raises `Fenced` like `claimed_slot`, and `TurnCancelled` if a boundary has cancelled the turn or the turn that it
+    works for. A cancelled turn may still record the call that was in flight, and be committed.
+    """
+    slot, key = uow.slots.acting(claim.turn_id), claim.ref.key
+    if slot is None or (slot.holder, slot.fence) != (claim.holder, claim.fence):
+        raise TurnCancelled(_CANCELLED[claimed_slot(uow, claim).fate])
+    if key.platform == SUBAGENT_PLATFORM and uow.slots.acting(delegating_turn(key)) is None:
+        raise TurnCancelled("stopped together with the turn that waits for it")
     return slot
 
 

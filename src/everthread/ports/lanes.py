@@ -30,6 +30,10 @@ class Lanes(Protocol):
         """Drain the lane soon. Does no harm if it has no work."""
         ...
 
+    def watch(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Call `work` soon after every commit of this or another process. It must not wait for anything slow."""
+        ...
+
     async def run(self) -> None:
         """Hold leases and drain lanes until cancelled, then release the leases."""
         ...

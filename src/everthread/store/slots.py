@@ -10,6 +10,8 @@ from everthread.store.sql import Row, by_value, key_of
 _FATES = by_value(Fate)
 _SLOT = "turn_id, session_id, generation, key, epoch, owner, holder, fence, fate, inbox_id, begun_at, forgotten"
 
+_ACTING = "fate = 'live' AND generation = (SELECT s.generation FROM sessions s WHERE s.id = slots.session_id)"
+
 
 class Slots(Table):
     """Running turns: one live slot per session, with its holder and fence."""
@@ -27,6 +29,16 @@ class Slots(Table):
     def get(self, turn_id: str) -> Slot | None:
         row = self._first(f"SELECT {_SLOT} FROM slots WHERE turn_id = ?", (turn_id,))
         return _slot(row) if row else None
+
+    def acting(self, turn_id: str) -> Slot | None:
+        """Return the slot of a turn that runs, in any process, and that no boundary has cancelled."""
+        row = self._first(f"SELECT {_SLOT} FROM slots WHERE turn_id = ? AND {_ACTING}", (turn_id,))
+        return _slot(row) if row else None
+
+    def acting_of(self, holder: str) -> frozenset[tuple[str, int]]:
+        """Return turn id and fence of the process's turns that may act."""
+        rows = self._execute(f"SELECT turn_id, fence FROM slots WHERE holder = ? AND {_ACTING}", (holder,))
+        return frozenset((row[0], row[1]) for row in rows)
 
     def live(self, session_id: str) -> Slot | None:
         """Return the slot of the session's running turn."""

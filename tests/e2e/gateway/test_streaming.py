@@ -11,14 +11,16 @@ import pytest
 from tests.fake_platform import FakePlatform
 from tests.faults.fixture import Scene, answer_to
 from tests.gateway import ANNA, gateway_fixture
-from tests.runtime import until
+from tests.runtime import CoreFixture, until
 
+from everthread.agent.events import TextWritten
 from everthread.domain.backoff import Backoff
 from everthread.domain.boundary import New
 from everthread.domain.errors import PlatformRefused, PlatformUnavailable, SendUncertain
-from everthread.domain.model import ReplyState
+from everthread.domain.model import Inbound, ReplyState
 from everthread.gateway import outbox as delivery
 from everthread.gateway import streaming
+from everthread.gateway.delivery_check import DeliveryCheck
 from everthread.ports.platform import Address, Button, Outbound
 from everthread.testing.loopback import protocol as wire
 from everthread.testing.model_server.replies import Say
@@ -202,6 +204,32 @@ async def test_the_draft_of_a_stopped_turn_is_not_sent(tmp_path: Path) -> None:
         async with gateway_fixture(tmp_path, model, platform) as fixture:
             left = await fixture.runtime.store.read(lambda uow: uow.outbox.replies(ReplyState.DRAFT, 9))
             assert left == ()
+
+
+async def test_nothing_more_is_shown_after_a_boundary_in_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "FIRST_S", 0.01)
+    platform = FakePlatform(edits=True, edit_every_s=0.01)
+    async with CoreFixture(tmp_path) as core, CoreFixture(tmp_path) as other:
+        await core.lifecycle.accept(Inbound(ANNA, "anna", "tell me"))
+        claim = await core.lifecycle.begin_turn(ANNA)
+        assert claim is not None
+        live = streaming.LiveReply(
+            platform, core.lifecycle, core.clock, DeliveryCheck(core.store, core.clock), edits=True, since=0.0
+        )
+        live.begin(claim)
+        live.handle(TextWritten("one"))
+        await until(lambda: platform.texts() != [], "a beginning")
+        live.handle(TextWritten(" two"))
+        await until(lambda: platform.edits, "an edit")
+        await other.lifecycle.cross(ANNA, New(), owner="anna")
+        before = list(platform.edits)
+        live.handle(TextWritten(" three"))
+        await until(lambda: all(task.done() for task in live._tasks), "the end of the live reply")  # noqa: SLF001
+        assert platform.edits == before
+        await live.end(withheld=True)
+        assert platform.texts() == ["one two\n(stopped)"]
 
 
 async def test_a_shutdown_during_the_first_send_leaves_one_message(tmp_path: Path) -> None:

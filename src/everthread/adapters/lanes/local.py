@@ -50,6 +50,7 @@ class LocalLanes:
         self._lease_s = lease_s
         self._poll_s = poll_s
         self._lanes: dict[str, _Lane] = {}
+        self._watchers: list[Callable[[], Awaitable[None]]] = []
         self._seen: int | None = None
 
     @property
@@ -62,6 +63,9 @@ class LocalLanes:
     def wake(self, name: str) -> None:
         if name in self._lanes:
             self._lanes[name].awake.set()
+
+    def watch(self, work: Callable[[], Awaitable[None]]) -> None:
+        self._watchers.append(work)
 
     async def run(self) -> None:
         try:
@@ -157,12 +161,15 @@ class LocalLanes:
         return await self._store.write(lambda uow: uow.leases.renew(lease, self._clock.now(), self._lease_s))
 
     async def _watch(self) -> None:
-        """Wake all lanes after a commit of this or another process."""
+        """Wake all lanes and call the watchers after a commit of this or another process."""
         changed = await self._store.changed()
         if changed != self._seen:
-            self._seen = changed
             for lane in self._lanes.values():
                 lane.awake.set()
+            for work in self._watchers:
+                await work()
+            # Only now: if the store fails meanwhile, the watchers are called again.
+            self._seen = changed
 
     async def _forever(self, work: Callable[[], Awaitable[None]], every_s: float) -> None:
         problem = ""

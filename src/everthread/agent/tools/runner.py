@@ -16,8 +16,9 @@ from msgspec.structs import replace
 
 from everthread.agent.events import Approve, Listen, ToolBegan, ToolEnded
 from everthread.agent.transcript import result
+from everthread.agent.turn_guard import TurnGuard
 from everthread.domain.errors import BadInput, EverthreadError, NotApproved, StoreError
-from everthread.domain.model import Message, Role, Thought, ToolCall, ToolState
+from everthread.domain.model import Message, Role, SessionRef, Thought, ToolCall, ToolState
 from everthread.lifecycle import Lifecycle, TurnClaim
 from everthread.memory import MemoryManager
 from everthread.plugins import HookRunner
@@ -107,16 +108,23 @@ class ToolRunner(Struct, frozen=True):
         self,
         toolbox: Toolbox,
         answer: Message,
-        claim: TurnClaim,
+        guard: TurnGuard,
         *,
         done: list[Message],
         listen: Listen,
         approve: Approve,
     ) -> None:
         """Append a result for each call to `done` as it arrives. Adjacent calls of parallel tools run concurrently."""
+        one_question = asyncio.Lock()
+
+        async def ask(call: ToolCall, ref: SessionRef) -> bool:
+            # One question at a time, so that none is asked after the check is out of date.
+            async with one_question:
+                await guard.check()
+                return await approve(call, ref)
 
         async def one(call: ToolCall) -> None:
-            done.append(result(call, await self._one(toolbox, call, answer.thought, claim, listen, approve)))
+            done.append(result(call, await self._one(toolbox, call, answer.thought, guard, listen, ask)))
 
         calls = answer.tool_calls
         for call in calls[CALLS_MAX:]:
@@ -132,12 +140,14 @@ class ToolRunner(Struct, frozen=True):
                     # Tool errors become results; only a failed store or a lost turn gets here.
                     raise several.exceptions[0] from several
 
-    async def resume(self, toolbox: Toolbox, claim: TurnClaim, *, done: list[Message], listen: Listen) -> None:
+    async def resume(self, toolbox: Toolbox, guard: TurnGuard, *, done: list[Message], listen: Listen) -> None:
         """Resume the calls that a crash interrupted, if their tools support it; replace their results in `done`."""
+        claim = guard.claim
         if not claim.tools:
             return
 
         async def one(call: ToolCall, tool: Tool, arguments: Mapping[str, Any]) -> None:
+            await guard.check()
             text = await self._finished(tool, arguments, call, claim, listen)
             for number, message in enumerate(done):
                 if message.role is Role.TOOL and message.tool_call_id == call.id:
@@ -158,11 +168,11 @@ class ToolRunner(Struct, frozen=True):
         toolbox: Toolbox,
         call: ToolCall,
         thought: Thought | None,
-        claim: TurnClaim,
+        guard: TurnGuard,
         listen: Listen,
         approve: Approve,
     ) -> str:
-        tool = toolbox.get(call.name)
+        claim, tool = guard.claim, toolbox.get(call.name)
         if tool is None:
             known = ", ".join(toolbox.names) or "none"
             return f"Error: there is no tool {call.name[:NAME_CHARS_MAX]!r}; available: {known}"
@@ -176,7 +186,10 @@ class ToolRunner(Struct, frozen=True):
                 return f"Error: {error}"
             if not approved:
                 return "Error: this call was not approved by the user; do not try it again unasked"
-        allowed = await self.lifecycle.start_tool(claim, call.id, call.name, call.arguments, thought)
+        # Checks the turn's slot, also after the answer to a question.
+        allowed = await guard.permit(
+            lambda: self.lifecycle.start_tool(claim, call.id, call.name, call.arguments, thought)
+        )
         if allowed != call.arguments:
             # Something was forgotten while the turn ran: no tool may write it down again.
             call = replace(call, arguments=allowed)

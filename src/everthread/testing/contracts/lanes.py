@@ -259,6 +259,28 @@ class LanesContract(StoreFixture):
                 await _until(lambda: worker.drained > before)
 
     @in_loop
+    async def test_a_commit_of_another_process_calls_the_watchers(self, start: StartProcess) -> None:
+        async with start() as process, start("elsewhere") as elsewhere:
+            calls: list[str] = []
+
+            async def first() -> None:
+                calls.append("first")
+                if len(calls) == 1:
+                    raise StoreBusy("busy")
+
+            async def second() -> None:
+                calls.append("second")
+
+            process.lanes.watch(first)
+            process.lanes.watch(second)
+            async with running(process.lanes):
+                # The first call fails with the store: it is repeated, although nothing changes meanwhile.
+                await _until(lambda: calls[:3] == ["first", "first", "second"])
+                before = len(calls)
+                await elsewhere.store.write(_any_change)
+                await _until(lambda: len(calls) >= before + 2)
+
+    @in_loop
     async def test_two_holders_never_drain_a_lane_concurrently(self, start: StartProcess) -> None:
         async with start("a") as process_a, start("b") as process_b:
             draining: list[str] = []

@@ -328,6 +328,26 @@ class TransactionContract(StoreFixture):
         assert live == slot("t2", Fate.LIVE)
         assert [one.turn_id for one in all_of_it] == ["t1", "t2", "t3"]
 
+    @in_loop
+    async def test_a_turn_acts_while_it_is_live_at_the_generation_of_its_session(self, open_store: OpenStore) -> None:
+        def slot(number: int, holder: str = "here", *, fence: int = 1, generation: int = 0) -> Slot:
+            ref = SessionRef(f"s{number}", generation, KEY, 1, "ann")
+            return Slot(f"t{number}", ref, holder, fence, Fate.LIVE, number, 1.0)
+
+        def add(uow: UnitOfWork) -> None:
+            slots = (slot(1, fence=3), slot(2), slot(3), slot(4, "elsewhere"), slot(5, generation=1))
+            for number, one in enumerate(slots, 1):
+                uow.sessions.add(plain_session(f"s{number}"))
+                uow.slots.add(one)
+
+        async with aclosing(await open_store()) as store:
+            await store.write(add)
+            await store.write(lambda uow: uow.slots.set_fate("t2", Fate.LATE))
+            await store.write(lambda uow: uow.slots.set_fate("t3", Fate.HIDDEN))
+            acting = await store.read(lambda uow: [uow.slots.acting(f"t{number}") for number in range(1, 7)])
+            assert acting == [slot(1, fence=3), None, None, slot(4, "elsewhere"), None, None]
+            assert await store.read(lambda uow: uow.slots.acting_of("here")) == {("t1", 3)}
+
     @on_store
     async def test_a_title_is_unique_per_owner(self, talk: StoreConversation) -> None:
         await talk.write(lambda uow: uow.sessions.add(plain_session("s1", title="Straße")))
