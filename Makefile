@@ -1,6 +1,7 @@
 PYTHON ?= python3
 SEEDS ?= 2000
 AGENT_SEEDS ?= 200
+DEPTH ?=
 ARGS ?=
 
 BIN := .venv/bin
@@ -13,7 +14,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-servers check sim mutants faults bench docs fmt clean
+.PHONY: help venv run test test-servers check sim model mutants faults bench docs fmt clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -42,6 +43,9 @@ check: $(READY) ## Lint, format, types and architecture
 sim: $(READY) ## Run the simulation (make sim SEEDS=2000 AGENT_SEEDS=200)
 	$(BIN)/python -m tests.simulator --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulator --agents --seeds $(AGENT_SEEDS)
+
+model: $(READY) ## Explore all schedules up to a bound (make model DEPTH=5 for more steps)
+	$(BIN)/python -m tests.explorer $(if $(DEPTH),--depth $(DEPTH))
 
 mutants: $(READY) ## Apply each mutant and check that a test fails
 	$(BIN)/python -m tests.mutants.run

@@ -28,17 +28,18 @@ class Evidence:
 
 
 def check_everything(fixture: Evidence) -> None:
-    _every_key_is_where_it_should_be(fixture)
+    every_key_is_where_it_should_be(fixture)
     for session in fixture.reference.logs():
-        _the_store_agrees(fixture, session)
+        the_store_agrees(fixture, session)
+        _is_closed_if_left(fixture, session)
     _every_message_has_one_home(fixture)
     for backend in fixture.backends.values():
         _the_back_end_has_it_all(fixture, backend)
     for key, wanted in fixture.reference.hooks.items():
-        _hooks_came_in_order(key, fixture.hooks_called[key], wanted, strictly=not fixture.time_was_bent)
+        hooks_came_in_order(key, fixture.hooks_called[key], wanted, strictly=not fixture.time_was_bent)
 
 
-def _every_key_is_where_it_should_be(fixture: Evidence) -> None:
+def every_key_is_where_it_should_be(fixture: Evidence) -> None:
     for key, session_id in fixture.reference.on.items():
         binding = fixture.tables.sessions.binding(key)
         found = (binding.session_id, binding.epoch) if binding else (None, 0)
@@ -51,7 +52,7 @@ def _every_key_is_where_it_should_be(fixture: Evidence) -> None:
         hold(ref == expected, f"{key} is read as {ref}, not {expected}")
 
 
-def _the_store_agrees(fixture: Evidence, session: ModelSession) -> None:
+def the_store_agrees(fixture: Evidence, session: ModelSession) -> None:
     stored = fixture.tables.sessions.get(session.id)
     assert stored is not None
     hold(stored.end_reason == session.ended, f"{session.id} ended {stored.end_reason}, not {session.ended}")
@@ -65,8 +66,12 @@ def _the_store_agrees(fixture: Evidence, session: ModelSession) -> None:
     rows = fixture.database.execute("SELECT seq, kind FROM log WHERE session_id = ? ORDER BY seq", (session.id,))
     log = list(rows)
     hold(log == list(enumerate((e[0] for e in session.log), 1)), f"the log of {session.id} is {log}, not {session.log}")
+
+
+def _is_closed_if_left(fixture: Evidence, session: ModelSession) -> None:
+    stored = fixture.tables.sessions.get(session.id)
     left = session.kind is not SessionKind.NOTES and not fixture.tables.sessions.keys_on(session.id)
-    hold(not (stored.dirty and left), f"{session.id} was left unclosed")
+    hold(stored is not None and not (stored.dirty and left), f"{session.id} was left unclosed")
 
 
 def _as_stored(fixture: Evidence, text: str) -> str:
@@ -107,15 +112,15 @@ def _the_back_end_has_it_all(fixture: Evidence, backend: Backend) -> None:
             hold(not effects, f"{backend.name} was told of {session.id}, which is {session.kind.value}: {effects}")
             continue
         for effect in effects:
-            _the_effect_is_true(fixture, backend.name, session, effect)
+            the_effect_is_true(fixture, backend.name, session, effect)
         # A delivery in progress in a stopped process may arrive after another process delivered the forget event.
         if not (session.forgotten and fixture.time_was_bent):
-            _in_order(fixture, backend, session, effects)
+            in_order(fixture, backend, session, effects)
         _complete(fixture, backend, session, effects)
     hold(not by_session, f"{backend.name} was told of sessions that are none: {list(by_session)}")
 
 
-def _the_effect_is_true(fixture: Evidence, provider: str, session: ModelSession, effect: Effect) -> None:
+def the_effect_is_true(fixture: Evidence, provider: str, session: ModelSession, effect: Effect) -> None:
     """Check that the effect matches its log entry, owner and session."""
     where = f"{provider} was told {effect.kind} {effect.facts} for {session.id}"
     hold(1 <= effect.delivery.seq <= len(session.log), f"{where}: there is no entry {effect.delivery.seq}")
@@ -157,7 +162,7 @@ def _same_part(fixture: Evidence, told: object, wanted: object) -> bool:
     return told == wanted or (isinstance(wanted, str) and told in fixture.reference.words.told(wanted))
 
 
-def _in_order(fixture: Evidence, backend: Backend, session: ModelSession, effects: list[Effect]) -> None:
+def in_order(fixture: Evidence, backend: Backend, session: ModelSession, effects: list[Effect]) -> None:
     """Check log order within each replay. Only entries that were once rejected may come later, followed by a close."""
     newest: defaultdict[int, int] = defaultdict(int)
     # The journal does not wait for delivery of a forgotten note. If the process is considered dead while delivering it,
@@ -210,7 +215,7 @@ def _first_told(session: ModelSession) -> int:
 Calls = list[tuple[str, str]]
 
 
-def _hooks_came_in_order(key: SessionKey, hooks_called: Calls, wanted: Calls, *, strictly: bool) -> None:
+def hooks_came_in_order(key: SessionKey, hooks_called: Calls, wanted: Calls, *, strictly: bool) -> None:
     """Check that each hook ran at least once, in order. A crash may repeat the interrupted hook, and a stopped process
     may repeat it later.
     """
