@@ -45,6 +45,9 @@ class WallClock:
     def now(self) -> float:
         return time.time()
 
+    def elapsed(self) -> float:
+        return time.monotonic()
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 

@@ -196,6 +196,9 @@ class _Hasty:
     def now(self) -> float:
         return self._house.clock.now()
 
+    def elapsed(self) -> float:
+        return self._house.clock.elapsed()
+
     async def sleep(self, seconds: float) -> None:
         self.slept_s.append(seconds)
         await asyncio.sleep(0)

@@ -56,8 +56,8 @@ class GatewayFixture:
         await until(lambda: not self.gateway.worker.busy and not self.gateway.outbox.waiting, "rest")
 
     async def later(self, seconds: float) -> None:
-        """Advance the clock without waiting."""
-        self.clock.ahead_s += seconds
+        """Let time pass without waiting."""
+        self.clock.advance(seconds)
         self.runtime.lanes.wake(TIMERS_LANE)
 
     async def settled(self) -> None:

@@ -173,7 +173,7 @@ class HttpAsPlatform:
         if answer.status in (429, 503):
             wait_s = float(answer.headers["Retry-After"])
             # Advance the clock by the retry-after time, so that the next request is allowed.
-            place.clock.ahead_s += wait_s
+            place.clock.advance(wait_s)
             raise PlatformUnavailable(answer.json["error"]["message"], wait_s)
         assert 400 <= answer.status < 500, answer.body
         raise PlatformRefused(answer.json["error"]["message"])
@@ -252,9 +252,9 @@ class HttpUsers:
         """Exhaust the rate limit, so that the next message is allowed after `seconds`."""
         place = await self._building.open()
         owner = place.gateway.settings.owner
-        while place.gateway.rate_limiter.refusal(owner, place.clock.now()) is None:
+        while place.gateway.rate_limiter.refusal(owner, place.clock.elapsed()) is None:
             pass
-        place.clock.ahead_s += 60.0 / PER_MINUTE - seconds
+        place.clock.advance(60.0 / PER_MINUTE - seconds)
 
     async def lose(self) -> None:
         self._building.loses_the_next = True

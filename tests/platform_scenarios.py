@@ -134,7 +134,7 @@ async def turns_of(fixture: PlatformFixture, session_id: str) -> tuple[Turn, ...
 
 async def later(fixture: PlatformFixture, seconds: float) -> None:
     """Advance the clock without waiting."""
-    fixture.clock.ahead_s += seconds
+    fixture.clock.advance(seconds)
     fixture.runtime.lanes.wake(TIMERS_LANE)
 
 

@@ -64,13 +64,22 @@ def opened(crossing: BoundaryResult) -> str:
 
 
 class MovableClock:
-    """Real time plus an offset."""
+    """Real time plus offsets. Set `ahead_s` to set the wall clock; call `advance` to let time pass."""
 
     def __init__(self) -> None:
         self.ahead_s = 0.0
+        self._passed_s = 0.0
 
     def now(self) -> float:
         return time.time() + self.ahead_s
+
+    def elapsed(self) -> float:
+        return time.monotonic() + self._passed_s
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, as a suspended machine does."""
+        self.ahead_s += seconds
+        self._passed_s += seconds
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -303,6 +312,7 @@ class CoreFixture:
         return NoteFiles(self.store, write, folder_of, is_forgotten)
 
     async def __aenter__(self) -> Self:
+        self._stopped = False
         self.store = await SqliteStore.open(self.path)
         manager = plugin_hooks.load_plugins(self._plugins, entry_points=False)
         self.lifecycle = Lifecycle(
@@ -338,14 +348,20 @@ class CoreFixture:
 
     async def stop(self) -> None:
         """Stop serving as a process does on a signal. Safe to call twice."""
-        if self._serving.cancelled():
+        if self._stopped:
             return
-        assert not self._serving.done(), "the lanes have crashed"
-        self._serving.cancel()
-        await asyncio.wait({self._serving})
+        self._stopped = True
+        await self.stop_lanes()
         await self.hooks.stop()
         await self.memory.shutdown()
         await self.store.aclose()
+
+    async def stop_lanes(self) -> None:
+        """Serve no lane any more. Safe to call twice."""
+        if not self._serving.cancelled():
+            assert not self._serving.done(), "the lanes have crashed"
+            self._serving.cancel()
+            await asyncio.wait({self._serving})
 
     def new_id(self) -> str:
         return f"{self.holder}-{next(self._numbers):06}"
@@ -416,6 +432,20 @@ class CoreFixture:
             await asyncio.sleep(0.003)
 
     async def later(self, seconds: float) -> None:
-        """Advance the clock without waiting."""
-        self.clock.ahead_s += seconds
+        """Let time pass without waiting."""
+        self.clock.advance(seconds)
         self.lanes.wake("expiry")
+
+    async def lowered(self, session_id: str) -> None:
+        """Wait until the session's stored activity is not ahead of the clock."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (ahead_s := (await self.session(session_id)).active_at - self.clock.now()) > 0:
+            assert time.monotonic() < deadline, f"the activity of {session_id} is {ahead_s:.0f} s ahead"
+            await asyncio.sleep(0.003)
+
+    async def ended(self, session_id: str, reason: str) -> None:
+        """Wait until the session has ended for this reason."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (found := (await self.session(session_id)).end_reason) != reason:
+            assert time.monotonic() < deadline, f"{session_id} has not ended: {found}"
+            await asyncio.sleep(0.003)

@@ -36,6 +36,9 @@ class FastClock:
     def now(self) -> float:
         return time.time() + self._ahead_s
 
+    def elapsed(self) -> float:
+        return time.monotonic() + self._ahead_s
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 

@@ -55,6 +55,8 @@ class Hasty:
     def now(self) -> float:
         return asyncio.get_running_loop().time()
 
+    elapsed = now
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(min(seconds, 0.01))
 

@@ -137,6 +137,9 @@ class FastClock:
     def now(self) -> float:
         return self._origin + (time.time() - self._origin) * self._rate
 
+    def elapsed(self) -> float:
+        return time.monotonic() * self._rate
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds / self._rate)
 

@@ -69,7 +69,7 @@ async def test_s16_the_next_message_runs_in_the_new_session_and_not_in_the_old(
         if how == "new":
             await fixture.hear("/new")
         else:
-            fixture.clock.ahead_s += 25 * HOUR_S
+            fixture.clock.advance(25 * HOUR_S)
         await fixture.hear("two")
         await fixture.hear("three")
         new = (await session_of(fixture)).id

@@ -24,10 +24,11 @@ from everthread.domain.events import Delivery, ForgetScope
 from everthread.domain.model import Message, SessionRef
 from everthread.ports.memory import Capability, MemoryProvider, RecallItem, Scorecard
 from everthread.store.unit_of_work import UnitOfWork
+from tests.simulator.operations import LowerTimes
 
 T = TypeVar("T")
 
-EPOCH = 1_700_000_000.0
+EPOCH = 1_800_000_000.0
 LATENCY_S = 0.05
 
 
@@ -148,6 +149,9 @@ class SimClock:
     def now(self) -> float:
         return self._loop.time() + self.offset
 
+    def elapsed(self) -> float:
+        return self._loop.time()
+
     async def sleep(self, seconds: float) -> None:
         process = PROCESS.get()
         await asyncio.sleep(seconds)
@@ -211,6 +215,7 @@ class SimStore:
         self._observe = observe
         self._tables = UnitOfWork(SqliteDatabase(connection, self._execute))
         self._crossed = False
+        self._lowered: LowerTimes | None = None
 
     @property
     def damage(self) -> str:
@@ -219,7 +224,7 @@ class SimStore:
     async def write(self, work: Callable[[UnitOfWork], T]) -> T:
         await self._process.pause()
         self._refuse()
-        self._crossed = False
+        self._crossed, self._lowered = False, None
         self._connection.execute("BEGIN")
         try:
             result = work(self._tables)
@@ -227,6 +232,9 @@ class SimStore:
             self._connection.execute("ROLLBACK")
             raise
         self._connection.execute("COMMIT")
+        if self._lowered is not None:
+            self._faults.hit["times lowered"] += 1
+            self._observe(self._lowered, None)
         operation = OPERATION.get()
         if operation is not None or self._crossed:
             self._observe(operation, result)
@@ -280,6 +288,8 @@ class SimStore:
             self._process.kill_after_statements = left - 1
         if sql.startswith("INSERT INTO boundaries"):
             self._crossed = True
+        elif sql.startswith("UPDATE sessions SET active_at = ? WHERE active_at > ?"):
+            self._lowered = LowerTimes(*parameters)
         return self._connection.execute(sql, parameters)
 
 

@@ -53,6 +53,14 @@ class TakeOver:
 
 
 @dataclass(frozen=True, slots=True)
+class LowerTimes:
+    """Replace the times of sessions that are after `latest` by `now`, because the clock was set back."""
+
+    now: float
+    latest: float
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Shut down a process."""
 

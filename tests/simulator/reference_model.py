@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TypeVar, cast
 
 from everthread.domain.boundary import Boundary, Branch, Compress, Expire, New, Refusal, Resume, Rewind
+from everthread.domain.clock_rules import past
 from everthread.domain.model import (
     FORGOTTEN,
     SUBAGENT_PLATFORM,
@@ -32,6 +33,7 @@ from tests.simulator.operations import (
     Cross,
     Delegate,
     ForgetOperation,
+    LowerTimes,
     Note,
     Recover,
     Rewrite,
@@ -87,7 +89,7 @@ class ReferenceModel:
                 self.senders[text] = owner
                 self.fates[text] = "waiting"
             case Begin(key), TurnClaim() as claim:
-                self._begun(key, claim, just_opened=bool(rows))
+                self._begun(key, claim, now, just_opened=bool(rows))
             case Commit(claim, interrupted), CommittedTurn() as done:
                 self._held(claim)
                 self.words.written(self.slots[claim.turn_id].text, claim.message.inbound.text)
@@ -118,6 +120,9 @@ class ReferenceModel:
                 if child not in self.told_of:
                     self.told_of.add(child)
                     self._written(ref, ref.owner, ("delegation", text))
+            case LowerTimes(now, latest), None:
+                for session in [self.sessions[session_id] for session_id in self.on.values() if session_id]:
+                    session.active_at = now if session.active_at > latest else session.active_at
             case ForgetOperation(what, owner), int() if not isinstance(result, bool):
                 self._forgotten(what, owner)
             case _:
@@ -347,8 +352,9 @@ class ReferenceModel:
 
     # Turns ----------------------------------------------------------------------------------------------------------
 
-    def _begun(self, key: SessionKey, claim: TurnClaim, *, just_opened: bool) -> None:
+    def _begun(self, key: SessionKey, claim: TurnClaim, now: float, *, just_opened: bool) -> None:
         text, accepted_at = self.waiting[key].pop(0)
+        accepted_at = past(accepted_at, now)
         session = self.sessions[self.on[key] or ""]
         found = claim.message.inbound.text
         hold(found == self.words.stored(text), f"{key} took up {found!r} before {text!r}")
@@ -361,9 +367,9 @@ class ReferenceModel:
         ref = claim.ref
         hold((ref.key, ref.epoch, ref.generation, ref.owner) == (*at, session.owner), f"{text!r} began at {ref}")
         hold(not self._running(session.id), f"two turns run in {session.id}")
-        due = self.policies.of(key).due(session.active_at)
+        due = self.policies.of(key).due(past(session.active_at, accepted_at))
         hold(just_opened or due is None or accepted_at < due, f"{text!r} went to an expired session")
-        session.active_at = max(session.active_at, accepted_at)
+        session.active_at = max(past(session.active_at, now), accepted_at)
         self.slots[claim.turn_id] = ModelSlot(key, session.id, text, at, (claim.holder, claim.fence))
         self.fates[text] = "running"
         self.served.add((claim.holder, session.id))
@@ -384,7 +390,7 @@ class ReferenceModel:
         hold(withheld == (slot.fate != "live") or done.reply is None, f"the reply to {slot.text!r} went out wrongly")
         if slot.fate == "live":
             session = self.sessions[slot.session]
-            session.active_at = max(session.active_at, now)
+            session.active_at = max(past(session.active_at, now), now)
             hold(active_at(session.id) == session.active_at, f"{session.id} was last active {active_at(session.id)}")
         self._store_turn(slot)
 
@@ -404,7 +410,7 @@ class ReferenceModel:
         if slot.fate == "live":
             session = self.sessions[slot.session]
             hold(self._is_unwanted(session, slot.key), f"the running turn {slot.text!r} was thrown away")
-            session.active_at = max(session.active_at, now)
+            session.active_at = max(past(session.active_at, now), now)
         self._store_turn(slot)
 
     def _is_unwanted(self, session: ModelSession, key: SessionKey) -> bool:

@@ -194,13 +194,13 @@ class Preparer(Struct):
 
     def _get(self, session_id: str, signature: Signature) -> Prepared | None:
         used_at, kept = self._kept.get((session_id, signature[0]), (0.0, None))
-        if kept is None or kept.signature != signature or self.clock.now() - used_at >= self.age_s_max:
+        if kept is None or kept.signature != signature or self.clock.elapsed() - used_at >= self.age_s_max:
             return None
         return kept
 
     def _keep(self, prepared: Prepared) -> Prepared:
         key = (prepared.session_id, prepared.signature[0])
-        now = self.clock.now()
+        now = self.clock.elapsed()
         self._bytes += prepared.bytes - (self._kept[key][1].bytes if key in self._kept else 0)
         self._kept[key] = (now, prepared)
         self._kept.move_to_end(key)

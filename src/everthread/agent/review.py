@@ -28,7 +28,7 @@ from everthread.agent.transcript import adopt_answer, drop_other_thoughts, resul
 from everthread.config.schema import ReviewSettings as Settings
 from everthread.domain.errors import EverthreadError, Fenced, NotesFull, Outdated, StoreError
 from everthread.domain.model import Message, NoteAction, NoteTarget, NoteVersion, Role, SessionRef, ToolCall
-from everthread.domain.review_window import Review, ReviewState
+from everthread.domain.review_window import RETRY_S_MAX, Review, ReviewState
 from everthread.domain.text_format import quote_start
 from everthread.lifecycle import Lifecycle, NoteChange
 from everthread.lifecycle.reviews import check_review
@@ -275,7 +275,7 @@ class Reviewer:
     async def _record_failure(self, review: Review, ref: SessionRef, why: str) -> tuple[ReviewState, float]:
         log.warning("session %s, %s: %s", ref.session_id, review.window.mark, why)
         if review.fence < ATTEMPTS_MAX:
-            return ReviewState.WAITING, self._clock.now() + COOL_DOWN_S * review.fence
+            return ReviewState.WAITING, self._clock.now() + min(COOL_DOWN_S * review.fence, RETRY_S_MAX)
         text = f"{review.window.label} were not reviewed, after {review.fence} attempts: {why}"
         incident = Incident(self._clock.now(), "review", ref.session_id, text)
         await self._store.write(lambda uow: uow.incidents.add(incident))

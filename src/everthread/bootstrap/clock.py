@@ -7,13 +7,21 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+# These clocks count while the machine is suspended: the first on Linux, the second on macOS.
+_CLOCK_IDS = [getattr(time, name) for name in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC") if hasattr(time, name)]
+_elapsed: Callable[[], float] = partial(time.clock_gettime, _CLOCK_IDS[0]) if _CLOCK_IDS else time.monotonic
 
 
 class SystemClock:
     def now(self) -> float:
         return time.time()
+
+    def elapsed(self) -> float:
+        return _elapsed()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

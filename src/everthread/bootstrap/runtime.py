@@ -21,6 +21,7 @@ from everthread.bootstrap.inspection import Inspection
 from everthread.bootstrap.process_locks import ProcessLocks
 from everthread.config.schema import Settings
 from everthread.domain.backoff import Backoff
+from everthread.domain.clock_rules import is_waiting
 from everthread.domain.errors import EverthreadError, StoreBusy, StoreError
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, Reply
 from everthread.domain.reset_policy import ResetPolicies
@@ -444,8 +445,9 @@ class Runtime(Inspection):
         if self._hooks and uow.leases.hooks(1, self._hooks):
             return True
         end = uow.log.end()
-        rows = [row for row in uow.cursors.providers() if row.name in self.memory.names and row.open_until <= until]
-        return any(row.scanned_pos < end or uow.cursors.due_sessions(row.name, until, 1) for row in rows)
+        rows = [row for row in uow.cursors.providers() if row.name in self.memory.names]
+        working = [row for row in rows if not is_waiting(row.open_until, until)]
+        return any(row.scanned_pos < end or uow.cursors.due_sessions(row.name, until, 1) for row in working)
 
 
 def _make_note_files(settings: Settings, store: Store, new_id: Callable[[], str], clock: Clock) -> NoteFiles:

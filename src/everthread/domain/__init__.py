@@ -24,6 +24,7 @@ Rules of scheduled tasks:
 - `schedule`: tasks, occurrences and delivery targets
 
 Rules of operation:
+- `clock_rules`: stored times under a wall clock that may be wrong
 - `pairing`: pairing codes, lockout, names of owners
 - `api_key`: API keys of the HTTP interface
 - `spend`: price of a model call

@@ -13,6 +13,7 @@ from typing import assert_never
 from msgspec import Struct
 
 from everthread.domain import titles
+from everthread.domain.clock_rules import past
 from everthread.domain.errors import BadBoundary, TitleTaken
 from everthread.domain.model import Cause, Fate, HookCall, Session, SessionKey, SessionKind
 from everthread.domain.reset_policy import ExpiryReason, ResetPolicy
@@ -348,12 +349,13 @@ def _expire(place: BoundaryState, boundary: Expire) -> BoundaryPlan:
     session = place.session
     if session is None:
         return BoundaryPlan(refusal=Refusal.NOTHING_THERE)
-    reason = boundary.policy.expired(session.active_at, boundary.at)
+    active_at = past(session.active_at, boundary.at)
+    reason = boundary.policy.expired(active_at, boundary.at)
     if reason is None:
         return BoundaryPlan(refusal=Refusal.NOT_DUE)
     if place.running is not None or place.delegated:
         return BoundaryPlan(refusal=Refusal.TURN_RUNNING)
-    due = boundary.policy.due(session.active_at)
+    due = boundary.policy.due(active_at)
     if place.waiting_since is not None and due is not None and place.waiting_since < due:
         return BoundaryPlan(refusal=Refusal.WORK_WAITING)
     return BoundaryPlan(

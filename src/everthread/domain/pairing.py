@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from everthread.domain.clock_rules import is_ahead
 from everthread.domain.model import OWNER_CHARS_MAX
 
 ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
@@ -85,15 +86,15 @@ def matches_code(pairing: PairingRequest, code: str) -> bool:
 
 
 def is_valid(pairing: PairingRequest, now: float) -> bool:
-    """Return True if the code is valid. A clock that is set back does not extend its validity."""
-    return now < pairing.expires_at <= now + CODE_S
+    """Return True if the code is valid."""
+    return now < pairing.expires_at and not is_ahead(pairing.at, now)
 
 
 def lockout_s(wrong: WrongCodes | None, now: float) -> float:
-    """Return the remaining lockout in seconds. A clock that is set back does not extend it."""
-    if wrong is None or not now < wrong.locked_until <= now + LOCKOUT_S:
+    """Return the remaining lockout in seconds."""
+    if wrong is None or is_ahead(wrong.locked_until - LOCKOUT_S, now):
         return 0.0
-    return wrong.locked_until - now
+    return max(wrong.locked_until - now, 0.0)
 
 
 def count_wrong_code(wrong: WrongCodes | None, scope: str, now: float) -> WrongCodes:

@@ -8,6 +8,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+RETRY_S_MAX = 1200.0
+"""The longest wait before a failed review is tried again."""
 _MARK = re.compile(r"review-(\d{1,18})-(\d{1,18})")
 
 

@@ -15,6 +15,8 @@ from everthread.domain.recurrence import MissedPolicy, Recurrence, format_in_zon
 NAME_CHARS_MAX = 64
 PROMPT_CHARS_MAX = 20_000
 CHAT_CHARS_MAX = 200
+RETRY_S_MAX = 6 * 3600.0
+"""The longest wait before a failed delivery is tried again."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _UNFIT = re.compile(r"[^a-z0-9]+")
 _NAME_WORDS = 4

@@ -250,7 +250,7 @@ class InboundHandler:
         """Return the text for a sender who may not write this now; `None` if they may."""
         name = found.command.name if isinstance(found, ParsedCommand) else ""
         if name not in UNLIMITED_COMMANDS:
-            refusal = self._rate_limiter.refusal(sender.owner, self._clock.now())
+            refusal = self._rate_limiter.refusal(sender.owner, self._clock.elapsed())
             if refusal is not None:
                 return refusal
         leaves = isinstance(found, ParsedCommand) and found.command.terminal_only

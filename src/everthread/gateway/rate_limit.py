@@ -32,20 +32,19 @@ class RateLimiter:
     def refusal(self, owner: str, now: float) -> str | None:
         """Count one message; return `None` if it is within the limit, otherwise the reply.
 
-        The reply is empty for a minute after the owner was told.
+        `now` is elapsed time. The reply is empty for a minute after the owner was told.
         """
         bucket = self._buckets.get(owner)
         if bucket is None:
             self._drop_full(now)
             bucket = self._buckets[owner] = _Bucket(self._size, now)
-        # A clock that was set back adds nothing and takes nothing.
-        bucket.left = min(bucket.left + max(now - bucket.at, 0.0) * self._per_s, self._size)
+        bucket.left = min(bucket.left + (now - bucket.at) * self._per_s, self._size)
         bucket.at = now
         # Tolerate rounding errors: the refills add up to a little less than they should.
         if bucket.left > 1 - 1e-6:
             bucket.left -= 1
             return None
-        if bucket.told_at is not None and 0 <= now - bucket.told_at < MINUTE_S:
+        if bucket.told_at is not None and now - bucket.told_at < MINUTE_S:
             return ""
         bucket.told_at = now
         return TOO_MANY.format(seconds=pluralize(self.wait_s(owner), "second"))
@@ -62,8 +61,6 @@ class RateLimiter:
 
     def _drop_full(self, now: float) -> None:
         if len(self._buckets) >= self._kept_max:
-            self._buckets = {
-                owner: bucket for owner, bucket in self._buckets.items() if 0 <= now - bucket.at < MINUTE_S
-            }
+            self._buckets = {owner: bucket for owner, bucket in self._buckets.items() if now - bucket.at < MINUTE_S}
             # Do not scan again for each new owner while all buckets are in use.
             self._kept_max = max(KEPT_MAX, 2 * len(self._buckets))

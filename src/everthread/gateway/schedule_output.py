@@ -15,13 +15,13 @@ from everthread.config.checks import check_url, check_variable
 from everthread.config.schema import Settings
 from everthread.domain.backoff import Backoff
 from everthread.domain.errors import BadSchedule, EverthreadError
-from everthread.domain.schedule import Occurrence, Schedule, Target, TargetKind
+from everthread.domain.schedule import RETRY_S_MAX, Occurrence, Schedule, Target, TargetKind
 from everthread.lifecycle.schedules import OccurrenceResult
 
 POST_S_MAX = 30.0
 DELIVERY_ATTEMPTS_MAX = 12
 """About a day and a half, with the pauses between."""
-RETRY = Backoff(first_s=10.0, max_s=6 * 3600.0, factor=4.0)
+RETRY = Backoff(first_s=10.0, max_s=RETRY_S_MAX, factor=4.0)
 ADDRESS_CHARS_MAX = 2000
 NAME_BYTES_MAX = 255
 

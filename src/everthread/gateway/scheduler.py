@@ -18,6 +18,7 @@ from everthread.agent.turn_options import TurnOptions
 from everthread.concurrency import finish_tasks
 from everthread.config.schema import Settings
 from everthread.domain.boundary import Expire
+from everthread.domain.clock_rules import ClockWatch
 from everthread.domain.errors import BadConfig, Busy, StoreError
 from everthread.domain.model import InboxState, Reply, SessionKey, Slot
 from everthread.domain.reset_policy import ResetPolicy
@@ -32,8 +33,6 @@ from everthread.store.unit_of_work import Store, UnitOfWork
 log = logging.getLogger("everthread.gateway")
 
 POLL_S = 1.0
-CLOCK_SET_BACK_S = 30.0
-"""A clock that goes back by more than this was set back."""
 PARALLEL_MAX = 4
 CONFIG_PROBLEM = "the configuration has a problem."
 EXCLUDED = "it is paused, because {owner} may no longer write to you"
@@ -77,7 +76,7 @@ class Scheduler:
         self._is_excluded = is_excluded
         self._poll_s = poll_s
         self._tasks: dict[OccurrenceId, asyncio.Future[None]] = {}
-        self._seen_at = 0.0
+        self._watch = ClockWatch()
         self._retries = StoreRetries(store, clock, "schedule")
         self._problem = ""
         """The last problem of polling that was logged."""
@@ -107,11 +106,11 @@ class Scheduler:
 
     async def poll(self) -> None:
         """Record due occurrences, and start those that are new or abandoned."""
-        now = self._clock.now()
-        if now < self._seen_at - CLOCK_SET_BACK_S or not self._seen_at:
+        now, elapsed = self._clock.now(), self._clock.elapsed()
+        if self._watch.is_set_back(now, elapsed):
             await self._scheduling.replan()
-        self._seen_at = now
-        # With the recorded time: a clock that is set back after this must be noticed.
+            self._watch.accept(now, elapsed)
+        # With the watched time: a clock that is set back after this must be noticed.
         await self._scheduling.fire_due(now)
         # An occurrence may wait for another one of its task: look past it.
         for time in await self._store.read_inline(lambda uow: uow.schedules.open_occurrences(now, OPEN_MAX)):

@@ -115,6 +115,7 @@ class Gateway:
         self.scheduler = runtime.scheduler(self.outbox.put)
         self.loop_lag = LoopLagMonitor(self.clock)
         self.started_at = 0.0
+        self._started_elapsed_s = 0.0
         self._started_loop_s = 0.0
         self._tasks: list[asyncio.Future[None]] = []
         self._notices: set[asyncio.Future[None]] = set()
@@ -145,11 +146,15 @@ class Gateway:
         check, since = self.outbox.delivery_check, self._started_loop_s
         return LiveReply(platform, self.lifecycle, self.clock, check, edits=edits, since=since)
 
+    @property
+    def uptime_s(self) -> float:
+        return self.clock.elapsed() - self._started_elapsed_s
+
     # --- Start and stop ----------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Recover unfinished work, then listen. Does not wait for platforms: one that is down is retried."""
-        self.started_at = self.clock.now()
+        self.started_at, self._started_elapsed_s = self.clock.now(), self.clock.elapsed()
         self._started_loop_s = asyncio.get_running_loop().time()
         await self.lifecycle.remove_files()
         await self.outbox.begin()

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from msgspec import Struct
 
+from everthread.domain.clock_rules import ClockWatch
+from everthread.domain.model import Lease
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 from everthread.lifecycle.validation import INLINE_CHARS_MAX
 from everthread.ports.clock import Clock
@@ -81,6 +83,9 @@ class LifecycleBase(StoreOperations):
         self._expiry_notice_platforms = expiry_notice_platforms
         self._remove_file = remove_file
         self._home_files = home_files
+        self._clock_watch = ClockWatch()
+        self._watched_lease: Lease | None = None
+        """The lease of the expiry lane since which the clock is watched."""
 
     def _context(self, actor: str, command_id: int | None = None) -> WriteContext:
         """Build the write context. Call it inside the transaction: a process that was suspended before it began would

@@ -374,7 +374,11 @@ def _queue_expiry_notice(
 
 
 def _set_timer(uow: UnitOfWork, key: SessionKey, here: KeyState, on: Session | None, context: WriteContext) -> None:
-    if on is None and here.armed:
-        uow.leases.disarm(timer_name(key))
-    elif on is not None and not here.armed and (timer := context.policies.timer(key, on.active_at)) is not None:
+    if on is None:
+        if here.timer_at is not None:
+            uow.leases.disarm(timer_name(key))
+        return
+    timer = context.policies.timer(key, on.active_at)
+    # A timer that was set under a clock that was ahead is replaced.
+    if timer is not None and (here.timer_at is None or timer.due_at < here.timer_at):
         uow.leases.arm(timer)

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from everthread.domain.boundary import New
+from everthread.domain.clock_rules import past
 from everthread.domain.errors import AlreadyExists, BadInput, BadRecurrence, BadSchedule, NotFound
 from everthread.domain.model import (
     Inbound,
@@ -186,7 +187,8 @@ class ScheduleService(StoreOperations):
     async def replan(self) -> None:
         """Plan every active task again, because the clock may have been set back.
 
-        An occurrence that has a row does not run again.
+        An occurrence that has a row does not run again. A task that was added under a clock that was ahead counts as
+        added now.
         """
 
         def save_plans(uow: UnitOfWork, some: Sequence[Schedule]) -> None:
@@ -240,7 +242,10 @@ class ScheduleService(StoreOperations):
             raise NotFound(f"the task {schedule.name!r} was removed meanwhile")
         if known.state is ScheduleState.OVER or (sooner and known.state is not ScheduleState.ON):
             return known
-        next_at = _next_free_time(uow, known, self._clock.now()) if state is ScheduleState.ON else None
+        now = self._clock.now()
+        if past(known.anchor, now) < known.anchor:
+            known, sooner = replace(known, anchor=float(math.floor(now)), next_at=None), False
+        next_at = _next_free_time(uow, known, now) if state is ScheduleState.ON else None
         if sooner:
             both = [at for at in (known.next_at, next_at) if at is not None]
             next_at = min(both, default=None)

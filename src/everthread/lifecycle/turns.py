@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from everthread.domain.boundary import Expire, New
+from everthread.domain.clock_rules import past
 from everthread.domain.errors import Busy, Fenced, KeyMoved, TurnCancelled
 from everthread.domain.events import EntryKind
 from everthread.domain.forgotten_words import WordMark, erase_marked
@@ -259,7 +260,8 @@ def begin(uow: UnitOfWork, key: SessionKey, turn_id: str, context: WriteContext)
     slot = Slot(turn_id, ref, context.holder, 1, Fate.LIVE, row.id, context.now)
     uow.slots.add(slot)
     uow.inbox.assign(row.id, session.id, turn_id)
-    uow.sessions.save(session.replace(active_at=max(session.active_at, row.accepted_at)))
+    active_at = max(past(session.active_at, context.now), past(row.accepted_at, context.now))
+    uow.sessions.save(session.replace(active_at=active_at))
     uow.sessions.serve(context.holder, session.id, key)
     uow.leases.keep_alive(context.holder, context.now, PROCESS_TTL_S)
     return TurnClaim(turn_id, ref, context.holder, slot.fence, row, kind=session.kind)
@@ -308,7 +310,8 @@ def commit(
     status = _status(slot.fate, interrupted)
     number = session.last_turn + 1
     uow.turns.add(session, number, slot.turn_id, status, messages, context.now)
-    active_at = max(session.active_at, context.now) if slot.fate is Fate.LIVE else session.active_at
+    is_live = slot.fate is Fate.LIVE
+    active_at = max(past(session.active_at, context.now), context.now) if is_live else session.active_at
     session = session.replace(last_turn=number, active_at=active_at)
     if status.remembered:
         session = append(uow, session, slot.ref, EntryKind.TURN, context.now, number=number)
@@ -362,11 +365,11 @@ def log_turn(committed: CommittedTurn, turn_id: str) -> None:
 
 def _session_for(uow: UnitOfWork, key: SessionKey, row: InboxRow, context: WriteContext) -> tuple[Session, int]:
     """Return the session for a message and the key's epoch. The time of acceptance decides on expiry."""
-    policy = context.policies.of(key)
+    policy, accepted_at = context.policies.of(key), past(row.accepted_at, context.now)
     binding, session = uow.sessions.at(key)
-    if session is not None and policy.expired(session.active_at, row.accepted_at):
+    if session is not None and policy.expired(past(session.active_at, accepted_at), accepted_at):
         # Expired on behalf of its owner, even if another person wrote the message.
-        cross(uow, key, Expire(policy, row.accepted_at), session.owner, replace(context, actor="expiry"))
+        cross(uow, key, Expire(policy, accepted_at), session.owner, replace(context, actor="expiry"))
         binding, session = uow.sessions.at(key)
     if session is None or session.owner != row.inbound.owner:
         opening = replace(context, before_inbox=row.id, actor="message")

@@ -21,14 +21,13 @@ class ProviderBreakers:
     during an outage, turns read nothing because of the provider.
     """
 
-    def __init__(self, open_s_max: float) -> None:
-        self._open_s_max = open_s_max
+    def __init__(self) -> None:
         self._breakers: dict[str, CircuitBreaker] = {}
 
     def open_until(self, provider: str, now: float) -> float | None:
         """Return the time until which calls are refused; None if only the store knows."""
         breaker = self._breakers.get(provider, CircuitBreaker())
-        return breaker.open_until if breaker.is_open(now, self._open_s_max) else None
+        return breaker.open_until if breaker.is_open(now) else None
 
     def update(self, rows: Iterable[ProviderRow]) -> None:
         """Take over the state in the store."""
@@ -42,7 +41,8 @@ class ProviderBreakers:
 class RecallBreakers:
     """Pause recall from providers that miss the deadline, or fail several times in a row.
 
-    So not every turn waits for them. After the pause one turn tries again; the others do not wait for its result.
+    So not every turn waits for them. After the pause one turn tries again; the others do not wait for its result. Times
+    are elapsed times.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class RecallBreakers:
     def may_ask(self, asked: Asked, now: float) -> bool:
         """Return False during a pause. The first call after a pause is a trial and starts another pause."""
         breaker = self._breakers.get(asked, CircuitBreaker())
-        if breaker.is_open(now, RECALL_PAUSE_S):
+        if breaker.is_open(now):
             return False
         if breaker.open_until:
             self._breakers[asked] = breaker.opened(now, RECALL_PAUSE_S)

@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from everthread.domain.clock_rules import is_waiting
 from everthread.domain.errors import Fenced, NotFound, StoreError, Unavailable
 from everthread.domain.events import Delivery
 from everthread.domain.model import Lease
@@ -73,7 +74,7 @@ class DeliveryService:
         self._wake = wake
         self._limits = limits or Limits()
         self._results = DeliveryResults(clock, self._limits, random, lambda provider: callers[provider].has("forget"))
-        self.breakers = ProviderBreakers(self._limits.wait_s_max)
+        self.breakers = ProviderBreakers()
         self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._hung: dict[tuple[str, str], tuple[Delivery, asyncio.Future[Any]]] = {}
         self._failures: Counter[str] = Counter()
@@ -99,19 +100,13 @@ class DeliveryService:
         now = self._clock.now()
         if (open_until := self.breakers.open_until(provider, now)) is not None:
             return open_until
-        latest = now + self._limits.wait_s_max
-        row, end, too_late = await self._store.read_inline(
-            lambda uow: (uow.cursors.provider(provider), uow.log.end(), uow.cursors.next_due(provider, latest))
-        )
+        row, end = await self._store.read_inline(lambda uow: (uow.cursors.provider(provider), uow.log.end()))
         if row is None:
             return None
-        if too_late is not None or row.open_until > latest:
-            await self._bring_forward(provider, lease)
-            return now
         # New log entries are discovered after the outage, so that no turn pays for a provider that is down.
-        if row.open_until > now:
-            self.breakers.update([row])
-            return row.open_until
+        self.breakers.update([row])
+        if (open_until := self.breakers.open_until(provider, now)) is not None:
+            return open_until
         if end > row.scanned_pos:
             await self._discover(provider, lease, now)
         running = [session for name, session in self._running if name == provider]
@@ -187,17 +182,6 @@ class DeliveryService:
 
         while await self._store.write(discover):
             pass
-
-    async def _bring_forward(self, provider: str, lease: Lease) -> None:
-        """Make deliveries due now that wait longer than any limit: the clock was set back since they were planned."""
-
-        def bring_forward(uow: UnitOfWork) -> None:
-            uow.leases.check(lease)
-            now = self._clock.now()
-            uow.cursors.bring_forward(provider, now, now + self._limits.wait_s_max)
-
-        log.warning("%s: deliveries are due far in the future because the clock was set back; due now", provider)
-        await self._store.write(bring_forward)
 
     def _start(self, provider: str, session: str, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -342,7 +326,7 @@ def _mark_idle(uow: UnitOfWork, provider: str, session_id: str, now: float) -> N
     cursor, session = uow.cursors.get(provider, session_id), uow.sessions.get(session_id)
     if cursor is None or session is None:
         return
-    if cursor.due_at is not None and cursor.due_at <= now:
+    if cursor.due_at is not None and not is_waiting(cursor.due_at, now):
         uow.cursors.save(replace(cursor, seq=session.log_seq, due_at=None))
     for row in obsolete_redeliveries(uow, cursor, session):
         uow.cursors.drop_redelivery(row)
@@ -352,7 +336,7 @@ def _status(uow: UnitOfWork, row: ProviderRow, now: float) -> ProviderStatus:
     return ProviderStatus(
         row.name,
         uow.cursors.count(row.name),
-        row.open_until if row.open_until > now else None,
+        row.open_until if is_waiting(row.open_until, now) else None,
         row.last_error,
         row.last_error_at,
         tuple(parked for parked in uow.cursors.redeliveries(row.name) if parked.due_at is None),

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from everthread.domain.backoff import Backoff
 from everthread.domain.circuit_breaker import CircuitBreaker
+from everthread.domain.clock_rules import AHEAD_S_MAX
 from everthread.domain.errors import Rejected, StartOver, Unavailable
 from everthread.domain.events import EntryKind, ForgetScope, Forgotten
 from everthread.memory.pending_entry import PendingEntry, first_deliverable
@@ -23,23 +24,18 @@ OUTAGE = (Unavailable, TimeoutError, ConnectionError)
 
 
 class Limits(Struct, frozen=True):
-    """Limits of delivery to one provider."""
+    """Limits of delivery to one provider. No wait is longer than `clock_rules.AHEAD_S_MAX`."""
 
     lanes_max: int = 4
     attempt_s_max: float = 60.0
     attempts_max: int = 8
     """Failures of unknown kind before an entry is parked. An outage parks nothing."""
     backoff_s: float = 1.0
-    backoff_s_max: float = 300.0
+    backoff_s_max: float = AHEAD_S_MAX
     breaker_failures: int = 5
     breaker_s: float = 30.0
     entries_per_run: int = 100
     discover_at_once: int = 1000
-
-    @property
-    def wait_s_max(self) -> float:
-        """The longest time that anything waits."""
-        return max(self.backoff_s_max, self.breaker_s)
 
 
 class DeliveryResults:

@@ -91,18 +91,18 @@ class MemoryManager:
         budget_tokens: int = RECALL_TOKENS_MAX,
     ) -> Recall:
         """Ask the providers for memories of the ref's owner. The result carries the ref that it was made for."""
-        now = self._clock.now()
+        now = self._clock.elapsed
         able = await self._working_callers(
             c for c in self._callers.values() if Capability.RECALL in c.provider.capabilities
         )
-        asked = [caller for caller in able if self._recall_breakers.may_ask((caller.name, caller.is_ready), now)]
+        asked = [caller for caller in able if self._recall_breakers.may_ask((caller.name, caller.is_ready), now())]
         ask = {caller.name: partial(_ask, caller, query, ref, deadline_s) for caller in asked}
         recall = await gather(ref, ask, deadline_s=deadline_s, budget_tokens=budget_tokens)
         for caller in asked:
             if caller.name in recall.late:
-                self._recall_breakers.record_timeout((caller.name, caller.is_ready), self._clock.now())
+                self._recall_breakers.record_timeout((caller.name, caller.is_ready), now())
             elif caller.name in recall.missing:
-                self._recall_breakers.record_failure((caller.name, caller.is_ready), self._clock.now())
+                self._recall_breakers.record_failure((caller.name, caller.is_ready), now())
             else:
                 self._recall_breakers.record_success((caller.name, True))
         paused = tuple(caller.name for caller in able if caller.name not in ask)
@@ -181,8 +181,7 @@ class MemoryManager:
             return asked
         rows = await self._store.read_inline(lambda uow: uow.cursors.providers())
         breakers.update(rows)
-        broken = {row.name for row in rows if row.open_until > now}
-        return [caller for caller in asked if caller.name not in broken]
+        return [caller for caller in asked if breakers.open_until(caller.name, now) is None]
 
     async def _call_all(self, callers: Iterable[Caller], hook: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Call a hook of every provider that has it, concurrently. A provider that fails is missing from the result."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from everthread.domain.clock_rules import is_waiting
 from everthread.domain.events import (
     Delivery,
     EntryKind,
@@ -52,11 +53,11 @@ def next_entry(
         return None
     first = first_deliverable(session)
     for row in uow.cursors.redeliveries(provider, session_id):
-        due = row.due_at is not None and row.due_at <= now and row.seq >= first
+        due = row.due_at is not None and not is_waiting(row.due_at, now) and row.seq >= first
         entry = uow.log.entry(session_id, row.seq) if due else None
         if entry is not None and not (pending := _read(uow, cursor, entry, row, only_light)).is_empty:
             return pending
-    if cursor.due_at is None or cursor.due_at > now:
+    if cursor.due_at is None or is_waiting(cursor.due_at, now):
         return None
     entry = uow.log.after(session_id, max(cursor.seq, first - 1))
     while entry is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from everthread.domain.clock_rules import latest
 from everthread.store.database import Table
 from everthread.store.turns import MESSAGES_PER_TURN
 
@@ -150,16 +151,16 @@ class Cursors(Table):
 
     def due_sessions(self, provider: str, now: float, limit: int) -> tuple[str, ...]:
         """Return sessions with an entry to deliver now, the longest waiting first."""
-        # Each from its own index, so that the cost does not depend on the backlog.
-        waiting = self._execute(
-            "SELECT due_at, session_id FROM cursors WHERE provider = ? AND due_at <= ? ORDER BY due_at LIMIT ?",
-            (provider, now, limit),
-        )
-        again = self._execute(
-            "SELECT due_at, session_id FROM redeliveries WHERE provider = ? AND due_at <= ? ORDER BY due_at LIMIT ?",
-            (provider, now, limit),
-        )
-        return tuple(dict.fromkeys(session_id for _, session_id in sorted([*waiting, *again])))[:limit]
+        # Each range from its own index, so that the cost does not depend on the backlog.
+        rows: list[tuple[float, str]] = []
+        for table in ("cursors", "redeliveries"):
+            rows += self._execute(
+                f"SELECT * FROM (SELECT due_at, session_id FROM {table} WHERE provider = ? AND due_at <= ? "
+                "ORDER BY due_at LIMIT ?) AS due UNION ALL SELECT * FROM (SELECT due_at, session_id "
+                f"FROM {table} WHERE provider = ? AND due_at > ? ORDER BY due_at LIMIT ?) AS ahead",
+                (provider, now, limit, provider, latest(now), limit),
+            )
+        return tuple(dict.fromkeys(session_id for _, session_id in sorted(rows)))[:limit]
 
     def next_due(self, provider: str, after: float) -> float | None:
         """Return the time of the next delivery after `after`."""
@@ -291,15 +292,6 @@ class Cursors(Table):
             "DELETE FROM redeliveries WHERE provider = ? AND session_id = ? AND seq = ? AND replay = ?",
             (row.provider, row.session_id, row.seq, row.replay),
         )
-
-    def bring_forward(self, provider: str, now: float, latest: float) -> None:
-        """Make everything due that waits until after `latest`: lanes, redeliveries and the circuit breaker."""
-        for sql in (
-            "UPDATE cursors SET due_at = ? WHERE provider = ? AND due_at > ?",
-            "UPDATE redeliveries SET due_at = ? WHERE provider = ? AND due_at > ?",
-            "UPDATE providers SET open_until = ? WHERE name = ? AND open_until > ?",
-        ):
-            self._execute(sql, (now, provider, latest))
 
     def parked(self, provider: str, session_id: str) -> tuple[int, ...]:
         """Return the parked entries of a lane, other than closes."""

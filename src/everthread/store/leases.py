@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from msgspec import Struct
 
+from everthread.domain.clock_rules import latest
 from everthread.domain.errors import Fenced
 from everthread.domain.model import HookCall, Lease, SessionKey, Timer
 from everthread.store.database import Table
@@ -25,27 +26,21 @@ class Leases(Table):
     """Leases with fences, and other rows that background lanes work on."""
 
     def acquire(self, name: str, holder: str, now: float, ttl_s: float) -> Lease | None:
-        """Acquire the lease, unless it is held. All holders of one name use the same `ttl_s`."""
+        """Acquire the lease, unless it is held."""
         row = self._first(
             "INSERT INTO leases (name, holder, fence, expires_at) VALUES (?, ?, 1, ?) "
             "ON CONFLICT (name) DO UPDATE SET fence = leases.fence + 1, holder = excluded.holder, "
             "expires_at = excluded.expires_at WHERE leases.expires_at <= ? RETURNING fence",
             (name, holder, now + ttl_s, now),
         )
-        if row is None:
-            # No lease lasts longer than this: it was granted before the clock was set back. A live holder renews it
-            # in time.
-            self._execute(
-                "UPDATE leases SET expires_at = ? WHERE name = ? AND expires_at > ?",
-                (now + ttl_s, name, now + ttl_s),
-            )
-            return None
-        return Lease(name, holder, row[0])
+        return Lease(name, holder, row[0]) if row is not None else None
 
-    def may_acquire(self, name: str, now: float, ttl_s: float) -> bool:
-        """Return whether acquiring may succeed: the lease is free, or lasts longer than any lease can."""
-        row = self._first("SELECT expires_at FROM leases WHERE name = ?", (name,))
-        return row is None or not now < row[0] <= now + ttl_s
+    def is_held(self, name: str, now: float) -> bool:
+        return self._exists("SELECT 1 FROM leases WHERE name = ? AND expires_at > ?", (name, now))
+
+    def lower(self, now: float, ttl_s: float) -> None:
+        """Shorten leases that end too far ahead to `ttl_s`. A live holder renews its lease in time and keeps it."""
+        self._execute("UPDATE leases SET expires_at = ? WHERE expires_at > ?", (now + ttl_s, latest(now)))
 
     def renew(self, lease: Lease, now: float, ttl_s: float) -> bool:
         return self._exists(
@@ -76,12 +71,7 @@ class Leases(Table):
 
     def is_alive(self, holder: str, now: float) -> bool:
         """Return whether the process has a valid lease."""
-        alive = "SELECT 1 FROM leases WHERE name = ? AND expires_at > ?"
-        return self._exists(alive, (f"process:{holder}", now))
-
-    def cap_process_leases(self, until: float) -> None:
-        """Shorten process leases to `until`: longer ones were written before the clock was set back."""
-        self._execute("UPDATE leases SET expires_at = ? WHERE name LIKE 'process:%' AND expires_at > ?", (until, until))
+        return self.is_held(f"process:{holder}", now)
 
     def end_process(self, holder: str) -> None:
         """Remove the process's lease and release its lanes."""
@@ -99,9 +89,10 @@ class Leases(Table):
         self._execute("DELETE FROM serving WHERE holder NOT IN (SELECT holder FROM leases)")
 
     def arm(self, timer: Timer) -> None:
-        """Set a timer, unless one of that name is set."""
+        """Set a timer, unless one of that name is due no later."""
         self._execute(
-            "INSERT INTO timers (name, due_at, key) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+            "INSERT INTO timers (name, due_at, key) VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE SET "
+            "due_at = excluded.due_at, key = excluded.key WHERE timers.due_at > excluded.due_at",
             (timer.name, timer.due_at, str(timer.key)),
         )
 

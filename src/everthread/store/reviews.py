@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from everthread.domain.review_window import Review, ReviewState, ReviewWindow
+from everthread.domain.clock_rules import latest
+from everthread.domain.review_window import RETRY_S_MAX, Review, ReviewState, ReviewWindow
 from everthread.store.database import Table
 
 
@@ -21,7 +22,7 @@ class ReviewRow(Struct, frozen=True):
 
 _OPEN = "state IN ('waiting', 'running')"
 _CLAIMABLE = (
-    f"r.{_OPEN} AND r.due_at <= ? AND (r.state = 'waiting' OR NOT EXISTS "
+    f"r.{_OPEN} AND (r.due_at <= ? OR r.due_at > ?) AND (r.state = 'waiting' OR NOT EXISTS "
     "(SELECT 1 FROM leases l WHERE l.name = 'process:' || r.holder AND l.expires_at > ?))"
 )
 _ONE = "session_id = ? AND from_turn = ? AND to_turn = ?"
@@ -52,13 +53,13 @@ class Reviews(Table):
             "WHERE (session_id, from_turn, to_turn) = (SELECT r.session_id, r.from_turn, r.to_turn FROM reviews r "
             f"WHERE {_CLAIMABLE} ORDER BY r.due_at, r.session_id, r.from_turn LIMIT 1) "
             "RETURNING session_id, from_turn, to_turn, fence",
-            (holder, now, now),
+            (holder, *_claimable_values(now)),
         )
         return (row[0], ReviewWindow(row[1], row[2]), row[3]) if row else None
 
     def is_due(self, now: float) -> bool:
         """Return whether there is a review to claim, without writing."""
-        return self._exists(f"SELECT 1 FROM reviews r WHERE {_CLAIMABLE} LIMIT 1", (now, now))
+        return self._exists(f"SELECT 1 FROM reviews r WHERE {_CLAIMABLE} LIMIT 1", _claimable_values(now))
 
     def is_held(self, review: Review) -> bool:
         """Return whether the claim is still valid: the review was not stopped, erased or taken over."""
@@ -98,6 +99,10 @@ class Reviews(Table):
             ReviewRow(session_id, ReviewWindow(from_turn, to_turn), ReviewState(state), fence, due_at)
             for from_turn, to_turn, state, fence, due_at in rows
         )
+
+
+def _claimable_values(now: float) -> tuple[float, float, float]:
+    return now, latest(now, RETRY_S_MAX), now
 
 
 def _claim_values(review: Review) -> tuple[str, int, int, int]:

@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
+from everthread.domain.clock_rules import latest
 from everthread.domain.recurrence import MissedPolicy
-from everthread.domain.schedule import Occurrence, OccurrenceState, Schedule, ScheduleState, Target
+from everthread.domain.schedule import RETRY_S_MAX, Occurrence, OccurrenceState, Schedule, ScheduleState, Target
 from everthread.store.database import Table
 
 _SCHEDULE = (
@@ -49,10 +50,10 @@ class Schedules(Table):
         return tuple(_schedule(row) for row in rows)
 
     def save(self, schedule: Schedule) -> None:
-        """Update the state and the next due time."""
+        """Update the state, the anchor and the next due time."""
         self._execute(
-            "UPDATE schedules SET state = ?, next_at = ? WHERE id = ?",
-            (schedule.state.value, schedule.next_at, schedule.id),
+            "UPDATE schedules SET state = ?, anchor = ?, next_at = ? WHERE id = ?",
+            (schedule.state.value, schedule.anchor, schedule.next_at, schedule.id),
         )
 
     def remove(self, schedule_id: str) -> bool:
@@ -110,8 +111,9 @@ class Schedules(Table):
     def open_occurrences(self, now: float, limit: int) -> tuple[Occurrence, ...]:
         """Return unfinished occurrences that need not wait, the earliest first."""
         rows = self._execute(
-            f"SELECT {_TIME} FROM occurrences WHERE {_OPEN} AND retry_at <= ? ORDER BY due_at, schedule_id LIMIT ?",
-            (now, limit),
+            f"SELECT {_TIME} FROM occurrences WHERE {_OPEN} AND (retry_at <= ? OR retry_at > ?) "
+            "ORDER BY due_at, schedule_id LIMIT ?",
+            (now, latest(now, RETRY_S_MAX), limit),
         )
         return tuple(_time(row) for row in rows)
 

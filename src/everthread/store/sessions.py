@@ -39,8 +39,8 @@ class KeyState(Struct, frozen=True):
     """The key whose turn runs in the session."""
     awaited: bool = True
     """False if no message waits at the key."""
-    armed: bool = False
-    """The requested timer is set."""
+    timer_at: float | None = None
+    """The time of the requested timer; None if it is not set."""
 
 
 BASE_CHARS = 80
@@ -61,7 +61,7 @@ _AWAITED = (
     "EXISTS (SELECT 1 FROM inbox i WHERE i.key = b.key AND i.state IN ('waiting', 'running') AND i.state = 'waiting' "
     "AND NOT i.command)"
 )
-_ARMED = "EXISTS (SELECT 1 FROM timers WHERE timers.name = ?)"
+_TIMER_AT = "(SELECT timers.due_at FROM timers WHERE timers.name = ?)"
 _BOUNDARY = "kind, key, owner, from_session, to_session, epoch, actor, at, id"
 
 
@@ -102,6 +102,25 @@ class Sessions(Table):
     def save(self, session: Session) -> None:
         """Update a session. If its generation has grown, use `renew`."""
         self._execute(f"UPDATE sessions SET {_CHANGING} WHERE id = ?", (*_changing_values(session), session.id))
+
+    def newest_activity(self) -> float:
+        """Return the newest activity of the sessions that keys are on; 0.0 if there is none."""
+        statement = "SELECT COALESCE(MAX(s.active_at), 0.0) FROM bindings b JOIN sessions s ON s.id = b.session_id"
+        return self._value(statement)
+
+    def lower_activities(self, now: float, latest: float) -> tuple[SessionKey, ...]:
+        """Replace activities after `latest` by `now`, of the sessions that keys are on. Return these keys."""
+        rows = self._execute(
+            "SELECT b.key FROM bindings b JOIN sessions s ON s.id = b.session_id WHERE s.active_at > ? ORDER BY b.key",
+            (latest,),
+        )
+        keys = tuple(key_of(row[0]) for row in rows)
+        # The times of sessions that nobody is on are kept: nothing depends on them.
+        self._execute(
+            "UPDATE sessions SET active_at = ? WHERE active_at > ? AND id IN (SELECT session_id FROM bindings)",
+            (now, latest),
+        )
+        return keys
 
     def renew(self, session: Session) -> None:
         """Update a session whose generation has grown, and the bindings of its keys."""
@@ -226,19 +245,19 @@ class Sessions(Table):
         """Return everything that a boundary has to know about a key, with one query."""
         row = self._first(
             f"SELECT b.owner, b.session_id, b.epoch, b.pending, b.kind, {_OTHER_KEYS}, {_RUNNING}, {_AWAITED}, "
-            f"{_ARMED}, {OF_SESSION} FROM bindings b LEFT JOIN sessions s ON s.id = b.session_id WHERE b.key = ?",
+            f"{_TIMER_AT}, {OF_SESSION} FROM bindings b LEFT JOIN sessions s ON s.id = b.session_id WHERE b.key = ?",
             (timer, str(key)),
         )
         if row is None:
             return KeyState()
-        others, running, awaited, armed = row[5:9]
+        others, running, awaited, timer_at = row[5:9]
         return KeyState(
             _binding(key, row),
             session_of(row[9:]) if row[9] is not None else None,
             tuple(key_of(other) for other in sorted(others.split("\n"))) if others else (),
             key_of(running) if running else None,
             bool(awaited),
-            bool(armed),
+            timer_at,
         )
 
     def ref(self, key: SessionKey) -> SessionRef | None:

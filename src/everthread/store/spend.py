@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 
 from everthread.domain.model import SessionRef
@@ -35,11 +36,11 @@ class Spend(Table):
             (spent.amount, *tokens, spent.spend_id),
         )
 
-    def total(self, owner: str, since: float) -> float:
-        """Return the owner's cost since then: settled amounts, and reservations of calls that still run."""
+    def total(self, owner: str, since: float, until: float = math.inf) -> float:
+        """Return the owner's cost in that time: settled amounts, and reservations of calls that still run."""
         return self._value(
-            "SELECT COALESCE(SUM(COALESCE(settled, reserved)), 0.0) FROM spend WHERE owner = ? AND at >= ?",
-            (owner, since),
+            "SELECT COALESCE(SUM(COALESCE(settled, reserved)), 0.0) FROM spend WHERE owner = ? AND at >= ? AND at <= ?",
+            (owner, since, until),
         )
 
     def of_turn(self, ref: SessionRef, turn_id: str, since: float) -> float:
@@ -50,15 +51,18 @@ class Spend(Table):
             (ref.owner, since, ref.session_id, turn_id),
         )
 
-    def by_model(self, owner: str, since: float, sessions: Collection[str] | None = None) -> tuple[ModelUsage, ...]:
-        """Return the usage of each model since then, in these sessions or in all, the most expensive first."""
+    def by_model(
+        self, owner: str, since: float, sessions: Collection[str] | None = None, *, until: float = math.inf
+    ) -> tuple[ModelUsage, ...]:
+        """Return the usage of each model in that time, in these sessions or in all, the most expensive first."""
         if sessions is not None and not sessions:
             return ()
         concerns = "" if sessions is None else f"AND session_id IN ({placeholders(len(sessions))})"
         rows = self._execute(
             "SELECT model, COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(COALESCE(settled, 0.0)) AS amount, "
             "SUM(CASE WHEN settled IS NULL THEN reserved ELSE 0.0 END) AS waiting "
-            f"FROM spend WHERE owner = ? AND at >= ? {concerns} GROUP BY model ORDER BY amount + waiting DESC, model",
-            (owner, since, *(sessions or ())),
+            f"FROM spend WHERE owner = ? AND at >= ? AND at <= ? {concerns} GROUP BY model "
+            "ORDER BY amount + waiting DESC, model",
+            (owner, since, until, *(sessions or ())),
         )
         return tuple(ModelUsage(*row) for row in rows)

@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from everthread.domain.api_key import hash_token, is_token
+from everthread.domain.clock_rules import is_ahead
 from everthread.store.api_keys import ApiKey
 from everthread.store.unit_of_work import UnitOfWork
 from everthread.web.errors import HttpError
@@ -82,5 +83,5 @@ def _not_local(why: str) -> HttpError:
 
 async def _note_use(call: ApiCall, token: ApiKey) -> None:
     now = call.gateway.clock.now()
-    if token.used_at is None or now - token.used_at > USED_EVERY_S:
+    if token.used_at is None or now - token.used_at > USED_EVERY_S or is_ahead(token.used_at, now):
         await asyncio.shield(call.gateway.store.write(lambda uow: uow.api_keys.record_use(token.token_hash, now)))

@@ -60,7 +60,6 @@ def _count_lanes(uow: UnitOfWork) -> dict[str, LaneCount]:
 
 def _families(call: ApiCall, lanes: dict[str, LaneCount]) -> Iterable[str]:
     gateway, state, worker = call.gateway, call.state, call.gateway.worker
-    uptime_s = gateway.clock.now() - gateway.started_at
     waiting = {name: count.waiting_entries for name, count in lanes.items()}
     parked = {name: count.parked for name, count in lanes.items()}
     connected = {name: platform.up for name, platform in gateway.states.items()}
@@ -76,7 +75,7 @@ def _families(call: ApiCall, lanes: dict[str, LaneCount]) -> Iterable[str]:
         "loop_stall_seconds_max", "gauge", "Longest time the event loop was blocked.", gateway.loop_lag.longest_s
     )
     yield _family("resident_memory_bytes", "gauge", "Memory of the process.", _resident_bytes())
-    yield _family("uptime_seconds", "gauge", "Time since the gateway was started.", uptime_s)
+    yield _family("uptime_seconds", "gauge", "Time since the gateway was started.", gateway.uptime_s)
     yield _family("event_listeners", "gauge", "Open streams of /api/events.", sum(state.listeners.values()))
     yield _family(
         "http_requests_total", "counter", "Requests by status.", dict(sorted(state.requests.items())), "status"

@@ -116,7 +116,7 @@ class ApiCall(Struct, frozen=True):
             raise stopping()
         if isinstance(found, ParsedCommand) and found.command.name in UNLIMITED_COMMANDS:
             return
-        if (refusal := gateway.rate_limiter.refusal(owner, gateway.clock.now())) is not None:
+        if (refusal := gateway.rate_limiter.refusal(owner, gateway.clock.elapsed())) is not None:
             gateway.inbound.rejected += 1
             wait = {"Retry-After": str(gateway.rate_limiter.wait_s(owner))}
             raise HttpError(429, refusal or "Too many messages; this one was not stored.", "too_many", wait)

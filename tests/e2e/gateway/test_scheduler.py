@@ -190,7 +190,7 @@ async def test_missed_occurrences_follow_the_policy_of_the_task(tmp_path: Path) 
             async with gateway_fixture(home, model) as fixture:
                 await fixture.runtime.scheduling.add(replace(WISH, missed=missed))
                 clock = fixture.clock
-            clock.ahead_s += 5.5 * HOUR
+            clock.advance(5.5 * HOUR)
             async with gateway_fixture(home, model, clock=clock) as fixture:
                 skipped = {MissedPolicy.SKIP: 1, MissedPolicy.ONCE: 1, MissedPolicy.ALL: 0}[missed]
                 await over(fixture, expected + skipped)

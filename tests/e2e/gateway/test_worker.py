@@ -212,7 +212,7 @@ async def test_the_expiry_notice_precedes_the_first_answer_of_the_next_session(t
     ):
         await fixture.hear("hello")
         # The session expires before the expiry timer runs.
-        fixture.clock.ahead_s += 7200.0
+        fixture.clock.advance(7200.0)
         fixture.platform.say("hello again")
         await until(lambda: len(fixture.platform.texts()) == 3)
         _, notice, answer = fixture.platform.texts()

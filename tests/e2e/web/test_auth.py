@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,18 @@ async def test_local_hosts_and_origins_are_accepted(tmp_path: Path) -> None:
     async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as fixture:
         for headers in ({"Host": "localhost:1"}, {"Host": "[::1]:1"}, {"Origin": "http://localhost:3000"}):
             assert (await fixture.ask("GET", "/api/sessions", **headers)).status == 200, headers
+
+
+async def test_the_last_use_of_a_token_under_a_clock_that_was_ahead_is_replaced(tmp_path: Path) -> None:
+    async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as there:
+        token, used = await there.token("anna"), list[float]()
+        for ahead_s in (366 * 86_400.0, 0.0, -200.0):
+            there.clock.ahead_s = ahead_s
+            assert (await there.ask("GET", "/api/sessions", token=token)).status == 200
+            (row,) = await there.runtime.store.read(lambda uow: uow.api_keys.all())
+            used.append(row.used_at or 0.0)
+        assert used[1] <= time.time()
+        assert used[2] == used[1], "a small correction of the clock costs no write"
 
 
 async def test_every_request_needs_a_token_until_the_last_one_is_revoked(tmp_path: Path) -> None:

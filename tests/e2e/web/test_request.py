@@ -79,3 +79,15 @@ async def test_a_body_that_never_arrives_gets_408(tmp_path: Path, monkeypatch: p
         writer.write(f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{{".encode())
         assert (await gone(reader)).startswith(b"HTTP/1.1 408")
         writer.close()
+
+
+async def test_setting_the_clock_neither_lifts_nor_prolongs_the_rate_limit(tmp_path: Path) -> None:
+    gateway = GatewaySettings(messages_per_minute=2)
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model, gateway=gateway) as there:
+        for name in ("one", "two"):
+            assert (await there.say("hello", X_Session_Key=name)).status == 200
+        for ahead_s in (86_400.0, -86_400.0):
+            there.clock.ahead_s = ahead_s
+            assert (await there.say("hello", X_Session_Key="one")).status == 429
+        there.clock.advance(31.0)
+        assert (await there.say("hello", X_Session_Key="one")).status == 200

@@ -323,7 +323,7 @@ async def test_a_failed_review_is_retried_later_and_given_up_in_the_end(tmp_path
         await core.idle()
         for attempt in range(1, ATTEMPTS_MAX + 3):
             assert len(model.reviews) == min(attempt, ATTEMPTS_MAX)
-            core.clock.ahead_s += ATTEMPTS_MAX * COOL_DOWN_S
+            core.clock.advance(ATTEMPTS_MAX * COOL_DOWN_S)
             core.agent.start_reviews()
             await core.idle()
         assert await core.states(session) == [(1, 3, "failed")]

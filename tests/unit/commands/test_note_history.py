@@ -15,7 +15,7 @@ async def test_a_skill_written_by_a_review_is_logged_with_its_turns_and_can_be_u
     async with CommandFixture(tmp_path) as console:
         session = await console.titled("Boats")
         await console.order("/memory add sails")
-        console.clock.ahead_s += 1
+        console.clock.advance(1)
         console.skills.write(SkillText("knots", "How to tie knots.", "Over."), origin=Origin(session, "review-1-10"))
         first, second = (await console.order("/memory log")).text.splitlines()[:2]
         assert first.startswith("skill/knots:1  ")
@@ -32,11 +32,11 @@ async def test_a_skill_written_by_a_review_is_logged_with_its_turns_and_can_be_u
 async def test_changes_of_notes_and_skills_are_undone_newest_first(tmp_path: Path) -> None:
     async with CommandFixture(tmp_path) as console:
         console.skills.write(SkillText("knots", "How to tie knots.", "Over."))
-        console.clock.ahead_s += 1
+        console.clock.advance(1)
         console.skills.write(SkillText("knots", "How to tie good knots.", "Over, under."))
-        console.clock.ahead_s += 1
+        console.clock.advance(1)
         await console.order("/memory add sails")
-        console.clock.ahead_s += 1
+        console.clock.advance(1)
         assert 'Removed again: "sails"' in (await console.order("/memory undo")).text
         await console.refuses("/memory undo skill/knots:1", "changed again", "skill/knots:2")
         assert (

@@ -17,10 +17,10 @@ async def test_usage_shows_the_session_the_day_and_the_month(tmp_path: Path) -> 
     async with CommandFixture(tmp_path) as console:
         console.choices = [ModelChoice("lab/big", "big", console.model, Price(10_000, 100_000))]
         await console.ask("long ago")
-        console.clock.ahead_s += 40 * 86_400
+        console.clock.advance(40 * 86_400)
         await console.order("/new")
         await console.ask("last week")
-        console.clock.ahead_s += 7 * 86_400
+        console.clock.advance(7 * 86_400)
         await console.order("/new")
         await console.ask("today")
         console.choices = [ModelChoice("lab/free", "free", console.model)]

@@ -23,6 +23,8 @@ class Clock:
     def now(self) -> float:
         return self.time
 
+    elapsed = now
+
     async def sleep(self, seconds: float) -> None:
         self.time += seconds
 

@@ -215,7 +215,7 @@ async def test_the_kind_of_a_key_outlives_its_sessions(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path, policies=policies) as core:
         await core.cross(CLI, New(kind=SessionKind.CRON))
         await core.turn(CLI, "first")
-        core.clock.ahead_s += 3600.0
+        core.clock.advance(3600.0)
         after_expiry = (await core.turn(CLI, "second")).ref.session_id
         after_reset = opened(await core.cross(CLI, Reset()))
         for session_id in (after_expiry, after_reset):

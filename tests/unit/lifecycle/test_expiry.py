@@ -45,7 +45,7 @@ async def test_a_message_of_another_owner_at_an_expired_session_opens_a_new_one(
     async with CoreFixture(tmp_path, policies=policies) as core:
         mine = (await core.turn(CLI, "mine")).ref.session_id
         # Nobody serves timers here: the message itself must find out that the session is over.
-        core.clock.ahead_s += 3600.0
+        core.clock.advance(3600.0)
         theirs = (await core.turn(CLI, "theirs", owner="stranger")).ref
         assert (theirs.owner, theirs.session_id != mine) == ("stranger", True)
         assert (await core.session(mine)).end_reason == "idle"
@@ -93,3 +93,53 @@ async def test_a_refused_expiry_is_tried_again(tmp_path: Path) -> None:
         await core.later(RECHECK_S)
         assert await changed(lambda: core.lifecycle.current(CLI), await core.at(CLI)) is None
         assert (await core.session(parent)).end_reason == "idle"
+
+
+YEAR_S = 366 * 86_400.0
+
+
+async def test_a_message_under_a_clock_that_is_ahead_does_not_stop_expiry(tmp_path: Path) -> None:
+    async with CoreFixture(tmp_path, policies=ResetPolicies(ResetPolicy(idle_s=60.0))) as core:
+        core.clock.ahead_s = YEAR_S
+        session_id = (await core.turn(CLI, "hello")).ref.session_id
+        core.clock.ahead_s = 0.0
+        await core.later(1.0)
+        await core.lowered(session_id)
+        await core.later(61.0)
+        await core.ended(session_id, "idle")
+
+
+async def test_a_session_opened_after_the_clock_returned_expires_in_time(tmp_path: Path) -> None:
+    """The timer was set under a clock that was ahead, and no lane was served before the boundary."""
+    async with CoreFixture(tmp_path, policies=ResetPolicies(ResetPolicy(idle_s=60.0))) as core:
+        await core.stop_lanes()
+        core.clock.ahead_s = YEAR_S
+        await core.turn(CLI, "hello")
+        core.clock.ahead_s = 0.0
+        await core.cross(CLI, New())
+        timers = await core.store.read(lambda uow: uow.leases.due_timers(core.clock.now() + 61.0, 9))
+        assert [timer.key for timer in timers] == [CLI]
+
+
+async def test_an_answer_after_the_clock_returned_sets_an_earlier_timer(tmp_path: Path) -> None:
+    async with CoreFixture(tmp_path, policies=ResetPolicies(ResetPolicy(idle_s=60.0))) as core:
+        await core.stop_lanes()
+        core.clock.ahead_s = YEAR_S
+        session_id = (await core.turn(CLI, "hello")).ref.session_id
+        core.clock.ahead_s = 0.0
+        assert (await core.turn(CLI, "hello again")).ref.session_id == session_id
+        assert (await core.session(session_id)).active_at <= core.clock.now()
+        timers = await core.store.read(lambda uow: uow.leases.due_timers(core.clock.now() + 61.0, 9))
+        assert [timer.key for timer in timers] == [CLI]
+
+
+async def test_a_due_timer_lowers_an_activity_that_is_ahead(tmp_path: Path) -> None:
+    """Another process may have written under a clock that this one never had."""
+    async with CoreFixture(tmp_path, policies=ResetPolicies(ResetPolicy(idle_s=60.0))) as core:
+        session_id = (await core.turn(CLI, "hello")).ref.session_id
+        ahead = (await core.session(session_id)).replace(active_at=core.clock.now() + YEAR_S)
+        await core.store.write(lambda uow: uow.sessions.save(ahead))
+        await core.later(61.0)
+        await core.lowered(session_id)
+        await core.later(61.0)
+        await core.ended(session_id, "idle")

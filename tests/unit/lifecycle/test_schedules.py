@@ -174,12 +174,12 @@ async def test_only_the_latest_finished_reminders_are_kept(tmp_path: Path) -> No
     async with CoreFixture(tmp_path) as core:
         scheduling = ScheduleService(core.store, core.clock, ulids(core.clock.now))
         first = await scheduling.add(NewSchedule("me", "in 1h", "UTC", "number 0"))
-        core.clock.ahead_s += 3700
+        core.clock.advance(3700)
         await scheduling.fire_due(core.clock.now())
         await scheduling.add(NewSchedule("bea", "in 1h", "UTC", "hers"))
         for number in range(1, FINISHED_KEPT + 4):
             schedule = await scheduling.add(NewSchedule("me", "in 1h", "UTC", f"number {number}"))
-            core.clock.ahead_s += 3700
+            core.clock.advance(3700)
             await scheduling.fire_due(core.clock.now())
             if number != 3:
                 (time,) = await core.store.read(lambda uow, s=schedule: uow.schedules.occurrences(s.id, 2))

@@ -59,7 +59,7 @@ async def test_a_breaker_pause_longer_than_an_entrys_longest_wait_is_kept(tmp_pa
         (status,) = await core.memory.journal.status()
         assert status.breaker_open_until is not None
         assert len(diary.book.begun) == tried
-        assert QUICK.wait_s_max < limits.wait_s_max == limits.breaker_s
+        assert limits.backoff_s_max < QUICK.backoff_s_max < limits.breaker_s
 
 
 async def test_after_an_outage_one_lane_tests_whether_the_provider_is_back(tmp_path: Path) -> None:

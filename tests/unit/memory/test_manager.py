@@ -98,13 +98,13 @@ async def test_a_recall_does_not_wait_for_a_starting_provider_and_starts_it_once
             await core.memory.recall("warm up", ref=REF, deadline_s=0.5)
             before = len(asyncio.all_tasks())
             for _ in range(2):
-                core.clock.ahead_s += RECALL_PAUSE_S
+                core.clock.advance(RECALL_PAUSE_S)
                 recall = await core.memory.recall("tea", ref=REF, deadline_s=0.5)
                 assert ([item.text for item in recall.items], recall.missing) == (["tea of well"], ("stuck",))
             await until(lambda: len(asyncio.all_tasks()) <= before, "the questions have gone")
             gate.open()
             await until(lambda: len(asyncio.all_tasks()) < before, "the start has come to its end")
-            core.clock.ahead_s += RECALL_PAUSE_S
+            core.clock.advance(RECALL_PAUSE_S)
             assert (await core.memory.recall("tea", ref=REF)).missing == ()
     assert stuck.asked == ["prefetch"]
 

@@ -250,7 +250,7 @@ async def test_recalls_that_hang_leave_a_bounded_number_of_threads(tmp_path: Pat
         hanging.recalls = hang
         async with CoreFixture(tmp_path, hanging) as core:
             for number in range(STUCK_MAX + 3):
-                core.clock.ahead_s += RECALL_PAUSE_S
+                core.clock.advance(RECALL_PAUSE_S)
                 recall = await core.memory.recall(f"q{number}", ref=REF, deadline_s=0.03)
                 assert recall.missing == ("hanging",)
     assert len(asked) == STUCK_MAX
@@ -389,7 +389,7 @@ async def test_a_provider_that_fails_every_recall_is_not_asked_in_every_turn(tmp
             assert (texts(recall.items), recall.missing) == (["two"], ("refusing",))
         assert asked == FAILURES_MAX
         refusing.recalls = answer
-        core.clock.ahead_s += RECALL_PAUSE_S
+        core.clock.advance(RECALL_PAUSE_S)
         for _ in range(2):
             assert texts((await core.memory.recall("tea", ref=REF)).items) == ["one", "two"]
 

@@ -20,12 +20,21 @@ def test_a_lease_is_held_by_one_process_until_it_expires(uow: UnitOfWork) -> Non
 def test_a_released_lease_is_free(uow: UnitOfWork) -> None:
     lease = uow.leases.acquire("timers", "p1", 0.0, 15.0)
     assert lease is not None
-    assert not uow.leases.may_acquire("timers", 1.0, 15.0)
+    assert uow.leases.is_held("timers", 1.0)
     uow.leases.release(lease)
-    assert uow.leases.may_acquire("timers", 1.0, 15.0)
+    assert not uow.leases.is_held("timers", 1.0)
 
 
-def test_a_timer_is_set_once(uow: UnitOfWork, key: SessionKey) -> None:
+def test_a_lease_that_ends_too_far_ahead_is_shortened(uow: UnitOfWork) -> None:
+    assert uow.leases.acquire("wrong", "p1", 100.0, 215.5)
+    assert uow.leases.acquire("right", "p1", 100.0, 215.0)
+    uow.leases.lower(15.0, 60.0)
+    assert [uow.leases.is_held(name, 75.0) for name in ("wrong", "right")] == [False, True]
+    assert uow.leases.is_held("wrong", 74.0)
+
+
+def test_a_timer_keeps_its_earliest_time(uow: UnitOfWork, key: SessionKey) -> None:
+    uow.leases.arm(Timer("idle", 7.0, key))
     uow.leases.arm(Timer("idle", 5.0, key))
     uow.leases.arm(Timer("idle", 9.0, key))
     assert uow.leases.next_timer() == 5.0

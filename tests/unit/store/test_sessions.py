@@ -18,7 +18,7 @@ def test_a_boundary_needs_to_know_of_all_keys_on_a_session(uow: UnitOfWork, sess
     state = uow.sessions.key_state(key)
     assert state.session == session
     assert state.other_keys == tuple(others)
-    assert (state.running, state.awaited, state.armed) == (None, False, False)
+    assert (state.running, state.awaited, state.timer_at) == (None, False, None)
 
 
 def test_the_owners_keys_without_a_session_come_last(uow: UnitOfWork, session: Session, key: SessionKey) -> None:

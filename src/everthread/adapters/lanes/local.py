@@ -22,8 +22,8 @@ log = logging.getLogger("everthread.lanes")
 
 LEASE_S = 15.0
 POLL_S = 0.1
-_LIFE_LEASES_MAX = 4
-"""A process lease is shorter than this many lane leases."""
+_LOWERED_LEASES = 4
+"""A lease that ends too far ahead is shortened to this many lease times: a live holder has renewed it by then."""
 BACKOFF = Backoff(first_s=1.0, max_s=60.0)
 
 
@@ -130,7 +130,7 @@ class LocalLanes:
     async def _acquire(self, lane: _Lane) -> None:
         now = self._clock.now
         # Every commit wakes this lane, and usually another process holds it: a read is enough to see that.
-        if not await self._store.read_inline(lambda uow: uow.leases.may_acquire(lane.name, now(), self._lease_s)):
+        if await self._store.read_inline(lambda uow: uow.leases.is_held(lane.name, now())):
             return
         granting = asyncio.ensure_future(
             self._store.write(lambda uow: uow.leases.acquire(lane.name, self._holder, now(), self._lease_s))
@@ -148,7 +148,7 @@ class LocalLanes:
             # Read here: a process that was stopped before its write must not shorten the leases of others.
             now = self._clock.now()
             uow.leases.keep_alive(self._holder, now, self._lease_s)
-            uow.leases.cap_process_leases(now + _LIFE_LEASES_MAX * self._lease_s)
+            uow.leases.lower(now, _LOWERED_LEASES * self._lease_s)
 
         await self._store.write(keep_alive)
         for lane in self._lanes.values():

@@ -109,7 +109,7 @@ class McpServerClient:
         connection = self._connection
         if connection is None or connection.lost:
             if connection is not None and self._is_paused():
-                pause_s = self._breaker.open_until - self._clock.now()
+                pause_s = self._breaker.open_until - self._clock.elapsed()
                 raise ServerUnavailable(f"{connection.lost} (next try in {pause_s:.0f} s)")
             connection = self._open(self.settings.timeout_s)
         try:
@@ -137,10 +137,10 @@ class McpServerClient:
 
     def _back_off(self) -> None:
         delay_s = BACKOFF.delay_s(self._breaker.failures + 1)
-        self._breaker = self._breaker.after_failure(self._clock.now(), delay_s)
+        self._breaker = self._breaker.after_failure(self._clock.elapsed(), delay_s)
 
     def _is_paused(self) -> bool:
-        return self._breaker.is_open(self._clock.now(), BACKOFF.max_s)
+        return self._breaker.is_open(self._clock.elapsed())
 
     def _note_change(self) -> None:
         self._has_announced = True

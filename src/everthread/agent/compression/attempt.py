@@ -107,13 +107,13 @@ class SummaryMaker(Struct, frozen=True):
         return check_summary(source, extract(source.previous, source.parts.covered), why)
 
     async def _acquire_lease(self, name: str, lease_wait_s: float) -> Lease | None:
-        until = self.clock.now() + lease_wait_s
+        until = self.clock.elapsed() + lease_wait_s
 
         def acquire(uow: UnitOfWork) -> Lease | None:
             # The longest duration of a pass, so that a killed process does not block the others for longer.
             return uow.leases.acquire(name, self.holder, self.clock.now(), PASS_S_MAX)
 
-        while (lease := await self.store.write(acquire)) is None and self.clock.now() < until:
+        while (lease := await self.store.write(acquire)) is None and self.clock.elapsed() < until:
             await self.clock.sleep(_POLL_S)
         return lease
 

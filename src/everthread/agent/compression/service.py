@@ -111,7 +111,7 @@ class Compressor:
         if due is not Urgency.NONE and within.refusal:
             self._report_refusal(choice, within.refusal, listen)
             return Urgency.NONE
-        if state.given_up or (due is Urgency.SOON and self._clock.now() < state.cool_until):
+        if state.given_up or (due is Urgency.SOON and state.is_paused(self._clock.now())):
             return Urgency.NONE
         return due
 
@@ -129,7 +129,7 @@ class Compressor:
         self, ref: SessionRef, state: CompressionState, fill: ContextFill, choice: ModelChoice, listen: Listen
     ) -> None:
         await self._states.load(ref.session_id, choice.name)
-        if state.given_up or self._clock.now() < state.cool_until:
+        if state.given_up or state.is_paused(self._clock.now()):
             return
         try:
             state.queued = True
@@ -195,7 +195,7 @@ class Compressor:
             if state.making is not None:
                 await self._wait_or_cancel(state.making, bound_s)
                 why = state.problem or f"no summary within {bound_s:g} s"
-            elif self._clock.now() >= state.cool_until:
+            elif not state.is_paused(self._clock.now()):
                 state.ready = await self._maker.summarise(source, bound_s, lease_wait_s=bound_s)
                 why = "another process is making one"
         except NothingToCover:

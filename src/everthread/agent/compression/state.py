@@ -16,6 +16,7 @@ from msgspec import Struct, field
 from everthread.agent.compression.attempt import FinishedSummary
 from everthread.agent.compression.policy import POOR_PASSES_MAX, ContextFill
 from everthread.agent.prompt_cache import COUNT_MAX
+from everthread.domain.clock_rules import is_waiting
 from everthread.domain.errors import StoreError
 from everthread.ports.clock import Clock
 from everthread.store.compression_pauses import CompressionPause
@@ -54,6 +55,9 @@ class CompressionState(Struct):
     @property
     def given_up(self) -> bool:
         return self.poor >= POOR_PASSES_MAX
+
+    def is_paused(self, now: float) -> bool:
+        return is_waiting(self.cool_until, now, COOL_DOWN_S)
 
     def pause(self, why: str, now: float) -> None:
         """Pause compression for `COOL_DOWN_S`."""
@@ -116,9 +120,9 @@ class CompressionStates(Struct, frozen=True):
             return "A summary of this conversation is being made."
         if known.given_up:
             return f"Compression has stopped: {known.problem}" if whole else "Compression has stopped."
-        if (left_s := known.cool_until - self.clock.now()) > 0:
+        if known.is_paused(now := self.clock.now()):
             why = f"Compression is paused: {known.problem}" if whole else "Compression is paused"
-            return f"{why}; the next attempt is in {minutes(left_s)} at the earliest"
+            return f"{why}; the next attempt is in {minutes(known.cool_until - now)} at the earliest"
         return ""
 
     async def move(self, known: CompressionState, left: str, entered: str) -> None:
@@ -131,10 +135,9 @@ class CompressionStates(Struct, frozen=True):
 
     async def put(self, session_id: str, known: CompressionState) -> None:
         """Store or clear the session's pause. If the write fails, another process makes one unnecessary pass."""
-        is_paused = known.poor or known.cool_until > self.clock.now()
         pause = (
             CompressionPause(session_id, known.model, known.poor, known.cool_until, known.problem)
-            if is_paused
+            if known.poor or known.is_paused(self.clock.now())
             else None
         )
         await self._put(session_id, pause, known)

@@ -63,8 +63,8 @@ def send(cli: CliContext, address: str, text: str | None, file: str, wait_s: flo
 
     async def work(runtime: CliRuntime) -> Reply:
         reply = await _store(runtime, key, settings.owner, message, name, content)
-        deadline = runtime.clock.now() + wait_s
-        while reply.state in (ReplyState.READY, ReplyState.SENDING) and runtime.clock.now() < deadline:
+        deadline = runtime.clock.elapsed() + wait_s
+        while reply.state in (ReplyState.READY, ReplyState.SENDING) and runtime.clock.elapsed() < deadline:
             await runtime.clock.sleep(POLL_S)
             reply = await runtime.store.read_inline(lambda uow, name=reply.turn_id: uow.outbox.reply(name)) or reply
         return reply

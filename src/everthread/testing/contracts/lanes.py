@@ -59,6 +59,9 @@ class RealClock:
     def now(self) -> float:
         return self._stopped_at if self._stopped_at is not None else time.monotonic() - self._behind_s
 
+    def elapsed(self) -> float:
+        return self.now() + self._behind_s
+
     def put_back(self, seconds: float) -> None:
         self._behind_s += seconds
 

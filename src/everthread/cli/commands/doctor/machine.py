@@ -7,14 +7,12 @@ import sys
 from pathlib import Path
 
 from everthread.cli.commands.doctor.check import Case, Finding, bad, skipped, well
+from everthread.domain.clock_rules import RELEASED_AT, is_ahead
 from everthread.domain.errors import BadConfig, StoreCorrupt, StoreError
 
 PYTHON = (3, 11)
 DISK_MB_MIN = 200
 EXAMINE_S_MAX = 15.0
-_CLOCK_FROM = 1_767_225_600.0
-"""The start of 2026; the program is newer."""
-_CLOCK_AHEAD_S = 3600.0
 
 
 async def python(case: Case) -> Finding:
@@ -125,10 +123,10 @@ async def clock(case: Case) -> Finding:
     assert case.unopened is not None
     now = case.unopened.clock.now()
     fix = "set the clock of this machine and enable NTP"
-    if now < _CLOCK_FROM:
+    if now < RELEASED_AT:
         return bad("the clock is years behind", fix)
     if case.runtime is not None:
-        newest = await case.runtime.store.read(lambda uow: uow.sessions.recent(owner=None, limit=1))
-        if newest and newest[0].active_at > now + _CLOCK_AHEAD_S:
+        newest = await case.runtime.store.read(lambda uow: uow.sessions.newest_activity())
+        if is_ahead(newest, now):
             return bad("the clock is behind the newest stored time", fix)
     return well("consistent with stored times")

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from everthread.domain.boundary import New
+from everthread.domain.clock_rules import AHEAD_S_MAX
 from everthread.domain.errors import Fenced
 from everthread.domain.events import EntryKind
 from everthread.domain.model import (
@@ -127,32 +128,23 @@ class CursorAndLeaseContract(StoreFixture):
         assert nexts == [15.0, 20.0, 30.0, None]
 
     @on_store
-    async def test_only_lanes_due_too_late_are_brought_forward(self, talk: StoreConversation) -> None:
+    async def test_lanes_that_wait_for_a_time_far_ahead_are_due(self, talk: StoreConversation) -> None:
         await talk.write_each(("p", "q"), lambda uow, name: uow.cursors.register(name))
-        soon, far, resting = [await talk.new(key_named(str(n))) for n in range(3)]
+        due, soon, far, resting, again = [await talk.new(key_named(str(n))) for n in range(5)]
         await talk.discover_all()
-        parked = Redelivery("p", far, 1, 0, "rejected")
-        late = Redelivery("p", soon, 1, 0, "down", attempts=2, due_at=9000.0)
 
         def wait(uow: UnitOfWork) -> None:
-            for session, due_at in ((soon, 400.0), (far, 401.0), (resting, None)):
+            at = {due: 90.0, soon: 100.0 + AHEAD_S_MAX, far: 101.0 + AHEAD_S_MAX, resting: None, again: None}
+            for session, due_at in at.items():
                 cursor = present(uow.cursors.get("p", session))
                 uow.cursors.save(replace(cursor, seq=1, due_at=due_at, attempts=2, error="down"))
-            for row in (parked, late):
-                uow.cursors.add_redelivery(row)
-            for name in ("p", "q"):
-                row = present(uow.cursors.provider(name))
-                uow.cursors.save_provider(replace(row, failures=5, open_until=500.0))
+            uow.cursors.add_redelivery(Redelivery("p", resting, 1, 0, "rejected"))
+            uow.cursors.add_redelivery(Redelivery("p", again, 1, 0, "down", attempts=2, due_at=9000.0))
 
         await talk.write(wait)
-        await talk.write(lambda uow: uow.cursors.bring_forward("p", 100.0, 400.0))
-        lanes = [await talk.read(lambda uow, s=s: uow.cursors.get("p", s)) for s in (soon, far, resting)]
-        assert [lane.due_at for lane in lanes if lane] == [400.0, 100.0, None]
-        assert {(lane.seq, lane.attempts, lane.error) for lane in lanes if lane} == {(1, 2, "down")}
-        rows = await talk.read(lambda uow: uow.cursors.redeliveries("p"))
-        assert set(rows) == {parked, replace(late, due_at=100.0)}
-        providers = await talk.read(lambda uow: uow.cursors.providers())
-        assert [(row.name, row.failures, row.open_until) for row in providers] == [("p", 5, 100.0), ("q", 5, 500.0)]
+        assert await talk.read(lambda uow: uow.cursors.due_sessions("p", 100.0, 9)) == (due, far, again)
+        assert await talk.read(lambda uow: uow.cursors.due_sessions("p", 100.0, 2)) == (due, far)
+        assert await talk.read(lambda uow: uow.cursors.due_sessions("p", 101.0, 9)) == (due, again)
 
     @on_store
     async def test_a_restarted_lane_has_a_new_replay_number(self, talk: StoreConversation) -> None:
@@ -249,9 +241,10 @@ class CursorAndLeaseContract(StoreFixture):
             assert len([lease for lease in got if lease]) == 1
 
     @on_store
-    async def test_a_timer_is_set_once_and_due_in_order(self, talk: StoreConversation) -> None:
+    async def test_a_timer_keeps_its_earliest_time_and_is_due_in_order(self, talk: StoreConversation) -> None:
         timers = [Timer("b", 20.0, KEY), Timer("a", 30.0, OTHER_KEY), Timer("c", 10.0, KEY)]
-        await talk.write_each((*timers, Timer("b", 5.0, OTHER_KEY)), lambda uow, t: uow.leases.arm(t))
+        more = Timer("a", 9000.0, KEY), *timers, Timer("b", 25.0, OTHER_KEY)
+        await talk.write_each(more, lambda uow, t: uow.leases.arm(t))
         assert await talk.read(lambda uow: uow.leases.next_timer()) == 10.0
         assert await talk.read(lambda uow: uow.leases.due_timers(20.0, 9)) == (timers[2], timers[0])
         assert await talk.read(lambda uow: uow.leases.due_timers(99.0, 1)) == (timers[2],)
@@ -293,17 +286,17 @@ class CursorAndLeaseContract(StoreFixture):
         self, talk: StoreConversation
     ) -> None:
         async def asked(lane: str, now: float) -> Lease | None:
-            worth_it = await talk.read(lambda uow: uow.leases.may_acquire(lane, now, 30.0))
+            held = await talk.read(lambda uow: uow.leases.is_held(lane, now))
             lease = await talk.write(lambda uow: uow.leases.acquire(lane, "next", now, 30.0))
-            assert worth_it or lease is None
+            assert held == (lease is None)
             return lease
 
         dead = present(await talk.write(lambda uow: uow.leases.acquire("dead", "a", 5000.0, 30.0)))
         living = present(await talk.write(lambda uow: uow.leases.acquire("living", "b", 5000.0, 30.0)))
+        await talk.write(lambda uow: uow.leases.lower(100.0, 30.0))
         for lane in ("dead", "living"):
             assert await asked(lane, 100.0) is None
         assert await talk.write(lambda uow: uow.leases.renew(living, 110.0, 30.0))
-        assert not await talk.read(lambda uow: uow.leases.may_acquire("dead", 129.0, 30.0))
         assert await asked("dead", 129.0) is None
         taken = present(await asked("dead", 130.0))
         assert taken.fence > dead.fence
@@ -314,8 +307,8 @@ class CursorAndLeaseContract(StoreFixture):
     async def test_a_clock_set_back_keeps_no_dead_process_alive(self, talk: StoreConversation) -> None:
         await talk.write(lambda uow: uow.leases.keep_alive("dead", 5000.0, 30.0))
         await talk.write(lambda uow: uow.leases.keep_alive("living", 100.0, 30.0))
-        await talk.write(lambda uow: uow.leases.acquire("lane", "dead", 5000.0, 600.0))
-        await talk.write(lambda uow: uow.leases.cap_process_leases(160.0))
+        await talk.write(lambda uow: uow.leases.acquire("long", "living", 100.0, AHEAD_S_MAX))
+        await talk.write(lambda uow: uow.leases.lower(100.0, 60.0))
         alive = {
             (name, now): await talk.read(lambda uow, n=name, t=now: uow.leases.is_alive(n, t))
             for name in ("dead", "living")
@@ -323,8 +316,8 @@ class CursorAndLeaseContract(StoreFixture):
         }
         assert [now for (name, now), there in alive.items() if there and name == "dead"] == [129.0, 130.0, 159.0]
         assert [now for (name, now), there in alive.items() if there and name == "living"] == [129.0]
-        # The caller of `acquire` bounds a lane's lease, because it knows the lease duration.
-        assert await talk.write(lambda uow: uow.leases.acquire("lane", "next", 5599.0, 600.0)) is None
+        # A lease that this clock can have granted is not shortened.
+        assert await talk.read(lambda uow: uow.leases.is_held("long", 99.0 + AHEAD_S_MAX))
 
     @on_store
     async def test_an_ended_process_releases_its_lanes_at_once(self, talk: StoreConversation) -> None:

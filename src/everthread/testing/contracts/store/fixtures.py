@@ -46,12 +46,16 @@ def key_named(chat: str, platform: str = "telegram") -> SessionKey:
 
 
 class StillClock:
-    """Clock that only moves when it is set."""
+    """Clock that only moves when it is set. To set the wall clock without letting time pass, set `ahead_s`."""
 
     def __init__(self, now: float = 1_000_000.0) -> None:
         self.time = now
+        self.ahead_s = 0.0
 
     def now(self) -> float:
+        return self.time + self.ahead_s
+
+    def elapsed(self) -> float:
         return self.time
 
     async def sleep(self, seconds: float) -> None:

@@ -145,22 +145,22 @@ class TransactionContract(StoreFixture):
 
     @on_store
     async def test_key_state_shows_waiting_messages(self, talk: StoreConversation) -> None:
-        async def waits() -> tuple[bool, bool]:
+        async def waits() -> tuple[bool, float | None]:
             here = await talk.read(lambda uow: uow.sessions.key_state(KEY, "a timer"))
-            return here.awaited, here.armed
+            return here.awaited, here.timer_at
 
         await talk.new(KEY)
-        assert await waits() == (False, False)
+        assert await waits() == (False, None)
         await talk.write(lambda uow: uow.inbox.accept(Inbound(KEY, "ann", "/stop", command=True), 1.0))
         await talk.write(lambda uow: uow.inbox.accept(Inbound(OTHER_KEY, "ann", "elsewhere"), 1.0))
         await talk.write(lambda uow: uow.leases.arm(Timer("another timer", 5.0, KEY)))
-        assert await waits() == (False, False)
+        assert await waits() == (False, None)
         row, _ = await talk.write(lambda uow: uow.inbox.accept(Inbound(KEY, "ann", "hello"), 2.0))
         await talk.write(lambda uow: uow.leases.arm(Timer("a timer", 5.0, KEY)))
-        assert await waits() == (True, True)
+        assert await waits() == (True, 5.0)
         await talk.write(lambda uow: uow.inbox.assign(row.id, "s1", "t1"))
         await talk.write(lambda uow: uow.leases.disarm("a timer"))
-        assert await waits() == (False, False)
+        assert await waits() == (False, None)
 
     @on_store
     async def test_all_keys_of_a_session_see_a_rewind(self, talk: StoreConversation) -> None:

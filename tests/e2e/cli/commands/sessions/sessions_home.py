@@ -36,6 +36,9 @@ class PastClock:
     def now(self) -> float:
         return time.time() - self._ago_s
 
+    def elapsed(self) -> float:
+        return time.monotonic()
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 

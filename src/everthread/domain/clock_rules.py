@@ -1,0 +1,62 @@
+"""Rules for stored times and a wall clock that may be wrong. The only place that decides how far a time is trusted.
+
+The wall clock is accepted as it is, after a restart too. A stored time that this clock can't have written was written
+under another setting of the clock: it blocks nothing, and is replaced when it is met. See docs/adr/0046.
+"""
+
+from __future__ import annotations
+
+AHEAD_S_MAX = 300.0
+"""A time further ahead of the wall clock than this was written under another setting of the clock."""
+RELEASED_AT = 1_767_225_600.0
+"""The start of 2026. A clock that shows an earlier time is certainly wrong; the program is newer."""
+
+
+def is_ahead(at: float, now: float) -> bool:
+    """Return True if the stored time of a past event lies too far in the future to be true."""
+    return at > latest(now)
+
+
+def past(at: float, now: float) -> float:
+    """Return the time of a past event; the present for one that lies too far in the future.
+
+    Under a clock that is certainly wrong, the time is kept: it is the better one. A machine without a battery boots in
+    1970, and must not forget when its conversations were last used.
+    """
+    return now if is_ahead(at, now) and now >= RELEASED_AT else at
+
+
+def latest(now: float, wait_s: float = 0.0) -> float:
+    """Return the latest deadline that counts. Nothing waits for a later one.
+
+    `wait_s` is the longest wait of that kind; leave it out for waits of a few minutes at most.
+    """
+    return now + wait_s + AHEAD_S_MAX
+
+
+def is_waiting(until: float, now: float, wait_s: float = 0.0) -> bool:
+    """Return True before a deadline, unless it is too far away to count. For `wait_s` see `latest`."""
+    return now < until <= latest(now, wait_s)
+
+
+class ClockWatch:
+    """Detects that the wall clock was set back, by comparing it with elapsed time.
+
+    A jump forward needs no detection. If elapsed time confirms it, the machine was suspended and the time is real;
+    otherwise the clock was set, and is accepted.
+    """
+
+    def __init__(self) -> None:
+        self._highest: float | None = None
+
+    def is_set_back(self, now: float, elapsed: float) -> bool:
+        """Return True if the clock was set back, until it is accepted. True at first: nobody watched it before."""
+        if self._highest is None or is_ahead(self._highest, now - elapsed):
+            return True
+        # Several small steps count like a large one.
+        self._highest = max(self._highest, now - elapsed)
+        return False
+
+    def accept(self, now: float, elapsed: float) -> None:
+        """Accept the clock as it is now, after stored times that are ahead of it were replaced."""
+        self._highest = now - elapsed
