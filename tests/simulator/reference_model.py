@@ -92,7 +92,6 @@ class ReferenceModel:
                 self._begun(key, claim, now, just_opened=bool(rows))
             case Commit(claim, interrupted), CommittedTurn() as done:
                 self._held(claim)
-                self.words.written(self.slots[claim.turn_id].text, claim.message.inbound.text)
                 self._committed(claim.turn_id, done, interrupted, active_at, now)
             case Abandon(claim), None:
                 self._held(claim)
