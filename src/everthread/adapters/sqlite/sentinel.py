@@ -151,6 +151,7 @@ def known_backups(path: Path) -> tuple[KnownBackup, ...]:
 
 def reseal(path: Path, backups: tuple[KnownBackup, ...]) -> None:
     """Make the sentinel of a restored database, whose predecessor had these backups."""
+    sentinel_path(path).unlink(missing_ok=True)
     with open_bare(path) as connection:
         if not list(connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'database_id'")):
             # Of an older schema: it gets its id, and its sentinel, when it is opened.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,13 @@ from msgspec.structs import replace
 from tests.damaged_files import damage_table
 
 from everthread.adapters.sqlite import maintenance
+from everthread.adapters.sqlite.connection import connect
+from everthread.adapters.sqlite.migrate import known_migrations, migrate
 from everthread.adapters.sqlite.sentinel import (
     newest_backup,
     read_sentinel,
     record_backup,
+    reseal,
     restore_hint,
     sentinel_path,
     write_sentinel,
@@ -97,6 +101,21 @@ def test_another_database_in_its_place_is_refused(path: Path, tmp_path: Path) ->
     shutil.copyfile(tmp_path / "other.db", path)
     with pytest.raises(StoreCorrupt, match="Another database"):
         reopen(path)
+
+
+def test_a_restored_database_of_an_older_schema_gets_its_sentinel_when_it_is_opened(path: Path) -> None:
+    old = read_sentinel(path)
+    assert old is not None
+    path.unlink()
+    with closing(connect(str(path))) as connection:
+        migrate(connection, str(path), known_migrations()[:14])
+    reseal(path, ())
+    assert read_sentinel(path) is None
+    reopen(path)
+    known = read_sentinel(path)
+    assert known is not None
+    assert known.database != old.database
+    reopen(path)
 
 
 def test_a_database_cut_short_is_refused(path: Path) -> None:

@@ -277,9 +277,7 @@ def install(folder: Path, home: Path, config: Path, aside: Path) -> list[str]:
     """
     moved: list[str] = []
     moves: list[tuple[Path, Path]] = []
-    paths = {name: home / name for name in (STORE, *(STORE + suffix for suffix in _BESIDE_STORE), NOTES)} | {
-        CONFIG: config
-    }
+    paths = {name: home / name for name in (STORE, *_BESIDE_STORE, NOTES)} | {CONFIG: config}
     # Files written by hand are replaced only if the backup has them.
     paths |= {name: home / name for name in (SKILLS, *RULES) if (folder / name).exists()}
     try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import io
+import json
 import subprocess
 import sys
 import tarfile
@@ -14,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from everthread.adapters.sqlite.connection import connect
 from everthread.bootstrap.runtime import Runtime
 from everthread.config.schema import Settings
 from everthread.domain.boundary import New
@@ -75,3 +78,26 @@ def rewritten(file: Path, target: Path, change: Any) -> Path:
                 new.size = len(data)
                 copy.addfile(new, io.BytesIO(data))
     return target
+
+
+def with_other_store(file: Path, target: Path, sql: str) -> Path:
+    """Copy a backup with its store changed by SQL statements; the manifest is updated."""
+    store = target.with_suffix(".db")
+    with tarfile.open(file) as archive:
+        content = archive.extractfile("everthread.db")
+        assert content is not None
+        store.write_bytes(content.read())
+    database = connect(str(store))
+    database.execute(sql)
+    database.execute("PRAGMA journal_mode = DELETE")
+    database.close()
+    changed = store.read_bytes()
+
+    def change(name: str, data: bytes) -> list[tuple[str, bytes]]:
+        if name == "manifest.json":
+            manifest = json.loads(data)
+            manifest["files"][0] |= {"size": len(changed), "sha256": hashlib.sha256(changed).hexdigest()}
+            data = json.dumps(manifest).encode()
+        return [(name, changed if name == "everthread.db" else data)]
+
+    return rewritten(file, target, change)

@@ -7,6 +7,7 @@ import json
 import shutil
 import tarfile
 import tracemalloc
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 from tests.e2e.cli.commands.backup.backup_home import files, rewritten
 from tests.e2e.commands import everthread, printed, refused
 
+from everthread.adapters.sqlite.connection import connect
+from everthread.adapters.sqlite.maintenance import exclusive_access
 from everthread.cli.commands.backup.archive import install, unpack
 from everthread.domain.errors import StoreCorrupt, StoreUnwritable
 
@@ -121,6 +124,31 @@ def test_a_backup_larger_than_the_disk_is_refused_before_unpacking(home: Path, t
     bad = rewritten(file, tmp_path / "large.tar.gz", large)
     refused(everthread(tmp_path / "new", "restore", str(bad)), 75, "free some space")
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("store", ["intact", "overwritten", "removed"])
+def test_files_beside_the_old_store_do_not_stay_with_the_new_one(home: Path, tmp_path: Path, store: str) -> None:
+    folder, new, aside = tmp_path / "folder", tmp_path / "new", tmp_path / "aside"
+    folder.mkdir()
+    shutil.copy(home / "everthread.db", folder)
+    path = home / "everthread.db"
+    writer = connect(str(path))
+    writer.execute("UPDATE sessions SET title = 'after the backup'")
+    # As a killed process leaves them.
+    shutil.copytree(home, new)
+    writer.close()
+    if store == "overwritten":
+        (new / "everthread.db").write_bytes(b"x" * 4096)
+    elif store == "removed":
+        (new / "everthread.db").unlink()
+    with exclusive_access(new / "everthread.db"):
+        moved = install(folder, new, new / "config.toml", aside)
+    beside = {"everthread.db-wal", "everthread.db-shm", "everthread.db.sentinel"}
+    assert beside <= set(moved)
+    assert beside <= {path.name for path in aside.iterdir()}
+    assert not beside & {path.name for path in new.iterdir()}
+    with closing(connect(str(new / "everthread.db"))) as restored:
+        assert [title for (title,) in restored.execute("SELECT title FROM sessions WHERE kind = 'chat'")] == ["Bees"]
 
 
 def test_a_failed_installation_is_rolled_back(home: Path, tmp_path: Path) -> None:

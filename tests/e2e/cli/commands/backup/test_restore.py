@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import tarfile
 import time
 from pathlib import Path
 
 import pytest
 from tests.damaged_files import damage_table
-from tests.e2e.cli.commands.backup.backup_home import KEY, background_writer, files, fill_home, rewritten
+from tests.e2e.cli.commands.backup.backup_home import KEY, background_writer, files, fill_home, with_other_store
 from tests.e2e.commands import everthread, printed, problems, refused
 
-from everthread.adapters.sqlite.connection import connect
 from everthread.agent.skills.folders import SkillFolders
 from everthread.agent.skills.format import SkillText
 from everthread.bootstrap.runtime import Runtime
@@ -65,32 +62,38 @@ def test_a_damaged_store_can_be_replaced(home: Path, tmp_path: Path) -> None:
 
 
 def test_a_store_of_a_newer_version_is_refused(home: Path, tmp_path: Path) -> None:
-    file, stray = tmp_path / "it.tar.gz", tmp_path / "stray.db"
+    file = tmp_path / "it.tar.gz"
     printed(home, "backup", str(file))
-
-    def newer(name: str, data: bytes) -> list[tuple[str, bytes]]:
-        if name == "manifest.json":
-            manifest = json.loads(data)
-            import hashlib
-
-            with tarfile.open(file) as archive:
-                content = archive.extractfile("everthread.db")
-                assert content is not None
-                stray.write_bytes(content.read())
-            database = connect(str(stray))
-            database.execute("INSERT INTO migrations VALUES (9999, 'from_the_future', 'x')")
-            database.execute("PRAGMA journal_mode = DELETE")
-            database.close()
-            manifest["files"][0] |= {
-                "size": stray.stat().st_size,
-                "sha256": hashlib.sha256(stray.read_bytes()).hexdigest(),
-            }
-            data = json.dumps(manifest).encode()
-        return [(name, stray.read_bytes() if name == "everthread.db" else data)]
-
-    bad = rewritten(file, tmp_path / "newer.tar.gz", newer)
+    newer = "INSERT INTO migrations VALUES (9999, 'from_the_future', 'x')"
+    bad = with_other_store(file, tmp_path / "newer.tar.gz", newer)
     refused(everthread(tmp_path / "new", "restore", str(bad)), 78, "9999", "Upgrade")
     assert not (tmp_path / "new").exists()
+
+
+def test_a_backup_of_an_older_schema_is_restored_and_migrated(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "it.tar.gz"
+    printed(home, "backup", str(file))
+    older = "DROP TABLE database_id; DROP TABLE failed_updates; DELETE FROM migrations WHERE number > 14"
+    old = with_other_store(file, tmp_path / "older.tar.gz", older)
+    assert printed(home, "restore", str(old), "--force")["turns"] == 3
+    for _ in range(2):
+        # The first migrates it and gives it an id; the second compares the id with the sentinel.
+        assert len(printed(home, "sessions", "list")) == 1
+    assert problems(home) == []
+
+
+def test_the_log_of_a_killed_process_does_not_change_the_restored_store(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "it.tar.gz"
+    printed(home, "backup", str(file))
+    with background_writer(home) as worker:
+        worker.kill()
+        worker.wait()
+    assert (home / "everthread.db-wal").stat().st_size
+    (home / "everthread.db").unlink()
+    aside = Path(printed(home, "restore", str(file), "--force")["aside"])
+    assert (aside / "everthread.db-wal").stat().st_size
+    assert [session["title"] for session in printed(home, "sessions", "list")] == ["Bees"]
+    assert problems(home) == []
 
 
 async def _say_and_note(home: Path, provider: RecordingProvider, text: str) -> None:
