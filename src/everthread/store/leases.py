@@ -12,6 +12,11 @@ from everthread.domain.model import HookCall, Lease, SessionKey, Timer
 from everthread.store.database import Table
 from everthread.store.sql import from_json, key_of, placeholders, to_json
 
+COMPRESSION_LEASE = "compress:"
+"""Start of the name of a compression's lease."""
+COMPRESSION_LEASE_S = 300.0
+"""Duration of a compression's lease, which its holder does not renew."""
+
 
 class QueuedHook(Struct, frozen=True):
     """A plugin hook that waits to be called."""
@@ -40,7 +45,10 @@ class Leases(Table):
 
     def lower(self, now: float, ttl_s: float) -> None:
         """Shorten leases that end too far ahead to `ttl_s`. A live holder renews its lease in time and keeps it."""
-        self._execute("UPDATE leases SET expires_at = ? WHERE expires_at > ?", (now + ttl_s, latest(now)))
+        self._execute(
+            "UPDATE leases SET expires_at = ? WHERE expires_at > ? AND (expires_at > ? OR name NOT LIKE ?)",
+            (now + ttl_s, latest(now), latest(now, COMPRESSION_LEASE_S), f"{COMPRESSION_LEASE}%"),
+        )
 
     def renew(self, lease: Lease, now: float, ttl_s: float) -> bool:
         return self._exists(

@@ -26,11 +26,12 @@ from everthread.memory import MemoryManager
 from everthread.ports.clock import Clock
 from everthread.ports.context import ContextEngine, Middle, Rollover
 from everthread.store.incidents import Incident
+from everthread.store.leases import COMPRESSION_LEASE, COMPRESSION_LEASE_S
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 log = logging.getLogger("everthread.agent")
 
-PASS_S_MAX = 300.0
+PASS_S_MAX = COMPRESSION_LEASE_S
 _POLL_S = 0.25
 
 
@@ -92,7 +93,7 @@ class SummaryMaker(Struct, frozen=True):
         A lease keeps two processes from paying for the same summary. If the lease is lost, the crossing still detects
         a stale summary.
         """
-        lease = await self._acquire_lease(f"compress:{wanted.ref.session_id}", lease_wait_s)
+        lease = await self._acquire_lease(f"{COMPRESSION_LEASE}{wanted.ref.session_id}", lease_wait_s)
         if lease is None:
             return None
         try:

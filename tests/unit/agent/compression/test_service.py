@@ -21,6 +21,7 @@ from everthread.agent.events import Compressed, Compressing, CompressionFailed
 from everthread.agent.turn_options import TurnOptions
 from everthread.config.schema import CompressionSettings
 from everthread.domain.boundary import Branch, New, Resume, Rewind
+from everthread.domain.clock_rules import AHEAD_S_MAX
 from everthread.domain.errors import BadConfig, Busy, ContextTooLong, ModelUnavailable, NotCompressed
 from everthread.domain.model import ChatType, Message, Role, SessionKey, SessionRef, ToolCall, TurnStatus
 from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession
@@ -456,6 +457,22 @@ async def test_the_lease_of_a_killed_process_blocks_summaries_only_until_it_expi
         await core.later(PASS_S_MAX + 1)
         await core.fill_up()
         await core.compressed()
+
+
+async def test_a_small_step_back_of_the_clock_leaves_the_lease_of_a_running_pass_alone(tmp_path: Path) -> None:
+    summariser = GatedModel(asyncio.Event(), summarised())
+    async with CompressionFixture(tmp_path, summariser=summariser) as core:
+        await core.talk(*LONG, full=True)
+        await summariser.reached.wait()
+        name, start = f"compress:{(await core.at(CLI)).session_id}", core.clock.now()
+
+        async def is_held(after_s: float) -> bool:
+            return await core.store.read(lambda uow: uow.leases.is_held(name, start + after_s))
+
+        await core.store.write(lambda uow: uow.leases.lower(start - 1.0, 60.0))
+        assert [await is_held(PASS_S_MAX - 1), await is_held(PASS_S_MAX)] == [True, False]
+        await core.store.write(lambda uow: uow.leases.lower(start - AHEAD_S_MAX - 1.0, 60.0))
+        assert not await is_held(60.0 - AHEAD_S_MAX), "after a large step it is shortened"
 
 
 async def test_a_process_that_stops_during_a_summary_leaves_the_conversation_unchanged(tmp_path: Path) -> None:
