@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from everthread.commands.context import CommandContext
-from everthread.commands.registry import ParsedCommand, UnknownCommand, hidden_commands, parse, run_command
+from everthread.commands.registry import Command, ParsedCommand, UnknownCommand, hidden_commands, parse, run_command
 from everthread.config.schema import PlatformAccount
 from everthread.domain.backoff import Backoff
 from everthread.domain.errors import BadInput, EverthreadError, StoreError
@@ -38,6 +38,7 @@ RETRY = Backoff(first_s=60.0, max_s=3600.0)
 RETRIED_MAX = 20
 FAILED = "Something went wrong here, and your message could not be handled. It is kept; I will try again."
 FAILED_FOR_GOOD = "Something went wrong here, and your message could not be handled. Please write it differently."
+FAILED_COMMAND = "Something went wrong here, and /{name} failed. Send it again if you still need it."
 UNLIMITED_COMMANDS = ("stop", "help", "deny")
 """Commands that the rate limit never refuses."""
 
@@ -123,7 +124,7 @@ class InboundHandler:
             log.exception("%s: could not handle an update", update.platform, extra={"platform": update.platform})
             await self._keep_failed(update, error)
 
-    async def _process(self, update: Update) -> None:
+    async def _process(self, update: Update, *, is_retry: bool = False) -> None:
         try:
             _check_ids(update)
             key = key_of(update, self._settings.profile, self._account(update.platform))
@@ -133,7 +134,7 @@ class InboundHandler:
                 if sender.may_pair:
                     await self._pairing_offers.offer(update, key)
             else:
-                await self._accept(update, key, sender)
+                await self._accept(update, key, sender, is_retry=is_retry)
         except BadInput as error:
             # The platform cannot fix it either, so it is acknowledged.
             log.warning("%s: dropped an update: %s", update.platform, error, extra={"platform": update.platform})
@@ -155,7 +156,7 @@ class InboundHandler:
         fields = {"platform": row.platform}
         try:
             update = msgspec.json.decode(row.content, type=Update)
-            await self._process(await self._with_known_chat(update))
+            await self._process(await self._with_known_chat(update), is_retry=True)
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 - it failed before; the traceback was logged then
@@ -174,20 +175,24 @@ class InboundHandler:
             log.info("%s: handled an update that had failed before", row.platform, extra=fields)
 
     async def _keep_failed(self, update: Update, error: Exception) -> None:
-        """Keep an update for a retry, record an incident, and tell the sender once."""
+        """Keep an update for a retry if it may be handled late, record an incident, and tell the sender once."""
         self.failed += 1
         now, problem = self._clock.now(), type(error).__name__
         sender, key = await self._find_sender(update)
         if isinstance(sender, RejectedSender):
             return
         owner = owner_of(key, sender.owner) if sender and key else format_account(update.platform, update.user)
-        row = _failed_update(update, owner, problem, now)
-        is_kept = row is not None
-        fate = "it is kept and retried" if is_kept else "it can't be kept"
+        command = _immediate_command(update)
+        row = _failed_update(update, owner, problem, now) if command is None else None
+        if command is not None:
+            fate, says = "a command that runs at once is not retried", FAILED_COMMAND.format(name=command.name)
+        elif row is not None:
+            fate, says = "it is kept and retried", FAILED
+        else:
+            fate, says = "it can't be kept", FAILED_FOR_GOOD
         text = f"{update.platform}: handling update {update.update_id} failed ({problem}); {fate}. See everthread logs"
         reply = None
         if sender is not None and key is not None:
-            says = FAILED if is_kept else FAILED_FOR_GOOD
             reply = Reply(_reply_id("failed", update), key, "", owner, says, ReplyState.READY, now)
 
         def keep(uow: UnitOfWork) -> Reply | None:
@@ -212,10 +217,10 @@ class InboundHandler:
         except Exception:  # noqa: BLE001 - the traceback was logged with the failure of the update
             return None, None
 
-    async def _accept(self, update: Update, key: SessionKey, sender: Sender) -> None:
+    async def _accept(self, update: Update, key: SessionKey, sender: Sender, *, is_retry: bool) -> None:
         owner = owner_of(key, sender.owner)
         found = parse(update.text)
-        if (refusal := self._refusal(found, sender)) is not None:
+        if (refusal := self._refusal(found, sender, is_retry=is_retry)) is not None:
             self.rejected += 1
             if refusal:
                 await self._reply(_reply_id("door", update), key, sender.owner, refusal)
@@ -240,16 +245,19 @@ class InboundHandler:
         inbound = replace(inbound, media=attachments.to_fetch, message_id=update.message_id)
         row, is_new = await self._lifecycle.accept(inbound)
         self.accepted += is_new
-        if not is_new:
+        if not is_new and not is_retry:
             # A platform that repeats an update does not use up the sender's limit.
             self._rate_limiter.refund(sender.owner)
         if is_new or row.state is InboxState.WAITING:
             self._worker.submit(row, self.busy_mode(update.platform))
 
-    def _refusal(self, found: ParsedCommand | UnknownCommand | None, sender: Sender) -> str | None:
-        """Return the text for a sender who may not write this now; `None` if they may."""
+    def _refusal(self, found: ParsedCommand | UnknownCommand | None, sender: Sender, *, is_retry: bool) -> str | None:
+        """Return the text for a sender who may not write this now; `None` if they may.
+
+        The rate limit does not refuse a retry: the sender was told that the message is kept.
+        """
         name = found.command.name if isinstance(found, ParsedCommand) else ""
-        if name not in UNLIMITED_COMMANDS:
+        if name not in UNLIMITED_COMMANDS and not is_retry:
             refusal = self._rate_limiter.refusal(sender.owner, self._clock.elapsed())
             if refusal is not None:
                 return refusal
@@ -300,6 +308,20 @@ def _check_ids(update: Update) -> None:
     ids = (update.account, update.update_id, update.chat, update.thread or "", update.user)
     if any(replace_surrogates(text) != text for text in ids):
         raise BadInput("an id contains half a character")
+
+
+def _immediate_command(update: Update) -> Command | None:
+    """Return the command of an update that must not be handled late: it would act on another turn, or is secret.
+
+    `/queue` may be late like any message.
+    """
+    try:
+        found = parse(update.text)
+    except TypeError:  # A broken adapter may give a text of any type.
+        return None
+    if not isinstance(found, ParsedCommand) or not found.command.skips_queue or found.command.name == "queue":
+        return None
+    return found.command
 
 
 def _failed_update(update: Update, owner: str, problem: str, now: float) -> FailedUpdate | None:

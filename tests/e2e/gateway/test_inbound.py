@@ -16,7 +16,7 @@ from tests.runtime import until
 from everthread.config.schema import GatewaySettings, PlatformAccount
 from everthread.domain.model import ChatType
 from everthread.gateway.access import FOR_ADMINS
-from everthread.gateway.inbound import FAILED
+from everthread.gateway.inbound import FAILED, FAILED_COMMAND
 from everthread.ports.platform import Capabilities, Media, Update
 from everthread.store.failed_updates import FailedUpdate
 from everthread.testing.loopback import protocol as wire
@@ -202,6 +202,44 @@ async def test_a_kept_update_is_retried_after_a_start(tmp_path: Path) -> None:
             await until(lambda: len(second.texts()) == 1)
             assert second.texts()[0].startswith("You said see my hives")
             assert await kept_updates(fixture) == ()
+
+
+async def test_the_rate_limit_refuses_no_kept_update(tmp_path: Path) -> None:
+    platform, gateway = BrittlePlatform(), GatewaySettings(messages_per_minute=2)
+    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model, platform, gateway=gateway) as fixture:
+        platform.show("see my hives", "7")
+        await until(lambda: platform.texts() == [FAILED])
+        platform.brittle.is_broken = False
+        await fixture.later(3600)
+        for number in range(3):
+            platform.say(f"message {number}")
+        await taken(fixture, 4)
+        assert any("Too many messages" in text for text in platform.texts()), "the limit is used up"
+        await fixture.gateway.inbound.retry_failed()
+        await until(lambda: platform.texts()[-1].startswith("You said see my hives"))
+        assert await kept_updates(fixture) == ()
+        platform.say("message 3")
+        await taken(fixture, 5)
+        assert [turn.user_text.split("\n")[0] for turn in await fixture.turns()] == [
+            "message 0",
+            "message 1",
+            "see my hives",
+        ], "a retry returns nothing to the limit"
+
+
+async def test_a_command_that_runs_at_once_is_not_kept_and_its_sender_is_told(tmp_path: Path) -> None:
+    async with ModelServer(echo) as model, gateway_fixture(tmp_path, model) as fixture:
+        platform = fixture.platform
+        unbindable = cast(str, ["not", "an id"])
+        for number, text in enumerate(("/stop", "/status", "/steer", "/undo", "/queue", "/title Bees", "hello")):
+            platform.deliver(Update("fake", "bot", f"u{number}", "42", ChatType.DM, "42", text, message_id=unbindable))
+        await taken(fixture, 7)
+        assert sorted(platform.texts()) == sorted(
+            [FAILED_COMMAND.format(name=name) for name in ("stop", "status", "steer", "undo")] + [FAILED] * 3
+        )
+        assert {row.update_id for row in await kept_updates(fixture)} == {"u4", "u5", "u6"}
+        incidents = await fixture.runtime.store.read(lambda uow: uow.incidents.newest(10))
+        assert sum("is not retried" in incident.text for incident in incidents) == 4
 
 
 async def test_an_update_with_wrong_types_is_kept_and_delays_no_other(tmp_path: Path) -> None:
