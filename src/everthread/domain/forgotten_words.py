@@ -32,21 +32,38 @@ def mark_of(owner: str, words: str) -> WordMark:
     return WordMark(len(words), sum(map(ord, words)), fact_identity(owner, words))
 
 
-def erase_marked(text: str, owner: str, marks: Iterable[WordMark]) -> str:
-    """Return the text with `[forgotten]` in place of marked words, the longest first: one may contain another."""
+def erase_marked(text: str, owner: str, marks: Iterable[WordMark], *, whole_words: bool = False) -> str:
+    """Return the text with `[forgotten]` in place of marked words, the longest first: one may contain another.
+
+    `whole_words` is for text that was written after the fact was forgotten: "tea" stays in "team".
+    """
     for mark in sorted(marks, key=lambda mark: mark.chars, reverse=True):
-        text = _erase(text, owner, mark)
+        text = _erase(text, owner, mark, whole_words=whole_words)
     return text
 
 
-def _erase(text: str, owner: str, mark: WordMark) -> str:
+def _erase(text: str, owner: str, mark: WordMark, *, whole_words: bool) -> str:
     pieces: list[str] = []
     end = 0
     for start in _candidates(text, mark):
-        if start >= end and fact_identity(owner, text[start : start + mark.chars]) == mark.identity:
+        if start < end or (whole_words and _is_in_word(text, start, start + mark.chars)):
+            continue
+        if fact_identity(owner, text[start : start + mark.chars]) == mark.identity:
             pieces += text[end:start], FORGOTTEN
             end = start + mark.chars
     return "".join((*pieces, text[end:])) if pieces else text
+
+
+def _is_in_word(text: str, start: int, end: int) -> bool:
+    """Return whether a word begins before the range or ends after it."""
+    # The letter of an escape such as `\n` belongs to no word.
+    before = text[start - 1 : start] if text[max(start - 2, 0) : start - 1] != "\\" else ""
+    return (_is_word(before) and _is_word(text[start])) or (_is_word(text[end : end + 1]) and _is_word(text[end - 1]))
+
+
+def _is_word(char: str) -> bool:
+    """Return whether the character is a digit or a letter with case. Many scripts without case put no spaces."""
+    return char.isdecimal() or char.islower() or char.isupper()
 
 
 def _candidates(text: str, mark: WordMark) -> Iterator[int]:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from everthread.domain.boundary import Forget
 from everthread.domain.errors import NotFound
 from everthread.domain.events import EntryKind, ForgetScope
-from everthread.domain.forgotten_words import fact_identity, mark_of
+from everthread.domain.forgotten_words import fact_identity
 from everthread.domain.model import FORGOTTEN, Cause, InboxState, NoteAction, NoteVersion, Session, SessionKind
 from everthread.domain.note_provenance import NoteRepair, NoteRestore, Writing, plan_repair
 from everthread.domain.review_window import ReviewWindow
@@ -123,7 +123,8 @@ def _forget_fact(uow: UnitOfWork, note_id: str, owner: str, context: WriteContex
 def _add_tombstones(uow: UnitOfWork, wordings: tuple[str, ...], owner: str, now: float) -> None:
     """Leave tombstones for texts, because a note's file or a backup may still contain them and be imported."""
     for wording in wordings:
-        uow.erasure.add_tombstone("fact", fact_identity(owner, wording), owner, now, mark_of(owner, wording))
+        marks = uow.erasure.scrubber.marks(owner, wording)
+        uow.erasure.add_tombstone("fact", fact_identity(owner, wording), owner, now, marks)
 
 
 def _notify_providers(

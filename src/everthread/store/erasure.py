@@ -9,6 +9,7 @@ from everthread.domain.forgotten_words import WordMark, erase_marked
 from everthread.store.database import Database, Table
 from everthread.store.forgotten_facts import erase_known, marks_of, strip_text
 from everthread.store.search_index import SearchIndex
+from everthread.store.sql import from_json, to_json
 
 if TYPE_CHECKING:
     from everthread.store.scrubber import Scrubber
@@ -27,13 +28,18 @@ class Erasure(Table):
 
         return Scrubber(self._database, self._search)
 
-    def add_tombstone(self, kind: str, identity: str, owner: str, now: float, mark: WordMark | None = None) -> None:
-        """Add a tombstone against replay and import, with the mark of a fact's words."""
+    def add_tombstone(self, kind: str, identity: str, owner: str, now: float, marks: Sequence[WordMark] = ()) -> None:
+        """Add a tombstone against replay and import, with the marks of a fact's words.
+
+        Marks add up: texts that differ in case and spaces have one identity.
+        """
+        sql = "SELECT marks FROM tombstones WHERE kind = ? AND identity = ?"
+        known = [WordMark(*m) for (text,) in self._execute(sql, (kind, identity)) if text for m in from_json(text)]
+        marks = tuple(dict.fromkeys((*known, *marks)))
         self._execute(
-            "INSERT INTO tombstones (kind, identity, owner, at, chars, checksum) VALUES (?, ?, ?, ?, ?, ?) "
-            "ON CONFLICT (kind, identity) DO UPDATE SET times = tombstones.times + 1, "
-            "chars = excluded.chars, checksum = excluded.checksum",
-            (kind, identity, owner, now, *((mark.chars, mark.checksum) if mark else (None, None))),
+            "INSERT INTO tombstones (kind, identity, owner, at, marks) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (kind, identity) DO UPDATE SET times = tombstones.times + 1, marks = excluded.marks",
+            (kind, identity, owner, now, to_json(marks) if marks else ""),
         )
 
     def tombstones(self, owner: str) -> int:
@@ -67,7 +73,11 @@ class Erasure(Table):
         return erase_known(self._execute, text, session_id)
 
     def without_unnoted_facts(self, text: str, owner: str, noted: Sequence[str]) -> str:
-        """Erase the owner's forgotten facts, except those that one of the notes contains again."""
-        marks = [m for m in marks_of(self._execute, owner) if erase_marked(text, owner, (m,)) != text]
-        again = {m for m in marks for note in noted if erase_marked(note, owner, (m,)) != note}
-        return erase_marked(text, owner, (m for m in marks if m not in again))
+        """Erase the owner's forgotten facts where they are whole words, except those that a note contains again."""
+
+        def erase(text: str, *marks: WordMark) -> str:
+            return erase_marked(text, owner, marks, whole_words=True)
+
+        marks = [m for m in marks_of(self._execute, owner) if erase(text, m) != text]
+        again = {m for m in marks for note in noted if erase(note, m) != note}
+        return erase(text, *(m for m in marks if m not in again))

@@ -5,6 +5,8 @@ Tested in tests/unit/lifecycle/test_forget_races.py.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from everthread.domain.forgotten_words import WordMark, erase_marked
 from everthread.store.database import Execute
 from everthread.store.sql import from_json, to_json
@@ -12,26 +14,31 @@ from everthread.store.sql import from_json, to_json
 
 def marks_of(execute: Execute, owner: str) -> tuple[WordMark, ...]:
     """Return the marks of the owner's forgotten facts."""
-    rows = execute(
-        "SELECT chars, checksum, identity FROM tombstones WHERE kind = 'fact' AND chars IS NOT NULL AND owner = ?",
-        (owner,),
-    )
-    return tuple(WordMark(*row) for row in rows)
+    return tuple(mark for _, mark in _marks(execute, "owner = ?", owner))
 
 
 def erase_known(execute: Execute, text: str, session_id: str | None) -> str:
-    """Erase the forgotten facts of the session's owner, or of everybody, from an error message that may quote them."""
+    """Erase the forgotten facts of the session's owner, or of everybody, from an error message that may quote them.
+
+    Only whole words are erased.
+    """
     if not text:
         return text
-    whose = "true" if session_id is None else "owner = (SELECT owner FROM sessions WHERE id = ?)"
-    rows = execute(
-        "SELECT owner, chars, checksum, identity FROM tombstones "
-        f"WHERE kind = 'fact' AND chars IS NOT NULL AND {whose} ORDER BY chars DESC",
-        () if session_id is None else (session_id,),
-    )
-    for owner, *mark in rows:
-        text = erase_marked(text, owner, (WordMark(*mark),))
+    if session_id is None:
+        found = _marks(execute, "true")
+    else:
+        found = _marks(execute, "owner = (SELECT owner FROM sessions WHERE id = ?)", session_id)
+    for owner, mark in sorted(found, key=lambda each: each[1].chars, reverse=True):
+        text = erase_marked(text, owner, (mark,), whole_words=True)
     return text
+
+
+def _marks(execute: Execute, whose: str, *values: str) -> Iterator[tuple[str, WordMark]]:
+    """Yield owner and mark of forgotten facts."""
+    rows = execute(f"SELECT owner, marks FROM tombstones WHERE kind = 'fact' AND marks <> '' AND {whose}", values)
+    for owner, marks in rows:
+        for mark in from_json(marks):
+            yield owner, WordMark(*mark)
 
 
 def strip_text(execute: Execute, session_id: str, seq: int) -> None:

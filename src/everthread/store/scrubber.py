@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from everthread.domain.forgotten_words import mark_of
+from everthread.domain.forgotten_words import WordMark, mark_of
 from everthread.domain.media import safe_file_name
 from everthread.domain.model import FORGOTTEN, SUBAGENT_PLATFORM, NoteVersion, Session
 from everthread.domain.schedule import slug
@@ -26,7 +26,6 @@ from everthread.store.text_registry import (
     DiscardFiles,
     Indexed,
     Method,
-    Owned,
     Replace,
     ReplaceInJson,
     TextTable,
@@ -101,6 +100,10 @@ class Scrubber(Table):
         discard(self._execute, owner)
         for table in TABLES:
             self._run(table.on_owner, owner)
+            for column, method in table.words.items():
+                if isinstance(method, Always) and method.sessionless:
+                    for wording in wordings:
+                        self._delete_rows(table, column, method, owner, wording)
         return wordings
 
     def scrub_fact(self, note_id: str, owner: str) -> tuple[str, ...]:
@@ -130,9 +133,13 @@ class Scrubber(Table):
             if not isinstance(method, Indexed) and self._rows_with(table, column, method, owner, text)
         )
 
+    def marks(self, owner: str, wording: str) -> tuple[WordMark, ...]:
+        """Return the marks of all forms of a text."""
+        return tuple(mark_of(owner, form) for form in variants(wording))
+
     def mark_turns(self, owner: str, wordings: Sequence[str]) -> None:
         """Have the words erased from whatever the owner's running turns write from now on."""
-        marks = [mark_of(owner, form) for wording in wordings for form in variants(wording)]
+        marks = [mark for wording in wordings for mark in self.marks(owner, wording)]
         for turn_id, known in list(self._execute("SELECT turn_id, forgotten FROM slots WHERE owner = ?", (owner,))):
             added = to_json([*(from_json(known) if known else ()), *marks])
             self._execute("UPDATE slots SET forgotten = ? WHERE turn_id = ?", (added, turn_id))
@@ -145,7 +152,7 @@ class Scrubber(Table):
         """Erase the text from one column of the owner's rows, with the method of the registry."""
         match method:
             case Replace():
-                self._replace(entry, column, owner, text)
+                self._replace(entry, column, method, owner, text)
             case ReplaceInJson():
                 self._replace_in_json(entry, column, method, owner, text)
             case Blank(values, _):
@@ -156,15 +163,16 @@ class Scrubber(Table):
             case DiscardFiles():
                 found = self._rows_with(entry, column, method, owner, text)
                 discard_rows(self._execute, [(key[0], content) for key, content in found])
-            case Always(sql, also):
+            case Always(sql, sessionless):
                 self._run((sql,), owner)
-                self._delete_rows(entry, column, also, owner, text)
+                if sessionless:
+                    self._delete_rows(entry, column, method, owner, text)
             case With() | Indexed():
                 pass
 
-    def _replace(self, entry: TextTable, column: str, owner: str, text: str) -> None:
-        for key, content in self._rows_with(entry, column, Replace(), owner, text):
-            for wording in variants(text):
+    def _replace(self, entry: TextTable, column: str, method: Replace, owner: str, text: str) -> None:
+        for key, content in self._rows_with(entry, column, method, owner, text):
+            for wording in variants(text, file_name=method.file_name):
                 content = content.replace(wording, FORGOTTEN)
             if entry.name == "messages":
                 self._search.replace(key[0], content, owner)
@@ -175,9 +183,9 @@ class Scrubber(Table):
             erased = to_json(_without(from_json(record), variants(text)))
             self._update(entry, f"{column} = ?", key, (erased,))
 
-    def _delete_rows(self, entry: TextTable, column: str, method: Method | None, owner: str, text: str) -> None:
+    def _delete_rows(self, entry: TextTable, column: str, method: Method, owner: str, text: str) -> None:
         table, condition = entry.name, _is_row(entry)
-        for key, _ in self._rows_with(entry, column, method, owner, text) if method else ():
+        for key, _ in self._rows_with(entry, column, method, owner, text):
             self._execute(f"DELETE FROM {table} WHERE {condition}", key)
 
     def _update(self, entry: TextTable, values: str, key: Sequence[Any], parameters: Sequence[Any] = ()) -> None:
@@ -190,10 +198,13 @@ class Scrubber(Table):
         """Return key and content of the owner's rows that contain the text in this column."""
         table, columns, whose = entry.name, _quoted(entry.key, ", "), entry.owned.value
         condition = method.where if isinstance(method, ReplaceInJson) else "true"
-        wordings = variants(text)
+        is_file_name = isinstance(method, DiscardFiles) or (isinstance(method, Replace) and method.file_name)
+        wordings = variants(text, file_name=is_file_name)
         if isinstance(method, Blank) and method.hyphenated:
-            wordings = (*wordings, slug(text) or text)
-        if isinstance(method, DeleteRow) and entry.owned is not Owned.BY_ANYBODY:
+            rows = self._execute(f"SELECT {columns}, {column} FROM {table} WHERE {whose}", (owner,))
+            words = slug(text)
+            return [(row[:-1], row[-1]) for row in rows if words and f"-{words}-" in f"-{slug(row[-1])}-"]
+        if isinstance(method, DeleteRow):
             # Binary content, which SQL can't search in a portable way.
             rows = self._execute(f"SELECT {columns}, {column} FROM {table} WHERE {whose}", (owner,))
             wanted = [wording.encode(errors="replace") for wording in wordings]
@@ -214,14 +225,17 @@ class Scrubber(Table):
         self._execute("UPDATE messages SET content = ?, extra = NULL WHERE id >= ? AND id < ?", (FORGOTTEN, start, end))
 
 
-def variants(text: str) -> tuple[str, ...]:
+def variants(text: str, *, file_name: bool = False) -> tuple[str, ...]:
     """Return the forms in which a text is stored, the longest first: as it is, on one line, as a file name, in JSON.
 
-    A tool call's arguments are JSON inside JSON.
+    Without `file_name`, the form of a file name must have several words: `_HOME` in a text need not be `$HOME`. A tool
+    call's arguments are JSON inside JSON.
     """
     plain = {text, " ".join(text.split())}
     if text.isascii() and sum(map(str.isalnum, text)) >= _NAME_CHARS_MIN:
-        plain.add(safe_file_name(text))
+        name = safe_file_name(text)
+        if file_name or "_" in name.strip("_"):
+            plain.add(name)
     escaped = {_json_escaped(each) for each in plain}
     return tuple(sorted((plain | escaped | {_json_escaped(each) for each in escaped}) - {""}, key=len, reverse=True))
 

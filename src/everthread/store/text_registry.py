@@ -19,12 +19,16 @@ class Owned(StrEnum):
 
     BY_COLUMN = "owner = ?"
     BY_SESSION = "session_id IN (SELECT id FROM sessions WHERE owner = ?)"
+    BY_SESSION_OR_NONE = "(session_id IS NULL OR session_id IN (SELECT id FROM sessions WHERE owner = ?))"
+    """Rows of no session may quote anybody."""
     BY_ANYBODY = "? <> ''"
     """The rows belong to no owner, and may quote any of them."""
 
 
 class Replace(Struct, frozen=True):
-    """Replace the words by `[forgotten]`."""
+    """Replace the words by `[forgotten]`; with `file_name`, also in the form of a file name."""
+
+    file_name: bool = False
 
 
 class ReplaceInJson(Struct, frozen=True):
@@ -34,7 +38,7 @@ class ReplaceInJson(Struct, frozen=True):
 
 
 class Blank(Struct, frozen=True):
-    """Assign these values in rows that contain the words; with `hyphenated`, also as in a name made of them."""
+    """Assign these values in rows that contain the words; with `hyphenated`, as whole words of a name made of them."""
 
     values: str
     hyphenated: bool = False
@@ -51,11 +55,11 @@ class DiscardFiles(Struct, frozen=True):
 class Always(Struct, frozen=True):
     """Run a statement for the owner, whether or not the words are found: the text may say them differently.
 
-    `also` treats the rows that contain the words and belong to no session.
+    `sessionless` also deletes rows of no session that contain the words.
     """
 
     sql: str
-    also: DeleteRow | None = None
+    sessionless: bool = False
 
 
 class With(Struct, frozen=True):
@@ -180,7 +184,7 @@ TABLES: tuple[TextTable, ...] = (
     TextTable(
         "replies",
         ("turn_id",),
-        {"content": Replace(), "file": Replace()},
+        {"content": Replace(), "file": Replace(file_name=True)},
         {
             **_other(ID, "turn_id", "session_id", "platform_message_id", "sent_after"),
             **{"key": KEY, "owner": OWNER, "state": VALUE},
@@ -195,7 +199,7 @@ TABLES: tuple[TextTable, ...] = (
     TextTable(
         "reply_files",
         ("turn_id",),
-        {"name": Replace(), "content": DeleteRow()},
+        {"name": Replace(file_name=True), "content": DeleteRow()},
         {"turn_id": ID, "owner": OWNER},
         on_session=(f"DELETE FROM reply_files WHERE {_ITS_TURNS}",),
         on_owner=("DELETE FROM reply_files WHERE owner = ?",),
@@ -255,11 +259,12 @@ TABLES: tuple[TextTable, ...] = (
     TextTable(
         "incidents",
         ("id",),
-        {"content": Always(f"DELETE FROM incidents WHERE {_THEIRS}", also=DeleteRow())},
+        {"content": Always(f"DELETE FROM incidents WHERE {_THEIRS}", sessionless=True)},
         {"source": NAME, "session_id": ID},
-        owned=Owned.BY_ANYBODY,
+        owned=Owned.BY_SESSION_OR_NONE,
         on_session=("DELETE FROM incidents WHERE session_id = ?",),
-        on_owner=(f"DELETE FROM incidents WHERE session_id IS NULL OR {_THEIRS}",),
+        # Rows of no session are mostly the operator's: only those that quote a note of the owner are deleted.
+        on_owner=(f"DELETE FROM incidents WHERE {_THEIRS}",),
     ),
     TextTable(
         "rests",
@@ -348,7 +353,11 @@ TABLES: tuple[TextTable, ...] = (
     TextTable("serving", other={"holder": ID, "session_id": ID, "key": KEY}),
     TextTable("hidden", other={"session_id": ID}),
     TextTable("spend", other={"owner": OWNER, "session_id": ID, "turn_id": ID, "model": NAME}),
-    TextTable("tombstones", other={"kind": VALUE, "identity": "an id or a hash", "owner": OWNER}),
+    TextTable(
+        "tombstones",
+        other={"kind": VALUE, "identity": "an id or a hash", "owner": OWNER}
+        | {"marks": "lengths and hashes of forgotten words"},
+    ),
     TextTable("leases", other={"name": NAME, "holder": ID}),
     TextTable("timers", other={"name": NAME, "key": KEY}),
     TextTable(

@@ -29,3 +29,15 @@ def test_any_characters_can_be_marked() -> None:
     for words in ("日本", "\n", "\ud800", "Straße"):
         assert erase_marked(f"x{words}y", "ann", [mark_of("ann", words)]) == "x[forgotten]y"
     assert erase_marked("anything", "ann", [mark_of("ann", "")]) == "anything"
+
+
+def test_whole_words_are_not_erased_from_longer_words() -> None:
+    def erase(text: str, words: str) -> str:
+        return erase_marked(text, "ann", [mark_of("ann", words)], whole_words=True)
+
+    assert erase("My team eats steak", "tea") == "My team eats steak"
+    assert erase("tea, (tea) and tea", "tea") == "[forgotten], ([forgotten]) and [forgotten]"
+    assert erase("4711, 14711, 47112", "4711") == "[forgotten], 14711, 47112"
+    assert erase("x(tea)y", "(tea)") == "x[forgotten]y", "the words end without a letter"
+    assert erase("他说我喜欢茶了", "我喜欢茶") == "他说[forgotten]了", "no spaces between words"
+    assert erase(r"first\ntea\nlast", "tea") == r"first\n[forgotten]\nlast", "escaped line breaks"
