@@ -16,3 +16,10 @@ def damage_table(path: Path, table: str) -> None:
     with path.open("r+b") as file:
         file.seek((root - 1) * size)
         file.write(b"\xaa" * size)
+
+
+def damage_index(path: Path) -> None:
+    """Overwrite the words of the search index."""
+    connection = connect_bare(str(path))
+    connection.execute("UPDATE message_words_data SET block = x'ffffffffff' WHERE id > 10")
+    connection.close()

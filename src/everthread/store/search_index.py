@@ -161,6 +161,11 @@ class SearchIndex(Table):
         self._execute("UPDATE indexed SET turn = (SELECT COALESCE(MAX(id), 0) FROM turns)")
         self._turns.index_due = False
 
+    def clear(self) -> None:
+        """Empty the index, even a damaged one. The next `index` fills it again."""
+        self._execute("INSERT INTO message_words (message_words) VALUES ('delete-all')")
+        self._execute("UPDATE indexed SET turn = 0")
+
     def is_indexed(self, owner: str | None = None, beside: str | None = None) -> bool:
         """Return whether all messages are indexed, or all of the owner's outside the session `beside`."""
         rows = self._execute(

@@ -13,7 +13,7 @@ import apsw
 
 from everthread.adapters.sqlite.connection import connect_bare, open_bare
 from everthread.adapters.sqlite.migrate import check_application, known_migrations
-from everthread.adapters.sqlite.sentinel import check_present, read_sentinel
+from everthread.adapters.sqlite.sentinel import check_present, read_sentinel, without_index_damage
 from everthread.domain.errors import StoreBusy, StoreCorrupt, StoreError, StoreTooNew, StoreUnwritable
 from everthread.store.unit_of_work import RowCounts, StoreCheck
 
@@ -50,12 +50,11 @@ def _find_damage(connection: Any, bound_s: float) -> tuple[str, bool]:
     deadline = time.monotonic() + bound_s
     connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
     try:
-        ((answer,),) = connection.execute("PRAGMA quick_check(1)")
+        return next(without_index_damage(connection.execute("PRAGMA quick_check(2)")), ""), True
     except apsw.InterruptError:
         return "", False
     finally:
         connection.set_progress_handler(None)
-    return ("" if answer == "ok" else str(answer)), True
 
 
 PAGES_PER_STEP = 256
@@ -99,7 +98,7 @@ def inspect(path: Path) -> RowCounts:
 
 
 def _count_rows(connection: Any, path: str) -> RowCounts:
-    problems = [row[0] for row in connection.execute("PRAGMA integrity_check(3)") if row[0] != "ok"]
+    problems = list(without_index_damage(connection.execute("PRAGMA integrity_check(3)")))
     problems += [f"foreign key of {row[0]}" for row in connection.execute("PRAGMA foreign_key_check")]
     if problems:
         raise StoreCorrupt(f"{path}: The file is damaged ({problems[0]}). Restore another backup.")

@@ -11,10 +11,11 @@ import hashlib
 import logging
 import os
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 import apsw
 import msgspec
@@ -125,12 +126,19 @@ def record_size(path: Path) -> None:
 
 
 def find_damage(connection: Connection) -> str:
-    """Check the whole file; return the first problem, or an empty text."""
+    """Check the whole file; return the first problem, or an empty text. Damage of the search index does not count."""
     try:
-        ((answer,),) = connection.execute("PRAGMA quick_check(1)")
+        return next(without_index_damage(connection.execute("PRAGMA quick_check(2)")), "")
     except apsw.Error as error:
         return str(error)
-    return "" if answer == "ok" else str(answer)
+
+
+def without_index_damage(check: Iterable[tuple[Any, ...]]) -> Iterator[str]:
+    """Yield the problems that SQLite's check found outside the search index, which can be rebuilt.
+
+    The check reports at most one problem of the index, so it needs room for one more.
+    """
+    return (text for (text,) in check if text != "ok" and "fts5" not in text.lower())
 
 
 def record_backup(path: Path, archive: Path, now: float) -> None:
@@ -182,16 +190,39 @@ class DamageGuard:
         self._lock = threading.Lock()
         self.problem = problem
         """Why nothing is written; empty while the database is sound."""
+        self.is_rebuild_due = False
+        """The search index is damaged, and this process has not tried to rebuild it."""
+        self._index_reported = False
 
     def translate(self, error: apsw.Error) -> StoreError:
-        """Translate an error of SQLite. The first one that tells of damage stops all writes."""
-        translated = translate_error(error, str(self._path))
-        return self._report(translated) if isinstance(translated, StoreCorrupt) else translated
+        """Translate an error of SQLite. The first one that tells of damage stops all writes.
+
+        Damage of the search index stops none: the index is derived from the messages.
+        """
+        match error:
+            case apsw.CorruptError(extendedresult=apsw.SQLITE_CORRUPT_VTAB):
+                return self._report_index()
+            case _:
+                translated = translate_error(error, str(self._path))
+                return self._report(translated) if isinstance(translated, StoreCorrupt) else translated
 
     def check(self) -> None:
         """Raise `StoreCorrupt` if damage was found."""
         if self.problem:
             raise StoreCorrupt(self.problem)
+
+    def take_rebuild(self) -> bool:
+        """Return whether the caller has to rebuild the search index. True at most once in a process."""
+        with self._lock:
+            due, self.is_rebuild_due = self.is_rebuild_due, False
+        return due
+
+    def _report_index(self) -> StoreError:
+        with self._lock:
+            if not self._index_reported:
+                self._index_reported = self.is_rebuild_due = True
+                log.error("%s: The search index is damaged and will be rebuilt. No message is lost.", self._path)
+        return StoreError(f"{self._path}: The search index is damaged and will be rebuilt. Try again.")
 
     def _report(self, error: StoreCorrupt) -> StoreCorrupt:
         with self._lock:

@@ -86,8 +86,8 @@ class SqliteStore:
         return self._snapshot(self._inline, self._inline_unit, work)
 
     async def index(self) -> None:
-        if not await self.read_inline(lambda uow: uow.search.is_indexed()):
-            await self.write(lambda uow: uow.search.index())
+        if self._guard.is_rebuild_due or not await self.read_inline(lambda uow: uow.search.is_indexed()):
+            await self.write(self._writer.index)
 
     async def changed(self) -> int:
         self._check_open()

@@ -74,12 +74,18 @@ class Writer:
         if not self._is_due_for_chores() or self._guard.problem:
             return
         with self._lock:
-            if self._unit.turns.index_due:
-                self._commit([Job(_index)], self._busy_s_max)
+            if self._unit.turns.index_due or self._guard.is_rebuild_due:
+                self._commit([Job(self.index)], self._busy_s_max)
                 # Even if that failed: the next search indexes, and reports the error.
                 self._unit.turns.index_due = False
             if self._wal_pages >= WAL_PAGES_MAX:
                 self._checkpoint()
+
+    def index(self, uow: UnitOfWork) -> None:
+        """Index new messages, or all of them if the index is damaged."""
+        if self._guard.take_rebuild():
+            uow.search.clear()
+        uow.search.index()
 
     def empty_wal(self) -> bool:
         """Move the write-ahead log into the file. Return False if another connection uses it for too long."""
@@ -120,7 +126,7 @@ class Writer:
         return apsw.SQLITE_OK
 
     def _is_due_for_chores(self) -> bool:
-        return self._wal_pages >= WAL_PAGES_MAX or self._unit.turns.index_due
+        return self._wal_pages >= WAL_PAGES_MAX or self._unit.turns.index_due or self._guard.is_rebuild_due
 
     def _checkpoint(self) -> None:
         try:
@@ -213,10 +219,6 @@ class Writer:
         store_error = self._guard.translate(error) if is_sqlite else StoreError(f"{self._path}: {error!r}")
         store_error.__cause__ = error
         return store_error
-
-
-def _index(uow: UnitOfWork) -> None:
-    uow.search.index()
 
 
 def _can_be_raised(error: BaseException) -> bool:

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from tests.damaged_files import damage_table
+from tests.damaged_files import damage_index, damage_table
 
 from everthread.adapters.sqlite import maintenance
 from everthread.adapters.sqlite.connection import connect
 from everthread.adapters.sqlite.migrate import known_migrations, migrate
 from everthread.adapters.sqlite.sentinel import (
+    find_damage,
     newest_backup,
     read_sentinel,
     record_backup,
@@ -25,7 +26,7 @@ from everthread.adapters.sqlite.sentinel import (
     write_sentinel,
 )
 from everthread.adapters.sqlite.store import SqliteStore
-from everthread.domain.errors import StoreCorrupt
+from everthread.domain.errors import StoreCorrupt, StoreError
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
 from everthread.store.incidents import Incident
 from everthread.testing.contracts.store.fixtures import KEY, StoreConversation
@@ -199,3 +200,81 @@ def test_a_file_that_is_no_database_any_more_is_refused_with_the_backup(path: Pa
     with pytest.raises(StoreCorrupt, match="damaged or not an Everthread database") as caught:
         reopen(path)
     assert f"everthread restore {backup} --force" in str(caught.value)
+
+
+async def test_a_damaged_search_index_stops_no_writes_and_is_rebuilt(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    known = read_sentinel(path)
+    store = await SqliteStore.open(path)
+    conversation = StoreConversation(store)
+    found = await conversation.search("words", limit=100)
+    assert len(found) == 40
+    damage_index(path)
+    with pytest.raises(StoreError, match="search index is damaged") as caught:
+        await conversation.search("words", limit=100)
+    assert not isinstance(caught.value, StoreCorrupt)
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert store.damage == ""
+    await conversation.say("more words", KEY)
+    assert len(await conversation.search("words", limit=100)) == 41
+    await store.aclose()
+    assert read_sentinel(path) == known
+
+
+async def test_a_search_index_found_damaged_is_rebuilt_before_the_process_ends(path: Path) -> None:
+    await (await filled_index(path)).aclose()
+    damage_index(path)
+    for is_rebuilt in (False, True):
+        store = await SqliteStore.open(path)
+        assert store.damage == ""
+        if is_rebuilt:
+            assert len(await StoreConversation(store).search("words", limit=100)) == 40
+        else:
+            with pytest.raises(StoreError, match="will be rebuilt"):
+                await StoreConversation(store).search("words", limit=100)
+        await store.aclose()
+
+
+async def test_a_write_that_meets_a_damaged_search_index_succeeds_when_repeated(path: Path) -> None:
+    store = await filled_index(path)
+    # Another segment of the index, to be merged with the first.
+    await StoreConversation(store).say("more words", KEY)
+    await store.index()
+    damage_index(path)
+    with pytest.raises(StoreError, match="will be rebuilt"):
+        await store.write(lambda uow: uow.search.purge(begin=True))
+    await store.write(lambda uow: uow.search.purge(begin=True))
+    assert len(await StoreConversation(store).search("words", limit=100)) == 41
+    await store.aclose()
+
+
+async def test_the_search_index_is_rebuilt_once_in_a_process(path: Path) -> None:
+    store = await filled_index(path)
+    conversation = StoreConversation(store)
+    for _ in range(2):
+        damage_index(path)
+        with pytest.raises(StoreError, match="will be rebuilt"):
+            await conversation.search("words")
+        await store.index()
+    with pytest.raises(StoreError, match="will be rebuilt"):
+        await conversation.search("words")
+    await store.aclose()
+
+
+async def test_a_database_with_a_damaged_search_index_can_be_checked_and_backed_up(path: Path) -> None:
+    await (await filled_index(path)).aclose()
+    damage_index(path)
+    assert maintenance.examine(path, 5.0).damage == ""
+    maintenance.copy_file(str(path), path.with_name("copy.db"), lambda done, pages: None)
+    assert maintenance.inspect(path.with_name("copy.db")).turns == 40
+    damage_table(path, "note_versions")
+    assert maintenance.examine(path, 5.0).damage
+    with closing(connect(str(path))) as connection:
+        assert find_damage(connection)
+
+
+async def filled_index(path: Path) -> SqliteStore:
+    store = await SqliteStore.open(path)
+    await store.index()
+    return store
