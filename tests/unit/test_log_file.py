@@ -151,13 +151,13 @@ def test_several_processes_writing_at_once_lose_and_break_no_line(tmp_path: Path
 
 
 def test_logging_continues_after_the_file_is_emptied(logger: logging.Logger, tmp_path: Path) -> None:
-    HomeFiles(tmp_path, "me", lambda owner: tmp_path / "memory").erase("me", ())
+    HomeFiles(tmp_path, "me").erase("me", ())
     file = log_path(tmp_path)
     logger.addHandler(LogFile(file, bytes_max=300))
     for word in ("mango", "mango", "mango", "mango"):
         logger.warning(word)
     assert len(list(file.parent.glob("everthread.log.*"))) > 0
-    HomeFiles(tmp_path, "me", lambda owner: tmp_path / "memory").erase("me", ())
+    HomeFiles(tmp_path, "me").erase("me", ())
     logger.warning("papaya")
     assert [entry["text"] for entry in entries(file)] == ["papaya"]
     assert not list(file.parent.glob("everthread.log.*"))

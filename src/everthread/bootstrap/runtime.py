@@ -153,6 +153,7 @@ class Runtime(Inspection):
             expiry_notice_platforms=self.platform_names if self.settings.gateway.notices else frozenset(),
             remove_file=lambda path: (self.settings.media_path / path).unlink(missing_ok=True),
             home_files=self._home_files,
+            sync_notes=self.sync_notes,
         )
         self.memory = MemoryManager(
             self.providers,
@@ -324,7 +325,7 @@ class Runtime(Inspection):
     def _home_files(self) -> HomeFiles:
         from everthread.lifecycle.home_files import HomeFiles
 
-        return HomeFiles(self.settings.home, self.settings.owner, lambda owner: notes_folder(self.settings, owner))
+        return HomeFiles(self.settings.home, self.settings.owner)
 
     async def sync_notes(self, owner: str) -> str:
         """Synchronise an owner's note files with the store. Returns the problem, or an empty text.

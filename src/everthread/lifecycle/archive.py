@@ -36,12 +36,13 @@ class ArchiveOperations(LifecycleBase):
 
     async def forget(self, what: Forgettable, *, owner: str, actor: str = "user") -> int:
         """Forget a session, a person or a fact. Returns the number of sessions or notes that were erased."""
-        # Files first: if this process dies before the store has forgotten the words, the request can be repeated.
-        wordings, paths = await self._store.read(
-            lambda uow: (forgotten_wordings(uow, what, owner), uow.attachments.paths(owner))
-        )
-        attachments = await self._attachments_with(wordings, paths)
-        await self._erase_files(owner, wordings)
+        # Edits of the note files first, so that they are erased as versions of their notes.
+        await self._sync_notes(owner)
+        wordings = await self._store.read(lambda uow: forgotten_wordings(uow, what, owner))
+        attachments = await self._attachments_with(owner, wordings)
+        # Skills before the store: if this process dies in between, the request can be repeated.
+        if self._home_files is not None:
+            await asyncio.to_thread(self._home_files().replace, owner, wordings)
 
         def forget_all(uow: UnitOfWork) -> int:
             nonlocal wordings
@@ -50,16 +51,20 @@ class ArchiveOperations(LifecycleBase):
             return forget(uow, what, owner, self._context(actor))
 
         count = await self._store.write(forget_all)
-        # Again: a skill may have been written meanwhile. From now on none with these words is.
-        for problem in await self._erase_files(owner, wordings):
-            incident = Incident(self._clock.now(), "forget", None, problem)
-            await self._store.write(lambda uow, incident=incident: uow.incidents.add(incident))
+        # Again: a skill or an attachment may have been written meanwhile. From now on no skill with these words is.
+        if attachments := await self._attachments_with(owner, wordings):
+            await self._store.write(lambda uow: uow.attachments.discard(owner, attachments))
+        for problem in (*await self._erase_files(owner, wordings), await self._sync_notes(owner)):
+            if problem:
+                incident = Incident(self._clock.now(), "forget", None, problem)
+                await self._store.write(lambda uow, incident=incident: uow.incidents.add(incident))
         await self._purge()
         return count
 
-    async def _attachments_with(self, wordings: Sequence[str], paths: Sequence[str]) -> tuple[str, ...]:
+    async def _attachments_with(self, owner: str, wordings: Sequence[str]) -> tuple[str, ...]:
         if self._home_files is None or not wordings:
             return ()
+        paths = await self._store.read(lambda uow: uow.attachments.paths(owner))
         return await asyncio.to_thread(self._home_files().attachments_with, wordings, paths)
 
     async def _erase_files(self, owner: str, wordings: Sequence[str]) -> Sequence[str]:

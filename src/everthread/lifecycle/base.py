@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -51,6 +51,10 @@ class StoreOperations:
         self._clock = clock
 
 
+async def _no_note_files(owner: str) -> str:
+    return ""
+
+
 class LifecycleBase(StoreOperations):
     """Dependencies of every operation. Holds no state of any key or session."""
 
@@ -67,12 +71,14 @@ class LifecycleBase(StoreOperations):
         expiry_notice_platforms: frozenset[str] = frozenset(),
         remove_file: Callable[[str], None] | None = None,
         home_files: Callable[[], HomeFiles] | None = None,
+        sync_notes: Callable[[str], Awaitable[str]] = _no_note_files,
     ) -> None:
         """Create the operations of one process.
 
         `holder` names the process. For `hooks`, `review_every` and `expiry_notice_platforms` see `WriteContext`.
         `remove_file` deletes an attachment by its path in the media folder; the file may be missing. `home_files`
-        returns what erases forgotten words from files.
+        returns what erases forgotten words from files. `sync_notes` synchronises the note files of an owner with the
+        store and returns the problem, if any.
         """
         super().__init__(store, clock)
         self._new_id = new_id
@@ -83,6 +89,7 @@ class LifecycleBase(StoreOperations):
         self._expiry_notice_platforms = expiry_notice_platforms
         self._remove_file = remove_file
         self._home_files = home_files
+        self._sync_notes = sync_notes
         self._clock_watch = ClockWatch()
         self._watched_lease: Lease | None = None
         """The lease of the expiry lane since which the clock is watched."""

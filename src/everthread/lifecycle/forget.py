@@ -11,7 +11,16 @@ from everthread.domain.boundary import Forget
 from everthread.domain.errors import NotFound
 from everthread.domain.events import EntryKind, ForgetScope
 from everthread.domain.forgotten_words import fact_identity
-from everthread.domain.model import FORGOTTEN, Cause, InboxState, NoteAction, NoteVersion, Session, SessionKind
+from everthread.domain.model import (
+    FORGOTTEN,
+    Cause,
+    InboxState,
+    NoteAction,
+    NoteTarget,
+    NoteVersion,
+    Session,
+    SessionKind,
+)
 from everthread.domain.note_provenance import NoteRepair, NoteRestore, Writing, plan_repair
 from everthread.domain.review_window import ReviewWindow
 from everthread.lifecycle.base import WriteContext
@@ -44,6 +53,16 @@ def forget(uow: UnitOfWork, what: Forgettable, owner: str, context: WriteContext
     """Forget inside a transaction. Returns the number of sessions or notes that were erased."""
     # Index everything first: text that is indexed after its removal would come back.
     uow.search.index()
+    files = {target: uow.notes.file_digest(owner, target) for target in NoteTarget}
+    count = _forget(uow, what, owner, context)
+    for target, digests in files.items():
+        if digests and uow.notes.file_digest(owner, target) is None:
+            # That of the whole file stays until it is written again: with it, the file is no edit to be imported.
+            uow.notes.set_file_digest(owner, target, digests.split()[0])
+    return count
+
+
+def _forget(uow: UnitOfWork, what: Forgettable, owner: str, context: WriteContext) -> int:
     match what:
         case ForgetSession(session_id):
             _forget_session(uow, owned_session(uow, session_id, owner), context)

@@ -6,7 +6,7 @@ import fcntl
 import mmap
 import os
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -19,28 +19,21 @@ from everthread.store.text_registry import FILES, FileMethod, HomeFile
 
 
 class HomeFiles(Struct, frozen=True):
-    """The files of one home. Its `owner` has the skills; `notes_folder` returns the folder of an owner's note files."""
+    """The files of one home, whose `owner` has the skills."""
 
     home: Path
     owner: str
-    notes_folder: Callable[[str], Path]
+
+    def replace(self, owner: str, wordings: Sequence[str]) -> list[str]:
+        """Replace the owner's forgotten words in skills. Returns a line for each file that could not be changed."""
+        return self._run({FileMethod.REPLACE}, owner, wordings)
 
     def erase(self, owner: str, wordings: Sequence[str]) -> list[str]:
-        """Erase the owner's forgotten words. Returns a line for each file that could not be or is not changed."""
-        problems: list[str] = []
-        forms = _encoded(wordings)
-        for entry in FILES:
-            with _locked(self.home / entry.lock if entry.lock else None):
-                for path in self._files(entry):
-                    try:
-                        problems += self._treat(entry, path, owner, forms)
-                    except FileNotFoundError:
-                        continue
-                    except OSError as error:
-                        problems.append(
-                            f"{self._name(path)} may still contain forgotten words ({error.strerror}); remove it"
-                        )
-        return problems
+        """Erase the owner's forgotten words and empty the logs.
+
+        Returns a line for each file that could not be or is not changed.
+        """
+        return self._run({FileMethod.REPLACE, FileMethod.EMPTY, FileMethod.KEEP}, owner, wordings)
 
     def attachments_with(self, wordings: Sequence[str], paths: Iterable[str]) -> tuple[str, ...]:
         """Return those of the attachments that contain the words."""
@@ -56,12 +49,36 @@ class HomeFiles(Struct, frozen=True):
             if any(form in os.fsencode(path.name) for form in forms) or (path.is_file() and contains(path, forms))
         )
 
+    def _run(self, methods: Collection[FileMethod], owner: str, wordings: Sequence[str]) -> list[str]:
+        problems: list[str] = []
+        forms = _encoded(wordings)
+        for entry in FILES:
+            if entry.method not in methods:
+                continue
+            try:
+                with _locked(self.home / entry.lock if entry.lock else None):
+                    for path in self._files(entry):
+                        problems += self._treat(entry, path, owner, forms)
+            except OSError as error:
+                # Without the lock, no file is changed.
+                kept = (path for path in self._files(entry) if owner == self.owner and contains(path, forms))
+                problems += (self._problem(path, error) for path in kept)
+        return problems
+
     def _treat(self, entry: HomeFile, path: Path, owner: str, forms: Sequence[bytes]) -> list[str]:
+        try:
+            return self._apply(entry, path, owner, forms)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            return [self._problem(path, error)]
+
+    def _apply(self, entry: HomeFile, path: Path, owner: str, forms: Sequence[bytes]) -> list[str]:
         match entry.method:
             case FileMethod.EMPTY:
                 # Other processes go on writing to the current log, and to no older one.
                 path.unlink() if path.suffix[1:].isdecimal() else os.truncate(path, 0)
-            case FileMethod.REPLACE if self._is_of(path, owner):
+            case FileMethod.REPLACE if owner == self.owner:
                 _replace(path, forms)
             case FileMethod.KEEP if contains(path, forms):
                 return [f"{self._name(path)} is yours and still contains the forgotten words; edit or remove it"]
@@ -69,14 +86,10 @@ class HomeFiles(Struct, frozen=True):
                 pass
         return []
 
-    def _is_of(self, path: Path, owner: str) -> bool:
-        """Return whether the file belongs to the owner: one of their note files, or a skill of the home's owner."""
-        notes = self.home / "memory"
-        return path.parent == self.notes_folder(owner) if path.is_relative_to(notes) else owner == self.owner
+    def _problem(self, path: Path, error: OSError) -> str:
+        return f"{self._name(path)} may still contain forgotten words ({error.strerror}); remove it"
 
     def _files(self, entry: HomeFile) -> Iterator[Path]:
-        if entry.method not in (FileMethod.EMPTY, FileMethod.REPLACE, FileMethod.KEEP):
-            return
         for path in sorted(self.home.glob(entry.pattern)):
             if path.is_file() and not path.is_symlink() and declaration(self._name(path)) is entry:
                 yield path

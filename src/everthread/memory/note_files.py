@@ -142,8 +142,8 @@ class NoteFiles:
 
     async def _sync(self, owner: str, target: NoteTarget) -> int:
         path = self.path(owner, target)
-        text = await asyncio.to_thread(_read, path)
-        if await self._store.read(lambda uow: _is_in_sync(uow, owner, target, text)):
+        text, drafts = await asyncio.to_thread(lambda: (_read(path), _drafts(path)))
+        if not drafts and await self._store.read(lambda uow: _is_in_sync(uow, owner, target, text)):
             return 0
         imported, problem = await self._store.write(lambda uow: self._sync_locked(uow, owner, target))
         if problem is not None:
@@ -167,11 +167,14 @@ class NoteFiles:
                 raise TooLarge(f"{path}: has more than {FILE_CHARS_MAX} characters; shorten it, or undo the edit")
             imported = self._import(uow, owner, target, text, last)
         content, problem = render(uow.notes.current(owner, target)), None
-        if content != (text or ""):
-            try:
+        try:
+            # Under the lock, no other process is writing a draft: these were left by killed ones.
+            for abandoned in _drafts(path):
+                abandoned.unlink(missing_ok=True)
+            if content != (text or ""):
                 _write(path, content)
-            except OSError as error:
-                content, problem = text or "", error
+        except OSError as error:
+            content, problem = text or "", error
         written = _digests(content)
         if written != stored:
             uow.notes.set_file_digest(owner, target, written)
@@ -209,12 +212,14 @@ def _read(path: Path) -> str | None:
         return None
 
 
+def _drafts(path: Path) -> list[Path]:
+    """Return the unfinished versions of a file, also those under the name that was used before."""
+    return [draft for end in ("new", "????????.new") for draft in path.parent.glob(f"{path.name}.{end}")]
+
+
 def _write(path: Path, content: str) -> None:
     """Write atomically, readable by the owner only. Call it under the store's write lock."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    # Under the lock, no other process is writing a draft: these were left by killed ones.
-    for abandoned in path.parent.glob(f"{path.name}.????????.new"):
-        abandoned.unlink(missing_ok=True)
     draft = path.with_name(f"{path.name}.{token_hex(4)}.new")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:

@@ -225,7 +225,8 @@ TABLES: tuple[TextTable, ...] = (
     TextTable(
         "projections",
         ("owner", "target"),
-        # Digests of the lines of a note file, from which a short line can be guessed.
+        # Digests of the lines of a note file, from which a short line can be guessed. `forget` keeps that of the whole
+        # file until it is written again.
         {"digest": Always("DELETE FROM projections WHERE owner = ?")},
         {"owner": OWNER, "target": VALUE},
         on_owner=("DELETE FROM projections WHERE owner = ?",),
@@ -378,6 +379,7 @@ class FileMethod(Enum):
     """Treatment of a file when a fact is forgotten."""
 
     BY_TABLES = "the store: its columns are declared above"
+    SYNCHRONISE = "written again from the store, and by nobody else"
     REPLACE = "the words are replaced by [forgotten]"
     EMPTY = "the file is emptied at every request to forget: it may quote anybody in other words"
     DISCARD = "a file of the owner that contains the words is removed"
@@ -402,9 +404,11 @@ FILES: tuple[HomeFile, ...] = (
     HomeFile("everthread.db-shm", FileMethod.NO_WORDS, "the index of the write-ahead log"),
     HomeFile("everthread.db.sentinel", FileMethod.NO_WORDS, "id and size of the database, paths of its backups"),
     HomeFile("everthread.db.sentinel.*.new", FileMethod.NO_WORDS, "a sentinel that a killed process did not finish"),
-    HomeFile("memory/**/*.md", FileMethod.REPLACE, "the note files of the owner"),
-    HomeFile("memory/**/*.md.new", FileMethod.REPLACE, "a note file that a killed process did not finish"),
-    HomeFile("memory/**/*.md.*.new", FileMethod.REPLACE, "the same"),
+    HomeFile("memory/**/MEMORY.md", FileMethod.SYNCHRONISE, "the notes of an owner"),
+    HomeFile("memory/**/USER.md", FileMethod.SYNCHRONISE, "the same"),
+    HomeFile("memory/**/*.md.new", FileMethod.SYNCHRONISE, "a note file that a killed process did not finish; removed"),
+    HomeFile("memory/**/*.md.*.new", FileMethod.SYNCHRONISE, "the same"),
+    HomeFile("memory/**/*.md", FileMethod.KEEP, "the user's files beside the note files"),
     HomeFile("skills/.old/lock", FileMethod.NO_WORDS, "the lock of the skills"),
     HomeFile("skills/**/*", FileMethod.REPLACE, "skills with their versions and their change log", "skills/.old/lock"),
     HomeFile("media/**/*", FileMethod.DISCARD, "attachments"),

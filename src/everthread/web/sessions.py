@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import logging
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -32,8 +31,6 @@ from everthread.web.ownership import (
 from everthread.web.request import ApiCall
 from everthread.web.responses import EventStream, json_response
 from everthread.web.schemas import encode_tool_calls
-
-log = logging.getLogger("everthread.web")
 
 SESSIONS_DEFAULT, SESSIONS_MAX = 20, 200
 TURNS_DEFAULT, TURNS_MAX = 50, 500
@@ -181,10 +178,6 @@ async def delete_session(call: ApiCall) -> Response:
     gateway, session, owner = call.gateway, call.session, call.caller.owner
     gateway.agent.stop(session.id, "stopped because its session is forgotten")
     await gateway.lifecycle.forget(ForgetSession(session.id), owner=owner)
-    try:
-        await gateway.command_context(session.key, owner).runtime.note_files.sync(owner)
-    except OSError as error:
-        log.warning("forgotten, but note files were not updated: %s", error)
     return json_response(SessionDeleted(session.id))
 
 

@@ -285,7 +285,7 @@ async def test_a_fact_planted_everywhere_is_found_by_the_registry_and_gone_after
         declared = {f"{t.name}.{c}" for t in TABLES for c, method in t.words.items() if not isinstance(method, Indexed)}
         # A digest does not contain the words, but reveals them to whoever guesses.
         assert declared - set(planted) == {"projections.digest"}, "plant the fact in the new column too"
-        files = HomeFiles(tmp_path, used.owner, lambda owner: tmp_path / "memory").find(used.fact)
+        files = HomeFiles(tmp_path, used.owner).find(used.fact)
         methods = {entry.method for path in files if (entry := declaration(path)) is not None}
         assert methods >= {FileMethod.BY_TABLES, FileMethod.REPLACE, FileMethod.EMPTY, FileMethod.DISCARD}
         assert used.undeclared() == [], "declare the file in the text registry"

@@ -180,7 +180,7 @@ async def test_a_skill_is_not_written_once_something_was_forgotten(tmp_path: Pat
 async def test_forgetting_waits_for_a_skill_that_is_being_written(tmp_path: Path) -> None:
     """A skill that passed the check before the fact was forgotten is erased after it was written."""
     folders = SkillFolders(tmp_path / "skills")
-    files = HomeFiles(tmp_path, ME, lambda owner: tmp_path / "memory")
+    files = HomeFiles(tmp_path, ME)
     checked, go_on = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 

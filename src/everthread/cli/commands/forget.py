@@ -91,8 +91,6 @@ def forget_it(
         for incident in reversed(await runtime.store.read(lambda uow: uow.incidents.newest(_PROBLEMS_MAX))):
             if incident.source == "forget" and incident.at >= started:
                 click.echo(incident.text, err=True)
-        if problem := await runtime.sync_notes(plan.owner):
-            click.echo(problem, err=True)
 
     cli.write(forget_plan)
     data = {
