@@ -11,7 +11,7 @@ FACT = "the gate code is 4711"
 
 @pytest.fixture
 def files(tmp_path: Path) -> HomeFiles:
-    return HomeFiles(tmp_path, ME, lambda owner: tmp_path / "memory" / ("" if owner == ME else owner))
+    return HomeFiles(tmp_path, ME)
 
 
 def write(files: HomeFiles, path: str, text: str = f"so {FACT}.") -> Path:
@@ -21,12 +21,38 @@ def write(files: HomeFiles, path: str, text: str = f"so {FACT}.") -> Path:
     return file
 
 
-def test_only_the_owners_note_files_and_skills_are_changed(files: HomeFiles) -> None:
-    mine, yours, skill = (write(files, path) for path in ("memory/USER.md", "memory/you/USER.md", "skills/a/SKILL.md"))
+def test_only_the_owners_skills_are_changed(files: HomeFiles) -> None:
+    skill = write(files, "skills/a/SKILL.md")
     assert files.erase(YOU, [FACT]) == []
-    assert [file.read_text() for file in (mine, yours, skill)] == [f"so {FACT}.", "so [forgotten].", f"so {FACT}."]
+    assert skill.read_text() == f"so {FACT}."
     assert files.erase(ME, [FACT]) == []
-    assert [file.read_text() for file in (mine, skill)] == ["so [forgotten]."] * 2
+    assert skill.read_text() == "so [forgotten]."
+
+
+def test_note_files_are_left_to_their_synchronisation(files: HomeFiles) -> None:
+    """Only the synchronisation holds the write lock, and only it knows an edit from an erasure."""
+    paths = ("memory/USER.md", "memory/MEMORY.md", "memory/you/USER.md", "memory/USER.md.0a1b2c3d.new")
+    notes = [write(files, path) for path in paths]
+    for owner in (ME, YOU):
+        assert files.replace(owner, [FACT]) == []
+        assert files.erase(owner, [FACT]) == []
+    assert [file.read_text() for file in notes] == [f"so {FACT}."] * len(paths)
+
+
+def test_words_are_replaced_without_emptying_the_logs(files: HomeFiles) -> None:
+    log, skill = write(files, "logs/everthread.log"), write(files, "skills/a/SKILL.md")
+    assert files.replace(ME, [FACT]) == []
+    assert (log.read_text(), skill.read_text()) == (f"so {FACT}.", "so [forgotten].")
+
+
+def test_skills_whose_lock_can_not_be_taken_are_reported_and_the_other_files_erased(files: HomeFiles) -> None:
+    (files.home / "skills" / ".old" / "lock").mkdir(parents=True)
+    skill, log = write(files, "skills/a/SKILL.md"), write(files, "logs/everthread.log")
+    write(files, "skills/b/SKILL.md", "something else")
+    problem = "skills/a/SKILL.md may still contain forgotten words (Is a directory); remove it"
+    assert files.erase(ME, [FACT]) == [problem]
+    assert (skill.read_text(), log.read_text()) == (f"so {FACT}.", "")
+    assert files.erase(YOU, [FACT]) == []
 
 
 def test_a_file_of_the_user_is_reported_and_not_changed(files: HomeFiles) -> None:
@@ -46,12 +72,12 @@ def test_every_request_empties_the_logs(files: HomeFiles) -> None:
 
 
 def test_a_file_that_can_not_be_changed_is_reported_and_the_others_are_changed(files: HomeFiles) -> None:
-    write(files, "memory/MEMORY.md")
-    (files.home / "memory" / "MEMORY.md.new").mkdir()
-    notes = write(files, "memory/USER.md")
+    write(files, "skills/a/SKILL.md")
+    (files.home / "skills" / "a" / "SKILL.md.new").mkdir()
+    other = write(files, "skills/b/SKILL.md")
     [problem] = files.erase(ME, [FACT])
-    assert problem == "memory/MEMORY.md may still contain forgotten words (Is a directory); remove it"
-    assert notes.read_text() == "so [forgotten]."
+    assert problem == "skills/a/SKILL.md may still contain forgotten words (Is a directory); remove it"
+    assert other.read_text() == "so [forgotten]."
 
 
 def test_a_link_is_not_followed(files: HomeFiles, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -64,10 +90,11 @@ def test_a_link_is_not_followed(files: HomeFiles, tmp_path_factory: pytest.TempP
 
 
 def test_a_changed_file_keeps_its_mode(files: HomeFiles) -> None:
-    notes = write(files, "memory/USER.md")
-    notes.chmod(0o600)
+    skill = write(files, "skills/a/SKILL.md")
+    skill.chmod(0o600)
     files.erase(ME, [FACT])
-    assert notes.stat().st_mode & 0o777 == 0o600
+    assert skill.read_text() == "so [forgotten]."
+    assert skill.stat().st_mode & 0o777 == 0o600
 
 
 def test_words_are_found_in_contents_and_names(files: HomeFiles) -> None:
@@ -83,7 +110,9 @@ def test_words_are_found_in_contents_and_names(files: HomeFiles) -> None:
     [
         ("skills/.old/lock", FileMethod.NO_WORDS),
         ("skills/.old/tea/1.md", FileMethod.REPLACE),
-        ("memory/telegram%3A42/USER.md", FileMethod.REPLACE),
+        ("memory/telegram%3A42/USER.md", FileMethod.SYNCHRONISE),
+        ("memory/MEMORY.md.0a1b2c3d.new", FileMethod.SYNCHRONISE),
+        ("memory/diary.md", FileMethod.KEEP),
         ("logs/everthread.log.3", FileMethod.EMPTY),
         ("providers/mem0/a/b.db", FileMethod.BY_PROVIDER),
         ("notes.txt", None),

@@ -2,7 +2,7 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.runtime import ME
+from tests.runtime import ME, CoreFixture
 
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
 from everthread.memory.note_files import changes, digest, folder_for, parse, render, snapshot
@@ -81,3 +81,14 @@ def test_every_owner_has_a_separate_folder_below_the_home(one: str, other: str) 
     assert first.parent == Path("/home/memory") or one == ME
     assert first.name not in (".", "..", "MEMORY.md", "USER.md", "MEMORY.md.new")
     assert len(first.name.encode()) <= 255
+
+
+async def test_drafts_of_killed_processes_are_removed_even_if_the_file_is_in_sync(tmp_path: Path) -> None:
+    async with CoreFixture(tmp_path) as core:
+        files = core.note_files(lambda owner: tmp_path / "memory")
+        await core.note("likes tea")
+        await files.sync(ME)
+        for name in ("MEMORY.md.new", "MEMORY.md.0a1b2c3d.new", "MEMORY.md.backup", "USER.md.0a1b2c3d.new"):
+            (tmp_path / "memory" / name).write_text("likes tea\n")
+        assert await files.sync(ME) == 0
+        assert sorted(path.name for path in (tmp_path / "memory").iterdir()) == ["MEMORY.md", "MEMORY.md.backup"]
