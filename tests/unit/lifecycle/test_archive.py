@@ -142,6 +142,39 @@ async def test_an_attachment_that_arrives_while_a_fact_is_forgotten_is_removed(t
         assert not file.exists()
 
 
+async def test_an_attachment_is_removed_later_if_the_process_dies_after_the_transaction(tmp_path: Path) -> None:
+    path = "telegram/1-0-a.txt"
+    file = tmp_path / "media" / path
+    file.parent.mkdir(parents=True)
+    file.write_text(f"she {FACT}")
+
+    class DyingFiles(HomeFiles, frozen=True):
+        """Files of a home whose process dies at the second search, which follows the transaction."""
+
+        def attachments_with(self, wordings: Sequence[str], paths: Iterable[str]) -> tuple[str, ...]:
+            if searches.pop():
+                raise KeyError("killed")
+            return super().attachments_with(wordings, paths)
+
+    searches = [True, False]
+    async with CoreFixture(tmp_path) as core:
+        lifecycle = Lifecycle(
+            core.store,
+            core.clock,
+            core.new_id,
+            holder=core.holder,
+            remove_file=lambda name: (tmp_path / "media" / name).unlink(),
+            home_files=lambda: DyingFiles(tmp_path, ME),
+        )
+        fact = await core.note(FACT)
+        media = Media("file", "a.txt", path=path)
+        await lifecycle.accept(Inbound(TELEGRAM, ME, "see this", media=(media,)))
+        with pytest.raises(KeyError):
+            await lifecycle.forget(ForgetFact(fact.note_id), owner=ME)
+        await lifecycle.remove_files()
+        assert not file.exists()
+
+
 async def test_a_request_that_finds_nothing_leaves_the_logs(tmp_path: Path) -> None:
     log = tmp_path / "logs" / "everthread.log"
     log.parent.mkdir()

@@ -287,7 +287,7 @@ async def test_a_note_file_saved_from_an_old_copy_does_not_restore_a_fact(tmp_pa
         await lifecycle.forget(ForgetFact(note.note_id), owner=owner)
         file = tmp_path / "memory" / "MEMORY.md"
         file.parent.mkdir(exist_ok=True)
-        file.write_text(f"{FACT}\n§\nremember that {FACT}")
+        file.write_text(f"{FACT}\n§\n[forgotten]\n§\nremember that {FACT}")
         assert await runtime.sync_notes(owner) == ""
         assert file.read_text().strip() == "remember that [forgotten]"
         await lifecycle.write_note(fact, owner=owner)
