@@ -28,7 +28,7 @@ from everthread.adapters.sqlite.connection import connect
 from everthread.adapters.sqlite.store import SqliteStore
 from everthread.bootstrap.clock import ulids
 from everthread.domain.boundary import Boundary, Branch, Compress, New, Reset, Resume, Rewind
-from everthread.domain.errors import Busy, Fenced, StoreBusy
+from everthread.domain.errors import Busy, Fenced, StoreBusy, TurnCancelled
 from everthread.domain.events import Delivery
 from everthread.domain.model import (
     ChatType,
@@ -325,8 +325,7 @@ class Worker:
         say("began", ticket.turn_id, text)
         try:
             messages = [Message(Role.USER, text)]
-            if uses_a_tool(text):
-                result = await self._use_tool(ticket)
+            if uses_a_tool(text) and (result := await self._use_tool(ticket)) is not None:
                 messages += [
                     Message(Role.ASSISTANT, "", tool_calls=(ToolCall("c1", "look", "{}"),)),
                     Message(Role.TOOL, result, tool_call_id="c1"),
@@ -346,11 +345,17 @@ class Worker:
         except Fenced:
             say("fenced", "turn", ticket.turn_id)
 
-    async def _use_tool(self, ticket: TurnClaim) -> str:
-        """Run a tool at most once: reuse a recorded result, and report a started call as unknown."""
+    async def _use_tool(self, ticket: TurnClaim) -> str | None:
+        """Run a tool at most once: reuse a recorded result, and report a started call as unknown.
+
+        Returns None if a boundary has cancelled the turn, which then starts no tool.
+        """
         for row in ticket.tools:
             return row.result or "" if row.state is ToolState.DONE else UNKNOWN
-        await self._insist(lambda: self._lifecycle.start_tool(ticket, "c1", "look", "{}"))
+        try:
+            await self._insist(lambda: self._lifecycle.start_tool(ticket, "c1", "look", "{}"))
+        except TurnCancelled:
+            return None
         say("tool", ticket.turn_id)
         with open_back_end(self._orders.home) as back_end:
             back_end.execute("INSERT INTO tools VALUES (?, 'c1')", (ticket.turn_id,))
