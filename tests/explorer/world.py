@@ -261,6 +261,9 @@ class World:
     def now(self) -> float:
         return self.state.now
 
+    def elapsed(self) -> float:
+        return self.state.now
+
     async def sleep(self, seconds: float) -> None:
         raise AssertionError("a step may not wait for the clock")
 
