@@ -1,8 +1,8 @@
 """The check that every effect of a running turn passes first.
 
 An effect is anything that leaves the store: a model call, a tool call, a question for approval, a recall, text shown on
-a platform. A boundary may be crossed in any process, and a turn that it cancels begins no further effect: only the call
-that is in flight may end.
+a platform. A boundary can be crossed in any process. A turn that it cancels begins no further effect; only the call in
+flight may finish.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class TurnGuard(Struct, frozen=True):
-    """Lets one turn act while it is neither stopped here nor cancelled by a boundary elsewhere."""
+    """Permits the effects of one turn until it is stopped in this process or cancelled by a boundary in another."""
 
     lifecycle: Lifecycle
     claim: TurnClaim
@@ -29,13 +29,14 @@ class TurnGuard(Struct, frozen=True):
     is_stopped: Callable[[], bool]
 
     async def check(self) -> None:
-        """Pass, or raise, right before an effect that begins with no transaction of its own."""
+        """Raise if the turn must not act. Call it right before an effect that does not begin with a transaction."""
         await self.permit(lambda: self.lifecycle.check_acting(self.claim))
 
     async def permit(self, begin: Callable[[], Awaitable[T]]) -> T:
         """Return the result of `begin`, a transaction that checks the turn's slot.
 
-        Raises `CancelledError` if the turn is stopped, or is to be stopped now, and `Fenced` if it was taken over.
+        Raises `CancelledError` if the turn is stopped or a boundary has cancelled it, and `Fenced` if another process
+        has taken it over.
         """
         if self.is_stopped():
             raise asyncio.CancelledError

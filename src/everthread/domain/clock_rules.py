@@ -1,15 +1,15 @@
-"""Rules for stored times and a wall clock that may be wrong. The only place that decides how far a time is trusted.
+"""Rules to compare stored times with a wall clock that may be wrong. No other module decides which times to trust.
 
-The wall clock is accepted as it is, after a restart too. A stored time that this clock can't have written was written
-under another setting of the clock: it blocks nothing, and is replaced when it is met. See docs/adr/0046.
+The wall clock is accepted as it is, after a restart too. A stored time too far ahead of it was written before the
+clock was set back: it delays nothing, and is replaced when it is next used. See docs/adr/0046.
 """
 
 from __future__ import annotations
 
 AHEAD_S_MAX = 300.0
-"""A time further ahead of the wall clock than this was written under another setting of the clock."""
+"""Tolerance. A stored time further ahead of the wall clock was written before the clock was set back."""
 RELEASED_AT = 1_767_225_600.0
-"""The start of 2026. A clock that shows an earlier time is certainly wrong; the program is newer."""
+"""The start of 2026. A clock that shows an earlier time is certainly wrong, because the program is newer."""
 
 
 def is_ahead(at: float, now: float) -> bool:
@@ -18,16 +18,16 @@ def is_ahead(at: float, now: float) -> bool:
 
 
 def past(at: float, now: float) -> float:
-    """Return the time of a past event; the present for one that lies too far in the future.
+    """Return the stored time of a past event, or `now` if it lies too far in the future.
 
-    Under a clock that is certainly wrong, the time is kept: it is the better one. A machine without a battery boots in
-    1970, and must not forget when its conversations were last used.
+    If the clock is certainly wrong, the stored time is returned, as the more credible one: a machine without a clock
+    battery boots in 1970, and must not lose the times at which its conversations were last used.
     """
     return now if is_ahead(at, now) and now >= RELEASED_AT else at
 
 
 def latest(now: float, wait_s: float = 0.0) -> float:
-    """Return the latest deadline that counts. Nothing waits for a later one.
+    """Return the latest credible deadline. A later one counts as reached.
 
     `wait_s` is the longest wait of that kind; leave it out for waits of a few minutes at most.
     """
@@ -35,7 +35,7 @@ def latest(now: float, wait_s: float = 0.0) -> float:
 
 
 def is_waiting(until: float, now: float, wait_s: float = 0.0) -> bool:
-    """Return True before a deadline, unless it is too far away to count. For `wait_s` see `latest`."""
+    """Return True before a deadline, unless it is too far ahead to be credible. For `wait_s` see `latest`."""
     return now < until <= latest(now, wait_s)
 
 
@@ -50,7 +50,10 @@ class ClockWatch:
         self._highest: float | None = None
 
     def is_set_back(self, now: float, elapsed: float) -> bool:
-        """Return True if the clock was set back, until it is accepted. True at first: nobody watched it before."""
+        """Return True after the clock was set back, until `accept` is called.
+
+        The first call returns True too: the clock may have been set back before this process started.
+        """
         if self._highest is None or is_ahead(self._highest, now - elapsed):
             return True
         # Several small steps count like a large one.

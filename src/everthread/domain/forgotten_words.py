@@ -1,4 +1,4 @@
-"""Recognise the words of a forgotten fact without knowing them: by length, checksum and hash."""
+"""Recognise the words of a forgotten fact without storing them: by length, checksum and hash."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from everthread.domain.model import FORGOTTEN
 
 
 class WordMark(Struct, frozen=True, array_like=True):
-    """Mark of some words. It recognises them but does not reveal them."""
+    """Length, checksum and hash of forgotten words. It recognises the words without containing them."""
 
     chars: int
     checksum: int
@@ -24,7 +24,7 @@ class WordMark(Struct, frozen=True, array_like=True):
 
 
 def fact_identity(owner: str, text: str) -> str:
-    """Return the hash that a tombstone keeps of a fact: it recognises the text but does not reveal it."""
+    """Return the hash by which a tombstone recognises a fact. Case and the amount of white space do not matter."""
     return hashlib.sha256(f"{owner}\0{' '.join(text.casefold().split())}".encode(errors="replace")).hexdigest()
 
 
@@ -33,7 +33,7 @@ def mark_of(owner: str, words: str) -> WordMark:
 
 
 def erase_marked(text: str, owner: str, marks: Iterable[WordMark], *, whole_words: bool = False) -> str:
-    """Return the text with `[forgotten]` in place of marked words, the longest first: one may contain another.
+    """Replace marked words with `[forgotten]`, the longest first, because one may contain another.
 
     `whole_words` is for text that was written after the fact was forgotten: "tea" stays in "team".
     """
@@ -62,12 +62,12 @@ def _is_in_word(text: str, start: int, end: int) -> bool:
 
 
 def _is_word(char: str) -> bool:
-    """Return whether the character is a digit or a letter with case. Many scripts without case put no spaces."""
+    """Return whether it is a digit or a letter with case. Scripts without case often put no spaces between words."""
     return char.isdecimal() or char.islower() or char.isupper()
 
 
 def _candidates(text: str, mark: WordMark) -> Iterator[int]:
-    """Yield the positions whose characters have the checksum."""
+    """Yield the positions at which text of the mark's length has its checksum."""
     if not 0 < mark.chars <= len(text):
         return
     sums = [0, *accumulate(map(ord, text))]

@@ -1,4 +1,4 @@
-"""Forget, prune and import. Pruning removes old conversations; notes and what memory learned from them stay."""
+"""Forget, prune and import. Pruning removes old conversations; notes and the data of memory providers stay."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class ArchiveOperations(LifecycleBase):
 
     async def forget(self, what: Forgettable, *, owner: str, actor: str = "user") -> int:
         """Forget a session, a person or a fact. Returns the number of sessions or notes that were erased."""
-        # Edits of the note files first, so that they are erased as versions of their notes.
+        # Import edits of the note files first, so that they are erased as versions of their notes.
         await self._sync_notes(owner)
         wordings = await self._store.read(lambda uow: forgotten_wordings(uow, what, owner))
         attachments = await self._attachments_with(owner, wordings)
-        # Skills before the store: if this process dies in between, the request can be repeated.
+        # Skills before the store: if this process dies in between, the store still has the words for another request.
         if self._home_files is not None:
             await asyncio.to_thread(self._home_files().replace, owner, wordings)
 
@@ -51,7 +51,7 @@ class ArchiveOperations(LifecycleBase):
             return forget(uow, what, owner, self._context(actor))
 
         count = await self._store.write(forget_all)
-        # Again: a skill or an attachment may have been written meanwhile. From now on no skill with these words is.
+        # Search again: a skill or an attachment may have been written meanwhile. From now on, such skills are refused.
         if attachments := await self._attachments_with(owner, wordings):
             await self._store.write(lambda uow: uow.attachments.discard(owner, attachments))
         for problem in (*await self._erase_files(owner, wordings), await self._sync_notes(owner)):
@@ -73,7 +73,7 @@ class ArchiveOperations(LifecycleBase):
     async def _purge(self) -> None:
         """Remove deleted text from the search index, the write-ahead log and the media folder."""
         await self.remove_files()
-        # In slices, so that no other writer waits for the whole index.
+        # In short transactions, so that no other writer waits for the whole index.
         more = await self._store.write(lambda uow: uow.search.purge(begin=True))
         while more:
             more = await self._store.write(lambda uow: uow.search.purge(begin=False))
@@ -99,7 +99,7 @@ class ArchiveOperations(LifecycleBase):
     async def prune(
         self, session_ids: Sequence[str], *, before: float, advance: Callable[[int], None] = lambda _: None
     ) -> tuple[int, int]:
-        """Remove the sessions, in this order, that ended before that time and that nothing needs.
+        """Remove the sessions, in this order, that ended earlier than `before` and can still be removed.
 
         Returns the number of sessions removed and of their turns.
         """
@@ -144,7 +144,7 @@ class ArchiveOperations(LifecycleBase):
 
 
 def prunable(uow: UnitOfWork, before: float) -> Prunable:
-    """List the sessions that ended before that time and can be removed."""
+    """List the sessions that ended earlier than `before` and can be removed."""
     old = uow.archive.ended_before(before)
     undelivered = {session.id for session in old if uow.archive.has_undelivered(session.id)}
     delivered = [s for s in old if s.id not in undelivered and not uow.archive.holds_the_newest(s.id)]
@@ -174,7 +174,7 @@ def leaves_first(removable: set[str], children: Iterable[tuple[str, str]]) -> li
 
 
 def _prune(uow: UnitOfWork, session_id: str, before: float) -> int | None:
-    """Remove one session and return the number of its turns; None if it must stay by now."""
+    """Remove one session and return the number of its turns; None if it can't be removed any more."""
     if not uow.archive.ended_before(before, session_id) or uow.archive.children(session_id):
         return None
     if uow.archive.has_undelivered(session_id) or uow.archive.holds_the_newest(session_id):

@@ -1,6 +1,7 @@
-"""Forget a session, a person or a fact: one transaction that erases text and leaves a tombstone against its return.
+"""Forget a session, a person or a fact: one transaction that erases text and adds tombstones.
 
-Notes that contain text of a forgotten session return to their text without it; their reviews run again.
+A tombstone keeps replay and import from restoring the text. A note that contains text of a forgotten session is
+restored to its text without it, and the review that wrote it runs again.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def forget(uow: UnitOfWork, what: Forgettable, owner: str, context: WriteContext
     count = _forget(uow, what, owner, context)
     for target, digests in files.items():
         if digests and uow.notes.file_digest(owner, target) is None:
-            # That of the whole file stays until it is written again: with it, the file is no edit to be imported.
+            # Keep the digest of the whole file until it is rewritten, so that the file is not imported as an edit.
             uow.notes.set_file_digest(owner, target, digests.split()[0])
     return count
 
@@ -81,12 +82,12 @@ def forgotten_wordings(uow: UnitOfWork, what: Forgettable, owner: str) -> tuple[
 
 
 def is_forgotten(uow: UnitOfWork, owner: str, text: str) -> bool:
-    """Return whether a note with this text was forgotten, or its words were erased: it is no new note then."""
+    """Return whether the text is that of a forgotten fact, or just `[forgotten]`. It must not become a note again."""
     return text.strip() == FORGOTTEN or uow.erasure.has_tombstone("fact", fact_identity(owner, text))
 
 
 def _forget_session(uow: UnitOfWork, session: Session, context: WriteContext, *, repair_notes: bool = True) -> None:
-    """Erase one session. With `repair_notes`, notes that contain its text return to their text without it."""
+    """Erase one session. With `repair_notes`, notes that contain its text are restored to their text without it."""
     keys = uow.sessions.keys_on(session.id)
     if keys:
         cross(uow, keys[0], Forget(session.id), session.owner, context)
@@ -140,7 +141,7 @@ def _forget_fact(uow: UnitOfWork, note_id: str, owner: str, context: WriteContex
 
 
 def _add_tombstones(uow: UnitOfWork, wordings: tuple[str, ...], owner: str, now: float) -> None:
-    """Leave tombstones for texts, because a note's file or a backup may still contain them and be imported."""
+    """Add tombstones of texts, because a note file or a backup that still contains them may be imported."""
     for wording in wordings:
         marks = uow.erasure.scrubber.marks(owner, wording)
         uow.erasure.add_tombstone("fact", fact_identity(owner, wording), owner, now, marks)

@@ -1,4 +1,4 @@
-"""Erase forgotten words from the files of a home, as `FILES` of the text registry declares."""
+"""Erase forgotten words from the files of a home directory, as `FILES` of the text registry declares."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from everthread.store.text_registry import FILES, FileMethod, HomeFile
 
 
 class HomeFiles(Struct, frozen=True):
-    """The files of one home, whose `owner` has the skills."""
+    """The files of one home directory. Its skills belong to `owner`."""
 
     home: Path
     owner: str
 
     def replace(self, owner: str, wordings: Sequence[str]) -> list[str]:
-        """Replace the owner's forgotten words in skills. Returns a line for each file that could not be changed."""
+        """Replace the owner's forgotten words in skills. Returns a message per file that can't be changed."""
         return self._run({FileMethod.REPLACE}, owner, wordings)
 
     def erase(self, owner: str, wordings: Sequence[str]) -> list[str]:
         """Erase the owner's forgotten words and empty the logs.
 
-        Returns a line for each file that could not be or is not changed.
+        Returns a message for each file that could not be changed, and for each user's file that contains the words.
         """
         return self._run({FileMethod.REPLACE, FileMethod.EMPTY, FileMethod.KEEP}, owner, wordings)
 
     def attachments_with(self, wordings: Sequence[str], paths: Iterable[str]) -> tuple[str, ...]:
-        """Return those of the attachments that contain the words."""
+        """Return those of the attachments at `paths` that contain the words."""
         forms = _encoded(wordings)
         return tuple(path for path in paths if contains(self.home / "media" / path, forms))
 
@@ -76,7 +76,7 @@ class HomeFiles(Struct, frozen=True):
     def _apply(self, entry: HomeFile, path: Path, owner: str, forms: Sequence[bytes]) -> list[str]:
         match entry.method:
             case FileMethod.EMPTY:
-                # Other processes go on writing to the current log, and to no older one.
+                # Only the current log may be open in other processes; it is truncated. Rotated logs are removed.
                 path.unlink() if path.suffix[1:].isdecimal() else os.truncate(path, 0)
             case FileMethod.REPLACE if owner == self.owner:
                 _replace(path, forms)
@@ -104,7 +104,7 @@ def declaration(path: str) -> HomeFile | None:
 
 
 def contains(path: Path, forms: Sequence[bytes]) -> bool:
-    """Return whether the file contains one of the byte strings. A file that can't be read contains none."""
+    """Return whether the file contains one of the byte strings. False if it can't be read."""
     if not forms:
         return False
     try:
@@ -128,7 +128,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 def _replace(path: Path, forms: Sequence[bytes]) -> None:
-    """Replace the words atomically, with the mode of the file."""
+    """Replace the words atomically, and keep the mode of the file."""
     content = path.read_bytes()
     erased = content
     for form in forms:

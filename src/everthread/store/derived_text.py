@@ -1,8 +1,9 @@
 """Text derived from an owner's data: prefixes, summaries, generated titles, and everything that a review writes.
 
-Deriving text takes time, in which its source may be forgotten. Whoever derives text reads the owner's number of
-tombstones together with the source and gives it here with the text. If it has changed, nothing is stored and `Outdated`
-is raised; the caller derives the text again, or drops it. No other module inserts into these tables.
+Its source may be forgotten while text is being derived. So the caller reads the owner's number of forget requests
+(`Erasure.tombstones`) together with the source, and passes it here with the text. If the number has changed, nothing is
+stored and `Outdated` is raised; the caller derives the text again, or drops it. No other module inserts prefixes or
+summaries.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from everthread.store.sessions import Sessions
 
 
 class DerivedText(Table):
-    """The only door to the store for derived text."""
+    """Store derived text, unless something was forgotten since its source was read."""
 
     def __init__(self, database: Database, erasure: Erasure, sessions: Sessions) -> None:
         super().__init__(database)
@@ -23,7 +24,7 @@ class DerivedText(Table):
         self._sessions = sessions
 
     def check(self, owner: str, tombstones: int) -> None:
-        """Raise `Outdated` if something of the owner was forgotten since the number of tombstones was read."""
+        """Raise `Outdated` if something of the owner was forgotten since `tombstones` was read."""
         if self._erasure.tombstones(owner) != tombstones:
             raise Outdated("something was forgotten meanwhile; what was derived from it is not stored")
 
@@ -35,7 +36,10 @@ class DerivedText(Table):
         )
 
     def copy_prefix(self, parent: Session, child: Session, at: float) -> None:
-        """Give a branch its parent's newest prefix byte for byte. It is stored text, from which words were erased."""
+        """Copy the parent's newest prefix to a branch, byte for byte.
+
+        It needs no check: forgetting has already deleted every stored prefix that contains the words.
+        """
         self._execute(
             "INSERT INTO prefixes (session_id, number, owner, content, at) SELECT ?, 1, ?, content, ? FROM prefixes "
             "WHERE session_id = ? ORDER BY number DESC LIMIT 1",

@@ -1,4 +1,4 @@
-"""Requests to forget: tombstones, and the erasure of text."""
+"""Tombstones of forget requests, and erasure of forgotten facts from text that is stored later."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Erasure(Table):
         return Scrubber(self._database, self._search)
 
     def add_tombstone(self, kind: str, identity: str, owner: str, now: float, marks: Sequence[WordMark] = ()) -> None:
-        """Add a tombstone against replay and import, with the marks of a fact's words.
+        """Add a tombstone, which keeps replay and import from restoring the data, with the marks of a fact's words.
 
-        Marks add up: texts that differ in case and spaces have one identity.
+        Marks are added to those of an existing tombstone: texts that differ only in case and spaces have one identity.
         """
         sql = "SELECT marks FROM tombstones WHERE kind = ? AND identity = ?"
         known = [WordMark(*m) for (text,) in self._execute(sql, (kind, identity)) if text for m in from_json(text)]
@@ -63,17 +63,17 @@ class Erasure(Table):
             strip_text(self._execute, session_id, seq)
 
     def current_text(self, text: str, owner: str, tombstones: int) -> str:
-        """Return the text as it may be stored, if it was read from the owner's data at that number of tombstones."""
+        """Return the text, without forgotten facts if the owner has had one forgotten since `tombstones` was read."""
         if self.tombstones(owner) == tombstones:
             return text
         return erase_marked(text, owner, marks_of(self._execute, owner))
 
     def without_facts(self, text: str, session_id: str | None) -> str:
-        """Erase the forgotten facts of the session's owner from an error message that may quote them."""
+        """Erase forgotten facts of the session's owner, or of all owners if it is None, from an error message."""
         return erase_known(self._execute, text, session_id)
 
     def without_unnoted_facts(self, text: str, owner: str, noted: Sequence[str]) -> str:
-        """Erase the owner's forgotten facts where they are whole words, except those that a note contains again."""
+        """Erase the owner's forgotten facts, as whole words, except those that a note in `noted` contains again."""
 
         def erase(text: str, *marks: WordMark) -> str:
             return erase_marked(text, owner, marks, whole_words=True)

@@ -1,4 +1,4 @@
-"""Erase forgotten facts from error messages, which may arrive long after the fact was forgotten, and from the log.
+"""Erase forgotten facts from error messages, which may arrive much later, and from entries of the table `log`.
 
 Tested in tests/unit/lifecycle/test_forget_races.py.
 """
@@ -18,9 +18,9 @@ def marks_of(execute: Execute, owner: str) -> tuple[WordMark, ...]:
 
 
 def erase_known(execute: Execute, text: str, session_id: str | None) -> str:
-    """Erase the forgotten facts of the session's owner, or of everybody, from an error message that may quote them.
+    """Erase the forgotten facts of the session's owner from an error message that may quote them.
 
-    Only whole words are erased.
+    Without a session, the facts of all owners are erased. Only whole words match.
     """
     if not text:
         return text

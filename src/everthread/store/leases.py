@@ -44,7 +44,7 @@ class Leases(Table):
         return self._exists("SELECT 1 FROM leases WHERE name = ? AND expires_at > ?", (name, now))
 
     def lower(self, now: float, ttl_s: float) -> None:
-        """Shorten leases that end too far ahead to `ttl_s`. A live holder renews its lease in time and keeps it."""
+        """Let leases that end too far ahead of the wall clock end in `ttl_s`. A live holder renews its lease before."""
         self._execute(
             "UPDATE leases SET expires_at = ? WHERE expires_at > ? AND (expires_at > ? OR name NOT LIKE ?)",
             (now + ttl_s, latest(now), latest(now, COMPRESSION_LEASE_S), f"{COMPRESSION_LEASE}%"),
@@ -88,7 +88,7 @@ class Leases(Table):
         self._execute("UPDATE leases SET expires_at = 0.0 WHERE holder = ?", (holder,))
 
     def sweep(self, before: float) -> None:
-        """Delete the leases of processes that were last alive before then, unless they hold a slot."""
+        """Delete process leases that expired earlier than `before`, unless the process holds a slot."""
         self._execute(
             "DELETE FROM leases WHERE name LIKE 'process:%' AND expires_at < ? "
             "AND holder NOT IN (SELECT holder FROM slots)",

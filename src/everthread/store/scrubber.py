@@ -34,11 +34,11 @@ from everthread.store.text_registry import (
 from everthread.store.turns import MESSAGES_PER_TURN
 
 _NAME_CHARS_MIN = 3
-"""A shorter file name could be anything."""
+"""Fewest letters and digits of a text that is also searched as a file name. A shorter name matches unrelated files."""
 
 
 class Scrubber(Table):
-    """Erase the text of sessions, notes, facts and owners, and find it."""
+    """Erase the text of sessions, notes, facts and owners, and find the columns that contain a text."""
 
     def __init__(self, database: Database, search: SearchIndex) -> None:
         super().__init__(database)
@@ -62,7 +62,7 @@ class Scrubber(Table):
                 (str(session.key),),
             )
         if wordings:
-            # Every prefix built since may quote the notes.
+            # Every prompt prefix that was built since may quote the notes.
             self._execute("DELETE FROM prefixes WHERE owner = ?", (session.owner,))
         return wordings
 
@@ -89,7 +89,7 @@ class Scrubber(Table):
             self._execute("DELETE FROM prefixes WHERE session_id = ?", (session_id,))
 
     def scrub_owner(self, owner: str) -> tuple[str, ...]:
-        """Erase what belongs to the owner but to no session: messages, notes, schedules, access.
+        """Erase the data of the owner that belongs to no session: messages, notes, schedules, access.
 
         Return the texts of the owner's notes.
         """
@@ -134,11 +134,11 @@ class Scrubber(Table):
         )
 
     def marks(self, owner: str, wording: str) -> tuple[WordMark, ...]:
-        """Return the marks of all forms of a text."""
+        """Return a mark for each form in which the text may be stored; see `variants`."""
         return tuple(mark_of(owner, form) for form in variants(wording))
 
     def mark_turns(self, owner: str, wordings: Sequence[str]) -> None:
-        """Have the words erased from whatever the owner's running turns write from now on."""
+        """Add marks of the texts to the slots of the owner's running turns, whose later writes erase them."""
         marks = [mark for wording in wordings for mark in self.marks(owner, wording)]
         for turn_id, known in list(self._execute("SELECT turn_id, forgotten FROM slots WHERE owner = ?", (owner,))):
             added = to_json([*(from_json(known) if known else ()), *marks])
@@ -205,7 +205,7 @@ class Scrubber(Table):
             words = slug(text)
             return [(row[:-1], row[-1]) for row in rows if words and f"-{words}-" in f"-{slug(row[-1])}-"]
         if isinstance(method, DeleteRow):
-            # Binary content, which SQL can't search in a portable way.
+            # The content is binary, which SQL can't search portably.
             rows = self._execute(f"SELECT {columns}, {column} FROM {table} WHERE {whose}", (owner,))
             wanted = [wording.encode(errors="replace") for wording in wordings]
             return [(row[:-1], row[-1]) for row in rows if any(one in row[-1] for one in wanted)]
@@ -217,7 +217,7 @@ class Scrubber(Table):
         return [(row[:-1], row[-1]) for row in rows]
 
     def _wordings(self, sql: str, whose: str) -> tuple[str, ...]:
-        """Return the notes' texts before they are erased."""
+        """Return the texts of notes. Call it before they are erased."""
         return tuple({row[0] for row in self._execute(sql, (whose,)) if row[0] not in ("", FORGOTTEN)})
 
     def _blank_messages(self, start: int, end: int) -> None:
@@ -226,10 +226,11 @@ class Scrubber(Table):
 
 
 def variants(text: str, *, file_name: bool = False) -> tuple[str, ...]:
-    """Return the forms in which a text is stored, the longest first: as it is, on one line, as a file name, in JSON.
+    """Return the forms in which a text may be stored, the longest first.
 
-    Without `file_name`, the form of a file name must have several words: `_HOME` in a text need not be `$HOME`. A tool
-    call's arguments are JSON inside JSON.
+    They are: unchanged, on one line, as a file name, and each of these escaped in JSON once and twice (a tool call's
+    arguments are JSON inside JSON). Without `file_name`, the file name must have several words: `_HOME`, the file name
+    of `$HOME`, may mean something else in other text.
     """
     plain = {text, " ".join(text.split())}
     if text.isascii() and sum(map(str.isalnum, text)) >= _NAME_CHARS_MIN:
@@ -253,7 +254,7 @@ def _json_escaped(text: str) -> str:
 
 
 def _without(value: Any, wordings: Sequence[str]) -> Any:
-    """Return the record with its texts erased. Keys and ids of other sessions stay."""
+    """Return a JSON value with the words erased from its strings. Object keys and the ids of child sessions stay."""
     match value:
         case str():
             for wording in wordings:

@@ -1,7 +1,8 @@
 """Registry of every column and file that can hold a person's words: how the words are found, and how they are erased.
 
-`Erasure` and `HomeFiles` forget from this registry and from nothing else. A test compares it with the schema and with a
-home that uses every feature, so an undeclared text column or file fails. See docs/internals/forgetting.md.
+`Scrubber` erases the columns and `HomeFiles` the files that this registry declares, and nothing else. Tests compare it
+with the schema and with a home directory that uses every feature: an undeclared text column or file fails them. See
+docs/internals/forgetting.md.
 """
 
 from __future__ import annotations
@@ -15,30 +16,33 @@ from msgspec import Struct
 
 
 class Owned(StrEnum):
-    """Condition for the rows of an owner."""
+    """SQL condition that selects the rows of an owner. Its parameter is the owner."""
 
     BY_COLUMN = "owner = ?"
     BY_SESSION = "session_id IN (SELECT id FROM sessions WHERE owner = ?)"
     BY_SESSION_OR_NONE = "(session_id IS NULL OR session_id IN (SELECT id FROM sessions WHERE owner = ?))"
-    """Rows of no session may quote anybody."""
+    """Rows without a session are included: they may quote anybody."""
     BY_ANYBODY = "? <> ''"
     """The rows belong to no owner, and may quote any of them."""
 
 
 class Replace(Struct, frozen=True):
-    """Replace the words by `[forgotten]`; with `file_name`, also in the form of a file name."""
+    """Replace the words with `[forgotten]`; with `file_name`, also where they are written as a file name."""
 
     file_name: bool = False
 
 
 class ReplaceInJson(Struct, frozen=True):
-    """Replace the words in the values of a JSON record. `where` limits the rows."""
+    """Replace the words in the string values of a JSON document. `where` is an SQL condition on the rows."""
 
     where: str = "true"
 
 
 class Blank(Struct, frozen=True):
-    """Assign these values in rows that contain the words; with `hyphenated`, as whole words of a name made of them."""
+    """Set columns in rows that contain the words; `values` is the SET clause of the UPDATE.
+
+    With `hyphenated`, the column holds hyphenated names such as `water-plants`, and only whole words match.
+    """
 
     values: str
     hyphenated: bool = False
@@ -49,13 +53,13 @@ class DeleteRow(Struct, frozen=True):
 
 
 class DiscardFiles(Struct, frozen=True):
-    """Remove the attachments whose description contains the words."""
+    """Remove the attachments whose metadata, the JSON in this column, contains the words."""
 
 
 class Always(Struct, frozen=True):
-    """Run a statement for the owner, whether or not the words are found: the text may say them differently.
+    """Run a statement on all rows of the owner, whether or not they contain the words: the text may paraphrase them.
 
-    `sessionless` also deletes rows of no session that contain the words.
+    With `sessionless`, rows without a session that contain the words are deleted too.
     """
 
     sql: str
@@ -63,13 +67,13 @@ class Always(Struct, frozen=True):
 
 
 class With(Struct, frozen=True):
-    """Erased together with another column."""
+    """Erased together with `column`, by the method of that column."""
 
     column: str
 
 
 class Indexed(Struct, frozen=True):
-    """A full-text index: changed with its messages, then purged."""
+    """A full-text index: updated together with the messages, and purged afterwards."""
 
 
 Method = Replace | ReplaceInJson | Blank | DeleteRow | DiscardFiles | Always | With | Indexed
@@ -84,9 +88,9 @@ class TextTable(Struct, frozen=True):
     other: Mapping[str, str] = {}
     owned: Owned = Owned.BY_COLUMN
     on_session: tuple[str, ...] = ()
-    """Statements that forget a session; the parameter is its id."""
+    """SQL statements that forget a session; every parameter is its id."""
     on_owner: tuple[str, ...] = ()
-    """Statements that forget an owner, after all sessions; the parameter is the owner."""
+    """SQL statements that forget an owner, after all sessions; every parameter is the owner."""
 
 
 ID = "an id that the program or a platform assigned"
@@ -111,7 +115,7 @@ TABLES: tuple[TextTable, ...] = (
     TextTable(
         "messages",
         ("id",),
-        # A forgotten session's messages are erased by turns, together with the index.
+        # `Scrubber.scrub_session` erases a session's messages turn by turn, together with the search index.
         {"content": Replace(), "extra": ReplaceInJson()},
         {"owner": OWNER, "role": VALUE},
     ),
@@ -145,7 +149,7 @@ TABLES: tuple[TextTable, ...] = (
         {
             "arguments": Replace(),
             "result": Replace(),
-            # A model rejects its signed reasoning if it was changed.
+            # Reasoning is signed, and a model rejects it after a change. So it is removed.
             "thought": Always("UPDATE tool_rows SET thought = NULL, thinker = NULL WHERE owner = ?"),
         },
         {**_other(ID, "turn_id", "call_id"), **_other(NAME, "name", "thinker"), "owner": OWNER, "state": VALUE},
@@ -173,7 +177,7 @@ TABLES: tuple[TextTable, ...] = (
             **_other(ID, "account", "update_id", "user"),
             **{"platform": NAME, "owner": OWNER, "problem": "the class of an error, without its text"},
         },
-        # Before the guests are deleted: whose an update is may be known only by them.
+        # Before the guests are deleted: the owner of an update may be known only through them.
         on_owner=(
             "DELETE FROM failed_updates WHERE owner = ?",
             "DELETE FROM failed_updates WHERE EXISTS (SELECT 1 FROM guests g "
@@ -225,8 +229,8 @@ TABLES: tuple[TextTable, ...] = (
     TextTable(
         "projections",
         ("owner", "target"),
-        # Digests of the lines of a note file, from which a short line can be guessed. `forget` keeps that of the whole
-        # file until it is written again.
+        # Digests of a note file and of its entries, from which a short entry can be guessed. `forget` keeps the digest
+        # of the whole file until the file is rewritten.
         {"digest": Always("DELETE FROM projections WHERE owner = ?")},
         {"owner": OWNER, "target": VALUE},
         on_owner=("DELETE FROM projections WHERE owner = ?",),
@@ -256,7 +260,7 @@ TABLES: tuple[TextTable, ...] = (
         {"schedule_id": ID, "owner": OWNER, "state": VALUE, "session_id": ID},
         on_owner=("DELETE FROM occurrences WHERE owner = ?",),
     ),
-    # Error messages, which may quote an owner in other words.
+    # Tables with error messages, which may paraphrase what an owner wrote.
     TextTable(
         "incidents",
         ("id",),
@@ -264,7 +268,7 @@ TABLES: tuple[TextTable, ...] = (
         {"source": NAME, "session_id": ID},
         owned=Owned.BY_SESSION_OR_NONE,
         on_session=("DELETE FROM incidents WHERE session_id = ?",),
-        # Rows of no session are mostly the operator's: only those that quote a note of the owner are deleted.
+        # Rows without a session mostly concern the operator: only those that quote a note of the owner are deleted.
         on_owner=(f"DELETE FROM incidents WHERE {_THEIRS}",),
     ),
     TextTable(
@@ -389,13 +393,13 @@ class FileMethod(Enum):
 
 
 class HomeFile(Struct, frozen=True):
-    """Files of a home, by a pattern of their paths; `**` matches any number of folders."""
+    """Files of a home directory, selected by a glob pattern; `**` matches any number of folders."""
 
     pattern: str
     method: FileMethod
     about: str
     lock: str = ""
-    """Lock file that a writer of these files holds."""
+    """Lock file that every writer of these files holds."""
 
 
 FILES: tuple[HomeFile, ...] = (
