@@ -1,4 +1,4 @@
-"""Repeat writes that must not be lost while the store is unavailable, in the background and visibly."""
+"""Retry writes that must not be lost, in the background, while the store is unavailable. Failures are logged."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ RETRY = Backoff(first_s=1.0, max_s=60.0)
 
 
 class StoreRetries:
-    """The writes of one owner that wait for the store."""
+    """Writes of one component that wait for the store."""
 
     def __init__(self, store: Store, clock: Clock, source: str) -> None:
-        """`source` names the owner in logs and incidents."""
+        """`source` names the component in logs and incidents."""
         self._store = store
         self._clock = clock
         self._source = source
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, what: str, work: Callable[[], Awaitable[object]]) -> bool:
-        """Write now, or go on trying in the background. Returns false if it is not done yet.
+        """Write now, or retry in the background. Returns false if the write has not succeeded yet.
 
         `what` completes "could not". The work may run more than once.
         """
@@ -45,7 +45,7 @@ class StoreRetries:
         return True
 
     async def aclose(self) -> None:
-        """Give up. Recovery of a later process handles what is left."""
+        """Cancel the retries. A later process recovers what was not written."""
         if self._tasks:
             log.warning("%s: stopped before %d writes to the store succeeded", self._source, len(self._tasks))
         await cancel_tasks(self._tasks)

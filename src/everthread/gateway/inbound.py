@@ -120,7 +120,7 @@ class InboundHandler:
         except EverthreadError:
             raise
         except Exception as error:
-            # A bug, which would happen again at once: the updates behind this one must not wait for ever.
+            # A bug. If the platform repeated the update, it would fail again and block the updates behind it.
             log.exception("%s: could not handle an update", update.platform, extra={"platform": update.platform})
             await self._keep_failed(update, error)
 
@@ -142,12 +142,12 @@ class InboundHandler:
     # --- Updates whose handling failed -------------------------------------------------------------------------------
 
     async def begin_retries(self) -> None:
-        """Make all kept updates due: this process may run a program that can handle them."""
+        """Make all kept updates due at start: this version of the program may be able to handle them."""
         if await self._store.read_inline(lambda uow: uow.failed_updates.newest(1)):
             await self._store.write(lambda uow: uow.failed_updates.make_due(self._clock.now()))
 
     async def retry_failed(self) -> None:
-        """Handle the kept updates again that are due, the oldest first."""
+        """Retry the kept updates that are due, the oldest first."""
         now = self._clock.now()
         for row in await self._store.read_inline(lambda uow: uow.failed_updates.due(now, RETRIED_MAX)):
             await self._retry(row)
@@ -207,7 +207,7 @@ class InboundHandler:
             self._outbox.put(stored)
 
     async def _find_sender(self, update: Update) -> tuple[Sender | RejectedSender | None, SessionKey | None]:
-        """Return the sender and the session key of a failed update; None if it failed because of them."""
+        """Return the sender and the session key of a failed update; None for both if finding them fails."""
         try:
             _check_ids(update)
             key = key_of(update, self._settings.profile, self._account(update.platform))
@@ -246,13 +246,13 @@ class InboundHandler:
         row, is_new = await self._lifecycle.accept(inbound)
         self.accepted += is_new
         if not is_new and not is_retry:
-            # A platform that repeats an update does not use up the sender's limit.
+            # An update that the platform repeats does not count against the sender's rate limit.
             self._rate_limiter.refund(sender.owner)
         if is_new or row.state is InboxState.WAITING:
             self._worker.submit(row, self.busy_mode(update.platform))
 
     def _refusal(self, found: ParsedCommand | UnknownCommand | None, sender: Sender, *, is_retry: bool) -> str | None:
-        """Return the text for a sender who may not write this now; `None` if they may.
+        """Return the refusal for a sender who may not write this now; `None` if they may.
 
         The rate limit does not refuse a retry: the sender was told that the message is kept.
         """

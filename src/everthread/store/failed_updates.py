@@ -18,11 +18,11 @@ class FailedUpdate(Struct, frozen=True):
     update_id: str
     user: str
     owner: str
-    """The account of the sender if it is not known whose it is."""
+    """The owner of the message; the account of the sender if the owner is not known."""
     content: str
     """The update as JSON."""
     problem: str
-    """The kind of the last error. Quotes nothing of the update."""
+    """The class name of the last error, which quotes nothing of the update."""
     attempts: int
     at: float
     retry_at: float
@@ -55,7 +55,7 @@ class FailedUpdates(Table):
         return tuple(FailedUpdate(*row) for row in rows)
 
     def make_due(self, now: float) -> None:
-        """Retry every update soon."""
+        """Make every update due now."""
         self._execute("UPDATE failed_updates SET retry_at = ? WHERE retry_at > ?", (now, now))
 
     def record_failure(self, row_id: int, problem: str, retry_at: float) -> None:

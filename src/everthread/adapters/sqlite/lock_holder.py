@@ -18,8 +18,8 @@ class LockHolder(Struct, frozen=True):
 
 
 def find_lock_holder(path: Path) -> LockHolder | None:
-    """Return the process that holds the write lock, as far as the system tells it (Linux)."""
-    # Not with F_GETLK: to close a descriptor of the file would release the locks that SQLite has in this process.
+    """Return the process that holds the write lock, if the system reports it (Linux only)."""
+    # F_GETLK needs a descriptor of the file, and closing it would release the locks of SQLite in this process.
     try:
         inode = str(os.stat(f"{path}-shm").st_ino)
         lines = Path("/proc/locks").read_text().splitlines()
@@ -30,7 +30,7 @@ def find_lock_holder(path: Path) -> LockHolder | None:
         fields = line.split()
         if fields[1:4] == ["POSIX", "ADVISORY", "WRITE"] and fields[6:] == [_WRITE_LOCK, _WRITE_LOCK]:
             process, file = int(fields[4]), fields[5]
-            # A process of another namespace has the number 0 here.
+            # A process in another PID namespace is listed as 0.
             if file.rpartition(":")[2] == inode and process > 0:
                 return LockHolder(process, _is_stopped(process))
     return None

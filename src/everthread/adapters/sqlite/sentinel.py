@@ -1,8 +1,8 @@
-"""The sentinel: a small file beside the database that tells a lost database from a new one.
+"""The sentinel: a small file beside the database that distinguishes a lost database from a new one.
 
-SQLite takes an empty file for a new database, and so would the program after its database was cut to nothing. The
-sentinel has the database's id, its schema and a size that it had, the backups made of it, and the damage found in it.
-A home without one gets one when it is opened.
+SQLite treats an empty file as a new database. Without the sentinel, the program would start with an empty history after
+its database was truncated. The sentinel records the database's id and schema version, a lower bound of its size, the
+backups made of it, and the damage found in it. A home without a sentinel gets one when its database is opened.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Sentinel(msgspec.Struct, frozen=True):
     backups: tuple[KnownBackup, ...] = ()
     """The newest last."""
     damage: str = ""
-    """The error by which a process found the file damaged; empty if none did."""
+    """The error that showed a process that the file is damaged; empty if there was none."""
 
 
 def sentinel_path(path: Path) -> Path:
@@ -65,7 +65,7 @@ def read_sentinel(path: Path) -> Sentinel | None:
 
 
 def write_sentinel(path: Path, sentinel: Sentinel) -> None:
-    """Replace the sentinel atomically. A failure is logged: without a sentinel, the database works as well."""
+    """Replace the sentinel atomically. A failure is only logged: the database works without a sentinel."""
     target = sentinel_path(path)
     draft = target.with_name(f"{target.name}.{token_hex(4)}.new")
     try:
@@ -136,13 +136,13 @@ def find_damage(connection: Connection) -> str:
 def without_index_damage(check: Iterable[tuple[Any, ...]]) -> Iterator[str]:
     """Yield the problems that SQLite's check found outside the search index, which can be rebuilt.
 
-    The check reports at most one problem of the index, so it needs room for one more.
+    The check reports at most one problem of the index, so ask it for one problem more than needed.
     """
     return (text for (text,) in check if text != "ok" and "fts5" not in text.lower())
 
 
 def record_backup(path: Path, archive: Path, now: float) -> None:
-    """Remember a verified archive, to name it when a backup is needed."""
+    """Record a verified archive, so that `restore_hint` can name it."""
     known = read_sentinel(path)
     if known is None:
         return
@@ -158,11 +158,11 @@ def known_backups(path: Path) -> tuple[KnownBackup, ...]:
 
 
 def reseal(path: Path, backups: tuple[KnownBackup, ...]) -> None:
-    """Make the sentinel of a restored database, whose predecessor had these backups."""
+    """Create the sentinel of a restored database. `backups` are those of the database that it replaces."""
     sentinel_path(path).unlink(missing_ok=True)
     with open_bare(path) as connection:
         if not list(connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'database_id'")):
-            # Of an older schema: it gets its id, and its sentinel, when it is opened.
+            # A database of an older schema gets its id and its sentinel when it is opened.
             return
         seal(connection, path, None)
     if (sealed := read_sentinel(path)) is not None:
@@ -170,7 +170,7 @@ def reseal(path: Path, backups: tuple[KnownBackup, ...]) -> None:
 
 
 def newest_backup(path: Path) -> KnownBackup | None:
-    """Return the newest backup that is still as it was written."""
+    """Return the newest backup whose file is unchanged."""
     return next(filter(_is_unchanged, reversed(known_backups(path))), None)
 
 
@@ -189,13 +189,13 @@ class DamageGuard:
         self._path = path
         self._lock = threading.Lock()
         self.problem = problem
-        """Why nothing is written; empty while the database is sound."""
+        """Message that explains why nothing is written; empty while the database is undamaged."""
         self.is_rebuild_due = False
         """The search index is damaged, and this process has not tried to rebuild it."""
         self._index_reported = False
 
     def translate(self, error: apsw.Error) -> StoreError:
-        """Translate an error of SQLite. The first one that tells of damage stops all writes.
+        """Translate an error of SQLite. The first one that reports damage stops all writes.
 
         Damage of the search index stops none: the index is derived from the messages.
         """
@@ -242,7 +242,7 @@ def damage_text(path: Path, error: Exception | str) -> str:
 
 @contextmanager
 def with_restore_hint(path: Path) -> Generator[None]:
-    """Translate SQLite's errors; one that tells of damage names the newest good backup."""
+    """Translate SQLite's errors; one that reports damage names the newest good backup."""
     try:
         yield
     except apsw.Error as error:
