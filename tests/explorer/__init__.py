@@ -1,6 +1,6 @@
-"""Exhaustive explorer: every order of steps and every crash, up to a bound.
+"""Bounded model checker: explores every order of steps, with a crash at every point, up to a number of steps.
 
-The simulator takes random schedules of many steps; the explorer takes all schedules of few steps. Both check the same
+The simulator runs random schedules of many steps; the explorer runs all schedules of a few steps. Both check the same
 invariants against the same reference model.
 
 | module | contents |
@@ -12,9 +12,9 @@ invariants against the same reference model.
 | `world` | a state: the store, two processes, memory back ends, a chat platform; carries out steps |
 | `stepped_store` | a process's store, which can kill the process at any statement or commit |
 | `platform` | the chat platform and the memory provider without hooks |
-| `copying` | copies of the state that is not in the store |
+| `copying` | fast copies of the state that is not in the store |
 | `fingerprint` | canonical form of a state, to visit each state once |
-| `settling` | the end of a schedule: faults stop, and everything must arrive |
+| `settling` | after a schedule: faults stop, and all remaining work must be completed |
 | `checks` | the invariants, after each step and after settling |
 | `mutants` | run the explorer against the mutants of `tests/mutants` |
 """

@@ -54,7 +54,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The course of a step: its units of work with the number of their statements, and its accesses to the store."""
+    """Measurements of a step: the number of statements in each of its units of work, and of its store accesses."""
 
     units: tuple[int, ...]
     accesses: int
@@ -62,7 +62,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A verb: its possible uses in a state, and its execution."""
+    """A kind of step: `choices` returns the actions that are possible in a state, `run` carries one out."""
 
     choices: Callable[[World, Bounds], Iterable[Action]]
     run: Callable[[World, Action], None]

@@ -17,7 +17,7 @@ Choices = Callable[[World, Bounds], Iterator[Action]]
 
 
 def _cross(world: World, action: Action, boundary: Boundary) -> None:
-    """Cross a boundary. The model learns of those that were crossed; here it is checked that no other was refused."""
+    """Cross a boundary, and check that it is refused if, and only if, it must be."""
     key, expected = KEYS[action.key], _expects_refusal(world, action.key, boundary)
     work = world.lifecycle(action.process).cross(key, boundary, owner=OWNER)
     result = world.do(action.process, asked.Cross(key, boundary), work)
@@ -25,7 +25,7 @@ def _cross(world: World, action: Action, boundary: Boundary) -> None:
 
 
 def _expects_refusal(world: World, key: str, boundary: Boundary) -> bool:
-    """Return True if a boundary must change nothing in this state. The choices of a verb leave out other cases."""
+    """Return True if the boundary must be refused in this state. `choices` leaves out other kinds of refusals."""
     here = world.session_at(key)
     match boundary:
         case Resume(target):
@@ -123,7 +123,7 @@ def _compress_choices(world: World, bounds: Bounds) -> Iterator[Action]:
 
 
 def compress(world: World, action: Action) -> None:
-    """Apply the summary that was made. It may be stale by now."""
+    """Apply the stored summary, which may be stale."""
     summary = world.state.summary
     assert summary is not None
     _cross(world, action, summary)
@@ -153,7 +153,7 @@ def _suspend_choices(world: World, bounds: Bounds) -> Iterator[Action]:
 
 
 def suspend(world: World, action: Action) -> None:
-    """Stop a process in good order, and start another in its place."""
+    """Shut a process down cleanly, and start another in its place."""
     process, close_memory = world.state.processes[action.process], bool(action.detail)
     for claim in list(process.claims.values()):
         abandon_claim(world, action.process, claim)
@@ -200,7 +200,7 @@ def _stall_choices(world: World, bounds: Bounds) -> Iterator[Action]:
 
 
 def stall(world: World, action: Action) -> None:
-    """Stop a process for longer than its leases last. It goes on without noticing."""
+    """Stop a process for longer than its leases last. It then continues without noticing."""
     world.state.used["stalls"] += 1
     world.lapse(action.process)
 

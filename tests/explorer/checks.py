@@ -1,4 +1,4 @@
-"""The invariants: those that hold after every step, and those that hold when everything has arrived.
+"""The invariants: those that hold after every step, and those that hold when all work is completed.
 
 Most of them compare the store and the back ends with the reference model of the simulator. `docs/contributing/
 explore-all-schedules.md` lists which invariant is checked where, and which are not.
@@ -105,10 +105,10 @@ def _hooks_are_queued(world: World) -> None:
 
 
 def _deliveries_are_a_prefix(world: World, evidence: Evidence, backend: Backend) -> None:
-    """A back end has true entries, in order, and all up to the cursor unless they are parked or forgotten."""
+    """A back end has correct entries, in order, and all up to the cursor except parked and forgotten ones."""
     rows = world.rows("SELECT session_id, seq, due_at FROM redeliveries WHERE provider = ?", backend.name)
     sessions = {session.id: session for session in world.state.model.logs()}
-    # With a session, the report of its rejected entries is forgotten.
+    # Forgetting a session also deletes the incidents about its rejected entries.
     if any(due_at is None and not sessions[session_id].forgotten for session_id, _, due_at in rows):
         reported = world.rows("SELECT 1 FROM incidents WHERE source = ?", f"memory:{backend.name}")
         hold(reported, f"nobody was told that {backend.name} rejected an entry")
@@ -143,7 +143,7 @@ def _replies_are_sent_once(world: World) -> None:
 
 
 def _the_bare_provider_is_done(world: World) -> None:
-    """A provider that lacks most hooks gets every turn, and its cursor passes the other entries."""
+    """A provider that lacks most hooks gets every turn, and its cursor skips the other entries."""
     told = world.state.backends[BareProvider.name].keys
     for session in world.state.model.sessions.values():
         turns = {f"{session.id}:{seq}" for seq, entry in enumerate(session.log, 1) if entry[0] == "turn"}
@@ -171,7 +171,7 @@ def _has_forgotten_ancestor(world: World, session: ModelSession) -> bool:
 
 
 def _recall_ends_at_a_boundary(world: World) -> None:
-    """What was recalled before the step is used after it only if the key is still at the same ref."""
+    """Items that were recalled before the step are usable after it only if the key still has the same ref."""
     for key, before in world.state.refs.items():
         now = world.tables.sessions.ref(key)
         if before is not None and now is not None:

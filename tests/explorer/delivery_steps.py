@@ -31,7 +31,7 @@ def delivery(world: World, process: str, provider: str, fault: str = "") -> Deli
     def began(name: str, holder: str) -> None:
         rows = world.rows("SELECT holder FROM leases WHERE name = ?", lane_name(name))
         if rows != [(holder,)]:
-            # The service takes an error for a failure of the provider.
+            # Not raised, because the service would treat it as a failure of the provider.
             world.state.problems.append(f"{holder} delivers to {name}, the lease is {rows}")
 
     receiver = provider_of(world.state.backends[provider], world.state.processes[process].name, fault, began)
@@ -40,7 +40,7 @@ def delivery(world: World, process: str, provider: str, fault: str = "") -> Deli
 
 
 async def deliver_to(world: World, process: str, provider: str, fault: str = "") -> float | None:
-    """Deliver what is due. Returns the time at which more is due."""
+    """Deliver all due entries. Returns the time at which the next one is due."""
     lease = await world.lease(process, lane_name(provider))
     if lease is None:
         return None
@@ -141,7 +141,7 @@ def _note_choices(world: World, bounds: Bounds) -> Iterator[Action]:
 
 
 def note(world: World, action: Action) -> None:
-    """Write a note in a running turn, whose key may be elsewhere by now, or at a key."""
+    """Write a note in a running turn, whose key may have moved to another session, or at a key."""
     claim = world.state.processes[action.process].claims.get(action.detail)
     ref = claim.ref if claim is not None else world.tables.sessions.ref(KEYS[action.key])
     assert ref is not None

@@ -52,7 +52,7 @@ _TABLES = (
 
 
 def fingerprint(world: World) -> tuple[bytes, bytes]:
-    """Return two hashes of a state: of all that may follow, and of all but the steps that the bounds still allow."""
+    """Return two hashes of a state: with, and without, the number of uses of each bounded step."""
     names = {label.lower(): world.state.processes[label].name for label in PROCESSES}
     values = {"now": world.state.now, **names}
     rows = [list(world.database.execute(sql, values)) for sql in _TABLES]  # pyright: ignore[reportArgumentType] - named
@@ -81,12 +81,12 @@ def _memory(state: State) -> tuple[Any, ...]:
 
 
 def _bounds(state: State) -> tuple[Any, ...]:
-    """The uses of bounded steps, and whether P has acted: until then, Q may not."""
+    """The number of uses of each bounded step, and whether P is still its first process; see `World.actors`."""
     return sorted(item for item in state.used.items() if item[1]), state.processes["P"].name == "p1"
 
 
 def _by_session(effects: list[Any]) -> list[tuple[int, Any]]:
-    """Number the effects of each session. The order between sessions means nothing."""
+    """Number the effects of each session. The order between sessions does not matter."""
     counts: dict[str, int] = {}
     numbered: list[tuple[int, Any]] = []
     for effect in effects:

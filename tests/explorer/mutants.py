@@ -50,7 +50,7 @@ def find_violation(mutant: Mutant, options: Sequence[str]) -> str:
 
 
 def list_mutants(chosen: Sequence[str], options: Sequence[str]) -> int:
-    """Print which mutants are caught. Fails only if none is: the other checks of a mutant need not include this one."""
+    """Print which mutants are caught. Fails only if none is: other tests may catch the rest."""
     caught = 0
     mutants = core_mutants(chosen)
     for mutant in mutants:

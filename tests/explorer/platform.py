@@ -36,7 +36,7 @@ class RecordingPlatform:
 
 
 class SteadyProcess(SimProcess):
-    """A process without latency: only the explorer decides on the order of steps."""
+    """A process without latency, so that the explorer alone decides on the order of steps."""
 
     async def pause(self) -> None: ...
 
@@ -52,7 +52,7 @@ def provider_of(
 
 
 class BareProvider(MemoryProvider):
-    """A provider that knows turns only."""
+    """A provider that implements only `sync_turn`."""
 
     name = "bare"
     scorecard = Scorecard("done", "done", "done")

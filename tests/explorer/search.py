@@ -43,7 +43,7 @@ class Findings:
     violation: str = ""
     trace: tuple[Action, ...] = ()
     in_settling: bool = False
-    """The violation came to light when all work was done after the last step."""
+    """The violation was found after the last step, while the remaining work was completed."""
     is_exhausted: bool = False
     """No further state exists within the bounds."""
 
@@ -103,7 +103,7 @@ class Search:
                 break
 
     def _walk(self, node: _Node, levels: int) -> Iterator[_Node]:
-        """Visit the states at a depth; the world is in the state that is visited."""
+        """Yield the nodes at a depth, each while the world is in its state."""
         if not levels:
             yield node
             return
@@ -151,14 +151,14 @@ class Search:
         return outcome
 
     def _settle(self, content: bytes) -> None:
-        """Check that everything arrives if the faults end in this state."""
+        """Check that all work is completed if the faults end in this state."""
         if content in self._settling:
             return
         self._settling.add(content)
         self.findings.in_settling = True
         answer_everything(self._world)
         check_step(self._world)
-        # Many states are the same once all messages are answered.
+        # Many states become equal once all messages are answered.
         _, answered = fingerprint(self._world)
         if answered in self._answered:
             return

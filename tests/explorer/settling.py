@@ -1,4 +1,4 @@
-"""The end of a schedule: the faults stop, the processes go on, and everything must arrive."""
+"""After a schedule: the faults stop, the processes continue, and all remaining work must be completed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROUNDS_MAX = 40
 
 
 def answer_everything(world: World) -> None:
-    """Let the processes commit their turns, and P answer all messages. Q is gone then."""
+    """Let the processes commit their turns. Then Q dies, and P answers all messages."""
     for process in PROCESSES:
         for turn_id in list(world.state.processes[process].claims):
             commit(world, Action("commit", process, detail=turn_id))
@@ -63,7 +63,7 @@ def deliver_everything(world: World, provider: str) -> None:
 
 
 def _run_hooks(world: World) -> None:
-    """Call the queued hooks as a plugin would see them."""
+    """Record the queued hooks as called, in the order in which a plugin would get them."""
     lease = world.do("P", None, world.lease("P", "hooks"))
     hold(lease is not None, "nobody can run the hooks")
     for hook in world.tables.leases.hooks(1000):

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Crashed(asyncio.CancelledError):
-    """The process is dead. No handler of errors may continue."""
+    """The process is dead. A `CancelledError`, because handlers of `Exception` must not catch it."""
 
 
 @dataclass(frozen=True, slots=True)

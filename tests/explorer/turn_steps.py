@@ -22,7 +22,7 @@ def _accept_choices(world: World, bounds: Bounds) -> Iterator[Action]:
 
 
 def accept(world: World, action: Action) -> None:
-    """Accept the next message, and again, as platforms do."""
+    """Accept the next message twice, because a platform may repeat an update."""
     number = len(world.state.model.fates) + 1
     key, text = KEYS[action.key], f"m{number}."
     inbound = Inbound(key, OWNER, text, update_id=text)

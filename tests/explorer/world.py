@@ -1,6 +1,6 @@
 """A state of the explored system: one store, two processes, their surroundings, and the reference model.
 
-The store is a real database in memory. Everything else is in `State`, which is copied. To try a step and take it back,
+The store is a real database in memory. Everything else is in `State`, which is copied. To try a step and undo it,
 use `World.branch`: it costs a savepoint and a copy of `State`, a tenth of copying the database.
 """
 
@@ -101,7 +101,7 @@ class ProcessState:
     claims: dict[str, TurnClaim] = field(default_factory=dict[str, TurnClaim])
     leases: dict[str, Lease] = field(default_factory=dict[str, Lease])
     sends: bool = False
-    """Its outbox has taken over the replies of the process before."""
+    """Its outbox has taken over the unsent replies of the previous process."""
 
     @property
     def holds_something(self) -> bool:
@@ -138,11 +138,11 @@ class State:
     effects_checked: Counter[str] = field(default_factory=Counter[str])
     """Number of the effects of each back end that were compared with the logs. Entries of a log never change."""
     problems: list[str] = field(default_factory=list[str])
-    """Violations in code that is called by a part of the product that handles errors."""
+    """Violations found in callbacks, whose callers in the product would handle an exception."""
 
 
 class World:
-    """The explored system. `perform` carries out one step; `branch` takes steps back."""
+    """The explored system. `perform` carries out one step; `branch` undoes steps."""
 
     def __init__(self, steps: dict[str, Step], keys: tuple[str, ...], providers: tuple[str, ...]) -> None:
         self.keys = keys
@@ -166,7 +166,7 @@ class World:
 
     @contextmanager
     def branch(self) -> Iterator[None]:
-        """Take everything back at the end."""
+        """Undo all changes at the end of the block."""
         kept, self.state = self.state, duplicate(self.state)
         self.database.execute("SAVEPOINT branch")
         try:
@@ -188,7 +188,7 @@ class World:
         except Crashed:
             pass
         if self._changes() == changes:
-            # A step that did nothing makes no other state by the ids that it took.
+            # A step that changed nothing must not lead to a new state just because it has used up ids.
             self.state.ids = ids
         outcome = Outcome(tuple(store.statements), store.accesses)
         if store.dead:
@@ -197,7 +197,7 @@ class World:
         return outcome
 
     def do(self, process: str, operation: object | None, work: Coroutine[Any, Any, T]) -> T:
-        """Run an operation of the lifecycle and report it to the reference model. It never waits."""
+        """Run an operation of the lifecycle and report it to the reference model. It must not wait."""
         self._operation = operation
         try:
             work.send(None)
@@ -221,7 +221,7 @@ class World:
         return self._lifecycles[name]
 
     def name_ids_after(self, key: str) -> None:
-        """Number the new ids by key: the order of steps at different keys makes no other state."""
+        """Number new ids by key, so that the order of steps at different keys does not change them."""
         self._id_prefix = f"{key or 'x'}."
 
     def _changes(self) -> int:
@@ -271,15 +271,15 @@ class World:
         return "Q" if process == "P" else "P"
 
     def actors(self) -> tuple[str, ...]:
-        """The processes that may act. As long as neither has left a trace, Q would only repeat P under another name."""
+        """The processes that may act. Before P has acted, Q is left out: its steps would be symmetrical."""
         first = self.state.processes["P"]
         known = first.holds_something or first.name != "p1" or self.rows("SELECT 1 FROM serving LIMIT 1")
         return PROCESSES if known else ("P",)
 
     def lapse(self, process: str) -> None:
-        """End the leases of a process, as if it had given no sign of life for long enough.
+        """End the leases of a process, as if it had not renewed them in time.
 
-        The clock stands still: otherwise each stall would make other states by their times alone.
+        The clock does not advance: otherwise, each stall would add states that differ only in their times.
         """
         name = self.state.processes[process].name
         self.database.execute("UPDATE leases SET expires_at = ? WHERE holder = ?", (self.state.now, name))
@@ -296,7 +296,7 @@ class World:
                     del process.leases[name]
 
     def restart(self, process: str) -> None:
-        """Replace a process that was killed. Its leases run out."""
+        """Replace a process that was killed. Its leases expire."""
         self.state.used["crashes"] += 1
         self.lapse(process)
         self.replace_process(process)
