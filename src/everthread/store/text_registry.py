@@ -163,7 +163,7 @@ TABLES: tuple[TextTable, ...] = (
             **_other(ID, "account", "update_id", "session_id", "turn_id", "message_id", "user"),
             **{"key": KEY, "owner": OWNER, "platform": NAME, "state": VALUE},
         },
-        # The messages of a session's turns are blank already; files are discarded with them.
+        # A message is emptied when its turn ends. `scrub_session` discards the files of a session's messages.
         on_owner=(
             "UPDATE inbox SET content = '[forgotten]', "
             "state = CASE state WHEN 'waiting' THEN 'set_aside' ELSE state END WHERE owner = ?",
