@@ -36,6 +36,7 @@ from everthread.memory.circuit_breaker import RecallBreakers
 from everthread.memory.delivery import DeliveryService
 from everthread.memory.delivery_results import Limits
 from everthread.memory.provider_calls import Caller
+from everthread.store.failed_updates import FailedUpdate
 from everthread.store.unit_of_work import Store
 from everthread.testing.contracts.store.fixtures import StillClock
 
@@ -365,6 +366,20 @@ class FailedReview(Subject):
         return await self.store.read(lambda uow: uow.reviews.is_due(self.clock.now()))
 
 
+class KeptUpdate(Subject):
+    """The next attempt to handle an update of a platform."""
+
+    lasts_s = HOUR_S
+
+    async def begin(self) -> None:
+        now = self.clock.now()
+        update = FailedUpdate("fake", "bot", "7", "42", ME, "{}", "KeyError", 9, now, now + self.lasts_s)
+        await self.store.write(lambda uow: uow.failed_updates.add(update))
+
+    async def is_over(self) -> bool:
+        return bool(await self.store.read(lambda uow: uow.failed_updates.due(self.clock.now(), 9)))
+
+
 class CompressionPause(Subject):
     """The pause after a failed summary."""
 
@@ -398,6 +413,7 @@ SUBJECTS = [
     RateLimit,
     SpendingLimit,
     FailedReview,
+    KeptUpdate,
     CompressionPause,
 ]
 IN_MEMORY = (RecallBreaker, RateLimit)

@@ -27,14 +27,14 @@ from everthread.gateway.routing import key_of, message_text, owner_of
 from everthread.gateway.worker import Worker
 from everthread.lifecycle.pairing import Pairings
 from everthread.ports.platform import Incoming, MovedChat, Unreadable, Update
-from everthread.store.failed_updates import CONTENT_CHARS_MAX, FailedUpdate
+from everthread.store.failed_updates import CONTENT_CHARS_MAX, RETRY_S_MAX, FailedUpdate
 from everthread.store.incidents import Incident
 from everthread.store.sql import to_json
 from everthread.store.unit_of_work import UnitOfWork
 
 log = logging.getLogger("everthread.gateway")
 
-RETRY = Backoff(first_s=60.0, max_s=3600.0)
+RETRY = Backoff(first_s=60.0, max_s=RETRY_S_MAX)
 RETRIED_MAX = 20
 FAILED = "Something went wrong here, and your message could not be handled. It is kept; I will try again."
 FAILED_FOR_GOOD = "Something went wrong here, and your message could not be handled. Please write it differently."

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from everthread.domain.clock_rules import latest
 from everthread.store.database import Table
 
 KEPT_MAX = 200
 CONTENT_CHARS_MAX = 65_536
+RETRY_S_MAX = 3600.0
 
 _COLUMNS = 'platform, account, update_id, "user", owner, content, problem, attempts, at, retry_at'
 
@@ -46,7 +48,8 @@ class FailedUpdates(Table):
     def due(self, now: float, limit: int) -> tuple[FailedUpdate, ...]:
         """Return updates to retry, the oldest first."""
         rows = self._execute(
-            f"SELECT {_COLUMNS}, id FROM failed_updates WHERE retry_at <= ? ORDER BY id LIMIT ?", (now, limit)
+            f"SELECT {_COLUMNS}, id FROM failed_updates WHERE retry_at <= ? OR retry_at > ? ORDER BY id LIMIT ?",
+            (now, latest(now, RETRY_S_MAX), limit),
         )
         return tuple(FailedUpdate(*row) for row in rows)
 
