@@ -5,8 +5,8 @@ invariants against the same reference model.
 
 | module | contents |
 |---|---|
-| `runner` | command line: explore the slices, or a tree with a mutant |
-| `slices` | starting points, and the steps and bounds that are explored from each |
+| `runner` | command line: explore the scenarios, or a tree with a mutant |
+| `scenarios` | starting points, and the steps and bounds that are explored from each |
 | `search` | breadth-first search with the shortest trace to a violation |
 | `actions` | the steps as values, and those that are possible in a state |
 | `world` | a state: the store, two processes, memory back ends, a chat platform; carries out steps |

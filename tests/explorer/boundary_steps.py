@@ -11,7 +11,7 @@ from tests.explorer.actions import Action, Bounds, Step
 from tests.explorer.turn_steps import abandon_claim
 from tests.explorer.world import IDLE_S, KEYS, OWNER, PROCESSES, World
 from tests.simulator import operations as asked
-from tests.simulator.reference_types import ModelSession, hold
+from tests.simulator.reference_types import ModelSession, require
 
 Choices = Callable[[World, Bounds], Iterator[Action]]
 
@@ -21,7 +21,7 @@ def _cross(world: World, action: Action, boundary: Boundary) -> None:
     key, expected = KEYS[action.key], _expects_refusal(world, action.key, boundary)
     work = world.lifecycle(action.process).cross(key, boundary, owner=OWNER)
     result = world.do(action.process, asked.Cross(key, boundary), work)
-    hold((result.refusal is not None) == expected, f"{action} ended with {result.refusal or 'a change'}")
+    require((result.refusal is not None) == expected, f"{action} ended with {result.refusal or 'a change'}")
 
 
 def _expects_refusal(world: World, key: str, boundary: Boundary) -> bool:
@@ -69,18 +69,18 @@ def _resume_choices(world: World, bounds: Bounds) -> Iterator[Action]:
 AS_IT_WAS = " as it was"
 
 
-def _fork_choices(world: World, bounds: Bounds) -> Iterator[Action]:
+def _branch_from_choices(world: World, bounds: Bounds) -> Iterator[Action]:
     if len(world.state.model.sessions) >= bounds.sessions:
         return
     for key in world.keys:
         for session in world.state.model.sessions.values():
             if not session.forgotten:
-                yield Action("fork", key=key, detail=session.id)
+                yield Action("branch from", key=key, detail=session.id)
             if session.continued_by is not None and not session.forgotten:
-                yield Action("fork", key=key, detail=f"{session.id}{AS_IT_WAS}")
+                yield Action("branch from", key=key, detail=f"{session.id}{AS_IT_WAS}")
 
 
-def fork(world: World, action: Action) -> None:
+def branch_from(world: World, action: Action) -> None:
     """Branch from a named session: from its tip, or from the session itself."""
     parent = action.detail.removesuffix(AS_IT_WAS)
     _cross(world, action, Branch(parent=parent, as_it_was=parent != action.detail))
@@ -111,9 +111,9 @@ def summarise(world: World, action: Action) -> None:
     if here is None or stored is None:
         return
     last = here.shown[-1 if action.detail == "everything" else -2][0]
-    tombstones = world.tables.erasure.tombstones(OWNER)
+    forget_count = world.tables.erasure.forget_count(OWNER)
     world.state.forgotten_before_summary = world.forgotten_sessions()
-    world.state.summary = Compress(stored.id, stored.generation, "a summary", last, tombstones)
+    world.state.summary = Compress(stored.id, stored.generation, "a summary", last, forget_count)
 
 
 def _compress_choices(world: World, bounds: Bounds) -> Iterator[Action]:
@@ -161,7 +161,7 @@ def suspend(world: World, action: Action) -> None:
     on = set(world.state.model.on.values())
     serves = any(holder == process.name and session_id in on for holder, session_id in world.state.model.served)
     results = world.do(action.process, operation, world.lifecycle(action.process).suspend(close_memory=close_memory))
-    hold(any(result.refusal is None for result in results) == serves, f"{action} ended with {results}")
+    require(any(result.refusal is None for result in results) == serves, f"{action} ended with {results}")
     store = world.stores[action.process]
     world.do(action.process, None, store.write(lambda uow: uow.leases.end_process(process.name)))
     world.replace_process(action.process)
@@ -202,7 +202,7 @@ def _stall_choices(world: World, bounds: Bounds) -> Iterator[Action]:
 def stall(world: World, action: Action) -> None:
     """Stop a process for longer than its leases last. It then continues without noticing."""
     world.state.used["stalls"] += 1
-    world.lapse(action.process)
+    world.expire_leases(action.process)
 
 
 def _kill_choices(world: World, bounds: Bounds) -> Iterator[Action]:
@@ -222,7 +222,7 @@ BOUNDARY_STEPS = {
     "reset": Step(_opening("reset"), lambda world, action: _cross(world, action, Reset())),
     "resume": Step(_resume_choices, lambda world, action: _cross(world, action, Resume(action.detail))),
     "branch": Step(_opening("branch", needs_session=True), lambda world, action: _cross(world, action, Branch())),
-    "fork": Step(_fork_choices, fork),
+    "branch from": Step(_branch_from_choices, branch_from),
     "rewind": Step(_rewind_choices, lambda world, action: _cross(world, action, Rewind(int(action.detail)))),
     "summarise": Step(_summarise_choices, summarise),
     "compress": Step(_compress_choices, compress),

@@ -23,7 +23,7 @@ from tests.simulator.invariants import (
     the_effect_is_true,
     the_store_agrees,
 )
-from tests.simulator.reference_types import ModelSession, hold
+from tests.simulator.reference_types import ModelSession, require
 from tests.simulator.store_consistency import inconsistencies
 
 FINAL = {"sent", "ambiguous", "withheld", "failed"}
@@ -31,7 +31,7 @@ FINAL = {"sent", "ambiguous", "withheld", "failed"}
 
 def check_step(world: World) -> None:
     """Check what holds after every step, also after a crash."""
-    hold(not world.state.problems, "; ".join(world.state.problems))
+    require(not world.state.problems, "; ".join(world.state.problems))
     evidence = _evidence(world)
     every_key_is_where_it_should_be(evidence)
     for session in world.state.model.logs():
@@ -49,19 +49,19 @@ def check_step(world: World) -> None:
 def check_settled(world: World) -> None:
     """Check what holds when the faults have stopped and all work is done."""
     model = world.state.model
-    hold(not world.state.problems, "; ".join(world.state.problems))
-    hold(not model.slots, f"turns run for ever: {list(model.slots)}")
+    require(not world.state.problems, "; ".join(world.state.problems))
+    require(not model.slots, f"turns run for ever: {list(model.slots)}")
     waiting = {str(key): texts for key, texts in model.waiting.items() if texts}
-    hold(not waiting, f"messages wait for ever: {waiting}")
+    require(not waiting, f"messages wait for ever: {waiting}")
     evidence = _evidence(world)
     check_everything(replace(evidence, backends=_remembering(world)))
     unsent = [row for row in world.rows("SELECT turn_id, state FROM replies") if row[1] not in FINAL]
-    hold(not unsent, f"replies were neither sent nor given up: {unsent}")
+    require(not unsent, f"replies were neither sent nor given up: {unsent}")
     _replies_are_sent_once(world)
     if BareProvider.name in world.providers:
         _the_bare_provider_is_done(world)
     found = inconsistencies(world.database)
-    hold(not found, "; ".join(found))
+    require(not found, "; ".join(found))
 
 
 def _evidence(world: World) -> Evidence:
@@ -82,9 +82,9 @@ def _turns_run_once(world: World) -> None:
     found = [(turn_id, session, (holder, fence), fate) for turn_id, session, holder, fence, fate in rows]
     slots = sorted(world.state.model.slots.items())
     wanted = [(turn_id, slot.session, slot.claim, slot.fate) for turn_id, slot in slots]
-    hold(found == wanted, f"the running turns are {found}, not {wanted}")
+    require(found == wanted, f"the running turns are {found}, not {wanted}")
     live = [session for _, session, _, fate in found if fate == "live"]
-    hold(len(live) == len(set(live)), f"two turns run in one session: {found}")
+    require(len(live) == len(set(live)), f"two turns run in one session: {found}")
 
 
 def _messages_wait_in_order(world: World) -> None:
@@ -92,7 +92,7 @@ def _messages_wait_in_order(world: World) -> None:
     for key in map(KEYS.__getitem__, world.keys):
         found = [text for at, text in rows if at == str(key)]
         wanted = [text for text, _ in world.state.model.waiting[key]]
-        hold(found == wanted, f"{found} wait at {key}, not {wanted}")
+        require(found == wanted, f"{found} wait at {key}, not {wanted}")
 
 
 def _hooks_are_queued(world: World) -> None:
@@ -111,7 +111,7 @@ def _deliveries_are_a_prefix(world: World, evidence: Evidence, backend: Backend)
     # Forgetting a session also deletes the incidents about its rejected entries.
     if any(due_at is None and not sessions[session_id].forgotten for session_id, _, due_at in rows):
         reported = world.rows("SELECT 1 FROM incidents WHERE source = ?", f"memory:{backend.name}")
-        hold(reported, f"nobody was told that {backend.name} rejected an entry")
+        require(reported, f"nobody was told that {backend.name} rejected an entry")
     for effect in backend.effects[world.state.effects_checked[backend.name] :]:
         the_effect_is_true(evidence, backend.name, sessions[effect.ref.session_id], effect)
     world.state.effects_checked[backend.name] = len(backend.effects)
@@ -129,17 +129,17 @@ def _nothing_is_skipped(world: World, provider: str, session: ModelSession, know
     cursor = world.tables.cursors.get(provider, session.id)
     if cursor is not None:
         missing = set(range(1, cursor.seq + 1)) - known - world.state.model.forgotten_notes(session)
-        hold(not missing, f"{provider} is at entry {cursor.seq} of {session.id} and never got {sorted(missing)}")
+        require(not missing, f"{provider} is at entry {cursor.seq} of {session.id} and never got {sorted(missing)}")
 
 
 def _replies_are_sent_once(world: World) -> None:
     sent = world.state.sent
-    hold(len(sent) == len(set(sent)), f"a reply was sent twice: {sent}")
+    require(len(sent) == len(set(sent)), f"a reply was sent twice: {sent}")
     states = dict(world.rows("SELECT turn_id, state FROM replies"))
     for message_id in sent:
         turn_id = message_id.rsplit(".", 1)[0]
         state = states.get(turn_id)
-        hold(state in ("sending", "sent", "ambiguous"), f"the reply of {turn_id} was sent, it is {state}")
+        require(state in ("sending", "sent", "ambiguous"), f"the reply of {turn_id} was sent, it is {state}")
 
 
 def _the_bare_provider_is_done(world: World) -> None:
@@ -147,7 +147,7 @@ def _the_bare_provider_is_done(world: World) -> None:
     told = world.state.backends[BareProvider.name].keys
     for session in world.state.model.sessions.values():
         turns = {f"{session.id}:{seq}" for seq, entry in enumerate(session.log, 1) if entry[0] == "turn"}
-        hold(session.forgotten or turns <= told, f"bare lacks {sorted(turns - told)}")
+        require(session.forgotten or turns <= told, f"bare lacks {sorted(turns - told)}")
 
 
 def _prefixes_stay(world: World) -> None:
@@ -160,9 +160,9 @@ def _prefixes_stay(world: World) -> None:
         if _has_forgotten_ancestor(world, session):
             continue
         if session_id not in known:
-            hold(session.log[0][3] == "branch", f"{session_id} has a prefix that nobody built")
+            require(session.log[0][3] == "branch", f"{session_id} has a prefix that nobody built")
             known[session_id] = known[session.parent or ""]
-        hold(content == known[session_id], f"the prefix of {session_id} became {content}")
+        require(content == known[session_id], f"the prefix of {session_id} became {content}")
 
 
 def _has_forgotten_ancestor(world: World, session: ModelSession) -> bool:
@@ -177,7 +177,9 @@ def _recall_ends_at_a_boundary(world: World) -> None:
         if before is not None and now is not None:
             recall = Recall(before, (RecallItem("something"),))
             same = (before.session_id, before.generation, before.epoch) == _position(world, key)
-            hold(recall.usable_at(now) == same, f"recall made at {before} may {'not ' if same else ''}be used at {now}")
+            require(
+                recall.usable_at(now) == same, f"recall made at {before} may {'not ' if same else ''}be used at {now}"
+            )
 
 
 def _position(world: World, key: SessionKey) -> tuple[str, int, int]:

@@ -16,7 +16,7 @@ from tests.explorer.actions import Action, Bounds, Step
 from tests.explorer.platform import RecordingPlatform, provider_of
 from tests.explorer.world import KEYS, OWNER, World
 from tests.simulator import operations as asked
-from tests.simulator.reference_types import hold
+from tests.simulator.reference_types import require
 
 LIMITS = Limits(lanes_max=1, backoff_s=1.0, backoff_s_max=4.0, breaker_failures=4, breaker_s=4.0)
 """One lane at a time: between the check of a lease and the attempt, no other lane can stall the process."""
@@ -90,7 +90,7 @@ def deliver(world: World, action: Action) -> None:
 async def _overtake(world: World, action: Action) -> None:
     """Let the process stall, and the other one deliver in its place."""
     world.state.used["stalls"] += 1
-    world.lapse(action.process)
+    world.expire_leases(action.process)
     await deliver_to(world, world.other(action.process), "alpha")
 
 
@@ -152,7 +152,7 @@ def note(world: World, action: Action) -> None:
         world.do(action.process, asked.Note(ref, OWNER, change), work)
     except EverthreadError:
         forgotten = world.state.model.sessions[ref.session_id].forgotten
-        hold(forgotten, f"a note in {ref.session_id} was refused")
+        require(forgotten, f"a note in {ref.session_id} was refused")
 
 
 DELIVERY_STEPS = {

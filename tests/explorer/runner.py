@@ -1,6 +1,6 @@
 """Command line of the explorer.
 
-python -m tests.explorer                          explore all slices
+python -m tests.explorer                          explore all scenarios
 python -m tests.explorer turns replies --depth 8  explore some, deeper
 python -m tests.explorer --small                  as in the ordinary test suite
 python -m tests.explorer mutants                  list the mutants that the explorer catches
@@ -15,8 +15,8 @@ import sys
 import time
 from collections.abc import Sequence
 
+from tests.explorer.scenarios import SCENARIOS, Scenario
 from tests.explorer.search import Findings, Search
-from tests.explorer.slices import SLICES, Slice
 
 PROGRESS_S = 5.0
 
@@ -36,12 +36,12 @@ class _Progress:
             )
 
 
-def explore(area: Slice, depth: int) -> Findings:
-    """Explore one slice with progress on stderr."""
+def explore(scenario: Scenario, depth: int) -> Findings:
+    """Explore one scenario with progress on stderr."""
     # The states leave little garbage, and collecting it repeatedly costs a fifth of the time.
     gc.disable()
     try:
-        return Search(area, _Progress()).run(depth)
+        return Search(scenario, _Progress()).run(depth)
     finally:
         gc.enable()
         gc.collect()
@@ -74,25 +74,25 @@ def table(all_findings: Sequence[Findings]) -> str:
 
 
 def main() -> int:
-    names = [area.name for area in SLICES]
+    names = [scenario.name for scenario in SCENARIOS]
     parser = argparse.ArgumentParser(prog="explore", description="Explore all schedules up to a bound.")
-    parser.add_argument("slices", nargs="*", help=f"the slices to explore: {', '.join(names)}; or `mutants`")
-    parser.add_argument("--depth", type=int, help="steps in a schedule (default: chosen for each slice)")
+    parser.add_argument("scenarios", nargs="*", help=f"the scenarios to explore: {', '.join(names)}; or `mutants`")
+    parser.add_argument("--depth", type=int, help="steps in a schedule (default: chosen for each scenario)")
     parser.add_argument("--small", action="store_true", help="the depths of the ordinary test suite")
     options = parser.parse_intermixed_args()
     logging.disable(logging.CRITICAL)
-    if options.slices[:1] == ["mutants"]:
+    if options.scenarios[:1] == ["mutants"]:
         from tests.explorer.mutants import list_mutants
 
         depth = ["--depth", str(options.depth)] if options.depth else []
-        return list_mutants(options.slices[1:], [*(["--small"] if options.small else []), *depth])
-    if unknown := set(options.slices) - set(names):
-        parser.error(f"unknown slice {', '.join(sorted(unknown))}; there are: {', '.join(names)}")
+        return list_mutants(options.scenarios[1:], [*(["--small"] if options.small else []), *depth])
+    if unknown := set(options.scenarios) - set(names):
+        parser.error(f"unknown scenario {', '.join(sorted(unknown))}; there are: {', '.join(names)}")
     found: list[Findings] = []
-    for area in SLICES:
-        if options.slices and area.name not in options.slices:
+    for scenario in SCENARIOS:
+        if options.scenarios and scenario.name not in options.scenarios:
             continue
-        found.append(explore(area, options.depth or (area.small_depth if options.small else area.depth)))
+        found.append(explore(scenario, options.depth or (scenario.small_depth if options.small else scenario.depth)))
         sys.stdout.write(f"{summary(found[-1])}\n")
         sys.stdout.flush()
         if found[-1].violation:

@@ -1,4 +1,4 @@
-"""Breadth-first search over all schedules of a slice, with the shortest trace to a violation.
+"""Breadth-first search over all schedules of a scenario, with the shortest trace to a violation.
 
 The states of a level are reached again by walking the tree of first visits with savepoints. Per state, this stores one
 step and a hash instead of a copy of the database.
@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from tests.explorer.actions import Action, Outcome, crash_variants, overtaken_variants
 from tests.explorer.checks import check_settled, check_step
 from tests.explorer.fingerprint import fingerprint
+from tests.explorer.scenarios import STEPS, Scenario
 from tests.explorer.settling import answer_everything, send_everything
-from tests.explorer.slices import STEPS, Slice
 from tests.explorer.world import World
 
 STATEMENTS_DEPTH = 1
@@ -61,17 +61,17 @@ class _Node:
 
 
 class Search:
-    """Explores one slice."""
+    """Explores one scenario."""
 
-    def __init__(self, area: Slice, progress: Progress = lambda findings: None) -> None:
-        self._slice = area
+    def __init__(self, scenario: Scenario, progress: Progress = lambda findings: None) -> None:
+        self._scenario = scenario
         self._progress = progress
         self._root = _Node()
         self._seen: set[bytes] = set()
         self._settling: set[bytes] = set()
         self._answered: set[bytes] = set()
         self._path: list[Action] = []
-        self.findings = Findings(area.name)
+        self.findings = Findings(scenario.name)
 
     def run(self, depth: int) -> Findings:
         """Explore all schedules of up to `depth` steps, or until the first violation."""
@@ -80,13 +80,13 @@ class Search:
             with closing(self._start()) as self._world:
                 self._explore(depth)
         except _Violated as error:
-            findings.violation, findings.trace = str(error), (*self._slice.start, *self._path)
+            findings.violation, findings.trace = str(error), (*self._scenario.start, *self._path)
         findings.seconds, findings.cpu_s = time.monotonic() - started, time.process_time() - cpu
         return findings
 
     def _start(self) -> World:
         try:
-            return self._slice.new_world()
+            return self._scenario.new_world()
         except Exception as error:
             raise _Violated(f"on the way to the starting point: {_describe(error)}") from error
 
@@ -109,7 +109,7 @@ class Search:
             return
         for child in node.children:
             assert child.action is not None
-            with self._world.branch():
+            with self._world.undo_after():
                 self._path.append(child.action)
                 self._world.perform(child.action)
                 yield from self._walk(child, levels - 1)
@@ -117,8 +117,8 @@ class Search:
 
     def _expand(self, node: _Node, level: int) -> None:
         """Try every step and every crash during it."""
-        bounds, used = self._slice.bounds, self._world.state.used
-        for action in self._slice.choices(self._world):
+        bounds, used = self._scenario.bounds, self._world.state.used
+        for action in self._scenario.choices(self._world):
             outcome = self._try(node, action)
             if used["crashes"] < bounds.crashes:
                 for variant in crash_variants(action, outcome, each_statement=level < STATEMENTS_DEPTH):
@@ -134,7 +134,7 @@ class Search:
         findings.transitions += 1
         findings.counts[action.verb, action.crash_label] += 1
         self._path.append(action)
-        with world.branch():
+        with world.undo_after():
             try:
                 outcome = world.perform(action)
                 check_step(world)
@@ -169,5 +169,5 @@ class Search:
 
 
 def _describe(error: Exception) -> str:
-    where = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.name != "hold"][-1]
+    where = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.name != "require"][-1]
     return f"{type(error).__name__}: {error} ({where.name} in {where.filename.rsplit('/', 1)[-1]})"

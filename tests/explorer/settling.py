@@ -6,7 +6,7 @@ from tests.explorer.actions import Action
 from tests.explorer.delivery_steps import deliver_to, delivery, has_entries, has_replies, send
 from tests.explorer.turn_steps import answer, commit, recover, run_command
 from tests.explorer.world import KEYS, PROCESSES, World
-from tests.simulator.reference_types import hold
+from tests.simulator.reference_types import require
 
 ROUNDS_MAX = 40
 
@@ -16,7 +16,7 @@ def answer_everything(world: World) -> None:
     for process in PROCESSES:
         for turn_id in list(world.state.processes[process].claims):
             commit(world, Action("commit", process, detail=turn_id))
-    world.lapse("Q")
+    world.expire_leases("Q")
     _answer_waiting(world)
     world.replace_process("Q")
 
@@ -48,7 +48,7 @@ def _answer_waiting(world: World) -> None:
                 run_command(world, Action("run command", key=key))
             else:
                 answer(world, Action("answer", key=key))
-    hold(False, f"messages wait for ever: {waiting}")
+    require(False, f"messages wait for ever: {waiting}")
 
 
 def deliver_everything(world: World, provider: str) -> None:
@@ -59,13 +59,13 @@ def deliver_everything(world: World, provider: str) -> None:
         due = world.run(deliver_to(world, "P", provider))
         later = due - world.state.now if due is not None and due > world.state.now else 0.0
         world.pass_time(later)
-    hold(False, f"{provider} never gets everything")
+    require(False, f"{provider} never gets everything")
 
 
 def _run_hooks(world: World) -> None:
     """Record the queued hooks as called, in the order in which a plugin would get them."""
     lease = world.do("P", None, world.lease("P", "hooks"))
-    hold(lease is not None, "nobody can run the hooks")
+    require(lease is not None, "nobody can run the hooks")
     for hook in world.tables.leases.hooks(1000):
         world.state.hooks_called[hook.key].append((hook.call.hook, hook.call.session_id))
         world.tables.leases.drop_hook(hook.id)

@@ -12,7 +12,7 @@ from everthread.lifecycle import TurnClaim
 from tests.explorer.actions import Action, Bounds, Step
 from tests.explorer.world import KEYS, OWNER, CrossByCommand, World
 from tests.simulator import operations as asked
-from tests.simulator.reference_types import hold
+from tests.simulator.reference_types import require
 
 
 def _accept_choices(world: World, bounds: Bounds) -> Iterator[Action]:
@@ -28,9 +28,9 @@ def accept(world: World, action: Action) -> None:
     inbound = Inbound(key, OWNER, text, update_id=text)
     lifecycle = world.lifecycle(action.process)
     row, new = world.do(action.process, asked.Accept(key, text, OWNER), lifecycle.accept(inbound))
-    hold(new, f"{text!r} is taken for a repetition")
+    require(new, f"{text!r} is taken for a repetition")
     again, new = world.do(action.process, None, lifecycle.accept(inbound))
-    hold(not new and again.id == row.id, f"{text!r} was accepted twice")
+    require(not new and again.id == row.id, f"{text!r} was accepted twice")
 
 
 def _begin_choices(world: World, bounds: Bounds) -> Iterator[Action]:
@@ -51,18 +51,18 @@ def begin(world: World, action: Action) -> None:
     try:
         claim = world.do(action.process, asked.Begin(key), lifecycle.begin_turn(key))
     except Busy:
-        hold(world.is_running(world.session_at(action.key)), f"no turn runs at {key}, and none may begin")
+        require(world.is_running(world.session_at(action.key)), f"no turn runs at {key}, and none may begin")
         return
     if claim is None:
-        hold(not first or first[0][0], f"the message at {key} was not taken up")
+        require(not first or first[0][0], f"the message at {key} was not taken up")
         return
-    hold(not first[0][0], f"{claim.message.inbound.text!r} has overtaken a command")
+    require(not first[0][0], f"{claim.message.inbound.text!r} has overtaken a command")
     world.state.processes[action.process].claims[claim.turn_id] = claim
     session_id = claim.ref.session_id
     if world.tables.turns.prefix(session_id) is None:
-        content, tombstones = f"prefix of {session_id}".encode(), world.tables.erasure.tombstones(OWNER)
+        content, forget_count = f"prefix of {session_id}".encode(), world.tables.erasure.forget_count(OWNER)
         world.state.prefixes[session_id] = content
-        world.do(action.process, None, lifecycle.put_prefix(claim.ref, content, tombstones))
+        world.do(action.process, None, lifecycle.put_prefix(claim.ref, content, forget_count))
 
 
 def _choices_by_claim(verb: str, world: World) -> Iterator[Action]:
@@ -108,7 +108,7 @@ def _end_claim(
     try:
         world.do(process, operation, work)
     except Fenced:
-        hold(not is_valid, f"{claim.holder} was fenced out of its own turn {claim.turn_id}")
+        require(not is_valid, f"{claim.holder} was fenced out of its own turn {claim.turn_id}")
     del world.state.processes[process].claims[claim.turn_id]
 
 
@@ -183,7 +183,7 @@ def run_command(world: World, action: Action) -> None:
     try:
         world.do(action.process, CrossByCommand(key, New(), row.id, before), crossing)
     except AlreadyDone:
-        hold(row.id in world.state.model.commands_done, f"command {row.id} was never carried out")
+        require(row.id in world.state.model.commands_done, f"command {row.id} was never carried out")
     world.do(action.process, None, lifecycle.answer_command(row, "a new conversation"))
 
 

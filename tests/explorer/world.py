@@ -1,7 +1,7 @@
 """A state of the explored system: one store, two processes, their surroundings, and the reference model.
 
 The store is a real database in memory. Everything else is in `State`, which is copied. To try a step and undo it,
-use `World.branch`: it costs a savepoint and a copy of `State`, a tenth of copying the database.
+use `World.undo_after`: it costs a savepoint and a copy of `State`, a tenth of copying the database.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.explorer.stepped_store import Crashed, SteppedStore
 from tests.simulator import operations as asked
 from tests.simulator.environment import EPOCH, Backend, SimLoop, fresh_database
 from tests.simulator.reference_model import ActiveAt, ReferenceModel
-from tests.simulator.reference_types import ModelSession, hold
+from tests.simulator.reference_types import ModelSession, require
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ class ExplorerModel(ReferenceModel):
         self, operation: object | None, result: object, rows: list[BoundaryRow], active_at: ActiveAt, now: float
     ) -> None:
         if isinstance(operation, CrossByCommand) and rows:
-            hold(
+            require(
                 operation.command_id not in self.commands_done, f"command {operation.command_id} was carried out twice"
             )
             self.commands_done.add(operation.command_id)
@@ -165,7 +165,7 @@ class World:
     # Steps ----------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def branch(self) -> Iterator[None]:
+    def undo_after(self) -> Iterator[None]:
         """Undo all changes at the end of the block."""
         kept, self.state = self.state, duplicate(self.state)
         self.database.execute("SAVEPOINT branch")
@@ -276,7 +276,7 @@ class World:
         known = first.holds_something or first.name != "p1" or self.rows("SELECT 1 FROM serving LIMIT 1")
         return PROCESSES if known else ("P",)
 
-    def lapse(self, process: str) -> None:
+    def expire_leases(self, process: str) -> None:
         """End the leases of a process, as if it had not renewed them in time.
 
         The clock does not advance: otherwise, each stall would add states that differ only in their times.
@@ -298,7 +298,7 @@ class World:
     def restart(self, process: str) -> None:
         """Replace a process that was killed. Its leases expire."""
         self.state.used["crashes"] += 1
-        self.lapse(process)
+        self.expire_leases(process)
         self.replace_process(process)
 
     def replace_process(self, process: str) -> None:

@@ -27,7 +27,7 @@ from tests.simulator.agent_process import REVIEW_EVERY
 from tests.simulator.environment import PROCESS, Backend
 from tests.simulator.note_invariants import NoteLedger
 from tests.simulator.reference_model import ReferenceModel
-from tests.simulator.reference_types import ModelSession, hold
+from tests.simulator.reference_types import ModelSession, require
 
 ReviewKey = tuple[str, ReviewWindow]
 
@@ -103,11 +103,11 @@ class ReviewLedger:
             place = (session_id, ReviewWindow(from_turn, to_turn))
             if before == after == "running":
                 free = held_by == holder or not self.is_at_work(held_by)
-                hold(free, f"{holder} took {place} from {held_by}, which is at it")
+                require(free, f"{holder} took {place} from {held_by}, which is at it")
             if before == "running" and after in ("waiting", "done", "failed"):
-                hold(writer == held_by, f"{writer} says that {place} is {after}, and {held_by} is at it")
+                require(writer == held_by, f"{writer} says that {place} is {after}, and {held_by} is at it")
             if before in ("done", "failed"):
-                hold(forgetting and after == "waiting", f"the review of {place} was {before}, and is {after}")
+                require(forgetting and after == "waiting", f"the review of {place} was {before}, and is {after}")
                 self.done.discard(place)
                 self.counts["reviews begun anew"] += 1
             if after == "done":
@@ -115,19 +115,19 @@ class ReviewLedger:
 
     def _finished(self, place: ReviewKey, by: str) -> None:
         taken = self.taken.get(place)
-        hold(taken is not None and taken.holder == by, f"{by} has done {place}, which is {taken}'s")
-        hold(taken is not None and not taken.stopped, f"a turn of {place} was taken back, and its review is done")
-        hold(place not in self.done, f"{place} was reviewed twice")
+        require(taken is not None and taken.holder == by, f"{by} has done {place}, which is {taken}'s")
+        require(taken is not None and not taken.stopped, f"a turn of {place} was taken back, and its review is done")
+        require(place not in self.done, f"{place} was reviewed twice")
         self.done.add(place)
 
     def _took(self, holder: str, review: Review, ref: SessionRef) -> None:
         place, session = (review.session_id, review.window), self.reference.sessions[review.session_id]
-        hold(ref.session_id == review.session_id, f"the review of {place} was taken as one of {ref.session_id}")
-        hold(session.kind is SessionKind.CHAT, f"{session.id} is {session.kind.value}, and is reviewed")
-        hold(not session.forgotten, f"{session.id} was forgotten, and is reviewed")
-        hold(ref.owner == session.owner, f"the review of {place} is in the name of {ref.owner}")
+        require(ref.session_id == review.session_id, f"the review of {place} was taken as one of {ref.session_id}")
+        require(session.kind is SessionKind.CHAT, f"{session.id} is {session.kind.value}, and is reviewed")
+        require(not session.forgotten, f"{session.id} was forgotten, and is reviewed")
+        require(ref.owner == session.owner, f"the review of {place} is in the name of {ref.owner}")
         before = self.taken.get(place)
-        hold(before is None or review.fence > before.fence, f"{place} was taken with fence {review.fence}")
+        require(before is None or review.fence > before.fence, f"{place} was taken with fence {review.fence}")
         if before is not None and before.holder != holder:
             self.took_over(holder, before.holder)
         self.taken[place] = ClaimedReview(holder, review.fence, session.owner)
@@ -137,12 +137,12 @@ class ReviewLedger:
         place = (review.session_id, review.window)
         taken = self.taken.get(place)
         assert taken is not None
-        hold((taken.holder, taken.fence) == (holder, review.fence), f"{holder} wrote for {place}, it is {taken}'s")
-        hold(not taken.stopped, f"a turn of {place} was taken back, and its review has written a note")
-        hold(not taken.stale, f"something was forgotten since {place} was read, and its review has written a note")
+        require((taken.holder, taken.fence) == (holder, review.fence), f"{holder} wrote for {place}, it is {taken}'s")
+        require(not taken.stopped, f"a turn of {place} was taken back, and its review has written a note")
+        require(not taken.stale, f"something was forgotten since {place} was read, and its review has written a note")
         at = ref.session_id if ref is not None else None
-        hold(at == review.session_id, f"what the review of {place} wrote went to {at}")
-        hold(owner == self.reference.sessions[review.session_id].owner, f"the review of {place} wrote for {owner}")
+        require(at == review.session_id, f"what the review of {place} wrote went to {at}")
+        require(owner == self.reference.sessions[review.session_id].owner, f"the review of {place} wrote for {owner}")
         self.counts["notes of reviews"] += 1
 
     def _rewound(self, session_id: str, turns: ReviewWindow) -> None:
@@ -175,8 +175,10 @@ def check_helpers(reference: ReferenceModel, commit: asked.Commit, done: Committ
         at = reference.on[key]
         # A user may have resumed the session and be talking in it.
         if at is not None and list(reference.on.values()).count(at) == 1:
-            hold(not reference.waiting[key], f"{commit.claim.turn_id} is over, and what it handed over waits at {key}")
-            hold(False, f"{commit.claim.turn_id} is over, and {at}, which it handed over, is not ended")
+            require(
+                not reference.waiting[key], f"{commit.claim.turn_id} is over, and what it handed over waits at {key}"
+            )
+            require(False, f"{commit.claim.turn_id} is over, and {at}, which it handed over, is not ended")
 
 
 def _is_of(key: SessionKey, turn_id: str) -> bool:
@@ -205,13 +207,13 @@ def check_agents(
     _reviews_are_in_no_transcript(database, backends)
     _nothing_is_noted_twice(reference)
     left = list(database.execute("SELECT turn_id FROM slots"))
-    hold(not left, f"slots are left: {left}")
+    require(not left, f"slots are left: {left}")
 
 
 def _reviews_are_done(tables: UnitOfWork, session: ModelSession, stored: Session, ledger: ReviewLedger) -> None:
     rows = tables.reviews.of_session(session.id)
     if session.forgotten:
-        hold(not rows, f"{session.id} was forgotten, its reviews are left: {rows}")
+        require(not rows, f"{session.id} was forgotten, its reviews are left: {rows}")
         return
     reviewed_to = stored.base_turn
     for row in sorted(rows, key=lambda row: row.window.from_turn):
@@ -219,38 +221,38 @@ def _reviews_are_done(tables: UnitOfWork, session: ModelSession, stored: Session
         rewound = any(_meet(row.window, turns) for turns in ledger.stopped[session.id])
         match row.state:
             case ReviewState.STOPPED:
-                hold(rewound, f"the review of {place} was stopped, and nothing of it was taken back")
+                require(rewound, f"the review of {place} was stopped, and nothing of it was taken back")
                 continue
             case ReviewState.DONE:
-                hold(place in ledger.done, f"the review of {place} is done by nobody")
+                require(place in ledger.done, f"the review of {place} is done by nobody")
             case ReviewState.FAILED:
-                hold(row.fence >= 5, f"the review of {place} was given up after {row.fence} attempts")
+                require(row.fence >= 5, f"the review of {place} was given up after {row.fence} attempts")
             case _:
-                hold(False, f"the review of {place} is {row.state.value} for ever")
+                require(False, f"the review of {place} is {row.state.value} for ever")
         ledger.counts[f"reviews {row.state.value}"] += 1
-        hold(row.window.from_turn > reviewed_to, f"turns of {place} were reviewed before")
+        require(row.window.from_turn > reviewed_to, f"turns of {place} were reviewed before")
         reviewed_to = row.window.to_turn
     mine = [number for number, _ in session.shown if number > reviewed_to]
     if session.kind is SessionKind.CHAT and not tables.sessions.keys_on(session.id):
-        hold(not mine, f"{session.id} was left, and its turns {mine} were never reviewed")
+        require(not mine, f"{session.id} was left, and its turns {mine} were never reviewed")
     elif session.kind is SessionKind.CHAT:
-        hold(len(mine) < REVIEW_EVERY, f"{session.id} has turns {mine} that are not to be reviewed")
+        require(len(mine) < REVIEW_EVERY, f"{session.id} has turns {mine} that are not to be reviewed")
 
 
 def _handed_over_work_is_over(tables: UnitOfWork, stored: Session, ledger: ReviewLedger) -> None:
     if stored.key.platform != SUBAGENT_PLATFORM:
         return
-    hold(stored.kind is SessionKind.SUBAGENT, f"{stored.id} is handed-over work, and is {stored.kind.value}")
+    require(stored.kind is SessionKind.SUBAGENT, f"{stored.id} is handed-over work, and is {stored.kind.value}")
     # If the parent is forgotten at the moment of delegation, the work may have no parent.
-    hold(stored.parent_id or ledger.forgotten, f"{stored.id} is handed-over work of nobody: {stored}")
-    hold(tables.slots.live(stored.id) is None, f"the work in {stored.id} goes on for ever")
+    require(stored.parent_id or ledger.forgotten, f"{stored.id} is handed-over work of nobody: {stored}")
+    require(tables.slots.live(stored.id) is None, f"the work in {stored.id} goes on for ever")
 
 
 def _reviews_are_in_no_transcript(database: Connection, backends: dict[str, Backend]) -> None:
     rows = list(database.execute("SELECT content FROM messages WHERE instr(content, ?)", (REVIEW,)))
-    hold(not rows, f"a review stands in a transcript: {rows}")
+    require(not rows, f"a review stands in a transcript: {rows}")
     told = [e for b in backends.values() for e in b.effects if e.kind == "turn" and REVIEW in str(e.facts)]
-    hold(not told, f"a review was remembered as a turn: {told}")
+    require(not told, f"a review was remembered as a turn: {told}")
 
 
 def _nothing_is_noted_twice(reference: ReferenceModel) -> None:
@@ -259,4 +261,4 @@ def _nothing_is_noted_twice(reference: ReferenceModel) -> None:
     """
     noted = Counter((owner, text) for owner, text, _ in reference.words.notes.values() if text.startswith("learnt in "))
     twice = [note for note, count in noted.items() if count > 1]
-    hold(not twice, f"noted twice: {twice}")
+    require(not twice, f"noted twice: {twice}")

@@ -24,7 +24,7 @@ from tests.simulator.agent_process import POLICIES, TOOLS, AgentServer
 from tests.simulator.environment import EPOCH, Killed
 from tests.simulator.note_invariants import NoteLedger
 from tests.simulator.process import KEYS, Server
-from tests.simulator.reference_types import Violation, hold
+from tests.simulator.reference_types import Violation, require
 from tests.simulator.scenario import Step, make_schedule
 from tests.simulator.simulation import Simulation
 from tests.simulator.summary_invariants import Summaries
@@ -415,7 +415,7 @@ class AgentSimulation(Simulation):
         # The next recovery settles work without a holder.
         children = [slot for slot in self.reference.slots.values() if slot.key.chat.startswith(f"{turn_id}-")]
         left = [slot for slot in children if slot.claim[0]]
-        hold(not left, f"turn {turn_id} was stopped, and what it handed over goes on: {left}")
+        require(not left, f"turn {turn_id} was stopped, and what it handed over goes on: {left}")
 
     # --- The end -----------------------------------------------------------------------------------------------------
 

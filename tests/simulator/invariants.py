@@ -11,7 +11,7 @@ from everthread.domain.model import FORGOTTEN, SessionKey, SessionKind, SessionR
 from everthread.store.unit_of_work import UnitOfWork
 from tests.simulator.environment import Backend, Effect
 from tests.simulator.reference_model import ReferenceModel
-from tests.simulator.reference_types import Entry, ModelSession, hold
+from tests.simulator.reference_types import Entry, ModelSession, require
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,34 +44,36 @@ def every_key_is_where_it_should_be(fixture: Evidence) -> None:
         binding = fixture.tables.sessions.binding(key)
         found = (binding.session_id, binding.epoch) if binding else (None, 0)
         wanted = (session_id, fixture.reference.epoch[key])
-        hold(found == wanted, f"{key} is at {found}, not {wanted}")
+        require(found == wanted, f"{key} is at {found}, not {wanted}")
         ref, session = fixture.tables.sessions.ref(key), fixture.tables.sessions.get(session_id or "")
         expected = session and SessionRef(
             session.id, session.generation, key, fixture.reference.epoch[key], session.owner
         )
-        hold(ref == expected, f"{key} is read as {ref}, not {expected}")
+        require(ref == expected, f"{key} is read as {ref}, not {expected}")
 
 
 def the_store_agrees(fixture: Evidence, session: ModelSession) -> None:
     stored = fixture.tables.sessions.get(session.id)
     assert stored is not None
-    hold(stored.end_reason == session.ended, f"{session.id} ended {stored.end_reason}, not {session.ended}")
+    require(stored.end_reason == session.ended, f"{session.id} ended {stored.end_reason}, not {session.ended}")
     found, wanted = (stored.owner, stored.kind), (session.owner, session.kind)
-    hold(found == wanted, f"{session.id} is {found}, not {wanted}")
-    hold(session.key in (None, stored.key), f"{session.id} was opened at {stored.key}, not {session.key}")
-    hold(stored.generation == session.generation, f"{session.id} has generation {stored.generation}")
+    require(found == wanted, f"{session.id} is {found}, not {wanted}")
+    require(session.key in (None, stored.key), f"{session.id} was opened at {stored.key}, not {session.key}")
+    require(stored.generation == session.generation, f"{session.id} has generation {stored.generation}")
     shown = [(turn.number, turn.user_text) for turn in fixture.tables.turns.view(stored).turns]
     wanted = [(number, _as_stored(fixture, text)) for number, text in session.shown]
-    hold(shown == wanted, f"{session.id} shows {shown}, not {wanted}")
+    require(shown == wanted, f"{session.id} shows {shown}, not {wanted}")
     rows = fixture.database.execute("SELECT seq, kind FROM log WHERE session_id = ? ORDER BY seq", (session.id,))
     log = list(rows)
-    hold(log == list(enumerate((e[0] for e in session.log), 1)), f"the log of {session.id} is {log}, not {session.log}")
+    require(
+        log == list(enumerate((e[0] for e in session.log), 1)), f"the log of {session.id} is {log}, not {session.log}"
+    )
 
 
 def _is_closed_if_left(fixture: Evidence, session: ModelSession) -> None:
     stored = fixture.tables.sessions.get(session.id)
     left = session.kind is not SessionKind.NOTES and not fixture.tables.sessions.keys_on(session.id)
-    hold(stored is not None and not (stored.dirty and left), f"{session.id} was left unclosed")
+    require(stored is not None and not (stored.dirty and left), f"{session.id} was left unclosed")
 
 
 def _as_stored(fixture: Evidence, text: str) -> str:
@@ -93,13 +95,13 @@ def _every_message_has_one_home(fixture: Evidence) -> None:
         homes[text].append(f"{status} in {session_id}")
     for text, fate in fixture.reference.fates.items():
         if fate.startswith("forgotten"):
-            hold(not homes[text], f"{text!r} was forgotten and is still in {homes[text]}")
+            require(not homes[text], f"{text!r} was forgotten and is still in {homes[text]}")
             continue
         found = [
             home.replace("done", "live").replace("interrupted", "live").replace("set_aside", "aside")
             for home in homes[_as_stored(fixture, text)]
         ]
-        hold(found == [fate], f"{text!r} is {found}, not {fate}")
+        require(found == [fate], f"{text!r} is {found}, not {fate}")
 
 
 def _the_back_end_has_it_all(fixture: Evidence, backend: Backend) -> None:
@@ -109,7 +111,7 @@ def _the_back_end_has_it_all(fixture: Evidence, backend: Backend) -> None:
     for session in fixture.reference.logs():
         effects = by_session.pop(session.id, [])
         if not session.kind.remembered:
-            hold(not effects, f"{backend.name} was told of {session.id}, which is {session.kind.value}: {effects}")
+            require(not effects, f"{backend.name} was told of {session.id}, which is {session.kind.value}: {effects}")
             continue
         for effect in effects:
             the_effect_is_true(fixture, backend.name, session, effect)
@@ -117,19 +119,19 @@ def _the_back_end_has_it_all(fixture: Evidence, backend: Backend) -> None:
         if not (session.forgotten and fixture.time_was_bent):
             in_order(fixture, backend, session, effects)
         _complete(fixture, backend, session, effects)
-    hold(not by_session, f"{backend.name} was told of sessions that are none: {list(by_session)}")
+    require(not by_session, f"{backend.name} was told of sessions that are none: {list(by_session)}")
 
 
 def the_effect_is_true(fixture: Evidence, provider: str, session: ModelSession, effect: Effect) -> None:
     """Check that the effect matches its log entry, owner and session."""
     where = f"{provider} was told {effect.kind} {effect.facts} for {session.id}"
-    hold(1 <= effect.delivery.seq <= len(session.log), f"{where}: there is no entry {effect.delivery.seq}")
+    require(1 <= effect.delivery.seq <= len(session.log), f"{where}: there is no entry {effect.delivery.seq}")
     entry = session.log[effect.delivery.seq - 1]
-    hold(effect.kind == entry[0], f"{where}: entry {effect.delivery.seq} is {entry}")
-    hold(effect.ref.owner == session.owner, f"{where}: it belongs to {session.owner}")
+    require(effect.kind == entry[0], f"{where}: entry {effect.delivery.seq} is {entry}")
+    require(effect.ref.owner == session.owner, f"{where}: it belongs to {session.owner}")
     at, (key, *numbers) = effect.ref, session.refs[effect.delivery.seq - 1]
     same = key in (None, at.key) and [at.epoch, at.generation] == numbers
-    hold(same, f"{where} at {at}: it should be at {(key, *numbers)}")
+    require(same, f"{where} at {at}: it should be at {(key, *numbers)}")
     facts = effect.facts
     told: Entry
     match effect.kind:
@@ -137,7 +139,7 @@ def the_effect_is_true(fixture: Evidence, provider: str, session: ModelSession, 
             told = ("turn", facts["number"], facts["text"])
         case "opened":
             told = ("opened", facts["parent"], facts["reset"], facts["reason"])
-            hold(facts["id"] == session.id, where)
+            require(facts["id"] == session.id, where)
         case "rewind":
             told = ("rewind", facts["turns"])
         case "close":
@@ -148,7 +150,7 @@ def the_effect_is_true(fixture: Evidence, provider: str, session: ModelSession, 
             told = ("forget", facts["scope"], *fact)
         case _:
             told = (effect.kind, facts["text"])
-    hold(_same(fixture, told, entry), f"{where}: it should be {entry}")
+    require(_same(fixture, told, entry), f"{where}: it should be {entry}")
 
 
 def _same(fixture: Evidence, told: Entry, wanted: Entry) -> bool:
@@ -173,38 +175,38 @@ def in_order(fixture: Evidence, backend: Backend, session: ModelSession, effects
         if effect.delivery.key in backend.rejected and seq < newest[replay]:
             passed = any(e.kind == "close" and e.delivery.seq > seq for e in effects[:place])
             closed = any(e.kind == "close" and e.delivery.seq > seq for e in effects[place:])
-            hold(
+            require(
                 not passed or closed or effect.kind == "close" or session.forgotten,
                 f"{backend.name}: no close after the late entry {effect.delivery.key}",
             )
             continue
         if seq in overtaken and seq < newest[replay]:
             continue
-        hold(seq > newest[replay], f"{backend.name}: {effect.delivery.key} came after entry {newest[replay]}")
+        require(seq > newest[replay], f"{backend.name}: {effect.delivery.key} came after entry {newest[replay]}")
         newest[replay] = seq
 
 
 def _complete(fixture: Evidence, backend: Backend, session: ModelSession, effects: list[Effect]) -> None:
     """Check that all entries of the lane's current replay have arrived; for a forgotten session, its forget event."""
     cursor = fixture.tables.cursors.get(backend.name, session.id)
-    hold(cursor is not None, f"{backend.name} never heard of {session.id}")
+    require(cursor is not None, f"{backend.name} never heard of {session.id}")
     assert cursor is not None
     arrived = {effect.delivery.seq for effect in effects if effect.delivery.replay == cursor.replay}
     first = _first_told(session)
     empty = fixture.reference.forgotten_notes(session)
     missing = set(range(first, len(session.log) + 1)) - arrived - empty
-    hold(not missing, f"{backend.name} lacks {sorted(missing)} of {session.id} in replay {cursor.replay}")
+    require(not missing, f"{backend.name} lacks {sorted(missing)} of {session.id} in replay {cursor.replay}")
     if session.forgotten and not fixture.time_was_bent:
         told = next(i for i, e in enumerate(effects) if e.kind == "forget")
         later = [e.delivery.key for e in effects[told:] if e.delivery.seq < first]
-        hold(not later, f"{backend.name} was told {later} of {session.id} after it had been forgotten")
+        require(not later, f"{backend.name} was told {later} of {session.id} after it had been forgotten")
     closes = [effect for effect in effects if effect.kind == "close"]
     if fixture.time_was_bent:
         # Deliveries in progress in a process that was considered dead may arrive late, under an older replay.
         closes.sort(key=lambda effect: effect.delivery.replay)
     if closes and not session.forgotten:
         lacking = set(closes[-1].facts["missing"]) - empty
-        hold(not lacking, f"the last close of {session.id} lacks {lacking}")
+        require(not lacking, f"the last close of {session.id} lacks {lacking}")
 
 
 def _first_told(session: ModelSession) -> int:
@@ -222,7 +224,7 @@ def hooks_came_in_order(key: SessionKey, hooks_called: Calls, wanted: Calls, *, 
     once = [call for place, call in enumerate(hooks_called) if place == 0 or call != hooks_called[place - 1]]
     calls = [call for place, call in enumerate(wanted) if place == 0 or call != wanted[place - 1]]
     if strictly:
-        hold(once == calls, f"the hooks of {key} were {once}, not {calls}")
+        require(once == calls, f"the hooks of {key} were {once}, not {calls}")
     rest = iter(once)
-    hold(all(call in rest for call in calls), f"the hooks of {key} were {once}, which lacks some of {calls}")
-    hold(set(once) <= set(calls), f"the hooks of {key} were {once}, of which some were not asked for")
+    require(all(call in rest for call in calls), f"the hooks of {key} were {once}, which lacks some of {calls}")
+    require(set(once) <= set(calls), f"the hooks of {key} were {once}, of which some were not asked for")

@@ -18,7 +18,7 @@ from everthread.store.unit_of_work import UnitOfWork
 from tests.simulator import operations as asked
 from tests.simulator.environment import Backend
 from tests.simulator.reference_model import ReferenceModel
-from tests.simulator.reference_types import hold
+from tests.simulator.reference_types import require
 
 _LEARNT = re.compile(r"learnt in m(\d+)\.|\b(w\d+t?)\.|[(+](k\d+|w\d+t?)(?=[+)])")
 
@@ -100,7 +100,7 @@ class NoteLedger:
         before = frozenset(name for note in rewrite.rewriting.read for name in learnt(note.content))
         current = self.tables.notes.current(rewrite.owner, rewrite.rewriting.target)
         after = frozenset(name for note in current for name in learnt(note.content))
-        hold(
+        require(
             before == after, f"condensed notes of {rewrite.owner} lost {before - after}, and say {after - before} more"
         )
         self.counts["collections condensed"] += 1
@@ -137,7 +137,7 @@ class NoteLedger:
         self.forbidden_texts |= {name: session_id for name in names if not self._learnt_by(name)}
         self.check_words()
         for name in self.said.get(owner, frozenset()) - self._live(owner) - set(self.forbidden_texts):
-            hold(
+            require(
                 any(self._is_looked_for(version) for version in self._learnt_by(name)),
                 f"{session_id} was forgotten, and {name}, which others had noted, was lost with it",
             )
@@ -152,7 +152,7 @@ class NoteLedger:
         sql = "SELECT note_id, version, content FROM note_versions"
         for note_id, version, content in list(self.database.execute(sql)):
             known = learnt(content) & set(self.forbidden_texts)
-            hold(
+            require(
                 not known,
                 f"{note_id}:{version} says {content!r}: {[self.forbidden_texts[k] for k in known]} was forgotten",
             )
@@ -167,4 +167,4 @@ class NoteLedger:
                     last[effect.facts["note"]] = max(told, last.get(effect.facts["note"], told))
             for note_id, (_, text) in last.items():
                 known = learnt(text) & set(self.forbidden_texts)
-                hold(not known, f"{backend.name} still has {note_id} as {text!r}, of {known}, which was forgotten")
+                require(not known, f"{backend.name} still has {note_id} as {text!r}, of {known}, which was forgotten")

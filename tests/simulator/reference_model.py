@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TypeVar, cast
 
 from everthread.domain.boundary import Boundary, Branch, Compress, Expire, New, Refusal, Resume, Rewind
-from everthread.domain.clock_rules import past
+from everthread.domain.clock_rules import credible_time
 from everthread.domain.model import (
     FORGOTTEN,
     SUBAGENT_PLATFORM,
@@ -40,7 +40,7 @@ from tests.simulator.operations import (
     Stop,
     TakeOver,
 )
-from tests.simulator.reference_types import At, Entry, ModelSession, ModelSlot, StoredTexts, hold
+from tests.simulator.reference_types import At, Entry, ModelSession, ModelSlot, StoredTexts, require
 
 ActiveAt = Callable[[str], float]
 Left = ModelSession | None
@@ -51,7 +51,7 @@ B = TypeVar("B")
 def _boundary(operation: object | None, kind: type[B]) -> B:
     """Return the requested boundary. Kinds that are never crossed unasked must match it."""
     boundary = operation.boundary if isinstance(operation, Cross) else None
-    hold(isinstance(boundary, kind), f"{kind.__name__} was crossed, but {operation} was asked for")
+    require(isinstance(boundary, kind), f"{kind.__name__} was crossed, but {operation} was asked for")
     assert isinstance(boundary, kind)
     return boundary
 
@@ -151,12 +151,14 @@ class ReferenceModel:
 
     def _crossing(self, row: BoundaryRow, operation: object | None) -> None:
         key, left = row.key, self.sessions.get(row.from_session or "")
-        hold(self.on[key] == row.from_session, f"{row.kind} of {key} left {row.from_session}, it was on {self.on[key]}")
+        require(
+            self.on[key] == row.from_session, f"{row.kind} of {key} left {row.from_session}, it was on {self.on[key]}"
+        )
         strange = left is not None and left.owner != row.owner and row.actor == "user"
-        hold(not strange or row.kind in ("new", "reset"), f"{row.owner} crossed {row.kind} of {row.from_session}")
+        require(not strange or row.kind in ("new", "reset"), f"{row.owner} crossed {row.kind} of {row.from_session}")
         others = [k for k, sid in self.on.items() if sid is not None and sid == row.from_session and k != key]
         told = getattr(self, f"_expect_{row.kind}", None)
-        hold(told, f"unknown boundary {row.kind}")
+        require(told, f"unknown boundary {row.kind}")
         assert told is not None
         told(row, left, others, operation)
         if row.kind != "suspend":
@@ -164,7 +166,7 @@ class ReferenceModel:
             self.on[key] = row.to_session
             if row.kind != "expire":
                 self.pending[key] = None
-        hold(self.epoch[key] == row.epoch, f"{key} is at epoch {row.epoch}, not {self.epoch[key]}")
+        require(self.epoch[key] == row.epoch, f"{key} is at epoch {row.epoch}, not {self.epoch[key]}")
 
     def _expect_new(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
         key = row.key
@@ -189,12 +191,12 @@ class ReferenceModel:
         boundary = _boundary(operation, Resume)
         target = self.sessions[self._tip(boundary.target)]
         if target.kind is not SessionKind.CHAT and target.kind is not self.kinds[row.key]:
-            hold(left is None or self._branched_from(left) is not target, f"{left} was branched again from {target}")
+            require(left is None or self._branched_from(left) is not target, f"{left} was branched again from {target}")
             self._expect_branch_of(target, row, left, operation)
             return
         self._set_aside(row.key, left, target, operation)
-        hold(row.to_session == target.id, f"resume went to {row.to_session}, the tip is {target.id}")
-        hold(target.owner == row.owner, "resumed somebody else's session")
+        require(row.to_session == target.id, f"resume went to {row.to_session}, the tip is {target.id}")
+        require(target.owner == row.owner, "resumed somebody else's session")
         self._leave(row.key, left, None)
         target.ended = None
         target.active_at = row.at
@@ -206,7 +208,7 @@ class ReferenceModel:
 
     def _expect_branch_of(self, parent: ModelSession, row: BoundaryRow, left: Left, operation: object | None) -> None:
         """A branch belongs to the key that asked for it, and is remembered if that key's turns are."""
-        hold(parent.owner == row.owner, "branched from somebody else's session")
+        require(parent.owner == row.owner, "branched from somebody else's session")
         self._set_aside(row.key, left, None, operation)
         self._leave(row.key, left, None)
         opened = self._open(row, list(parent.shown), ("opened", parent.id, False, "branch"), parent)
@@ -228,10 +230,10 @@ class ReferenceModel:
     def _expect_compress(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
         assert left is not None
         boundary = _boundary(operation, Compress)
-        hold(boundary.generation == left.generation, f"a summary of generation {boundary.generation} was applied")
-        hold(not self._running(left.id), "compressed in mid-turn")
+        require(boundary.generation == left.generation, f"a summary of generation {boundary.generation} was applied")
+        require(not self._running(left.id), "compressed in mid-turn")
         following = self.sessions.get(left.continued_by or "")
-        hold(following is None or following.forgotten, f"{left.id} was compressed twice")
+        require(following is None or following.forgotten, f"{left.id} was compressed twice")
         left.close(self._here(row.key, left))
         left.end("compressed")
         kept = [(n, text) for n, text in left.shown if n > boundary.covers_to]
@@ -262,7 +264,7 @@ class ReferenceModel:
             self._finalize(row.key, left)
         if isinstance(operation, Recover):
             # The work that the session was opened for has not started.
-            hold(self._is_unwanted(left, row.key), f"{left.id} was given up, and somebody waits for it")
+            require(self._is_unwanted(left, row.key), f"{left.id} was given up, and somebody waits for it")
         if isinstance(operation, Recover) or (isinstance(operation, Stop) and operation.close_memory):
             self._set_aside(row.key, left, None, operation)
             left.close(self._here(row.key, left))
@@ -282,12 +284,12 @@ class ReferenceModel:
         policy, as_of = (asked.policy, asked.at) if isinstance(asked, Expire) else (self.policies.of(key), row.at)
         due = policy.due(left.active_at)
         waiting = self.waiting[key]
-        hold(due is not None and (as_of >= due or (waiting and waiting[0][1] >= due)), f"{key} expired too early")
-        hold(not self._running(left.id), f"{key} expired in mid-turn")
+        require(due is not None and (as_of >= due or (waiting and waiting[0][1] >= due)), f"{key} expired too early")
+        require(not self._running(left.id), f"{key} expired in mid-turn")
         # A branch of delegated work belongs to its user; only work delegated by the session itself counts.
         children = [s.id for s in self.sessions.values() if s.parent == left.id and s.kind is SessionKind.SUBAGENT]
-        hold(not any(self._running(child) for child in children), f"{key} expired while others worked for it")
-        hold(not (waiting and due is not None and waiting[0][1] < due), f"{key} expired before a message in time")
+        require(not any(self._running(child) for child in children), f"{key} expired while others worked for it")
+        require(not (waiting and due is not None and waiting[0][1] < due), f"{key} expired before a message in time")
         at = max(as_of, waiting[0][1]) if waiting else as_of
         reason = policy.expired(left.active_at, at)
         assert reason is not None
@@ -313,7 +315,7 @@ class ReferenceModel:
         self, row: BoundaryRow, shown: list[tuple[int, str]], entry: Entry, parent: ModelSession | None = None
     ) -> ModelSession:
         assert row.to_session is not None
-        hold(row.to_session not in self.sessions, f"{row.to_session} was opened twice")
+        require(row.to_session not in self.sessions, f"{row.to_session} was opened twice")
         kind, key = (parent.kind, parent.key) if parent else (self.kinds[row.key], row.key)
         session = ModelSession(row.to_session, row.owner, key, kind, shown, row.at)
         session.append_log(self._at(row, session), *entry)
@@ -341,56 +343,58 @@ class ReferenceModel:
                 self.waiting[key].remove((text, accepted_at))
 
     def _answered(self, key: SessionKey, boundary: Boundary, crossing: BoundaryResult, rows: list[BoundaryRow]) -> None:
-        hold((crossing.refusal is None) == bool(rows), f"{boundary} of {key} answered {crossing.refusal}, wrote {rows}")
+        require(
+            (crossing.refusal is None) == bool(rows), f"{boundary} of {key} answered {crossing.refusal}, wrote {rows}"
+        )
         if isinstance(boundary, Branch) and crossing.refusal is not None:
-            hold(self.on[key] is None, f"branch of {key} refused: {crossing.refusal}")
+            require(self.on[key] is None, f"branch of {key} refused: {crossing.refusal}")
         if isinstance(boundary, Resume) and crossing.refusal is Refusal.ALREADY_THERE:
             target, here = self.sessions[self._tip(boundary.target)], self.sessions[self.on[key] or ""]
             there = here is target or (target.kind is not SessionKind.CHAT and self._branched_from(here) is target)
-            hold(there, f"resume of {target.id} refused at {here.id}: {crossing.refusal}")
+            require(there, f"resume of {target.id} refused at {here.id}: {crossing.refusal}")
 
     # Turns ----------------------------------------------------------------------------------------------------------
 
     def _begun(self, key: SessionKey, claim: TurnClaim, now: float, *, just_opened: bool) -> None:
         text, accepted_at = self.waiting[key].pop(0)
-        accepted_at = past(accepted_at, now)
+        accepted_at = credible_time(accepted_at, now)
         session = self.sessions[self.on[key] or ""]
         found = claim.message.inbound.text
-        hold(found == self.words.stored(text), f"{key} took up {found!r} before {text!r}")
-        hold(session.owner == self.senders[text], f"{text!r} of {self.senders[text]} began in {session.id}")
-        hold(
+        require(found == self.words.stored(text), f"{key} took up {found!r} before {text!r}")
+        require(session.owner == self.senders[text], f"{text!r} of {self.senders[text]} began in {session.id}")
+        require(
             claim.ref.session_id == session.id,
             f"{text!r} began in {claim.ref.session_id}, its key is on {session.id}",
         )
         at = self._here(key, session)
         ref = claim.ref
-        hold((ref.key, ref.epoch, ref.generation, ref.owner) == (*at, session.owner), f"{text!r} began at {ref}")
-        hold(not self._running(session.id), f"two turns run in {session.id}")
-        due = self.policies.of(key).due(past(session.active_at, accepted_at))
-        hold(just_opened or due is None or accepted_at < due, f"{text!r} went to an expired session")
-        session.active_at = max(past(session.active_at, now), accepted_at)
+        require((ref.key, ref.epoch, ref.generation, ref.owner) == (*at, session.owner), f"{text!r} began at {ref}")
+        require(not self._running(session.id), f"two turns run in {session.id}")
+        due = self.policies.of(key).due(credible_time(session.active_at, accepted_at))
+        require(just_opened or due is None or accepted_at < due, f"{text!r} went to an expired session")
+        session.active_at = max(credible_time(session.active_at, now), accepted_at)
         self.slots[claim.turn_id] = ModelSlot(key, session.id, text, at, (claim.holder, claim.fence))
         self.fates[text] = "running"
         self.served.add((claim.holder, session.id))
 
     def _held(self, claim: TurnClaim) -> None:
         slot = self.slots.get(claim.turn_id)
-        hold(slot is not None, f"turn {claim.turn_id} was written twice, or never began")
+        require(slot is not None, f"turn {claim.turn_id} was written twice, or never began")
         assert slot is not None
         mine = (claim.holder, claim.fence)
-        hold(slot.claim == mine, f"turn {claim.turn_id} was written by {mine}, it is {slot.claim}'s")
+        require(slot.claim == mine, f"turn {claim.turn_id} was written by {mine}, it is {slot.claim}'s")
 
     def _committed(self, turn_id: str, done: CommittedTurn, interrupted: bool, active_at: ActiveAt, now: float) -> None:
         slot = self.slots.pop(turn_id)
         wanted = {"late": "late", "hidden": "hidden", "live": "interrupted" if interrupted else "done"}[slot.fate]
-        hold(done.status.value == wanted, f"{slot.text!r} was stored as {done.status.value}, it is {wanted}")
-        hold(done.ref.session_id == slot.session, f"{slot.text!r} was committed into {done.ref.session_id}")
+        require(done.status.value == wanted, f"{slot.text!r} was stored as {done.status.value}, it is {wanted}")
+        require(done.ref.session_id == slot.session, f"{slot.text!r} was committed into {done.ref.session_id}")
         withheld = done.reply is not None and done.reply.state.value == "withheld"
-        hold(withheld == (slot.fate != "live") or done.reply is None, f"the reply to {slot.text!r} went out wrongly")
+        require(withheld == (slot.fate != "live") or done.reply is None, f"the reply to {slot.text!r} went out wrongly")
         if slot.fate == "live":
             session = self.sessions[slot.session]
-            session.active_at = max(past(session.active_at, now), now)
-            hold(active_at(session.id) == session.active_at, f"{session.id} was last active {active_at(session.id)}")
+            session.active_at = max(credible_time(session.active_at, now), now)
+            require(active_at(session.id) == session.active_at, f"{session.id} was last active {active_at(session.id)}")
         self._store_turn(slot)
 
     def _store_turn(self, slot: ModelSlot) -> None:
@@ -408,8 +412,8 @@ class ReferenceModel:
         slot = self.slots.pop(turn_id)
         if slot.fate == "live":
             session = self.sessions[slot.session]
-            hold(self._is_unwanted(session, slot.key), f"the running turn {slot.text!r} was thrown away")
-            session.active_at = max(past(session.active_at, now), now)
+            require(self._is_unwanted(session, slot.key), f"the running turn {slot.text!r} was thrown away")
+            session.active_at = max(credible_time(session.active_at, now), now)
         self._store_turn(slot)
 
     def _is_unwanted(self, session: ModelSession, key: SessionKey) -> bool:
@@ -440,7 +444,7 @@ class ReferenceModel:
     def _forgotten(self, what: Forgettable, owner: str) -> None:
         match what:
             case ForgetFact(note_id):
-                hold(note_id in self.words.notes, f"the note {note_id} was forgotten twice")
+                require(note_id in self.words.notes, f"the note {note_id} was forgotten twice")
                 text = self.words.notes[note_id][1]
                 self.words.forget_fact(note_id, owner, [t for t, whose in self.senders.items() if whose == owner])
                 self._notes_session(owner).append_log((None, 0, 0), "forget", "fact", text)

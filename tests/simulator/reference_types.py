@@ -14,7 +14,7 @@ class Violation(AssertionError):
     """A violated invariant."""
 
 
-def hold(condition: object, what: str) -> None:
+def require(condition: object, what: str) -> None:
     if not condition:
         raise Violation(what)
 

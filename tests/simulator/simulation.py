@@ -27,7 +27,7 @@ from tests.simulator.environment import Backend, Faults, SimClock, SimLoop, fres
 from tests.simulator.invariants import Evidence, check_everything
 from tests.simulator.process import KEYS, POLICIES, Server
 from tests.simulator.reference_model import ReferenceModel
-from tests.simulator.reference_types import Violation, hold
+from tests.simulator.reference_types import Violation, require
 from tests.simulator.scenario import FAULTS, Step
 
 T = TypeVar("T")
@@ -343,7 +343,7 @@ class Simulation:
         recall = await recalling
         self.counts["totals"]["recalls"] += 1
         for item in recall.items if recall.usable_at(here) else ():
-            hold(item.text == f"for {here.session_id} of {here.owner}", f"recall {item.text!r} was used at {here}")
+            require(item.text == f"for {here.session_id} of {here.owner}", f"recall {item.text!r} was used at {here}")
 
     async def _inject_fault(self, action: str, dice: random.Random) -> None:
         match action:
@@ -422,7 +422,7 @@ class Simulation:
         deadline = self.loop.time() + SETTLE_S_MAX
         while not self._quiet():
             self._hold_so_far()
-            hold(self.loop.time() < deadline, f"the town does not come to rest: {self._pending_work()}")
+            require(self.loop.time() < deadline, f"the town does not come to rest: {self._pending_work()}")
             await asyncio.sleep(3.0)
 
     def _quiet(self) -> bool:
@@ -449,14 +449,14 @@ class Simulation:
         forgotten = self.reference.words.forgotten or any(
             session.forgotten for session in self.reference.sessions.values()
         )
-        hold(reported or not parked or forgotten, f"nobody was told that {provider} rejected {parked}")
+        require(reported or not parked or forgotten, f"nobody was told that {provider} rejected {parked}")
         empty = {session.id: self.reference.forgotten_notes(session) for session in self.reference.logs()}
         for key in backend.rejected - backend.keys:
             session_id, seq, _, replay = key.rsplit(":", 3)
             cursor = self.tables.cursors.get(provider, session_id)
             session = self.tables.sessions.get(session_id)
             rows = {(row.seq, row.replay) for row in self.tables.cursors.redeliveries(provider, session_id)}
-            hold(
+            require(
                 (int(seq), int(replay)) in rows
                 or (cursor is not None and cursor.replay > int(replay))
                 or (session is not None and session.forgotten_seq is not None)

@@ -13,7 +13,7 @@ from everthread.store.unit_of_work import UnitOfWork
 from tests.simulator import operations as asked
 from tests.simulator.agent_model import summed_up
 from tests.simulator.reference_model import ReferenceModel
-from tests.simulator.reference_types import hold
+from tests.simulator.reference_types import require
 
 Name = tuple[str, int, str]
 """Identity of a summary: session, generation it was made from, text. Every text is unique."""
@@ -53,7 +53,7 @@ class Summaries:
         owner = self._world.sessions[boundary.session_id].owner
         # An extract is made when it is applied, so it has no earlier start.
         begun = self._made.get(name, self._forgotten[owner])
-        hold(
+        require(
             begun == self._forgotten[owner],
             f"something was forgotten since {boundary.session_id} was read, and its summary was applied",
         )
@@ -61,7 +61,7 @@ class Summaries:
     def _refused(self, boundary: Compress) -> None:
         """Check that a stale summary is not offered again."""
         name = boundary.session_id, boundary.generation, boundary.summary
-        hold(name not in self._stale, f"a summary of {boundary.session_id} was stale, and is kept: {boundary}")
+        require(name not in self._stale, f"a summary of {boundary.session_id} was stale, and is kept: {boundary}")
         if name in self._made:
             self._stale.add(name)
 
@@ -76,17 +76,17 @@ def check_compression(
     lines = set(summed_up(boundary.summary))
     forgotten = [text for text, fate in reference.fates.items() if fate.startswith("forgotten")]
     known = [line for line in lines if any(line.split(": ", 1)[1] == text for text in forgotten)]
-    hold(not known, f"the summary of {crossing.left} says what was forgotten: {known}")
+    require(not known, f"the summary of {crossing.left} says what was forgotten: {known}")
     for number, text in opened.behind:
         if _is_as_said(reference, text):
             kept = any(line.startswith(f"{number}: {text}") for line in lines)
-            hold(kept, f"turn {number} ({text!r}) of {crossing.left} is neither shown nor in the summary {lines}")
+            require(kept, f"turn {number} ({text!r}) of {crossing.left} is neither shown nor in the summary {lines}")
     before, after = tables.sessions.get(crossing.left), tables.sessions.get(opened.id)
     assert before is not None
     assert after is not None
-    hold(after.cause is Cause.COMPRESSION and after.parent_id == before.id, f"{after.id} continues nothing: {after}")
+    require(after.cause is Cause.COMPRESSION and after.parent_id == before.id, f"{after.id} continues nothing: {after}")
     name, goes_on = split(before.title or "")[0], split(after.title or "")[0]
-    hold(name == goes_on, f"{before.id} is called {before.title!r}, and goes on as {after.title!r}")
+    require(name == goes_on, f"{before.id} is called {before.title!r}, and goes on as {after.title!r}")
 
 
 def _is_as_said(reference: ReferenceModel, text: str) -> bool:

@@ -98,7 +98,7 @@ class LaneLease(Subject):
 
     async def work(self) -> None:
         # The heartbeat of a living process.
-        await self.store.write(lambda uow: uow.leases.lower(self.clock.now(), 60.0))
+        await self.store.write(lambda uow: uow.leases.shorten(self.clock.now(), 60.0))
 
     async def is_over(self) -> bool:
         await self.work()

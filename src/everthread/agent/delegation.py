@@ -197,7 +197,7 @@ class Delegation(Struct, frozen=True):
         if not (
             stopped
             and here is not None
-            and self.agent.stop(here.session_id, "stopped together with the turn that waits for it")
+            and self.agent.stop(here.session_id, "stopped: the turn that delegated this work was cancelled")
         ):
             work.cancel()
         await asyncio.wait({work}, timeout=STOP_S_MAX)

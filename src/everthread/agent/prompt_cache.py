@@ -41,7 +41,7 @@ class Prepared(Struct, frozen=True):
     generation: int
     prefix_number: int
     signature: Signature
-    tombstones: int
+    forget_count: int
     """Number of the owner's erasures at encoding. A later erasure invalidates the entry, which may contain its text."""
     last_turn: int
     """The newest turn that `history` covers."""
@@ -90,10 +90,10 @@ class Preparer(Struct):
     async def prepare(self, ref: SessionRef, choice: ModelChoice, toolbox: Toolbox) -> Prepared:
         """Return the start of the session's next request, as of the current state of the store."""
         signature = (choice.name, toolbox.digest)
-        session, number, tombstones = await self.store.read_inline(lambda uow: _read_state(uow, ref))
+        session, number, forget_count = await self.store.read_inline(lambda uow: _read_state(uow, ref))
         kept = self._get(ref.session_id, signature)
-        now = (session.generation, number, tombstones)
-        if kept is not None and (kept.generation, kept.prefix_number, kept.tombstones) == now:
+        now = (session.generation, number, forget_count)
+        if kept is not None and (kept.generation, kept.prefix_number, kept.forget_count) == now:
             if kept.last_turn == session.last_turn:
                 return kept
             newer = await self.store.read(lambda uow: _read_turns_after(uow, session, kept.last_turn))
@@ -104,28 +104,28 @@ class Preparer(Struct):
 
     async def prepare_fallback(self, ref: SessionRef, choice: ModelChoice) -> Prepared:
         """Return the start for a fallback model, without storing or caching it."""
-        session, prefix, view, _, tombstones = await self.store.read(lambda uow: _read_all(uow, ref))
+        session, prefix, view, _, forget_count = await self.store.read(lambda uow: _read_all(uow, ref))
         if prefix is None:
             raise NotFound(f"session {ref.session_id!r} has no stored prefix")
         prompt = decode_prompt(prefix.content).prompt
         prompt = replace(prompt, model=choice.model, tools=prompt.tools if choice.traits.tools else ())
-        return await self._encode(session, prefix.number, (choice.name, ""), tombstones, choice, prompt, view)
+        return await self._encode(session, prefix.number, (choice.name, ""), forget_count, choice, prompt, view)
 
     async def prepare_stored(self, ref: SessionRef, choice: ModelChoice) -> Prepared | None:
         """Return the start with the session's stored prefix, even if the tools have changed. Nothing is stored.
 
         `None` if the session has no prefix.
         """
-        session, number, tombstones = await self.store.read_inline(lambda uow: _read_state(uow, ref))
+        session, number, forget_count = await self.store.read_inline(lambda uow: _read_state(uow, ref))
         _, kept = self._kept.get((ref.session_id, choice.name), (0.0, None))
-        now = (session.generation, number, tombstones, session.last_turn)
-        if kept is not None and now == (kept.generation, kept.prefix_number, kept.tombstones, kept.last_turn):
+        now = (session.generation, number, forget_count, session.last_turn)
+        if kept is not None and now == (kept.generation, kept.prefix_number, kept.forget_count, kept.last_turn):
             return kept
-        session, prefix, view, _, tombstones = await self.store.read(lambda uow: _read_all(uow, ref))
+        session, prefix, view, _, forget_count = await self.store.read(lambda uow: _read_all(uow, ref))
         if prefix is None:
             return None
         prompt = decode_prompt(prefix.content).prompt
-        return await self._encode(session, prefix.number, (choice.name, ""), tombstones, choice, prompt, view)
+        return await self._encode(session, prefix.number, (choice.name, ""), forget_count, choice, prompt, view)
 
     def extend(self, prepared: Prepared, turn: Turn, choice: ModelChoice) -> None:
         """Extend the cached entry by a committed turn, which saves reading it from the store."""
@@ -157,7 +157,7 @@ class Preparer(Struct):
         self, ref: SessionRef, choice: ModelChoice, toolbox: Toolbox, signature: Signature
     ) -> Prepared:
         schemas = toolbox.schemas if choice.traits.tools else ()
-        session, prefix, view, notes, tombstones = await self.store.read(lambda uow: _read_all(uow, ref))
+        session, prefix, view, notes, forget_count = await self.store.read(lambda uow: _read_all(uow, ref))
         frozen = decode_prompt(prefix.content) if prefix else None
         if prefix is None or frozen is None or not _fits(frozen, choice, schemas):
             prompt = await self.prompts.build(
@@ -170,15 +170,15 @@ class Preparer(Struct):
                 small=choice.traits.small,
             )
             frozen = StoredPrompt(choice.name, prompt)
-            prefix = await self.lifecycle.put_prefix(ref, encode_prompt(frozen), tombstones)
-        return await self._encode(session, prefix.number, signature, tombstones, choice, frozen.prompt, view)
+            prefix = await self.lifecycle.put_prefix(ref, encode_prompt(frozen), forget_count)
+        return await self._encode(session, prefix.number, signature, forget_count, choice, frozen.prompt, view)
 
     async def _encode(
         self,
         session: Session,
         number: int,
         signature: Signature,
-        tombstones: int,
+        forget_count: int,
         choice: ModelChoice,
         prompt: Prompt,
         view: View,
@@ -190,7 +190,7 @@ class Preparer(Struct):
         kept = select_newest(pieces, self.room(choice, head))
         history, left_out = b",".join(kept), len(kept) < len(pieces)
         last = session.last_turn
-        return Prepared(session.id, session.generation, number, signature, tombstones, last, head, history, left_out)
+        return Prepared(session.id, session.generation, number, signature, forget_count, last, head, history, left_out)
 
     def _get(self, session_id: str, signature: Signature) -> Prepared | None:
         used_at, kept = self._kept.get((session_id, signature[0]), (0.0, None))
@@ -221,7 +221,7 @@ def _fits(frozen: StoredPrompt, choice: ModelChoice, schemas: tuple[ToolSchema, 
 
 
 def _read_state(uow: UnitOfWork, ref: SessionRef) -> tuple[Session, int, int]:
-    return _read_session(uow, ref), uow.turns.prefix_number(ref.session_id), uow.erasure.tombstones(ref.owner)
+    return _read_session(uow, ref), uow.turns.prefix_number(ref.session_id), uow.erasure.forget_count(ref.owner)
 
 
 def _read_session(uow: UnitOfWork, ref: SessionRef) -> Session:
@@ -241,4 +241,4 @@ def _read_all(
 ) -> tuple[Session, Prefix | None, View, dict[NoteTarget, tuple[NoteVersion, ...]], int]:
     session = _read_session(uow, ref)
     notes = {target: uow.notes.current(ref.owner, target) for target in NoteTarget}
-    return session, uow.turns.prefix(session.id), uow.turns.view(session), notes, uow.erasure.tombstones(ref.owner)
+    return session, uow.turns.prefix(session.id), uow.turns.view(session), notes, uow.erasure.forget_count(ref.owner)

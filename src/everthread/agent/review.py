@@ -256,7 +256,7 @@ class Reviewer:
                     return False
                 # The event quotes the notes.
                 with suppress(Outdated):
-                    uow.derived.check(event.ref.owner, review.tombstones)
+                    uow.derived.check(event.ref.owner, review.forget_count)
                     self._write_result(uow, event)
                     return True
                 return False
@@ -318,7 +318,7 @@ class Reviewer:
             incident = Incident(self._clock.now(), "review", ref.session_id, text)
 
             def report(uow: UnitOfWork) -> None:
-                uow.derived.check(ref.owner, review.tombstones)
+                uow.derived.check(ref.owner, review.forget_count)
                 uow.incidents.add(incident)
 
             await self._store.write(report)

@@ -69,5 +69,5 @@ class StoreRetries:
                 log.exception("%s: could not %s; given up", self._source, what)
                 return
             else:
-                log.info("%s: could %s after %.0f s", self._source, what, late_s)
+                log.info("%s: succeeded after %.0f s: %s", self._source, late_s, what)
                 return

@@ -85,11 +85,11 @@ class Titler(Struct, frozen=True):
             found = await self.store.read_inline(lambda uow: _read_untitled(uow, committed))
             if found is None:
                 return
-            messages, tombstones = found
+            messages, forget_count = found
             text = messages[0].content[:EXCERPT_CHARS_MAX]
             async with asyncio.timeout(TITLE_S_MAX):
                 title = from_words(text) if choice.traits.small else await self._ask_model(ref, messages, choice)
-            await self._set_title(ref, title, tombstones)
+            await self._set_title(ref, title, forget_count)
         except (EverthreadError, TimeoutError) as error:
             log.info("session %s: could not generate a title: %s", ref.session_id, error)
 
@@ -104,10 +104,10 @@ class Titler(Struct, frozen=True):
         )
         return from_answer(answer.message.content)
 
-    async def _set_title(self, ref: SessionRef, title: str, tombstones: int) -> None:
+    async def _set_title(self, ref: SessionRef, title: str, forget_count: int) -> None:
         """Set the title. If another session has it already, append a number."""
         try:
-            await self.lifecycle.rename(ref.session_id, title, owner=ref.owner, derived_at=tombstones)
+            await self.lifecycle.rename(ref.session_id, title, owner=ref.owner, forget_count=forget_count)
         except BadTitle:
             return
         except TitleTaken:
@@ -115,15 +115,15 @@ class Titler(Struct, frozen=True):
                 lambda uow: tuple(s.title or "" for s in uow.sessions.titled(ref.owner, title))
             )
             await self.lifecycle.rename(
-                ref.session_id, titles.next_title(title, taken), owner=ref.owner, derived_at=tombstones
+                ref.session_id, titles.next_title(title, taken), owner=ref.owner, forget_count=forget_count
             )
 
 
 def _read_untitled(uow: UnitOfWork, committed: CommittedTurn) -> tuple[tuple[Message, ...], int] | None:
-    """Read the turn of a session without a title, as it was stored, and the owner's number of tombstones."""
+    """Read the turn of a session without a title, as it was stored, and the owner's forget count."""
     ref = committed.ref
     session = uow.sessions.get(ref.session_id)
     if session is None or session.title or session.kind is not SessionKind.CHAT:
         return None
     turn = uow.turns.get(ref.session_id, committed.number)
-    return (turn.messages, uow.erasure.tombstones(ref.owner)) if turn is not None and turn.messages else None
+    return (turn.messages, uow.erasure.forget_count(ref.owner)) if turn is not None and turn.messages else None

@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everthread.adapters.sqlite.maintenance import examine, exclusive_access, inspect, read_tombstones, renumber
-from everthread.adapters.sqlite.sentinel import KnownBackup, known_backups, record_backup, reseal, restore_hint
+from everthread.adapters.sqlite.sentinel import (
+    KnownBackup,
+    known_backups,
+    record_backup,
+    recreate_sentinel,
+    restore_hint,
+)
 from everthread.config.schema import Settings
 from everthread.domain.errors import EverthreadError, ModelUnavailable, Unavailable
 from everthread.domain.model import Message, Role
@@ -171,7 +177,7 @@ class Inspection:
 
     def accept_restored(self, backups: tuple[KnownBackup, ...]) -> None:
         """Make a sentinel for a database that has taken the place of another."""
-        reseal(self.settings.db_path, backups)
+        recreate_sentinel(self.settings.db_path, backups)
 
     def exclusive_access(self) -> AbstractContextManager[None]:
         """Keep other processes from opening the store. Raises `StoreBusy` if one has it open."""

@@ -13,7 +13,7 @@ from typing import assert_never
 from msgspec import Struct
 
 from everthread.domain import titles
-from everthread.domain.clock_rules import past
+from everthread.domain.clock_rules import credible_time
 from everthread.domain.errors import BadBoundary, TitleTaken
 from everthread.domain.model import Cause, Fate, HookCall, Session, SessionKey, SessionKind
 from everthread.domain.reset_policy import ExpiryReason, ResetPolicy
@@ -64,15 +64,15 @@ class Branch(Struct, frozen=True):
 class Compress(Struct, frozen=True):
     """Move all keys of a session to a new child that shows `summary` instead of the turns up to `covers_to`.
 
-    The summary was made at `generation` of the session, when the owner had that many `tombstones`. The boundary is
-    refused as stale if either number has changed since. None skips the check of `tombstones`.
+    The summary was made at `generation` of the session, at `forget_count` of its owner. The boundary is
+    refused as stale if either number has changed since. None skips the check of `forget_count`.
     """
 
     session_id: str
     generation: int
     summary: str
     covers_to: int
-    tombstones: int | None = None
+    forget_count: int | None = None
 
 
 class Rewind(Struct, frozen=True):
@@ -151,8 +151,8 @@ class BoundaryState(Struct, frozen=True):
     """The kind of the key's sessions."""
     parent: Session | None = None
     """New: the session that delegates work. It belongs to the owner."""
-    tombstones: int = 0
-    """Compress: the owner's number of tombstones. It grows with each forget request."""
+    forget_count: int = 0
+    """Compress: the owner's number of forget requests."""
 
 
 class Opening(Struct, frozen=True):
@@ -308,7 +308,7 @@ def _compress(place: BoundaryState, boundary: Compress, new_id: str, now: float)
     parent = place.session
     if parent is None or parent.id != boundary.session_id or parent.generation != boundary.generation:
         return BoundaryPlan(refusal=Refusal.STALE)
-    if boundary.tombstones not in (None, place.tombstones):
+    if boundary.forget_count not in (None, place.forget_count):
         return BoundaryPlan(refusal=Refusal.STALE)
     if place.running is not None:
         return BoundaryPlan(refusal=Refusal.TURN_RUNNING)
@@ -349,7 +349,7 @@ def _expire(place: BoundaryState, boundary: Expire) -> BoundaryPlan:
     session = place.session
     if session is None:
         return BoundaryPlan(refusal=Refusal.NOTHING_THERE)
-    active_at = past(session.active_at, boundary.at)
+    active_at = credible_time(session.active_at, boundary.at)
     reason = boundary.policy.expired(active_at, boundary.at)
     if reason is None:
         return BoundaryPlan(refusal=Refusal.NOT_DUE)

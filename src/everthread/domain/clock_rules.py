@@ -8,25 +8,25 @@ from __future__ import annotations
 
 AHEAD_S_MAX = 300.0
 """Tolerance. A stored time further ahead of the wall clock was written before the clock was set back."""
-RELEASED_AT = 1_767_225_600.0
+EARLIEST_CREDIBLE = 1_767_225_600.0
 """The start of 2026. A clock that shows an earlier time is certainly wrong, because the program is newer."""
 
 
 def is_ahead(at: float, now: float) -> bool:
     """Return True if the stored time of a past event lies too far in the future to be true."""
-    return at > latest(now)
+    return at > latest_deadline(now)
 
 
-def past(at: float, now: float) -> float:
+def credible_time(at: float, now: float) -> float:
     """Return the stored time of a past event, or `now` if it lies too far in the future.
 
     If the clock is certainly wrong, the stored time is returned, as the more credible one: a machine without a clock
     battery boots in 1970, and must not lose the times at which its conversations were last used.
     """
-    return now if is_ahead(at, now) and now >= RELEASED_AT else at
+    return now if is_ahead(at, now) and now >= EARLIEST_CREDIBLE else at
 
 
-def latest(now: float, wait_s: float = 0.0) -> float:
+def latest_deadline(now: float, wait_s: float = 0.0) -> float:
     """Return the latest credible deadline. A later one counts as reached.
 
     `wait_s` is the longest wait of that kind; leave it out for waits of a few minutes at most.
@@ -35,8 +35,8 @@ def latest(now: float, wait_s: float = 0.0) -> float:
 
 
 def is_waiting(until: float, now: float, wait_s: float = 0.0) -> bool:
-    """Return True before a deadline, unless it is too far ahead to be credible. For `wait_s` see `latest`."""
-    return now < until <= latest(now, wait_s)
+    """Return True before a deadline, unless it is too far ahead to be credible. For `wait_s` see `latest_deadline`."""
+    return now < until <= latest_deadline(now, wait_s)
 
 
 class ClockWatch:

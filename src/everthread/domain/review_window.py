@@ -54,8 +54,8 @@ class Review(Struct, frozen=True):
     session_id: str
     window: ReviewWindow
     fence: int
-    tombstones: int
-    """The owner's number of tombstones at the start. If it has grown, the review may have read forgotten text."""
+    forget_count: int
+    """The owner's number of forget requests at the start. If it has grown, the review may have read forgotten text."""
 
 
 def due_window(reviewed_to: int, shown: Sequence[int], every: int) -> ReviewWindow | None:

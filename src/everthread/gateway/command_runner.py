@@ -55,18 +55,18 @@ class CommandRunner(Struct, frozen=True):
     async def run(self, row: InboxRow) -> bool:
         """Run the command unless it is done; return true if a new message waits because of it."""
         # One read instead of two: when many people send a command at once, the last one waits for all the reads.
-        now, model, tombstones = await self.runtime.store.read_inline(
+        now, model, forget_count = await self.runtime.store.read_inline(
             lambda uow: (
                 uow.inbox.get(row.id),
                 uow.sessions.chosen_model(row.inbound.key),
-                uow.erasure.tombstones(row.inbound.owner),
+                uow.erasure.forget_count(row.inbound.owner),
             )
         )
         if now is None or now.state is InboxState.DONE:
             return False
         result = await self._result(now, model)
         text = (result.text or None) if self.outbox.serves(now.inbound.key.platform) else None
-        reply = await self.runtime.lifecycle.answer_command(now, text, tombstones)
+        reply = await self.runtime.lifecycle.answer_command(now, text, forget_count)
         if result.model is not None:
             await self.runtime.lifecycle.choose_model(now.inbound.key, result.model, owner=now.inbound.owner)
         if reply is not None:

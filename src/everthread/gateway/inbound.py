@@ -37,7 +37,9 @@ log = logging.getLogger("everthread.gateway")
 RETRY = Backoff(first_s=60.0, max_s=RETRY_S_MAX)
 RETRIED_MAX = 20
 FAILED = "Something went wrong here, and your message could not be handled. It is kept; I will try again."
-FAILED_FOR_GOOD = "Something went wrong here, and your message could not be handled. Please write it differently."
+FAILED_FOR_GOOD = (
+    "Something went wrong here, and your message could not be handled. Send it again, or tell the operator."
+)
 FAILED_COMMAND = "Something went wrong here, and /{name} failed. Send it again if you still need it."
 UNLIMITED_COMMANDS = ("stop", "help", "deny")
 """Commands that the rate limit never refuses."""
@@ -307,7 +309,7 @@ def _check_ids(update: Update) -> None:
     """Raise `BadInput` for ids with lone surrogates, which the store cannot hold."""
     ids = (update.account, update.update_id, update.chat, update.thread or "", update.user)
     if any(replace_surrogates(text) != text for text in ids):
-        raise BadInput("an id contains half a character")
+        raise BadInput("an id contains an invalid character (lone surrogate)")
 
 
 def _immediate_command(update: Update) -> Command | None:

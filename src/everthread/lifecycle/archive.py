@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from everthread.domain.model import Session, SessionKey
 from everthread.lifecycle.base import LifecycleBase
-from everthread.lifecycle.forget import Forgettable, forget, forgotten_wordings
+from everthread.lifecycle.forget import Forgettable, forget, forgotten_texts
 from everthread.lifecycle.validation import check_owner
 from everthread.store.incidents import Incident
 from everthread.store.unit_of_work import UnitOfWork
@@ -38,37 +38,37 @@ class ArchiveOperations(LifecycleBase):
         """Forget a session, a person or a fact. Returns the number of sessions or notes that were erased."""
         # Import edits of the note files first, so that they are erased as versions of their notes.
         await self._sync_notes(owner)
-        wordings = await self._store.read(lambda uow: forgotten_wordings(uow, what, owner))
-        attachments = await self._attachments_with(owner, wordings)
+        texts = await self._store.read(lambda uow: forgotten_texts(uow, what, owner))
+        attachments = await self._attachments_with(owner, texts)
         # Skills before the store: if this process dies in between, the store still has the words for another request.
         if self._home_files is not None:
-            await asyncio.to_thread(self._home_files().replace, owner, wordings)
+            await asyncio.to_thread(self._home_files().replace, owner, texts)
 
         def forget_all(uow: UnitOfWork) -> int:
-            nonlocal wordings
-            wordings = forgotten_wordings(uow, what, owner)
+            nonlocal texts
+            texts = forgotten_texts(uow, what, owner)
             uow.attachments.discard(owner, attachments)
             return forget(uow, what, owner, self._context(actor))
 
         count = await self._store.write(forget_all)
         # Search again: a skill or an attachment may have been written meanwhile. From now on, such skills are refused.
-        if attachments := await self._attachments_with(owner, wordings):
+        if attachments := await self._attachments_with(owner, texts):
             await self._store.write(lambda uow: uow.attachments.discard(owner, attachments))
-        for problem in (*await self._erase_files(owner, wordings), await self._sync_notes(owner)):
+        for problem in (*await self._erase_files(owner, texts), await self._sync_notes(owner)):
             if problem:
                 incident = Incident(self._clock.now(), "forget", None, problem)
                 await self._store.write(lambda uow, incident=incident: uow.incidents.add(incident))
         await self._purge()
         return count
 
-    async def _attachments_with(self, owner: str, wordings: Sequence[str]) -> tuple[str, ...]:
-        if self._home_files is None or not wordings:
+    async def _attachments_with(self, owner: str, texts: Sequence[str]) -> tuple[str, ...]:
+        if self._home_files is None or not texts:
             return ()
         paths = await self._store.read(lambda uow: uow.attachments.paths(owner))
-        return await asyncio.to_thread(self._home_files().attachments_with, wordings, paths)
+        return await asyncio.to_thread(self._home_files().attachments_with, texts, paths)
 
-    async def _erase_files(self, owner: str, wordings: Sequence[str]) -> Sequence[str]:
-        return await asyncio.to_thread(self._home_files().erase, owner, wordings) if self._home_files else ()
+    async def _erase_files(self, owner: str, texts: Sequence[str]) -> Sequence[str]:
+        return await asyncio.to_thread(self._home_files().erase, owner, texts) if self._home_files else ()
 
     async def _purge(self) -> None:
         """Remove deleted text from the search index, the write-ahead log and the media folder."""
@@ -78,7 +78,10 @@ class ArchiveOperations(LifecycleBase):
         while more:
             more = await self._store.write(lambda uow: uow.search.purge(begin=False))
         if not await self._store.tidy():
-            text = "forgotten text stays in the write-ahead log while another program reads it; stop the other programs"
+            text = (
+                "forgotten text stays in the write-ahead log while another program reads it; "
+                "stop all programs that use the store: the last one removes it"
+            )
             incident = Incident(self._clock.now(), "forget", None, text)
             await self._store.write(lambda uow: uow.incidents.add(incident))
 

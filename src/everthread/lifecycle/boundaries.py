@@ -167,7 +167,7 @@ def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, cont
         if decision.closes:
             schedule_rest(uow, session, context.review_every, context.now)
     parent = _parent(decision.opens, state, session) if decision.opens else None
-    opened = _open(uow, decision.opens, parent, binding, context.now, state.tombstones) if decision.opens else None
+    opened = _open(uow, decision.opens, parent, binding, context.now, state.forget_count) if decision.opens else None
     if opened is not None and len(aside) < len(waiting):
         opened, more = _set_aside(uow, opened, tuple(row for row in waiting if row not in aside), context.now)
         uow.sessions.save(opened)
@@ -303,9 +303,9 @@ def _parent(opening: Opening, state: BoundaryState, session: Session | None) -> 
 
 
 def _open(
-    uow: UnitOfWork, opening: Opening, parent: Session | None, binding: Binding, now: float, tombstones: int
+    uow: UnitOfWork, opening: Opening, parent: Session | None, binding: Binding, now: float, forget_count: int
 ) -> Session:
-    """Create a session or reopen one, and log it. `tombstones` is the number at which its summary is valid."""
+    """Create a session or reopen one, and log it. `forget_count` is the count at which its summary is valid."""
     session = opening.session
     if not opening.fresh:
         session = session.replace(ended_at=None, end_reason=None, active_at=now)
@@ -318,7 +318,7 @@ def _open(
     if opening.fresh:
         uow.sessions.add(session)
         if opening.summary is not None:
-            uow.derived.put_summary(session, opening.summary, tombstones)
+            uow.derived.put_summary(session, opening.summary, forget_count)
         # Work that runs unattended has a prompt of its own, which would mislead a chat.
         if parent is not None and opening.reason is Cause.BRANCH and parent.kind is session.kind:
             # Byte for byte, so that the prompt cache stays warm.

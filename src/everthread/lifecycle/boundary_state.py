@@ -68,7 +68,7 @@ def read_state(
                 uow.leave_event_loop()
             return replace(state, visible=uow.turns.last_visible(session, min(boundary.turns, REWIND_MAX)))
         case Compress():
-            return replace(state, tombstones=uow.erasure.tombstones(owner))
+            return replace(state, forget_count=uow.erasure.forget_count(owner))
         case Suspend():
             return replace(state, served=uow.sessions.is_served(holder, session.id))
         case Expire():

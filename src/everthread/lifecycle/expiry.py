@@ -7,7 +7,7 @@ When the clock returns after it was ahead, activities and timers that are ahead 
 from __future__ import annotations
 
 from everthread.domain.boundary import Expire
-from everthread.domain.clock_rules import latest, past
+from everthread.domain.clock_rules import credible_time, latest_deadline
 from everthread.domain.model import Lease, SessionKey
 from everthread.domain.reset_policy import timer_name
 from everthread.lifecycle.base import LifecycleBase, transaction
@@ -49,7 +49,7 @@ class ExpiryOperations(LifecycleBase):
         crossing = cross(uow, key, Expire(self._policies.of(key), context.now), binding.owner, context)
         session = uow.sessions.get(binding.session_id)
         if crossing.refusal is not None and session is not None:
-            if past(session.active_at, context.now) < session.active_at:
+            if credible_time(session.active_at, context.now) < session.active_at:
                 self._lower(uow, context.now)
                 session = session.replace(active_at=context.now)
             timer = self._policies.timer(key, session.active_at, not_before=context.now + RECHECK_S)
@@ -66,11 +66,11 @@ class ExpiryOperations(LifecycleBase):
 
         newest = await self._store.read(lambda uow: uow.sessions.newest_activity())
         # A write is rarely needed.
-        if past(newest, self._clock.now()) < newest:
+        if credible_time(newest, self._clock.now()) < newest:
             await self._store.write(lower)
 
     def _lower(self, uow: UnitOfWork, now: float) -> None:
-        for key in uow.sessions.lower_activities(now, latest(now)):
+        for key in uow.sessions.lower_activities(now, latest_deadline(now)):
             uow.leases.disarm(timer_name(key))
             if (timer := self._policies.timer(key, now)) is not None:
                 uow.leases.arm(timer)

@@ -75,10 +75,10 @@ def _forget(uow: UnitOfWork, what: Forgettable, owner: str, context: WriteContex
             return 1
 
 
-def forgotten_wordings(uow: UnitOfWork, what: Forgettable, owner: str) -> tuple[str, ...]:
+def forgotten_texts(uow: UnitOfWork, what: Forgettable, owner: str) -> tuple[str, ...]:
     """Return the texts that are erased word for word: those of a fact."""
     note = uow.notes.get(what.note_id) if isinstance(what, ForgetFact) else None
-    return uow.erasure.scrubber.wordings(note.note_id, owner) if note is not None and note.owner == owner else ()
+    return uow.erasure.scrubber.note_texts(note.note_id, owner) if note is not None and note.owner == owner else ()
 
 
 def is_forgotten(uow: UnitOfWork, owner: str, text: str) -> bool:
@@ -92,8 +92,8 @@ def _forget_session(uow: UnitOfWork, session: Session, context: WriteContext, *,
     if keys:
         cross(uow, keys[0], Forget(session.id), session.owner, context)
     repair = plan_repair(session.id, uow.notes.of_owner(session.owner)) if repair_notes else NoteRepair()
-    wordings = uow.erasure.scrubber.scrub_session(session)
-    _add_tombstones(uow, wordings + _apply_repair(uow, repair, session, context.now), session.owner, context.now)
+    texts = uow.erasure.scrubber.scrub_session(session)
+    _add_tombstones(uow, texts + _apply_repair(uow, repair, session, context.now), session.owner, context.now)
     for slot in uow.slots.of_session(session.id):
         uow.slots.drop(slot.turn_id)
         uow.inbox.end_turn(slot.ref.key, slot.turn_id, InboxState.SET_ASIDE)
@@ -127,24 +127,24 @@ def _forget_fact(uow: UnitOfWork, note_id: str, owner: str, context: WriteContex
     note = uow.notes.get(note_id)
     if note is None or note.owner != owner or uow.erasure.has_tombstone("note", note_id):
         raise NotFound(f"there is no note {note_id!r}")
-    wordings = uow.erasure.scrubber.scrub_fact(note_id, owner)
-    if not wordings:
+    texts = uow.erasure.scrubber.scrub_fact(note_id, owner)
+    if not texts:
         raise NotFound(f"there is no note {note_id!r}")
-    uow.erasure.scrubber.mark_turns(owner, wordings)
-    _add_tombstones(uow, wordings, owner, context.now)
+    uow.erasure.scrubber.mark_turns(owner, texts)
+    _add_tombstones(uow, texts, owner, context.now)
     uow.erasure.add_tombstone("note", note_id, owner, context.now)
     session, _ = notes_session(uow, owner, context.now)
     # The last version has no text if the note was removed or written in a forgotten session.
-    text = note.content if note.content in wordings else wordings[0]
+    text = note.content if note.content in texts else texts[0]
     detail: dict[str, object] = {"scope": ForgetScope.FACT.value, "note_id": note_id, "text": text}
     _notify_providers(uow, session, detail, context.now, hide_session=False)
 
 
-def _add_tombstones(uow: UnitOfWork, wordings: tuple[str, ...], owner: str, now: float) -> None:
+def _add_tombstones(uow: UnitOfWork, texts: tuple[str, ...], owner: str, now: float) -> None:
     """Add tombstones of texts, because a note file or a backup that still contains them may be imported."""
-    for wording in wordings:
-        marks = uow.erasure.scrubber.marks(owner, wording)
-        uow.erasure.add_tombstone("fact", fact_identity(owner, wording), owner, now, marks)
+    for text in texts:
+        marks = uow.erasure.scrubber.marks(owner, text)
+        uow.erasure.add_tombstone("fact", fact_identity(owner, text), owner, now, marks)
 
 
 def _notify_providers(
@@ -156,7 +156,7 @@ def _notify_providers(
         session = session.replace(forgotten_seq=session.log_seq, closed_seq=session.log_seq)
     uow.sessions.save(session)
     # Without a provider, the entry need not keep the text of the fact.
-    uow.erasure.strip_delivered(session.id, session.log_seq)
+    uow.erasure.remove_delivered_request_text(session.id, session.log_seq)
 
 
 def _apply_repair(uow: UnitOfWork, repair: NoteRepair, session: Session, now: float) -> tuple[str, ...]:

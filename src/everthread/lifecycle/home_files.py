@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from everthread.domain.model import FORGOTTEN
-from everthread.store.scrubber import variants
+from everthread.store.scrubber import stored_forms
 from everthread.store.text_registry import FILES, FileMethod, HomeFile
 
 
@@ -24,20 +24,20 @@ class HomeFiles(Struct, frozen=True):
     home: Path
     owner: str
 
-    def replace(self, owner: str, wordings: Sequence[str]) -> list[str]:
+    def replace(self, owner: str, texts: Sequence[str]) -> list[str]:
         """Replace the owner's forgotten words in skills. Returns a message per file that can't be changed."""
-        return self._run({FileMethod.REPLACE}, owner, wordings)
+        return self._run({FileMethod.REPLACE}, owner, texts)
 
-    def erase(self, owner: str, wordings: Sequence[str]) -> list[str]:
+    def erase(self, owner: str, texts: Sequence[str]) -> list[str]:
         """Erase the owner's forgotten words and empty the logs.
 
         Returns a message for each file that could not be changed, and for each user's file that contains the words.
         """
-        return self._run({FileMethod.REPLACE, FileMethod.EMPTY, FileMethod.KEEP}, owner, wordings)
+        return self._run({FileMethod.REPLACE, FileMethod.EMPTY, FileMethod.KEEP}, owner, texts)
 
-    def attachments_with(self, wordings: Sequence[str], paths: Iterable[str]) -> tuple[str, ...]:
+    def attachments_with(self, texts: Sequence[str], paths: Iterable[str]) -> tuple[str, ...]:
         """Return those of the attachments at `paths` that contain the words."""
-        forms = _encoded(wordings)
+        forms = _encoded(texts)
         return tuple(path for path in paths if contains(self.home / "media" / path, forms))
 
     def find(self, text: str) -> tuple[str, ...]:
@@ -49,31 +49,31 @@ class HomeFiles(Struct, frozen=True):
             if any(form in os.fsencode(path.name) for form in forms) or (path.is_file() and contains(path, forms))
         )
 
-    def _run(self, methods: Collection[FileMethod], owner: str, wordings: Sequence[str]) -> list[str]:
+    def _run(self, methods: Collection[FileMethod], owner: str, texts: Sequence[str]) -> list[str]:
         problems: list[str] = []
-        forms = _encoded(wordings)
+        forms = _encoded(texts)
         for entry in FILES:
             if entry.method not in methods:
                 continue
             try:
                 with _locked(self.home / entry.lock if entry.lock else None):
                     for path in self._files(entry):
-                        problems += self._treat(entry, path, owner, forms)
+                        problems += self._erase_file(entry, path, owner, forms)
             except OSError as error:
                 # Without the lock, no file is changed.
                 kept = (path for path in self._files(entry) if owner == self.owner and contains(path, forms))
                 problems += (self._problem(path, error) for path in kept)
         return problems
 
-    def _treat(self, entry: HomeFile, path: Path, owner: str, forms: Sequence[bytes]) -> list[str]:
+    def _erase_file(self, entry: HomeFile, path: Path, owner: str, forms: Sequence[bytes]) -> list[str]:
         try:
-            return self._apply(entry, path, owner, forms)
+            return self._apply_method(entry, path, owner, forms)
         except FileNotFoundError:
             return []
         except OSError as error:
             return [self._problem(path, error)]
 
-    def _apply(self, entry: HomeFile, path: Path, owner: str, forms: Sequence[bytes]) -> list[str]:
+    def _apply_method(self, entry: HomeFile, path: Path, owner: str, forms: Sequence[bytes]) -> list[str]:
         match entry.method:
             case FileMethod.EMPTY:
                 # Only the current log may be open in other processes; it is truncated. Rotated logs are removed.
@@ -91,14 +91,14 @@ class HomeFiles(Struct, frozen=True):
 
     def _files(self, entry: HomeFile) -> Iterator[Path]:
         for path in sorted(self.home.glob(entry.pattern)):
-            if path.is_file() and not path.is_symlink() and declaration(self._name(path)) is entry:
+            if path.is_file() and not path.is_symlink() and entry_for(self._name(path)) is entry:
                 yield path
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self.home).as_posix()
 
 
-def declaration(path: str) -> HomeFile | None:
+def entry_for(path: str) -> HomeFile | None:
     """Return the first entry of the registry for a path within a home."""
     return next((entry for entry in FILES if _pattern(entry.pattern).fullmatch(path)), None)
 
@@ -117,8 +117,8 @@ def contains(path: Path, forms: Sequence[bytes]) -> bool:
         return False
 
 
-def _encoded(wordings: Sequence[str]) -> tuple[bytes, ...]:
-    return tuple(form.encode(errors="replace") for wording in wordings for form in variants(wording))
+def _encoded(texts: Sequence[str]) -> tuple[bytes, ...]:
+    return tuple(form.encode(errors="replace") for text in texts for form in stored_forms(text))
 
 
 @lru_cache

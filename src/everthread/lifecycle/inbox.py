@@ -33,18 +33,18 @@ class InboxOperations(LifecycleBase):
 
     @transaction
     def answer_command(
-        self, uow: UnitOfWork, row: InboxRow, text: str | None, tombstones: int | None = None
+        self, uow: UnitOfWork, row: InboxRow, text: str | None, forget_count: int | None = None
     ) -> Reply | None:
         """Mark a command as done, and put its answer into the outbox unless `text` is None.
 
-        `tombstones` is the owner's number before the command ran: facts that were forgotten since are left out.
+        `forget_count` is the owner's count before the command ran: facts that were forgotten since are left out.
         """
         uow.inbox.end_command(row.id)
         if text is None:
             return None
         inbound, now = row.inbound, self._clock.now()
-        if tombstones is not None:
-            text = uow.erasure.current_text(text, inbound.owner, tombstones)
+        if forget_count is not None:
+            text = uow.erasure.erase_facts_forgotten_since(text, inbound.owner, forget_count)
         here = uow.sessions.ref(inbound.key)
         session_id = here.session_id if here is not None and here.owner == inbound.owner else ""
         return uow.outbox.put_reply(

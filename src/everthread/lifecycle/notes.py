@@ -174,7 +174,7 @@ def write_note(
 
 def _without_forgotten_facts(uow: UnitOfWork, content: str, owner: str) -> str:
     noted = [note.content for target in NoteTarget for note in uow.notes.current(owner, target)]
-    erased = uow.erasure.without_unnoted_facts(content, owner, noted)
+    erased = uow.erasure.erase_facts_not_noted_again(content, owner, noted)
     if erased.strip() == FORGOTTEN != content.strip():
         raise Erased("this note was forgotten meanwhile and is not imported")
     return erased

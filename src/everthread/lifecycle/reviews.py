@@ -31,14 +31,14 @@ def claim_review(uow: UnitOfWork, holder: str, now: float) -> tuple[Review, Sess
     session_id, window, fence = claimed
     session = uow.sessions.get(session_id)
     assert session is not None
-    return Review(session_id, window, fence, uow.erasure.tombstones(session.owner)), _ref(uow, session)
+    return Review(session_id, window, fence, uow.erasure.forget_count(session.owner)), _ref(uow, session)
 
 
 def check_review(uow: UnitOfWork, review: Review, owner: str) -> None:
     """Raise `Fenced` unless the review may still write: its turns may have been rewound or forgotten since."""
     if not uow.reviews.is_held(review):
         raise Fenced(f"the review of {review.window.label} was stopped")
-    uow.derived.check(owner, review.tombstones)
+    uow.derived.check(owner, review.forget_count)
 
 
 def _reviewed_to(uow: UnitOfWork, session: Session) -> int:

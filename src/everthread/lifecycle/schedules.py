@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from everthread.domain.boundary import New
-from everthread.domain.clock_rules import past
+from everthread.domain.clock_rules import credible_time
 from everthread.domain.errors import AlreadyExists, BadInput, BadRecurrence, BadSchedule, NotFound
 from everthread.domain.model import (
     Inbound,
@@ -243,7 +243,7 @@ class ScheduleService(StoreOperations):
         if known.state is ScheduleState.OVER or (sooner and known.state is not ScheduleState.ON):
             return known
         now = self._clock.now()
-        if past(known.anchor, now) < known.anchor:
+        if credible_time(known.anchor, now) < known.anchor:
             known, sooner = replace(known, anchor=float(math.floor(now)), next_at=None), False
         next_at = _next_free_time(uow, known, now) if state is ScheduleState.ON else None
         if sooner:

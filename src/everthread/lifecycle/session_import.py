@@ -80,7 +80,7 @@ def begin(
     session = append(uow, session, session.ref_at(key, 0), EntryKind.OPENED, now, detail=detail)
     uow.sessions.add(session)
     if line.summary is not None:
-        uow.derived.put_summary(session, line.summary, uow.erasure.tombstones(session.owner))
+        uow.derived.put_summary(session, line.summary, uow.erasure.forget_count(session.owner))
     uow.archive.mark_delivered(session_id)
 
 

@@ -27,35 +27,37 @@ class SessionOperations(LifecycleBase):
         uow.sessions.choose_model(key, owner, model)
 
     @transaction
-    def rename(self, uow: UnitOfWork, session_id: str, title: str, *, owner: str, derived_at: int | None = None) -> str:
+    def rename(
+        self, uow: UnitOfWork, session_id: str, title: str, *, owner: str, forget_count: int | None = None
+    ) -> str:
         """Set a session's title and return it. Raises `TitleTaken` if another session of the owner has it.
 
-        `derived_at` is for a title that was generated, at that number of the owner's tombstones. It replaces no title,
+        `forget_count` is for a generated title: the owner's count when its source was read. It replaces no title,
         and raises `Outdated` if the number has changed.
         """
         title = titles.clean(title)
         session = owned_session(uow, session_id, owner)
-        if derived_at is not None and session.title:
+        if forget_count is not None and session.title:
             return session.title
         used = {titles.fold(s.title or ""): s.id for s in uow.sessions.titled(owner, title)}
         if used.get(titles.fold(title), session.id) != session.id:
             free = titles.next_title(title, used)
             raise TitleTaken(f"another session is already called {title!r}; choose another title, such as {free!r}")
-        if derived_at is None:
+        if forget_count is None:
             uow.sessions.set_title(session.id, title)
         else:
-            uow.derived.set_title(session, title, derived_at)
+            uow.derived.set_title(session, title, forget_count)
         return title
 
     @transaction
-    def put_prefix(self, uow: UnitOfWork, ref: SessionRef, content: bytes, tombstones: int) -> Prefix:
+    def put_prefix(self, uow: UnitOfWork, ref: SessionRef, content: bytes, forget_count: int) -> Prefix:
         """Store the session's next prefix under the next number.
 
-        Raises `Outdated` unless the owner still has as many tombstones as when the prefix was built.
+        Raises `Outdated` if the owner's forget count has changed since the prefix was built.
         """
         session = owned_session(uow, ref.session_id, ref.owner)
         prefix = Prefix(session.id, uow.turns.prefix_number(session.id) + 1, content, self._clock.now())
-        uow.derived.put_prefix(prefix, session.owner, tombstones)
+        uow.derived.put_prefix(prefix, session.owner, forget_count)
         return prefix
 
     @transaction

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from everthread.domain.clock_rules import latest
+from everthread.domain.clock_rules import latest_deadline
 from everthread.domain.errors import BudgetExceeded
 from everthread.domain.model import CRON_PLATFORM, Cause, Session, SessionRef
 from everthread.domain.spend import ModelUsage, SpendEntry
@@ -51,7 +51,9 @@ class SpendOperations(LifecycleBase):
                 uow.leave_event_loop()
             for cost in spent:
                 uow.spend.settle(cost, ref, turn_id, now)
-            spent_today = uow.spend.total(ref.owner, now - DAY_S, latest(now)) if limit_per_day is not None else 0.0
+            spent_today = (
+                uow.spend.total(ref.owner, now - DAY_S, latest_deadline(now)) if limit_per_day is not None else 0.0
+            )
             if limit_per_day is not None and spent_today + amount > limit_per_day:
                 return f"the limit of ${limit_per_day:g} in 24 hours would be exceeded; wait, or raise spend_per_day"
             if limit_of_session is not None and _spent_in(uow, ref) + amount > limit_of_session:
@@ -79,8 +81,8 @@ class SpendOperations(LifecycleBase):
 
         def read(uow: UnitOfWork) -> Usage:
             now = self._clock.now()
-            day = uow.spend.by_model(owner, now - DAY_S, until=latest(now))
-            month = uow.spend.by_model(owner, now - MONTH_DAYS * DAY_S, until=latest(now))
+            day = uow.spend.by_model(owner, now - DAY_S, until=latest_deadline(now))
+            month = uow.spend.by_model(owner, now - MONTH_DAYS * DAY_S, until=latest_deadline(now))
             return Usage(conversation_usage(uow, session) if session else (), day, month)
 
         return await self._store.read(read)

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from everthread.domain.boundary import Expire, New
-from everthread.domain.clock_rules import past
+from everthread.domain.clock_rules import credible_time
 from everthread.domain.errors import Busy, Fenced, KeyMoved, TurnCancelled
 from everthread.domain.events import EntryKind
 from everthread.domain.forgotten_words import WordMark, erase_marked
@@ -260,7 +260,7 @@ def begin(uow: UnitOfWork, key: SessionKey, turn_id: str, context: WriteContext)
     slot = Slot(turn_id, ref, context.holder, 1, Fate.LIVE, row.id, context.now)
     uow.slots.add(slot)
     uow.inbox.assign(row.id, session.id, turn_id)
-    active_at = max(past(session.active_at, context.now), past(row.accepted_at, context.now))
+    active_at = max(credible_time(session.active_at, context.now), credible_time(row.accepted_at, context.now))
     uow.sessions.save(session.replace(active_at=active_at))
     uow.sessions.serve(context.holder, session.id, key)
     uow.leases.keep_alive(context.holder, context.now, PROCESS_TTL_S)
@@ -285,7 +285,7 @@ def acting_slot(uow: UnitOfWork, claim: TurnClaim) -> Slot:
     if slot is None or (slot.holder, slot.fence) != (claim.holder, claim.fence):
         raise TurnCancelled(_CANCELLED[claimed_slot(uow, claim).fate])
     if key.platform == SUBAGENT_PLATFORM and uow.slots.acting(delegating_turn(key)) is None:
-        raise TurnCancelled("stopped together with the turn that waits for it")
+        raise TurnCancelled("stopped: the turn that delegated this work was cancelled")
     return slot
 
 
@@ -311,7 +311,7 @@ def commit(
     number = session.last_turn + 1
     uow.turns.add(session, number, slot.turn_id, status, messages, context.now)
     is_live = slot.fate is Fate.LIVE
-    active_at = max(past(session.active_at, context.now), context.now) if is_live else session.active_at
+    active_at = max(credible_time(session.active_at, context.now), context.now) if is_live else session.active_at
     session = session.replace(last_turn=number, active_at=active_at)
     if status.remembered:
         session = append(uow, session, slot.ref, EntryKind.TURN, context.now, number=number)
@@ -365,9 +365,9 @@ def log_turn(committed: CommittedTurn, turn_id: str) -> None:
 
 def _session_for(uow: UnitOfWork, key: SessionKey, row: InboxRow, context: WriteContext) -> tuple[Session, int]:
     """Return the session for a message and the key's epoch. The time of acceptance decides on expiry."""
-    policy, accepted_at = context.policies.of(key), past(row.accepted_at, context.now)
+    policy, accepted_at = context.policies.of(key), credible_time(row.accepted_at, context.now)
     binding, session = uow.sessions.at(key)
-    if session is not None and policy.expired(past(session.active_at, accepted_at), accepted_at):
+    if session is not None and policy.expired(credible_time(session.active_at, accepted_at), accepted_at):
         # Expired on behalf of its owner, even if another person wrote the message.
         cross(uow, key, Expire(policy, accepted_at), session.owner, replace(context, actor="expiry"))
         binding, session = uow.sessions.at(key)

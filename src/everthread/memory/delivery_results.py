@@ -79,7 +79,7 @@ class DeliveryResults:
             if pending.entry.kind is not EntryKind.CLOSE:
                 self._repeat_close(uow, pending)
         if isinstance(pending.event, Forgotten):
-            uow.erasure.strip_delivered(cursor.session_id, pending.entry.seq)
+            uow.erasure.remove_delivered_request_text(cursor.session_id, pending.entry.seq)
             if pending.event.scope is ForgetScope.OWNER and self._can_forget(cursor.provider):
                 self._repeat_after_forget(uow, pending)
 
@@ -169,4 +169,4 @@ def _reason(uow: UnitOfWork, pending: PendingEntry, error: BaseException) -> str
     forgotten = session is not None and pending.entry.seq < first_deliverable(session)
     if forgotten:
         return type(error).__name__
-    return uow.erasure.without_facts(error_text(error), pending.cursor.session_id)
+    return uow.erasure.erase_facts_from_error(error_text(error), pending.cursor.session_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from everthread.store.database import Table
-from everthread.store.forgotten_facts import erase_known
+from everthread.store.forgotten_facts import erase_forgotten_facts
 
 
 class CompressionPause(Struct, frozen=True):
@@ -30,7 +30,7 @@ class CompressionPauses(Table):
         return CompressionPause(*row) if row else None
 
     def put(self, rest: CompressionPause) -> None:
-        problem = erase_known(self._execute, rest.problem, rest.session_id)
+        problem = erase_forgotten_facts(self._execute, rest.problem, rest.session_id)
         self._execute(
             "INSERT INTO rests (session_id, model, poor, cool_until, problem) VALUES (?, ?, ?, ?, ?) "
             "ON CONFLICT (session_id) DO UPDATE SET model = excluded.model, poor = excluded.poor, "

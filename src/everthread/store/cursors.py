@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from everthread.domain.clock_rules import latest
+from everthread.domain.clock_rules import latest_deadline
 from everthread.store.database import Table
 from everthread.store.turns import MESSAGES_PER_TURN
 
@@ -158,7 +158,7 @@ class Cursors(Table):
                 f"SELECT * FROM (SELECT due_at, session_id FROM {table} WHERE provider = ? AND due_at <= ? "
                 "ORDER BY due_at LIMIT ?) AS due UNION ALL SELECT * FROM (SELECT due_at, session_id "
                 f"FROM {table} WHERE provider = ? AND due_at > ? ORDER BY due_at LIMIT ?) AS ahead",
-                (provider, now, limit, provider, latest(now), limit),
+                (provider, now, limit, provider, latest_deadline(now), limit),
             )
         return tuple(dict.fromkeys(session_id for _, session_id in sorted(rows)))[:limit]
 

@@ -1,8 +1,8 @@
 """Text derived from an owner's data: prefixes, summaries, generated titles, and everything that a review writes.
 
 Its source may be forgotten while text is being derived. So the caller reads the owner's number of forget requests
-(`Erasure.tombstones`) together with the source, and passes it here with the text. If the number has changed, nothing is
-stored and `Outdated` is raised; the caller derives the text again, or drops it. No other module inserts prefixes or
+(`Erasure.forget_count`) together with the source, and passes it here with the text. If the number has changed, nothing
+is stored and `Outdated` is raised; the caller derives the text again, or drops it. No other module inserts prefixes or
 summaries.
 """
 
@@ -23,13 +23,13 @@ class DerivedText(Table):
         self._erasure = erasure
         self._sessions = sessions
 
-    def check(self, owner: str, tombstones: int) -> None:
-        """Raise `Outdated` if something of the owner was forgotten since `tombstones` was read."""
-        if self._erasure.tombstones(owner) != tombstones:
-            raise Outdated("something was forgotten meanwhile; what was derived from it is not stored")
+    def check(self, owner: str, forget_count: int) -> None:
+        """Raise `Outdated` if something of the owner was forgotten since `forget_count` was read."""
+        if self._erasure.forget_count(owner) != forget_count:
+            raise Outdated("something was forgotten meanwhile, so text derived from it is not stored; try again")
 
-    def put_prefix(self, prefix: Prefix, owner: str, tombstones: int) -> None:
-        self.check(owner, tombstones)
+    def put_prefix(self, prefix: Prefix, owner: str, forget_count: int) -> None:
+        self.check(owner, forget_count)
         self._execute(
             "INSERT INTO prefixes (session_id, number, owner, content, at) VALUES (?, ?, ?, ?, ?)",
             (prefix.session_id, prefix.number, owner, prefix.content, prefix.at),
@@ -46,12 +46,12 @@ class DerivedText(Table):
             (child.id, child.owner, at, parent.id),
         )
 
-    def put_summary(self, session: Session, summary: str, tombstones: int) -> None:
+    def put_summary(self, session: Session, summary: str, forget_count: int) -> None:
         """Store the summary that the session begins with."""
-        self.check(session.owner, tombstones)
+        self.check(session.owner, forget_count)
         self._execute("INSERT INTO summaries VALUES (?, ?, ?)", (session.id, session.owner, summary))
 
-    def set_title(self, session: Session, title: str, tombstones: int) -> None:
+    def set_title(self, session: Session, title: str, forget_count: int) -> None:
         """Store a title that was generated from the conversation."""
-        self.check(session.owner, tombstones)
+        self.check(session.owner, forget_count)
         self._sessions.set_title(session.id, title)

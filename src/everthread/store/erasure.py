@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from everthread.domain.forgotten_words import WordMark, erase_marked
 from everthread.store.database import Database, Table
-from everthread.store.forgotten_facts import erase_known, marks_of, strip_text
+from everthread.store.forgotten_facts import erase_forgotten_facts, marks_of, remove_request_text
 from everthread.store.search_index import SearchIndex
 from everthread.store.sql import from_json, to_json
 
@@ -42,7 +42,7 @@ class Erasure(Table):
             (kind, identity, owner, now, to_json(marks) if marks else ""),
         )
 
-    def tombstones(self, owner: str) -> int:
+    def forget_count(self, owner: str) -> int:
         """Return the owner's number of forget requests. Text that was read before the last one must not be used."""
         return self._value("SELECT COALESCE(SUM(times), 0) FROM tombstones WHERE owner = ?", (owner,))
 
@@ -50,7 +50,7 @@ class Erasure(Table):
         """Return whether there is a tombstone."""
         return self._exists("SELECT 1 FROM tombstones WHERE kind = ? AND identity = ?", (kind, identity))
 
-    def strip_delivered(self, session_id: str, seq: int) -> None:
+    def remove_delivered_request_text(self, session_id: str, seq: int) -> None:
         """Erase a fact from its log entry once every provider has received the request to forget it."""
         row = self._first(
             "SELECT 1 FROM log WHERE session_id = ? AND seq = ? AND NOT EXISTS ("
@@ -60,19 +60,19 @@ class Erasure(Table):
             (session_id, seq),
         )
         if row is not None:
-            strip_text(self._execute, session_id, seq)
+            remove_request_text(self._execute, session_id, seq)
 
-    def current_text(self, text: str, owner: str, tombstones: int) -> str:
-        """Return the text, without forgotten facts if the owner has had one forgotten since `tombstones` was read."""
-        if self.tombstones(owner) == tombstones:
+    def erase_facts_forgotten_since(self, text: str, owner: str, forget_count: int) -> str:
+        """Return the text, without forgotten facts if the owner has had one forgotten since `forget_count` was read."""
+        if self.forget_count(owner) == forget_count:
             return text
         return erase_marked(text, owner, marks_of(self._execute, owner))
 
-    def without_facts(self, text: str, session_id: str | None) -> str:
+    def erase_facts_from_error(self, text: str, session_id: str | None) -> str:
         """Erase forgotten facts of the session's owner, or of all owners if it is None, from an error message."""
-        return erase_known(self._execute, text, session_id)
+        return erase_forgotten_facts(self._execute, text, session_id)
 
-    def without_unnoted_facts(self, text: str, owner: str, noted: Sequence[str]) -> str:
+    def erase_facts_not_noted_again(self, text: str, owner: str, noted: Sequence[str]) -> str:
         """Erase the owner's forgotten facts, as whole words, except those that a note in `noted` contains again."""
 
         def erase(text: str, *marks: WordMark) -> str:

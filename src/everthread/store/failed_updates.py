@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from everthread.domain.clock_rules import latest
+from everthread.domain.clock_rules import latest_deadline
 from everthread.store.database import Table
 
 KEPT_MAX = 200
@@ -49,7 +49,7 @@ class FailedUpdates(Table):
         """Return updates to retry, the oldest first."""
         rows = self._execute(
             f"SELECT {_COLUMNS}, id FROM failed_updates WHERE retry_at <= ? OR retry_at > ? ORDER BY id LIMIT ?",
-            (now, latest(now, RETRY_S_MAX), limit),
+            (now, latest_deadline(now, RETRY_S_MAX), limit),
         )
         return tuple(FailedUpdate(*row) for row in rows)
 

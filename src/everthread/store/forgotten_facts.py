@@ -17,7 +17,7 @@ def marks_of(execute: Execute, owner: str) -> tuple[WordMark, ...]:
     return tuple(mark for _, mark in _marks(execute, "owner = ?", owner))
 
 
-def erase_known(execute: Execute, text: str, session_id: str | None) -> str:
+def erase_forgotten_facts(execute: Execute, text: str, session_id: str | None) -> str:
     """Erase the forgotten facts of the session's owner from an error message that may quote them.
 
     Without a session, the facts of all owners are erased. Only whole words match.
@@ -41,7 +41,7 @@ def _marks(execute: Execute, whose: str, *values: str) -> Iterator[tuple[str, Wo
             yield owner, WordMark(*mark)
 
 
-def strip_text(execute: Execute, session_id: str, seq: int) -> None:
+def remove_request_text(execute: Execute, session_id: str, seq: int) -> None:
     """Erase the words of a fact from the log entry that asks providers to forget it."""
     for (detail,) in execute("SELECT detail FROM log WHERE session_id = ? AND seq = ?", (session_id, seq)):
         if detail:

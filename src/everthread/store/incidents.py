@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from everthread.store.database import Table
-from everthread.store.forgotten_facts import erase_known
+from everthread.store.forgotten_facts import erase_forgotten_facts
 
 
 class Incident(Struct, frozen=True):
@@ -22,7 +22,7 @@ KEPT_MAX = 1000
 
 class Incidents(Table):
     def add(self, incident: Incident) -> None:
-        text = erase_known(self._execute, incident.text[:2000], incident.session_id)
+        text = erase_forgotten_facts(self._execute, incident.text[:2000], incident.session_id)
         newest = self._database.insert(
             "INSERT INTO incidents (at, source, session_id, content) VALUES (?, ?, ?, ?)",
             (incident.at, incident.source, incident.session_id, text),

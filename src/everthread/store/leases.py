@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from msgspec import Struct
 
-from everthread.domain.clock_rules import latest
+from everthread.domain.clock_rules import latest_deadline
 from everthread.domain.errors import Fenced
 from everthread.domain.model import HookCall, Lease, SessionKey, Timer
 from everthread.store.database import Table
@@ -43,11 +43,11 @@ class Leases(Table):
     def is_held(self, name: str, now: float) -> bool:
         return self._exists("SELECT 1 FROM leases WHERE name = ? AND expires_at > ?", (name, now))
 
-    def lower(self, now: float, ttl_s: float) -> None:
+    def shorten(self, now: float, ttl_s: float) -> None:
         """Let leases that end too far ahead of the wall clock end in `ttl_s`. A live holder renews its lease before."""
         self._execute(
             "UPDATE leases SET expires_at = ? WHERE expires_at > ? AND (expires_at > ? OR name NOT LIKE ?)",
-            (now + ttl_s, latest(now), latest(now, COMPRESSION_LEASE_S), f"{COMPRESSION_LEASE}%"),
+            (now + ttl_s, latest_deadline(now), latest_deadline(now, COMPRESSION_LEASE_S), f"{COMPRESSION_LEASE}%"),
         )
 
     def renew(self, lease: Lease, now: float, ttl_s: float) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from everthread.domain.clock_rules import latest
+from everthread.domain.clock_rules import latest_deadline
 from everthread.domain.review_window import RETRY_S_MAX, Review, ReviewState, ReviewWindow
 from everthread.store.database import Table
 
@@ -102,7 +102,7 @@ class Reviews(Table):
 
 
 def _claimable_values(now: float) -> tuple[float, float, float]:
-    return now, latest(now, RETRY_S_MAX), now
+    return now, latest_deadline(now, RETRY_S_MAX), now
 
 
 def _claim_values(review: Review) -> tuple[str, int, int, int]:

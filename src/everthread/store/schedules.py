@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from everthread.domain.clock_rules import latest
+from everthread.domain.clock_rules import latest_deadline
 from everthread.domain.recurrence import MissedPolicy
 from everthread.domain.schedule import RETRY_S_MAX, Occurrence, OccurrenceState, Schedule, ScheduleState, Target
 from everthread.store.database import Table
@@ -113,7 +113,7 @@ class Schedules(Table):
         rows = self._execute(
             f"SELECT {_TIME} FROM occurrences WHERE {_OPEN} AND (retry_at <= ? OR retry_at > ?) "
             "ORDER BY due_at, schedule_id LIMIT ?",
-            (now, latest(now, RETRY_S_MAX), limit),
+            (now, latest_deadline(now, RETRY_S_MAX), limit),
         )
         return tuple(_time(row) for row in rows)
 

@@ -14,22 +14,22 @@ from everthread.domain.model import FORGOTTEN, SUBAGENT_PLATFORM, NoteVersion, S
 from everthread.domain.schedule import slug
 from everthread.store.attachments import discard, discard_rows
 from everthread.store.database import Database, Table
-from everthread.store.forgotten_facts import strip_text
+from everthread.store.forgotten_facts import remove_request_text
 from everthread.store.search_index import SearchIndex
 from everthread.store.sessions import folded
 from everthread.store.sql import from_json, to_json
 from everthread.store.text_registry import (
     TABLES,
-    Always,
-    Blank,
     DeleteRow,
     DiscardFiles,
+    ErasedWith,
     Indexed,
     Method,
     Replace,
     ReplaceInJson,
+    RunStatement,
+    SetColumns,
     TextTable,
-    With,
 )
 from everthread.store.turns import MESSAGES_PER_TURN
 
@@ -49,7 +49,7 @@ class Scrubber(Table):
 
         Return the texts of the notes that were written in it.
         """
-        wordings = self._wordings("SELECT content FROM note_versions WHERE session_id = ?", session.id)
+        texts = self._texts("SELECT content FROM note_versions WHERE session_id = ?", session.id)
         for (row_id,) in list(self._execute("SELECT id FROM turns WHERE session_id = ?", (session.id,))):
             self._blank_messages(row_id * MESSAGES_PER_TURN, (row_id + 1) * MESSAGES_PER_TURN)
         discard(self._execute, session.owner, session.id)
@@ -61,10 +61,10 @@ class Scrubber(Table):
                 "UPDATE inbox SET content = '[forgotten]', state = 'set_aside' WHERE key = ? AND state = 'waiting'",
                 (str(session.key),),
             )
-        if wordings:
+        if texts:
             # Every prompt prefix that was built since may quote the notes.
             self._execute("DELETE FROM prefixes WHERE owner = ?", (session.owner,))
-        return wordings
+        return texts
 
     def scrub_notes(self, owner: str, versions: tuple[NoteVersion, ...]) -> None:
         """Erase these versions, and delete the owner's prefixes, which may quote them."""
@@ -93,33 +93,33 @@ class Scrubber(Table):
 
         Return the texts of the owner's notes.
         """
-        wordings = self._wordings("SELECT content FROM note_versions WHERE owner = ?", owner)
+        texts = self._texts("SELECT content FROM note_versions WHERE owner = ?", owner)
         requests = list(self._execute("SELECT session_id, seq FROM log WHERE owner = ? AND kind = 'forget'", (owner,)))
         for session_id, seq in requests:
-            strip_text(self._execute, session_id, seq)
+            remove_request_text(self._execute, session_id, seq)
         discard(self._execute, owner)
         for table in TABLES:
             self._run(table.on_owner, owner)
-            for column, method in table.words.items():
-                if isinstance(method, Always) and method.sessionless:
-                    for wording in wordings:
-                        self._delete_rows(table, column, method, owner, wording)
-        return wordings
+            for column, method in table.erased.items():
+                if isinstance(method, RunStatement) and method.sessionless:
+                    for text in texts:
+                        self._delete_rows(table, column, method, owner, text)
+        return texts
 
     def scrub_fact(self, note_id: str, owner: str) -> tuple[str, ...]:
         """Erase each version of a note wherever its exact text occurs among the owner's rows.
 
         Return the texts, the longest first.
         """
-        found = self.wordings(note_id, owner)
+        found = self.note_texts(note_id, owner)
         self._execute("UPDATE notes SET live = false WHERE note_id = ? AND owner = ?", (note_id, owner))
-        for wording in found:
+        for text in found:
             for table in TABLES:
-                for column, method in table.words.items():
-                    self._erase(table, column, method, owner, wording)
+                for column, method in table.erased.items():
+                    self._erase(table, column, method, owner, text)
         return found
 
-    def wordings(self, note_id: str, owner: str) -> tuple[str, ...]:
+    def note_texts(self, note_id: str, owner: str) -> tuple[str, ...]:
         """Return every text that the note has had, the longest first: one may contain another."""
         rows = self._execute("SELECT content FROM note_versions WHERE note_id = ? AND owner = ?", (note_id, owner))
         return tuple(sorted({row[0] for row in rows} - {"", FORGOTTEN}, key=lambda text: (-len(text), text)))
@@ -129,17 +129,17 @@ class Scrubber(Table):
         return tuple(
             f"{table.name}.{column}"
             for table in TABLES
-            for column, method in table.words.items()
+            for column, method in table.erased.items()
             if not isinstance(method, Indexed) and self._rows_with(table, column, method, owner, text)
         )
 
-    def marks(self, owner: str, wording: str) -> tuple[WordMark, ...]:
-        """Return a mark for each form in which the text may be stored; see `variants`."""
-        return tuple(mark_of(owner, form) for form in variants(wording))
+    def marks(self, owner: str, text: str) -> tuple[WordMark, ...]:
+        """Return a mark for each form in which the text may be stored; see `stored_forms`."""
+        return tuple(mark_of(owner, form) for form in stored_forms(text))
 
-    def mark_turns(self, owner: str, wordings: Sequence[str]) -> None:
+    def mark_turns(self, owner: str, texts: Sequence[str]) -> None:
         """Add marks of the texts to the slots of the owner's running turns, whose later writes erase them."""
-        marks = [mark for wording in wordings for mark in self.marks(owner, wording)]
+        marks = [mark for text in texts for mark in self.marks(owner, text)]
         for turn_id, known in list(self._execute("SELECT turn_id, forgotten FROM slots WHERE owner = ?", (owner,))):
             added = to_json([*(from_json(known) if known else ()), *marks])
             self._execute("UPDATE slots SET forgotten = ? WHERE turn_id = ?", (added, turn_id))
@@ -155,7 +155,7 @@ class Scrubber(Table):
                 self._replace(entry, column, method, owner, text)
             case ReplaceInJson():
                 self._replace_in_json(entry, column, method, owner, text)
-            case Blank(values, _):
+            case SetColumns(values, _):
                 for key, _ in self._rows_with(entry, column, method, owner, text):
                     self._update(entry, values, key)
             case DeleteRow():
@@ -163,24 +163,24 @@ class Scrubber(Table):
             case DiscardFiles():
                 found = self._rows_with(entry, column, method, owner, text)
                 discard_rows(self._execute, [(key[0], content) for key, content in found])
-            case Always(sql, sessionless):
+            case RunStatement(sql, sessionless):
                 self._run((sql,), owner)
                 if sessionless:
                     self._delete_rows(entry, column, method, owner, text)
-            case With() | Indexed():
+            case ErasedWith() | Indexed():
                 pass
 
     def _replace(self, entry: TextTable, column: str, method: Replace, owner: str, text: str) -> None:
         for key, content in self._rows_with(entry, column, method, owner, text):
-            for wording in variants(text, file_name=method.file_name):
-                content = content.replace(wording, FORGOTTEN)
+            for form in stored_forms(text, file_name=method.file_name):
+                content = content.replace(form, FORGOTTEN)
             if entry.name == "messages":
                 self._search.replace(key[0], content, owner)
             self._update(entry, f"{column} = ?", key, (content,))
 
     def _replace_in_json(self, entry: TextTable, column: str, method: Method, owner: str, text: str) -> None:
         for key, record in self._rows_with(entry, column, method, owner, text):
-            erased = to_json(_without(from_json(record), variants(text)))
+            erased = to_json(_without(from_json(record), stored_forms(text)))
             self._update(entry, f"{column} = ?", key, (erased,))
 
     def _delete_rows(self, entry: TextTable, column: str, method: Method, owner: str, text: str) -> None:
@@ -196,27 +196,27 @@ class Scrubber(Table):
         self, entry: TextTable, column: str, method: Method, owner: str, text: str
     ) -> list[tuple[tuple[Any, ...], Any]]:
         """Return key and content of the owner's rows that contain the text in this column."""
-        table, columns, whose = entry.name, _quoted(entry.key, ", "), entry.owned.value
+        table, columns, whose = entry.name, _quoted(entry.key, ", "), entry.owner_condition.value
         condition = method.where if isinstance(method, ReplaceInJson) else "true"
         is_file_name = isinstance(method, DiscardFiles) or (isinstance(method, Replace) and method.file_name)
-        wordings = variants(text, file_name=is_file_name)
-        if isinstance(method, Blank) and method.hyphenated:
+        forms = stored_forms(text, file_name=is_file_name)
+        if isinstance(method, SetColumns) and method.hyphenated:
             rows = self._execute(f"SELECT {columns}, {column} FROM {table} WHERE {whose}", (owner,))
             words = slug(text)
             return [(row[:-1], row[-1]) for row in rows if words and f"-{words}-" in f"-{slug(row[-1])}-"]
         if isinstance(method, DeleteRow):
             # The content is binary, which SQL can't search portably.
             rows = self._execute(f"SELECT {columns}, {column} FROM {table} WHERE {whose}", (owner,))
-            wanted = [wording.encode(errors="replace") for wording in wordings]
+            wanted = [form.encode(errors="replace") for form in forms]
             return [(row[:-1], row[-1]) for row in rows if any(one in row[-1] for one in wanted)]
-        clauses = " OR ".join([f"replace({column}, ?, '') <> {column}"] * len(wordings))
+        clauses = " OR ".join([f"replace({column}, ?, '') <> {column}"] * len(forms))
         rows = self._execute(
             f"SELECT {columns}, {column} FROM {table} WHERE {whose} AND {condition} AND ({clauses})",
-            (owner, *wordings),
+            (owner, *forms),
         )
         return [(row[:-1], row[-1]) for row in rows]
 
-    def _wordings(self, sql: str, whose: str) -> tuple[str, ...]:
+    def _texts(self, sql: str, whose: str) -> tuple[str, ...]:
         """Return the texts of notes. Call it before they are erased."""
         return tuple({row[0] for row in self._execute(sql, (whose,)) if row[0] not in ("", FORGOTTEN)})
 
@@ -225,7 +225,7 @@ class Scrubber(Table):
         self._execute("UPDATE messages SET content = ?, extra = NULL WHERE id >= ? AND id < ?", (FORGOTTEN, start, end))
 
 
-def variants(text: str, *, file_name: bool = False) -> tuple[str, ...]:
+def stored_forms(text: str, *, file_name: bool = False) -> tuple[str, ...]:
     """Return the forms in which a text may be stored, the longest first.
 
     They are: unchanged, on one line, as a file name, and each of these escaped in JSON once and twice (a tool call's
@@ -253,17 +253,17 @@ def _json_escaped(text: str) -> str:
     return to_json(text)[1:-1]
 
 
-def _without(value: Any, wordings: Sequence[str]) -> Any:
+def _without(value: Any, forms: Sequence[str]) -> Any:
     """Return a JSON value with the words erased from its strings. Object keys and the ids of child sessions stay."""
     match value:
         case str():
-            for wording in wordings:
-                value = value.replace(wording, FORGOTTEN)
+            for form in forms:
+                value = value.replace(form, FORGOTTEN)
             return value
         case list():
-            return [_without(item, wordings) for item in cast(list[Any], value)]
+            return [_without(item, forms) for item in cast(list[Any], value)]
         case dict():
             items = cast(dict[str, Any], value).items()
-            return {name: item if name == "child" else _without(item, wordings) for name, item in items}
+            return {name: item if name == "child" else _without(item, forms) for name, item in items}
         case _:
             return value

@@ -15,7 +15,7 @@ from msgspec import Struct
 # --- Columns ---------------------------------------------------------------------------------------------------------
 
 
-class Owned(StrEnum):
+class OwnerCondition(StrEnum):
     """SQL condition that selects the rows of an owner. Its parameter is the owner."""
 
     BY_COLUMN = "owner = ?"
@@ -38,7 +38,7 @@ class ReplaceInJson(Struct, frozen=True):
     where: str = "true"
 
 
-class Blank(Struct, frozen=True):
+class SetColumns(Struct, frozen=True):
     """Set columns in rows that contain the words; `values` is the SET clause of the UPDATE.
 
     With `hyphenated`, the column holds hyphenated names such as `water-plants`, and only whole words match.
@@ -56,7 +56,7 @@ class DiscardFiles(Struct, frozen=True):
     """Remove the attachments whose metadata, the JSON in this column, contains the words."""
 
 
-class Always(Struct, frozen=True):
+class RunStatement(Struct, frozen=True):
     """Run a statement on all rows of the owner, whether or not they contain the words: the text may paraphrase them.
 
     With `sessionless`, rows without a session that contain the words are deleted too.
@@ -66,7 +66,7 @@ class Always(Struct, frozen=True):
     sessionless: bool = False
 
 
-class With(Struct, frozen=True):
+class ErasedWith(Struct, frozen=True):
     """Erased together with `column`, by the method of that column."""
 
     column: str
@@ -76,17 +76,17 @@ class Indexed(Struct, frozen=True):
     """A full-text index: updated together with the messages, and purged afterwards."""
 
 
-Method = Replace | ReplaceInJson | Blank | DeleteRow | DiscardFiles | Always | With | Indexed
+Method = Replace | ReplaceInJson | SetColumns | DeleteRow | DiscardFiles | RunStatement | ErasedWith | Indexed
 
 
 class TextTable(Struct, frozen=True):
-    """The text columns of a table. `words` can hold a person's words, `other` can't, for the stated reason."""
+    """The text columns of a table. `erased` can hold a person's words, `exempt` can't, for the stated reason."""
 
     name: str
     key: tuple[str, ...] = ()
-    words: Mapping[str, Method] = {}
-    other: Mapping[str, str] = {}
-    owned: Owned = Owned.BY_COLUMN
+    erased: Mapping[str, Method] = {}
+    exempt: Mapping[str, str] = {}
+    owner_condition: OwnerCondition = OwnerCondition.BY_COLUMN
     on_session: tuple[str, ...] = ()
     """SQL statements that forget a session; every parameter is its id."""
     on_owner: tuple[str, ...] = ()
@@ -107,7 +107,7 @@ _WITHHELD = "state = CASE WHEN state IN ('draft', 'ready', 'sending') THEN 'with
 _NO_TITLE = "title = NULL, title_fold = NULL, title_base = NULL"
 
 
-def _other(reason: str, *columns: str) -> dict[str, str]:
+def _exempt(reason: str, *columns: str) -> dict[str, str]:
     return dict.fromkeys(columns, reason)
 
 
@@ -119,12 +119,12 @@ TABLES: tuple[TextTable, ...] = (
         {"content": Replace(), "extra": ReplaceInJson()},
         {"owner": OWNER, "role": VALUE},
     ),
-    TextTable("message_words", words={"text": Indexed()}, other={"scope": HASH}),
+    TextTable("message_words", erased={"text": Indexed()}, exempt={"scope": HASH}),
     TextTable(
         "sessions",
         ("id",),
-        {"title": Blank(_NO_TITLE), "title_fold": With("title"), "title_base": With("title")},
-        {**_other(ID, "id", "parent_id", "summary_id"), **_other(VALUE, "kind", "cause", "end_reason")}
+        {"title": SetColumns(_NO_TITLE), "title_fold": ErasedWith("title"), "title_base": ErasedWith("title")},
+        {**_exempt(ID, "id", "parent_id", "summary_id"), **_exempt(VALUE, "kind", "cause", "end_reason")}
         | {"owner": OWNER, "key": KEY},
         on_session=(f"UPDATE sessions SET {_NO_TITLE} WHERE id = ?",),
     ),
@@ -150,9 +150,9 @@ TABLES: tuple[TextTable, ...] = (
             "arguments": Replace(),
             "result": Replace(),
             # Reasoning is signed, and a model rejects it after a change. So it is removed.
-            "thought": Always("UPDATE tool_rows SET thought = NULL, thinker = NULL WHERE owner = ?"),
+            "thought": RunStatement("UPDATE tool_rows SET thought = NULL, thinker = NULL WHERE owner = ?"),
         },
-        {**_other(ID, "turn_id", "call_id"), **_other(NAME, "name", "thinker"), "owner": OWNER, "state": VALUE},
+        {**_exempt(ID, "turn_id", "call_id"), **_exempt(NAME, "name", "thinker"), "owner": OWNER, "state": VALUE},
         on_session=(f"DELETE FROM tool_rows WHERE {_ITS_TURNS}",),
     ),
     TextTable(
@@ -160,7 +160,7 @@ TABLES: tuple[TextTable, ...] = (
         ("id",),
         {"content": Replace(), "media": DiscardFiles()},
         {
-            **_other(ID, "account", "update_id", "session_id", "turn_id", "message_id", "user"),
+            **_exempt(ID, "account", "update_id", "session_id", "turn_id", "message_id", "user"),
             **{"key": KEY, "owner": OWNER, "platform": NAME, "state": VALUE},
         },
         # A message is emptied when its turn ends. `scrub_session` discards the files of a session's messages.
@@ -174,7 +174,7 @@ TABLES: tuple[TextTable, ...] = (
         ("id",),
         {"content": ReplaceInJson()},
         {
-            **_other(ID, "account", "update_id", "user"),
+            **_exempt(ID, "account", "update_id", "user"),
             **{"platform": NAME, "owner": OWNER, "problem": "the class of an error, without its text"},
         },
         # Before the guests are deleted: the owner of an update may be known only through them.
@@ -184,13 +184,13 @@ TABLES: tuple[TextTable, ...] = (
             'WHERE g.platform = failed_updates.platform AND g."user" = failed_updates."user" AND g.owner = ?)',
         ),
     ),
-    TextTable("discarded", ("path",), other={"path": "the path of a file that is being removed; deleted with it"}),
+    TextTable("discarded", ("path",), exempt={"path": "the path of a file that is being removed; deleted with it"}),
     TextTable(
         "replies",
         ("turn_id",),
         {"content": Replace(), "file": Replace(file_name=True)},
         {
-            **_other(ID, "turn_id", "session_id", "platform_message_id", "sent_after"),
+            **_exempt(ID, "turn_id", "session_id", "platform_message_id", "sent_after"),
             **{"key": KEY, "owner": OWNER, "state": VALUE},
         },
         on_session=(f"UPDATE replies SET content = '[forgotten]', file = '', {_WITHHELD} WHERE {_ITS_TURNS}",),
@@ -212,14 +212,14 @@ TABLES: tuple[TextTable, ...] = (
         "note_versions",
         ("note_id", "version"),
         {"content": Replace()},
-        {**_other(ID, "note_id", "session_id", "turn_id"), **_other(VALUE, "target", "action"), "owner": OWNER},
+        {**_exempt(ID, "note_id", "session_id", "turn_id"), **_exempt(VALUE, "target", "action"), "owner": OWNER},
         on_session=("UPDATE note_versions SET content = '[forgotten]' WHERE session_id = ?",),
         on_owner=("UPDATE note_versions SET content = '[forgotten]' WHERE owner = ?",),
     ),
     TextTable(
         "notes",
         ("note_id",),
-        other={"note_id": ID, "owner": OWNER, "target": VALUE},
+        exempt={"note_id": ID, "owner": OWNER, "target": VALUE},
         on_session=(
             "UPDATE notes SET live = false WHERE live AND EXISTS (SELECT 1 FROM note_versions v "
             "WHERE v.note_id = notes.note_id AND v.version = notes.version AND v.session_id = ?)",
@@ -231,14 +231,14 @@ TABLES: tuple[TextTable, ...] = (
         ("owner", "target"),
         # Digests of a note file and of its entries, from which a short entry can be guessed. `forget` keeps the digest
         # of the whole file until the file is rewritten.
-        {"digest": Always("DELETE FROM projections WHERE owner = ?")},
+        {"digest": RunStatement("DELETE FROM projections WHERE owner = ?")},
         {"owner": OWNER, "target": VALUE},
         on_owner=("DELETE FROM projections WHERE owner = ?",),
     ),
     TextTable(
         "log",
         ("pos",),
-        # A request to forget keeps its words until every provider has received it; see `strip_delivered`.
+        # A request to forget keeps its words until every provider has received it; see `remove_delivered_request_text`.
         {"detail": ReplaceInJson("kind = 'delegation'")},
         {"session_id": ID, "owner": OWNER, "kind": VALUE, "key": KEY},
         on_session=("UPDATE log SET detail = NULL WHERE session_id = ? AND kind = 'delegation'",),
@@ -246,10 +246,10 @@ TABLES: tuple[TextTable, ...] = (
     TextTable(
         "schedules",
         ("id",),
-        {"content": Replace(), "name": Blank("name = id", hyphenated=True)},
+        {"content": Replace(), "name": SetColumns("name = id", hyphenated=True)},
         {
             **{"id": ID, "owner": OWNER, "target": "the address of a chat or a folder", "model": NAME, "tools": NAME},
-            **_other(VALUE, "recurrence", "zone", "missed", "state"),
+            **_exempt(VALUE, "recurrence", "zone", "missed", "state"),
         },
         on_owner=("DELETE FROM schedules WHERE owner = ?",),
     ),
@@ -264,9 +264,9 @@ TABLES: tuple[TextTable, ...] = (
     TextTable(
         "incidents",
         ("id",),
-        {"content": Always(f"DELETE FROM incidents WHERE {_THEIRS}", sessionless=True)},
+        {"content": RunStatement(f"DELETE FROM incidents WHERE {_THEIRS}", sessionless=True)},
         {"source": NAME, "session_id": ID},
-        owned=Owned.BY_SESSION_OR_NONE,
+        owner_condition=OwnerCondition.BY_SESSION_OR_NONE,
         on_session=("DELETE FROM incidents WHERE session_id = ?",),
         # Rows without a session mostly concern the operator: only those that quote a note of the owner are deleted.
         on_owner=(f"DELETE FROM incidents WHERE {_THEIRS}",),
@@ -274,36 +274,36 @@ TABLES: tuple[TextTable, ...] = (
     TextTable(
         "rests",
         ("session_id",),
-        {"problem": Always(f"UPDATE rests SET problem = '' WHERE {_THEIRS}")},
+        {"problem": RunStatement(f"UPDATE rests SET problem = '' WHERE {_THEIRS}")},
         {"session_id": ID, "model": NAME},
-        owned=Owned.BY_SESSION,
+        owner_condition=OwnerCondition.BY_SESSION,
         on_session=("DELETE FROM rests WHERE session_id = ?",),
         on_owner=(f"UPDATE rests SET problem = '' WHERE {_THEIRS}",),
     ),
     TextTable(
         "cursors",
         ("provider", "session_id"),
-        {"error": Always(f"UPDATE cursors SET error = NULL WHERE error IS NOT NULL AND {_THEIRS}")},
+        {"error": RunStatement(f"UPDATE cursors SET error = NULL WHERE error IS NOT NULL AND {_THEIRS}")},
         {"provider": NAME, "session_id": ID},
-        owned=Owned.BY_SESSION,
+        owner_condition=OwnerCondition.BY_SESSION,
         on_session=("UPDATE cursors SET error = NULL WHERE session_id = ?",),
         on_owner=(f"UPDATE cursors SET error = NULL WHERE error IS NOT NULL AND {_THEIRS}",),
     ),
     TextTable(
         "redeliveries",
         ("provider", "session_id", "seq", "replay"),
-        {"error": Always(f"UPDATE redeliveries SET error = '' WHERE {_THEIRS}")},
+        {"error": RunStatement(f"UPDATE redeliveries SET error = '' WHERE {_THEIRS}")},
         {"provider": NAME, "session_id": ID},
-        owned=Owned.BY_SESSION,
+        owner_condition=OwnerCondition.BY_SESSION,
         on_session=("UPDATE redeliveries SET error = '' WHERE session_id = ?",),
         on_owner=(f"UPDATE redeliveries SET error = '' WHERE {_THEIRS}",),
     ),
     TextTable(
         "providers",
         ("name",),
-        {"last_error": Always("UPDATE providers SET last_error = NULL WHERE ? <> ''")},
+        {"last_error": RunStatement("UPDATE providers SET last_error = NULL WHERE ? <> ''")},
         {"name": NAME},
-        owned=Owned.BY_ANYBODY,
+        owner_condition=OwnerCondition.BY_ANYBODY,
         on_session=("UPDATE providers SET last_error = NULL WHERE ? <> ''",),
         on_owner=("UPDATE providers SET last_error = NULL WHERE ? <> ''",),
     ),
@@ -311,7 +311,12 @@ TABLES: tuple[TextTable, ...] = (
     TextTable(
         "pairings",
         ("platform", "user"),
-        other={"platform": NAME, "user": ID, "code_hash": HASH, "name": "the name of a stranger, who owns nothing yet"},
+        exempt={
+            "platform": NAME,
+            "user": ID,
+            "code_hash": HASH,
+            "name": "the name of a stranger, who owns nothing yet",
+        },
         on_owner=(
             "DELETE FROM pairings WHERE EXISTS (SELECT 1 FROM guests g WHERE g.platform = pairings.platform "
             'AND g."user" = pairings."user" AND g.owner = ?)',
@@ -325,54 +330,54 @@ TABLES: tuple[TextTable, ...] = (
         {"platform": NAME, "user": ID, "owner": OWNER},
         on_owner=("DELETE FROM guests WHERE owner = ?",),
     ),
-    TextTable("wrong_codes", ("scope",), other={"scope": ID}, on_owner=("DELETE FROM wrong_codes WHERE scope = ?",)),
+    TextTable("wrong_codes", ("scope",), exempt={"scope": ID}, on_owner=("DELETE FROM wrong_codes WHERE scope = ?",)),
     TextTable(
         "tokens",
         ("token_hash",),
-        other={"token_hash": HASH, "owner": OWNER, "name": "the operator's label of an API key, which revokes it"},
+        exempt={"token_hash": HASH, "owner": OWNER, "name": "the operator's label of an API key, which revokes it"},
         on_owner=("DELETE FROM tokens WHERE owner = ?",),
     ),
     TextTable(
         "chosen_models",
         ("key",),
-        other={"key": KEY, "owner": OWNER, "model": NAME},
+        exempt={"key": KEY, "owner": OWNER, "model": NAME},
         on_owner=("DELETE FROM chosen_models WHERE owner = ?",),
     ),
     # Tables without a person's words.
     TextTable(
         "reviews",
-        other={"session_id": ID, "state": VALUE, "holder": ID},
+        exempt={"session_id": ID, "state": VALUE, "holder": ID},
         on_session=("DELETE FROM reviews WHERE session_id = ?",),
     ),
-    TextTable("turns", other={"session_id": ID, "turn_id": ID, "owner": OWNER, "status": VALUE}),
+    TextTable("turns", exempt={"session_id": ID, "turn_id": ID, "owner": OWNER, "status": VALUE}),
     TextTable(
         "slots",
-        other={**_other(ID, "turn_id", "session_id", "holder"), "key": KEY, "owner": OWNER, "fate": VALUE}
+        exempt={**_exempt(ID, "turn_id", "session_id", "holder"), "key": KEY, "owner": OWNER, "fate": VALUE}
         | {"forgotten": "lengths and hashes of forgotten words"},
     ),
-    TextTable("bindings", other={"key": KEY, "owner": OWNER, "session_id": ID, "pending": VALUE, "kind": VALUE}),
+    TextTable("bindings", exempt={"key": KEY, "owner": OWNER, "session_id": ID, "pending": VALUE, "kind": VALUE}),
     TextTable(
         "boundaries",
-        other={**_other(ID, "from_session", "to_session"), "kind": VALUE, "key": KEY, "owner": OWNER, "actor": NAME},
+        exempt={**_exempt(ID, "from_session", "to_session"), "kind": VALUE, "key": KEY, "owner": OWNER, "actor": NAME},
     ),
-    TextTable("serving", other={"holder": ID, "session_id": ID, "key": KEY}),
-    TextTable("hidden", other={"session_id": ID}),
-    TextTable("spend", other={"owner": OWNER, "session_id": ID, "turn_id": ID, "model": NAME}),
+    TextTable("serving", exempt={"holder": ID, "session_id": ID, "key": KEY}),
+    TextTable("hidden", exempt={"session_id": ID}),
+    TextTable("spend", exempt={"owner": OWNER, "session_id": ID, "turn_id": ID, "model": NAME}),
     TextTable(
         "tombstones",
-        other={"kind": VALUE, "identity": "an id or a hash", "owner": OWNER}
+        exempt={"kind": VALUE, "identity": "an id or a hash", "owner": OWNER}
         | {"marks": "lengths and hashes of forgotten words"},
     ),
-    TextTable("leases", other={"name": NAME, "holder": ID}),
-    TextTable("timers", other={"name": NAME, "key": KEY}),
+    TextTable("leases", exempt={"name": NAME, "holder": ID}),
+    TextTable("timers", exempt={"name": NAME, "key": KEY}),
     TextTable(
         "hook_calls",
-        other={"key": KEY, "hook": NAME, "session_id": ID, "platform": NAME, "detail": "numbers and ids for a hook"},
+        exempt={"key": KEY, "hook": NAME, "session_id": ID, "platform": NAME, "detail": "numbers and ids for a hook"},
     ),
     TextTable("indexed"),
-    TextTable("moved_chats", other={"platform": NAME, "chat": ID, "known_as": ID}),
-    TextTable("database_id", other={"id": ID}),
-    TextTable("migrations", other={"name": NAME, "checksum": HASH}),
+    TextTable("moved_chats", exempt={"platform": NAME, "chat": ID, "known_as": ID}),
+    TextTable("database_id", exempt={"id": ID}),
+    TextTable("migrations", exempt={"name": NAME, "checksum": HASH}),
 )
 
 

@@ -407,7 +407,7 @@ def test_a_boundary_for_a_named_session_is_stale_without_one(boundary: Boundary)
     [
         replace(COMPRESS, generation=2),
         replace(COMPRESS, session_id="other"),
-        replace(COMPRESS, tombstones=1),
+        replace(COMPRESS, forget_count=1),
         Forget("other"),
     ],
 )

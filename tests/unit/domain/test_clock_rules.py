@@ -3,7 +3,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everthread.domain.clock_rules import AHEAD_S_MAX, RELEASED_AT, ClockWatch, is_ahead, is_waiting, latest, past
+from everthread.domain.clock_rules import (
+    AHEAD_S_MAX,
+    EARLIEST_CREDIBLE,
+    ClockWatch,
+    credible_time,
+    is_ahead,
+    is_waiting,
+    latest_deadline,
+)
 from everthread.memory.delivery_results import Limits
 
 NOW = 1_700_000_000.0
@@ -14,21 +22,21 @@ SECONDS = st.integers(min_value=0, max_value=2**20).map(float)
 @given(TIMES, SECONDS)
 def test_a_time_counts_up_to_five_minutes_ahead(now: float, seconds: float) -> None:
     assert is_ahead(now + seconds, now) == (seconds > AHEAD_S_MAX == 300.0)
-    assert past(now - seconds, now) == now - seconds
+    assert credible_time(now - seconds, now) == now - seconds
 
 
 @given(TIMES, SECONDS)
 def test_an_event_in_the_future_counts_as_the_present_unless_the_clock_is_certainly_wrong(
     now: float, seconds: float
 ) -> None:
-    counts = seconds <= AHEAD_S_MAX or now < RELEASED_AT
-    assert past(now + seconds, now) == (now + seconds if counts else now)
+    counts = seconds <= AHEAD_S_MAX or now < EARLIEST_CREDIBLE
+    assert credible_time(now + seconds, now) == (now + seconds if counts else now)
 
 
 @given(TIMES, SECONDS, SECONDS)
 def test_nothing_waits_for_a_deadline_that_is_past_or_too_far_away(now: float, seconds: float, wait_s: float) -> None:
     assert not is_waiting(now - seconds, now, wait_s)
-    assert not is_waiting(latest(now, wait_s) + 1.0 + seconds, now, wait_s)
+    assert not is_waiting(latest_deadline(now, wait_s) + 1.0 + seconds, now, wait_s)
     assert is_waiting(now + 1.0 + min(seconds, wait_s), now, wait_s)
 
 

@@ -1,6 +1,6 @@
-"""Explore every slice at a small depth, and test the explorer itself: planted bugs are found by the shortest schedule.
+"""Explore every scenario at a small depth, and test the explorer: planted bugs are found by the shortest schedule.
 
-`make model` explores the same slices deeper.
+`make model` explores the same scenarios deeper.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import pytest
 from msgspec.structs import replace
 from tests.explorer.actions import Bounds
 from tests.explorer.runner import summary, table
+from tests.explorer.scenarios import SCENARIOS, STEPS, Scenario
 from tests.explorer.search import Findings, Search
-from tests.explorer.slices import SLICES, STEPS, Slice
 
 from everthread.domain.boundary import New
 from everthread.domain.errors import Fenced
 from everthread.lifecycle import boundaries, turns
 from everthread.memory.delivery_results import DeliveryResults
 
-BY_NAME = {area.name: area for area in SLICES}
+BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 BOUNDARIES = {"new", "reset", "resume", "branch", "compress", "rewind", "expire", "suspend", "forget"}
 
 
@@ -39,19 +39,19 @@ def _explore(name: str, depth: int | None = None) -> Findings:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("area", SLICES, ids=lambda area: area.name)
-def test_no_schedule_violates_an_invariant(area: Slice) -> None:
-    findings = _explore(area.name)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_no_schedule_violates_an_invariant(scenario: Scenario) -> None:
+    findings = _explore(scenario.name)
     assert not findings.violation, summary(findings)
     # A search without steps, crashes or settled states proves nothing.
     crashes = sum(count for (_, point), count in findings.counts.items() if point != "no crash")
-    assert findings.depth == area.small_depth
+    assert findings.depth == scenario.small_depth
     assert findings.transitions > findings.states > findings.settled > 0
     assert crashes > findings.transitions / 4
 
 
 def test_the_slices_have_every_step_and_all_boundaries() -> None:
-    assert {verb for area in SLICES for verb in area.verbs} == set(STEPS)
+    assert {verb for scenario in SCENARIOS for verb in scenario.verbs} == set(STEPS)
     assert set(STEPS) >= BOUNDARIES
 
 
@@ -62,7 +62,7 @@ def test_a_search_gives_the_same_result_each_time() -> None:
 
 def test_a_search_ends_when_no_state_is_new() -> None:
     bounds = Bounds(messages=1, waits=1, crashes=0)
-    findings = Search(Slice("two steps", (), ("wait", "accept"), bounds, depth=99, small_depth=99)).run(99)
+    findings = Search(Scenario("two steps", (), ("wait", "accept"), bounds, depth=99, small_depth=99)).run(99)
     assert findings.is_exhausted
     assert findings.depth == 3
     assert "all states" in summary(findings)
@@ -108,8 +108,8 @@ def test_a_turn_that_loses_its_holder_is_found(monkeypatch: pytest.MonkeyPatch) 
         return slot
 
     monkeypatch.setattr(turns, "claimed_slot", without_fence)
-    area = dataclasses.replace(BY_NAME["running turn"], verbs=("commit", "stall", "recover"))
-    findings = Search(area).run(2)
+    scenario = dataclasses.replace(BY_NAME["running turn"], verbs=("commit", "stall", "recover"))
+    findings = Search(scenario).run(2)
     assert "was written by ('p1', 1), it is ('q1', 2)'s" in findings.violation
     assert _steps_of(findings, "running turn") == ["P: stall", "Q: recover"]
 

@@ -119,8 +119,8 @@ async def test_an_attachment_that_arrives_while_a_fact_is_forgotten_is_removed(t
     class SlowFiles(HomeFiles, frozen=True):
         """Files of a home to which an attachment is added right after the attachments were searched."""
 
-        def attachments_with(self, wordings: Sequence[str], paths: Iterable[str]) -> tuple[str, ...]:
-            found = super().attachments_with(wordings, paths)
+        def attachments_with(self, texts: Sequence[str], paths: Iterable[str]) -> tuple[str, ...]:
+            found = super().attachments_with(texts, paths)
             if not file.exists() and not found:
                 file.write_text(f"she {FACT}")
                 inbound = Inbound(TELEGRAM, ME, "see this", media=(Media("file", "a.txt", path=path),))
@@ -151,10 +151,10 @@ async def test_an_attachment_is_removed_later_if_the_process_dies_after_the_tran
     class DyingFiles(HomeFiles, frozen=True):
         """Files of a home whose process dies at the second search, which follows the transaction."""
 
-        def attachments_with(self, wordings: Sequence[str], paths: Iterable[str]) -> tuple[str, ...]:
+        def attachments_with(self, texts: Sequence[str], paths: Iterable[str]) -> tuple[str, ...]:
             if searches.pop():
                 raise KeyError("killed")
-            return super().attachments_with(wordings, paths)
+            return super().attachments_with(texts, paths)
 
     searches = [True, False]
     async with CoreFixture(tmp_path) as core:

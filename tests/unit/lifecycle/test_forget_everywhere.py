@@ -38,7 +38,7 @@ from everthread.domain.model import (
 from everthread.domain.pairing import PairedAccount
 from everthread.domain.schedule import Occurrence
 from everthread.lifecycle import ForgetFact, ForgetOwner, NoteChange, TurnClaim
-from everthread.lifecycle.home_files import HomeFiles, declaration
+from everthread.lifecycle.home_files import HomeFiles, entry_for
 from everthread.lifecycle.schedules import NewSchedule, ScheduleService
 from everthread.log_file import log_to_file
 from everthread.store.compression_pauses import CompressionPause
@@ -109,7 +109,7 @@ class UsedHome:
 
     async def branch(self) -> None:
         ref = await self.ref()
-        await self.lifecycle.put_prefix(ref, f"rules; {self.text()}".encode(), await self.tombstones())
+        await self.lifecycle.put_prefix(ref, f"rules; {self.text()}".encode(), await self.forget_count())
         await self.lifecycle.cross(KEY, Branch(), owner=self.owner)
         await self.turn()
         await self.lifecycle.cross(KEY, Resume(ref.session_id), owner=self.owner)
@@ -129,7 +129,7 @@ class UsedHome:
 
     async def prefix(self) -> None:
         content = to_json({"prompt": self.text()}).encode()
-        await self.lifecycle.put_prefix(await self.ref(), content, await self.tombstones())
+        await self.lifecycle.put_prefix(await self.ref(), content, await self.forget_count())
 
     async def delegation(self) -> None:
         await self.lifecycle.record_delegation(await self.ref(), self.text(), self.text(), "child")
@@ -217,8 +217,8 @@ class UsedHome:
             lambda uow: sorted(n.content for target in NoteTarget for n in uow.notes.current(self.owner, target))
         )
 
-    async def tombstones(self) -> int:
-        return await self.store.read(lambda uow: uow.erasure.tombstones(self.owner))
+    async def forget_count(self) -> int:
+        return await self.store.read(lambda uow: uow.erasure.forget_count(self.owner))
 
     @property
     def features(self) -> list[Callable[[], Awaitable[None]]]:
@@ -253,7 +253,7 @@ class UsedHome:
 
     def undeclared(self) -> list[str]:
         present = [path.relative_to(self.home).as_posix() for path in self.home.rglob("*") if path.is_file()]
-        return [path for path in present if declaration(path) is None]
+        return [path for path in present if entry_for(path) is None]
 
     def find(self) -> list[str]:
         """Return the files that contain the word, in their bytes or their names."""
@@ -282,11 +282,13 @@ async def test_a_fact_planted_everywhere_is_found_by_the_registry_and_gone_after
         # Expiring a key's session would drop what runs in it, so the running turn comes last.
         await used.running_turn()
         planted = await used.store.read(lambda uow: uow.erasure.scrubber.find(used.fact, used.owner))
-        declared = {f"{t.name}.{c}" for t in TABLES for c, method in t.words.items() if not isinstance(method, Indexed)}
+        declared = {
+            f"{t.name}.{c}" for t in TABLES for c, method in t.erased.items() if not isinstance(method, Indexed)
+        }
         # A digest does not contain the words, but reveals them to whoever guesses.
         assert declared - set(planted) == {"projections.digest"}, "plant the fact in the new column too"
         files = HomeFiles(tmp_path, used.owner).find(used.fact)
-        methods = {entry.method for path in files if (entry := declaration(path)) is not None}
+        methods = {entry.method for path in files if (entry := entry_for(path)) is not None}
         assert methods >= {FileMethod.BY_TABLES, FileMethod.REPLACE, FileMethod.EMPTY, FileMethod.DISCARD}
         assert used.undeclared() == [], "declare the file in the text registry"
         await used.forget()

@@ -254,13 +254,13 @@ async def test_the_answer_of_a_scheduled_task_is_delivered_without_a_forgotten_f
 async def test_the_answer_of_a_command_is_stored_without_a_fact_that_was_forgotten_while_it_ran(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         row, _ = await core.lifecycle.accept(Inbound(TELEGRAM, ME, "/notes", command=True))
-        before = await core.store.read(lambda uow: uow.erasure.tombstones(ME))
+        before = await core.store.read(lambda uow: uow.erasure.forget_count(ME))
         await forget(core)
         reply = await core.lifecycle.answer_command(row, f"- {FACT}", before)
         assert reply is not None
         assert reply.text == "- [forgotten]"
         row, _ = await core.lifecycle.accept(Inbound(TELEGRAM, ME, "/notes", command=True))
-        now = await core.store.read(lambda uow: uow.erasure.tombstones(ME))
+        now = await core.store.read(lambda uow: uow.erasure.forget_count(ME))
         reply = await core.lifecycle.answer_command(row, f"- {FACT}", now)
         assert reply is not None
         assert reply.text == f"- {FACT}", "noted again"
@@ -333,7 +333,7 @@ async def test_an_error_that_quotes_a_forgotten_fact_is_stored_without_it(tmp_pa
         await core.store.write(lambda uow: uow.incidents.add(Incident(1.0, "review", session_id, text)))
         await core.store.write(lambda uow: uow.incidents.add(Incident(1.0, "platform", None, text)))
         await core.store.write(lambda uow: uow.compression_pauses.put(CompressionPause(session_id, "m", 1, 2.0, text)))
-        assert await core.store.read(lambda uow: uow.erasure.without_facts(text, session_id)) != text
+        assert await core.store.read(lambda uow: uow.erasure.erase_facts_from_error(text, session_id)) != text
         assert await places(core) == ()
         incidents = await core.store.read(lambda uow: uow.incidents.newest(2))
         assert {incident.text for incident in incidents} == {"could not summarise [forgotten]"}

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from everthread.lifecycle.home_files import HomeFiles, declaration
+from everthread.lifecycle.home_files import HomeFiles, entry_for
 from everthread.store.text_registry import FileMethod
 
 ME, YOU = "me", "you"
@@ -120,5 +120,5 @@ def test_words_are_found_in_contents_and_names(files: HomeFiles) -> None:
     ],
 )
 def test_the_first_pattern_that_matches_decides(path: str, method: FileMethod | None) -> None:
-    found = declaration(path)
+    found = entry_for(path)
     assert (found.method if found else None) == method

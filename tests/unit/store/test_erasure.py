@@ -33,35 +33,35 @@ def test_scrubbing_a_session_erases_its_messages(uow: UnitOfWork, session: Sessi
 def test_forgetting_the_same_thing_again_counts_again(uow: UnitOfWork) -> None:
     for count in (1, 2):
         uow.erasure.add_tombstone("session", "s1", "ann", 1.0)
-        assert (uow.erasure.tombstones("ann"), uow.erasure.tombstones("bob")) == (count, 0)
+        assert (uow.erasure.forget_count("ann"), uow.erasure.forget_count("bob")) == (count, 0)
     assert uow.erasure.has_tombstone("session", "s1")
     assert not uow.erasure.has_tombstone("note", "s1")
 
 
 def test_a_fact_is_erased_from_an_error_in_every_wording_that_was_forgotten(uow: UnitOfWork, session: Session) -> None:
-    for wording in ("The PIN is 4711", "the PIN is 4711", "the  PIN\nis 4711"):
-        marks = uow.erasure.scrubber.marks("ann", wording)
-        uow.erasure.add_tombstone("fact", fact_identity("ann", wording), "ann", 1.0, marks)
+    for text in ("The PIN is 4711", "the PIN is 4711", "the  PIN\nis 4711"):
+        marks = uow.erasure.scrubber.marks("ann", text)
+        uow.erasure.add_tombstone("fact", fact_identity("ann", text), "ann", 1.0, marks)
     uow.erasure.add_tombstone("fact", fact_identity("ann", "the pin is 4711"), "ann", 2.0)
     for text in ("The PIN is 4711", "the PIN is 4711", "the  PIN\nis 4711", "the  PIN\\nis 4711"):
-        assert uow.erasure.without_facts(f"rejected: {text}", session.id) == f"rejected: {FORGOTTEN}"
-    assert uow.erasure.tombstones("ann") == 4
+        assert uow.erasure.erase_facts_from_error(f"rejected: {text}", session.id) == f"rejected: {FORGOTTEN}"
+    assert uow.erasure.forget_count("ann") == 4
 
 
 def test_the_answer_of_a_command_loses_a_fact_that_it_shows_on_one_line(uow: UnitOfWork) -> None:
-    wording = "The PIN is 4711\nof the safe"
-    marks = uow.erasure.scrubber.marks("ann", wording)
-    uow.erasure.add_tombstone("fact", fact_identity("ann", wording), "ann", 1.0, marks)
-    assert uow.erasure.current_text("you: The PIN is 4711 of the safe", "ann", 0) == f"you: {FORGOTTEN}"
+    text = "The PIN is 4711\nof the safe"
+    marks = uow.erasure.scrubber.marks("ann", text)
+    uow.erasure.add_tombstone("fact", fact_identity("ann", text), "ann", 1.0, marks)
+    assert uow.erasure.erase_facts_forgotten_since("you: The PIN is 4711 of the safe", "ann", 0) == f"you: {FORGOTTEN}"
 
 
 def test_text_written_later_keeps_words_that_contain_a_fact(uow: UnitOfWork, session: Session) -> None:
     uow.erasure.add_tombstone("fact", fact_identity("ann", "tea"), "ann", 1.0, uow.erasure.scrubber.marks("ann", "tea"))
     text = "My team eats steak"
-    assert uow.erasure.without_unnoted_facts(text, "ann", ()) == text
-    assert uow.erasure.without_unnoted_facts("I like tea", "ann", [text]) == f"I like {FORGOTTEN}"
-    assert uow.erasure.without_facts(text, session.id) == text
-    assert uow.erasure.without_facts(f"{text} with tea", None) == f"{text} with {FORGOTTEN}"
+    assert uow.erasure.erase_facts_not_noted_again(text, "ann", ()) == text
+    assert uow.erasure.erase_facts_not_noted_again("I like tea", "ann", [text]) == f"I like {FORGOTTEN}"
+    assert uow.erasure.erase_facts_from_error(text, session.id) == text
+    assert uow.erasure.erase_facts_from_error(f"{text} with tea", None) == f"{text} with {FORGOTTEN}"
 
 
 def noted(uow: UnitOfWork, session: Session, text: str) -> str:

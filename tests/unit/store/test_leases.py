@@ -28,7 +28,7 @@ def test_a_released_lease_is_free(uow: UnitOfWork) -> None:
 def test_a_lease_that_ends_too_far_ahead_is_shortened(uow: UnitOfWork) -> None:
     assert uow.leases.acquire("wrong", "p1", 100.0, 215.5)
     assert uow.leases.acquire("right", "p1", 100.0, 215.0)
-    uow.leases.lower(15.0, 60.0)
+    uow.leases.shorten(15.0, 60.0)
     assert [uow.leases.is_held(name, 75.0) for name in ("wrong", "right")] == [False, True]
     assert uow.leases.is_held("wrong", 74.0)
 

@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 from everthread.adapters.sqlite.store import prepare
-from everthread.store.text_registry import FILES, TABLES, Indexed, Owned, With
+from everthread.store.text_registry import FILES, TABLES, ErasedWith, Indexed, OwnerCondition
 
 STORE = Path(__file__).parents[3] / "src" / "everthread" / "store"
 Column = tuple[str, str, int]
@@ -34,7 +34,7 @@ def schema(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Column]]:
 
 
 def test_every_text_column_is_declared_with_or_without_words(schema: dict[str, list[Column]]) -> None:
-    declared = {table.name: {*table.words, *table.other} for table in TABLES}
+    declared = {table.name: {*table.erased, *table.exempt} for table in TABLES}
     # The columns of a virtual table have no type.
     texts = {name: {c for c, kind, _ in columns if kind in ("TEXT", "BLOB", "")} for name, columns in schema.items()}
     assert len(declared) == len(TABLES), "a table is declared twice"
@@ -43,25 +43,25 @@ def test_every_text_column_is_declared_with_or_without_words(schema: dict[str, l
 
 def test_no_column_is_declared_both_ways_or_without_a_reason() -> None:
     for table in TABLES:
-        assert not set(table.words) & set(table.other), table.name
-        assert all(reason.strip() for reason in table.other.values()), table.name
+        assert not set(table.erased) & set(table.exempt), table.name
+        assert all(reason.strip() for reason in table.exempt.values()), table.name
     assert all(entry.about.strip() for entry in FILES)
 
 
 def test_rows_with_words_are_found_by_their_owner_and_changed_by_their_key(schema: dict[str, list[Column]]) -> None:
     for table in TABLES:
         columns = schema[table.name]
-        if any(not isinstance(method, Indexed) for method in table.words.values()):
+        if any(not isinstance(method, Indexed) for method in table.erased.values()):
             assert set(table.key) == {name for name, _, position in columns if position}, table.name
         names = {name for name, _, _ in columns}
-        needed = {Owned.BY_COLUMN: "owner", Owned.BY_SESSION: "session_id"}.get(table.owned)
-        assert not table.words or isinstance(next(iter(table.words.values())), Indexed) or needed in {*names, None}
-        for method in table.words.values():
-            assert not isinstance(method, With) or method.column in table.words, table.name
+        needed = {OwnerCondition.BY_COLUMN: "owner", OwnerCondition.BY_SESSION: "session_id"}.get(table.owner_condition)
+        assert not table.erased or isinstance(next(iter(table.erased.values())), Indexed) or needed in {*names, None}
+        for method in table.erased.values():
+            assert not isinstance(method, ErasedWith) or method.column in table.erased, table.name
 
 
 def test_derived_text_has_one_door() -> None:
-    """Only `derived_text` inserts prefixes and summaries, after it has compared the number of tombstones."""
+    """Only `derived_text` inserts prefixes and summaries, after it has compared the forget count."""
     for path in sorted(STORE.glob("*.py")):
         texts = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
         inserts = [text for text in texts if isinstance(text, str) and text.startswith("INSERT INTO")]

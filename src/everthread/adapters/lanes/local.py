@@ -22,7 +22,7 @@ log = logging.getLogger("everthread.lanes")
 
 LEASE_S = 15.0
 POLL_S = 0.1
-_LOWERED_LEASES = 4
+_SHORTENED_LEASES = 4
 """A lease that ends too far ahead is shortened to this many lease times: a live holder has renewed it by then."""
 BACKOFF = Backoff(first_s=1.0, max_s=60.0)
 
@@ -148,7 +148,7 @@ class LocalLanes:
             # Read here: a process that was stopped before its write must not shorten the leases of others.
             now = self._clock.now()
             uow.leases.keep_alive(self._holder, now, self._lease_s)
-            uow.leases.lower(now, _LOWERED_LEASES * self._lease_s)
+            uow.leases.shorten(now, _SHORTENED_LEASES * self._lease_s)
 
         await self._store.write(keep_alive)
         for lane in self._lanes.values():
@@ -187,7 +187,7 @@ class LocalLanes:
                 if _is_being_cancelled():
                     raise
                 # Only an error ends the group, and so is noticed; a cancelled task would just be missing.
-                raise RuntimeError("a stray cancellation") from error
+                raise RuntimeError("a lane task was cancelled unexpectedly") from error
             await self._clock.sleep(wait_s)
 
     async def _release_all(self) -> None:

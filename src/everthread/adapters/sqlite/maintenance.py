@@ -13,7 +13,7 @@ import apsw
 
 from everthread.adapters.sqlite.connection import connect_bare, open_bare
 from everthread.adapters.sqlite.migrate import check_application, known_migrations
-from everthread.adapters.sqlite.sentinel import check_present, read_sentinel, without_index_damage
+from everthread.adapters.sqlite.sentinel import check_not_lost, read_sentinel, without_index_damage
 from everthread.domain.errors import StoreBusy, StoreCorrupt, StoreError, StoreTooNew, StoreUnwritable
 from everthread.store.unit_of_work import RowCounts, StoreCheck
 
@@ -29,7 +29,7 @@ def examine(path: Path, bound_s: float) -> StoreCheck:
     known = known_migrations()[-1].number
     engine = f"SQLite {version}"
     sentinel = read_sentinel(path)
-    check_present(path, sentinel)
+    check_not_lost(path, sentinel)
     if not path.exists():
         return StoreCheck(engine, problem, 0, known, "", True)
     try:

@@ -80,7 +80,7 @@ def write_sentinel(path: Path, sentinel: Sentinel) -> None:
         log.warning("could not write %s: %s", target, error)
 
 
-def check_present(path: Path, known: Sentinel | None) -> None:
+def check_not_lost(path: Path, known: Sentinel | None) -> None:
     """Raise `StoreCorrupt` if the database had content before and has none now.
 
     Call it before anything opens the file: SQLite deletes the write-ahead log of an empty file.
@@ -94,7 +94,7 @@ def check_present(path: Path, known: Sentinel | None) -> None:
     )
 
 
-def seal(connection: Connection, path: Path, known: Sentinel | None) -> None:
+def check_and_update_sentinel(connection: Connection, path: Path, known: Sentinel | None) -> None:
     """Compare an opened database with its sentinel, and create or update the sentinel.
 
     Raises `StoreCorrupt` if another database has taken its place, or if it has become smaller and is damaged.
@@ -107,12 +107,13 @@ def seal(connection: Connection, path: Path, known: Sentinel | None) -> None:
         return
     if known.database != database:
         raise StoreCorrupt(
-            f"{path}: Another database is in the place of the one that was here. {restore_hint(path)} "
-            f"To use this one, remove {sentinel_path(path)}."
+            f"{path}: This is a different database than before. Put the right file back. {restore_hint(path)} "
+            f"To use this database, remove {sentinel_path(path)}."
         )
     if size < known.bytes and (problem := find_damage(connection)):
         raise StoreCorrupt(
-            f"{path}: The database was cut from {known.bytes:,} to {size:,} bytes ({problem}). {restore_hint(path)}"
+            f"{path}: The database was truncated from {known.bytes:,} to {size:,} bytes ({problem}). "
+            f"{restore_hint(path)}"
         )
     if known.schema != schema or known.damage or size < known.bytes:
         write_sentinel(path, replace(known, schema=schema, bytes=size, damage=""))
@@ -157,16 +158,16 @@ def known_backups(path: Path) -> tuple[KnownBackup, ...]:
     return known.backups if known is not None else ()
 
 
-def reseal(path: Path, backups: tuple[KnownBackup, ...]) -> None:
+def recreate_sentinel(path: Path, backups: tuple[KnownBackup, ...]) -> None:
     """Create the sentinel of a restored database. `backups` are those of the database that it replaces."""
     sentinel_path(path).unlink(missing_ok=True)
     with open_bare(path) as connection:
         if not list(connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'database_id'")):
             # A database of an older schema gets its id and its sentinel when it is opened.
             return
-        seal(connection, path, None)
-    if (sealed := read_sentinel(path)) is not None:
-        write_sentinel(path, replace(sealed, backups=backups))
+        check_and_update_sentinel(connection, path, None)
+    if (created := read_sentinel(path)) is not None:
+        write_sentinel(path, replace(created, backups=backups))
 
 
 def newest_backup(path: Path) -> KnownBackup | None:
@@ -178,7 +179,7 @@ def restore_hint(path: Path) -> str:
     """Say how to restore the newest good backup."""
     backup = newest_backup(path)
     if backup is None:
-        return "Restore a backup: everthread restore FILE --force (no backup made here is left to name)."
+        return "No known backup is intact. If you have another one: everthread restore FILE --force."
     return f"Restore the newest good backup, of {local_time(backup.at)}: everthread restore {backup.file} --force."
 
 
@@ -211,7 +212,7 @@ class DamageGuard:
         if self.problem:
             raise StoreCorrupt(self.problem)
 
-    def take_rebuild(self) -> bool:
+    def claim_rebuild(self) -> bool:
         """Return whether the caller has to rebuild the search index. True at most once in a process."""
         with self._lock:
             due, self.is_rebuild_due = self.is_rebuild_due, False

@@ -21,12 +21,12 @@ from everthread.adapters.sqlite.maintenance import copy_file
 from everthread.adapters.sqlite.migrate import check_application, migrate
 from everthread.adapters.sqlite.sentinel import (
     DamageGuard,
-    check_present,
+    check_and_update_sentinel,
+    check_not_lost,
     damage_text,
     find_damage,
     read_sentinel,
     record_size,
-    seal,
     with_restore_hint,
 )
 from everthread.adapters.sqlite.write_queue import WriteQueue
@@ -164,7 +164,7 @@ def prepare(path: Path, *, busy_s_max: float = BUSY_S_MAX) -> str:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         known = read_sentinel(path)
-        check_present(path, known)
+        check_not_lost(path, known)
         if not path.exists():
             path.touch(mode=0o600)
         with with_restore_hint(path):
@@ -175,7 +175,7 @@ def prepare(path: Path, *, busy_s_max: float = BUSY_S_MAX) -> str:
                 if known is not None and known.damage and (damage := find_damage(connection)):
                     return damage_text(path, f"The file is damaged ({damage})")
                 migrate(connection, str(path))
-                seal(connection, path, known)
+                check_and_update_sentinel(connection, path, known)
     except OSError as error:
         raise StoreUnwritable(
             f"{path}: {error.strerror or error}. Fix its permissions or choose another home."

@@ -83,7 +83,7 @@ class Writer:
 
     def index(self, uow: UnitOfWork) -> None:
         """Index new messages, or all of them if the index is damaged."""
-        if self._guard.take_rebuild():
+        if self._guard.claim_rebuild():
             uow.search.clear()
         uow.search.index()
 

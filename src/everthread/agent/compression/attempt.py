@@ -63,7 +63,7 @@ class Source(Struct, frozen=True):
     model: str
     previous: str = ""
     parts: Cut = Cut((), ())
-    tombstones: int = 0
+    forget_count: int = 0
     remembered: bool = True
     """Memory providers receive the session and may give hints for its summary."""
     covered_bytes: int = 0
@@ -133,8 +133,8 @@ class SummaryMaker(Struct, frozen=True):
             parts = cut(view.turns, tail_tokens, newest_tokens_max)
             # Measured in the reader thread: measuring a long conversation would block the event loop.
             covered_bytes, kept_bytes = (sum(map(size_of, turns)) for turns in (parts.covered, parts.kept))
-            tombstones, remembered = uow.erasure.tombstones(ref.owner), session.kind.remembered
-            return view.summary or "", parts, tombstones, remembered, covered_bytes, kept_bytes
+            forget_count, remembered = uow.erasure.forget_count(ref.owner), session.kind.remembered
+            return view.summary or "", parts, forget_count, remembered, covered_bytes, kept_bytes
 
         found = await self.store.read(read)
         if found is None:
@@ -180,7 +180,7 @@ def check_summary(source: Source, summary: str, instead_because: str = "") -> Fi
     )
     boundary = Compress(source.ref.session_id, source.ref.generation, summary, covered[-1].number)
     # The crossing refuses the summary if the owner had something forgotten since: the summary may still contain it.
-    boundary = replace(boundary, tombstones=source.tombstones)
+    boundary = replace(boundary, forget_count=source.forget_count)
     return FinishedSummary(source.ref, boundary, len(covered), gained, instead_because)
 
 

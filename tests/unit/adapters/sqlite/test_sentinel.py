@@ -20,7 +20,7 @@ from everthread.adapters.sqlite.sentinel import (
     newest_backup,
     read_sentinel,
     record_backup,
-    reseal,
+    recreate_sentinel,
     restore_hint,
     sentinel_path,
     write_sentinel,
@@ -100,7 +100,7 @@ def test_a_lost_database_is_not_taken_for_a_new_one(path: Path, lose: str) -> No
 def test_another_database_in_its_place_is_refused(path: Path, tmp_path: Path) -> None:
     reopen(tmp_path / "other.db")
     shutil.copyfile(tmp_path / "other.db", path)
-    with pytest.raises(StoreCorrupt, match="Another database"):
+    with pytest.raises(StoreCorrupt, match="different database than before"):
         reopen(path)
 
 
@@ -110,7 +110,7 @@ def test_a_restored_database_of_an_older_schema_gets_its_sentinel_when_it_is_ope
     path.unlink()
     with closing(connect(str(path))) as connection:
         migrate(connection, str(path), known_migrations()[:14])
-    reseal(path, ())
+    recreate_sentinel(path, ())
     assert read_sentinel(path) is None
     reopen(path)
     known = read_sentinel(path)
@@ -145,7 +145,7 @@ def test_only_an_unchanged_backup_is_named(path: Path) -> None:
     new.write_bytes(content)
     assert f"everthread restore {old} --force" in restore_hint(path)
     old.unlink()
-    assert "no backup made here is left" in restore_hint(path)
+    assert "No known backup is intact" in restore_hint(path)
 
 
 async def test_the_first_damage_stops_all_writes_and_is_reported_once(

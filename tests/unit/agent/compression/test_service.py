@@ -469,9 +469,9 @@ async def test_a_small_step_back_of_the_clock_leaves_the_lease_of_a_running_pass
         async def is_held(after_s: float) -> bool:
             return await core.store.read(lambda uow: uow.leases.is_held(name, start + after_s))
 
-        await core.store.write(lambda uow: uow.leases.lower(start - 1.0, 60.0))
+        await core.store.write(lambda uow: uow.leases.shorten(start - 1.0, 60.0))
         assert [await is_held(PASS_S_MAX - 1), await is_held(PASS_S_MAX)] == [True, False]
-        await core.store.write(lambda uow: uow.leases.lower(start - AHEAD_S_MAX - 1.0, 60.0))
+        await core.store.write(lambda uow: uow.leases.shorten(start - AHEAD_S_MAX - 1.0, 60.0))
         assert not await is_held(60.0 - AHEAD_S_MAX), "after a large step it is shortened"
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from everthread.cli.commands.doctor.check import Case, Finding, bad, skipped, well
-from everthread.domain.clock_rules import RELEASED_AT, is_ahead
+from everthread.domain.clock_rules import EARLIEST_CREDIBLE, is_ahead
 from everthread.domain.errors import BadConfig, StoreCorrupt, StoreError
 
 PYTHON = (3, 11)
@@ -123,7 +123,7 @@ async def clock(case: Case) -> Finding:
     assert case.unopened is not None
     now = case.unopened.clock.now()
     fix = "set the clock of this machine and enable NTP"
-    if now < RELEASED_AT:
+    if now < EARLIEST_CREDIBLE:
         return bad("the clock is years behind", fix)
     if case.runtime is not None:
         newest = await case.runtime.store.read(lambda uow: uow.sessions.newest_activity())

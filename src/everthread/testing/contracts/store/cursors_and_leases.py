@@ -293,7 +293,7 @@ class CursorAndLeaseContract(StoreFixture):
 
         dead = present(await talk.write(lambda uow: uow.leases.acquire("dead", "a", 5000.0, 30.0)))
         living = present(await talk.write(lambda uow: uow.leases.acquire("living", "b", 5000.0, 30.0)))
-        await talk.write(lambda uow: uow.leases.lower(100.0, 30.0))
+        await talk.write(lambda uow: uow.leases.shorten(100.0, 30.0))
         for lane in ("dead", "living"):
             assert await asked(lane, 100.0) is None
         assert await talk.write(lambda uow: uow.leases.renew(living, 110.0, 30.0))
@@ -308,7 +308,7 @@ class CursorAndLeaseContract(StoreFixture):
         await talk.write(lambda uow: uow.leases.keep_alive("dead", 5000.0, 30.0))
         await talk.write(lambda uow: uow.leases.keep_alive("living", 100.0, 30.0))
         await talk.write(lambda uow: uow.leases.acquire("long", "living", 100.0, AHEAD_S_MAX))
-        await talk.write(lambda uow: uow.leases.lower(100.0, 60.0))
+        await talk.write(lambda uow: uow.leases.shorten(100.0, 60.0))
         alive = {
             (name, now): await talk.read(lambda uow, n=name, t=now: uow.leases.is_alive(n, t))
             for name in ("dead", "living")

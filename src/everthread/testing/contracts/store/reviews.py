@@ -24,7 +24,7 @@ def _claim(uow: UnitOfWork, holder: str, now: float) -> Review | None:
     due = uow.reviews.is_due(now)
     found = uow.reviews.claim(holder, now)
     assert (found is not None) is due
-    return Review(*found, tombstones=0) if found else None
+    return Review(*found, forget_count=0) if found else None
 
 
 class ReviewContract(StoreFixture):

@@ -345,7 +345,7 @@ class SearchAndErasureContract(StoreFixture):
                 uow.cursors.discover(provider, 5.0, 100)
                 cursor = present(uow.cursors.get(provider, note.session_id))
                 uow.cursors.save(replace(cursor, seq=entry.seq))
-                uow.erasure.strip_delivered(note.session_id, entry.seq)
+                uow.erasure.remove_delivered_request_text(note.session_id, entry.seq)
                 return event_at(uow, note.session_id, entry.seq)
 
             return await talk.write(read_event)

@@ -1,6 +1,6 @@
-"""Slices of the state space: a starting point, the steps that are explored from it, and the bounds.
+"""Scenarios: a starting point, the steps that are explored from it, and the bounds.
 
-All steps at once reach only a small depth. A slice has the steps that bear on one subject, and all of their orders.
+All steps at once reach only a small depth. A scenario has the steps that bear on one subject, and all of their orders.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COMPRESSED_TWICE = (*ONE_TURN, *_COMPRESSION, Action("converse", key="K"), *_COM
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class Scenario:
     """Steps to explore from a starting point."""
 
     name: str
@@ -61,8 +61,8 @@ class Slice:
 
 _FAILURES = ("kill", "stall", "recover")
 
-SLICES = (
-    Slice(
+SCENARIOS = (
+    Scenario(
         "turns",
         ONE_TURN,
         ("accept", "begin", "commit", "abandon", "new", "resume", "rewind", *_FAILURES),
@@ -70,7 +70,7 @@ SLICES = (
         depth=5,
         small_depth=3,
     ),
-    Slice(
+    Scenario(
         "boundaries",
         TWO_SESSIONS,
         (
@@ -81,7 +81,7 @@ SLICES = (
         depth=3,
         small_depth=2,
     ),
-    Slice(
+    Scenario(
         "shared session",
         SHARED_SESSION,
         ("accept", "begin", "commit", "new", "branch", "summarise", "compress", "rewind", "forget", "wait", "expire"),
@@ -90,15 +90,15 @@ SLICES = (
         small_depth=1,
         keys=("K", "L"),
     ),
-    Slice(
+    Scenario(
         "lineage",
         COMPRESSED_TWICE,
-        ("resume", "branch", "fork", "rewind", "summarise", "compress", "forget", "converse"),
+        ("resume", "branch", "branch from", "rewind", "summarise", "compress", "forget", "converse"),
         Bounds(messages=3, sessions=6),
         depth=2,
         small_depth=1,
     ),
-    Slice(
+    Scenario(
         "running turn",
         (*TWO_TURNS, Action("accept", key="K"), Action("begin", key="K")),
         (
@@ -109,7 +109,7 @@ SLICES = (
         depth=3,
         small_depth=1,
     ),
-    Slice(
+    Scenario(
         "delivery",
         EMPTY,
         ("converse", "new", "resume", "rewind", "note", "forget", "deliver", "retry"),
@@ -118,7 +118,7 @@ SLICES = (
         small_depth=2,
         providers=("alpha", "beta", "bare"),
     ),
-    Slice(
+    Scenario(
         "replies",
         EMPTY,
         ("accept", "begin", "commit", "new", "rewind", "send", "kill", "recover"),
@@ -126,7 +126,7 @@ SLICES = (
         depth=6,
         small_depth=4,
     ),
-    Slice(
+    Scenario(
         "commands",
         ONE_TURN,
         ("accept", "begin", "commit", "command", "run command", "rewind", *_FAILURES),
@@ -134,5 +134,5 @@ SLICES = (
         depth=5,
         small_depth=3,
     ),
-    Slice("everything", ONE_TURN, tuple(STEPS), Bounds(), depth=2, small_depth=1),
+    Scenario("everything", ONE_TURN, tuple(STEPS), Bounds(), depth=2, small_depth=1),
 )
