@@ -171,7 +171,7 @@ class Agent:
         prepared = await self._preparer.prepare(ref, first, toolbox)
         recall = await self._recall(turn, options, guard)
         turn.prepared = (prepared, first)
-        if turn.claim.kind.remembered:
+        if turn.claim.kind.remembered and self._memory.wants_turn_starts:
             # After the recall: a provider that runs one call at a time must not delay the answer.
             await guard.check()
             self._memory.turn_started(turn.claim.message.inbound.text, ref=ref)

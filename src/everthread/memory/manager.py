@@ -114,6 +114,11 @@ class MemoryManager:
         )
         return tuple(block for block in found.values() if block)
 
+    @property
+    def wants_turn_starts(self) -> bool:
+        """True if a provider overrides `on_turn_start`."""
+        return bool(self._callers_by_hook["on_turn_start"])
+
     def turn_started(self, user: str, *, ref: SessionRef) -> None:
         """Call `on_turn_start` in the background."""
         self._notify("on_turn_start", user, ref)
