@@ -227,8 +227,9 @@ class _ChatReader:
 
     def _add(self, piece: _ChoiceDelta) -> Delta | None:
         self._refused |= bool(piece.refusal)
-        text = self._text_joiner.add(piece.content or piece.refusal or "")
-        reasoning = self._reasoning_joiner.add(piece.reasoning_content or piece.reasoning or "")
+        text = piece.content or piece.refusal or ""
+        reasoning = piece.reasoning_content or piece.reasoning or ""
+        text, reasoning = text and self._text_joiner.add(text), reasoning and self._reasoning_joiner.add(reasoning)
         self._named_content |= bool(piece.reasoning_content)
         self._extra = piece.extra_content or self._extra
         for detail in piece.reasoning_details or ():

@@ -50,6 +50,8 @@ class EventParser:
             raise StreamTooLarge(f"more than {self._total_max} bytes")
         if not chunk:
             return []
+        if (usual := self._split_usual(chunk)) is not None:
+            return usual
         if self._after_cr:
             chunk = chunk.removeprefix(b"\n")
         events: list[SseEvent] = []
@@ -67,6 +69,23 @@ class EventParser:
         events: list[SseEvent] = []
         self._end_line(b"", events)
         self._end_line(b"", events)
+        return events
+
+    def _split_usual(self, chunk: bytes) -> list[SseEvent] | None:
+        """Split a chunk of complete events with one data line each, which most are, faster than line by line.
+
+        Returns None for any other chunk.
+        """
+        if self._pieces or self._data or self._name or not chunk.endswith(b"\n\n"):
+            return None
+        if b"\r" in chunk or len(chunk) > self._line_max:
+            return None
+        events: list[SseEvent] = []
+        for block in chunk[:-2].split(b"\n\n"):
+            if not block.startswith(b"data: ") or b"\n" in block:
+                return None
+            events.append(SseEvent(b"", block[6:]))
+        self._is_first = self._after_cr = False
         return events
 
     def _keep(self, piece: bytes) -> None:

@@ -72,6 +72,22 @@ def test_a_name_belongs_to_one_event() -> None:
     assert parsed(b"event: a\ndata: 1\n\ndata: 2\n\n") == [SseEvent(b"a", b"1"), SseEvent(b"", b"2")]
 
 
+@pytest.mark.parametrize(
+    ("begun", "expected"),
+    [
+        (b"data: a\n", SseEvent(b"", b"a\nb")),
+        (b"event: named\n", SseEvent(b"named", b"b")),
+        (b"data: ", SseEvent(b"", b"data: b")),
+    ],
+)
+def test_a_chunk_that_looks_like_a_whole_event_continues_the_one_that_has_begun(
+    begun: bytes, expected: SseEvent
+) -> None:
+    parser = EventParser()
+    assert parser.feed(begun) == []
+    assert parser.feed(b"data: b\n\n") == [expected]
+
+
 def test_an_event_is_returned_as_soon_as_its_line_ends() -> None:
     parser = EventParser()
     assert parser.feed(b"data: 1\r\n\r") == data(b"1")
