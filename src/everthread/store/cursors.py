@@ -79,10 +79,11 @@ _REMEMBERED = "s.kind IN ('chat', 'notes')"
 
 # Sessions that a provider has not received from the beginning.
 _NOT_WHOLE = "COALESCE(c.told_from, 1) > 0"
-# No entry of them waits: a copy must not skip a request to forget.
+# No entry of them waits: a copy must not skip a request to forget. A lane may be due without an entry that waits: after
+# an import, whose entries no provider receives.
 _AT_REST = (
-    "(c.due_at IS NULL AND NOT EXISTS "
-    "(SELECT 1 FROM log l WHERE l.session_id = s.id AND l.seq = s.log_seq AND l.pos > p.scanned_pos))"
+    "(c.seq >= s.log_seq OR (c.due_at IS NULL AND NOT EXISTS "
+    "(SELECT 1 FROM log l WHERE l.session_id = s.id AND l.seq = s.log_seq AND l.pos > p.scanned_pos)))"
 )
 
 

@@ -127,6 +127,22 @@ class BackfillContract(StoreFixture):
         assert await _copy(talk, session)
 
     @on_store
+    async def test_a_session_whose_lane_is_due_without_a_waiting_entry_is_backfilled(
+        self, talk: StoreConversation
+    ) -> None:
+        session = (await talk.say("before", KEY)).session_id
+        await talk.write(lambda uow: uow.cursors.register("p"))
+        await talk.say("imported", KEY)
+        await talk.write(lambda uow: uow.archive.mark_delivered(session))
+        assert [one.is_at_rest for one in await _to_copy(talk)] == [True], "not yet discovered"
+        await talk.discover_all()
+        cursor = await _cursor(talk, session)
+        assert (cursor.seq, cursor.due_at is None) == (len(await talk.entries(session)), False)
+        assert [one.is_at_rest for one in await _to_copy(talk)] == [True], "discovered, and due"
+        assert await _copy(talk, session)
+        assert (await _cursor(talk, session)).seq == 0
+
+    @on_store
     async def test_a_backfill_replaces_parked_entries_but_not_a_parked_forget(self, talk: StoreConversation) -> None:
         session = (await talk.say("before", KEY)).session_id
         await talk.write(lambda uow: uow.cursors.register("p"))
