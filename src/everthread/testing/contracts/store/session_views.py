@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from contextlib import aclosing
 from dataclasses import dataclass, field
+from itertools import count
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -33,7 +33,7 @@ from everthread.domain.model import (
     TurnStatus,
 )
 from everthread.lifecycle import NoteChange
-from everthread.store.unit_of_work import UnitOfWork
+from everthread.store.unit_of_work import Store, UnitOfWork
 from everthread.testing.contracts.store.fixtures import (
     KEY,
     OTHER_KEY,
@@ -143,13 +143,15 @@ class _Tree:
         return opened
 
 
-async def _compare_with_copies(open_store: OpenStore, ops: list[tuple[str, int, int]]) -> None:
-    async with aclosing(await open_store()) as store:
-        known = await store.read(lambda uow: len(uow.sessions.recent(owner=None, limit=100_000)))
-        tree = _Tree(StoreConversation(store, f"tree{known}"), f"owner{known}")
+async def _compare_with_copies(store: Store, owner: str, ops: list[tuple[str, int, int]]) -> None:
+    tree = _Tree(StoreConversation(store, f"tree of {owner}"), owner)
+    try:
         for op, which, amount in ops:
             await tree.apply(op, which, amount)
         await tree.check()
+    except AssertionError as error:
+        error.add_note(f"the tree: {ops}")
+        raise
 
 
 class SessionViewContract(StoreFixture):
@@ -290,19 +292,32 @@ class SessionViewContract(StoreFixture):
         ]
         assert [e.missing for e in events if isinstance(e, SessionClosed)] == [(2,), (2,)]
 
-    @given(ops=st.lists(st.tuples(st.sampled_from("tttrbc"), st.integers(0, 9), st.integers(0, 5)), max_size=16))
-    @settings(
-        max_examples=60,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        # Every example uses sessions of its own, so examples may share the storage.
-        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
-    )
-    def test_any_tree_of_sessions_shows_what_copied_lists_would(
-        self, open_store: OpenStore, ops: list[tuple[str, int, int]]
-    ) -> None:
-        asyncio.run(_compare_with_copies(open_store, ops))
+    def test_any_tree_of_sessions_shows_what_copied_lists_would(self, open_store: OpenStore) -> None:
+        owners = (f"owner {number}" for number in count(1))
+        ops = st.lists(st.tuples(st.sampled_from("tttrbc"), st.integers(0, 9), st.integers(0, 5)), max_size=16)
+
+        async def compare_all(store: Store, trees: list[list[tuple[str, int, int]]]) -> None:
+            # At the same time: the store commits them together, which a slow disk needs.
+            async with asyncio.TaskGroup() as tasks:
+                for tree in trees:
+                    tasks.create_task(_compare_with_copies(store, next(owners), tree))
+
+        async def opened() -> Store:
+            return await open_store()
+
+        with asyncio.Runner() as runner:
+            store = runner.run(opened())
+
+            @given(trees=st.lists(ops, min_size=5, max_size=5))
+            # Not shrunk: that takes longer than the test may, and a tree of 16 steps is short enough to read.
+            @settings(max_examples=16, deadline=None, derandomize=True, database=None, phases=[Phase.generate])
+            def compare(trees: list[list[tuple[str, int, int]]]) -> None:
+                runner.run(compare_all(store, trees))
+
+            try:
+                compare()
+            finally:
+                runner.run(store.aclose())
 
     # The log ---------------------------------------------------------------------------------------------------------
 
