@@ -416,14 +416,17 @@ async def test_a_conversation_longer_than_the_summarisers_context_is_read_in_pie
 
 async def test_two_processes_do_not_pay_for_the_same_summary(tmp_path: Path) -> None:
     gate = asyncio.Event()
+    first = GatedModel(gate, summarised("one"))
     async with (
-        CompressionFixture(tmp_path, summariser=GatedModel(gate, summarised("one"))) as one,
+        CompressionFixture(tmp_path, summariser=first) as one,
         CompressionFixture(tmp_path, summariser=GatedModel(gate, summarised("two"))) as two,
     ):
         await one.talk(*LONG)
         parent = await one.at(CLI)
         await two.cross(TELEGRAM, Resume(parent.session_id))
         await one.fill_up()
+        # Its background pass acquires the lease before it calls the model.
+        await first.reached.wait()
         two.model.usage = FULL
         await two.ask("from elsewhere", TELEGRAM)
         await two.idle()
