@@ -71,8 +71,9 @@ class NoteLedger:
             case _:
                 pass
         self.versions += written
-        for owner in {version.owner for version in written} | set(self.said):
-            self.said[owner] = self._live(owner)
+        if written or isinstance(operation, asked.ForgetOperation):
+            for owner in {version.owner for version in written} | set(self.said):
+                self.said[owner] = self._live(owner)
 
     def sources(self) -> list[tuple[str, str]]:
         """Sessions whose facts appear in notes of other sessions, with their owners."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import hashlib
 import json
 import logging
 import multiprocessing
@@ -55,14 +56,23 @@ def made(seed: int, schedule: list[Step] | None = None, *, agents: bool = False)
     return Simulation(seed, schedule if schedule is not None else make_schedule(random.Random(seed)))
 
 
-def run_seed(seed: int, *, agents: bool = False) -> tuple[int, dict[str, Counter[str]], str | None]:
+def run_seed(
+    seed: int, *, agents: bool = False, digest: bool = False
+) -> tuple[int, dict[str, Counter[str]], str | None]:
+    """Run a seed. With `digest`, the counts include a hash of the history; equal sums mean equal histories."""
     fixture = made(seed, agents=agents)
     # A schedule leaves little garbage, and collecting it repeatedly costs much of the run time.
     gc.disable()
     try:
-        return seed, fixture.counts, fixture.run()
+        violation = fixture.run()
     finally:
         gc.enable()
+    if digest:
+        history = repr(
+            (seed, violation, fixture.trace, [sorted(counted.items()) for counted in fixture.counts.values()])
+        )
+        fixture.counts["digest"] = Counter({"sum": int(hashlib.sha256(history.encode()).hexdigest()[:12], 16)})
+    return seed, fixture.counts, violation
 
 
 def shrink(seed: int, schedule: list[Step], tries: int = 400, *, agents: bool = False) -> tuple[list[Step], str]:
@@ -86,12 +96,14 @@ def shrink(seed: int, schedule: list[Step], tries: int = 400, *, agents: bool = 
     return schedule, violation
 
 
-def run_seeds(first: int, count: int, workers: int, *, stop_at: int = 5, agents: bool = False) -> Report:
+def run_seeds(
+    first: int, count: int, workers: int, *, stop_at: int = 5, agents: bool = False, digest: bool = False
+) -> Report:
     """Run many seeds in parallel, with progress on a terminal."""
     report = Report()
     context = multiprocessing.get_context("spawn")
     shown = 0.0
-    run = partial(run_seed, agents=agents)
+    run = partial(run_seed, agents=agents, digest=digest)
     with context.Pool(workers, initializer=_quiet) as pool:
         for seed, counts, violation in pool.imap_unordered(run, range(first, first + count), chunksize=8):
             report.add(seed, counts, violation)
@@ -126,6 +138,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="run this one schedule and show its trace")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--agents", action="store_true", help="with agents: compression, review, handed-over work")
+    parser.add_argument("--digest", action="store_true", help="print a digest of all histories, to compare versions")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
     _quiet()
@@ -135,7 +148,7 @@ def main() -> int:
         print("\n".join(fixture.trace))
         print(explain(options.seed, agents=options.agents) if violation else "no violation")
         return 1 if violation else 0
-    report = run_seeds(options.first, options.seeds, options.workers, agents=options.agents)
+    report = run_seeds(options.first, options.seeds, options.workers, agents=options.agents, digest=options.digest)
     if options.json:
         print(json.dumps(report.as_dict()))
     else:
