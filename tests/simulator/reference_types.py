@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -83,7 +84,7 @@ class StoredTexts:
         """Notes by id: owner, text, and the session that wrote the note."""
         self.forgotten: set[str] = set()
         """Texts of forgotten notes."""
-        self.wordings: defaultdict[str, list[str]] = defaultdict(list)
+        self.note_texts: defaultdict[str, list[str]] = defaultdict(list)
         """Every text of a note, by id."""
         self._forms: dict[str, list[str]] = {}
 
@@ -102,15 +103,15 @@ class StoredTexts:
         """Set the text of a note. An empty text removes it."""
         if text:
             self.notes[note_id] = (owner, text, session_id)
-            self.wordings[note_id].append(text)
+            self.note_texts[note_id].append(text)
         else:
             self.notes.pop(note_id, None)
 
     def forget_fact(self, note_id: str, owner: str, texts: list[str]) -> None:
         # Longest first, because one fact may be part of another.
-        for fact in sorted(set(self.wordings[note_id]), key=lambda fact: (-len(fact), fact)):
+        for fact in sorted(set(self.note_texts[note_id]), key=lambda fact: (-len(fact), fact)):
             for text in texts:
-                self.written(text, self.stored(text).replace(fact, FORGOTTEN))
+                self.written(text, _without(self.stored(text), fact))
             self.forgotten.add(fact)
             self.forget_notes(lambda whose, session_id: whose == owner, fact)
 
@@ -119,3 +120,8 @@ class StoredTexts:
             if concerned(owner, session_id) and fact in (None, text):
                 self.forgotten.add(text)
                 del self.notes[note_id]
+
+
+def _without(text: str, fact: str) -> str:
+    """Erase a fact from a text, where it is not a part of a longer word."""
+    return re.sub(rf"(?<![0-9A-Za-z]){re.escape(fact)}(?![0-9A-Za-z])", FORGOTTEN, text)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from everthread.domain.model import FORGOTTEN
+from everthread.domain.forgotten_words import bytes_contain_words, contains_words, erase_words
 from everthread.store.scrubber import stored_forms
 from everthread.store.text_registry import FILES, FileMethod, HomeFile
 
@@ -37,21 +37,21 @@ class HomeFiles(Struct, frozen=True):
 
     def attachments_with(self, texts: Sequence[str], paths: Iterable[str]) -> tuple[str, ...]:
         """Return those of the attachments at `paths` that contain the words."""
-        forms = _encoded(texts)
+        forms = _forms(texts)
         return tuple(path for path in paths if contains(self.home / "media" / path, forms))
 
     def find(self, text: str) -> tuple[str, ...]:
         """Return the paths of all files that contain the text, or have it in their name."""
-        forms = _encoded((text,))
+        forms = _forms((text,))
         return tuple(
             self._name(path)
             for path in sorted(self.home.rglob("*"))
-            if any(form in os.fsencode(path.name) for form in forms) or (path.is_file() and contains(path, forms))
+            if contains_words(path.name, forms) or (path.is_file() and contains(path, forms))
         )
 
     def _run(self, methods: Collection[FileMethod], owner: str, texts: Sequence[str]) -> list[str]:
         problems: list[str] = []
-        forms = _encoded(texts)
+        forms = _forms(texts)
         for entry in FILES:
             if entry.method not in methods:
                 continue
@@ -65,7 +65,7 @@ class HomeFiles(Struct, frozen=True):
                 problems += (self._problem(path, error) for path in kept)
         return problems
 
-    def _erase_file(self, entry: HomeFile, path: Path, owner: str, forms: Sequence[bytes]) -> list[str]:
+    def _erase_file(self, entry: HomeFile, path: Path, owner: str, forms: Sequence[str]) -> list[str]:
         try:
             return self._apply_method(entry, path, owner, forms)
         except FileNotFoundError:
@@ -73,7 +73,7 @@ class HomeFiles(Struct, frozen=True):
         except OSError as error:
             return [self._problem(path, error)]
 
-    def _apply_method(self, entry: HomeFile, path: Path, owner: str, forms: Sequence[bytes]) -> list[str]:
+    def _apply_method(self, entry: HomeFile, path: Path, owner: str, forms: Sequence[str]) -> list[str]:
         match entry.method:
             case FileMethod.EMPTY:
                 # Only the current log may be open in other processes; it is truncated. Rotated logs are removed.
@@ -103,8 +103,8 @@ def entry_for(path: str) -> HomeFile | None:
     return next((entry for entry in FILES if _pattern(entry.pattern).fullmatch(path)), None)
 
 
-def contains(path: Path, forms: Sequence[bytes]) -> bool:
-    """Return whether the file contains one of the byte strings. False if it can't be read."""
+def contains(path: Path, forms: Sequence[str]) -> bool:
+    """Return whether the file contains one of the forms. False if it can't be read."""
     if not forms:
         return False
     try:
@@ -112,13 +112,14 @@ def contains(path: Path, forms: Sequence[bytes]) -> bool:
             if os.fstat(file.fileno()).st_size == 0:
                 return False
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                return any(content.find(form) >= 0 for form in forms)
+                return bytes_contain_words(content, forms)
     except OSError:
         return False
 
 
-def _encoded(texts: Sequence[str]) -> tuple[bytes, ...]:
-    return tuple(form.encode(errors="replace") for text in texts for form in stored_forms(text))
+def _forms(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the forms in which the texts may be written to a file, which can't hold lone surrogates."""
+    return tuple(form.encode(errors="replace").decode() for text in texts for form in stored_forms(text))
 
 
 @lru_cache
@@ -127,12 +128,11 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile("".join({"**/": "(?:.*/)?", "*": "[^/]*"}.get(part, re.escape(part)) for part in parts))
 
 
-def _replace(path: Path, forms: Sequence[bytes]) -> None:
+def _replace(path: Path, forms: Sequence[str]) -> None:
     """Replace the words atomically, and keep the mode of the file."""
     content = path.read_bytes()
-    erased = content
-    for form in forms:
-        erased = erased.replace(form, FORGOTTEN.encode())
+    text = content.decode(errors="surrogateescape")
+    erased = erase_words(text, forms).encode(errors="surrogateescape")
     if erased == content:
         return
     draft = path.with_name(f"{path.name}.new")

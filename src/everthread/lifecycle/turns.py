@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -13,7 +12,6 @@ from everthread.domain.boundary import Expire, New
 from everthread.domain.clock_rules import credible_time
 from everthread.domain.errors import Busy, Fenced, KeyMoved, TurnCancelled
 from everthread.domain.events import EntryKind
-from everthread.domain.forgotten_words import WordMark, erase_marked
 from everthread.domain.model import (
     SUBAGENT_PLATFORM,
     Fate,
@@ -303,8 +301,7 @@ def commit(
     slot = claimed_slot(uow, claim)
     if slot.forgotten:
         # The message is still answered: only the words that were forgotten meanwhile are left out.
-        messages = [_message_without_forgotten(uow, slot, message) for message in messages]
-        reply = without_forgotten(uow, slot, reply) if reply is not None else None
+        messages, reply = _turn_without_forgotten(uow, slot, messages, reply)
     session = uow.sessions.get(slot.ref.session_id)
     assert session is not None
     status = _status(slot.fate, interrupted)
@@ -343,16 +340,24 @@ def without_forgotten(uow: UnitOfWork, slot: Slot, text: str) -> str:
         return text
     # Every position of the text is looked at.
     uow.leave_event_loop()
-    return erase_marked(text, slot.ref.owner, msgspec.json.decode(slot.forgotten, type=list[WordMark]))
+    return uow.erasure.erase_marked((text,), slot.ref.owner, slot.forgotten)[0]
 
 
-def _message_without_forgotten(uow: UnitOfWork, slot: Slot, message: Message) -> Message:
-    def erase(text: str) -> str:
-        return without_forgotten(uow, slot, text)
+def _turn_without_forgotten(
+    uow: UnitOfWork, slot: Slot, messages: Sequence[Message], reply: str | None
+) -> tuple[list[Message], str | None]:
+    uow.leave_event_loop()
+    # All texts at once: large ones are searched together, outside the transaction.
+    texts = [text for message in messages for text in message.texts()]
+    texts += [reply] if reply is not None else []
+    erased = dict(zip(texts, uow.erasure.erase_marked(texts, slot.ref.owner, slot.forgotten), strict=True))
 
-    calls = tuple(replace(call, arguments=erase(call.arguments)) for call in message.tool_calls)
-    reasoning = erase(message.reasoning) if message.reasoning else message.reasoning
-    return replace(message, content=erase(message.content), tool_calls=calls, reasoning=reasoning)
+    def erase(message: Message) -> Message:
+        calls = tuple(replace(call, arguments=erased[call.arguments]) for call in message.tool_calls)
+        reasoning = erased[message.reasoning] if message.reasoning else message.reasoning
+        return replace(message, content=erased[message.content], tool_calls=calls, reasoning=reasoning)
+
+    return [erase(message) for message in messages], erased[reply] if reply is not None else None
 
 
 def log_turn(committed: CommittedTurn, turn_id: str) -> None:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from everthread.domain.forgotten_words import WordMark, erase_marked
+import msgspec
+
+from everthread.domain.forgotten_words import ForgottenWords, Mark, Span, WordMark, replace_spans
 from everthread.store.database import Database, Table
-from everthread.store.forgotten_facts import erase_forgotten_facts, marks_of, remove_request_text
+from everthread.store.deferred_erasure import ErasureDue, FoundWords
+from everthread.store.forgotten_facts import erase_forgotten_facts, remove_request_text, words_of
 from everthread.store.search_index import SearchIndex
 from everthread.store.sql import from_json, to_json
 
 if TYPE_CHECKING:
     from everthread.store.scrubber import Scrubber
+
+FoundIn = Mapping[str, Mapping[Span, Mark]]
+COST_MAX = 500_000
+"""Larger texts are searched outside the transaction; see `ForgottenWords.cost`."""
 
 
 class Erasure(Table):
@@ -21,6 +28,10 @@ class Erasure(Table):
     def __init__(self, database: Database, search: SearchIndex) -> None:
         super().__init__(database)
         self._search = search
+        self.may_defer = False
+        """The store catches `ErasureDue`."""
+        self.found: FoundWords = {}
+        """Results of a search outside the transaction."""
 
     @property
     def scrubber(self) -> Scrubber:
@@ -62,22 +73,53 @@ class Erasure(Table):
         if row is not None:
             remove_request_text(self._execute, session_id, seq)
 
+    def erase_marked(self, texts: Sequence[str], owner: str, marks: str) -> list[str]:
+        """Erase the words of marks, as stored in a slot, from the texts of a running turn."""
+        found = self._find(texts, f"{owner} {marks}", lambda: ForgottenWords.of(owner, _decode(marks)))
+        return [replace_spans(text, sorted(found[text])) for text in texts]
+
     def erase_facts_forgotten_since(self, text: str, owner: str, forget_count: int) -> str:
         """Return the text, without forgotten facts if the owner has had one forgotten since `forget_count` was read."""
         if self.forget_count(owner) == forget_count:
             return text
-        return erase_marked(text, owner, marks_of(self._execute, owner))
+        return self.erase_facts(text, owner)
+
+    def erase_facts(self, text: str, owner: str) -> str:
+        """Erase all facts that the owner has had forgotten."""
+        return replace_spans(text, sorted(self._find_facts((text,), owner)[text]))
 
     def erase_facts_from_error(self, text: str, session_id: str | None) -> str:
         """Erase forgotten facts of the session's owner, or of all owners if it is None, from an error message."""
         return erase_forgotten_facts(self._execute, text, session_id)
 
     def erase_facts_not_noted_again(self, text: str, owner: str, noted: Sequence[str]) -> str:
-        """Erase the owner's forgotten facts, as whole words, except those that a note in `noted` contains again."""
+        """Erase the owner's forgotten facts, except those that a note in `noted` contains again."""
+        found = self._find_facts((text,), owner)[text]
+        if not found:
+            return text
+        noted_again = ForgottenWords(found.values())
+        again = {mark for note in noted for mark in noted_again.find(note).values()}
+        return replace_spans(text, sorted(span for span, mark in found.items() if mark not in again))
 
-        def erase(text: str, *marks: WordMark) -> str:
-            return erase_marked(text, owner, marks, whole_words=True)
+    def _find_facts(self, texts: Sequence[str], owner: str) -> FoundIn:
+        return self._find(texts, f"{owner} {self.forget_count(owner)}", lambda: words_of(self._execute, owner))
 
-        marks = [m for m in marks_of(self._execute, owner) if erase(text, m) != text]
-        again = {m for m in marks for note in noted if erase(note, m) != note}
-        return erase(text, *(m for m in marks if m not in again))
+    def _find(self, texts: Sequence[str], marks_id: str, words: Callable[[], ForgottenWords]) -> FoundIn:
+        """Find forgotten words in the texts. `marks_id` identifies the marks that `words` returns.
+
+        Raises `ErasureDue` for large texts, if the store supports it.
+        """
+        found: dict[str, Mapping[Span, Mark]] = {}
+        for text in texts:
+            if (known := self.found.get((marks_id, text))) is not None:
+                found[text] = known
+        if missing := [text for text in dict.fromkeys(texts) if text not in found]:
+            wanted = words()
+            if self.may_defer and sum(map(wanted.cost, missing)) > COST_MAX:
+                raise ErasureDue(marks_id, wanted, missing)
+            found |= {text: wanted.find(text) for text in missing}
+        return found
+
+
+def _decode(marks: str) -> list[WordMark]:
+    return msgspec.json.decode(marks, type=list[WordMark])

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from everthread.domain.forgotten_words import WordMark, erase_marked
+from everthread.domain.forgotten_words import ForgottenWords, Mark, WordMark
 from everthread.store.database import Execute
 from everthread.store.sql import from_json, to_json
 
 
-def marks_of(execute: Execute, owner: str) -> tuple[WordMark, ...]:
-    """Return the marks of the owner's forgotten facts."""
-    return tuple(mark for _, mark in _marks(execute, "owner = ?", owner))
+def words_of(execute: Execute, owner: str) -> ForgottenWords:
+    """Return the forgotten facts of an owner."""
+    return ForgottenWords(_marks(execute, "owner = ?", owner))
 
 
 def erase_forgotten_facts(execute: Execute, text: str, session_id: str | None) -> str:
     """Erase the forgotten facts of the session's owner from an error message that may quote them.
 
-    Without a session, the facts of all owners are erased. Only whole words match.
+    Without a session, the facts of all owners are erased.
     """
     if not text:
         return text
@@ -28,13 +28,10 @@ def erase_forgotten_facts(execute: Execute, text: str, session_id: str | None) -
         found = _marks(execute, "true")
     else:
         found = _marks(execute, "owner = (SELECT owner FROM sessions WHERE id = ?)", session_id)
-    for owner, mark in sorted(found, key=lambda each: each[1].chars, reverse=True):
-        text = erase_marked(text, owner, (mark,), whole_words=True)
-    return text
+    return ForgottenWords(found).erase(text)
 
 
-def _marks(execute: Execute, whose: str, *values: str) -> Iterator[tuple[str, WordMark]]:
-    """Yield owner and mark of forgotten facts."""
+def _marks(execute: Execute, whose: str, *values: str) -> Iterator[Mark]:
     rows = execute(f"SELECT owner, marks FROM tombstones WHERE kind = 'fact' AND marks <> '' AND {whose}", values)
     for owner, marks in rows:
         for mark in from_json(marks):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from everthread.domain.forgotten_words import WordMark, mark_of
+from everthread.domain.forgotten_words import WordMark, bytes_contain_words, contains_words, erase_words, mark_of
 from everthread.domain.media import safe_file_name
 from everthread.domain.model import FORGOTTEN, SUBAGENT_PLATFORM, NoteVersion, Session
 from everthread.domain.schedule import slug
@@ -172,8 +172,7 @@ class Scrubber(Table):
 
     def _replace(self, entry: TextTable, column: str, method: Replace, owner: str, text: str) -> None:
         for key, content in self._rows_with(entry, column, method, owner, text):
-            for form in stored_forms(text, file_name=method.file_name):
-                content = content.replace(form, FORGOTTEN)
+            content = erase_words(content, stored_forms(text, file_name=method.file_name))
             if entry.name == "messages":
                 self._search.replace(key[0], content, owner)
             self._update(entry, f"{column} = ?", key, (content,))
@@ -202,19 +201,20 @@ class Scrubber(Table):
         forms = stored_forms(text, file_name=is_file_name)
         if isinstance(method, SetColumns) and method.hyphenated:
             rows = self._execute(f"SELECT {columns}, {column} FROM {table} WHERE {whose}", (owner,))
-            words = slug(text)
-            return [(row[:-1], row[-1]) for row in rows if words and f"-{words}-" in f"-{slug(row[-1])}-"]
+            return [(row[:-1], row[-1]) for row in rows if contains_words(slug(row[-1]), (slug(text),))]
         if isinstance(method, DeleteRow):
             # The content is binary, which SQL can't search portably.
             rows = self._execute(f"SELECT {columns}, {column} FROM {table} WHERE {whose}", (owner,))
-            wanted = [form.encode(errors="replace") for form in forms]
-            return [(row[:-1], row[-1]) for row in rows if any(one in row[-1] for one in wanted)]
+            return [(row[:-1], row[-1]) for row in rows if bytes_contain_words(row[-1], forms)]
         clauses = " OR ".join([f"replace({column}, ?, '') <> {column}"] * len(forms))
         rows = self._execute(
             f"SELECT {columns}, {column} FROM {table} WHERE {whose} AND {condition} AND ({clauses})",
             (owner, *forms),
         )
-        return [(row[:-1], row[-1]) for row in rows]
+        # SQL finds the words inside longer words too.
+        if isinstance(method, ReplaceInJson):
+            return [(row[:-1], row[-1]) for row in rows if _json_contains(from_json(row[-1]), forms)]
+        return [(row[:-1], row[-1]) for row in rows if contains_words(row[-1], forms)]
 
     def _texts(self, sql: str, whose: str) -> tuple[str, ...]:
         """Return the texts of notes. Call it before they are erased."""
@@ -241,6 +241,10 @@ def stored_forms(text: str, *, file_name: bool = False) -> tuple[str, ...]:
     return tuple(sorted((plain | escaped | {_json_escaped(each) for each in escaped}) - {""}, key=len, reverse=True))
 
 
+def _json_contains(value: Any, forms: Sequence[str]) -> bool:
+    return _without(value, forms) != value
+
+
 def _is_row(entry: TextTable) -> str:
     return _quoted(entry.key, " = ? AND ") + " = ?"
 
@@ -257,9 +261,7 @@ def _without(value: Any, forms: Sequence[str]) -> Any:
     """Return a JSON value with the words erased from its strings. Object keys and the ids of child sessions stay."""
     match value:
         case str():
-            for form in forms:
-                value = value.replace(form, FORGOTTEN)
-            return value
+            return erase_words(value, forms)
         case list():
             return [_without(item, forms) for item in cast(list[Any], value)]
         case dict():

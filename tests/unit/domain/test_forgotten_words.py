@@ -1,22 +1,38 @@
-from everthread.domain.forgotten_words import erase_marked, fact_identity, mark_of
+import random
+
+import pytest
+
+from everthread.domain.forgotten_words import (
+    ForgottenWords,
+    bytes_contain_words,
+    contains_words,
+    erase_words,
+    fact_identity,
+    mark_of,
+)
+
+
+def erase(text: str, *words: str, owner: str = "ann") -> str:
+    return ForgottenWords.of(owner, [mark_of("ann", each) for each in words]).erase(text)
 
 
 def test_marked_words_are_erased_wherever_they_stand() -> None:
-    mark = mark_of("ann", "4711")
-    assert erase_marked("4711, 4711 and 14711", "ann", [mark]) == "[forgotten], [forgotten] and 1[forgotten]"
-    assert erase_marked("7411 has the same checksum", "ann", [mark]) == "7411 has the same checksum"
-    assert erase_marked("4711", "bob", [mark]) == "4711", "another owner's mark"
-    assert erase_marked("471", "ann", [mark]) == "471"
+    assert erase("4711, 4711 and 4711", "4711") == "[forgotten], [forgotten] and [forgotten]"
+    assert erase("7411 has the same checksum", "4711") == "7411 has the same checksum"
+    assert erase("4711", "4711", owner="bob") == "4711", "another owner's mark"
+    assert erase("471", "4711") == "471"
+    assert erase("", "4711") == ""
 
 
 def test_the_longest_words_are_erased_first() -> None:
-    marks = [mark_of("ann", "code"), mark_of("ann", "gate code")]
-    assert erase_marked("the gate code, a code", "ann", marks) == "the [forgotten], a [forgotten]"
+    assert erase("the gate code, a code", "code", "gate code") == "the [forgotten], a [forgotten]"
+    assert erase_words("the gate code, a code", ["gate code", "code"]) == "the [forgotten], a [forgotten]"
 
 
 def test_overlapping_words_are_erased_once() -> None:
-    assert erase_marked("aaaa", "ann", [mark_of("ann", "aa")]) == "[forgotten][forgotten]"
-    assert erase_marked("aaa", "ann", [mark_of("ann", "aa")]) == "[forgotten]a"
+    for text, erased in (("(a)(a)(a)", "[forgotten](a)"), ("(a)(a)(a)(a)", "[forgotten][forgotten]")):
+        assert erase(text, "(a)(a)") == erased
+        assert erase_words(text, ["(a)(a)"]) == erased
 
 
 def test_a_mark_does_not_contain_the_words() -> None:
@@ -25,19 +41,59 @@ def test_a_mark_does_not_contain_the_words() -> None:
     assert mark.identity == fact_identity("ann", "The gate  code is 4711")
 
 
-def test_any_characters_can_be_marked() -> None:
-    for words in ("日本", "\n", "\ud800", "Straße"):
-        assert erase_marked(f"x{words}y", "ann", [mark_of("ann", words)]) == "x[forgotten]y"
-    assert erase_marked("anything", "ann", [mark_of("ann", "")]) == "anything"
+@pytest.mark.parametrize("words", ["日本", "\n", "\ud800", "Straße", "a" * 300])
+def test_any_characters_can_be_marked(words: str) -> None:
+    assert erase(f"({words})", words) == "([forgotten])"
+    assert erase_words(f"({words})", [words]) == "([forgotten])"
+    assert erase("anything", "") == "anything"
 
 
-def test_whole_words_are_not_erased_from_longer_words() -> None:
-    def erase(text: str, words: str) -> str:
-        return erase_marked(text, "ann", [mark_of("ann", words)], whole_words=True)
+@pytest.mark.parametrize(
+    ("text", "words", "erased"),
+    [
+        ("My team eats steak", "tea", "My team eats steak"),
+        ("tea, (tea) and tea", "tea", "[forgotten], ([forgotten]) and [forgotten]"),
+        ("4711, 14711, 47112", "4711", "[forgotten], 14711, 47112"),
+        ("x(tea)y", "(tea)", "x[forgotten]y"),
+        ("他说我喜欢茶了", "我喜欢茶", "他说[forgotten]了"),
+        ("私はteaが好き", "tea", "私は[forgotten]が好き"),
+        ("Großstadt", "Groß", "Großstadt"),
+        ("cafe\u0301", "cafe", "cafe\u0301"),
+        ("ЧайЧай, чай", "чай", "ЧайЧай, [forgotten]"),
+        ("tea_time and a-tea.txt", "tea", "[forgotten]_time and a-[forgotten].txt"),
+        (r"first\ntea\nlast", "tea", r"first\n[forgotten]\nlast"),
+        (r"caf\u00e9tea", "tea", r"caf\u00e9[forgotten]"),
+        ("steam tea", "tea", "steam [forgotten]"),
+        ("a tea", "tea", "a [forgotten]"),
+    ],
+)
+def test_only_whole_words_are_erased(text: str, words: str, erased: str) -> None:
+    """The same rule for words given as text, as marks and in files. Scripts without case have no word boundaries."""
+    assert erase(text, words) == erased
+    assert erase_words(text, [words]) == erased
+    assert contains_words(text, [words]) is (text != erased)
+    assert bytes_contain_words(text.encode(), [words]) is (text != erased)
 
-    assert erase("My team eats steak", "tea") == "My team eats steak"
-    assert erase("tea, (tea) and tea", "tea") == "[forgotten], ([forgotten]) and [forgotten]"
-    assert erase("4711, 14711, 47112", "4711") == "[forgotten], 14711, 47112"
-    assert erase("x(tea)y", "(tea)") == "x[forgotten]y", "the words end without a letter"
-    assert erase("他说我喜欢茶了", "我喜欢茶") == "他说[forgotten]了", "no spaces between words"
-    assert erase(r"first\ntea\nlast", "tea") == r"first\n[forgotten]\nlast", "escaped line breaks"
+
+def test_words_are_found_inside_words_of_binary_data() -> None:
+    assert bytes_contain_words(b"\0\x03stea\0", ["tea"])
+    assert not bytes_contain_words(b"steak", ["tea"])
+    assert not bytes_contain_words(b"", ["tea"])
+
+
+def test_marks_find_the_same_words_as_their_texts() -> None:
+    dice = random.Random(7)
+    vocabulary = ["a", "ab", "Ba", "tea", "team", "é", "日本", "\\n", "4", "47", "-", "."]
+    for _ in range(300):
+        text = "".join(dice.choice(vocabulary) + dice.choice(("", " ", "")) for _ in range(30))
+        start = dice.randrange(len(text) - 1)
+        words = text[start : start + dice.randint(1, 6)]
+        # A mark recognises other case and other spaces too.
+        if " ".join(words.split()) == words == words.casefold():
+            assert erase(text, words) == erase_words(text, [words]), (text, words)
+
+
+def test_facts_of_several_owners_are_found_in_one_pass() -> None:
+    words = ForgottenWords([("ann", mark_of("ann", "tea")), ("bob", mark_of("bob", "ice"))])
+    found = words.find("tea or ice")
+    assert [(span, owner) for span, (owner, _) in sorted(found.items())] == [((0, 3), "ann"), ((7, 10), "bob")]

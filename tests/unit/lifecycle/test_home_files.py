@@ -29,6 +29,17 @@ def test_only_the_owners_skills_are_changed(files: HomeFiles) -> None:
     assert skill.read_text() == "so [forgotten]."
 
 
+def test_files_with_longer_words_are_neither_changed_nor_reported(files: HomeFiles) -> None:
+    skill, rules = write(files, "skills/a/SKILL.md", "the team\xe9 and tea"), write(files, "AGENTS.md", "A team.")
+    skill.write_bytes(skill.read_bytes() + b" \xff")
+    assert files.erase(ME, ["tea"]) == []
+    assert (skill.read_bytes(), rules.read_text()) == ("the team\xe9 and [forgotten]".encode() + b" \xff", "A team.")
+    write(files, "media/team.txt", "steam")
+    assert files.attachments_with(["tea"], ["team.txt"]) == ()
+    assert files.find("tea") == ()
+    assert files.find("team") == ("AGENTS.md", "media/team.txt")
+
+
 def test_note_files_are_left_to_their_synchronisation(files: HomeFiles) -> None:
     """Only the synchronisation holds the write lock, and only it knows an edit from an erasure."""
     paths = ("memory/USER.md", "memory/MEMORY.md", "memory/you/USER.md", "memory/USER.md.0a1b2c3d.new")

@@ -15,6 +15,7 @@ from everthread.domain.model import (
     Session,
     SessionKey,
     SessionKind,
+    ToolCall,
     TurnStatus,
 )
 from everthread.domain.schedule import Schedule
@@ -53,6 +54,30 @@ def test_the_answer_of_a_command_loses_a_fact_that_it_shows_on_one_line(uow: Uni
     marks = uow.erasure.scrubber.marks("ann", text)
     uow.erasure.add_tombstone("fact", fact_identity("ann", text), "ann", 1.0, marks)
     assert uow.erasure.erase_facts_forgotten_since("you: The PIN is 4711 of the safe", "ann", 0) == f"you: {FORGOTTEN}"
+
+
+def test_stored_text_keeps_words_that_contain_a_fact(uow: UnitOfWork, session: Session, key: SessionKey) -> None:
+    text, erased = "My team drinks tea, not steam", f"My team drinks {FORGOTTEN}, not steam"
+    call = ToolCall("c1", "look", '{"about": "team, tea"}')
+    uow.turns.add(session, 1, "t1", TurnStatus.DONE, [Message(Role.ASSISTANT, text, (call,))], 1.0)
+    for number, content in enumerate(("the team", "the tea")):
+        uow.outbox.attach(f"r{number}", "ann", "list.txt", content.encode())
+    uow.sessions.set_title(session.id, "Team of steam")
+    uow.schedules.add(Schedule("x1", "ann", "tea-team", "0 7 * * *", "UTC", 0.0, text, next_at=100.0))
+    uow.incidents.add(Incident(1.0, "lanes", None, "the team timed out"))
+    uow.erasure.scrubber.scrub_fact(noted(uow, session, "tea"), "ann")
+    turn, task = uow.turns.get(session.id, 1), uow.schedules.get("x1")
+    assert turn is not None
+    assert task is not None
+    (message,) = turn.messages
+    assert (message.content, message.tool_calls[0].arguments) == (erased, f'{{"about": "team, {FORGOTTEN}"}}')
+    assert (task.prompt, task.name) == (erased, "x1")
+    assert [uow.outbox.attachment(f"r{number}") is None for number in range(2)] == [False, True]
+    stored = uow.sessions.get(session.id)
+    assert stored is not None
+    assert stored.title == "Team of steam"
+    assert len(uow.incidents.newest(9)) == 1
+    assert uow.erasure.scrubber.find("tea", "ann") == ()
 
 
 def test_text_written_later_keeps_words_that_contain_a_fact(uow: UnitOfWork, session: Session) -> None:

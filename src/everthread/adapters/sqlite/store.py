@@ -32,6 +32,7 @@ from everthread.adapters.sqlite.sentinel import (
 from everthread.adapters.sqlite.write_queue import WriteQueue
 from everthread.adapters.sqlite.writer import Writer
 from everthread.domain.errors import StoreError, StoreUnwritable
+from everthread.store.deferred_erasure import ErasureDue, FoundWords
 from everthread.store.unit_of_work import UnitOfWork
 
 T = TypeVar("T")
@@ -71,11 +72,17 @@ class SqliteStore:
     async def write(self, work: Callable[[UnitOfWork], T]) -> T:
         self._check_open()
         # Cancelling the caller does not undo a commit that has begun; only its result is lost.
-        return await self._queue.submit(work)
+        try:
+            return await self._queue.submit(work)
+        except ErasureDue as due:
+            return await self._write_after_search(due, work)
 
     async def write_inline(self, work: Callable[[UnitOfWork], T]) -> T:
         self._check_open()
-        return await self._queue.run_or_submit(work, self._writer.commit_inline)
+        try:
+            return await self._queue.run_or_submit(work, self._writer.commit_inline)
+        except ErasureDue as due:
+            return await self._write_after_search(due, work)
 
     async def read(self, work: Callable[[UnitOfWork], T]) -> T:
         self._check_open()
@@ -118,6 +125,24 @@ class SqliteStore:
         self._writer.close()
         if self._writer.has_written:
             await asyncio.to_thread(record_size, Path(self._path))
+
+    async def _write_after_search(self, due: ErasureDue, work: Callable[[UnitOfWork], T]) -> T:
+        """Search large texts for forgotten words while others may write, then run the unit of work again."""
+        while True:
+            found = await asyncio.to_thread(due.search)
+
+            def repeat(uow: UnitOfWork, found: FoundWords = found) -> T:
+                uow.erasure.found = found
+                try:
+                    return work(uow)
+                finally:
+                    uow.erasure.found = {}
+
+            try:
+                return await self._queue.submit(repeat)
+            except ErasureDue as another:
+                # Something else was forgotten meanwhile.
+                due = another
 
     def _check_open(self) -> None:
         if self._closed:

@@ -120,6 +120,7 @@ class Writer:
         connection.set_wal_hook(self._count_pages)
         self._database = SqliteDatabase(connection)
         self._unit = UnitOfWork(self._database)
+        self._unit.erasure.may_defer = True
 
     def _count_pages(self, connection: object, database: str, pages: int) -> int:
         self._wal_pages = pages
