@@ -17,6 +17,8 @@ LINE_BYTES_MAX = 32 * 1024 * 1024
 TOTAL_BYTES_MAX = 256 * 1024 * 1024
 # Byte order mark: allowed at the start, and ignored.
 _BOM = b"\xef\xbb\xbf"
+# As numbers: `b"\n" in data` tries to convert the bytes to a number first, which takes longer than the search.
+_LF, _CR = b"\n\r"
 
 
 class SseEvent(NamedTuple):
@@ -78,11 +80,11 @@ class EventParser:
         """
         if self._pieces or self._data or self._name or not chunk.endswith(b"\n\n"):
             return None
-        if b"\r" in chunk or len(chunk) > self._line_max:
+        if _CR in chunk or len(chunk) > self._line_max:
             return None
         events: list[SseEvent] = []
         for block in chunk[:-2].split(b"\n\n"):
-            if not block.startswith(b"data: ") or b"\n" in block:
+            if not block.startswith(b"data: ") or _LF in block:
                 return None
             events.append(SseEvent(b"", block[6:]))
         self._is_first = self._after_cr = False
