@@ -125,6 +125,7 @@ class ScriptedRuntime(Runtime):
     async def ready(self) -> tuple[str, ...]:
         await self.start()
         await asyncio.sleep(self._script.get("ready_s", 0.0))
+        self._slow_down_reads(self._script.get("slow_reads", {}))
 
         async def look(arguments: Any, use: Any) -> str:
             await asyncio.sleep(self._script.get("tool_s", 0.0))
@@ -156,6 +157,17 @@ class ScriptedRuntime(Runtime):
             self.clock,
         )
         return tuple(self._script.get("problems", ()))
+
+    def _slow_down_reads(self, slow: dict[str, float]) -> None:
+        """Delay the reads of these functions, as a busy machine may."""
+        read = self.store.read
+
+        async def slow_read(work: Any) -> Any:
+            await asyncio.sleep(slow.get(work.__qualname__.partition(".")[0], 0.0))
+            return await read(work)
+
+        if slow:
+            self.store.read = slow_read
 
     def choices(self, model: str = "") -> Sequence[ModelChoice]:
         if self._script.get("no_model"):

@@ -53,9 +53,10 @@ def test_both_views_show_the_notice(event: TurnEvent, text: str, capsys: pytest.
     shown = capsys.readouterr()
     assert text in shown.err
     assert shown.out == "", "a notice is not part of an answer"
-    drawn = TurnView(
+    answer, drawn = TurnView(
         TextStyle(colour=False), lambda: pytest.fail("nothing is drawn"), lambda: 0.0, verbose=False
     ).handle(event, 200)
+    assert answer == ""
     assert text in " ".join(re.sub(r"\x1b\[[0-9;]*m", "", drawn).split())
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from everthread.cli.context import CliRuntime
@@ -28,6 +30,8 @@ class SlashCommands:
         self._view = view
         self.fail = fail
         self.model = model
+        self.crossing = asyncio.Lock()
+        """Held while a command changes the session. The next turn begins after the command's result is shown."""
 
     def choices(self) -> Sequence[ModelChoice]:
         """Return the model in use and its fallbacks."""
@@ -43,17 +47,22 @@ class SlashCommands:
 
     async def run(self, parsed: ParsedCommand) -> CommandResult | None:
         """Run a command and show its result; `None` if the user chose nothing from its menu."""
+        result = await self._run(parsed, offers=self._view.rich)
+        if not result.menu or not self._view.rich:
+            return result
+        if not result.ok:
+            self.fail(result.text)
+        chosen = await self._choose(parsed, result.menu)
+        return await self._run(chosen, offers=False) if chosen is not None else None
+
+    async def _run(self, parsed: ParsedCommand, *, offers: bool) -> CommandResult:
+        """Run a command. Show its result, unless it `offers` a menu."""
         from everthread.commands.registry import run_command
 
-        result = await run_command(self.context(), parsed)
-        if result.menu and self._view.rich:
-            if not result.ok:
-                self.fail(result.text)
-            chosen = await self._choose(parsed, result.menu)
-            if chosen is None:
-                return None
-            result = await run_command(self.context(), chosen)
-        self._show(result)
+        async with self.crossing if parsed.command.crosses_boundary else nullcontext():
+            result = await run_command(self.context(), parsed)
+            if not (offers and result.menu):
+                self._show(result)
         return result
 
     async def _choose(self, parsed: ParsedCommand, menu: Sequence[MenuItem]) -> ParsedCommand | None:

@@ -62,7 +62,9 @@ class ChatTurns:
         """Answer the next message; return false if none waits or it cannot be answered."""
         from everthread.agent.turn_options import TurnOptions
 
-        self._stopper.begin()
+        async with self._commands.crossing:
+            # A command that stopped the last turn shows its result first.
+            self._stopper.begin()
         try:
             try:
                 choices = self._commands.choices()

@@ -61,8 +61,6 @@ class TurnView:
         self._tools: dict[str, _Tool] = {}
         self._written = False
         """True if a part of the current answer is visible."""
-        self._below_tool = False
-        """True if the last printed line is about a tool. An empty line separates it from the answer."""
         # Drawn with every key press, and mostly unchanged.
         self._render_rest = lru_cache(maxsize=1)(self._render)
 
@@ -70,16 +68,24 @@ class TurnView:
     def running(self) -> bool:
         return self._began is not None
 
-    def handle(self, event: TurnEvent, columns: int) -> str:
-        """Handle an event. Return the text to print permanently, which may be empty."""
-        printed = self._progress(event, columns)
-        return printed + "".join(self._note(line, columns) for line in event_notices(event, verbose=self._verbose))
+    def handle(self, event: TurnEvent, columns: int) -> tuple[str, str]:
+        """Handle an event. Return what to print permanently: a part of the answer, and lines that follow it."""
+        lines = self._lines_about(event, columns)
+        lines += "".join(self._note(line, columns) for line in event_notices(event, verbose=self._verbose))
+        return self._progress(event, columns), lines
+
+    def _lines_about(self, event: TurnEvent, columns: int) -> str:
+        if isinstance(event, ToolEnded):
+            return self._tool_ended(event, columns)
+        if isinstance(event, Retrying) and self._written:
+            return self._note("The partial answer above is discarded.", columns)
+        return ""
 
     def _progress(self, event: TurnEvent, columns: int) -> str:
+        """Update the live lines. Return the part of the answer that the event finishes."""
         match event:
             case TurnBegan():
                 self._began, self._activity, self._written = self._now(), "recalling", False
-                self._below_tool = False
                 self._blocks = MarkdownStream()
                 self._tools.clear()
             case TextWritten():
@@ -88,16 +94,12 @@ class TurnView:
             case ReasoningWritten() | Recalled():
                 self._activity = "thinking"
             case Retrying():
-                discarded = self._note("The partial answer above is discarded.", columns) if self._written else ""
                 self._blocks, self._written, self._activity = MarkdownStream(), False, "retrying"
-                return discarded
             case ToolBegan():
                 before = self._finished(self._blocks.end(), columns)
                 self._written, self._activity = False, "thinking"
                 self._tools[event.call.id] = _Tool(event.call, self._now())
                 return before
-            case ToolEnded():
-                return self._tool_ended(event, columns)
             case TurnEnded():
                 return self._ended(event, columns)
             case _:
@@ -132,7 +134,6 @@ class TurnView:
         tool = self._tools.pop(event.call.id, None)
         took = f" {_seconds(self._now() - tool.began)}" if tool else ""
         called = shorten(f"{event.call.name} {event.call.arguments}", columns - len(took) - _MARGIN)
-        self._below_tool = True
         line = f"{self._style.good('✓')} {called}{self._style.faint(took)}\n"
         return line + (self._note(f"  {shorten(event.result, _RESULT_CHARS_MAX)}", columns) if self._verbose else "")
 
@@ -150,9 +151,7 @@ class TurnView:
         return self._finished([*blocks.feed(strip_control_chars(text)), *blocks.end()], columns)
 
     def _finished(self, blocks: list[str], columns: int) -> str:
-        drawn = "".join(_trim(self._renderer().markdown(block, columns)) + "\n\n" for block in blocks)
-        gap, self._below_tool = "\n" if self._below_tool and drawn else "", self._below_tool and not drawn
-        return gap + drawn
+        return "".join(_trim(self._renderer().markdown(block, columns)) + "\n\n" for block in blocks)
 
     def _rest(self, columns: int, rows: int) -> str:
         text = self._blocks.rest

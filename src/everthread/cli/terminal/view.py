@@ -104,15 +104,15 @@ class TerminalView:
             in_daemon_thread(_import_markdown, "import")
         if isinstance(event, TurnBegan):
             self._print_gap()
-        if printed := self._turn.handle(event, self._columns):
+        answer, lines = self._turn.handle(event, self._columns)
+        if answer or lines:
             # Update the live text first, so that the printed text is not shown twice.
             self._show_live()
-            self._print(printed)
+            self._print(self._below_gap(answer) + lines)
         self._redraw_soon(REDRAW_S)
 
     def show_answer(self, text: str) -> None:
-        self._print_gap()
-        self._print(self._turn.render(text, self._columns))
+        self._print(self._below_gap(self._turn.render(text, self._columns)))
 
     def show_text(self, text: str) -> None:
         self._print(self._wrap(text) + "\n")
@@ -163,11 +163,15 @@ class TerminalView:
         some = text if len(text) <= _ECHO_CHARS_MAX else f"{text[:_ECHO_CHARS_MAX]} [{len(text)} characters in all]"
         first, *more = wrap_text(strip_control_chars(some), self._columns - len(_PROMPT)).split("\n")
         lines = [self._style.bold(_PROMPT + first), *(self._style.bold(" " * len(_PROMPT) + line) for line in more)]
-        return ("" if self._gap else "\n") + "\n".join(lines) + "\n\n"
+        return self._below_gap("\n".join(lines) + "\n\n")
 
     def _wrap(self, text: str) -> str:
         """Wrap text at word boundaries, keeping indents."""
         return wrap_text(strip_control_chars(text), self._columns)
+
+    def _below_gap(self, text: str) -> str:
+        """Return the text with an empty line before it, unless the last printed line is empty."""
+        return text if self._gap or not text else f"\n{text}"
 
     def _print_gap(self) -> None:
         """Print an empty line unless the last one is empty."""

@@ -56,6 +56,27 @@ def test_submitted_text_is_wrapped_between_words(home: Home, open_screen: OpenSc
         screen.expect(r"(?s)memory\.\n\necho A question")
 
 
+def test_the_notice_of_a_retry_is_shown_before_the_next_answer(home: Home, open_screen: OpenScreen) -> None:
+    """The command still reads when the answer that it stopped has ended."""
+    home.set_script(lines=[f"one {'word ' * 200}", "echo"], pause_s=0.02, slow_reads={"_waiting_before": 1.0})
+    with open_screen() as screen:
+        screen.expect(PROMPT)
+        screen.type("hello" + ENTER)
+        screen.expect("one word")
+        screen.type("/retry" + ENTER)
+        screen.expect(r"The unfinished answer is hidden and removed from memory\.\n\necho hello")
+
+
+def test_an_empty_line_separates_an_answer_from_a_result_shown_before_it(home: Home, open_screen: OpenScreen) -> None:
+    home.set_script(lines=["done"], pause_s=1.5)
+    with open_screen() as screen:
+        screen.expect(PROMPT)
+        screen.type("hello" + ENTER)
+        screen.expect("recalling|thinking")
+        screen.type("/status" + ENTER)
+        screen.expect(r"An answer is being written\.\n\ndone")
+
+
 def test_leaving_restores_the_terminal(home: Home, open_screen: OpenScreen) -> None:
     with open_screen() as screen:
         screen.expect(PROMPT)
