@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,7 @@ from typing import Any
 import pytest
 from tests.fake_platform import FakePlatform
 from tests.gateway import ANNA, GatewayFixture, gateway_fixture
-from tests.runtime import AsyncDiary, MovableClock, until
+from tests.runtime import AsyncDiary, Call, MovableClock, ThreadDiary, until
 
 from everthread import plugins as plugin_hooks
 from everthread.commands.registry import COMMANDS
@@ -22,9 +25,10 @@ from everthread.config.schema import (
     ReviewSettings,
 )
 from everthread.domain.boundary import Resume
-from everthread.domain.model import Inbound, NoteTarget, SessionKey, ToolCall, TurnStatus
+from everthread.domain.model import Inbound, NoteTarget, Role, SessionKey, SessionRef, ToolCall, TurnStatus
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
-from everthread.ports.model import Usage
+from everthread.ports.model import ToolSchema, Usage
+from everthread.ports.tools import Tool, ToolUse
 from everthread.store.unit_of_work import UnitOfWork
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
@@ -32,6 +36,7 @@ from everthread.testing.model_server.server import ModelServer
 HOUR_S = 3600.0
 IDLE = ResetPolicies(ResetPolicy(idle_s=HOUR_S))
 DAILY = ResetPolicies(ResetPolicy(daily_hour=4))
+SHORT_TAIL = CompressionSettings(tail_tokens=100)
 SLOW = Say("slowly " * 100, chunks=100, delay_s=0.05)
 
 
@@ -48,6 +53,11 @@ def model(slow: str = "") -> ModelServer:
         return SLOW if slow and last.startswith(slow) else Say(f"You said: {last.splitlines()[0]}")
 
     return ModelServer(script)
+
+
+def summarizing(request: Any) -> Say:
+    """Script of a model that answers at length, and summarizes."""
+    return Say("## Facts\n- boats") if "Bring the summary" in str(request) else Say("of boats and masts " * 200)
 
 
 class Plugin:
@@ -118,6 +128,91 @@ async def _ended(fixture: GatewayFixture, session_id: str) -> None:
     raise AssertionError("it never ended")
 
 
+@pytest.mark.parametrize("state", ["cached", "restarted"])
+async def test_s14_a_session_in_use_past_its_first_timer_ends_once_when_it_is_idle(tmp_path: Path, state: str) -> None:
+    diaries, clock, platform = (AsyncDiary(), ThreadDiary()), MovableClock(), FakePlatform()
+    async with model() as server, AsyncExitStack() as stack:
+        more: dict[str, Any] = {"policies": IDLE, "clock": clock, "review": ReviewSettings(every_turns=10)}
+        start = partial(gateway_fixture, tmp_path, server, platform, providers=diaries, **more)
+        fixture = await stack.enter_async_context(start())
+        await fixture.hear("one")
+        old = (await fixture.session()).id
+        first_due = await fixture.runtime.store.read(lambda uow: uow.leases.next_timer())
+        assert first_due is not None
+        clock.advance(0.6 * HOUR_S)
+        await fixture.hear("two")
+        if state == "restarted":
+            await stack.aclose()
+            fixture = await stack.enter_async_context(start())
+        await _not_ended_after(fixture, 0.6 * HOUR_S, old)
+        assert clock.now() > first_due
+        await fixture.hear("three")
+        await _not_ended_after(fixture, 0.9 * HOUR_S, old)
+        assert all(diary.book.of("on_session_end") == [] for diary in diaries)
+        assert not any(b"[A review." in body for body in server.requests)
+        await fixture.later(0.2 * HOUR_S)
+        await _ended(fixture, old)
+        await _checked(fixture, 0.5 * HOUR_S)
+        await fixture.hear("another day")
+        await until(lambda: any(b"[A review." in body for body in server.requests), "the review of the ended session")
+        await fixture.hear("and more")
+        assert await _no_review_waits(fixture)
+        await fixture.settled()
+        for diary in diaries:
+            (end,) = diary.book.of("on_session_end")
+            assert (end.session, [turn.user_text for turn in end.view.turns]) == (old, ["one", "two", "three"])
+            assert diary.book.told(old) == ["switch", "one", "two", "three", "end"]
+        assert sum(b"[A review." in body for body in server.requests) == 1
+        assert sum("has ended" in text for text in platform.texts()) == 1
+
+
+async def _no_review_waits(fixture: GatewayFixture) -> bool:
+    for _ in range(500):
+        if not await fixture.runtime.store.read(lambda uow: uow.reviews.is_due(fixture.clock.now() + 10**6)):
+            return True
+        await asyncio.sleep(0.01)
+    return False
+
+
+async def _not_ended_after(fixture: GatewayFixture, seconds: float, session_id: str) -> None:
+    await _checked(fixture, seconds)
+    session = await fixture.session()
+    assert (session.id, session.ended_at) == (session_id, None)
+
+
+async def _checked(fixture: GatewayFixture, seconds: float) -> None:
+    """Let time pass, and wait until no timer is due any more."""
+    await fixture.later(seconds)
+    for _ in range(2000):
+        next_at = await fixture.runtime.store.read(lambda uow: uow.leases.next_timer())
+        if next_at is None or next_at > fixture.clock.now():
+            return
+        await fixture.clock.sleep(0.002)
+    raise AssertionError("a timer is still due")
+
+
+async def test_s14_a_turn_that_runs_past_the_timer_keeps_its_session(tmp_path: Path) -> None:
+    """The timer was set by the message before, and is due while the answer to this one is being written."""
+    diary, clock = AsyncDiary(), MovableClock()
+    async with (
+        model(slow="long") as server,
+        gateway_fixture(tmp_path, server, providers=(diary,), policies=IDLE, clock=clock) as fixture,
+    ):
+        await fixture.hear("one")
+        old = (await fixture.session()).id
+        clock.advance(0.9 * HOUR_S)
+        fixture.platform.say("long story")
+        await until(lambda: fixture.gateway.worker.running)
+        await _not_ended_after(fixture, 2 * HOUR_S, old)
+        await fixture.hear("/stop")
+        await fixture.hear("two")
+        await fixture.later(2 * HOUR_S)
+        await _ended(fixture, old)
+        await fixture.settled()
+        (end,) = diary.book.of("on_session_end")
+        assert [turn.user_text for turn in end.view.turns] == ["one", "long story", "two"]
+
+
 async def test_s14_a_reset_during_an_answer_delivers_the_partial_turn(tmp_path: Path) -> None:
     diary = AsyncDiary()
     async with model(slow="long") as server, gateway_fixture(tmp_path, server, providers=(diary,)) as fixture:
@@ -129,6 +224,56 @@ async def test_s14_a_reset_during_an_answer_delivers_the_partial_turn(tmp_path: 
         await fixture.settled()
         last = diary.book.of("on_session_end", old)[-1]
         assert [turn.user_text for turn in last.view.turns] == ["one", "long story"]
+
+
+@pytest.mark.parametrize("is_delivered", [True, False])
+async def test_s20_an_expired_session_is_not_ended_again_after_a_restart(tmp_path: Path, is_delivered: bool) -> None:
+    """The first process stops after the provider took the close, or while the provider hangs."""
+    diary, plugin, clock, platform = AsyncDiary(), Plugin(), MovableClock(), FakePlatform()
+    hanging = asyncio.Event()
+
+    async def hang(call: Call) -> None:
+        if call.hook == "on_session_end" and not is_delivered:
+            await hanging.wait()
+
+    diary.before = hang
+    async with model() as server:
+        start = partial(
+            gateway_fixture,
+            tmp_path,
+            server,
+            platform,
+            providers=(diary,),
+            plugins=(plugin,),
+            policies=IDLE,
+            clock=clock,
+            drain_s=0.5,
+        )
+        async with start() as fixture:
+            await fixture.hear("one")
+            old = (await fixture.session()).id
+            await fixture.later(2 * HOUR_S)
+            await _ended(fixture, old)
+            await until(lambda: any(call.hook == "on_session_end" for call in diary.book.begun), "the close")
+        hanging.set()
+        async with start() as fixture:
+            await _checked(fixture, 2 * HOUR_S)
+            await fixture.settled()
+            assert await fixture.runtime.store.read(lambda uow: uow.sessions.at(ANNA)[1]) is None
+            await fixture.hear("two")
+            new = (await fixture.session()).id
+            await fixture.hear("three")
+            await fixture.settled()
+            assert [turn.user_text for turn in await fixture.turns(new)] == ["two", "three"]
+            boundaries = await fixture.runtime.store.read(lambda uow: uow.sessions.boundaries(limit=10))
+        moves = [(row.kind, row.from_session, row.to_session) for row in reversed(boundaries) if row.kind != "suspend"]
+        assert moves == [("new", None, old), ("expire", old, None), ("new", None, new)]
+    (end,) = (call for call in diary.book.calls if call.hook == "on_session_end")
+    assert (end.session, [turn.user_text for turn in end.view.turns]) == (old, ["one"])
+    assert diary.book.told(new) == ["switch", "two", "three"]
+    calls = [("finalize", old, "fake"), ("reset", new, "fake"), ("finalize", new, "fake")]
+    assert plugin.calls == calls, "the last one is the shutdown"
+    assert sum("has ended" in text for text in platform.texts()) == 1
 
 
 # --- S19 -----------------------------------------------------------------------------------------------------------
@@ -160,6 +305,113 @@ async def test_s19_finalize_precedes_reset_on_new_and_expiry_and_runs_for_all_at
             ("finalize", third),
         ]
         assert ("finalize", other, "fake") in plugin.calls
+
+
+async def test_s19_shutdown_after_a_compression_finalizes_only_the_session_served_now(tmp_path: Path) -> None:
+    plugin, diary, platform = Plugin(), AsyncDiary(), FakePlatform()
+    async with ModelServer(summarizing) as server:
+        start = partial(
+            gateway_fixture, tmp_path, server, platform, providers=(diary,), plugins=(plugin,), compression=SHORT_TAIL
+        )
+        async with start() as fixture:
+            for text in ("one", "two", "three"):
+                await fixture.hear(text)
+            old = (await fixture.session()).id
+            (done,) = await fixture.hear("/compress")
+            assert "The full text is still stored" in done, done
+            tip = await fixture.session()
+            assert tip.parent_id == old
+            await fixture.hear("four")
+            await fixture.settled()
+            assert plugin.calls == [], "a compression finalizes nothing"
+            closed = diary.book.of("on_session_end")
+            assert [call.session for call in closed] == [old]
+        assert plugin.calls == [("finalize", tip.id, "fake")]
+        async with start() as fixture:
+            # It serves nothing, so it has nothing to finalize.
+            await fixture.settled()
+            assert (await fixture.session()).id == tip.id
+        assert plugin.calls == [("finalize", tip.id, "fake")]
+        async with start() as fixture:
+            await fixture.hear("five")
+            assert [turn.user_text for turn in await fixture.turns(tip.id)] == ["four", "five"]
+        assert plugin.calls == [("finalize", tip.id, "fake")] * 2
+        assert diary.book.of("on_session_end") == closed
+
+
+# --- S21 -----------------------------------------------------------------------------------------------------------
+
+
+class Pinboard(AsyncDiary):
+    """Provider with a tool."""
+
+    def __init__(self) -> None:
+        super().__init__("pinboard")
+        self.pinned: list[tuple[str, str, str]] = []
+
+    def get_tool_schemas(self) -> list[dict[str, Any]]:
+        return [{"name": "pin", "description": "Pin a text.", "parameters": {"type": "object", "properties": {}}}]
+
+    async def handle_tool_call(self, name: str, args: Mapping[str, Any], *, ref: SessionRef) -> str:
+        self.pinned.append((ref.owner, ref.session_id, str(args["text"])))
+        return "pinned"
+
+
+async def test_s21_tool_calls_of_two_users_at_the_same_time_act_on_their_own_owner(tmp_path: Path) -> None:
+    people, board = {"42": "Anna", "43": "Bob"}, Pinboard()
+    before_the_calls, after_the_calls = asyncio.Barrier(2), asyncio.Barrier(2)
+
+    async def meet(arguments: Mapping[str, Any], use: ToolUse) -> str:
+        async with asyncio.timeout(10):
+            await (after_the_calls if arguments["again"] else before_the_calls).wait()
+        return "met"
+
+    def script(request: Any) -> Say:
+        name, _, rest = said_to(request)[-1].splitlines()[0].partition(" ")
+        if rest != "at work":
+            return Say("Aye.")
+        calls = {
+            0: [("meet", {"again": False})],
+            1: [
+                ("memory", {"action": "add", "target": "user", "content": f"{name} sails"}),
+                ("pin", {"text": name}),
+                ("session_search", {"query": "secret"}),
+            ],
+            4: [("meet", {"again": True})],
+        }
+        done = sum(message.role == "tool" for message in request.messages)
+        made = [ToolCall(f"c{done}{number}", *call) for number, call in enumerate(_as_json(calls.get(done, [])))]
+        return Say(calls=tuple(made)) if made else Say("Done.")
+
+    tool = Tool(ToolSchema("meet", "Wait for the other.", {"type": "object", "properties": {}}), meet)
+    async with (
+        ModelServer(script) as server,
+        gateway_fixture(tmp_path, server, providers=(board,), extra_tools=(tool,)) as fixture,
+    ):
+        for chat, name in people.items():
+            await fixture.hear(f"the secret of {name}", chat)
+            await fixture.hear("/new", chat)
+        for chat, name in people.items():
+            fixture.platform.say(f"{name} at work", chat=chat)
+        await until(lambda: all(fixture.platform.texts(chat)[-1] == "Done." for chat in people), "both answers")
+        await fixture.rest()
+        await fixture.settled()
+        for chat, name in people.items():
+            session = await fixture.session(SessionKey.parse(f"agent:main:fake:dm:{chat}"))
+            notes = await fixture.runtime.store.read(
+                lambda uow, owner=session.owner: uow.notes.current(owner, NoteTarget.USER)
+            )
+            assert [(note.content, note.session_id) for note in notes] == [(f"{name} sails", session.id)]
+            (written,) = board.book.of("on_memory_write", session.id)
+            assert (written.ref.owner, written.text) == (session.owner, f"{name} sails")
+            assert [pin for pin in board.pinned if pin[2] == name] == [(session.owner, session.id, name)]
+            (turn,) = await fixture.turns(session.id)
+            found = " ".join(message.content for message in turn.messages if message.role is Role.TOOL)
+            assert [other for other in people.values() if f"the secret of {other}" in found] == [name]
+
+
+def _as_json(calls: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, str]]:
+    return [(name, json.dumps(arguments)) for name, arguments in calls]
 
 
 # --- S22, S23 ------------------------------------------------------------------------------------------------------
@@ -281,17 +533,8 @@ async def test_s25_notes_of_a_review_are_announced_by_the_next_process_after_a_c
             monkeypatch.setattr(fixture.gateway.outbox, "sweep", nothing)
             for text in ("I sail", "a boat called Bruno"):
                 fixture.platform.say(text)
-            store = fixture.runtime.store
-
-            async def ended() -> bool:
-                return not await store.read(lambda uow: uow.reviews.is_due(fixture.clock.now() + 10**6))
-
             await until(lambda: sum(b"[A review." in body for body in server.requests) == 2, "the end of a review")
-            for _ in range(500):
-                if await ended():
-                    break
-                await asyncio.sleep(0.01)
-            assert await ended()
+            assert await _no_review_waits(fixture)
             assert not fixture.platform.texts()
         async with gateway_fixture(tmp_path, server, **more) as fixture:
             await until(lambda: len(fixture.platform.texts()) == 3, "two answers and a line")
