@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,13 @@ import pytest
 from tests.platform_scenarios import Where, ended, later, platform_fixture, running, seen, session_of, turns_of
 from tests.runtime import AsyncDiary, until
 
-from everthread.domain.boundary import New
-from everthread.domain.model import Inbound, SessionKind, TurnStatus
+from everthread.config.schema import CompressionSettings, GatewaySettings, ReviewSettings
+from everthread.domain.model import NoteTarget, Role, Session, SessionRef, ToolCall, TurnStatus
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
+from everthread.domain.schedule import Target, TargetKind
+from everthread.lifecycle import ForgetSession
+from everthread.lifecycle.schedules import NewSchedule
+from everthread.ports.memory import RecallItem
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
 
@@ -39,23 +44,106 @@ def model(slow: str = "") -> ModelServer:
     return ModelServer(script)
 
 
-async def test_s15_the_expiry_of_a_scheduled_session_reaches_no_provider(tmp_path: Path, where: Where) -> None:
-    diary = AsyncDiary()
+class Witness(AsyncDiary):
+    """Provider that also records the hooks that run beside a turn, and offers a tool."""
+
+    def __init__(self) -> None:
+        super().__init__("witness")
+        self.asked: list[tuple[str, SessionRef]] = []
+
+    def get_tool_schemas(self) -> list[dict[str, Any]]:
+        return [{"name": "pin", "description": "Pin a text.", "parameters": {"type": "object", "properties": {}}}]
+
+    async def handle_tool_call(self, name: str, args: Any, *, ref: SessionRef) -> str:
+        return self._seen("handle_tool_call", ref)
+
+    async def prefetch(self, query: str, *, ref: SessionRef, limit: int) -> list[RecallItem]:
+        self._seen("prefetch", ref)
+        return []
+
+    def system_prompt_block(self, *, ref: SessionRef) -> str:
+        return self._seen("system_prompt_block", ref)
+
+    async def on_turn_start(self, user: str, *, ref: SessionRef) -> None:
+        self._seen("on_turn_start", ref)
+
+    async def queue_prefetch(self, query: str, *, ref: SessionRef) -> None:
+        self._seen("queue_prefetch", ref)
+
+    def _seen(self, hook: str, ref: SessionRef) -> str:
+        self.asked.append((hook, ref))
+        return "seen"
+
+    def hooks(self, session_id: str) -> set[str]:
+        """Hooks that were called for a session."""
+        told = {call.hook for call in self.book.begun if call.session == session_id}
+        return told | {hook for hook, ref in self.asked if ref.session_id == session_id}
+
+
+@pytest.mark.parametrize("continues", [False, True])
+async def test_s15_scheduled_runs_and_their_expiry_reach_no_provider_and_no_review(
+    tmp_path: Path, where: Where, continues: bool
+) -> None:
+    """Two runs of a task whose model tries to write memory. Each turn would be reviewed, if a person had written it."""
+    witness, policies = Witness(), ResetPolicies(ResetPolicy(idle_s=HOUR_S), {"cron": ResetPolicy(idle_s=HOUR_S)})
+    note = '{"action": "add", "target": "user", "content": "Sails"}'
+
+    def script(request: Any) -> Say:
+        if "[A review." in str(request):
+            return Say("Nothing to note.")
+        if "do your work" in str(request) and request.messages[-1].role != "tool":
+            return Say(calls=(ToolCall("c1", "memory", note), ToolCall("c2", "pin", "{}")))
+        return Say("Done.")
+
     async with (
-        model() as server,
-        platform_fixture(where, tmp_path, server, providers=(diary,), policies=IDLE) as fixture,
+        ModelServer(script) as server,
+        platform_fixture(
+            where,
+            tmp_path,
+            server,
+            providers=(witness,),
+            policies=policies,
+            review=ReviewSettings(every_turns=1),
+            gateway=GatewaySettings(links={"me": ("fake:42", "telegram:4001")}),
+        ) as fixture,
     ):
         # A bot can only write to users who have written to it.
         await fixture.hear("/help")
-        await fixture.runtime.lifecycle.cross(fixture.ann, New(kind=SessionKind.CRON), owner="me")
-        await fixture.runtime.lifecycle.accept(Inbound(fixture.ann, "me", "do your work"))
-        fixture.gateway.worker.wake(fixture.ann)
-        await seen(fixture, lambda texts: texts[1:] == ["You said: do your work"], "the work's answer")
-        session = await session_of(fixture)
+        task = NewSchedule(
+            "me",
+            "every 1m",
+            "UTC",
+            "do your work",
+            target=Target(TargetKind.CHAT, str(fixture.ann)),
+            continues=continues,
+        )
+        schedule = await fixture.runtime.scheduling.add(task)
+        for count in (1, 2):
+            await later(fixture, 61.0)
+            await seen(fixture, lambda texts, count=count: texts[1:] == ["Done."] * count, f"the answer of run {count}")
+        await fixture.runtime.scheduling.pause(schedule)
+        runs = await fixture.runtime.store.read(lambda uow: uow.schedules.occurrences(schedule.id, 10))
+        sessions = {run.session_id or "" for run in runs}
+        assert len(sessions) == (1 if continues else 2)
         await later(fixture, 2 * HOUR_S)
-        await ended(fixture, session.id)
+        for session_id in sessions:
+            await ended(fixture, session_id)
+            turns = await turns_of(fixture, session_id)
+            assert len(turns) == (2 if continues else 1)
+            assert all(sum(message.role is Role.TOOL for message in turn.messages) == 2 for turn in turns)
         assert await fixture.runtime.drain(8.0)
-        assert diary.book.effects == []
+        assert not await fixture.runtime.store.read(lambda uow: uow.reviews.is_due(fixture.clock.now() + 10**6))
+        assert [witness.hooks(session_id) for session_id in sessions] == [set()] * len(sessions)
+        assert await fixture.runtime.store.read(lambda uow: uow.notes.current("me", NoteTarget.USER)) == ()
+
+        # The same for a person: memory and reviews are on.
+        await fixture.hear("hello")
+        await until(lambda: any(b"[A review." in body for body in server.requests), "the review of the person's turn")
+        await until(lambda: "queue_prefetch" in {hook for hook, _ in witness.asked})
+        assert await fixture.runtime.drain(8.0)
+        beside = {"prefetch", "system_prompt_block", "on_turn_start", "queue_prefetch"}
+        assert witness.hooks((await session_of(fixture)).id) == {"on_session_switch", "sync_turn", *beside}
+        assert not any(b"do your work" in body for body in server.requests if b"[A review." in body)
 
 
 @pytest.mark.parametrize("how", ["idle", "daily", "new"])
@@ -136,6 +224,71 @@ async def test_s22_resume_finds_the_newest_session_of_a_title_and_lists_without_
         assert "no session" in (await fixture.hear("/resume zzzz"))[0]
 
 
+async def test_s22_a_title_shared_by_a_lineage_resumes_its_newest_session(tmp_path: Path, where: Where) -> None:
+    """A compression and two branches continue one titled conversation."""
+
+    def script(request: Any) -> Say:
+        text = [str(message.content) for message in request.messages if message.role == "user"][-1]
+        if "Bring the summary" in str(request):
+            return Say("## Facts\n- the boat is called Bruno")
+        return Say("of boats and masts " * 200 if text.startswith("tell") else f"You said: {text.splitlines()[0]}")
+
+    async with (
+        ModelServer(script) as server,
+        platform_fixture(where, tmp_path, server, compression=CompressionSettings(tail_tokens=100)) as fixture,
+    ):
+        for _ in range(3):
+            await fixture.hear("tell me more")
+        await fixture.hear("/title My Project")
+        compressed = await session_of(fixture)
+        assert "still stored" in (await fixture.hear("/compress"))[0]
+        second = await session_of(fixture)
+        await fixture.hear("the second way")
+        await fixture.hear("/branch")
+        third = await session_of(fixture)
+        await fixture.hear("the third way")
+        assert (second.title, third.title) == ("My Project #2", "My Project #3")
+
+        await fixture.hear("/new")
+        await fixture.hear("something else")
+        assert "such as 'my project #4'" in (await fixture.hear("/title my project"))[0]
+        for command in ("/resume", "/sessions"):
+            (listed,) = await fixture.hear(command)
+            rows = [line for line in listed.splitlines() if "My Project" in line]
+            assert [row.rpartition("  ")[2] for row in rows] == ["My Project #3", "My Project #2"], listed
+        await fixture.hear("/resume")
+        offered = await fixture.offered()
+        assert [name for name in offered if name.split()[-1] in (compressed.id, second.id, third.id)] == [
+            f"/resume {third.id}",
+            f"/resume {second.id}",
+        ]
+
+        async def resumes(name: str, wanted: Session, before: str, absent: str) -> None:
+            await fixture.hear("/new")
+            (answer,) = await fixture.hear(f"/resume {name}")
+            assert answer.startswith(f'Resumed "{wanted.title}"'), answer
+            assert (await session_of(fixture)).id == wanted.id
+            assert await fixture.hear("go on") == ["You said: go on"]
+            # The last message may have something recalled from the other sessions.
+            history = str(json.loads(server.requests[-1])["messages"][:-1])
+            assert [text in history for text in ("called Bruno", before, absent)] == [True, True, False]
+            # The number of messages in a minute is limited.
+            fixture.clock.advance(60.0)
+
+        await resumes("my project", third, "the third way", "the fourth way")
+        await resumes("My Project #2", second, "the second way", "the third way")
+        await resumes(compressed.id, second, "the second way", "the third way")
+        # The older branch is continued in a newer session, which the title finds from now on.
+        await fixture.hear("/branch")
+        fourth = await session_of(fixture)
+        await fixture.hear("the fourth way")
+        assert fourth.title == "My Project #4"
+        await resumes("My Project", fourth, "the fourth way", "the third way")
+        await resumes("My Project #3", third, "the third way", "the fourth way")
+        await fixture.runtime.lifecycle.forget(ForgetSession(fourth.id), owner=fourth.owner)
+        await resumes("My Project", third, "the third way", "the fourth way")
+
+
 async def test_s22_the_session_of_another_user_cannot_be_resumed(tmp_path: Path, where: Where) -> None:
     async with model() as server, platform_fixture(where, tmp_path, server) as fixture:
         await fixture.hear("secret plan")
@@ -146,6 +299,42 @@ async def test_s22_the_session_of_another_user_cannot_be_resumed(tmp_path: Path,
             (answer,) = await fixture.hear(f"/resume {name}", "bob")
             assert "no session" in answer.lower() or "no other" in answer, answer
             assert "secret" not in answer
+
+
+async def test_s30_messages_queued_before_new_are_set_aside_and_later_ones_open_the_new_session(
+    tmp_path: Path, where: Where
+) -> None:
+    """m2 and m3 wait behind the answer to m1 when /new arrives; m4 comes after it."""
+    diary = AsyncDiary()
+    async with (
+        model(slow="m1") as server,
+        platform_fixture(where, tmp_path, server, providers=(diary,)) as fixture,
+    ):
+        old = await running(fixture, "m1")
+        for text in ("m2", "m3", "/new", "m4"):
+            await fixture.say(text)
+        await seen(fixture, lambda texts: "You said: m4" in texts, "the answer to m4")
+        await until(lambda: not fixture.gateway.worker.busy and not fixture.gateway.outbox.waiting, "rest")
+        confirmation, answer = await fixture.texts()
+        assert answer == "You said: m4"
+        assert "new session" in confirmation
+        assert 'The answer to "m1" was stopped' in confirmation
+        assert 'Set aside without an answer: "m2", "m3".' in confirmation
+        new = (await session_of(fixture)).id
+        assert [(turn.user_text, turn.status) for turn in await turns_of(fixture, old)] == [
+            ("m2", TurnStatus.SET_ASIDE),
+            ("m3", TurnStatus.SET_ASIDE),
+            ("m1", TurnStatus.LATE),
+        ]
+        assert [(turn.user_text, turn.status) for turn in await turns_of(fixture, new)] == [("m4", TurnStatus.DONE)]
+        asked = [body for body in server.requests if b"Name the conversation" not in body]
+        assert [[text in body for text in (b'"m1', b'"m2', b'"m3', b'"m4')] for body in asked] == [
+            [True, False, False, False],
+            [False, False, False, True],
+        ]
+        assert await fixture.runtime.drain(8.0)
+        assert diary.book.told(new) == ["switch", "m4"]
+        assert not {"m2", "m3", "m4"} & set(diary.book.told(old))
 
 
 @pytest.mark.parametrize("command", ["/sessions", "/resume", "/resume My Project", "/memory", "/search plan"])

@@ -122,7 +122,8 @@ class PromptBuilder(Struct, frozen=True):
         soul, rules, skills = await asyncio.to_thread(
             lambda: (_read(self.home / "SOUL.md"), _read(self.home / "AGENTS.md"), self.skills())
         )
-        blocks = await self.memory.system_prompt_blocks(ref=ref)
+        # Memory providers are kept out of scheduled and delegated work.
+        blocks = await self.memory.system_prompt_blocks(ref=ref) if session.kind.remembered else ()
         began = datetime.datetime.fromtimestamp(self.clock.now()).astimezone()
         materials = PromptParts(
             soul,

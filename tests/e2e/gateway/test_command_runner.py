@@ -10,40 +10,14 @@ from tests.gateway import gateway_fixture
 from tests.runtime import until
 
 from everthread.config.schema import GatewaySettings
-from everthread.domain.model import SessionKey, TurnStatus
+from everthread.domain.model import SessionKey
 from everthread.store.compression_pauses import CompressionPause
 from everthread.testing.model_server.replies import Fail, Say
 from everthread.testing.model_server.server import ModelServer
 from everthread.testing.recording_provider import RecordingProvider
 
 
-async def test_messages_before_a_new_session_are_set_aside_and_named(tmp_path: Path) -> None:
-    """S30: m2 and m3 are queued behind a running turn when /new arrives."""
-    async with (
-        ModelServer(lambda _: Say("slow", chunks=50, delay_s=0.1)) as model,
-        gateway_fixture(tmp_path, model) as fixture,
-    ):
-        fixture.platform.say("m1")
-        await until(lambda: fixture.gateway.worker.running == 1)
-        old = await fixture.session()
-        fixture.platform.say("m2")
-        fixture.platform.say("m3")
-        fixture.platform.say("/new")
-        fixture.platform.say("m4")
-        await until(lambda: any("new session" in text for text in fixture.platform.texts()))
-        assert any('Set aside without an answer: "m2", "m3"' in text for text in fixture.platform.texts())
-        assert any('The answer to "m1" was stopped' in text for text in fixture.platform.texts())
-        await until(lambda: fixture.gateway.worker.running == 1)
-        new = await fixture.session()
-        assert new.id != old.id
-        assert [(turn.user_text, turn.status) for turn in await fixture.turns(old.id)] == [
-            ("m2", TurnStatus.SET_ASIDE),
-            ("m3", TurnStatus.SET_ASIDE),
-            ("m1", TurnStatus.LATE),
-        ]
-
-
-async def test_each_of_many_messages_set_aside_is_named(tmp_path: Path) -> None:
+async def test_s30_each_of_many_messages_set_aside_is_named(tmp_path: Path) -> None:
     async with (
         ModelServer(lambda _: Say("slow", chunks=50, delay_s=0.1)) as model,
         gateway_fixture(tmp_path, model) as fixture,
