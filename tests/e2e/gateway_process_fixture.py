@@ -60,8 +60,12 @@ class GatewayProcessFixture:
 
     def ask(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         """Run a `gateway` command in another process."""
+        return self.cli("gateway", *arguments, env=env)
+
+    def cli(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        """Run a command in another process."""
         return subprocess.run(
-            [sys.executable, "-m", "everthread", "--home", str(self.home), "gateway", *arguments],
+            [sys.executable, "-m", "everthread", "--home", str(self.home), *arguments],
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
@@ -73,6 +77,10 @@ class GatewayProcessFixture:
     def say(self, text: str, chat: str = "1") -> None:
         with (self.home / "in.jsonl").open("a") as file:
             file.write(json.dumps({"chat": chat, "text": text}) + "\n")
+
+    def set_clock(self, ahead_s: float) -> None:
+        """Set the clock of processes that run with `idle_s`: seconds that have passed since the test began."""
+        (self.home / "ahead").write_text(str(ahead_s))
 
     def taken(self) -> int:
         file = self.home / "taken"
@@ -96,9 +104,10 @@ class GatewayProcessFixture:
 
 
 @contextmanager
-def model(*, delay_ms: int = 0) -> Iterator[str]:
+def model(*, delay_ms: int = 0, say: str = "") -> Iterator[str]:
     """Run a stub model server and yield its address."""
     command = [sys.executable, "-m", "everthread.testing.model_server.server", "--delay-ms", str(delay_ms)]
+    command += ["--say", say] if say else []
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:

@@ -16,11 +16,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from everthread.bootstrap.clock import SystemClock
 from everthread.bootstrap.runtime import Runtime
 from everthread.cli import main as cli
 from everthread.config.schema import Settings
 from everthread.domain.errors import PlatformUnavailable
-from everthread.domain.model import ChatType
+from everthread.domain.model import ChatType, SessionRef
+from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 from everthread.plugins import hookimpl
 from everthread.ports.memory import MemoryProvider
 from everthread.ports.platform import Address, Button, Capabilities, Media, Outbound, Take, Update
@@ -96,8 +98,8 @@ class Diary(MemoryProvider):
             await asyncio.Event().wait()
         append(self._file, turn=user)
 
-    async def on_session_end(self, messages: Any, **_: Any) -> None:
-        append(self._file, closed=True)
+    async def on_session_end(self, messages: Any, *, ref: SessionRef, **_: Any) -> None:
+        append(self._file, closed=ref.session_id)
 
     async def shutdown(self) -> None:
         if self._hangs:
@@ -117,6 +119,22 @@ class HookRecorder:
     @hookimpl
     def on_session_reset(self, session_id: str, platform: str) -> None:
         append(self._file, hook="reset", session=session_id, platform=platform)
+
+
+class FileClock(SystemClock):
+    """Real time, ahead by the seconds in a file."""
+
+    def __init__(self, home: Path) -> None:
+        self._file = home / "ahead"
+
+    def _ahead_s(self) -> float:
+        return float(self._file.read_text() or 0) if self._file.exists() else 0.0
+
+    def now(self) -> float:
+        return super().now() + self._ahead_s()
+
+    def elapsed(self) -> float:
+        return super().elapsed() + self._ahead_s()
 
 
 class FakeHttpServer:
@@ -149,10 +167,11 @@ def main() -> int:
     def open_serving(settings: Settings) -> Runtime:
         served = Served(
             settings,
-            policies=settings.reset,
+            policies=ResetPolicies(ResetPolicy(idle_s=ways["idle_s"])) if "idle_s" in ways else settings.reset,
             platforms=(Post(settings.home, ways),),
             providers=(Diary(settings.home, bool(ways.get("diary_hangs"))),) if ways.get("diary", True) else (),
             plugins=(HookRecorder(settings.home, ways),),
+            **({"clock": FileClock(settings.home)} if "idle_s" in ways else {}),
         )
         served.stand_in = not ways.get("http")
         return served

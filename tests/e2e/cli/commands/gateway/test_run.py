@@ -14,6 +14,7 @@ from tests.e2e.cli.commands.gateway.gateway_home import answered
 from tests.e2e.gateway_process_fixture import GatewayProcessFixture, lines, model, silent_model, until
 
 MARGIN_S = 1.0
+HOUR_S = 3600.0
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +33,11 @@ def mute(tmp_path: Path, silence: str) -> Iterator[GatewayProcessFixture]:
 def in_order(core: GatewayProcessFixture) -> bool:
     """Check that the log records a complete shutdown."""
     return any(line["text"] == "gateway stopped" for line in lines(core.home / "logs" / "everthread.log"))
+
+
+def closed(core: GatewayProcessFixture) -> list[str]:
+    """Return the sessions whose memory was closed."""
+    return [line["closed"] for line in lines(core.home / "diary.jsonl") if "closed" in line]
 
 
 # --- Shutdown (S19, S28) ---------------------------------------------------------------------------------------------
@@ -62,6 +68,112 @@ def test_s19_a_raising_shutdown_hook_changes_nothing_else(core: GatewayProcessFi
     code, took_s = core.end(process)
     assert (code, took_s < 2.0 + MARGIN_S) == (0, True)
     assert len({bell["session"] for bell in lines(core.home / "hooks.jsonl")}) == 2
+
+
+def test_s19_a_shutdown_after_a_compression_finalizes_the_continuation_only(tmp_path: Path) -> None:
+    with model(say="## Facts\n- boats") as summarizing:
+        core = GatewayProcessFixture(tmp_path / "home", summarizing)
+        with (core.home / "config.toml").open("a") as config:
+            config.write("[compression]\ntail_tokens = 100\n")
+        try:
+            process = core.run()
+            for count in range(1, 4):
+                core.say("tell me more " * 100)
+                answered(core, count=count)
+            core.say("/compress")
+            answered(core, count=4)
+            assert "The full text is still stored" in core.out()[-1]
+            core.say("hello")
+            answered(core, count=5)
+            assert core.end(process)[0] == 0
+            rows = json.loads(core.cli("boundaries", "--json").stdout)
+            ((old, tip),) = ((row["from"], row["to"]) for row in rows if row["boundary"] == "compress")
+            finalized = [{"hook": "finalize", "session": tip, "platform": "post"}]
+            assert lines(core.home / "hooks.jsonl") == finalized
+            assert closed(core) == [old]
+            # A process without a message has served nothing.
+            assert core.end(core.run())[0] == 0
+            assert lines(core.home / "hooks.jsonl") == finalized
+            process = core.run()
+            core.say("hello again")
+            answered(core, count=6)
+            assert core.end(process)[0] == 0
+            assert lines(core.home / "hooks.jsonl") == finalized * 2
+            assert closed(core) == [old]
+        finally:
+            core.leave()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_s20_an_expired_session_is_ended_once_if_the_process_is_restarted(
+    core: GatewayProcessFixture, number: int
+) -> None:
+    process = core.run(idle_s=HOUR_S)
+    core.say("hello")
+    answered(core)
+    core.set_clock(2 * HOUR_S)
+    until(lambda: closed(core) and lines(core.home / "hooks.jsonl"), "the end of the first session")
+    core.end(process, number)
+    core.set_clock(4 * HOUR_S)
+    core.run(idle_s=HOUR_S)
+    core.say("hello again")
+    until(lambda: {"turn": "hello again"} in lines(core.home / "diary.jsonl"), "the second turn")
+    core.set_clock(6 * HOUR_S)
+    # It ends in the same way: by then all timers have been checked again.
+    until(lambda: len(closed(core)) > 1 and len(lines(core.home / "hooks.jsonl")) > 2, "the end of the second session")
+    assert core.end(core.processes[-1])[0] == 0
+    first, second = closed(core)
+    assert first != second
+    assert [(call["hook"], call["session"]) for call in lines(core.home / "hooks.jsonl")] == [
+        ("finalize", first),
+        ("reset", second),
+        ("finalize", second),
+    ]
+    assert [line["turn"] for line in lines(core.home / "diary.jsonl") if "turn" in line] == ["hello", "hello again"]
+    rows = json.loads(core.cli("boundaries", "--json").stdout)
+    assert sorted(row["boundary"] for row in rows) == ["expire", "expire", "new", "new"]
+
+
+def test_s30_a_message_after_new_is_answered_in_the_new_session_by_the_next_process(tmp_path: Path, url: str) -> None:
+    """m2 and m3 wait behind the answer to m1 when /new arrives; the process is killed before it answers m4."""
+    with socket.create_server(("127.0.0.1", 0)) as endpoint:
+        endpoint.settimeout(15)
+        first = GatewayProcessFixture(tmp_path / "home", f"http://127.0.0.1:{endpoint.getsockname()[1]}/v1")
+        try:
+            process = first.run()
+            first.say("m1")
+            with endpoint.accept()[0]:
+                for text in ("m2", "m3", "/new", "m4"):
+                    first.say(text)
+                answered(first)
+                until(lambda: first.taken() == 5, "taken")
+                first.end(process, signal.SIGKILL)
+        finally:
+            first.leave()
+    (confirmation,) = first.out()
+    assert 'The answer to "m1" was stopped' in confirmation
+    assert 'Set aside without an answer: "m2", "m3".' in confirmation
+    core = GatewayProcessFixture(first.home, url)
+    try:
+        process = core.run()
+        answered(core, count=2)
+        until(lambda: {"turn": "m4"} in lines(core.home / "diary.jsonl"), "the delivery of m4")
+        assert core.end(process)[0] == 0
+    finally:
+        core.leave()
+    assert len(core.out()) == 2
+    told = [line["turn"] for line in lines(core.home / "diary.jsonl") if "turn" in line]
+    assert [text for text in told if text != "m1"] == ["m4"], "messages set aside are not delivered"
+    rows = json.loads(core.cli("boundaries", "--json").stdout)
+    ((old, new),) = ((row["from"], row["to"]) for row in rows if row["boundary"] == "new" and row["from"])
+    assert said_in(core, new) == [("m4", "done")]
+    assert sorted(said_in(core, old)) == [("m1", "late"), ("m2", "set_aside"), ("m3", "set_aside")]
+
+
+def said_in(core: GatewayProcessFixture, session_id: str) -> list[tuple[str, str]]:
+    """Return the messages of a session, with the state of their turns."""
+    shown = json.loads(core.cli("sessions", "show", session_id, "--json").stdout)
+    return [(turn["messages"][0]["content"], turn["status"]) for turn in shown["transcript"]]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
