@@ -15,8 +15,8 @@ from everthread.config.checks import check_url, check_variable
 from everthread.config.schema import Settings
 from everthread.domain.backoff import Backoff
 from everthread.domain.errors import BadSchedule, EverthreadError
-from everthread.domain.schedule import RETRY_S_MAX, Occurrence, Schedule, Target, TargetKind
-from everthread.lifecycle.schedules import OccurrenceResult
+from everthread.domain.schedule import RETRY_S_MAX, Occurrence, Target, TargetKind
+from everthread.lifecycle.schedules import OccurrenceResult, ScheduleOutput
 
 POST_S_MAX = 30.0
 DELIVERY_ATTEMPTS_MAX = 12
@@ -54,28 +54,36 @@ def file_at(settings: Settings, path: str) -> Path:
     return file
 
 
-async def deliver(
-    settings: Settings, schedule: Schedule, time: Occurrence, outcome: OccurrenceResult, now: float
-) -> None:
-    """Deliver the result of an occurrence to its file or webhook. Raise `OutputFailed`."""
-    target = schedule.target
+async def deliver(settings: Settings, output: ScheduleOutput, again: bool, now: float, written: str = "") -> None:
+    """Deliver the result of an occurrence to its file or webhook. Raise `OutputFailed`.
+
+    `again` says that an earlier attempt may have succeeded. The result replaces `written`, which was written to the
+    file before.
+    """
+    schedule, time, target = output.schedule, output.occurrence, output.schedule.target
     if target.kind is TargetKind.WEBHOOK:
-        body = _encode(schedule.name, time, outcome)
+        body = _encode(schedule.name, time, output.result)
         await _post(settings, target, body, f"{schedule.id}:{time.due_at:.0f}", now)
         return
     try:
         file = file_at(settings, target.to)
     except BadSchedule as error:
         raise OutputFailed(str(error), is_final=True) from error
-    text = outcome.text if outcome.text.endswith("\n") else f"{outcome.text}\n"
-    write = _append if target.kind is TargetKind.APPEND else _replace
+    content, before = _with_line_break(output.result.text), _with_line_break(written) if written else b""
     try:
-        await asyncio.to_thread(write, file, text.encode(), time.attempts > 0)
+        if target.kind is TargetKind.APPEND:
+            await asyncio.to_thread(_append, file, content, again, before)
+        else:
+            await asyncio.to_thread(_replace, file, content)
     except OSError as error:
         raise OutputFailed(f"{file}: {error.strerror}") from error
 
 
-def _replace(file: Path, content: bytes, again: bool) -> None:
+def _with_line_break(text: str) -> bytes:
+    return (text if text.endswith("\n") else f"{text}\n").encode()
+
+
+def _replace(file: Path, content: bytes) -> None:
     from everthread.config.edit import replace_file  # noqa: PLC0415 - only tasks with a file need it
 
     try:
@@ -84,14 +92,22 @@ def _replace(file: Path, content: bytes, again: bool) -> None:
         raise OutputFailed(str(error)) from error
 
 
-def _append(file: Path, content: bytes, again: bool) -> None:
-    """Append the content; after a failed attempt, only if the file does not end with it."""
+def _append(file: Path, content: bytes, again: bool, before: bytes = b"") -> None:
+    """Append the content; after a failed attempt, only if the file does not end with it.
+
+    The content replaces `before`, with which the file must end.
+    """
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     opened = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         size = os.fstat(opened).st_size
-        if again and os.pread(opened, len(content), max(size - len(content), 0)) == content:
+        if again and _ends_with(opened, size, content):
             return
+        if before:
+            if not _ends_with(opened, size, before):
+                raise OutputFailed(f"{file} may contain forgotten words; edit or remove it", is_final=True)
+            size -= len(before)
+            os.ftruncate(opened, size)
         written = 0
         try:
             while written < len(content):
@@ -104,6 +120,10 @@ def _append(file: Path, content: bytes, again: bool) -> None:
             raise
     finally:
         os.close(opened)
+
+
+def _ends_with(opened: int, size: int, content: bytes) -> bool:
+    return os.pread(opened, len(content), max(size - len(content), 0)) == content
 
 
 def _encode(name: str, time: Occurrence, outcome: OccurrenceResult) -> bytes:

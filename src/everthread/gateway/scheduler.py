@@ -22,7 +22,7 @@ from everthread.domain.clock_rules import ClockWatch
 from everthread.domain.errors import BadConfig, Busy, StoreError
 from everthread.domain.model import InboxState, Reply, SessionKey, Slot
 from everthread.domain.reset_policy import ResetPolicy
-from everthread.domain.schedule import Occurrence, OccurrenceState, Schedule, key_of
+from everthread.domain.schedule import Occurrence, OccurrenceState, Schedule, TargetKind, key_of
 from everthread.domain.text_format import REFERENCE_CHARS, guest_error
 from everthread.gateway.schedule_output import DELIVERY_ATTEMPTS_MAX, POST_S_MAX, RETRY, OutputFailed, deliver
 from everthread.lifecycle import Lifecycle
@@ -231,9 +231,8 @@ class Scheduler:
             # Every attempt failed in an unforeseen way or ended the process, so none recorded a problem.
             await self._scheduling.mark_delivery_failed(time, DELIVERY_FAILED.format(count=time.attempts), None)
             return
-        outcome = await self._scheduling.outcome(time) or OccurrenceResult("", "its answer was removed")
         try:
-            await deliver(self._settings, schedule, time, outcome, now)
+            await self._write_output(time, now)
         except OutputFailed as error:
             last = error.is_final or time.attempts + 1 >= DELIVERY_ATTEMPTS_MAX
             pause_s = RETRY.delay_s(time.attempts + 1)
@@ -241,6 +240,17 @@ class Scheduler:
             await self._scheduling.mark_delivery_failed(time, str(error), None if last else now + pause_s)
         else:
             await self._scheduling.mark_delivered(time)
+
+    async def _write_output(self, time: Occurrence, now: float) -> None:
+        """Deliver the result as it is stored. If something is forgotten meanwhile, write a file again without it."""
+        output, written = await self._scheduling.output(time), ""
+        while output is not None:
+            await deliver(self._settings, output, time.attempts > 0, now, written)
+            if output.schedule.target.kind is TargetKind.WEBHOOK or await self._scheduling.is_current(output):
+                return
+            output, written = await self._scheduling.output(time), output.result.text
+            if output is not None and output.result.text == written:
+                return
 
 
 def _live_slot(uow: UnitOfWork, key: SessionKey) -> Slot | None:

@@ -54,6 +54,8 @@ SCHEDULES_MAX = 1000
 FINISHED_KEPT = 20
 """Number of finished tasks kept per owner, because one-time reminders would otherwise accumulate."""
 _LOOKAHEAD_MAX = 1000
+_ERROR_CHARS_MAX = 2000
+_PROBLEM_CHARS_MAX = 500
 _OPEN = (OccurrenceState.WAITING, OccurrenceState.RUNNING, OccurrenceState.DELIVERING)
 
 
@@ -83,6 +85,15 @@ class OccurrenceResult(Struct, frozen=True):
     """Outbox name of the answer. An empty name means that the answer is not delivered."""
     chat_text: str = ""
     """Text for a chat in place of `problem`."""
+
+
+class ScheduleOutput(Struct, frozen=True):
+    """The result of an occurrence to deliver, as it was stored at `forget_count` of its owner."""
+
+    schedule: Schedule
+    occurrence: Occurrence
+    result: OccurrenceResult
+    forget_count: int
 
 
 class ScheduleService(StoreOperations):
@@ -217,18 +228,42 @@ class ScheduleService(StoreOperations):
 
     @transaction
     def mark_delivered(self, uow: UnitOfWork, time: Occurrence) -> None:
-        state = OccurrenceState.FAILED if time.problem else OccurrenceState.DONE
-        uow.schedules.save_occurrence(replace(_with_attempt(time), state=state))
+        known = uow.schedules.occurrence(time.schedule_id, time.due_at)
+        if known is not None:
+            state = OccurrenceState.FAILED if known.problem else OccurrenceState.DONE
+            uow.schedules.save_occurrence(replace(known, state=state, retry_at=0.0))
 
     @transaction
     def mark_delivery_failed(self, uow: UnitOfWork, time: Occurrence, problem: str, retry_at: float | None) -> None:
         """Record a failed delivery. It is retried at `retry_at`; None gives it up."""
-        attempted = _with_attempt(time)
-        if retry_at is not None:
-            uow.schedules.save_occurrence(replace(attempted, retry_at=retry_at))
+        known = uow.schedules.occurrence(time.schedule_id, time.due_at)
+        if known is None:
             return
-        uow.schedules.save_occurrence(replace(attempted, state=OccurrenceState.FAILED, problem=problem))
-        _report(uow, attempted, problem, self._clock.now())
+        if retry_at is not None:
+            uow.schedules.save_occurrence(replace(known, retry_at=retry_at))
+            return
+        uow.schedules.save_occurrence(
+            replace(known, state=OccurrenceState.FAILED, problem=problem[:_PROBLEM_CHARS_MAX], retry_at=0.0)
+        )
+        _report(uow, known, problem, self._clock.now())
+
+    async def output(self, time: Occurrence) -> ScheduleOutput | None:
+        """Return the result to deliver, without facts that were forgotten since; None if the task was removed."""
+
+        def read(uow: UnitOfWork) -> ScheduleOutput | None:
+            schedule = uow.schedules.get(time.schedule_id)
+            known = uow.schedules.occurrence(time.schedule_id, time.due_at)
+            if schedule is None or known is None:
+                return None
+            result = outcome(uow, known) or OccurrenceResult("", "its answer was removed")
+            return ScheduleOutput(schedule, known, result, uow.erasure.forget_count(schedule.owner))
+
+        return await self._store.read(read)
+
+    async def is_current(self, output: ScheduleOutput) -> bool:
+        """Return whether the owner has had nothing forgotten since the result was read."""
+        count = await self._store.read_inline(lambda uow: uow.erasure.forget_count(output.schedule.owner))
+        return count == output.forget_count
 
     async def outcome(self, time: Occurrence) -> OccurrenceResult | None:
         """Return the stored result of an occurrence; None if it has not ended."""
@@ -339,7 +374,8 @@ def end(
         # As the turn keeps it: a part of it may have been forgotten since.
         result = replace(result, text=stored.text)
     problem = result.problem or ("" if result.text.strip() else "the answer was empty")
-    ended = replace(known, session_id=result.session_id or None, ended_at=now, problem=problem[:500])
+    problem = uow.erasure.erase_facts(problem[:_ERROR_CHARS_MAX], schedule.owner)
+    ended = replace(known, session_id=result.session_id or None, ended_at=now, problem=problem[:_PROBLEM_CHARS_MAX])
     if problem:
         _report(uow, ended, f"{schedule.name}: {problem}", now)
     target, reply = schedule.target, None
@@ -358,10 +394,6 @@ def end(
     ended = replace(ended, state=state)
     uow.schedules.save_occurrence(ended)
     return ended, reply
-
-
-def _with_attempt(time: Occurrence) -> Occurrence:
-    return replace(time, attempts=time.attempts + 1)
 
 
 def _report(uow: UnitOfWork, time: Occurrence, problem: str, now: float) -> None:

@@ -17,6 +17,11 @@ def words_of(execute: Execute, owner: str) -> ForgottenWords:
     return ForgottenWords(_marks(execute, "owner = ?", owner))
 
 
+def erase_facts_of(execute: Execute, text: str, owner: str) -> str:
+    """Erase the forgotten facts of an owner from an error message that may quote them."""
+    return words_of(execute, owner).erase(text) if text else text
+
+
 def erase_forgotten_facts(execute: Execute, text: str, session_id: str | None) -> str:
     """Erase the forgotten facts of the session's owner from an error message that may quote them.
 

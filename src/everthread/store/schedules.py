@@ -10,6 +10,7 @@ from everthread.domain.clock_rules import latest_deadline
 from everthread.domain.recurrence import MissedPolicy
 from everthread.domain.schedule import RETRY_S_MAX, Occurrence, OccurrenceState, Schedule, ScheduleState, Target
 from everthread.store.database import Table
+from everthread.store.forgotten_facts import erase_facts_of
 
 _SCHEDULE = (
     "id, owner, name, recurrence, zone, anchor, content, target, model, tools, missed, continues, spend, state, next_at"
@@ -81,7 +82,7 @@ class Schedules(Table):
             f"INSERT INTO occurrences ({_TIME}) VALUES ({'?, ' * 9}?) ON CONFLICT DO NOTHING RETURNING 1",
             (
                 *(o.schedule_id, o.due_at, o.owner, o.state.value, o.inbox_id, o.session_id, o.ended_at),
-                *(o.problem, o.attempts, o.retry_at),
+                *(self._erased_problem(o), o.attempts, o.retry_at),
             ),
         )
 
@@ -103,10 +104,14 @@ class Schedules(Table):
             "UPDATE occurrences SET state = ?, inbox_id = ?, session_id = ?, ended_at = ?, problem = ?, "
             "attempts = ?, retry_at = ? WHERE schedule_id = ? AND due_at = ?",
             (
-                *(o.state.value, o.inbox_id, o.session_id, o.ended_at, o.problem, o.attempts, o.retry_at),
+                *(o.state.value, o.inbox_id, o.session_id, o.ended_at, self._erased_problem(o), o.attempts, o.retry_at),
                 *(o.schedule_id, o.due_at),
             ),
         )
+
+    def _erased_problem(self, occurrence: Occurrence) -> str:
+        """Return the problem without facts that were forgotten since it was read or found."""
+        return erase_facts_of(self._execute, occurrence.problem, occurrence.owner)
 
     def open_occurrences(self, now: float, limit: int) -> tuple[Occurrence, ...]:
         """Return unfinished occurrences that need not wait, the earliest first."""

@@ -13,9 +13,12 @@ from tests.gateway import GatewayFixture, gateway_fixture
 from tests.runtime import until
 
 from everthread.config.schema import ScheduleSettings, Variables
+from everthread.domain.model import NoteAction, NoteTarget
 from everthread.domain.schedule import Occurrence, OccurrenceState, Target, TargetKind
+from everthread.gateway import schedule_output
 from everthread.gateway import scheduler as schedule
 from everthread.gateway.schedule_output import signature
+from everthread.lifecycle import ForgetFact, NoteChange
 from everthread.lifecycle.schedules import NewSchedule
 from everthread.testing.model_server.http import HttpRequest, HttpServer, read_request, respond
 from everthread.testing.model_server.replies import Say
@@ -169,3 +172,81 @@ async def test_an_unexpected_delivery_failure_is_given_up_in_the_end(
             await asyncio.sleep(0.01)
         assert (time.state, tries) == (OccurrenceState.FAILED, schedule.DELIVERY_ATTEMPTS_MAX)
         assert "failed 12 times" in time.problem
+
+
+FACT = "the gate code is 4711"
+
+
+async def forget(fixture: GatewayFixture) -> None:
+    lifecycle = fixture.runtime.lifecycle
+    note = await lifecycle.write_note(NoteChange(NoteAction.ADD, NoteTarget.MEMORY, FACT), owner="me")
+    await lifecycle.forget(ForgetFact(note.note_id), owner="me")
+
+
+async def test_a_webhook_is_not_sent_words_that_were_forgotten_after_a_failed_attempt(tmp_path: Path) -> None:
+    async with (
+        ModelServer(lambda _: Say(f"Remember: {FACT}")) as model,
+        Listener(500) as listener,
+        gateway_fixture(tmp_path, model, variables=Variables({"HOOK_SECRET": "s3cret"})) as fixture,
+    ):
+        target = Target(TargetKind.WEBHOOK, listener.address, "HOOK_SECRET")
+        await fixture.runtime.scheduling.add(replace(WISH, name="the-gate-code-is-4711", target=target))
+        await fixture.later(HOUR)
+        await until(lambda: len(listener.heard) == 1)
+        await until(lambda: fixture.gateway.scheduler.running == 0)
+        assert "4711" in listener.heard[0].body.decode()
+        await forget(fixture)
+        await fixture.later(15)
+        await until(lambda: len(listener.heard) == 2)
+        assert json.loads(listener.heard[1].body)["text"] == "Remember: [forgotten]"
+        assert "4711" not in listener.heard[1].body.decode()
+
+
+@pytest.mark.parametrize("kind", [TargetKind.FILE, TargetKind.APPEND])
+async def test_a_file_is_written_again_without_words_that_are_forgotten_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: TargetKind
+) -> None:
+    async with ModelServer(lambda _: Say(f"Remember: {FACT}")) as model, gateway_fixture(tmp_path, model) as fixture:
+        loop, waiting = asyncio.get_running_loop(), [forget]
+        file = tmp_path / "files" / "told.txt"
+        file.parent.mkdir()
+        file.write_text("before\n")
+        name = "_append" if kind is TargetKind.APPEND else "_replace"
+        write = getattr(schedule_output, name)
+
+        def write_late(*arguments: Any) -> None:
+            """Forget the fact after the result was read."""
+            if waiting:
+                asyncio.run_coroutine_threadsafe(waiting.pop()(fixture), loop).result(20)
+            write(*arguments)
+
+        monkeypatch.setattr(schedule_output, name, write_late)
+        await fixture.runtime.scheduling.add(replace(WISH, target=Target(kind, "told.txt")))
+        await fixture.later(HOUR)
+        (time,) = await over(fixture)
+        assert time.state is OccurrenceState.DONE
+        before = "before\n" if kind is TargetKind.APPEND else ""
+        assert file.read_text() == f"{before}Remember: [forgotten]\n"
+
+
+async def test_a_file_that_grew_meanwhile_is_reported_and_not_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ModelServer(lambda _: Say(f"Remember: {FACT}")) as model, gateway_fixture(tmp_path, model) as fixture:
+        loop, waiting = asyncio.get_running_loop(), [forget]
+        file = tmp_path / "files" / "told.txt"
+        write = schedule_output._append  # noqa: SLF001 - wrapped below # pyright: ignore[reportPrivateUsage]
+
+        def write_late(*arguments: Any) -> None:
+            write(*arguments)
+            if waiting:
+                asyncio.run_coroutine_threadsafe(waiting.pop()(fixture), loop).result(20)
+                file.write_text(f"{file.read_text()}by hand\n")
+
+        monkeypatch.setattr(schedule_output, "_append", write_late)
+        await fixture.runtime.scheduling.add(replace(WISH, target=Target(TargetKind.APPEND, "told.txt")))
+        await fixture.later(HOUR)
+        (time,) = await over(fixture)
+        assert time.state is OccurrenceState.FAILED
+        assert time.problem.endswith("told.txt may contain forgotten words; edit or remove it")
+        assert file.read_text() == f"Remember: {FACT}\nby hand\n"

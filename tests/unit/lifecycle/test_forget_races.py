@@ -251,6 +251,42 @@ async def test_the_answer_of_a_scheduled_task_is_delivered_without_a_forgotten_f
         assert await places(core) == ()
 
 
+async def test_the_problem_of_a_scheduled_task_is_stored_without_a_forgotten_fact(tmp_path: Path) -> None:
+    async with CoreFixture(tmp_path) as core:
+        service = ScheduleService(core.store, core.clock, core.new_id)
+        chat = Target(TargetKind.CHAT, str(TELEGRAM))
+        schedule = await service.add(NewSchedule(ME, "every 1h", "UTC", "say it", target=chat))
+        time = Occurrence(schedule.id, 1.0, ME, OccurrenceState.RUNNING)
+        await core.store.write(lambda uow: uow.schedules.add_occurrence(time))
+        await forget(core)
+        ended = await service.end(time, OccurrenceResult("", f"the model rejected {FACT!r}", turn_id="t1"))
+        assert ended is not None
+        assert ended[0].problem == "the model rejected '[forgotten]'"
+        assert ended[1] is not None
+        assert "[forgotten]" in ended[1].text
+        assert await places(core) == ()
+
+
+async def test_a_delivery_does_not_restore_the_problem_that_it_read_before_a_fact_was_forgotten(tmp_path: Path) -> None:
+    async with CoreFixture(tmp_path) as core:
+        service = ScheduleService(core.store, core.clock, core.new_id)
+        for at, retry_at in enumerate((None, 10.0, 0.0)):
+            schedule = await service.add(NewSchedule(ME, "every 1h", "UTC", "say it", name=f"task-{at}"))
+            time = Occurrence(schedule.id, 1.0, ME, OccurrenceState.DELIVERING, problem=f"no {FACT}")
+            await core.store.write(lambda uow, time=time: uow.schedules.add_occurrence(time))
+            assert await service.claim(time, 100.0)
+            await forget(core)
+            if retry_at == 0.0:
+                await service.mark_delivered(time)
+            else:
+                await service.mark_delivery_failed(time, f"the server answers {FACT}", retry_at)
+            assert await places(core) == ()
+            output = await service.output(time)
+            assert output is not None
+            assert output.occurrence.attempts == 1
+            assert output.occurrence.problem == ("the server answers [forgotten]" if at == 0 else "no [forgotten]")
+
+
 async def test_the_answer_of_a_command_is_stored_without_a_fact_that_was_forgotten_while_it_ran(tmp_path: Path) -> None:
     async with CoreFixture(tmp_path) as core:
         row, _ = await core.lifecycle.accept(Inbound(TELEGRAM, ME, "/notes", command=True))
