@@ -80,7 +80,9 @@ class GatewayProcessFixture:
 
     def set_clock(self, ahead_s: float) -> None:
         """Set the clock of processes that run with `idle_s`: seconds that have passed since the test began."""
-        (self.home / "ahead").write_text(str(ahead_s))
+        written = self.home / "ahead.new"
+        written.write_text(str(ahead_s))
+        written.replace(self.home / "ahead")
 
     def taken(self) -> int:
         file = self.home / "taken"

@@ -21,6 +21,7 @@ from everthread.bootstrap.runtime import Runtime
 from everthread.cli import main as cli
 from everthread.config.schema import Settings
 from everthread.domain.errors import PlatformUnavailable
+from everthread.domain.events import Delivery
 from everthread.domain.model import ChatType, SessionRef
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 from everthread.plugins import hookimpl
@@ -98,8 +99,8 @@ class Diary(MemoryProvider):
             await asyncio.Event().wait()
         append(self._file, turn=user)
 
-    async def on_session_end(self, messages: Any, *, ref: SessionRef, **_: Any) -> None:
-        append(self._file, closed=ref.session_id)
+    async def on_session_end(self, messages: Any, *, ref: SessionRef, delivery: Delivery, **_: Any) -> None:
+        append(self._file, closed=ref.session_id, key=delivery.key)
 
     async def shutdown(self) -> None:
         if self._hangs:
@@ -128,7 +129,7 @@ class FileClock(SystemClock):
         self._file = home / "ahead"
 
     def _ahead_s(self) -> float:
-        return float(self._file.read_text() or 0) if self._file.exists() else 0.0
+        return float(self._file.read_text()) if self._file.exists() else 0.0
 
     def now(self) -> float:
         return super().now() + self._ahead_s()

@@ -36,8 +36,14 @@ def in_order(core: GatewayProcessFixture) -> bool:
 
 
 def closed(core: GatewayProcessFixture) -> list[str]:
-    """Return the sessions whose memory was closed."""
-    return [line["closed"] for line in lines(core.home / "diary.jsonl") if "closed" in line]
+    """Return the sessions whose memory was closed, once for each close: an entry may be delivered again."""
+    ends = {line["key"]: line["closed"] for line in lines(core.home / "diary.jsonl") if "closed" in line}
+    return list(ends.values())
+
+
+def finalized(core: GatewayProcessFixture) -> list[str]:
+    """Return the sessions that plugins were told to finalize."""
+    return [call["session"] for call in lines(core.home / "hooks.jsonl") if call["hook"] == "finalize"]
 
 
 # --- Shutdown (S19, S28) ---------------------------------------------------------------------------------------------
@@ -110,7 +116,7 @@ def test_s20_an_expired_session_is_ended_once_if_the_process_is_restarted(
     core.say("hello")
     answered(core)
     core.set_clock(2 * HOUR_S)
-    until(lambda: closed(core) and lines(core.home / "hooks.jsonl"), "the end of the first session")
+    until(lambda: closed(core) and finalized(core), "the end of the first session")
     core.end(process, number)
     core.set_clock(4 * HOUR_S)
     core.run(idle_s=HOUR_S)
@@ -118,15 +124,15 @@ def test_s20_an_expired_session_is_ended_once_if_the_process_is_restarted(
     until(lambda: {"turn": "hello again"} in lines(core.home / "diary.jsonl"), "the second turn")
     core.set_clock(6 * HOUR_S)
     # It ends in the same way: by then all timers have been checked again.
-    until(lambda: len(closed(core)) > 1 and len(lines(core.home / "hooks.jsonl")) > 2, "the end of the second session")
+    until(lambda: len(closed(core)) > 1 and finalized(core)[-1] == closed(core)[1], "the end of the second session")
     assert core.end(core.processes[-1])[0] == 0
     first, second = closed(core)
     assert first != second
-    assert [(call["hook"], call["session"]) for call in lines(core.home / "hooks.jsonl")] == [
-        ("finalize", first),
-        ("reset", second),
-        ("finalize", second),
-    ]
+    called = [(call["hook"], call["session"]) for call in lines(core.home / "hooks.jsonl")]
+    if number == signal.SIGKILL and called[:2] == [("finalize", first)] * 2:
+        # Killed after the call, before it was recorded: hooks are called at least once.
+        del called[0]
+    assert called == [("finalize", first), ("reset", second), ("finalize", second)]
     assert [line["turn"] for line in lines(core.home / "diary.jsonl") if "turn" in line] == ["hello", "hello again"]
     rows = json.loads(core.cli("boundaries", "--json").stdout)
     assert sorted(row["boundary"] for row in rows) == ["expire", "expire", "new", "new"]
