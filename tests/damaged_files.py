@@ -23,3 +23,17 @@ def damage_index(path: Path) -> None:
     connection = connect_bare(str(path))
     connection.execute("UPDATE message_words_data SET block = x'ffffffffff' WHERE id > 10")
     connection.close()
+
+
+SILENT_DAMAGE = {
+    "structure overwritten with zeros": "UPDATE message_words_data SET block = zeroblob(length(block)) WHERE id = 10",
+    "structure emptied": "UPDATE message_words_data SET block = x'' WHERE id = 10",
+}
+"""Damage of the search index that SQLite does not report: searches find nothing."""
+
+
+def lose_index(path: Path, damage: str) -> None:
+    """Damage the search index with a statement of `SILENT_DAMAGE`."""
+    connection = connect_bare(str(path))
+    connection.execute(damage)
+    connection.close()

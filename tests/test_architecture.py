@@ -20,7 +20,7 @@ READS = {
     "boundary boundaries is_served served chosen_model keys_of newest_activity",
     "turns": "view last_visible view_with_set_aside count get own_turns number user_messages size segments prefix "
     "prefix_number",
-    "search": "is_indexed search recall has_other_conversations",
+    "search": "is_indexed search recall has_other_conversations find_damage count",
     "slots": "held_by get live of_session delegated orphans tools",
     "log": "entry after of_kind last_close event is_light is_hidden end",
     "archive": "has_undelivered ended_before children holds_the_newest",

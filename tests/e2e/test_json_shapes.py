@@ -30,6 +30,7 @@ EXAMPLES = {
     "sessions import --as-mine {place}/all.jsonl": {"same", "renamed"},
     "import hermes {place}/hermes": {"schema", "places"},
     "sessions prune --older-than 1y --yes": {"found", "kept"},
+    "sessions reindex": {"messages"},
     "skills list": {"skills", "problems"},
     "pairing list": {"waiting", "guests"},
     "cron add @daily hello": {"when", "missed"},

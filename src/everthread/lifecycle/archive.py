@@ -50,6 +50,8 @@ class ArchiveOperations(LifecycleBase):
             uow.attachments.discard(owner, attachments)
             return forget(uow, what, owner, self._context(actor))
 
+        # In batches: `forget` indexes the rest in its own transaction.
+        await self._store.index()
         count = await self._store.write(forget_all)
         # Search again: a skill or an attachment may have been written meanwhile. From now on, such skills are refused.
         if attachments := await self._attachments_with(owner, texts):
@@ -84,6 +86,12 @@ class ArchiveOperations(LifecycleBase):
             )
             incident = Incident(self._clock.now(), "forget", None, text)
             await self._store.write(lambda uow: uow.incidents.add(incident))
+
+    async def rebuild_search_index(self) -> int:
+        """Empty the search index and index every message again, in batches. Returns the number of messages."""
+        await self._store.write(lambda uow: uow.search.clear())
+        await self._store.index()
+        return await self._store.read(lambda uow: uow.search.count())
 
     async def remove_files(self) -> None:
         """Delete the files of forgotten messages, including those left over by a process that died."""

@@ -24,11 +24,12 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
-from itertools import islice
+from itertools import accumulate, islice
 
 from msgspec import Struct
 
-from everthread.domain.model import Session, SessionKind, TurnStatus
+from everthread.domain.errors import StoreError
+from everthread.domain.model import FORGOTTEN, Session, SessionKind, TurnStatus
 from everthread.domain.search_terms import begins_with_run, keywords, normalize, replace_runs, terms
 from everthread.store.database import Database, Table
 from everthread.store.session_list import SHOWN
@@ -124,8 +125,17 @@ RECALLED_MAX = 2000
 RECALLED_AT_ONCE = 30
 SESSIONS_AT_ONCE = 100
 PURGE_PAGES = 200
+TURNS_PER_BATCH = 500
+OCTETS_PER_BATCH = 200_000
+"""Text that is indexed in one transaction. A slow machine takes a tenth of a second for it."""
+_OCTETS_PER_MESSAGE = 100
 _REMEMBERED = ", ".join(f"'{kind.value}'" for kind in SessionKind if kind.remembered)
 _NOTHING = Segment("", 0, 0)
+_SEARCHABLE = f"content NOT IN ('', '{FORGOTTEN}')"
+
+
+class SearchIndexDamaged(StoreError):
+    """The index lacks messages that it must hold."""
 
 
 class Hit(Struct, frozen=True):
@@ -149,22 +159,76 @@ class SearchIndex(Table):
         self._turns = turns
 
     def index(self) -> None:
-        """Index all new messages. Also done after every few turns."""
+        """Index all new messages."""
+        while self.index_batch():
+            pass
+
+    def index_batch(self) -> bool:
+        """Index some of the new messages, whole turns. Return whether there are more.
+
+        One transaction for a whole index would keep other writers waiting for seconds.
+        """
+        turns = self._execute(
+            f"SELECT t.id, (SELECT COALESCE(SUM(octet_length(content) + {_OCTETS_PER_MESSAGE}), 0) FROM messages m "
+            f"WHERE m.id >= t.id * {MESSAGES_PER_TURN} AND m.id < (t.id + 1) * {MESSAGES_PER_TURN}) FROM turns t "
+            f"WHERE t.id > (SELECT turn FROM indexed) ORDER BY t.id LIMIT {TURNS_PER_BATCH}"
+        )
+        before = accumulate((octets for _, octets in turns), initial=0)
+        batch = [turn for (turn, _), octets in zip(turns, before, strict=False) if octets < OCTETS_PER_BATCH]
+        if batch:
+            self._index_turns(batch[0], batch[-1])
+        has_more = len(batch) < len(turns) or len(turns) == TURNS_PER_BATCH
+        self._turns.index_due = has_more
+        return has_more
+
+    def _index_turns(self, first: int, last: int) -> None:
         rows = self._execute(
-            f"SELECT id, content, owner FROM messages WHERE id >= (SELECT turn + 1 FROM indexed) * {MESSAGES_PER_TURN} "
-            "AND content <> ''"
+            f"SELECT id, content, owner FROM messages WHERE id >= ? AND id < ? AND {_SEARCHABLE} ORDER BY id",
+            (first * MESSAGES_PER_TURN, (last + 1) * MESSAGES_PER_TURN),
         )
         # One by one: a statement with several rows opens a savepoint, at which FTS5 writes another segment.
-        for number, content, owner in list(rows):
+        for number, content, owner in rows:
             words = (number, index_text(content), owner_token(owner))
             self._execute("INSERT INTO message_words (rowid, text, scope) VALUES (?, ?, ?)", words)
-        self._execute("UPDATE indexed SET turn = (SELECT COALESCE(MAX(id), 0) FROM turns)")
-        self._turns.index_due = False
+        self._execute("UPDATE indexed SET turn = ?", (last,))
 
     def clear(self) -> None:
         """Empty the index, even a damaged one. The next `index` fills it again."""
         self._execute("INSERT INTO message_words (message_words) VALUES ('delete-all')")
         self._execute("UPDATE indexed SET turn = 0")
+
+    def find_damage(self, samples: int) -> str:
+        """Look up some messages that the index must hold, the newest first. Return the first problem, or an empty text.
+
+        FTS5 reports most damage itself, but takes overwritten records that have the form of an empty index for one.
+        """
+        end = self._value(f"SELECT (turn + 1) * {MESSAGES_PER_TURN} FROM indexed")
+        first = self._value("SELECT COALESCE(MIN(id), 0) FROM messages")
+        for number in range(samples):
+            # Some before the position are enough: one is searchable unless most were forgotten.
+            rows = self._execute(
+                "SELECT id, owner FROM (SELECT id, owner, content FROM messages WHERE id < ? ORDER BY id DESC "
+                f"LIMIT 20) AS some WHERE {_SEARCHABLE} ORDER BY id DESC LIMIT 1",
+                (end - (end - first) * number // samples,),
+            )
+            if rows and not self._holds(*rows[0]):
+                return f"message {rows[0][0]} is not in the search index"
+        return ""
+
+    def _holds(self, message_id: int, owner: str) -> bool:
+        posting = "SELECT 1 FROM message_words WHERE message_words MATCH ? AND rowid = ?"
+        size = "SELECT 1 FROM message_words_docsize WHERE id = ?"
+        scope = f'scope : "{owner_token(owner)}"'
+        return self._exists(posting, (scope, message_id)) and self._exists(size, (message_id,))
+
+    def _check_after_no_hit(self) -> None:
+        """Raise `SearchIndexDamaged` if a search found nothing because the index is empty."""
+        if problem := self.find_damage(1):
+            raise SearchIndexDamaged(problem)
+
+    def count(self) -> int:
+        """Return the number of indexed messages."""
+        return self._value("SELECT COUNT(*) FROM message_words_docsize")
 
     def is_indexed(self, owner: str | None = None, beside: str | None = None) -> bool:
         """Return whether all messages are indexed, or all of the owner's outside the session `beside`."""
@@ -183,6 +247,8 @@ class SearchIndex(Table):
         wanted = limit
         while True:
             rows = self._search_rows(match, owner, wanted, ranked)
+            if not rows:
+                self._check_after_no_hit()
             undone = self._undone_turns({row[0] for row in rows})
             shown = [row for row in rows if row[6] != TurnStatus.HIDDEN and row[:2] not in undone]
             if len(shown) >= limit or len(rows) < wanted:
@@ -216,7 +282,10 @@ class SearchIndex(Table):
         """
         if beside and not self.has_other_conversations(owner, beside):
             return ()
-        candidates = shares(self._word_hits(owner, question_phrases(question)), MESSAGES_PER_TURN)
+        phrases = question_phrases(question)
+        candidates = shares(self._word_hits(owner, phrases), MESSAGES_PER_TURN)
+        if phrases and not candidates:
+            self._check_after_no_hit()
         seen = self._turns.segments(beside, None, None)[0] if beside else []
         inherited = {part.session_id: part for part in seen[1:]}
         chosen: dict[tuple[str, int], tuple[float, int]] = {}

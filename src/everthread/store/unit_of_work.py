@@ -148,6 +148,8 @@ class StoreCheck(Struct, frozen=True):
     """The first problem found; empty if there is none."""
     whole: bool
     """False if the time was too short to check everything."""
+    index_damage: str = ""
+    """The first problem of the search index, which can be rebuilt; empty if there is none."""
 
 
 class RowCounts(Struct, frozen=True):

@@ -7,8 +7,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from everthread.domain.model import FORGOTTEN, Message, Role, Session, TurnStatus
 from everthread.domain.search_terms import MAX_QUERY_CHARS, MAX_QUERY_TERMS, snippet
-from everthread.store.search_index import TOKENIZER, index_text, match_query, owner_token
+from everthread.store.search_index import OCTETS_PER_BATCH, TOKENIZER, index_text, match_query, owner_token
+from everthread.store.turns import MESSAGES_PER_TURN
+from everthread.store.unit_of_work import UnitOfWork
 
 # Lone surrogates included: a str from JSON may hold them.
 ANY_TEXT = st.text(alphabet=st.characters(exclude_categories=[]), max_size=60)
@@ -224,3 +227,47 @@ def test_snippet_shows_the_hit(place: int, write: Callable[[str], str]) -> None:
     text = "lorem ipsum " * 1_000
     content = text[:place] + " Needle " + text[place:]
     assert "Needle" in snippet(content, write("needle"))
+
+
+def test_new_messages_are_indexed_in_batches_of_whole_turns(uow: UnitOfWork, session: Session) -> None:
+    half = "word " * (OCTETS_PER_BATCH // 10)
+    for number in range(1, 6):
+        messages = [Message(Role.USER, half), Message(Role.ASSISTANT, f"answer{number}")]
+        uow.turns.add(session, number, f"t{number}", TurnStatus.DONE, messages, 1.0)
+    batches = [uow.search.count()]
+    while uow.search.index_batch():
+        batches.append(uow.search.count())
+    assert batches == [0, 4, 8], "two turns at a time"
+    assert uow.search.count() == 10
+    assert [len(uow.search.search("ann", f"answer{number}", limit=9)) for number in range(1, 6)] == [1] * 5
+    assert not uow.search.index_batch()
+    assert uow.search.count() == 10
+
+
+def test_a_turn_larger_than_a_batch_is_indexed(uow: UnitOfWork, session: Session) -> None:
+    uow.turns.add(session, 1, "t1", TurnStatus.DONE, [Message(Role.USER, "word " * OCTETS_PER_BATCH)], 1.0)
+    assert not uow.search.index_batch()
+    assert len(uow.search.search("ann", "word", limit=9)) == 1
+
+
+def test_a_rebuilt_index_leaves_out_forgotten_messages(uow: UnitOfWork, session: Session) -> None:
+    messages = [Message(Role.USER, "tea"), Message(Role.ASSISTANT, FORGOTTEN), Message(Role.ASSISTANT, "")]
+    uow.turns.add(session, 1, "t1", TurnStatus.DONE, messages, 1.0)
+    uow.search.index()
+    uow.search.clear()
+    uow.search.index()
+    assert uow.search.count() == 1
+    assert uow.search.search("ann", "forgotten", limit=9) == ()
+    assert uow.search.find_damage(9) == ""
+
+
+def test_samples_find_messages_that_the_index_lacks(uow: UnitOfWork, session: Session) -> None:
+    for number in range(1, 51):
+        uow.turns.add(session, number, f"t{number}", TurnStatus.DONE, [Message(Role.USER, f"turn {number}")], 1.0)
+    assert uow.search.find_damage(50) == "", "nothing is indexed yet"
+    uow.search.index()
+    assert uow.search.find_damage(50) == ""
+    lost = 20 * MESSAGES_PER_TURN
+    uow.search.remove(lost, lost + 1)
+    assert uow.search.find_damage(50) == f"message {lost} is not in the search index"
+    assert uow.search.find_damage(1) == "", "the newest message only"

@@ -5,20 +5,21 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import apsw
 
-from everthread.adapters.sqlite.connection import connect_bare, open_bare
+from everthread.adapters.sqlite.connection import Connection, SqliteDatabase, connect_bare, open_bare
 from everthread.adapters.sqlite.migrate import check_application, known_migrations
-from everthread.adapters.sqlite.sentinel import check_not_lost, read_sentinel, without_index_damage
+from everthread.adapters.sqlite.sentinel import check_not_lost, index_damage_in, read_sentinel, without_index_damage
 from everthread.domain.errors import StoreBusy, StoreCorrupt, StoreError, StoreTooNew, StoreUnwritable
-from everthread.store.unit_of_work import RowCounts, StoreCheck
+from everthread.store.unit_of_work import RowCounts, StoreCheck, UnitOfWork
 
 _STEPS = 10_000
 _OLDEST = (3, 51, 3)
+INDEX_SAMPLES = 100
 
 
 def examine(path: Path, bound_s: float) -> StoreCheck:
@@ -36,25 +37,43 @@ def examine(path: Path, bound_s: float) -> StoreCheck:
         with open_bare(path) as connection:
             check_application(connection, str(path))
             ((schema,),) = connection.execute("SELECT COALESCE(MAX(number), 0) FROM migrations")
-            damage, whole = _find_damage(connection, bound_s)
+            damage, index_damage, whole = _find_damage(connection, bound_s)
             if sentinel is not None and not whole:
                 # What a process has found counts, unless the whole file was checked since.
                 damage = damage or sentinel.damage
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}") from error
-    return StoreCheck(engine, problem, schema, known, damage, whole)
+    return StoreCheck(engine, problem, schema, known, damage, whole, index_damage)
 
 
-def _find_damage(connection: Any, bound_s: float) -> tuple[str, bool]:
-    """Return the first problem that SQLite finds, and whether the check was complete."""
+def _find_damage(connection: Any, bound_s: float) -> tuple[str, str, bool]:
+    """Return the first problem of the file, that of the search index, and whether the check was complete."""
     deadline = time.monotonic() + bound_s
     connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
     try:
-        return next(without_index_damage(connection.execute("PRAGMA quick_check(2)")), ""), True
+        # A few lookups first: SQLite's check takes an index that was overwritten with zeros for an empty one.
+        index_damage = _find_index_damage(connection)
+        problems = list(_run_check(connection))
+        return next(without_index_damage(problems), ""), next(index_damage_in(problems), index_damage), True
     except apsw.InterruptError:
-        return "", False
+        return "", "", False
     finally:
         connection.set_progress_handler(None)
+
+
+def _run_check(connection: Connection) -> Iterator[tuple[str]]:
+    """Yield the rows of SQLite's check. Damage that it can't get past is the last one."""
+    try:
+        yield from connection.execute("PRAGMA quick_check(2)")
+    except apsw.CorruptError as error:
+        yield (str(error),)
+
+
+def _find_index_damage(connection: Connection) -> str:
+    try:
+        return UnitOfWork(SqliteDatabase(connection)).search.find_damage(INDEX_SAMPLES)
+    except apsw.CorruptError as error:
+        return str(error)
 
 
 PAGES_PER_STEP = 256

@@ -11,7 +11,7 @@ import hashlib
 import logging
 import os
 import threading
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
@@ -137,9 +137,18 @@ def find_damage(connection: Connection) -> str:
 def without_index_damage(check: Iterable[tuple[Any, ...]]) -> Iterator[str]:
     """Yield the problems that SQLite's check found outside the search index, which can be rebuilt.
 
-    The check reports at most one problem of the index, so ask it for one problem more than needed.
+    The check reports at most one problem of the index, so it needs room for one more.
     """
-    return (text for (text,) in check if text != "ok" and "fts5" not in text.lower())
+    return (text for (text,) in check if text != "ok" and not _is_of_index(text))
+
+
+def index_damage_in(check: Iterable[tuple[Any, ...]]) -> Iterator[str]:
+    """Yield the problems that SQLite's check found in the search index."""
+    return (text for (text,) in check if _is_of_index(text))
+
+
+def _is_of_index(problem: str) -> bool:
+    return "fts5" in problem.lower()
 
 
 def record_backup(path: Path, archive: Path, now: float) -> None:
@@ -186,13 +195,15 @@ def restore_hint(path: Path) -> str:
 class DamageGuard:
     """Stops writing to a damaged database, and reports the damage once."""
 
-    def __init__(self, path: Path, problem: str = "") -> None:
+    def __init__(self, path: Path, problem: str = "", *, on_index_damage: Callable[[], None] = lambda: None) -> None:
+        """`on_index_damage` is called when a rebuild of the search index becomes due, on any thread."""
         self._path = path
+        self._on_index_damage = on_index_damage
         self._lock = threading.Lock()
         self.problem = problem
         """Message that explains why nothing is written; empty while the database is undamaged."""
         self.is_rebuild_due = False
-        """The search index is damaged, and this process has not tried to rebuild it."""
+        """The search index is damaged, and this process has not tried to rebuild it. Set once in a process."""
         self._index_reported = False
 
     def translate(self, error: apsw.Error) -> StoreError:
@@ -202,7 +213,7 @@ class DamageGuard:
         """
         match error:
             case apsw.CorruptError(extendedresult=apsw.SQLITE_CORRUPT_VTAB):
-                return self._report_index()
+                return self.report_index_damage()
             case _:
                 translated = translate_error(error, str(self._path))
                 return self._report(translated) if isinstance(translated, StoreCorrupt) else translated
@@ -212,17 +223,14 @@ class DamageGuard:
         if self.problem:
             raise StoreCorrupt(self.problem)
 
-    def claim_rebuild(self) -> bool:
-        """Return whether the caller has to rebuild the search index. True at most once in a process."""
+    def report_index_damage(self) -> StoreError:
+        """Report damage of the search index, once, and have the index rebuilt."""
         with self._lock:
-            due, self.is_rebuild_due = self.is_rebuild_due, False
-        return due
-
-    def _report_index(self) -> StoreError:
-        with self._lock:
-            if not self._index_reported:
-                self._index_reported = self.is_rebuild_due = True
-                log.error("%s: The search index is damaged and will be rebuilt. No message is lost.", self._path)
+            is_new, self._index_reported = not self._index_reported, True
+            self.is_rebuild_due = self.is_rebuild_due or is_new
+        if is_new:
+            log.error("%s: The search index is damaged and will be rebuilt. No message is lost.", self._path)
+            self._on_index_damage()
         return StoreError(f"{self._path}: The search index is damaged and will be rebuilt. Try again.")
 
     def _report(self, error: StoreCorrupt) -> StoreCorrupt:

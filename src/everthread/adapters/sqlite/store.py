@@ -30,9 +30,10 @@ from everthread.adapters.sqlite.sentinel import (
     with_restore_hint,
 )
 from everthread.adapters.sqlite.write_queue import WriteQueue
-from everthread.adapters.sqlite.writer import Writer
+from everthread.adapters.sqlite.writer import INDEX_PAUSE_S, Writer
 from everthread.domain.errors import StoreError, StoreUnwritable
 from everthread.store.deferred_erasure import ErasureDue, FoundWords
+from everthread.store.search_index import SearchIndexDamaged
 from everthread.store.unit_of_work import UnitOfWork
 
 T = TypeVar("T")
@@ -47,14 +48,14 @@ class SqliteStore:
         """Open a prepared file. Nothing is written to one with `damage`; its intact parts can be read."""
         self._path = str(path)
         self._busy_s_max = busy_s_max
-        self._guard = DamageGuard(path, damage)
+        self._queue = WriteQueue()
+        self._guard = DamageGuard(path, damage, on_index_damage=self._queue.wake)
         self._writer = Writer(self._path, busy_s_max=busy_s_max, guard=self._guard)
         self._inline = self._connected()
         self._inline_unit = UnitOfWork(self._inline)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="store-reader")
         self._local = threading.local()
         self._opened: list[SqliteDatabase] = []
-        self._queue = WriteQueue()
         self._thread = threading.Thread(target=self._run_writer, name="store-writer", daemon=True)
         self._thread.start()
         self._closed = False
@@ -94,7 +95,8 @@ class SqliteStore:
 
     async def index(self) -> None:
         if self._guard.is_rebuild_due or not await self.read_inline(lambda uow: uow.search.is_indexed()):
-            await self.write(self._writer.index)
+            while await self.write(self._writer.index_batch):  # noqa: ASYNC110 - the pause lets other processes write
+                await asyncio.sleep(INDEX_PAUSE_S)  # noqa: TID251 - see above
 
     async def changed(self) -> int:
         self._check_open()
@@ -171,13 +173,18 @@ class SqliteStore:
                 database.rollback()
         except apsw.Error as error:
             raise self._guard.translate(error) from error
+        except SearchIndexDamaged as error:
+            raise self._guard.report_index_damage() from error
 
     def _run_writer(self) -> None:
         # Jobs that were queued during the last commit form the next batch.
-        while jobs := self._queue.take(BATCH_MAX):
-            self._writer.commit(jobs)
-            self._queue.finished(jobs)
-            self._writer.do_chores()
+        wait_s = None
+        while (jobs := self._queue.take(BATCH_MAX, wait_s)) is not None:
+            if jobs:
+                self._writer.commit(jobs)
+                self._queue.finished(jobs)
+            wait_s = self._writer.do_chores()
+        # The next process that needs the index goes on with it.
         self._writer.do_chores()
 
 

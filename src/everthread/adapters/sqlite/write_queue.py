@@ -11,7 +11,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from queue import SimpleQueue
+from enum import Enum
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from msgspec import Struct
@@ -20,6 +21,13 @@ from everthread.domain.errors import StoreError
 from everthread.store.unit_of_work import UnitOfWork
 
 _SIGNAL_BYTES = 4096
+
+
+class _Signal(Enum):
+    """Entries of the queue that are no jobs."""
+
+    WAKE = "wake"
+    END = "end"
 
 
 class Job(Struct, eq=False):
@@ -126,7 +134,7 @@ class WriteQueue:
     """Jobs that wait for the writer thread."""
 
     def __init__(self) -> None:
-        self._waiting: SimpleQueue[QueuedJob | None] = SimpleQueue()
+        self._waiting: SimpleQueue[QueuedJob | _Signal] = SimpleQueue()
         self._clients: dict[asyncio.AbstractEventLoop, LoopClient] = {}
         self._ending = threading.Lock()
         self._ended = False
@@ -160,17 +168,23 @@ class WriteQueue:
             self._put(job)
         return await job.done
 
-    def take(self, most: int) -> list[QueuedJob]:
-        """Wait for jobs and return them, on the writer thread. Empty after `end`."""
+    def take(self, most: int, wait_s: float | None = None) -> list[QueuedJob] | None:
+        """Wait for jobs and return them, on the writer thread. Empty after `wait_s` or `wake`, None after `end`."""
         jobs: list[QueuedJob] = []
-        while (job := self._waiting.get()) is not None:
-            jobs.append(job)
+        while (job := self._next(wait_s)) is not _Signal.END:
+            if job is not _Signal.WAKE:
+                jobs.append(job)
             if len(jobs) == most or self._waiting.empty():
                 return jobs
         if jobs:
             # The next call must find the end, too.
-            self._waiting.put(None)
-        return jobs
+            self._waiting.put(_Signal.END)
+            return jobs
+        return None
+
+    def wake(self) -> None:
+        """Let `take` return without a job, from any thread."""
+        self._waiting.put(_Signal.WAKE)
 
     @staticmethod
     def finished(jobs: list[QueuedJob]) -> None:
@@ -186,12 +200,18 @@ class WriteQueue:
             self._put(*client.take_deferred())
         with self._ending:
             self._ended = True
-            self._waiting.put(None)
+            self._waiting.put(_Signal.END)
 
     def close(self) -> None:
         """Close the clients, after the writer has stopped."""
         for client in self._clients.values():
             client.close()
+
+    def _next(self, wait_s: float | None) -> QueuedJob | _Signal:
+        try:
+            return self._waiting.get(timeout=wait_s)
+        except Empty:
+            return _Signal.WAKE
 
     def _client(self) -> LoopClient:
         loop = asyncio.get_running_loop()

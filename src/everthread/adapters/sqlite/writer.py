@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,6 +26,8 @@ CACHE_KIB = 8_192
 WAL_PAGES_MAX = 1_000
 """SQLite's own default for an automatic checkpoint."""
 EMPTY_WAL_S_MAX = 0.5
+INDEX_PAUSE_S = 0.03
+"""Between batches of an index, for writers of other processes: SQLite's lock goes to whoever asks for it next."""
 FAST_COMMIT_S_MAX = 0.002
 FAST_COMMITS_MIN = 8
 """Consecutive fast commits before the loop commits inline again: an unsteady disk would block it repeatedly."""
@@ -43,6 +45,8 @@ class Writer:
         self._slow_until = 0
         self._commits = 0
         self._wal_pages = 0
+        self._index_from = 0.0
+        """The monotonic time at which the next batch may be indexed."""
         self._connect()
 
     def commit(self, jobs: Sequence[Job]) -> None:
@@ -69,23 +73,36 @@ class Writer:
             return False
         return True
 
-    def do_chores(self) -> None:
-        """Index new turns and checkpoint a long write-ahead log, while no caller waits."""
+    def do_chores(self) -> float | None:
+        """Index some new turns and checkpoint a long write-ahead log, while no caller waits. Return the seconds until
+        there is more to do; None if there is nothing.
+        """
         if not self._is_due_for_chores() or self._guard.problem:
-            return
+            return None
         with self._lock:
-            if self._unit.turns.index_due or self._guard.is_rebuild_due:
-                self._commit([Job(self.index)], self._busy_s_max)
-                # Even if that failed: the next search indexes, and reports the error.
-                self._unit.turns.index_due = False
+            if self._guard.is_rebuild_due:
+                self._index(_clear_index)
+                self._guard.is_rebuild_due = False
+            elif self._unit.turns.index_due and time.monotonic() >= self._index_from:
+                self._index(self.index_batch)
             if self._wal_pages >= WAL_PAGES_MAX:
                 self._checkpoint()
+        return max(self._index_from - time.monotonic(), 0.0) if self._unit.turns.index_due else None
 
-    def index(self, uow: UnitOfWork) -> None:
-        """Index new messages, or all of them if the index is damaged."""
-        if self._guard.claim_rebuild():
-            uow.search.clear()
-        uow.search.index()
+    def _index(self, work: Callable[[UnitOfWork], bool]) -> None:
+        job = Job(work)
+        self._commit([job], self._busy_s_max)
+        # Even if that failed: the next search indexes, and reports the error.
+        self._unit.turns.index_due = job.error is None and job.result
+
+    def index_batch(self, uow: UnitOfWork) -> bool:
+        """Index some new messages. Return whether there are more, for after a pause of `INDEX_PAUSE_S`."""
+        if self._guard.is_rebuild_due:
+            # The chores after this transaction empty a damaged index.
+            return True
+        has_more = uow.search.index_batch()
+        self._index_from = time.monotonic() + INDEX_PAUSE_S
+        return has_more
 
     def empty_wal(self) -> bool:
         """Move the write-ahead log into the file. Return False if another connection uses it for too long."""
@@ -220,6 +237,11 @@ class Writer:
         store_error = self._guard.translate(error) if is_sqlite else StoreError(f"{self._path}: {error!r}")
         store_error.__cause__ = error
         return store_error
+
+
+def _clear_index(uow: UnitOfWork) -> bool:
+    uow.search.clear()
+    return True
 
 
 def _can_be_raised(error: BaseException) -> bool:

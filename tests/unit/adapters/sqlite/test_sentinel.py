@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from contextlib import closing
+import time
+from contextlib import closing, suppress
 from pathlib import Path
 
+import apsw
 import pytest
 from msgspec.structs import replace
-from tests.damaged_files import damage_index, damage_table
+from tests.damaged_files import SILENT_DAMAGE, damage_index, damage_table, lose_index
 
 from everthread.adapters.sqlite import maintenance
-from everthread.adapters.sqlite.connection import connect
+from everthread.adapters.sqlite.connection import SqliteDatabase, connect
 from everthread.adapters.sqlite.migrate import known_migrations, migrate
 from everthread.adapters.sqlite.sentinel import (
     find_damage,
@@ -29,6 +31,8 @@ from everthread.adapters.sqlite.store import SqliteStore
 from everthread.domain.errors import StoreCorrupt, StoreError
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
 from everthread.store.incidents import Incident
+from everthread.store.search_index import OCTETS_PER_BATCH
+from everthread.store.unit_of_work import UnitOfWork
 from everthread.testing.contracts.store.fixtures import KEY, StoreConversation
 
 INCIDENT = Incident(1.0, "test", None, "seen")
@@ -272,6 +276,75 @@ async def test_a_database_with_a_damaged_search_index_can_be_checked_and_backed_
     assert maintenance.examine(path, 5.0).damage
     with closing(connect(str(path))) as connection:
         assert find_damage(connection)
+
+
+@pytest.mark.parametrize("damage", SILENT_DAMAGE.values(), ids=SILENT_DAMAGE)
+@pytest.mark.parametrize("how", ["search", "recall"])
+async def test_a_search_that_finds_nothing_in_a_lost_index_has_it_rebuilt(path: Path, damage: str, how: str) -> None:
+    store = await filled_index(path)
+    conversation = StoreConversation(store)
+    find = conversation.search if how == "search" else conversation.recall
+    assert len(await find("words", limit=3)) == 3
+    assert await find("unheard", limit=3) == [], "nothing found is no damage"
+    lose_index(path, damage)
+    with pytest.raises(StoreError, match="search index is damaged and will be rebuilt"):
+        await find("words", limit=3)
+    assert len(await find("words", limit=3)) == 3
+    await store.aclose()
+
+
+async def test_a_damaged_search_index_is_rebuilt_without_another_write_or_search(path: Path) -> None:
+    store = await filled_index(path)
+    damage_index(path)
+    with pytest.raises(StoreError, match="will be rebuilt"):
+        await StoreConversation(store).search("words")
+
+    with closing(connect(str(path))) as other:
+        unit, is_damaged = UnitOfWork(SqliteDatabase(other)), True
+        deadline = time.monotonic() + 10
+        while is_damaged:
+            assert time.monotonic() < deadline, "not rebuilt"
+            await asyncio.sleep(0.01)
+            with suppress(apsw.CorruptError):
+                is_damaged = bool(unit.search.find_damage(40)) or unit.search.count() < 40
+    await store.aclose()
+
+
+async def test_writes_do_not_wait_for_the_whole_index(path: Path) -> None:
+    store = await SqliteStore.open(path)
+    for number in range(10):
+        await StoreConversation(store, f"long{number}").say("words " * (OCTETS_PER_BATCH // 12), KEY)
+    await store.write(lambda uow: uow.search.clear())
+    order: list[str] = []
+
+    async def index() -> None:
+        await store.index()
+        order.append("indexed")
+
+    async def write() -> None:
+        await store.write(lambda uow: uow.incidents.add(INCIDENT))
+        order.append("written")
+
+    await asyncio.gather(index(), write())
+    assert order == ["written", "indexed"]
+    assert await store.read(lambda uow: uow.search.count()) == 50
+    await store.aclose()
+
+
+@pytest.mark.parametrize("damage", SILENT_DAMAGE.values(), ids=SILENT_DAMAGE)
+async def test_a_check_of_the_file_finds_a_lost_search_index(path: Path, damage: str) -> None:
+    await (await filled_index(path)).aclose()
+    assert maintenance.examine(path, 5.0).index_damage == ""
+    lose_index(path, damage)
+    found = maintenance.examine(path, 5.0)
+    assert (found.damage, found.whole) == ("", True)
+    assert "is not in the search index" in found.index_damage
+
+
+async def test_a_check_of_the_file_finds_damaged_pages_of_the_search_index(path: Path) -> None:
+    await (await filled_index(path)).aclose()
+    damage_index(path)
+    assert "fts5" in maintenance.examine(path, 5.0).index_damage
 
 
 async def filled_index(path: Path) -> SqliteStore:

@@ -34,6 +34,7 @@ def all_checks() -> tuple[Check, ...]:
         Check("disk", machine.disk),
         Check("sqlite", machine.engine, "unopened", bound_s=20.0),
         Check("store", machine.store, "unopened"),
+        Check("search", machine.search_index, "unopened", bound_s=1.0),
         Check("clock", machine.clock, "unopened"),
         Check("parked", store.parked, "runtime"),
         Check("lanes", store.lanes, "runtime"),

@@ -113,6 +113,15 @@ async def store(case: Case) -> Finding:
     return well(f"no damage{part}, schema {found.schema or found.schema_known}")
 
 
+async def search_index(case: Case) -> Finding:
+    found = case.examined
+    if found is None or found.damage or not case.db_path.exists():
+        return skipped("skipped: there is no usable store")
+    if found.index_damage:
+        return bad(f"damaged: {found.index_damage}", "everthread sessions reindex rebuilds it; no message is lost")
+    return well("no damage" if found.whole else f"no damage found within {EXAMINE_S_MAX:g} s")
+
+
 def _restore(case: Case) -> str:
     assert case.unopened is not None
     hint = case.unopened.restore_hint()

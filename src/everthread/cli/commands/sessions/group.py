@@ -25,6 +25,7 @@ _COMMANDS = {
     "import": ("sessions.import_:import_sessions", "Import sessions from a FILE."),
     "prune": ("sessions.prune:prune_sessions", "Delete sessions that ended long ago."),
     "delete": ("sessions.edit:delete_sessions", "Forget a session."),
+    "reindex": ("sessions.reindex:reindex_sessions", "Rebuild the search index."),
 }
 
 

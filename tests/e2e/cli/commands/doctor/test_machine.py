@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.e2e.cli.commands.doctor.doctor_home import failed
+from tests.damaged_files import SILENT_DAMAGE, damage_index, lose_index
+from tests.e2e.cli.commands.doctor.doctor_home import failed, in_home
 from tests.e2e.commands import printed
 
 
@@ -42,7 +43,24 @@ def test_a_damaged_store_is_reported(home: Path) -> None:
             file.write(b"\xaa" * 4096)
     found = failed(home, "--offline")
     assert list(found) == ["store"]
-    assert "restore a backup" in found["store"][1]
+    assert "everthread restore FILE" in found["store"][1]
+
+
+@pytest.mark.parametrize("damage", [None, *SILENT_DAMAGE.values()], ids=["pages", *SILENT_DAMAGE])
+def test_a_damaged_search_index_is_reported_and_can_be_rebuilt(home: Path, damage: str | None) -> None:
+    in_home(home, lambda runtime: runtime.store.index())
+    assert failed(home, "--offline") == {}
+    if damage is None:
+        damage_index(home / "everthread.db")
+    else:
+        lose_index(home / "everthread.db", damage)
+    found = failed(home, "--offline")
+    assert list(found) == ["search"]
+    says, fix = found["search"]
+    assert says.startswith("damaged: ")
+    assert "everthread sessions reindex" in fix
+    assert printed(home, "sessions", "reindex") == {"messages": 2}
+    assert failed(home, "--offline") == {}
 
 
 def test_a_file_that_is_not_a_store_is_reported(home: Path) -> None:

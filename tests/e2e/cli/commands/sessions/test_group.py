@@ -13,7 +13,7 @@ from tests.e2e.commands import everthread, refused
 from tests.e2e.used_home import UsedHome, printed
 from tests.e2e.used_home import everthread as run_everthread
 
-VERBS = ["list", "browse", "show", "tree", "rename", "export", "import", "prune", "delete"]
+VERBS = ["list", "browse", "show", "tree", "rename", "export", "import", "prune", "delete", "reindex"]
 
 
 @pytest.mark.parametrize("verb", VERBS)
