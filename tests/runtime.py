@@ -37,6 +37,7 @@ from everthread.lifecycle.notes import write_note
 from everthread.memory import MemoryManager, NoteFiles
 from everthread.memory.delivery_results import Limits
 from everthread.ports.memory import Capability, MemoryProvider, RecallItem
+from everthread.store.derived_text import WRITTEN
 from everthread.store.search_index import Hit
 from everthread.store.unit_of_work import UnitOfWork
 
@@ -307,7 +308,7 @@ class CoreFixture:
             uow: UnitOfWork, action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str
         ) -> NoteVersion:
             change = NoteChange(action, target, content, note_id, imported=True)
-            return write_note(uow, change, owner=owner, ref=None, new_id=self.new_id(), now=self.clock.now())
+            return write_note(uow, change, WRITTEN, owner=owner, ref=None, new_id=self.new_id(), now=self.clock.now())
 
         return NoteFiles(self.store, write, folder_of, is_forgotten)
 

@@ -29,6 +29,7 @@ from everthread.domain.model import (
     TurnStatus,
 )
 from everthread.ports.memory import RecallItem, receives_events
+from everthread.store.derived_text import WRITTEN
 from everthread.store.unit_of_work import Store, UnitOfWork
 from everthread.testing.contracts.memory_provider import EffectsOf, ProviderContract
 from everthread.testing.contracts.store.fixtures import StillClock
@@ -66,7 +67,7 @@ class ManualBuiltinMemory(BuiltinMemory):
             *(metadata["note_id"], 1, ref.owner, NoteTarget(target), NoteAction(action)),
             *(content, ref.session_id, None, 1.0),
         )
-        await self.store.write(lambda uow: uow.notes.put(note))
+        await self.store.write(lambda uow: uow.derived.put_note(note, WRITTEN))
 
     async def prefetch(self, query: str, *, ref: SessionRef, limit: int) -> Sequence[RecallItem]:
         return await super().prefetch(query, ref=replace(ref, session_id=f"after {ref.session_id}"), limit=limit)

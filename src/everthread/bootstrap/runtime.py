@@ -37,6 +37,7 @@ from everthread.ports.context import ContextEngine
 from everthread.ports.memory import MemoryProvider
 from everthread.ports.platform import Platform
 from everthread.ports.tools import Tool
+from everthread.store.derived_text import WRITTEN
 from everthread.store.incidents import Incident
 from everthread.store.unit_of_work import Store, UnitOfWork
 
@@ -456,7 +457,7 @@ def _make_note_files(settings: Settings, store: Store, new_id: Callable[[], str]
         uow: UnitOfWork, action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str
     ) -> NoteVersion:
         change = NoteChange(action, target, content, note_id, imported=True)
-        return write_note(uow, change, owner=owner, ref=None, new_id=new_id(), now=clock.now())
+        return write_note(uow, change, WRITTEN, owner=owner, ref=None, new_id=new_id(), now=clock.now())
 
     return NoteFiles(store, write, lambda owner: notes_folder(settings, owner), is_forgotten)
 

@@ -28,6 +28,7 @@ from everthread.lifecycle.base import WriteContext
 from everthread.lifecycle.boundaries import append, cross
 from everthread.lifecycle.boundary_state import owned_session
 from everthread.lifecycle.notes import is_erased, notes_session, put_version
+from everthread.store.derived_text import WRITTEN
 from everthread.store.unit_of_work import UnitOfWork
 
 
@@ -182,7 +183,7 @@ def _restore_note(uow: UnitOfWork, restore: NoteRestore, now: float) -> None:
         version = NoteVersion(
             last.note_id, last.version + 1, last.owner, last.target, action, content, session.id, turn_id, now
         )
-        put_version(uow, version, session, session.ref_at(session.key, 0), now)
+        put_version(uow, version, WRITTEN, session, session.ref_at(session.key, 0), now)
 
 
 def _review_again(uow: UnitOfWork, writing: Writing, now: float) -> None:

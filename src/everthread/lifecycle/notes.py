@@ -14,7 +14,6 @@ from everthread.domain.errors import (
     NotCondensed,
     NotesFull,
     NotFound,
-    Outdated,
     TooLarge,
 )
 from everthread.domain.events import EntryKind
@@ -34,9 +33,10 @@ from everthread.domain.model import (
 from everthread.domain.review_window import Review
 from everthread.lifecycle.base import LifecycleBase, transaction
 from everthread.lifecycle.boundaries import append, close_if_left
-from everthread.lifecycle.reviews import check_review, claim_review
+from everthread.lifecycle.reviews import check_held, check_review, claim_review
 from everthread.lifecycle.turns import PROCESS_TTL_S
 from everthread.lifecycle.validation import check_owner
+from everthread.store.derived_text import WRITTEN, NoteSource
 from everthread.store.unit_of_work import UnitOfWork
 
 NOTE_CHARS_MAX = 20_000
@@ -84,19 +84,18 @@ class NoteOperations(LifecycleBase):
     ) -> NoteVersion:
         """Apply a change. Without `ref` the note belongs to the person and to no conversation.
 
-        Raises `Fenced` for a `review` that may not write any more, `Outdated` for a running turn during which something
-        was forgotten.
+        Raises `Fenced` for a `review` that may not write any more, `Outdated` for a review or a running turn during
+        which something was forgotten.
         """
         check_owner(owner)
         if review is not None:
-            check_review(uow, review, owner)
-        elif change.turn_id is not None:
-            _check_turn(uow, change.turn_id)
-        return write_note(uow, change, owner=owner, ref=ref, new_id=self._new_id(), now=self._clock.now())
+            check_held(uow, review)
+        source = NoteSource(review.forget_count) if review is not None else NoteSource(turn_id=change.turn_id)
+        return write_note(uow, change, source, owner=owner, ref=ref, new_id=self._new_id(), now=self._clock.now())
 
     async def check_turn(self, turn_id: str) -> None:
         """Raise `Outdated` if something was forgotten while the turn ran: text derived by it must not be stored."""
-        await self._store.read(lambda uow: _check_turn(uow, turn_id))
+        await self._store.read(lambda uow: uow.derived.check_turn(turn_id))
 
     @transaction
     def rewrite_notes(
@@ -104,14 +103,17 @@ class NoteOperations(LifecycleBase):
     ) -> tuple[NoteVersion, ...]:
         """Replace a whole collection with what a review condensed from it, or change nothing.
 
-        Raises `NotCondensed` if the collection changed meanwhile or would not shrink, `Fenced` like `write_note`.
+        Raises `NotCondensed` if the collection changed meanwhile or would not shrink, `Fenced` and `Outdated` like
+        `write_note`.
         """
         check_owner(owner)
         check_review(uow, review, owner)
         if uow.notes.current(owner, rewriting.target) != rewriting.read:
             raise NotCondensed("the notes were changed meanwhile")
-        now = self._clock.now()
-        written = [write_note(uow, change, owner=owner, ref=ref, new_id="", now=now) for change in rewriting.changes]
+        now, source = self._clock.now(), NoteSource(review.forget_count)
+        written = [
+            write_note(uow, change, source, owner=owner, ref=ref, new_id="", now=now) for change in rewriting.changes
+        ]
         if count_chars(uow.notes.current(owner, rewriting.target)) >= count_chars(rewriting.read):
             raise NotCondensed("the new notes would not be shorter")
         return tuple(written)
@@ -133,12 +135,12 @@ class NoteOperations(LifecycleBase):
         before = versions[-2] if len(versions) > 1 else None
         if before is None or before.action is NoteAction.REMOVE:
             change = NoteChange(NoteAction.REMOVE, last.target, note_id=note_id)
-            return write_note(uow, change, owner=owner, ref=None, new_id="", now=now)
+            return write_note(uow, change, WRITTEN, owner=owner, ref=None, new_id="", now=now)
         if before.content == FORGOTTEN:
             raise Erased(f"the text before {note_id}:{version} was forgotten; it can't be restored")
         action = NoteAction.ADD if last.action is NoteAction.REMOVE else NoteAction.REPLACE
         change = NoteChange(action, last.target, before.content, note_id)
-        return write_note(uow, change, owner=owner, ref=_origin(uow, before), new_id="", now=now)
+        return write_note(uow, change, WRITTEN, owner=owner, ref=_origin(uow, before), new_id="", now=now)
 
     @transaction
     def claim_next_review(self, uow: UnitOfWork) -> tuple[Review, SessionRef] | None:
@@ -149,7 +151,14 @@ class NoteOperations(LifecycleBase):
 
 
 def write_note(
-    uow: UnitOfWork, change: NoteChange, *, owner: str, ref: SessionRef | None, new_id: str, now: float
+    uow: UnitOfWork,
+    change: NoteChange,
+    source: NoteSource,
+    *,
+    owner: str,
+    ref: SessionRef | None,
+    new_id: str,
+    now: float,
 ) -> NoteVersion:
     """Apply a change inside a transaction. Without `ref` the note belongs to the person and to no conversation."""
     if len(change.content) > NOTE_CHARS_MAX:
@@ -168,7 +177,7 @@ def write_note(
         change = replace(change, content=_without_forgotten_facts(uow, change.content, owner))
     version = _next_version(uow, change, owner, session.id, new_id, now)
     _check_room(uow, change, version)
-    put_version(uow, version, session, ref, now)
+    put_version(uow, version, source, session, ref, now)
     return version
 
 
@@ -180,20 +189,16 @@ def _without_forgotten_facts(uow: UnitOfWork, content: str, owner: str) -> str:
     return erased
 
 
-def _check_turn(uow: UnitOfWork, turn_id: str) -> None:
-    slot = uow.slots.get(turn_id)
-    if slot is not None and slot.forgotten:
-        raise Outdated("something was forgotten while this turn ran; write the note in the next turn")
-
-
 def is_erased(session: Session) -> bool:
     """Return True if no note may be added to the session. A notes session stays open after its owner was forgotten."""
     return session.forgotten_seq is not None and session.ended_at is not None
 
 
-def put_version(uow: UnitOfWork, version: NoteVersion, session: Session, ref: SessionRef, now: float) -> None:
-    """Write a version and its log entry without any check."""
-    uow.notes.put(version)
+def put_version(
+    uow: UnitOfWork, version: NoteVersion, source: NoteSource, session: Session, ref: SessionRef, now: float
+) -> None:
+    """Write a version and its log entry."""
+    uow.derived.put_note(version, source)
     detail: dict[str, object] = {"note_id": version.note_id, "version": version.version}
     session = append(uow, session, ref, EntryKind.NOTE, now, detail=detail)
     uow.sessions.save(close_if_left(uow, session, ref, now))

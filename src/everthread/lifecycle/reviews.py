@@ -35,10 +35,15 @@ def claim_review(uow: UnitOfWork, holder: str, now: float) -> tuple[Review, Sess
 
 
 def check_review(uow: UnitOfWork, review: Review, owner: str) -> None:
-    """Raise `Fenced` unless the review may still write: its turns may have been rewound or forgotten since."""
+    """Raise `Fenced` or `Outdated` unless the review may still go on: its turns may have been rewound or forgotten."""
+    check_held(uow, review)
+    uow.derived.check(owner, review.forget_count)
+
+
+def check_held(uow: UnitOfWork, review: Review) -> None:
+    """Raise `Fenced` unless this process still holds the review."""
     if not uow.reviews.is_held(review):
         raise Fenced(f"the review of {review.window.label} was stopped")
-    uow.derived.check(owner, review.forget_count)
 
 
 def _reviewed_to(uow: UnitOfWork, session: Session) -> int:

@@ -35,6 +35,7 @@ from everthread.lifecycle.import_match import (
     new_lines,
 )
 from everthread.lifecycle.notes import NoteChange, write_note
+from everthread.store.derived_text import WRITTEN
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 
@@ -145,9 +146,8 @@ def import_note(uow: UnitOfWork, line: NoteLine, owner: str, new_id: str, now: f
     if not is_new_note(uow, line, owner):
         return False
     note_id = line.id if uow.notes.get(line.id) is None else new_id
-    write_note(
-        uow, NoteChange(NoteAction.ADD, line.target, line.content), owner=owner, ref=None, new_id=note_id, now=now
-    )
+    change = NoteChange(NoteAction.ADD, line.target, line.content)
+    write_note(uow, change, WRITTEN, owner=owner, ref=None, new_id=note_id, now=now)
     return True
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
 from everthread.store.database import Table
 
-_COLUMNS = "note_id, version, owner, target, action, content, session_id, turn_id, at"
-_OF_VERSION = ", ".join(f"v.{column}" for column in _COLUMNS.split(", "))
+COLUMNS = "note_id, version, owner, target, action, content, session_id, turn_id, at"
+_OF_VERSION = ", ".join(f"v.{column}" for column in COLUMNS.split(", "))
 
 
 def _version(row: tuple[Any, ...]) -> NoteVersion:
@@ -17,22 +17,7 @@ def _version(row: tuple[Any, ...]) -> NoteVersion:
 
 
 class Notes(Table):
-    """Notes, each with a current version."""
-
-    def put(self, version: NoteVersion) -> None:
-        v = version
-        self._execute(
-            f"INSERT INTO note_versions ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                *(v.note_id, v.version, v.owner, v.target.value, v.action.value),
-                *(v.content, v.session_id, v.turn_id, v.at),
-            ),
-        )
-        self._execute(
-            "INSERT INTO notes (note_id, owner, target, version, live) VALUES (?, ?, ?, ?, ?) "
-            "ON CONFLICT (note_id) DO UPDATE SET version = excluded.version, live = excluded.live",
-            (v.note_id, v.owner, v.target.value, v.version, v.action is not NoteAction.REMOVE),
-        )
+    """Notes, each with a current version. `DerivedText.put_note` writes them."""
 
     def current(self, owner: str, target: NoteTarget) -> tuple[NoteVersion, ...]:
         rows = self._execute(
@@ -48,7 +33,7 @@ class Notes(Table):
         return rows[-1] if rows else None
 
     def version(self, note_id: str, version: int) -> NoteVersion | None:
-        row = self._first(f"SELECT {_COLUMNS} FROM note_versions WHERE note_id = ? AND version = ?", (note_id, version))
+        row = self._first(f"SELECT {COLUMNS} FROM note_versions WHERE note_id = ? AND version = ?", (note_id, version))
         return _version(row) if row else None
 
     def newest(self, note_id: str) -> int:
@@ -57,14 +42,13 @@ class Notes(Table):
         return row[0] or 0 if row else 0
 
     def versions(self, note_id: str) -> tuple[NoteVersion, ...]:
-        rows = self._execute(f"SELECT {_COLUMNS} FROM note_versions WHERE note_id = ? ORDER BY version", (note_id,))
+        rows = self._execute(f"SELECT {COLUMNS} FROM note_versions WHERE note_id = ? ORDER BY version", (note_id,))
         return tuple(_version(row) for row in rows)
 
     def history(self, owner: str, limit: int) -> tuple[NoteVersion, ...]:
         """Return every change of the owner's notes, the newest first."""
         rows = self._execute(
-            f"SELECT {_COLUMNS} FROM note_versions WHERE owner = ? "
-            "ORDER BY at DESC, note_id DESC, version DESC LIMIT ?",
+            f"SELECT {COLUMNS} FROM note_versions WHERE owner = ? ORDER BY at DESC, note_id DESC, version DESC LIMIT ?",
             (owner, limit),
         )
         return tuple(_version(row) for row in rows)
@@ -72,7 +56,7 @@ class Notes(Table):
     def of_owner(self, owner: str) -> tuple[NoteVersion, ...]:
         """Return every version of every note, in no order."""
         return tuple(
-            _version(row) for row in self._execute(f"SELECT {_COLUMNS} FROM note_versions WHERE owner = ?", (owner,))
+            _version(row) for row in self._execute(f"SELECT {COLUMNS} FROM note_versions WHERE owner = ?", (owner,))
         )
 
     def file_digest(self, owner: str, target: NoteTarget) -> str | None:

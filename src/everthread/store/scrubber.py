@@ -50,43 +50,30 @@ class Scrubber(Table):
         Return the texts of the notes that were written in it.
         """
         texts = self._texts("SELECT content FROM note_versions WHERE session_id = ?", session.id)
-        for (row_id,) in list(self._execute("SELECT id FROM turns WHERE session_id = ?", (session.id,))):
-            self._blank_messages(row_id * MESSAGES_PER_TURN, (row_id + 1) * MESSAGES_PER_TURN)
-        discard(self._execute, session.owner, session.id)
+        turns = [row[0] for row in self._execute("SELECT id FROM turns WHERE session_id = ?", (session.id,))]
         for table in TABLES:
+            self._scrub_turns(table, turns)
+            self._discard_files(table, session.owner, session.id)
             self._run(table.on_session, session.id)
-        if session.key.platform == SUBAGENT_PLATFORM:
-            # Delegated work that has not started: its key is unbound, so no process would ever start it.
-            self._execute(
-                "UPDATE inbox SET content = '[forgotten]', state = 'set_aside' WHERE key = ? AND state = 'waiting'",
-                (str(session.key),),
-            )
-        if texts:
-            # Every prompt prefix that was built since may quote the notes.
-            self._execute("DELETE FROM prefixes WHERE owner = ?", (session.owner,))
+            if session.key.platform == SUBAGENT_PLATFORM:
+                self._run(table.on_delegated, str(session.key))
+            if texts:
+                self._run(table.on_notes, session.owner)
         return texts
 
     def scrub_notes(self, owner: str, versions: tuple[NoteVersion, ...]) -> None:
-        """Erase these versions, and delete the owner's prefixes, which may quote them."""
-        for version in versions:
-            self._execute(
-                "UPDATE note_versions SET content = '[forgotten]' WHERE note_id = ? AND version = ? AND owner = ?",
-                (version.note_id, version.version, owner),
-            )
-        if versions:
-            self._execute("DELETE FROM prefixes WHERE owner = ?", (owner,))
+        """Erase these versions, and what may quote them."""
+        for table in TABLES if versions else ():
+            for version in versions:
+                self._run(table.on_note_version, owner, version.note_id, version.version)
+            self._run(table.on_notes, owner)
 
     def scrub_descendants(self, session: Session, session_ids: tuple[str, ...]) -> None:
         """Erase the summaries, prefixes and titles of descendants that derive from the session."""
         _, base = folded(session.title)
-        for session_id in session_ids:
-            self._execute(
-                "UPDATE sessions SET title = NULL, title_fold = NULL, title_base = NULL "
-                "WHERE id = ? AND title_base = ?",
-                (session_id, base),
-            )
-            self._execute("UPDATE summaries SET content = ? WHERE session_id = ?", (FORGOTTEN, session_id))
-            self._execute("DELETE FROM prefixes WHERE session_id = ?", (session_id,))
+        for table in TABLES:
+            for session_id in session_ids:
+                self._run(table.on_descendant, session_id, base)
 
     def scrub_owner(self, owner: str) -> tuple[str, ...]:
         """Erase the data of the owner that belongs to no session: messages, notes, schedules, access.
@@ -97,8 +84,8 @@ class Scrubber(Table):
         requests = list(self._execute("SELECT session_id, seq FROM log WHERE owner = ? AND kind = 'forget'", (owner,)))
         for session_id, seq in requests:
             remove_request_text(self._execute, session_id, seq)
-        discard(self._execute, owner)
         for table in TABLES:
+            self._discard_files(table, owner)
             self._run(table.on_owner, owner)
             for column, method in table.erased.items():
                 if isinstance(method, RunStatement) and method.sessionless:
@@ -112,7 +99,8 @@ class Scrubber(Table):
         Return the texts, the longest first.
         """
         found = self.note_texts(note_id, owner)
-        self._execute("UPDATE notes SET live = false WHERE note_id = ? AND owner = ?", (note_id, owner))
+        for table in TABLES:
+            self._run(table.on_note, owner, note_id)
         for text in found:
             for table in TABLES:
                 for column, method in table.erased.items():
@@ -144,9 +132,23 @@ class Scrubber(Table):
             added = to_json([*(from_json(known) if known else ()), *marks])
             self._execute("UPDATE slots SET forgotten = ? WHERE turn_id = ?", (added, turn_id))
 
-    def _run(self, statements: Sequence[str], value: str) -> None:
+    def _run(self, statements: Sequence[str], *values: str | int | None) -> None:
+        """Run statements with the first of the values; a single value stands for every parameter."""
         for sql in statements:
-            self._execute(sql, (value,) * sql.count("?"))
+            count = sql.count("?")
+            self._execute(sql, values * count if len(values) == 1 else values[:count])
+
+    def _scrub_turns(self, table: TextTable, turns: Sequence[int]) -> None:
+        is_index = any(isinstance(method, Indexed) for method in table.erased.values())
+        for number in turns if is_index or table.on_turn else ():
+            start, end = number * MESSAGES_PER_TURN, (number + 1) * MESSAGES_PER_TURN
+            if is_index:
+                self._search.remove(start, end)
+            self._run(table.on_turn, start, end)
+
+    def _discard_files(self, table: TextTable, owner: str, session_id: str | None = None) -> None:
+        if any(isinstance(method, DiscardFiles) for method in table.erased.values()):
+            discard(self._execute, owner, session_id)
 
     def _erase(self, entry: TextTable, column: str, method: Method, owner: str, text: str) -> None:
         """Erase the text from one column of the owner's rows, with the method of the registry."""
@@ -219,10 +221,6 @@ class Scrubber(Table):
     def _texts(self, sql: str, whose: str) -> tuple[str, ...]:
         """Return the texts of notes. Call it before they are erased."""
         return tuple({row[0] for row in self._execute(sql, (whose,)) if row[0] not in ("", FORGOTTEN)})
-
-    def _blank_messages(self, start: int, end: int) -> None:
-        self._search.remove(start, end)
-        self._execute("UPDATE messages SET content = ?, extra = NULL WHERE id >= ? AND id < ?", (FORGOTTEN, start, end))
 
 
 def stored_forms(text: str, *, file_name: bool = False) -> tuple[str, ...]:

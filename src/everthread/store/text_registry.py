@@ -53,7 +53,10 @@ class DeleteRow(Struct, frozen=True):
 
 
 class DiscardFiles(Struct, frozen=True):
-    """Remove the attachments whose metadata, the JSON in this column, contains the words."""
+    """Remove the attachments whose metadata, the JSON in this column, contains the words.
+
+    All attachments of a session or an owner are removed with it.
+    """
 
 
 class RunStatement(Struct, frozen=True):
@@ -73,7 +76,7 @@ class ErasedWith(Struct, frozen=True):
 
 
 class Indexed(Struct, frozen=True):
-    """A full-text index: updated together with the messages, and purged afterwards."""
+    """A full-text index: updated together with the messages, emptied with their turns, and purged afterwards."""
 
 
 Method = Replace | ReplaceInJson | SetColumns | DeleteRow | DiscardFiles | RunStatement | ErasedWith | Indexed
@@ -89,8 +92,26 @@ class TextTable(Struct, frozen=True):
     owner_condition: OwnerCondition = OwnerCondition.BY_COLUMN
     on_session: tuple[str, ...] = ()
     """SQL statements that forget a session; every parameter is its id."""
+    on_turn: tuple[str, ...] = ()
+    """SQL statements that forget a turn of a session; the parameters are the range of the ids of its messages."""
+    on_delegated: tuple[str, ...] = ()
+    """SQL statements that forget delegated work; every parameter is the key of its session."""
+    on_descendant: tuple[str, ...] = ()
+    """SQL statements that erase, from a descendant of a forgotten session, text that derives from that session. The
+    parameters are the descendant's id and the folded base of the forgotten session's title.
+    """
     on_owner: tuple[str, ...] = ()
     """SQL statements that forget an owner, after all sessions; every parameter is the owner."""
+    on_note: tuple[str, ...] = ()
+    """SQL statements that forget a fact, besides erasing its words; the parameters are its owner and note."""
+    on_note_version: tuple[str, ...] = ()
+    """SQL statements that forget one version of a note; the parameters are its owner, note and version."""
+    on_notes: tuple[str, ...] = ()
+    """SQL statements that run after notes of an owner were forgotten with a session; every parameter is the owner."""
+    kept_with_session: Mapping[str, str] = {}
+    """Columns that no statement erases when a session is forgotten, each with the reason."""
+    kept_with_owner: Mapping[str, str] = {}
+    """Columns that no statement erases when an owner is forgotten, each with the reason."""
 
 
 ID = "an id that the program or a platform assigned"
@@ -99,6 +120,8 @@ OWNER = "an owner's name: stays as metadata"
 VALUE = "one of a fixed set of values"
 NAME = "a name from the settings or the program"
 HASH = "a hash"
+SESSIONLESS = "belongs to no session"
+EVERY_SESSION = "all sessions of the owner are forgotten before"
 _THEIRS = "session_id IN (SELECT id FROM sessions WHERE owner = ?)"
 _ITS_TURNS = (
     "turn_id IN (SELECT turn_id FROM turns WHERE session_id = ? UNION SELECT turn_id FROM slots WHERE session_id = ?)"
@@ -115,9 +138,10 @@ TABLES: tuple[TextTable, ...] = (
     TextTable(
         "messages",
         ("id",),
-        # `Scrubber.scrub_session` erases a session's messages turn by turn, together with the search index.
         {"content": Replace(), "extra": ReplaceInJson()},
         {"owner": OWNER, "role": VALUE},
+        on_turn=("UPDATE messages SET content = '[forgotten]', extra = NULL WHERE id >= ? AND id < ?",),
+        kept_with_owner=_exempt(EVERY_SESSION, "content", "extra"),
     ),
     TextTable("message_words", erased={"text": Indexed()}, exempt={"scope": HASH}),
     TextTable(
@@ -127,6 +151,9 @@ TABLES: tuple[TextTable, ...] = (
         {**_exempt(ID, "id", "parent_id", "summary_id"), **_exempt(VALUE, "kind", "cause", "end_reason")}
         | {"owner": OWNER, "key": KEY},
         on_session=(f"UPDATE sessions SET {_NO_TITLE} WHERE id = ?",),
+        # A branch or continuation has the title with a number.
+        on_descendant=(f"UPDATE sessions SET {_NO_TITLE} WHERE id = ? AND title_base = ?",),
+        kept_with_owner=_exempt(EVERY_SESSION, "title"),
     ),
     TextTable(
         "summaries",
@@ -134,6 +161,8 @@ TABLES: tuple[TextTable, ...] = (
         {"content": Replace()},
         {"session_id": ID, "owner": OWNER},
         on_session=("UPDATE summaries SET content = '[forgotten]' WHERE session_id = ?",),
+        on_descendant=("UPDATE summaries SET content = '[forgotten]' WHERE session_id = ?",),
+        kept_with_owner=_exempt(EVERY_SESSION, "content"),
     ),
     TextTable(
         "prefixes",
@@ -141,7 +170,10 @@ TABLES: tuple[TextTable, ...] = (
         {"content": DeleteRow()},
         {"session_id": ID, "owner": OWNER},
         on_session=("DELETE FROM prefixes WHERE session_id = ?",),
+        on_descendant=("DELETE FROM prefixes WHERE session_id = ?",),
         on_owner=("DELETE FROM prefixes WHERE owner = ?",),
+        # Every prefix that was built since may quote the notes.
+        on_notes=("DELETE FROM prefixes WHERE owner = ?",),
     ),
     TextTable(
         "tool_rows",
@@ -154,6 +186,7 @@ TABLES: tuple[TextTable, ...] = (
         },
         {**_exempt(ID, "turn_id", "call_id"), **_exempt(NAME, "name", "thinker"), "owner": OWNER, "state": VALUE},
         on_session=(f"DELETE FROM tool_rows WHERE {_ITS_TURNS}",),
+        kept_with_owner=_exempt(EVERY_SESSION, "arguments", "result", "thought"),
     ),
     TextTable(
         "inbox",
@@ -163,7 +196,11 @@ TABLES: tuple[TextTable, ...] = (
             **_exempt(ID, "account", "update_id", "session_id", "turn_id", "message_id", "user"),
             **{"key": KEY, "owner": OWNER, "platform": NAME, "state": VALUE},
         },
-        # A message is emptied when its turn ends. `scrub_session` discards the files of a session's messages.
+        # Delegated work that has not started: its key is unbound, so no process would ever start it.
+        on_delegated=(
+            "UPDATE inbox SET content = '[forgotten]', state = 'set_aside' WHERE key = ? AND state = 'waiting'",
+        ),
+        kept_with_session={"content": "a message is emptied when its turn ends"},
         on_owner=(
             "UPDATE inbox SET content = '[forgotten]', "
             "state = CASE state WHEN 'waiting' THEN 'set_aside' ELSE state END WHERE owner = ?",
@@ -177,6 +214,7 @@ TABLES: tuple[TextTable, ...] = (
             **_exempt(ID, "account", "update_id", "user"),
             **{"platform": NAME, "owner": OWNER, "problem": "the class of an error, without its text"},
         },
+        kept_with_session=_exempt(SESSIONLESS, "content"),
         # Before the guests are deleted: the owner of an update may be known only through them.
         on_owner=(
             "DELETE FROM failed_updates WHERE owner = ?",
@@ -214,6 +252,9 @@ TABLES: tuple[TextTable, ...] = (
         {"content": Replace()},
         {**_exempt(ID, "note_id", "session_id", "turn_id"), **_exempt(VALUE, "target", "action"), "owner": OWNER},
         on_session=("UPDATE note_versions SET content = '[forgotten]' WHERE session_id = ?",),
+        on_note_version=(
+            "UPDATE note_versions SET content = '[forgotten]' WHERE owner = ? AND note_id = ? AND version = ?",
+        ),
         on_owner=("UPDATE note_versions SET content = '[forgotten]' WHERE owner = ?",),
     ),
     TextTable(
@@ -224,6 +265,7 @@ TABLES: tuple[TextTable, ...] = (
             "UPDATE notes SET live = false WHERE live AND EXISTS (SELECT 1 FROM note_versions v "
             "WHERE v.note_id = notes.note_id AND v.version = notes.version AND v.session_id = ?)",
         ),
+        on_note=("UPDATE notes SET live = false WHERE owner = ? AND note_id = ?",),
         on_owner=("UPDATE notes SET live = false WHERE owner = ?",),
     ),
     TextTable(
@@ -233,6 +275,7 @@ TABLES: tuple[TextTable, ...] = (
         # of the whole file until the file is rewritten.
         {"digest": RunStatement("DELETE FROM projections WHERE owner = ?")},
         {"owner": OWNER, "target": VALUE},
+        kept_with_session={"digest": "the synchronisation that follows writes the files again"},
         on_owner=("DELETE FROM projections WHERE owner = ?",),
     ),
     TextTable(
@@ -242,6 +285,7 @@ TABLES: tuple[TextTable, ...] = (
         {"detail": ReplaceInJson("kind = 'delegation'")},
         {"session_id": ID, "owner": OWNER, "kind": VALUE, "key": KEY},
         on_session=("UPDATE log SET detail = NULL WHERE session_id = ? AND kind = 'delegation'",),
+        kept_with_owner={"detail": f"{EVERY_SESSION}; `scrub_owner` removes the words of requests to forget"},
     ),
     TextTable(
         "schedules",
@@ -251,6 +295,7 @@ TABLES: tuple[TextTable, ...] = (
             **{"id": ID, "owner": OWNER, "target": "the address of a chat or a folder", "model": NAME, "tools": NAME},
             **_exempt(VALUE, "recurrence", "zone", "missed", "state"),
         },
+        kept_with_session=_exempt(SESSIONLESS, "content", "name"),
         on_owner=("DELETE FROM schedules WHERE owner = ?",),
     ),
     TextTable(
@@ -258,6 +303,7 @@ TABLES: tuple[TextTable, ...] = (
         ("schedule_id", "due_at"),
         {"problem": Replace()},
         {"schedule_id": ID, "owner": OWNER, "state": VALUE, "session_id": ID},
+        on_session=("UPDATE occurrences SET problem = '[forgotten]' WHERE session_id = ? AND problem <> ''",),
         on_owner=("DELETE FROM occurrences WHERE owner = ?",),
     ),
     # Tables with error messages, which may paraphrase what an owner wrote.
@@ -328,6 +374,7 @@ TABLES: tuple[TextTable, ...] = (
         ("platform", "user"),
         {"name": Replace()},
         {"platform": NAME, "user": ID, "owner": OWNER},
+        kept_with_session=_exempt(SESSIONLESS, "name"),
         on_owner=("DELETE FROM guests WHERE owner = ?",),
     ),
     TextTable("wrong_codes", ("scope",), exempt={"scope": ID}, on_owner=("DELETE FROM wrong_codes WHERE scope = ?",)),

@@ -11,6 +11,7 @@ from tests.runtime import FailingClock, until
 
 from everthread.domain.errors import StoreCorrupt
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
+from everthread.store.derived_text import WRITTEN
 from everthread.testing.model_server.replies import Fail, Say
 from everthread.testing.model_server.server import ModelServer
 from everthread.testing.recording_provider import RecordingProvider
@@ -49,7 +50,7 @@ async def test_a_damaged_store_is_not_ready(tmp_path: Path) -> None:
         damage_table(fixture.gateway.settings.db_path, "note_versions")
         note = NoteVersion("n", 1, "me", NoteTarget.USER, NoteAction.ADD, "keeps bees", "s", None, 1.0)
         with pytest.raises(StoreCorrupt):
-            await store.write(lambda uow: uow.notes.put(note))
+            await store.write(lambda uow: uow.derived.put_note(note, WRITTEN))
         refused = await fixture.ask("GET", "/ready")
         assert (refused.status, refused.code) == (503, "store_damaged")
         assert str(tmp_path) not in refused.body.decode(), "anyone may ask"

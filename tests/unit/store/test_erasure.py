@@ -1,14 +1,19 @@
 import pytest
+from msgspec.structs import replace
 
+from everthread.domain.errors import Outdated
 from everthread.domain.forgotten_words import fact_identity
 from everthread.domain.media import safe_file_name
 from everthread.domain.model import (
     FORGOTTEN,
     Cause,
+    Inbound,
+    InboxState,
     Message,
     NoteAction,
     NoteTarget,
     NoteVersion,
+    Prefix,
     Reply,
     ReplyState,
     Role,
@@ -18,7 +23,8 @@ from everthread.domain.model import (
     ToolCall,
     TurnStatus,
 )
-from everthread.domain.schedule import Schedule
+from everthread.domain.schedule import Occurrence, Schedule
+from everthread.store.derived_text import WRITTEN, NoteSource
 from everthread.store.incidents import Incident
 from everthread.store.unit_of_work import UnitOfWork
 
@@ -56,6 +62,67 @@ def test_the_answer_of_a_command_loses_a_fact_that_it_shows_on_one_line(uow: Uni
     assert uow.erasure.erase_facts_forgotten_since("you: The PIN is 4711 of the safe", "ann", 0) == f"you: {FORGOTTEN}"
 
 
+def test_scrubbing_a_session_erases_the_problem_of_the_task_that_ran_in_it(uow: UnitOfWork, session: Session) -> None:
+    uow.schedules.add(Schedule("x1", "ann", "call", "0 7 * * *", "UTC", 0.0, "do it", next_at=100.0))
+    for at, session_id in enumerate((session.id, "other", session.id)):
+        problem = "" if at == 2 else "the model rejected my secret"
+        uow.schedules.add_occurrence(Occurrence("x1", float(at), "ann", session_id=session_id, problem=problem))
+    uow.erasure.scrubber.scrub_session(session)
+    problems = [time.problem for time in uow.schedules.occurrences("x1", 9)]
+    assert problems == ["", "the model rejected my secret", FORGOTTEN]
+
+
+def test_descendants_lose_a_title_that_comes_from_the_session(uow: UnitOfWork, session: Session) -> None:
+    for name, title in (("s2", "The secret #2"), ("s3", "Another")):
+        uow.sessions.add(Session(name, "ann", session.key, SessionKind.CHAT, Cause.BRANCH, 1.0, parent_id=session.id))
+        uow.sessions.set_title(name, title)
+    uow.erasure.scrubber.scrub_descendants(session.replace(title="The secret"), ("s2", "s3"))
+    stored = [uow.sessions.get(name) for name in ("s2", "s3")]
+    assert [each.title for each in stored if each] == [None, "Another"]
+
+
+def test_erasing_notes_deletes_every_prefix_of_their_owner(uow: UnitOfWork, session: Session) -> None:
+    def put_prefixes() -> None:
+        for owner in ("ann", "bob"):
+            prefix = Prefix(f"other-{owner}", uow.turns.prefix_number(f"other-{owner}") + 1, b"rules", 1.0)
+            uow.derived.put_prefix(prefix, owner, 0)
+
+    def prefixes() -> list[bool]:
+        return [uow.turns.prefix(f"other-{owner}") is not None for owner in ("ann", "bob")]
+
+    put_prefixes()
+    uow.erasure.scrubber.scrub_session(session)
+    uow.erasure.scrubber.scrub_notes("ann", ())
+    assert prefixes() == [True, True], "no note was erased"
+    note = uow.notes.get(noted(uow, session, "likes tea"))
+    assert note is not None
+    uow.erasure.scrubber.scrub_notes("ann", (note,))
+    assert prefixes() == [False, True]
+    assert uow.notes.versions(note.note_id)[0].content == FORGOTTEN
+    uow.derived.put_note(replace(note, version=2), WRITTEN)
+    put_prefixes()
+    uow.erasure.scrubber.scrub_session(session)
+    assert prefixes() == [False, True]
+
+
+def test_delegated_work_that_has_not_started_is_erased_with_its_session(uow: UnitOfWork, session: Session) -> None:
+    key = SessionKey.parse("agent:main:subagent:dm:t1-c1")
+    row, _ = uow.inbox.accept(Inbound(key, "ann", "find my secret"), 1.0)
+    uow.erasure.scrubber.scrub_session(session.replace(key=key))
+    stored = uow.inbox.get(row.id)
+    assert stored is not None
+    assert (stored.inbound.text, stored.state) == (FORGOTTEN, InboxState.SET_ASIDE)
+
+
+def test_a_review_that_has_read_forgotten_text_writes_no_note(uow: UnitOfWork, session: Session) -> None:
+    note = NoteVersion("n1", 1, "ann", NoteTarget.USER, NoteAction.ADD, "likes tea", session.id, None, 1.0)
+    uow.erasure.add_tombstone("session", "s0", "ann", 1.0)
+    with pytest.raises(Outdated, match="try again"):
+        uow.derived.put_note(note, NoteSource(forget_count=0))
+    uow.derived.put_note(note, NoteSource(forget_count=1))
+    assert len(uow.notes.versions("n1")) == 1
+
+
 def test_stored_text_keeps_words_that_contain_a_fact(uow: UnitOfWork, session: Session, key: SessionKey) -> None:
     text, erased = "My team drinks tea, not steam", f"My team drinks {FORGOTTEN}, not steam"
     call = ToolCall("c1", "look", '{"about": "team, tea"}')
@@ -90,8 +157,8 @@ def test_text_written_later_keeps_words_that_contain_a_fact(uow: UnitOfWork, ses
 
 
 def noted(uow: UnitOfWork, session: Session, text: str) -> str:
-    uow.notes.put(
-        NoteVersion("n1", 1, session.owner, NoteTarget.USER, NoteAction.ADD, text, session.id, None, 1.0),
+    uow.derived.put_note(
+        NoteVersion("n1", 1, session.owner, NoteTarget.USER, NoteAction.ADD, text, session.id, None, 1.0), WRITTEN
     )
     return "n1"
 

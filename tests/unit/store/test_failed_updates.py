@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from everthread.domain.model import FORGOTTEN, NoteAction, NoteTarget, NoteVersion
 from everthread.domain.pairing import PairedAccount
 from everthread.store import failed_updates
+from everthread.store.derived_text import WRITTEN
 from everthread.store.failed_updates import FailedUpdate
 from everthread.store.unit_of_work import UnitOfWork
 
@@ -49,7 +50,7 @@ def test_an_update_is_due_after_its_pause_or_at_a_start(uow: UnitOfWork) -> None
 def test_a_forgotten_fact_is_erased_from_kept_updates(uow: UnitOfWork) -> None:
     uow.failed_updates.add(UPDATE)
     uow.failed_updates.add(replace(UPDATE, update_id="8", owner="bob"))
-    uow.notes.put(NOTE)
+    uow.derived.put_note(NOTE, WRITTEN)
     uow.erasure.scrubber.scrub_fact(NOTE.note_id, "ann")
     others, hers = uow.failed_updates.newest(10)
     assert hers.content == f'{{"text":"my {FORGOTTEN}"}}'

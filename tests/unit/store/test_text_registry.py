@@ -1,6 +1,8 @@
 """Compare the registry with the schema. The files are compared in tests/unit/lifecycle/test_forget_everywhere.py."""
 
 import ast
+import re
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
@@ -9,7 +11,7 @@ import apsw
 import pytest
 
 from everthread.adapters.sqlite.store import prepare
-from everthread.store.text_registry import FILES, TABLES, ErasedWith, Indexed, OwnerCondition
+from everthread.store.text_registry import FILES, TABLES, DiscardFiles, ErasedWith, Indexed, OwnerCondition, TextTable
 
 STORE = Path(__file__).parents[3] / "src" / "everthread" / "store"
 Column = tuple[str, str, int]
@@ -60,10 +62,48 @@ def test_rows_with_words_are_found_by_their_owner_and_changed_by_their_key(schem
             assert not isinstance(method, ErasedWith) or method.column in table.erased, table.name
 
 
+ALL_TEXT = (Indexed, DiscardFiles, ErasedWith)
+"""Methods that erase a column together with the session, whatever statements its table has."""
+
+
+def erased_by(statements: Sequence[str], table: str) -> set[str] | None:
+    """Return the columns that the statements set; None if they delete the rows."""
+    if any(re.match(rf"DELETE FROM {table}\b", sql) for sql in statements):
+        return None
+    updates = [sql for sql in statements if re.match(rf"UPDATE {table}\b", sql)]
+    return {column for sql in updates for column in re.findall(r"(\w+) = ", sql.split(" WHERE ")[0])}
+
+
+@pytest.mark.parametrize("table", [table for table in TABLES if table.erased], ids=lambda table: table.name)
+def test_forgetting_a_session_or_an_owner_erases_every_column_or_says_why_not(table: TextTable) -> None:
+    wanted = {column for column, method in table.erased.items() if not isinstance(method, ALL_TEXT)}
+    for statements, kept in (
+        ((*table.on_session, *table.on_turn), table.kept_with_session),
+        (table.on_owner, table.kept_with_owner),
+    ):
+        erased = erased_by(statements, table.name)
+        missing = set() if erased is None else wanted - erased
+        assert missing == set(kept), f"erase the column of {table.name}, or say why it is kept"
+        assert all(reason.strip() for reason in kept.values())
+
+
+def test_the_scrubber_has_no_statements_of_its_own() -> None:
+    """It runs those of the registry, and makes others of its names. The marks of running turns are no text."""
+    found = [sql for sql in _statements(STORE / "scrubber.py") if re.match(r"(UPDATE|DELETE FROM|INSERT INTO) \w", sql)]
+    assert found == ["UPDATE slots SET forgotten = ? WHERE turn_id = ?"], "declare it in store/text_registry.py"
+
+
 def test_derived_text_has_one_door() -> None:
-    """Only `derived_text` inserts prefixes and summaries, after it has compared the forget count."""
+    """Only `derived_text` inserts prefixes, summaries and notes, after it has compared the forget count."""
     for path in sorted(STORE.glob("*.py")):
-        texts = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
-        inserts = [text for text in texts if isinstance(text, str) and text.startswith("INSERT INTO")]
-        found = {word for text in inserts for word in ("prefixes", "summaries") if f"INSERT INTO {word}" in text}
+        inserts = [sql for sql in _statements(path) if sql.startswith("INSERT INTO")]
+        tables = ("prefixes", "summaries", "note_versions")
+        found = {name for sql in inserts for name in tables if f"INSERT INTO {name}" in sql}
+        assert (found == set(tables)) is (path.name == "derived_text.py"), f"{path.name} inserts {found}"
         assert not found or path.name == "derived_text.py", f"{path.name} inserts {found}"
+
+
+def _statements(path: Path) -> list[str]:
+    """Return the string constants of a module; those of an f-string one by one."""
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]

@@ -30,6 +30,7 @@ from everthread.adapters.sqlite.sentinel import (
 from everthread.adapters.sqlite.store import SqliteStore
 from everthread.domain.errors import StoreCorrupt, StoreError
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
+from everthread.store.derived_text import WRITTEN
 from everthread.store.incidents import Incident
 from everthread.store.search_index import OCTETS_PER_BATCH
 from everthread.store.unit_of_work import UnitOfWork
@@ -162,7 +163,7 @@ async def test_the_first_damage_stops_all_writes_and_is_reported_once(
     assert store.damage == ""
     await store.write(lambda uow: uow.incidents.add(INCIDENT))
     with pytest.raises(StoreCorrupt, match="Nothing more is written"):
-        await store.write(lambda uow: uow.notes.put(NOTE))
+        await store.write(lambda uow: uow.derived.put_note(NOTE, WRITTEN))
     assert f"everthread restore {backup} --force" in store.damage
     for write in (store.write, store.write_inline):
         # The table of incidents is intact, and is not written either.
@@ -177,7 +178,7 @@ async def test_known_damage_stops_the_writes_of_the_next_process(path: Path) -> 
     damage_table(path, "note_versions")
     store = await SqliteStore.open(path)
     with pytest.raises(StoreCorrupt):
-        await store.write(lambda uow: uow.notes.put(NOTE))
+        await store.write(lambda uow: uow.derived.put_note(NOTE, WRITTEN))
     await store.aclose()
     again = await SqliteStore.open(path)
     assert "Nothing more is written" in again.damage

@@ -20,6 +20,7 @@ from everthread.domain.model import (
     TurnStatus,
 )
 from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession, NoteChange
+from everthread.store.derived_text import WRITTEN
 from everthread.store.search_index import Hit
 from everthread.store.unit_of_work import UnitOfWork
 from everthread.testing import in_loop
@@ -411,7 +412,7 @@ class SearchAndErasureContract(StoreFixture):
         ]
         assert await talk.read(lambda uow: uow.notes.get(tea)) == versions[-1]
         with pytest.raises(StoreError):
-            await talk.write(lambda uow: uow.notes.put(versions[0]))
+            await talk.write(lambda uow: uow.derived.put_note(versions[0], WRITTEN))
         history = await talk.read(lambda uow: uow.notes.history("ann", 10))
         assert [(v.note_id, v.version) for v in history] == [(cake, 2), (tea, 2), (cake, 1), (tea, 1)]
         assert await talk.read(lambda uow: uow.notes.history("ann", 1)) == history[:1]
