@@ -13,7 +13,7 @@ from everthread.memory.recall import Recall
 from everthread.ports.memory import RecallItem
 from tests.explorer.platform import BareProvider
 from tests.explorer.world import KEYS, World
-from tests.simulator.environment import Backend
+from tests.simulator.backends import Backend
 from tests.simulator.invariants import (
     Evidence,
     check_everything,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import copy
 from typing import Any, TypeVar
 
-from tests.simulator.environment import Backend
+from tests.simulator.backends import Backend
 from tests.simulator.reference_model import ReferenceModel
 from tests.simulator.reference_types import ModelSession, ModelSlot, StoredTexts
 

@@ -9,7 +9,8 @@ from everthread.domain.events import Delivery
 from everthread.domain.model import SessionRef
 from everthread.ports.memory import MemoryProvider, Scorecard
 from everthread.ports.platform import Address, Button, Capabilities, Media, Outbound, Take
-from tests.simulator.environment import Backend, Faults, SimProcess, SimProvider
+from tests.simulator.backends import Backend, SimProvider
+from tests.simulator.environment import Faults, SimProcess
 
 
 class RecordingPlatform:

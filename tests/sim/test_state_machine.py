@@ -18,17 +18,9 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from msgspec.structs import replace
-from tests.simulator.environment import (
-    Backend,
-    Effect,
-    Faults,
-    SimClock,
-    SimLoop,
-    SimProcess,
-    SimProvider,
-    SimStore,
-    fresh_database,
-)
+from tests.simulator.backends import Backend, Effect, SimProvider
+from tests.simulator.environment import Faults, SimClock, SimProcess, SimStore, fresh_database
+from tests.simulator.event_loop import SimLoop
 
 from everthread.adapters.sqlite.connection import SqliteDatabase
 from everthread.domain.boundary import Boundary, Branch, Compress, Expire, New, Refusal, Reset, Resume, Rewind

@@ -6,11 +6,15 @@
 | `scenario` | schedules: actions and their weights |
 | `simulation` | one simulation: two processes, users, two memory back ends, injected faults |
 | `agent_simulation` | the same with agents: compression, review, delegated work |
-| `environment` | virtual time, faults, simulated store front and providers |
+| `fault_actions` | the actions that inject faults |
+| `event_loop` | event loop on virtual time |
+| `environment` | clock, faults, simulated processes and store front |
+| `backends`, `plugin` | memory providers and a plugin, with their faults |
 | `process`, `agent_process` | a simulated process, without and with agents |
 | `agent_model` | the model that agents call |
 | `observed_lifecycle`, `operations` | lifecycle that reports its operations; the operations |
 | `reference_model`, `reference_types` | reference model of the expected state |
 | `invariants`, `agent_invariants`, `summary_invariants`, `note_invariants` | checks against the reference model |
+| `coverage` | pairs of a boundary and a fault that were seen |
 | `store_consistency` | consistency checks between the rows of a store |
 """

@@ -24,7 +24,8 @@ from everthread.store.unit_of_work import UnitOfWork
 from tests.simulator import operations as asked
 from tests.simulator.agent_model import REVIEW
 from tests.simulator.agent_process import REVIEW_EVERY
-from tests.simulator.environment import PROCESS, Backend
+from tests.simulator.backends import Backend
+from tests.simulator.event_loop import PROCESS
 from tests.simulator.note_invariants import NoteLedger
 from tests.simulator.reference_model import ReferenceModel
 from tests.simulator.reference_types import ModelSession, require

@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from everthread import plugins
 from everthread.agent.compression.service import Compressor
 from everthread.agent.compression.summarizer import Summarizer
 from everthread.agent.delegation import Delegation, tools_of_children
@@ -36,7 +35,7 @@ from everthread.ports.model import ToolSchema
 from everthread.ports.tools import Tool, ToolUse
 from tests.simulator.agent_model import SimModel, SimModelState
 from tests.simulator.observed_lifecycle import ObservedLifecycle
-from tests.simulator.process import HOOKS, RECOVER_S, Server, SimEnvironment
+from tests.simulator.process import RECOVER_S, Server, SimEnvironment
 
 POLICIES = ResetPolicies(ResetPolicy(), by_chat_type={ChatType.GROUP: ResetPolicy(idle_s=90.0)})
 REVIEW_EVERY = 4
@@ -95,11 +94,10 @@ class AgentServer(Server):
         self._house = fixture
         super().__init__(fixture, name, seed)
         self._clock = fixture.clock
-        self._hooks = plugins.HookRunner(self.store, fixture.clock, plugins.load_plugins((), entry_points=False))
         self._choice = ModelChoice(MODEL, "one", SimModel(fixture.mind, self))
         self._toolbox = Toolbox()
         preparer = self._preparer()
-        model_caller = ModelCaller(self.lifecycle, fixture.clock, self.random.random, self._hooks)
+        model_caller = ModelCaller(self.lifecycle, fixture.clock, self.random.random, self.hooks)
         self.titler = Titler(self.store, self.lifecycle, model_caller, lambda: None)
         engine = ObservedSummarizer(model_caller, lambda: None, self._named, server=self, fixture=fixture)
         self.compressor = Compressor(
@@ -117,7 +115,7 @@ class AgentServer(Server):
             self.lifecycle,
             preparer,
             model_caller,
-            ToolRunner(self.lifecycle, self._hooks),
+            ToolRunner(self.lifecycle, self.hooks),
             self._tools,
             self._tools_of_a_review,
             lambda name: [self._choice],
@@ -132,7 +130,7 @@ class AgentServer(Server):
             self.memory,
             preparer,
             model_caller,
-            ToolRunner(self.lifecycle, self._hooks),
+            ToolRunner(self.lifecycle, self.hooks),
             self._tools,
             fixture.clock,
             titler=self.titler,
@@ -167,7 +165,7 @@ class AgentServer(Server):
             fixture.new_id,
             holder=self.name,
             policies=POLICIES,
-            hooks=HOOKS,
+            hooks=self.hook_names,
             review_every=REVIEW_EVERY,
             passes=lambda where: fixture.passes(self, where),
         )
@@ -182,7 +180,7 @@ class AgentServer(Server):
             self.memory,
             self._preparer(),
             model_caller,
-            ToolRunner(self.lifecycle, self._hooks),
+            ToolRunner(self.lifecycle, self.hooks),
             self._tools_of_children,
             self._clock,
             limits=TurnLimits(turn_s=WORK_S_MAX, output_tokens=OUTPUT_TOKENS, recall_s=0.0, section="delegation"),

@@ -115,8 +115,8 @@ class AgentSimulation(Simulation):
 
     policies = POLICIES
 
-    def __init__(self, seed: int, schedule: list[Step]) -> None:
-        super().__init__(seed, schedule)
+    def __init__(self, seed: int, schedule: list[Step], *, extended: bool = False) -> None:
+        super().__init__(seed, schedule, extended=extended)
         self.mind = SimModelState(self.clock, self._violated, self._asked, hit=self.faults.hit)
         self._agents: Counter[str] = Counter()
         self.counts["agents"] = self._agents

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import cast
 
 from everthread.adapters.sqlite.connection import Connection
 from everthread.domain.model import FORGOTTEN, SessionKey, SessionKind, SessionRef
 from everthread.store.unit_of_work import UnitOfWork
-from tests.simulator.environment import Backend, Effect
+from tests.simulator.backends import Backend, Effect
 from tests.simulator.reference_model import ReferenceModel
 from tests.simulator.reference_types import Entry, ModelSession, require
 
@@ -25,6 +25,8 @@ class Evidence:
     hooks_called: dict[SessionKey, list[tuple[str, str]]]
     time_was_bent: bool
     """A process was stopped and continued, or the clock was moved."""
+    interruptions: int | None = None
+    """Number of faults that may repeat a hook; None if it is not known."""
 
 
 def check_everything(fixture: Evidence) -> None:
@@ -35,6 +37,7 @@ def check_everything(fixture: Evidence) -> None:
     _every_message_has_one_home(fixture)
     for backend in fixture.backends.values():
         _the_back_end_has_it_all(fixture, backend)
+    _no_hook_is_repeated(fixture)
     for key, wanted in fixture.reference.hooks.items():
         hooks_came_in_order(key, fixture.hooks_called[key], wanted, strictly=not fixture.time_was_bent)
 
@@ -215,6 +218,17 @@ def _first_told(session: ModelSession) -> int:
 
 
 Calls = list[tuple[str, str]]
+
+
+def _no_hook_is_repeated(fixture: Evidence) -> None:
+    """Check that only a fault repeats a hook; one that raises or hangs is not called again."""
+    if fixture.interruptions is not None:
+        called, wanted = Counter[str](), Counter[str]()
+        for key, calls in fixture.hooks_called.items():
+            called += Counter(f"{key} {hook} {about}" for hook, about in calls)
+            wanted += Counter(f"{key} {hook} {about}" for hook, about in fixture.reference.hooks[key])
+        repeated = called - wanted
+        require(repeated.total() <= fixture.interruptions, f"hooks were repeated: {repeated}")
 
 
 def hooks_came_in_order(key: SessionKey, hooks_called: Calls, wanted: Calls, *, strictly: bool) -> None:

@@ -16,7 +16,7 @@ from everthread.domain.review_window import ReviewState, ReviewWindow
 from everthread.lifecycle import ForgetSession
 from everthread.store.unit_of_work import UnitOfWork
 from tests.simulator import operations as asked
-from tests.simulator.environment import Backend
+from tests.simulator.backends import Backend
 from tests.simulator.reference_model import ReferenceModel
 from tests.simulator.reference_types import require
 

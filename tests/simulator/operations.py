@@ -43,6 +43,11 @@ class Cross:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpireDue:
+    """Cross the boundaries of due timers."""
+
+
+@dataclass(frozen=True, slots=True)
 class Recover:
     """Settle late and hidden turns of dead processes."""
 

@@ -23,13 +23,15 @@ from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 from everthread.lifecycle import Lifecycle, NoteChange, TurnClaim
 from everthread.memory import MemoryManager
 from everthread.memory.delivery_results import Limits
+from everthread.plugins import load_plugins
 from tests.simulator import operations as asked
-from tests.simulator.environment import OPERATION, Backend, Faults, SimClock, SimProcess, SimProvider, SimStore
+from tests.simulator.backends import Backend, SimProvider
+from tests.simulator.environment import LEASE_S, OPERATION, Faults, SimClock, SimProcess, SimStore
+from tests.simulator.plugin import QUEUED_HOOKS, ObservedHooks, SimPlugin
 from tests.simulator.reference_model import ReferenceModel
 
 T = TypeVar("T")
 
-LEASE_S = 15.0
 POLL_S = 4.0
 RECOVER_S = 5.0
 LIMITS = Limits(attempt_s_max=5.0, backoff_s=0.2, backoff_s_max=5.0, breaker_failures=4, breaker_s=4.0)
@@ -55,6 +57,7 @@ class SimEnvironment(Protocol):
     def new_id(self) -> str: ...
     def observe(self, operation: object | None, result: object) -> None: ...
     def attempt_began(self, provider: str, process: str) -> None: ...
+    def hook_called(self, key: SessionKey, hook: str, about: str) -> None: ...
     def log_step(self, *what: object) -> None: ...
 
 
@@ -67,6 +70,11 @@ class Server(SimProcess):
         self._answering: set[SessionKey] = set()
         self.store = SimStore(fixture.database, self, fixture.faults, fixture.observe)
         self.lanes = LocalLanes(self.store, fixture.clock, name, lease_s=LEASE_S, poll_s=POLL_S)
+        self.hook_names = QUEUED_HOOKS if fixture.faults.extended else HOOKS
+        plugins = (SimPlugin(self, fixture.faults, fixture.hook_called),) if fixture.faults.extended else ()
+        self.hooks = ObservedHooks(
+            self.store, fixture.clock, load_plugins(plugins, entry_points=False), wake=self.lanes.wake
+        )
         self.lifecycle = self._make_lifecycle()
         providers = [
             SimProvider(backend, self, fixture.faults, fixture.attempt_began) for backend in fixture.backends.values()
@@ -77,12 +85,18 @@ class Server(SimProcess):
 
     def _make_lifecycle(self) -> Lifecycle:
         fixture = self._town
-        return Lifecycle(self.store, fixture.clock, fixture.new_id, holder=self.name, policies=POLICIES, hooks=HOOKS)
+        return Lifecycle(
+            self.store, fixture.clock, fixture.new_id, holder=self.name, policies=POLICIES, hooks=self.hook_names
+        )
 
     async def run(self) -> None:
         await self.retry_until_done(self.memory.start)
-        self.lanes.serve("hooks", self._run_hooks)
-        self.lanes.serve("timers", self.lifecycle.expire_due)
+        if self._town.faults.extended:
+            self.lanes.serve(self.hooks.lane, self.hooks.drain)
+            self.lanes.serve("timers", lambda lease: self.does(asked.ExpireDue(), self.lifecycle.expire_due(lease)))
+        else:
+            self.lanes.serve("hooks", self._run_hooks)
+            self.lanes.serve("timers", self.lifecycle.expire_due)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.lanes.run())
             tasks.create_task(self._recover())
@@ -177,7 +191,7 @@ class Server(SimProcess):
         await self.does(asked.Note(ref, owner, change), self.lifecycle.write_note(change, owner=owner, ref=ref))
 
     async def _run_hooks(self, lease: Lease) -> float | None:
-        """Run hooks as a plugin would see them, without threads."""
+        """Run hooks as a plugin would see them, in histories of version 1."""
         for hook in await self.store.read(lambda uow: uow.leases.hooks(20)):
             await self.store.write(lambda uow: uow.leases.check(lease))
             self._town.hooks_called[hook.key].append((hook.call.hook, hook.call.session_id))

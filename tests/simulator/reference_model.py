@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import TypeVar, cast
 
 from everthread.domain.boundary import Boundary, Branch, Compress, Expire, New, Refusal, Resume, Rewind
-from everthread.domain.clock_rules import credible_time
 from everthread.domain.model import (
     FORGOTTEN,
     SUBAGENT_PLATFORM,
@@ -21,10 +20,11 @@ from everthread.domain.model import (
     SessionKind,
     SessionRef,
 )
-from everthread.domain.reset_policy import ResetPolicies
+from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 from everthread.lifecycle import BoundaryResult, CommittedTurn, ForgetFact, ForgetOwner, ForgetSession, TurnClaim
 from everthread.lifecycle.forget import Forgettable
 from everthread.store.sessions import BoundaryRow
+from tests.simulator.environment import SimClock
 from tests.simulator.operations import (
     Abandon,
     Accept,
@@ -40,12 +40,22 @@ from tests.simulator.operations import (
     Stop,
     TakeOver,
 )
+from tests.simulator.plugin import name_of
 from tests.simulator.reference_types import At, Entry, ModelSession, ModelSlot, StoredTexts, require
 
 ActiveAt = Callable[[str], float]
 Left = ModelSession | None
 Others = list[SessionKey]
 B = TypeVar("B")
+
+
+AHEAD_S_MAX = 300.0
+THIS_YEAR = 1_767_225_600.0
+
+
+def _credible(at: float, now: float) -> float:
+    """Time of a past event. One that is far ahead counts as the present, unless the clock itself is surely wrong."""
+    return now if at > now + AHEAD_S_MAX and now >= THIS_YEAR else at
 
 
 def _boundary(operation: object | None, kind: type[B]) -> B:
@@ -59,8 +69,19 @@ def _boundary(operation: object | None, kind: type[B]) -> B:
 class ReferenceModel:
     """The model. Call `observe_result` after each commit with the operation and its result."""
 
-    def __init__(self, owners: dict[SessionKey, str], policies: ResetPolicies) -> None:
+    def __init__(
+        self,
+        owners: dict[SessionKey, str],
+        policies: ResetPolicies,
+        *,
+        all_hooks: bool = False,
+        clock: SimClock | None = None,
+    ) -> None:
+        self.all_hooks = all_hooks
+        """Plugins implement every queued hook, not only those of session ends and resets."""
         self.policies = policies
+        self.clock = clock
+        """If given, the time that has really passed is compared with idle times."""
         self.sessions: dict[str, ModelSession] = {}
         # Delegated work runs under keys of its own, which are not in `owners`.
         self.on: defaultdict[SessionKey, str | None] = defaultdict(lambda: None, dict.fromkeys(owners))
@@ -77,6 +98,8 @@ class ReferenceModel:
         self.told_of: set[str] = set()
         """Child sessions whose delegated work was recorded."""
         self.served: set[tuple[str, str]] = set()
+        self.accepted: dict[str, float] = {}
+        """Elapsed time at which each message was accepted."""
 
     def observe_result(
         self, operation: object | None, result: object, rows: list[BoundaryRow], active_at: ActiveAt, now: float
@@ -88,6 +111,7 @@ class ReferenceModel:
                 self.waiting[key].append((text, row.accepted_at))
                 self.senders[text] = owner
                 self.fates[text] = "waiting"
+                self.accepted[text] = self._elapsed()
             case Begin(key), TurnClaim() as claim:
                 self._begun(key, claim, now, just_opened=bool(rows))
             case Commit(claim, interrupted), CommittedTurn() as done:
@@ -120,6 +144,7 @@ class ReferenceModel:
                     self.told_of.add(child)
                     self._written(ref, ref.owner, ("delegation", text))
             case LowerTimes(now, latest), None:
+                require(latest == now + AHEAD_S_MAX and now >= THIS_YEAR, f"times after {latest} were lowered at {now}")
                 for session in [self.sessions[session_id] for session_id in self.on.values() if session_id]:
                     session.active_at = now if session.active_at > latest else session.active_at
             case ForgetOperation(what, owner), int() if not isinstance(result, bool):
@@ -157,10 +182,14 @@ class ReferenceModel:
         strange = left is not None and left.owner != row.owner and row.actor == "user"
         require(not strange or row.kind in ("new", "reset"), f"{row.owner} crossed {row.kind} of {row.from_session}")
         others = [k for k, sid in self.on.items() if sid is not None and sid == row.from_session and k != key]
+        known = set(self.sessions)
         told = getattr(self, f"_expect_{row.kind}", None)
         require(told, f"unknown boundary {row.kind}")
         assert told is not None
         told(row, left, others, operation)
+        if self.all_hooks:
+            self.hooks[key] += [("on_session_start", opened) for opened in self.sessions if opened not in known]
+            self.hooks[key].append(("on_boundary", name_of(row)))
         if row.kind != "suspend":
             self.epoch[key] += 1
             self.on[key] = row.to_session
@@ -200,6 +229,7 @@ class ReferenceModel:
         self._leave(row.key, left, None)
         target.ended = None
         target.active_at = row.at
+        target.used_at = self._elapsed()
         target.append_log(self._at(row, target), "opened", left.id if left else target.parent or "", False, "resume")
 
     def _expect_branch(self, row: BoundaryRow, left: Left, others: Others, operation: object | None) -> None:
@@ -286,6 +316,9 @@ class ReferenceModel:
         waiting = self.waiting[key]
         require(due is not None and (as_of >= due or (waiting and waiting[0][1] >= due)), f"{key} expired too early")
         require(not self._running(left.id), f"{key} expired in mid-turn")
+        if not isinstance(asked, Expire):
+            # Delegated work ends by request, as of a later time.
+            self._is_idle(left, policy, key)
         # A branch of delegated work belongs to its user; only work delegated by the session itself counts.
         children = [s.id for s in self.sessions.values() if s.parent == left.id and s.kind is SessionKind.SUBAGENT]
         require(not any(self._running(child) for child in children), f"{key} expired while others worked for it")
@@ -295,6 +328,16 @@ class ReferenceModel:
         assert reason is not None
         self._leave(key, left, reason.value if not others else None)
         self.pending[key] = reason.value
+
+    def _is_idle(self, left: ModelSession, policy: ResetPolicy, key: SessionKey) -> None:
+        """Check the time that has really passed, unless the clock was set forward, which is accepted."""
+        if self.clock is None or policy.idle_s is None or self.clock.set_forward_at >= left.used_at:
+            return
+        idle_s = self.clock.elapsed() - left.used_at
+        require(idle_s > policy.idle_s - 0.001, f"{key} expired after {idle_s:.3f} s, not {policy.idle_s}")
+
+    def _elapsed(self) -> float:
+        return self.clock.elapsed() if self.clock is not None else 0.0
 
     def _leave(self, key: SessionKey, left: ModelSession | None, ends: str | None) -> None:
         if left is None:
@@ -318,6 +361,7 @@ class ReferenceModel:
         require(row.to_session not in self.sessions, f"{row.to_session} was opened twice")
         kind, key = (parent.kind, parent.key) if parent else (self.kinds[row.key], row.key)
         session = ModelSession(row.to_session, row.owner, key, kind, shown, row.at)
+        session.used_at = self._elapsed()
         session.append_log(self._at(row, session), *entry)
         if parent is not None:
             session.last, session.parent = parent.last, parent.id
@@ -357,7 +401,7 @@ class ReferenceModel:
 
     def _begun(self, key: SessionKey, claim: TurnClaim, now: float, *, just_opened: bool) -> None:
         text, accepted_at = self.waiting[key].pop(0)
-        accepted_at = credible_time(accepted_at, now)
+        accepted_at = _credible(accepted_at, now)
         session = self.sessions[self.on[key] or ""]
         found = claim.message.inbound.text
         require(found == self.words.stored(text), f"{key} took up {found!r} before {text!r}")
@@ -370,9 +414,10 @@ class ReferenceModel:
         ref = claim.ref
         require((ref.key, ref.epoch, ref.generation, ref.owner) == (*at, session.owner), f"{text!r} began at {ref}")
         require(not self._running(session.id), f"two turns run in {session.id}")
-        due = self.policies.of(key).due(credible_time(session.active_at, accepted_at))
+        due = self.policies.of(key).due(_credible(session.active_at, accepted_at))
         require(just_opened or due is None or accepted_at < due, f"{text!r} went to an expired session")
-        session.active_at = max(credible_time(session.active_at, now), accepted_at)
+        session.active_at = max(_credible(session.active_at, now), accepted_at)
+        session.used_at = max(session.used_at, self.accepted[text])
         self.slots[claim.turn_id] = ModelSlot(key, session.id, text, at, (claim.holder, claim.fence))
         self.fates[text] = "running"
         self.served.add((claim.holder, session.id))
@@ -393,13 +438,16 @@ class ReferenceModel:
         require(withheld == (slot.fate != "live") or done.reply is None, f"the reply to {slot.text!r} went out wrongly")
         if slot.fate == "live":
             session = self.sessions[slot.session]
-            session.active_at = max(credible_time(session.active_at, now), now)
+            session.active_at = max(_credible(session.active_at, now), now)
+            session.used_at = self._elapsed()
             require(active_at(session.id) == session.active_at, f"{session.id} was last active {active_at(session.id)}")
         self._store_turn(slot)
 
     def _store_turn(self, slot: ModelSlot) -> None:
         session = self.sessions[slot.session]
         session.last += 1
+        if self.all_hooks:
+            self.hooks[slot.key].append(("on_turn_end", f"{session.id}:{session.last}"))
         self.fates[slot.text] = f"{slot.fate} in {session.id}"
         if slot.fate != "hidden":
             session.shown.append((session.last, slot.text))
@@ -413,7 +461,8 @@ class ReferenceModel:
         if slot.fate == "live":
             session = self.sessions[slot.session]
             require(self._is_unwanted(session, slot.key), f"the running turn {slot.text!r} was thrown away")
-            session.active_at = max(credible_time(session.active_at, now), now)
+            session.active_at = max(_credible(session.active_at, now), now)
+            session.used_at = self._elapsed()
         self._store_turn(slot)
 
     def _is_unwanted(self, session: ModelSession, key: SessionKey) -> bool:

@@ -46,6 +46,8 @@ class ModelSession:
     behind: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
     """Turns covered by a summary."""
     generation: int = 0
+    used_at: float = 0.0
+    """Elapsed time of the last activity."""
 
     def end(self, reason: str) -> None:
         self.ended = reason

@@ -25,7 +25,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tests.simulator.agent_simulation import AgentSimulation, make_agent_schedule
-from tests.simulator.scenario import Step, make_schedule
+from tests.simulator.coverage import table
+from tests.simulator.scenario import Step, extend_schedule, make_schedule
 from tests.simulator.simulation import Simulation
 
 
@@ -49,18 +50,24 @@ class Report:
         return {"schedules": self.schedules, **totals, "violations": len(self.violations)}
 
 
-def made(seed: int, schedule: list[Step] | None = None, *, agents: bool = False) -> Simulation:
+VERSION = 2
+"""Newest version of histories. A seed has one history of each version; regression tests name the version they need."""
+
+
+def made(seed: int, schedule: list[Step] | None = None, *, agents: bool = False, version: int = VERSION) -> Simulation:
     """Create the simulation of a seed, with or without agents, with its own schedule or a shorter one."""
-    if agents:
-        return AgentSimulation(seed, schedule if schedule is not None else make_agent_schedule(random.Random(seed)))
-    return Simulation(seed, schedule if schedule is not None else make_schedule(random.Random(seed)))
+    if schedule is None:
+        schedule = (make_agent_schedule if agents else make_schedule)(random.Random(seed))
+        if version > 1:
+            schedule = extend_schedule(schedule, random.Random(seed ^ 0xE87E))
+    return (AgentSimulation if agents else Simulation)(seed, schedule, extended=version > 1)
 
 
 def run_seed(
-    seed: int, *, agents: bool = False, digest: bool = False
+    seed: int, *, agents: bool = False, digest: bool = False, version: int = VERSION
 ) -> tuple[int, dict[str, Counter[str]], str | None]:
     """Run a seed. With `digest`, the counts include a hash of the history; equal sums mean equal histories."""
-    fixture = made(seed, agents=agents)
+    fixture = made(seed, agents=agents, version=version)
     # A schedule leaves little garbage, and collecting it repeatedly costs much of the run time.
     gc.disable()
     try:
@@ -75,16 +82,18 @@ def run_seed(
     return seed, fixture.counts, violation
 
 
-def shrink(seed: int, schedule: list[Step], tries: int = 400, *, agents: bool = False) -> tuple[list[Step], str]:
+def shrink(
+    seed: int, schedule: list[Step], tries: int = 400, *, agents: bool = False, version: int = VERSION
+) -> tuple[list[Step], str]:
     """Remove steps, many at first, while the schedule still ends in a violation."""
-    violation = made(seed, schedule, agents=agents).run() or "not seen again"
+    violation = made(seed, schedule, agents=agents, version=version).run() or "not seen again"
     size = max(len(schedule) // 2, 1)
     while tries > 0:
         removed = False
         for start in range(0, len(schedule), size):
             shorter = schedule[:start] + schedule[start + size :]
             tries -= 1
-            if shorter and (found := made(seed, shorter, agents=agents).run()) is not None:
+            if shorter and (found := made(seed, shorter, agents=agents, version=version).run()) is not None:
                 schedule, violation, removed = shorter, found, True
                 break
             if tries <= 0:
@@ -97,13 +106,20 @@ def shrink(seed: int, schedule: list[Step], tries: int = 400, *, agents: bool = 
 
 
 def run_seeds(
-    first: int, count: int, workers: int, *, stop_at: int = 5, agents: bool = False, digest: bool = False
+    first: int,
+    count: int,
+    workers: int,
+    *,
+    stop_at: int = 5,
+    agents: bool = False,
+    digest: bool = False,
+    version: int = VERSION,
 ) -> Report:
     """Run many seeds in parallel, with progress on a terminal."""
     report = Report()
     context = multiprocessing.get_context("spawn")
     shown = 0.0
-    run = partial(run_seed, agents=agents, digest=digest)
+    run = partial(run_seed, agents=agents, digest=digest, version=version)
     with context.Pool(workers, initializer=_quiet) as pool:
         for seed, counts, violation in pool.imap_unordered(run, range(first, first + count), chunksize=8):
             report.add(seed, counts, violation)
@@ -118,10 +134,12 @@ def run_seeds(
     return report
 
 
-def explain(seed: int, *, agents: bool = False) -> str:
+def explain(seed: int, *, agents: bool = False, version: int = VERSION) -> str:
     """Report the seed's violation with the shortest failing schedule and its trace."""
-    schedule, violation = shrink(seed, made(seed, agents=agents).schedule, agents=agents)
-    fixture = made(seed, schedule, agents=agents)
+    schedule, violation = shrink(
+        seed, made(seed, agents=agents, version=version).schedule, agents=agents, version=version
+    )
+    fixture = made(seed, schedule, agents=agents, version=version)
     fixture.run()
     lines = [f"seed {seed}: {violation}", "steps:", *(f"  {step}" for step in schedule), "trace:"]
     return "\n".join([*lines, *(f"  {line}" for line in fixture.trace[-80:])])
@@ -139,23 +157,29 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--agents", action="store_true", help="with agents: compression, review, handed-over work")
     parser.add_argument("--digest", action="store_true", help="print a digest of all histories, to compare versions")
+    parser.add_argument("--coverage", action="store_true", help="print how often each boundary met each fault")
+    parser.add_argument("--version", type=int, default=VERSION, help=f"version of the histories (default {VERSION})")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
     _quiet()
+    kind = {"agents": options.agents, "version": options.version}
     if options.seed is not None:
-        fixture = made(options.seed, agents=options.agents)
+        fixture = made(options.seed, **kind)
         violation = fixture.run()
         print("\n".join(fixture.trace))
-        print(explain(options.seed, agents=options.agents) if violation else "no violation")
+        print(explain(options.seed, **kind) if violation else "no violation")
         return 1 if violation else 0
-    report = run_seeds(options.first, options.seeds, options.workers, agents=options.agents, digest=options.digest)
+    report = run_seeds(options.first, options.seeds, options.workers, digest=options.digest, **kind)
+    pairs = report.counts.pop("pairs", Counter())
     if options.json:
-        print(json.dumps(report.as_dict()))
+        print(json.dumps(report.as_dict() | ({"pairs": pairs} if options.coverage else {})))
     else:
         for name, value in report.as_dict().items():
             print(f"{name}: {value}")
+        if options.coverage:
+            print(table(pairs))
     for seed, _ in report.violations[:1]:
-        print(explain(seed, agents=options.agents))
+        print(explain(seed, **kind))
     for seed, violation in report.violations[1:]:
         print(f"seed {seed}: {violation}")
     return 1 if report.violations else 0

@@ -33,6 +33,16 @@ ACTIONS = {
     "busy": 0.4,
     "full": 0.3,
 }
+EXTRA_ACTIONS = {
+    "kill_boundary": 2.0,
+    "freeze_boundary": 0.6,
+    "hook_fault": 2.0,
+    "wrong_clock": 0.8,
+    "suspend_machine": 0.5,
+}
+"""Actions since version 2. They are added to the steps of version 1, so that a seed keeps its first schedule."""
+EXTRA_STEPS = 6
+HOOK_FAULTS = ("raises", "raises", "exits", "hangs")
 FAULTS = ("error", "error", "slow", "hang", "lost", "lost", "reject", "bug")
 
 
@@ -53,3 +63,13 @@ def make_schedule(dice: random.Random, of: Mapping[str, float] = ACTIONS, step_s
         at += dice.expovariate(1 / step_s) if dice.random() < 0.6 else dice.random() * 0.1
         steps.append(Step(round(at, 3), action, dice.getrandbits(32)))
     return steps
+
+
+def extend_schedule(schedule: list[Step], dice: random.Random, of: Mapping[str, float] = EXTRA_ACTIONS) -> list[Step]:
+    """Add the steps of version 2 to those of version 1."""
+    actions, weights, end = tuple(of), tuple(of.values()), schedule[-1].at
+    extra = [
+        Step(round(dice.random() * end, 3), action, dice.getrandbits(32))
+        for action in dice.choices(actions, weights, k=EXTRA_STEPS)
+    ]
+    return sorted((*schedule, *extra), key=lambda step: step.at)

@@ -23,12 +23,16 @@ from everthread.lifecycle import ForgetFact, ForgetOwner, ForgetSession, NoteCha
 from everthread.store.sessions import BoundaryRow
 from everthread.store.unit_of_work import UnitOfWork
 from tests.simulator import operations as asked
-from tests.simulator.environment import Backend, Faults, SimClock, SimLoop, fresh_database
+from tests.simulator.backends import Backend
+from tests.simulator.coverage import OTHER_TURN
+from tests.simulator.environment import Faults, SimClock, fresh_database
+from tests.simulator.event_loop import PROCESS, SimLoop
+from tests.simulator.fault_actions import PROVIDERS, FaultActions
 from tests.simulator.invariants import Evidence, check_everything
 from tests.simulator.process import KEYS, POLICIES, Server
 from tests.simulator.reference_model import ReferenceModel
 from tests.simulator.reference_types import Violation, require
-from tests.simulator.scenario import FAULTS, Step
+from tests.simulator.scenario import Step
 
 T = TypeVar("T")
 
@@ -36,16 +40,29 @@ START_S = 1.0
 TRACE_CHARS_MAX = 240
 SETTLE_S_MAX = 900.0
 LEASE_S_MAX = 60.0
-PROVIDERS = ("alpha", "beta")
+REPEATING = (
+    "kill",
+    "kill between statements",
+    "stop",
+    "stopped and continued",
+    "suspension",
+    "store busy",
+    "disk full",
+)
+"""Faults after which a hook may be called again."""
+UNNOTICED_S = 301.0
+"""A time that is so far ahead of the clock is noticed."""
+EXPIRED_S_MAX = 240.0
+"""Longer than any idle time, the lease of a dead process and the time until a refused expiry is tried again."""
 OWNERS = ("ann", "bob")
 
 
-class Simulation:
+class Simulation(FaultActions):
     """Run one schedule. `run` returns the violation, or None."""
 
     policies = POLICIES
 
-    def __init__(self, seed: int, schedule: list[Step]) -> None:
+    def __init__(self, seed: int, schedule: list[Step], *, extended: bool = False) -> None:
         self.schedule = schedule
         self._seed = seed
         self._dice = random.Random(seed ^ 0x5EED)
@@ -53,14 +70,17 @@ class Simulation:
         self.clock = SimClock(self.loop)
         self.database = fresh_database()
         self.tables = UnitOfWork(SqliteDatabase(self.database))
-        self.faults = Faults()
-        self.reference = ReferenceModel(KEYS, self.policies)
+        self.faults = Faults(extended)
+        self.reference = ReferenceModel(KEYS, self.policies, all_hooks=extended, clock=self.clock if extended else None)
         self.backends = {name: Backend(name) for name in PROVIDERS}
         self.hooks_called: dict[SessionKey, list[tuple[str, str]]] = defaultdict(list)
         self._happened: list[tuple[float, tuple[object, ...]]] = []
         self.counts: dict[str, Counter[str]] = {"boundaries": Counter(), "totals": Counter(), "faults": self.faults.hit}
+        if extended:
+            self.counts["pairs"] = self.faults.coverage.pairs
         self.violation: str | None = None
         self.time_was_bent = False
+        self._wrong_by = 0.0
         self._ids = 0
         self._messages = 0
         self._boundaries_seen = 0
@@ -115,9 +135,10 @@ class Simulation:
                 new.append(row)
                 self.counts["boundaries"][row.kind] += 1
                 self.log_step(row.kind, row.key, row.from_session, "->", row.to_session, "by", row.actor)
+                self._cover(row)
             if isinstance(operation, asked.Commit):
                 self.counts["totals"]["turns"] += 1
-            if operation is not None and not isinstance(operation, asked.Recover):
+            if operation is not None and not isinstance(operation, asked.Recover | asked.ExpireDue):
                 self.log_step(operation, "=", result)
             if isinstance(operation, asked.Recover):
                 # Before the boundaries: recovery gives up delegated work after settling the turn that waits for it.
@@ -128,6 +149,18 @@ class Simulation:
                 self._see_settled()
         except (AssertionError, LookupError) as error:
             self._violated(f"{type(error).__name__}: {error}")
+
+    def _cover(self, row: BoundaryRow) -> None:
+        process = PROCESS.get()
+        name = process.name if process is not None else ""
+        slots = [slot for slot in self.reference.slots.values() if slot.fate == "live" and slot.claim[0]]
+        if any(slot.session == row.from_session and slot.claim[0] != name for slot in slots):
+            self.faults.coverage.hit(row.kind, OTHER_TURN)
+        sessions = (row.from_session, row.to_session)
+        self.faults.coverage.crossed(row.kind, str(row.key), sessions, name, self.loop.time())
+
+    def hook_called(self, key: SessionKey, hook: str, about: str) -> None:
+        self.hooks_called[key].append((hook, about))
 
     def _see_settled(self) -> None:
         for turn_id in sorted(self.reference.slots):
@@ -164,8 +197,17 @@ class Simulation:
         self._check()
 
     def _check(self) -> None:
+        hit = self.faults.hit
         check_everything(
-            Evidence(self.reference, self.database, self.tables, self.backends, self.hooks_called, self.time_was_bent)
+            Evidence(
+                self.reference,
+                self.database,
+                self.tables,
+                self.backends,
+                self.hooks_called,
+                self.time_was_bent,
+                sum(hit[fault] for fault in REPEATING) if self.faults.extended else None,
+            )
         )
 
     def _hold_so_far(self) -> None:
@@ -345,70 +387,44 @@ class Simulation:
         for item in recall.items if recall.usable_at(here) else ():
             require(item.text == f"for {here.session_id} of {here.owner}", f"recall {item.text!r} was used at {here}")
 
-    async def _inject_fault(self, action: str, dice: random.Random) -> None:
-        match action:
-            case "kill":
-                self._server(dice).kill()
-                self.faults.hit["kill"] += 1
-                await self._restart(dice)
-            case "kill_inside":
-                victim = self._server(dice)
-                victim.kill_after_statements = dice.randint(0, 60)
-                while not victim.dead and self.loop.time() < 300.0:
-                    await asyncio.sleep(1.0)
-                await self._restart(dice)
-            case "stop":
-                await self._stop(dice)
-            case "freeze":
-                self.time_was_bent = True
-                self.faults.hit["stopped and continued"] += 1
-                self._server(dice).frozen_until = self.loop.time() + dice.choice((3.0, 20.0, 40.0))
-            case "jump":
-                self.time_was_bent = True
-                self.faults.hit["clock jump"] += 1
-                self.clock.offset += dice.choice((-30.0, -4000.0, -4000.0, 10.0, 60.0, 4000.0))
-            case "busy":
-                self.faults.busy += dice.randint(1, 4)
-            case "full":
-                self.faults.full += dice.randint(1, 6)
-            case _:
-                waiting = self.faults.provider.setdefault(dice.choice(PROVIDERS), [])
-                waiting += dice.choices(FAULTS, k=dice.choice((1, 1, 2, 8)))
-
-    async def _stop(self, dice: random.Random) -> None:
-        close_memory = dice.random() < 0.3
-
-        async def stop(server: Server) -> None:
-            operation = asked.Stop(server.name, close_memory)
-            await server.does(operation, server.lifecycle.suspend(close_memory=close_memory))
-            self.faults.hit["stop"] += 1
-            server.kill()
-
-        await self._on(dice, stop)
-        await self._restart(dice)
-
-    async def _restart(self, dice: random.Random) -> None:
-        await asyncio.sleep(dice.choice((0.1, 2.0, 25.0)))
-        if sum(not server.dead for server in self._servers) < 2:
-            self._start_server()
-
     # The end --------------------------------------------------------------------------------------------------------
 
     async def _settle(self) -> None:
         """End all faults and wait until everything has arrived, then retry parked entries and wait again."""
         self.faults.busy = self.faults.full = 0
+        self.faults.deaths.clear()
+        self.faults.freezes.clear()
+        self.faults.hooks.clear()
         self.faults.provider.clear()
         for server in self._servers:
             server.frozen_until = 0.0
             server.kill_after_statements = None
         if all(server.dead for server in self._servers):
             self._start_server()
-        self._finish_dead_processes()
+        if self.faults.extended:
+            self._correct_clock(self._wrong_by)
+        else:
+            self._finish_dead_processes()
         await self._until_quiet()
         for provider in PROVIDERS:
             self._parked_is_kept(provider)
             await self._on(self._dice, lambda server, provider=provider: _retry(server, provider))
         await self._until_quiet()
+        if self.faults.extended:
+            await self._until_expired()
+
+    async def _until_expired(self) -> None:
+        """Check that every idle session expires, whatever the clock has shown in the meantime."""
+        # Nothing is in progress, so the suspension excuses nothing that was done before it.
+        bent, self.time_was_bent = self.time_was_bent, True
+        self.clock.suspend(max(policy.idle_s or 0.0 for policy in map(self.policies.of, KEYS)) + UNNOTICED_S)
+        until = self.loop.time() + EXPIRED_S_MAX
+        while left := [key for key in KEYS if self.policies.of(key).idle_s and self.reference.on[key]]:
+            self._hold_so_far()
+            require(self.loop.time() < until, f"{left} should have expired")
+            await asyncio.sleep(2.0)
+        await self._until_quiet()
+        self.time_was_bent = bent
 
     def _finish_dead_processes(self) -> None:
         """Delete leases of dead processes that a clock moved back has extended, as an operator would."""

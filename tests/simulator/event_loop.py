@@ -1,0 +1,123 @@
+"""Event loop on virtual time, and the process that each task belongs to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context, ContextVar, copy_context
+from heapq import heappop, heappush
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class TaskOwner(Protocol):
+    """A simulated process: its tasks die with it."""
+
+    name: str
+    tasks: set[asyncio.Task[Any]]
+
+
+class SimHandle:
+    """A callback of the loop, without the bookkeeping of asyncio's handles, which debug mode needs."""
+
+    __slots__ = ("args", "callback", "context", "is_cancelled")
+
+    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None) -> None:
+        self.callback = callback
+        self.args = args
+        self.context = copy_context() if context is None else context
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+    def cancelled(self) -> bool:
+        return self.is_cancelled
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """Event loop on virtual time, in one thread and without I/O, so that the order of tasks depends only on the seed.
+    It implements no more than the simulation needs, because much CPU time of a schedule is spent here.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._time = 0.0
+        self._soon: deque[SimHandle] = deque()
+        self._timers: list[tuple[float, int, SimHandle]] = []
+        self._timers_set = 0
+        self._stopping = False
+        self.set_task_factory(_owned_task)
+        self.set_exception_handler(lambda loop, context: None)
+
+    def time(self) -> float:
+        return self._time
+
+    def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
+        handle = SimHandle(callback, args, context)
+        self._soon.append(handle)
+        return handle
+
+    def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
+        timer = SimHandle(callback, args, context)
+        self._timers_set += 1
+        heappush(self._timers, (when, self._timers_set, timer))
+        return timer
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Any:
+        return self.call_at(self._time + delay, callback, *args, context=context)
+
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Run the function later in the same thread."""
+        future: asyncio.Future[T] = self.create_future()
+
+        def run() -> None:
+            if future.cancelled():
+                return
+            try:
+                future.set_result(func(*args))
+            except Exception as error:  # noqa: BLE001 - as an executor does, for whoever waits
+                future.set_exception(error)
+
+        self.call_soon(run)
+        return future
+
+    def _run_once(self) -> None:
+        """Advance time to the next timer instead of waiting for sockets, until somebody stops the loop."""
+        soon, timers = self._soon, self._timers
+        while True:
+            while timers and (timers[0][0] <= self._time or not soon):
+                when, _, timer = heappop(timers)
+                if not timer.is_cancelled:
+                    if when > self._time:
+                        self._time = when
+                    soon.append(timer)
+            if not soon:
+                raise RuntimeError("the simulated world stands still: everything waits for something that never comes")
+            for _ in range(len(soon)):
+                handle = soon.popleft()
+                if not handle.is_cancelled:
+                    # An error in a callback does not stop the loop. Tasks keep their own errors.
+                    try:
+                        handle.context.run(handle.callback, *handle.args)
+                    except (Exception, asyncio.CancelledError):  # noqa: BLE001, S110 - as asyncio does
+                        pass
+            if self._stopping:
+                return
+
+
+PROCESS: ContextVar[TaskOwner | None] = ContextVar("process", default=None)
+
+
+def _owned_task(loop: asyncio.AbstractEventLoop, coro: Any, **kwargs: Any) -> asyncio.Task[Any]:
+    """Assign every task to the process that started it, so that it dies with the process."""
+    task = asyncio.Task(coro, loop=loop, **kwargs)
+    process = PROCESS.get()
+    if process is not None:
+        process.tasks.add(task)
+        task.add_done_callback(process.tasks.discard)
+    return task
