@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from tests.simulator.agent_model import FAULTS
-from tests.simulator.runner import Report, explain, made, run_seed
+from tests.simulator.runner import Report, explain, made, run_seed, schedule_of
 
 from everthread.agent.compression import attempt as passes
 from everthread.store.reviews import Reviews
@@ -65,7 +65,7 @@ def test_regression_histories_pass(version: int, seed: int) -> None:
 
 
 def test_histories_of_version_1_keep_their_schedules() -> None:
-    schedules = [made(seed, agents=True, version=1).schedule for seed in REGRESSIONS[1]]
+    schedules = [schedule_of(seed, agents=True, version=1) for seed in REGRESSIONS[1]]
     assert hashlib.sha256(repr(schedules).encode()).hexdigest()[:16] == "be79558129f35000"
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.simulator.runner import Report, explain, made, run_seed
+from tests.simulator.runner import Report, explain, made, run_seed, schedule_of
 
 from everthread.domain.model import Fate
 from everthread.lifecycle import boundaries as crossing
@@ -72,9 +72,9 @@ def test_regression_histories_pass(version: int, seed: int) -> None:
 
 
 def test_histories_of_version_1_keep_their_schedules() -> None:
-    schedules = [made(seed, version=1).schedule for seed in REGRESSIONS[1]]
+    schedules = [schedule_of(seed, version=1) for seed in REGRESSIONS[1]]
     assert hashlib.sha256(repr(schedules).encode()).hexdigest()[:16] == "7c7fc105a06e9389"
-    assert all(set(made(seed).schedule) > set(made(seed, version=1).schedule) for seed in REGRESSIONS[1])
+    assert all(set(schedule_of(seed)) > set(schedule_of(seed, version=1)) for seed in REGRESSIONS[1])
 
 
 def _trace(seed: int) -> list[str]:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from typing import cast
 
@@ -22,12 +23,14 @@ from tests.simulator.agent_invariants import ReviewLedger, check_agents, check_h
 from tests.simulator.agent_model import FAULTS, Row, SimModelState, head_of, summed_up, unpaired
 from tests.simulator.agent_process import POLICIES, TOOLS, AgentServer
 from tests.simulator.environment import EPOCH, Killed
+from tests.simulator.event_loop import PROCESS
 from tests.simulator.note_invariants import NoteLedger
 from tests.simulator.process import KEYS, Server
 from tests.simulator.reference_types import Violation, require
-from tests.simulator.scenario import Step, make_schedule
+from tests.simulator.scenario import EXTRA_ACTIONS, Step, make_schedule
 from tests.simulator.simulation import Simulation
 from tests.simulator.summary_invariants import Summaries
+from tests.simulator.turn_invariants import CANCELLED_S_MAX, TurnEffects
 
 STEP_S = 7.0
 PATIENCE_S = 30.0
@@ -61,6 +64,7 @@ ACTIONS = {
     "busy": 0.4,
     "full": 0.2,
 }
+MORE_ACTIONS = {**EXTRA_ACTIONS, "cancel": 6.0, "forget_while_building": 3.0}
 STEPS_TO_DIE_AT = tuple(
     f"{when} {what}"
     for what in (
@@ -130,6 +134,7 @@ class AgentSimulation(Simulation):
         self._went_on: set[str] = set()
         self._were_stopped: set[str] = set()
         self._summaries = Summaries(self.reference, self.tables)
+        self._effects = TurnEffects(self.reference, self._agents)
         self._notes = NoteLedger(self.reference, self.database, self.tables, self._agents)
 
     def _new_server(self, name: str, seed: int) -> Server:
@@ -255,6 +260,9 @@ class AgentSimulation(Simulation):
             self._violated("handed-over work was given tools that are not for it")
         if purpose == "turn":
             self._sees_all(request, history)
+        process = PROCESS.get()
+        if purpose in ("turn", "work") and process is not None and self.faults.extended:
+            self._checked(lambda: self._effects.model_called(process.name, request.tail[0].content))
 
     def _stored_heads(self) -> set[bytes]:
         rows = self.database.execute("SELECT content FROM prefixes")
@@ -302,6 +310,7 @@ class AgentSimulation(Simulation):
             self._ledger.observe_result(operation, result)
             self._summaries.observe_result(operation, result)
             self._notes.observe_result(operation, result)
+            self._watch_cancelled()
             match operation, result:
                 case asked.Delegate(), None:
                     self._agents["work handed over"] += 1
@@ -311,6 +320,27 @@ class AgentSimulation(Simulation):
                     pass
         except AssertionError as error:
             self._violated(f"{type(error).__name__}: {error}")
+
+    def _watch_cancelled(self) -> None:
+        for turn_id, process in self._effects.newly_cancelled() if self.faults.extended else ():
+            self.loop.call_later(CANCELLED_S_MAX, self._check_cancelled, turn_id, process)
+
+    def _check_cancelled(self, turn_id: str, process: str) -> None:
+        def is_excused() -> bool:
+            dead = all(server.name != process or server.dead for server in self._servers)
+            return dead or self.time_was_bent or self._store_failed()
+
+        self._checked(lambda: self._effects.is_over(turn_id, process, is_excused=is_excused))
+
+    def tool_called(self, process: AgentServer, turn_id: str) -> None:
+        if self.faults.extended:
+            self._checked(lambda: self._effects.tool_called(process.name, turn_id))
+
+    def _checked(self, check: Callable[[], None]) -> None:
+        try:
+            check()
+        except AssertionError as error:
+            self._violated(str(error))
 
     def _store_failed(self) -> bool:
         """Return True if the store has failed. Missing writes are no violation then."""
@@ -325,6 +355,11 @@ class AgentSimulation(Simulation):
                 await self._on(dice, lambda server: self._compress(cast(AgentServer, server), self._with_most()))
             case "interrupt":
                 await self._interrupt(key, dice)
+            case "cancel":
+                await self._cancel(dice)
+            case "forget_while_building":
+                what = dice.choice(("forget_fact", "forget_fact", "forget_fact", "forget", "freeze"))
+                self._meanwhile["before Prefix"] = (what, dice.getrandbits(32))
             case "forget_source":
                 await self._forget_source(dice)
             case "mind":
@@ -405,6 +440,23 @@ class AgentSimulation(Simulation):
                 if not server.dead and cast(AgentServer, server).agent.stop(slot.session):
                     self._agents["answers stopped"] += 1
                     await self._stopped_with_its_children(cast(AgentServer, server), turn_id)
+
+    async def _cancel(self, dice: random.Random) -> None:
+        """Cross a boundary in one process while another one runs a turn of that session."""
+        if dice.random() < 0.5:
+            self.mind.faults.setdefault("turn", []).append("slow")
+        until = self.loop.time() + PATIENCE_S
+        while not (running := [s for s in self.reference.slots.values() if s.fate == "live" and s.claim[0]]):
+            if self.loop.time() > until:
+                return
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(dice.random() * 3.0)
+        slot = dice.choice(running)
+        others = [server for server in self._servers if not server.dead and server.name != slot.claim[0]]
+        if others and slot.key in KEYS:
+            server, action = dice.choice(others), dice.choice(("new", "reset", "resume", "branch", "rewind", "rewind"))
+            with suppress(EverthreadError):
+                await server.spawn(self._cross(server, slot.key, action, dice))
 
     async def _stopped_with_its_children(self, server: AgentServer, turn_id: str) -> None:
         until = self.loop.time() + 30.0

@@ -18,6 +18,8 @@ class TaskOwner(Protocol):
     name: str
     tasks: set[asyncio.Task[Any]]
 
+    async def pause(self) -> None: ...
+
 
 class SimHandle:
     """A callback of the loop, without the bookkeeping of asyncio's handles, which debug mode needs."""

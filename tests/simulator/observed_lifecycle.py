@@ -9,7 +9,16 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from everthread.domain.boundary import Boundary, Suspend
-from everthread.domain.model import SUBAGENT_PLATFORM, Inbound, InboxRow, Message, NoteVersion, SessionKey, SessionRef
+from everthread.domain.model import (
+    SUBAGENT_PLATFORM,
+    Inbound,
+    InboxRow,
+    Message,
+    NoteVersion,
+    Prefix,
+    SessionKey,
+    SessionRef,
+)
 from everthread.domain.review_window import Review
 from everthread.domain.spend import SpendEntry
 from everthread.lifecycle import BoundaryResult, CommittedTurn, Lifecycle, NoteChange, NoteRewrite, TurnClaim
@@ -107,6 +116,10 @@ class ObservedLifecycle(Lifecycle):
 
     async def forget(self, what: Forgettable, *, owner: str, actor: str = "user") -> int:
         return await self._as(asked.ForgetOperation(what, owner), super().forget(what, owner=owner, actor=actor))
+
+    async def put_prefix(self, ref: SessionRef, content: bytes, forget_count: int) -> Prefix:
+        work = super().put_prefix(ref, content, forget_count)
+        return await self._as(asked.PutPrefix(ref.owner), work, "Prefix")
 
     async def claim_next_review(self) -> tuple[Review, SessionRef] | None:
         return await self._as(asked.TakeReview(self._name), super().claim_next_review())

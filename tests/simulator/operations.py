@@ -110,6 +110,13 @@ class ForgetOperation:
 
 
 @dataclass(frozen=True, slots=True)
+class PutPrefix:
+    """Store the start of a session's prompt."""
+
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
 class TakeReview:
     """Claim the next due review."""
 

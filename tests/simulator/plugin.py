@@ -79,6 +79,8 @@ class SimPlugin:
                 raise ValueError("simulated bug of a plugin")
             case "exits":
                 raise SystemExit(1)
+            case "slow":
+                await asyncio.sleep(2.0)
             case "hangs":
                 await asyncio.get_running_loop().create_future()
             case _:

@@ -319,15 +319,21 @@ class ReferenceModel:
         if not isinstance(asked, Expire):
             # Delegated work ends by request, as of a later time.
             self._is_idle(left, policy, key)
-        # A branch of delegated work belongs to its user; only work delegated by the session itself counts.
-        children = [s.id for s in self.sessions.values() if s.parent == left.id and s.kind is SessionKind.SUBAGENT]
-        require(not any(self._running(child) for child in children), f"{key} expired while others worked for it")
+        require(not self._has_delegated(left), f"{key} expired while others worked for it")
         require(not (waiting and due is not None and waiting[0][1] < due), f"{key} expired before a message in time")
         at = max(as_of, waiting[0][1]) if waiting else as_of
         reason = policy.expired(left.active_at, at)
         assert reason is not None
         self._leave(key, left, reason.value if not others else None)
         self.pending[key] = reason.value
+
+    def _has_delegated(self, session: ModelSession) -> bool:
+        """Return True while delegated work runs, which holds expiry up.
+
+        A branch of delegated work belongs to its user; only work delegated by the session itself counts.
+        """
+        children = [s.id for s in self.sessions.values() if s.parent == session.id and s.kind is SessionKind.SUBAGENT]
+        return any(self._running(child) for child in children)
 
     def _is_idle(self, left: ModelSession, policy: ResetPolicy, key: SessionKey) -> None:
         """Check the time that has really passed, unless the clock was set forward, which is accepted."""
@@ -415,7 +421,8 @@ class ReferenceModel:
         require((ref.key, ref.epoch, ref.generation, ref.owner) == (*at, session.owner), f"{text!r} began at {ref}")
         require(not self._running(session.id), f"two turns run in {session.id}")
         due = self.policies.of(key).due(_credible(session.active_at, accepted_at))
-        require(just_opened or due is None or accepted_at < due, f"{text!r} went to an expired session")
+        held_up = self._has_delegated(session)
+        require(just_opened or held_up or due is None or accepted_at < due, f"{text!r} went to an expired session")
         session.active_at = max(_credible(session.active_at, now), accepted_at)
         session.used_at = max(session.used_at, self.accepted[text])
         self.slots[claim.turn_id] = ModelSlot(key, session.id, text, at, (claim.holder, claim.fence))

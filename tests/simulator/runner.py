@@ -24,9 +24,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 
-from tests.simulator.agent_simulation import AgentSimulation, make_agent_schedule
+from tests.simulator.agent_simulation import MORE_ACTIONS, AgentSimulation, make_agent_schedule
 from tests.simulator.coverage import table
-from tests.simulator.scenario import Step, extend_schedule, make_schedule
+from tests.simulator.scenario import EXTRA_ACTIONS, Step, extend_schedule, make_schedule
 from tests.simulator.simulation import Simulation
 
 
@@ -54,12 +54,15 @@ VERSION = 2
 """Newest version of histories. A seed has one history of each version; regression tests name the version they need."""
 
 
+def schedule_of(seed: int, *, agents: bool = False, version: int = VERSION) -> list[Step]:
+    schedule = (make_agent_schedule if agents else make_schedule)(random.Random(seed))
+    more = MORE_ACTIONS if agents else EXTRA_ACTIONS
+    return extend_schedule(schedule, random.Random(seed ^ 0xE87E), more) if version > 1 else schedule
+
+
 def made(seed: int, schedule: list[Step] | None = None, *, agents: bool = False, version: int = VERSION) -> Simulation:
     """Create the simulation of a seed, with or without agents, with its own schedule or a shorter one."""
-    if schedule is None:
-        schedule = (make_agent_schedule if agents else make_schedule)(random.Random(seed))
-        if version > 1:
-            schedule = extend_schedule(schedule, random.Random(seed ^ 0xE87E))
+    schedule = schedule_of(seed, agents=agents, version=version) if schedule is None else schedule
     return (AgentSimulation if agents else Simulation)(seed, schedule, extended=version > 1)
 
 

@@ -42,7 +42,7 @@ EXTRA_ACTIONS = {
 }
 """Actions since version 2. They are added to the steps of version 1, so that a seed keeps its first schedule."""
 EXTRA_STEPS = 6
-HOOK_FAULTS = ("raises", "raises", "exits", "hangs")
+HOOK_FAULTS = ("raises", "exits", "hangs", "slow", "slow")
 FAULTS = ("error", "error", "slow", "hang", "lost", "lost", "reject", "bug")
 
 
@@ -65,7 +65,7 @@ def make_schedule(dice: random.Random, of: Mapping[str, float] = ACTIONS, step_s
     return steps
 
 
-def extend_schedule(schedule: list[Step], dice: random.Random, of: Mapping[str, float] = EXTRA_ACTIONS) -> list[Step]:
+def extend_schedule(schedule: list[Step], dice: random.Random, of: Mapping[str, float]) -> list[Step]:
     """Add the steps of version 2 to those of version 1."""
     actions, weights, end = tuple(of), tuple(of.values()), schedule[-1].at
     extra = [

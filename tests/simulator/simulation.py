@@ -28,6 +28,7 @@ from tests.simulator.coverage import OTHER_TURN
 from tests.simulator.environment import Faults, SimClock, fresh_database
 from tests.simulator.event_loop import PROCESS, SimLoop
 from tests.simulator.fault_actions import PROVIDERS, FaultActions
+from tests.simulator.forget_invariants import ForgottenFacts
 from tests.simulator.invariants import Evidence, check_everything
 from tests.simulator.process import KEYS, POLICIES, Server
 from tests.simulator.reference_model import ReferenceModel
@@ -40,6 +41,8 @@ START_S = 1.0
 TRACE_CHARS_MAX = 240
 SETTLE_S_MAX = 900.0
 LEASE_S_MAX = 60.0
+UNTRACED = (asked.Recover, asked.ExpireDue, asked.PutPrefix)
+"""Operations that would fill the trace."""
 REPEATING = (
     "kill",
     "kill between statements",
@@ -78,6 +81,7 @@ class Simulation(FaultActions):
         self.counts: dict[str, Counter[str]] = {"boundaries": Counter(), "totals": Counter(), "faults": self.faults.hit}
         if extended:
             self.counts["pairs"] = self.faults.coverage.pairs
+        self.forgotten = ForgottenFacts(self.reference, self.database, self.counts["totals"])
         self.violation: str | None = None
         self.time_was_bent = False
         self._wrong_by = 0.0
@@ -138,11 +142,13 @@ class Simulation(FaultActions):
                 self._cover(row)
             if isinstance(operation, asked.Commit):
                 self.counts["totals"]["turns"] += 1
-            if operation is not None and not isinstance(operation, asked.Recover | asked.ExpireDue):
+            if operation is not None and not isinstance(operation, UNTRACED):
                 self.log_step(operation, "=", result)
             if isinstance(operation, asked.Recover):
                 # Before the boundaries: recovery gives up delegated work after settling the turn that waits for it.
                 self._see_settled()
+            if self.faults.extended:
+                self.forgotten.observe_result(operation, result)
             self.reference.observe_result(operation, result, new, self._active_at, self.clock.now())
             if isinstance(operation, asked.Abandon):
                 self.counts["totals"]["abandoned"] += 1
@@ -197,6 +203,8 @@ class Simulation(FaultActions):
         self._check()
 
     def _check(self) -> None:
+        if self.faults.extended:
+            self.forgotten.check_store()
         hit = self.faults.hit
         check_everything(
             Evidence(

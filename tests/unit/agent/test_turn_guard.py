@@ -33,6 +33,7 @@ from everthread.domain.model import (
     TurnStatus,
 )
 from everthread.lifecycle import ForgetSession
+from everthread.plugins import hookimpl
 from everthread.ports.memory import RecallItem
 from everthread.ports.tools import Tool, ToolUse
 
@@ -78,6 +79,31 @@ async def test_neither_a_tool_nor_the_model_is_called_after_a_boundary(
         assert stored is not None
         results = {m.tool_call_id: m.content for m in stored.messages if m.role is Role.TOOL}
         assert results[LOOK.id] == "a tree", "the result of the call in flight is kept"
+
+
+@BOUNDARIES
+async def test_no_tool_runs_after_a_boundary_that_a_plugin_was_slower_than(
+    tmp_path: Path, boundary: Boundary, status: TurnStatus
+) -> None:
+    ran: list[str] = []
+
+    async def axe(arguments: Mapping[str, Any], use: ToolUse) -> str:
+        ran.append(use.call_id)
+        return "chips"
+
+    class Slow:
+        """A plugin that takes so long before the call that a boundary is crossed meanwhile."""
+
+        @hookimpl
+        async def pre_tool_call(self) -> None:
+            await core.leave()
+
+    core = Elsewhere(tmp_path, FakeModel([AXE, "done"]), plugins=(Slow(),))
+    async with core:
+        core.boundary = boundary
+        core.toolbox = Toolbox((tool("axe", axe),))
+        assert (await core.ask("go")).committed.status is status
+        assert ran == []
 
 
 @BOUNDARIES

@@ -19,7 +19,7 @@ from everthread.agent.transcript import result
 from everthread.agent.turn_guard import TurnGuard
 from everthread.domain.errors import BadInput, EverthreadError, NotApproved, StoreError
 from everthread.domain.model import Message, Role, SessionRef, Thought, ToolCall, ToolState
-from everthread.lifecycle import Lifecycle, TurnClaim
+from everthread.lifecycle import Lifecycle
 from everthread.memory import MemoryManager
 from everthread.plugins import HookRunner
 from everthread.ports.model import ToolSchema
@@ -148,7 +148,7 @@ class ToolRunner(Struct, frozen=True):
 
         async def one(call: ToolCall, tool: Tool, arguments: Mapping[str, Any]) -> None:
             await guard.check()
-            text = await self._finished(tool, arguments, call, claim, listen)
+            text = await self._finished(tool, arguments, call, guard, listen)
             for number, message in enumerate(done):
                 if message.role is Role.TOOL and message.tool_call_id == call.id:
                     done[number] = result(call, text)
@@ -196,13 +196,17 @@ class ToolRunner(Struct, frozen=True):
             arguments = _arguments(call)
             if isinstance(arguments, str):
                 return arguments
-        return await self._finished(tool, arguments, call, claim, listen)
+        return await self._finished(tool, arguments, call, guard, listen)
 
     async def _finished(
-        self, tool: Tool, arguments: Mapping[str, Any], call: ToolCall, claim: TurnClaim, listen: Listen
+        self, tool: Tool, arguments: Mapping[str, Any], call: ToolCall, guard: TurnGuard, listen: Listen
     ) -> str:
+        claim = guard.claim
         listen(ToolBegan(call))
-        await self.hooks.notify("pre_tool_call", ref=claim.ref, name=call.name, arguments=call.arguments)
+        if "pre_tool_call" in self.hooks.names:
+            await self.hooks.notify("pre_tool_call", ref=claim.ref, name=call.name, arguments=call.arguments)
+            # A boundary may have been crossed while the plugin ran, which may take seconds.
+            await guard.check()
         text = _shorten(await _outcome(tool, arguments, ToolUse(claim.ref, claim.turn_id, call.id)))
         await self.lifecycle.finish_tool(claim, call.id, text)
         await self.hooks.notify("post_tool_call", ref=claim.ref, name=call.name, result=text)
