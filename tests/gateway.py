@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from everthread.adapters.sqlite.connection import BUSY_S_MAX
 from everthread.bootstrap.runtime import TIMERS_LANE, Runtime
 from everthread.config.schema import PlatformAccount, ProviderSettings, ReviewSettings, Settings
 from everthread.domain.model import Session, SessionKey, Turn
@@ -79,6 +80,7 @@ async def gateway_fixture(
     others: tuple[FakePlatform, ...] = (),
     clock: MovableClock | None = None,
     extra_tools: tuple[Tool, ...] = (),
+    busy_s_max: float = BUSY_S_MAX,
     **more: Any,
 ) -> AsyncIterator[GatewayFixture]:
     clock = clock or MovableClock()
@@ -99,6 +101,7 @@ async def gateway_fixture(
         policies=policies,
         clock=clock,
         tools=extra_tools,
+        busy_s_max=busy_s_max,
     )
     async with runtime:
         await runtime.ready()
