@@ -459,6 +459,7 @@ FILES: tuple[HomeFile, ...] = (
     HomeFile("everthread.db-wal", FileMethod.BY_TABLES, "the write-ahead log; truncated"),
     HomeFile("everthread.db-shm", FileMethod.NO_WORDS, "the index of the write-ahead log"),
     HomeFile("everthread.db.sentinel", FileMethod.NO_WORDS, "id and size of the database, paths of its backups"),
+    HomeFile("everthread.db.sentinel.lock", FileMethod.NO_WORDS, "the lock of the sentinel"),
     HomeFile("everthread.db.sentinel.*.new", FileMethod.NO_WORDS, "a sentinel that a killed process did not finish"),
     HomeFile("memory/**/MEMORY.md", FileMethod.SYNCHRONISE, "the notes of an owner"),
     HomeFile("memory/**/USER.md", FileMethod.SYNCHRONISE, "the same"),

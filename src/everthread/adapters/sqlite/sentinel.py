@@ -7,12 +7,14 @@ backups made of it, and the damage found in it. A home without a sentinel gets o
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -28,6 +30,10 @@ from everthread.domain.text_format import local_time
 log = logging.getLogger("everthread")
 
 SUFFIX = ".sentinel"
+LOCK_SUFFIX = ".sentinel.lock"
+LOCK_S_MAX = 5.0
+"""Longest wait for another process that changes the sentinel. It takes milliseconds, unless the process is stopped."""
+_LOCK_POLL_S = 0.01
 BACKUPS_MAX = 10
 _SIZE_STEP = 1.1
 """The recorded size is a lower bound: it is updated when the file has grown by this factor."""
@@ -80,6 +86,14 @@ def write_sentinel(path: Path, sentinel: Sentinel) -> None:
         log.warning("could not write %s: %s", target, error)
 
 
+def update_sentinel(path: Path, change: Callable[[Sentinel], Sentinel]) -> None:
+    """Change the sentinel, if there is one, as it is now: another process may have changed it."""
+    with _locked(path):
+        known = read_sentinel(path)
+        if known is not None and (changed := change(known)) != known:
+            write_sentinel(path, changed)
+
+
 def check_not_lost(path: Path, known: Sentinel | None) -> None:
     """Raise `StoreCorrupt` if the database had content before and has none now.
 
@@ -99,13 +113,15 @@ def check_and_update_sentinel(connection: Connection, path: Path, known: Sentine
 
     Raises `StoreCorrupt` if another database has taken its place, or if it has become smaller and is damaged.
     """
-    ((database,),) = connection.execute("SELECT id FROM database_id")
-    ((schema,),) = connection.execute("SELECT MAX(number) FROM migrations")
-    size = _size(path)
+    found = _describe(connection, path)
     if known is None:
-        write_sentinel(path, Sentinel(database, schema, size))
-        return
-    if known.database != database:
+        with _locked(path):
+            known = read_sentinel(path)
+            if known is None:
+                write_sentinel(path, found)
+                return
+    schema, size, damage = found.schema, found.bytes, known.damage
+    if known.database != found.database:
         raise StoreCorrupt(
             f"{path}: This is a different database than before. Put the right file back. {restore_hint(path)} "
             f"To use this database, remove {sentinel_path(path)}."
@@ -115,15 +131,24 @@ def check_and_update_sentinel(connection: Connection, path: Path, known: Sentine
             f"{path}: The database was truncated from {known.bytes:,} to {size:,} bytes ({problem}). "
             f"{restore_hint(path)}"
         )
-    if known.schema != schema or known.damage or size < known.bytes:
-        write_sentinel(path, replace(known, schema=schema, bytes=size, damage=""))
+    if known.schema != schema or damage or size < known.bytes:
+        # Damage that another process has reported meanwhile stays.
+        update_sentinel(
+            path,
+            lambda now: replace(
+                now,
+                schema=schema,
+                bytes=min(now.bytes, size),
+                damage="" if now.damage == damage else now.damage,
+            ),
+        )
 
 
 def record_size(path: Path) -> None:
     """Record the size of a database that has grown. Call it after the database was written and closed."""
     known, size = read_sentinel(path), _size(path)
     if known is not None and size > known.bytes * _SIZE_STEP:
-        write_sentinel(path, replace(known, bytes=size))
+        update_sentinel(path, lambda now: replace(now, bytes=max(now.bytes, size)))
 
 
 def find_damage(connection: Connection) -> str:
@@ -153,12 +178,15 @@ def _is_of_index(problem: str) -> bool:
 
 def record_backup(path: Path, archive: Path, now: float) -> None:
     """Record a verified archive, so that `restore_hint` can name it."""
-    known = read_sentinel(path)
-    if known is None:
+    if read_sentinel(path) is None:
         return
     backup = KnownBackup(str(archive.resolve()), archive.stat().st_size, _digest(archive), now)
-    others = [other for other in known.backups if other.file != backup.file]
-    write_sentinel(path, replace(known, backups=(*others, backup)[-BACKUPS_MAX:]))
+
+    def add(known: Sentinel) -> Sentinel:
+        others = [other for other in known.backups if other.file != backup.file]
+        return replace(known, backups=(*others, backup)[-BACKUPS_MAX:])
+
+    update_sentinel(path, add)
 
 
 def known_backups(path: Path) -> tuple[KnownBackup, ...]:
@@ -169,14 +197,12 @@ def known_backups(path: Path) -> tuple[KnownBackup, ...]:
 
 def recreate_sentinel(path: Path, backups: tuple[KnownBackup, ...]) -> None:
     """Create the sentinel of a restored database. `backups` are those of the database that it replaces."""
-    sentinel_path(path).unlink(missing_ok=True)
-    with open_bare(path) as connection:
-        if not list(connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'database_id'")):
+    with _locked(path):
+        sentinel_path(path).unlink(missing_ok=True)
+        with open_bare(path) as connection:
             # A database of an older schema gets its id and its sentinel when it is opened.
-            return
-        check_and_update_sentinel(connection, path, None)
-    if (created := read_sentinel(path)) is not None:
-        write_sentinel(path, replace(created, backups=backups))
+            if list(connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'database_id'")):
+                write_sentinel(path, replace(_describe(connection, path), backups=backups))
 
 
 def newest_backup(path: Path) -> KnownBackup | None:
@@ -238,8 +264,7 @@ class DamageGuard:
             if not self.problem:
                 self.problem = damage_text(self._path, error)
                 log.critical("%s", self.problem)
-                if (known := read_sentinel(self._path)) is not None:
-                    write_sentinel(self._path, replace(known, damage=str(error)))
+                update_sentinel(self._path, lambda known: replace(known, damage=str(error)))
         return StoreCorrupt(self.problem)
 
 
@@ -260,6 +285,41 @@ def with_restore_hint(path: Path) -> Generator[None]:
             text = str(translated).removesuffix("Restore a backup.")
             raise StoreCorrupt(f"{text}{restore_hint(path)}") from error
         raise translated from error
+
+
+def _describe(connection: Connection, path: Path) -> Sentinel:
+    """Return the sentinel of an opened database without its history."""
+    ((database,),) = connection.execute("SELECT id FROM database_id")
+    ((schema,),) = connection.execute("SELECT MAX(number) FROM migrations")
+    return Sentinel(database, schema, _size(path))
+
+
+@contextmanager
+def _locked(path: Path) -> Generator[None]:
+    """Keep other processes and threads from changing the sentinel. Not reentrant.
+
+    Without the lock, because a holder is stopped or the folder can't be written, the change is tried all the same.
+    """
+    lock = path.with_name(path.name + LOCK_SUFFIX)
+    with ExitStack() as held:
+        try:
+            opened = held.enter_context(open(os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "rb"))
+            _lock(opened.fileno())
+        except OSError as error:
+            log.warning("could not lock %s: %s", lock, error.strerror or "another process holds it")
+        yield
+
+
+def _lock(opened: int) -> None:
+    """Acquire the lock. Raises `TimeoutError` if another process holds it for too long."""
+    deadline = time.monotonic() + LOCK_S_MAX
+    while True:
+        try:
+            return fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise TimeoutError from None
+        time.sleep(_LOCK_POLL_S)
 
 
 def _is_unchanged(backup: KnownBackup) -> bool:

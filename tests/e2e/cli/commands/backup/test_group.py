@@ -31,7 +31,7 @@ def test_a_restored_backup_equals_the_home_without_secrets(home: Path, tmp_path:
     told = everthread(other, "restore", str(file))
     assert (told.returncode, told.stderr) == (0, "")
     assert "1 session, 3 turns" in told.stdout
-    names = ["config.toml", "everthread.db", "everthread.db.sentinel", "memory"]
+    names = ["config.toml", "everthread.db", "everthread.db.sentinel", "everthread.db.sentinel.lock", "memory"]
     assert sorted(path.name for path in other.iterdir()) == names
     assert (other / "memory" / "USER.md").read_text() == "keeps bees\n"
     assert {stat.S_IMODE(path.stat().st_mode) for path in other.rglob("*") if path.is_file()} == {0o600}
