@@ -118,6 +118,7 @@ class AgentSimulation(Simulation):
     """Run one schedule with agents."""
 
     policies = POLICIES
+    has_files = False
 
     def __init__(self, seed: int, schedule: list[Step], *, extended: bool = False) -> None:
         super().__init__(seed, schedule, extended=extended)

@@ -22,7 +22,7 @@ from everthread.domain.errors import DiskFull, StoreBusy, StoreError
 from everthread.store.unit_of_work import NotInline, UnitOfWork
 from tests.simulator.coverage import CRASH_AFTER, CRASH_BEFORE, FROZEN, REPEATED, STORE_ERROR, Coverage, boundary_of
 from tests.simulator.event_loop import PROCESS, SimLoop
-from tests.simulator.operations import LowerTimes
+from tests.simulator.operations import LowerTimes, SyncNotes
 
 T = TypeVar("T")
 
@@ -44,7 +44,9 @@ class Faults:
     busy: int = 0
     full: int = 0
     deaths: list[str] = field(default_factory=list[str])
-    """Where the next process that crosses a boundary is killed: `CRASH_BEFORE` or `CRASH_AFTER`."""
+    """Where the next process that crosses a boundary is killed: `CRASH_BEFORE` or `CRASH_AFTER`. With ` of files`: the
+    next process that synchronises note files.
+    """
     freezes: list[float] = field(default_factory=list[float])
     """For how long the next process that asks for a boundary is stopped."""
     hooks: list[str] = field(default_factory=list[str])
@@ -242,8 +244,10 @@ class SimStore:
 
     def _die(self, where: str) -> None:
         """Kill the process at a boundary, if it is to die there."""
-        if self._crossed and where in self._faults.deaths:
-            self._faults.deaths.remove(where)
+        name = f"{where} of files" if isinstance(OPERATION.get(), SyncNotes) else where if self._crossed else ""
+        if name in self._faults.deaths:
+            self._faults.deaths.remove(name)
+            self._faults.hit[f"kill {name}"] += 1
             self._faults.hit["kill"] += 1
             self._process.kill()
             if where == CRASH_AFTER:

@@ -63,6 +63,8 @@ class NoteLedger:
         match operation, result:
             case asked.Rewrite() as rewrite, tuple():
                 self._condensed(rewrite)
+            case asked.SyncNotes(), _:
+                self._mended(written)
             case asked.ForgetOperation() as forgetting, int() if not isinstance(result, bool):
                 self._mended(written)
                 self._blanked()

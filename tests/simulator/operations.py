@@ -117,6 +117,13 @@ class PutPrefix:
 
 
 @dataclass(frozen=True, slots=True)
+class SyncNotes:
+    """Synchronise the note files of an owner with the store."""
+
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
 class TakeReview:
     """Claim the next due review."""
 

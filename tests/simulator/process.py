@@ -8,25 +8,31 @@ from typing import Any, Protocol, TypeVar
 
 from everthread.adapters.lanes.local import LocalLanes
 from everthread.adapters.sqlite.connection import Connection
-from everthread.domain.errors import Busy, EverthreadError, Fenced, StoreError, TurnCancelled
+from everthread.domain.errors import Busy, EverthreadError, Fenced, Outdated, StoreError, TurnCancelled
 from everthread.domain.model import (
     ChatType,
     Lease,
     Message,
     NoteAction,
     NoteTarget,
+    NoteVersion,
     Role,
     SessionKey,
     SessionRef,
 )
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 from everthread.lifecycle import Lifecycle, NoteChange, TurnClaim
-from everthread.memory import MemoryManager
+from everthread.lifecycle.forget import is_forgotten
+from everthread.lifecycle.notes import write_note
+from everthread.memory import MemoryManager, NoteFiles
 from everthread.memory.delivery_results import Limits
 from everthread.plugins import load_plugins
+from everthread.store.derived_text import WRITTEN
+from everthread.store.unit_of_work import UnitOfWork
 from tests.simulator import operations as asked
 from tests.simulator.backends import Backend, SimProvider
 from tests.simulator.environment import LEASE_S, OPERATION, Faults, SimClock, SimProcess, SimStore
+from tests.simulator.home import Home
 from tests.simulator.plugin import QUEUED_HOOKS, ObservedHooks, SimPlugin
 from tests.simulator.reference_model import ReferenceModel
 
@@ -53,6 +59,7 @@ class SimEnvironment(Protocol):
     reference: ReferenceModel
     backends: dict[str, Backend]
     hooks_called: dict[SessionKey, list[tuple[str, str]]]
+    home: Home | None
 
     def new_id(self) -> str: ...
     def observe(self, operation: object | None, result: object) -> None: ...
@@ -85,9 +92,39 @@ class Server(SimProcess):
 
     def _make_lifecycle(self) -> Lifecycle:
         fixture = self._town
+        files: dict[str, Any] = {}
+        if fixture.home is not None:
+            self.note_files = self._make_note_files(fixture.home)
+            files = {"home_files": fixture.home.files, "sync_notes": self.sync_notes}
         return Lifecycle(
-            self.store, fixture.clock, fixture.new_id, holder=self.name, policies=POLICIES, hooks=self.hook_names
+            self.store,
+            fixture.clock,
+            fixture.new_id,
+            holder=self.name,
+            policies=POLICIES,
+            hooks=self.hook_names,
+            **files,
         )
+
+    def _make_note_files(self, home: Home) -> NoteFiles:
+        fixture = self._town
+
+        def write(
+            uow: UnitOfWork, action: NoteAction, target: NoteTarget, content: str, note_id: str, owner: str
+        ) -> NoteVersion:
+            change = NoteChange(action, target, content, note_id, imported=True)
+            now = fixture.clock.now()
+            return write_note(uow, change, WRITTEN, owner=owner, ref=None, new_id=fixture.new_id(), now=now)
+
+        return NoteFiles(self.store, write, home.folder_of, is_forgotten)
+
+    async def sync_notes(self, owner: str) -> str:
+        """Synchronise the note files as the runtime does: a problem is no error."""
+        try:
+            await self.does(asked.SyncNotes(owner), self.note_files.sync(owner))
+        except (OSError, EverthreadError) as error:
+            return str(error)
+        return ""
 
     async def run(self) -> None:
         await self.retry_until_done(self.memory.start)
@@ -157,6 +194,8 @@ class Server(SimProcess):
                     lambda: self.note(claim.ref, f"note in {claim.message.inbound.text.split()[0]}")
                 )
             await self._town.clock.sleep(dice.choice((0.0, 0.3, 1.0, 6.0)) * dice.random())
+            if self._town.faults.extended and self.store_random.random() < 0.3:
+                await self.retry_until_done(lambda: self._note_in_turn(claim))
             if dice.random() < 0.06:
                 await self.retry_until_done(lambda: self.does(asked.Abandon(claim), self.lifecycle.abandon_turn(claim)))
                 return
@@ -182,6 +221,15 @@ class Server(SimProcess):
             return
         await self._town.clock.sleep(self.random.random())
         await self.retry_until_done(lambda: self.lifecycle.finish_tool(claim, "c1", "seen"))
+
+    async def _note_in_turn(self, claim: TurnClaim) -> None:
+        """Write a note as a tool does. It is refused if something was forgotten while the turn ran."""
+        content = f"noted in {claim.message.inbound.text.split()[0]}"
+        change = NoteChange(NoteAction.ADD, NoteTarget.MEMORY, content, turn_id=claim.turn_id)
+        try:
+            await self.write_note(change, claim.ref.owner, claim.ref)
+        except Outdated:
+            self._town.faults.hit["note of a turn refused"] += 1
 
     async def note(self, ref: SessionRef, text: str) -> None:
         change = NoteChange(NoteAction.ADD, NoteTarget.MEMORY, text)

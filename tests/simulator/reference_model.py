@@ -132,6 +132,9 @@ class ReferenceModel:
         """Apply operations that are neither turns nor boundaries."""
         match operation, result:
             case Note(ref, owner, change), NoteVersion() as note:
+                slot = self.slots.get(change.turn_id or "")
+                late = slot is not None and slot.outdated
+                require(not late, f"{change} was noted by a turn during which something was forgotten")
                 self.words.note(note.note_id, owner, change.content, note.session_id)
                 self._written(ref, owner, ("note", change.content))
             case Rewrite(ref, owner), tuple():
@@ -504,6 +507,8 @@ class ReferenceModel:
                 text = self.words.notes[note_id][1]
                 self.words.forget_fact(note_id, owner, [t for t, whose in self.senders.items() if whose == owner])
                 self._notes_session(owner).append_log((None, 0, 0), "forget", "fact", text)
+                for slot in self.slots.values():
+                    slot.outdated |= self.sessions[slot.session].owner == owner
             case ForgetSession(session_id):
                 self._forgotten_session(self.sessions[session_id])
             case ForgetOwner():

@@ -76,6 +76,8 @@ class ModelSlot:
     claim: tuple[str, int]
     """Holder that may write the turn, and its fence."""
     fate: str = "live"
+    outdated: bool = False
+    """A fact of its owner was forgotten since the turn began."""
 
 
 class StoredTexts:

@@ -26,7 +26,7 @@ from functools import partial
 
 from tests.simulator.agent_simulation import MORE_ACTIONS, AgentSimulation, make_agent_schedule
 from tests.simulator.coverage import table
-from tests.simulator.scenario import EXTRA_ACTIONS, Step, extend_schedule, make_schedule
+from tests.simulator.scenario import CORE_ACTIONS, Step, extend_schedule, make_schedule
 from tests.simulator.simulation import Simulation
 
 
@@ -56,7 +56,7 @@ VERSION = 2
 
 def schedule_of(seed: int, *, agents: bool = False, version: int = VERSION) -> list[Step]:
     schedule = (make_agent_schedule if agents else make_schedule)(random.Random(seed))
-    more = MORE_ACTIONS if agents else EXTRA_ACTIONS
+    more = MORE_ACTIONS if agents else CORE_ACTIONS
     return extend_schedule(schedule, random.Random(seed ^ 0xE87E), more) if version > 1 else schedule
 
 

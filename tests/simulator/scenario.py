@@ -41,7 +41,18 @@ EXTRA_ACTIONS = {
     "suspend_machine": 0.5,
 }
 """Actions since version 2. They are added to the steps of version 1, so that a seed keeps its first schedule."""
-EXTRA_STEPS = 6
+CORE_ACTIONS = {
+    **EXTRA_ACTIONS,
+    "edit_notes": 2.0,
+    "sync_notes": 1.2,
+    "kill_sync": 0.6,
+    "draft": 0.3,
+    "skill": 0.3,
+    "forget_in_turn": 0.8,
+}
+"""Further actions without agents: files of the home, and facts that are forgotten while a turn runs."""
+FILE_ACTIONS = frozenset({"edit_notes", "sync_notes", "kill_sync", "draft", "skill"})
+EXTRA_STEPS = 8
 HOOK_FAULTS = ("raises", "exits", "hangs", "slow", "slow")
 FAULTS = ("error", "error", "slow", "hang", "lost", "lost", "reject", "bug")
 

@@ -28,12 +28,15 @@ from tests.simulator.coverage import OTHER_TURN
 from tests.simulator.environment import Faults, SimClock, fresh_database
 from tests.simulator.event_loop import PROCESS, SimLoop
 from tests.simulator.fault_actions import PROVIDERS, FaultActions
+from tests.simulator.file_actions import OWNERS, FileActions
 from tests.simulator.forget_invariants import ForgottenFacts
+from tests.simulator.home import Home
 from tests.simulator.invariants import Evidence, check_everything
+from tests.simulator.note_invariants import NoteLedger
 from tests.simulator.process import KEYS, POLICIES, Server
 from tests.simulator.reference_model import ReferenceModel
 from tests.simulator.reference_types import Violation, require
-from tests.simulator.scenario import Step
+from tests.simulator.scenario import FILE_ACTIONS, Step
 
 T = TypeVar("T")
 
@@ -57,13 +60,13 @@ UNNOTICED_S = 301.0
 """A time that is so far ahead of the clock is noticed."""
 EXPIRED_S_MAX = 240.0
 """Longer than any idle time, the lease of a dead process and the time until a refused expiry is tried again."""
-OWNERS = ("ann", "bob")
 
 
-class Simulation(FaultActions):
+class Simulation(FaultActions, FileActions):
     """Run one schedule. `run` returns the violation, or None."""
 
     policies = POLICIES
+    has_files = True
 
     def __init__(self, seed: int, schedule: list[Step], *, extended: bool = False) -> None:
         self.schedule = schedule
@@ -81,6 +84,11 @@ class Simulation(FaultActions):
         self.counts: dict[str, Counter[str]] = {"boundaries": Counter(), "totals": Counter(), "faults": self.faults.hit}
         if extended:
             self.counts["pairs"] = self.faults.coverage.pairs
+        self.home: Home | None = None
+        self._notes: NoteLedger | None = None
+        if self.has_files and extended and any(step.action in FILE_ACTIONS for step in schedule):
+            self.home = Home(self.tables, self.database)
+            self._notes = NoteLedger(self.reference, self.database, self.tables, self.counts["totals"])
         self.forgotten = ForgottenFacts(self.reference, self.database, self.counts["totals"])
         self.violation: str | None = None
         self.time_was_bent = False
@@ -105,6 +113,8 @@ class Simulation(FaultActions):
             self.loop.run_until_complete(asyncio.sleep(1.0))
             self.loop.close()
             self.database.close()
+            if self.home is not None:
+                self.home.remove()
         self.counts["totals"]["deliveries"] += sum(len(b.effects) for b in self.backends.values())
         self.counts["totals"]["crashes"] += self.faults.hit["kill"] + self.faults.hit["kill between statements"]
         self.counts["totals"]["attempts"] += sum(b.attempts for b in self.backends.values())
@@ -150,11 +160,26 @@ class Simulation(FaultActions):
             if self.faults.extended:
                 self.forgotten.observe_result(operation, result)
             self.reference.observe_result(operation, result, new, self._active_at, self.clock.now())
+            if self.home is not None:
+                self._observe_files(self.home, operation, result)
             if isinstance(operation, asked.Abandon):
                 self.counts["totals"]["abandoned"] += 1
                 self._see_settled()
         except (AssertionError, LookupError) as error:
             self._violated(f"{type(error).__name__}: {error}")
+
+    def _observe_files(self, home: Home, operation: object | None, result: object) -> None:
+        assert self._notes is not None
+        self._notes.observe_result(operation, result)
+        match operation, result:
+            case asked.SyncNotes(owner), tuple():
+                self.counts["totals"]["note files synchronised"] += 1
+                home.synchronised(owner)
+            case asked.ForgetOperation(what, owner), int() if not isinstance(result, bool):
+                texts = self.reference.words.note_texts[what.note_id] if isinstance(what, ForgetFact) else []
+                home.forgot(what, owner, texts)
+            case _:
+                pass
 
     def _cover(self, row: BoundaryRow) -> None:
         process = PROCESS.get()
@@ -205,6 +230,8 @@ class Simulation(FaultActions):
     def _check(self) -> None:
         if self.faults.extended:
             self.forgotten.check_store()
+        if self.home is not None:
+            self.home.check(lambda owner: self.forgotten.words[owner], OWNERS)
         hit = self.faults.hit
         check_everything(
             Evidence(
@@ -376,8 +403,24 @@ class Simulation(FaultActions):
         else:
             what = ForgetSession(dice.choice([s.id for s in self.reference.sessions.values() if s.owner == owner]))
         if what is not None:
+            began, errors = self.loop.time(), self._store_errors()
             await server.does(asked.ForgetOperation(what, owner), server.lifecycle.forget(what, owner=owner))
+            if self.home is not None and self.home.edited_at < began and self._store_errors() == errors:
+                self.home.check_forgotten(owner, self.forgotten.words[owner])
             self.counts["totals"]["facts forgotten"] += isinstance(what, ForgetFact)
+
+    def _store_errors(self) -> int:
+        return self.faults.hit["store busy"] + self.faults.hit["disk full"]
+
+    async def _inject_forget_in_turn(self, dice: random.Random) -> None:
+        """Forget a fact while a turn of its owner runs."""
+        until = self.loop.time() + 20.0
+        while not (running := [slot for slot in self.reference.slots.values() if slot.claim[0]]):
+            if self.loop.time() > until:
+                return
+            await asyncio.sleep(0.2)
+        owner = self.reference.sessions[dice.choice(running).session].owner
+        await self._on(dice, lambda server: self._forget(server, owner, "forget_fact", dice))
 
     def _choose_word(self) -> str:
         self._messages += 1
@@ -420,6 +463,10 @@ class Simulation(FaultActions):
         await self._until_quiet()
         if self.faults.extended:
             await self._until_expired()
+        if self.home is not None:
+            for owner in OWNERS:
+                await self._synchronise(self._dice, owner)
+            await self._until_quiet()
 
     async def _until_expired(self) -> None:
         """Check that every idle session expires, whatever the clock has shown in the meantime."""
