@@ -102,7 +102,7 @@ class SimProvider(MemoryProvider):
     async def forget(
         self, scope: ForgetScope, *, ref: SessionRef, delivery: Delivery, text: str = "", note_id: str = ""
     ) -> None:
-        await self._take("forget", ref, delivery, scope=scope.value, text=text)
+        await self._take("forget", ref, delivery, scope=scope.value, text=text, note=note_id)
 
     async def _take(self, kind: str, ref: SessionRef, delivery: Delivery, **facts: Any) -> None:
         self._began(self.name, self._process.name)

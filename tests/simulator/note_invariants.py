@@ -164,8 +164,12 @@ class NoteLedger:
         """Check that no back end that mirrors notes by id still holds a forgotten fact."""
         for backend in backends.values():
             last: dict[str, tuple[int, str]] = {}
+            # A fact that was forgotten by the id of its note is removed with the note.
+            erased = {e.facts["note"] for e in backend.effects if e.kind == "forget" and e.facts["scope"] == "fact"}
             for effect in backend.effects:
-                if effect.kind == "note" and not self._is_forgotten(effect.ref.session_id):
+                if effect.kind == "note" and not (
+                    effect.facts["note"] in erased or self._is_forgotten(effect.ref.session_id)
+                ):
                     told = (effect.facts["version"], effect.facts["text"])
                     last[effect.facts["note"]] = max(told, last.get(effect.facts["note"], told))
             for note_id, (_, text) in last.items():

@@ -98,6 +98,7 @@ class ReferenceModel:
         self.told_of: set[str] = set()
         """Child sessions whose delegated work was recorded."""
         self.served: set[tuple[str, str]] = set()
+        self.forgotten_facts: set[str] = set()
         self.accepted: dict[str, float] = {}
         """Elapsed time at which each message was accepted."""
 
@@ -503,8 +504,12 @@ class ReferenceModel:
     def _forgotten(self, what: Forgettable, owner: str) -> None:
         match what:
             case ForgetFact(note_id):
-                require(note_id in self.words.notes, f"the note {note_id} was forgotten twice")
-                text = self.words.notes[note_id][1]
+                require(note_id not in self.forgotten_facts, f"the note {note_id} was forgotten twice")
+                self.forgotten_facts.add(note_id)
+                # A removed note has no text any more, but its versions have.
+                text = (
+                    self.words.notes[note_id][1] if note_id in self.words.notes else self.words.note_texts[note_id][0]
+                )
                 self.words.forget_fact(note_id, owner, [t for t, whose in self.senders.items() if whose == owner])
                 self._notes_session(owner).append_log((None, 0, 0), "forget", "fact", text)
                 for slot in self.slots.values():
