@@ -172,7 +172,7 @@ def main() -> int:
             platforms=(Post(settings.home, ways),),
             providers=(Diary(settings.home, bool(ways.get("diary_hangs"))),) if ways.get("diary", True) else (),
             plugins=(HookRecorder(settings.home, ways),),
-            **({"clock": FileClock(settings.home)} if "idle_s" in ways else {}),
+            clock=FileClock(settings.home) if "idle_s" in ways else SystemClock(),
         )
         served.stand_in = not ways.get("http")
         return served
