@@ -299,9 +299,9 @@ class AgentSimulation(Simulation):
         """Return False for a process that others may consider dead: its lease may expire while it is stopped or after
         the clock was moved.
         """
-        if self.clock.offset != EPOCH or holder in self._were_stopped:
+        if self.clock.was_set or self.clock.offset != EPOCH or holder in self._were_stopped:
             return False
-        return any(s.name == holder and not s.dead for s in self._servers)
+        return any(s.name == holder and not s.dead and not s.was_stopped for s in self._servers)
 
     def observe(self, operation: object | None, result: object) -> None:
         super().observe(operation, result)

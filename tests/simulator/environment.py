@@ -78,6 +78,9 @@ class SimClock:
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
         self.offset = EPOCH
+        self.was_set = False
+        self.set_at = -1.0
+        """Elapsed time at which the wall clock was last set."""
         self.suspended_s = 0.0
         """Time in which the machine was suspended. Timers stood still."""
         self.set_forward_at = -1.0
@@ -92,12 +95,15 @@ class SimClock:
     def set_by(self, seconds: float) -> None:
         """Set the wall clock forward or back. No time passes."""
         self.offset += seconds
+        self.was_set = True
+        self.set_at = self.elapsed()
         if seconds > 0:
             self.set_forward_at = self.elapsed()
 
     def suspend(self, seconds: float) -> None:
         """Let time pass without a timer of any process."""
         self.offset += seconds
+        self.was_set = True
         self.suspended_s += seconds
 
     async def sleep(self, seconds: float) -> None:
@@ -115,6 +121,8 @@ class SimProcess:
         self.random = random.Random(seed)
         self.dead = False
         self.frozen_until = 0.0
+        self.was_stopped = False
+        """It was stopped and continued in the middle of a request, so that others may have considered it dead."""
         self.kill_after_statements: int | None = None
         self.tasks: set[asyncio.Task[Any]] = set()
         # Of its own, so that histories of version 1 draw the same numbers as ever.
@@ -178,6 +186,7 @@ class SimStore:
         began = loop.time()
         if self._faults.freezes and boundary_of(OPERATION.get()):
             self._process.frozen_until = began + self._faults.freezes.pop()
+            self._process.was_stopped = True
         await self._process.pause()
         result, crossed = self._commit(work, began), self._crossed
         # Committed, but the caller has no result yet.

@@ -32,7 +32,7 @@ class ForgottenFacts:
         """Call it before the reference model is told of the commit."""
         match operation, result:
             case asked.ForgetOperation(ForgetFact(note_id), owner), int() if not isinstance(result, bool):
-                self.words[owner] |= set(self._reference.words.note_texts[note_id])
+                self.words[owner] |= self._reference.words.known_texts(note_id)
                 self._check_derived(owner)
             case asked.Accept(_, text, owner), (_, True):
                 self._said_again(owner, text)

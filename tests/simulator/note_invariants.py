@@ -51,6 +51,8 @@ class NoteLedger:
     versions: list[NoteVersion] = field(default_factory=list[NoteVersion])
     said: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     """Facts in the current notes, by owner."""
+    by_hand: set[str] = field(default_factory=set[str])
+    """Facts that a person wrote into a file. If they replaced a note of a session, they are forgotten with it."""
     forbidden_texts: dict[str, str] = field(default_factory=dict[str, str])
     """Facts known only from a forgotten session, with the id of that session."""
 
@@ -65,6 +67,7 @@ class NoteLedger:
                 self._condensed(rewrite)
             case asked.SyncNotes(), _:
                 self._mended(written)
+                self.by_hand |= {name for version in written for name in learnt(version.content)}
             case asked.ForgetOperation() as forgetting, int() if not isinstance(result, bool):
                 self._mended(written)
                 self._blanked()
@@ -139,7 +142,7 @@ class NoteLedger:
         names = {name for v in own for name in learnt(v.content)}
         self.forbidden_texts |= {name: session_id for name in names if not self._learnt_by(name)}
         self.check_words()
-        for name in self.said.get(owner, frozenset()) - self._live(owner) - set(self.forbidden_texts):
+        for name in self.said.get(owner, frozenset()) - self._live(owner) - set(self.forbidden_texts) - self.by_hand:
             require(
                 any(self._is_looked_for(version) for version in self._learnt_by(name)),
                 f"{session_id} was forgotten, and {name}, which others had noted, was lost with it",

@@ -111,9 +111,14 @@ class StoredTexts:
         else:
             self.notes.pop(note_id, None)
 
+    def known_texts(self, note_id: str) -> set[str]:
+        """Texts of a note. Those that were erased before, with a session, are not known to the store any more."""
+        _, current, _ = self.notes.get(note_id, ("", "", ""))
+        return {text for text in self.note_texts[note_id] if text == current or text not in self.forgotten}
+
     def forget_fact(self, note_id: str, owner: str, texts: list[str]) -> None:
         # Longest first, because one fact may be part of another.
-        for fact in sorted(set(self.note_texts[note_id]), key=lambda fact: (-len(fact), fact)):
+        for fact in sorted(self.known_texts(note_id), key=lambda fact: (-len(fact), fact)):
             for text in texts:
                 self.written(text, _without(self.stored(text), fact))
             self.forgotten.add(fact)

@@ -233,8 +233,8 @@ class Simulation(FaultActions, FileActions):
                 self.backends,
                 self.hooks_called,
                 self.time_was_bent,
-                # Each may repeat the hook of every key that is being called.
-                len(KEYS) * sum(hit[fault] for fault in hit if fault.startswith(REPEATING))
+                # Each may repeat the hook of every key that is being called, as may the suspension at the end.
+                len(KEYS) * (1 + sum(hit[fault] for fault in hit if fault.startswith(REPEATING)))
                 if self.faults.extended
                 else None,
             )
