@@ -182,6 +182,8 @@ def cross(uow: UnitOfWork, key: SessionKey, boundary: Boundary, owner: str, cont
     _queue_hooks(uow, key, session, opened if decision.opens and decision.opens.fresh else None, decision, context)
     _queue_expiry_notice(uow, key, session, decision, context)
     _set_timer(uow, key, here, on, context)
+    if decision.opens is not None and not decision.opens.fresh:
+        set_earlier_timers(uow, decision.opens.session, context.now, context)
     return BoundaryResult(
         kind,
         on.ref_at(key, epoch) if on else None,
@@ -371,6 +373,17 @@ def _queue_expiry_notice(
     if decision.pending is not None and session is not None and key.platform in context.expiry_notice_platforms:
         name, text = f"ended-{uow.sessions.last_boundary()}", EXPIRY_NOTICES[decision.pending]
         uow.outbox.put_reply(Reply(name, key, session.id, session.owner, text, ReplyState.READY, context.now))
+
+
+def set_earlier_timers(uow: UnitOfWork, session: Session, active_at: float, context: WriteContext) -> None:
+    """Set the timers of all keys on a session whose activity was ahead of the clock, and is replaced by `active_at`.
+
+    They were set under that clock too, and nothing else would find them: they may be due in a year.
+    """
+    if active_at < session.active_at:
+        for key in uow.sessions.keys_on(session.id):
+            if (timer := context.policies.timer(key, active_at)) is not None:
+                uow.leases.arm(timer)
 
 
 def _set_timer(uow: UnitOfWork, key: SessionKey, here: KeyState, on: Session | None, context: WriteContext) -> None:

@@ -35,7 +35,7 @@ from everthread.domain.model import (
 )
 from everthread.domain.spend import SpendEntry
 from everthread.lifecycle.base import LifecycleBase, WriteContext, transaction
-from everthread.lifecycle.boundaries import append, close_if_left, cross
+from everthread.lifecycle.boundaries import append, close_if_left, cross, set_earlier_timers
 from everthread.lifecycle.reviews import schedule_full, schedule_rest
 from everthread.lifecycle.validation import INLINE_CHARS_MAX, TURN_CHARS_MAX, check_key, check_owner, check_size
 from everthread.log_context import log_fields, log_info
@@ -259,6 +259,7 @@ def begin(uow: UnitOfWork, key: SessionKey, turn_id: str, context: WriteContext)
     uow.slots.add(slot)
     uow.inbox.assign(row.id, session.id, turn_id)
     active_at = max(credible_time(session.active_at, context.now), credible_time(row.accepted_at, context.now))
+    set_earlier_timers(uow, session, active_at, context)
     uow.sessions.save(session.replace(active_at=active_at))
     uow.sessions.serve(context.holder, session.id, key)
     uow.leases.keep_alive(context.holder, context.now, PROCESS_TTL_S)
@@ -309,6 +310,7 @@ def commit(
     uow.turns.add(session, number, slot.turn_id, status, messages, context.now)
     is_live = slot.fate is Fate.LIVE
     active_at = max(credible_time(session.active_at, context.now), context.now) if is_live else session.active_at
+    set_earlier_timers(uow, session, active_at, context)
     session = session.replace(last_turn=number, active_at=active_at)
     if status.remembered:
         session = append(uow, session, slot.ref, EntryKind.TURN, context.now, number=number)

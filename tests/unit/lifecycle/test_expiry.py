@@ -133,6 +133,17 @@ async def test_an_answer_after_the_clock_returned_sets_an_earlier_timer(tmp_path
         assert [timer.key for timer in timers] == [CLI]
 
 
+async def test_the_timers_of_all_keys_are_set_earlier_after_the_clock_returned(tmp_path: Path) -> None:
+    """The activity is replaced at one key. Nothing would find the timer of the other key, which is due in a year."""
+    async with CoreFixture(tmp_path, policies=ResetPolicies(ResetPolicy(idle_s=60.0))) as core:
+        core.clock.ahead_s = YEAR_S
+        session_id = (await core.turn(TELEGRAM, "first")).ref.session_id
+        core.clock.ahead_s = 0.0
+        await core.cross(CLI, Resume(session_id))
+        timers = await core.store.read(lambda uow: uow.leases.due_timers(core.clock.now() + 61.0, 9))
+        assert {timer.key for timer in timers} == {TELEGRAM, CLI}
+
+
 async def test_a_due_timer_lowers_an_activity_that_is_ahead(tmp_path: Path) -> None:
     """Another process may have written under a clock that this one never had."""
     async with CoreFixture(tmp_path, policies=ResetPolicies(ResetPolicy(idle_s=60.0))) as core:
