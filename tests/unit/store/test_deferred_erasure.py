@@ -115,3 +115,11 @@ async def test_results_of_a_search_are_used_by_no_other_unit_of_work(tmp_path: P
         text = await core.store.read(lambda uow: uow.erasure.erase_facts(LARGE, ME))
         assert text == LARGE.replace(FACT, "[forgotten]")
         await core.store.write(lambda uow: uow.incidents.add(Incident(1.0, "lanes", None, LARGE[-200:])))
+
+
+async def test_a_unit_of_work_with_two_large_texts_ends(tmp_path: Path) -> None:
+    async with CoreFixture(tmp_path) as core:
+        claim = await begin(core)
+        await forget(core, FACT)
+        async with asyncio.timeout(WAIT_S_MAX):
+            await core.lifecycle.record_delegation(claim.ref, "do this. " * 6000, "done so. " * 6000, "child")

@@ -130,8 +130,10 @@ class SqliteStore:
 
     async def _write_after_search(self, due: ErasureDue, work: Callable[[UnitOfWork], T]) -> T:
         """Search large texts for forgotten words while others may write, then run the unit of work again."""
+        found: FoundWords = {}
         while True:
-            found = await asyncio.to_thread(due.search)
+            # With the results so far: a unit of work may have to search several texts, one after the other.
+            found = {**found, **await asyncio.to_thread(due.search)}
 
             def repeat(uow: UnitOfWork, found: FoundWords = found) -> T:
                 uow.erasure.found = found
@@ -143,7 +145,7 @@ class SqliteStore:
             try:
                 return await self._queue.submit(repeat)
             except ErasureDue as another:
-                # Something else was forgotten meanwhile.
+                # The next text, or the same one because something else was forgotten meanwhile.
                 due = another
 
     def _check_open(self) -> None:
