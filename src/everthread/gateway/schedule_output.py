@@ -101,13 +101,14 @@ def _append(file: Path, content: bytes, again: bool, before: bytes = b"") -> Non
     opened = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         size = os.fstat(opened).st_size
-        if again and _ends_with(opened, size, content):
-            return
-        if before:
-            if not _ends_with(opened, size, before):
-                raise OutputFailed(f"{file} may contain forgotten words; edit or remove it", is_final=True)
+        # First: the content may be the end of `before`.
+        if before and _ends_with(opened, size, before):
             size -= len(before)
             os.ftruncate(opened, size)
+        elif again and _ends_with(opened, size, content):
+            return
+        elif before:
+            raise OutputFailed(f"{file} may contain forgotten words; edit or remove it", is_final=True)
         written = 0
         try:
             while written < len(content):

@@ -250,3 +250,13 @@ async def test_a_file_that_grew_meanwhile_is_reported_and_not_cut(
         assert time.state is OccurrenceState.FAILED
         assert time.problem.endswith("told.txt may contain forgotten words; edit or remove it")
         assert file.read_text() == f"Remember: {FACT}\nby hand\n"
+
+
+def test_a_text_is_replaced_although_the_new_one_is_its_end(tmp_path: Path) -> None:
+    append = schedule_output._append  # noqa: SLF001 - an answer that ends like this can't be planned # pyright: ignore[reportPrivateUsage]
+    file = tmp_path / "told.txt"
+    for written, erased in ((b"secret words\n", b"\n"), (b"4711 [forgotten]\n", b"[forgotten]\n")):
+        file.write_bytes(b"before\n")
+        append(file, written, True)
+        append(file, erased, True, written)
+        assert file.read_bytes() == b"before\n" + erased
