@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from everthread.domain.errors import StoreError
 from everthread.domain.model import Session, SessionKey
 from everthread.lifecycle.base import LifecycleBase
 from everthread.lifecycle.forget import Forgettable, forget, forgotten_texts
@@ -57,9 +58,7 @@ class ArchiveOperations(LifecycleBase):
         if attachments := await self._attachments_with(owner, texts):
             await self._store.write(lambda uow: uow.attachments.discard(owner, attachments))
         for problem in (*await self._erase_files(owner, texts), await self._sync_notes(owner)):
-            if problem:
-                incident = Incident(self._clock.now(), "forget", None, problem)
-                await self._store.write(lambda uow, incident=incident: uow.incidents.add(incident))
+            await self._report(problem)
         await self._purge()
         return count
 
@@ -75,16 +74,30 @@ class ArchiveOperations(LifecycleBase):
     async def _purge(self) -> None:
         """Remove deleted text from the search index, the write-ahead log and the media folder."""
         await self.remove_files()
-        # In short transactions, so that no other writer waits for the whole index.
-        more = await self._store.write(lambda uow: uow.search.purge(begin=True))
-        while more:
-            more = await self._store.write(lambda uow: uow.search.purge(begin=False))
+        # The text is erased already: an error would make the user repeat a request that finds nothing any more.
+        problem = await self._purge_index()
         if not await self._store.tidy():
-            text = (
+            await self._report(
                 "forgotten text stays in the write-ahead log while another program reads it; "
                 "stop all programs that use the store: the last one removes it"
             )
-            incident = Incident(self._clock.now(), "forget", None, text)
+        await self._report(problem)
+
+    async def _purge_index(self) -> str:
+        """Remove deleted words from the search index. Return the problem if that failed."""
+        try:
+            # In short transactions, so that no other writer waits for the whole index.
+            more = await self._store.write(lambda uow: uow.search.purge(begin=True))
+            while more:
+                more = await self._store.write(lambda uow: uow.search.purge(begin=False))
+        except StoreError as error:
+            return f"forgotten words may stay in the search index ({error}); everthread sessions reindex removes them"
+        return ""
+
+    async def _report(self, problem: str) -> None:
+        """Record an incident unless the text is empty."""
+        if problem:
+            incident = Incident(self._clock.now(), "forget", None, problem)
             await self._store.write(lambda uow: uow.incidents.add(incident))
 
     async def rebuild_search_index(self) -> int:
@@ -101,9 +114,7 @@ class ArchiveOperations(LifecycleBase):
             try:
                 await asyncio.to_thread(self._remove_file, path)
             except OSError as error:
-                text = f"a forgotten file could not be removed ({error.strerror}); remove media/{path}"
-                incident = Incident(self._clock.now(), "forget", None, text)
-                await self._store.write(lambda uow, incident=incident: uow.incidents.add(incident))
+                await self._report(f"a forgotten file could not be removed ({error.strerror}); remove media/{path}")
             else:
                 await self._store.write(lambda uow, path=path: uow.attachments.mark_removed(path))
 
@@ -115,6 +126,8 @@ class ArchiveOperations(LifecycleBase):
         Returns the number of sessions removed and of their turns.
         """
         removed = turns = 0
+        # In batches: `_prune` indexes the rest in its own transaction.
+        await self._store.index()
         for session_id in session_ids:
             count = await self._store.write(lambda uow, s=session_id: _prune(uow, s, before))
             removed += count is not None

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
+from tests.damaged_files import damage_index
 from tests.runtime import CLI, ME, TELEGRAM, CoreFixture
 
 from everthread.bootstrap.runtime import Runtime
@@ -15,6 +16,7 @@ from everthread.domain.model import Inbound, NoteAction, NoteTarget, NoteVersion
 from everthread.lifecycle import ForgetFact, Lifecycle, NoteChange
 from everthread.lifecycle.archive import leaves_first, prunable
 from everthread.lifecycle.home_files import HomeFiles
+from everthread.store.search_index import OCTETS_PER_BATCH
 from everthread.store.unit_of_work import Store
 
 FACT = "likes tea"
@@ -44,6 +46,44 @@ async def test_an_ended_session_is_pruned_and_an_open_one_is_kept(tmp_path: Path
         assert await core.lifecycle.prune([old, current], before=later) == (1, 1)
         assert await core.store.read(lambda uow: uow.sessions.get(old)) is None
         assert await core.shown(current) == ["two"]
+
+
+async def test_others_write_while_old_messages_are_indexed_before_a_session_is_pruned(tmp_path: Path) -> None:
+    async with CoreFixture(tmp_path) as core:
+        await core.stop_lanes()
+        old = (await core.turn(CLI, "one")).ref.session_id
+        await core.cross(CLI, New())
+        for _ in range(3):
+            await core.turn(CLI, "words " * (OCTETS_PER_BATCH // 6))
+        await core.store.index()
+        await core.store.write(lambda uow: uow.search.clear())
+        pruned, is_indexed = await asyncio.gather(
+            core.lifecycle.prune([old], before=core.clock.now() + 1.0),
+            core.store.write(lambda uow: uow.search.is_indexed()),
+        )
+        assert pruned == (1, 1)
+        assert not is_indexed, "the write waited for the whole index"
+        assert await core.store.read(lambda uow: uow.search.is_indexed())
+
+
+async def test_a_fact_is_forgotten_although_the_search_index_is_damaged(tmp_path: Path) -> None:
+    async with CoreFixture(tmp_path) as core:
+        fact = await core.note("mulberry")
+        for text in ("the word is mulberry", "another word", "the third word"):
+            await core.turn(CLI, text)
+            # A segment of the index for each, so that there is something to merge.
+            await core.store.index()
+        path = tmp_path / "everthread.db"
+        damage_index(path)
+        assert await core.lifecycle.forget(ForgetFact(fact.note_id), owner=ME) == 1
+        incidents = await core.store.read(lambda uow: uow.incidents.newest(9))
+        assert [incident.source for incident in incidents] == ["forget"]
+        assert "everthread sessions reindex removes them" in incidents[0].text
+        assert b"mulberry" not in path.with_name("everthread.db-wal").read_bytes()
+        await core.store.index()
+        assert len(await core.store.read(lambda uow: uow.search.search(ME, "word", limit=9))) == 6
+        assert not await core.store.read(lambda uow: uow.search.search(ME, "mulberry", limit=9))
+    assert b"mulberry" not in path.read_bytes()
 
 
 @pytest.mark.parametrize("guest", ["", "telegram:42"])

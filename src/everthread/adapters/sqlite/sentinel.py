@@ -229,7 +229,7 @@ class DamageGuard:
         self.problem = problem
         """Message that explains why nothing is written; empty while the database is undamaged."""
         self.is_rebuild_due = False
-        """The search index is damaged, and this process has not tried to rebuild it. Set once in a process."""
+        """The search index is damaged, and this process has neither emptied it nor given up. Set once in a process."""
         self._index_reported = False
 
     def translate(self, error: apsw.Error) -> StoreError:

@@ -28,6 +28,8 @@ WAL_PAGES_MAX = 1_000
 EMPTY_WAL_S_MAX = 0.5
 INDEX_PAUSE_S = 0.03
 """Between batches of an index, for writers of other processes: SQLite's lock goes to whoever asks for it next."""
+REBUILD_RETRY_S = 1.0
+"""Before another attempt to empty a damaged index, after another process held the write lock."""
 FAST_COMMIT_S_MAX = 0.002
 FAST_COMMITS_MIN = 8
 """Consecutive fast commits before the loop commits inline again: an unsteady disk would block it repeatedly."""
@@ -47,6 +49,8 @@ class Writer:
         self._wal_pages = 0
         self._index_from = 0.0
         """The monotonic time at which the next batch may be indexed."""
+        self._rebuild_from = 0.0
+        """The monotonic time at which a damaged index may be emptied."""
         self._connect()
 
     def commit(self, jobs: Sequence[Job]) -> None:
@@ -80,20 +84,35 @@ class Writer:
         if not self._is_due_for_chores() or self._guard.problem:
             return None
         with self._lock:
-            if self._guard.is_rebuild_due:
-                self._index(_clear_index)
-                self._guard.is_rebuild_due = False
-            elif self._unit.turns.index_due and time.monotonic() >= self._index_from:
-                self._index(self.index_batch)
+            if self._index_wait_s() == 0.0:
+                self._rebuild_or_index()
             if self._wal_pages >= WAL_PAGES_MAX:
                 self._checkpoint()
-        return max(self._index_from - time.monotonic(), 0.0) if self._unit.turns.index_due else None
+        return self._index_wait_s()
 
-    def _index(self, work: Callable[[UnitOfWork], bool]) -> None:
+    def _index_wait_s(self) -> float | None:
+        """Return the seconds until the index may be written; None if there is nothing to write."""
+        if not (self._guard.is_rebuild_due or self._unit.turns.index_due):
+            return None
+        start = self._rebuild_from if self._guard.is_rebuild_due else self._index_from
+        return max(start - time.monotonic(), 0.0)
+
+    def _rebuild_or_index(self) -> None:
+        if not self._guard.is_rebuild_due:
+            self._index(self.index_batch)
+            return
+        error = self._index(_clear_index)
+        if error and self._database.is_retryable(error):
+            self._rebuild_from = time.monotonic() + REBUILD_RETRY_S
+        else:
+            self._guard.is_rebuild_due = False
+
+    def _index(self, work: Callable[[UnitOfWork], bool]) -> BaseException | None:
         job = Job(work)
         self._commit([job], self._busy_s_max)
         # Even if that failed: the next search indexes, and reports the error.
         self._unit.turns.index_due = job.error is None and job.result
+        return job.error
 
     def index_batch(self, uow: UnitOfWork) -> bool:
         """Index some new messages. Return whether there are more, for after a pause of `INDEX_PAUSE_S`."""

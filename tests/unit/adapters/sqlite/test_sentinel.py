@@ -28,7 +28,7 @@ from everthread.adapters.sqlite.sentinel import (
     write_sentinel,
 )
 from everthread.adapters.sqlite.store import SqliteStore
-from everthread.domain.errors import StoreCorrupt, StoreError
+from everthread.domain.errors import StoreBusy, StoreCorrupt, StoreError
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
 from everthread.store.derived_text import WRITTEN
 from everthread.store.incidents import Incident
@@ -308,6 +308,26 @@ async def test_a_damaged_search_index_is_rebuilt_without_another_write_or_search
             await asyncio.sleep(0.01)
             with suppress(apsw.CorruptError):
                 is_damaged = bool(unit.search.find_damage(40)) or unit.search.count() < 40
+    await store.aclose()
+
+
+async def test_a_rebuild_that_another_process_blocks_is_tried_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everthread.adapters.sqlite.writer.REBUILD_RETRY_S", 0.05)
+    await (await filled_index(path)).aclose()
+    store = await SqliteStore.open(path, busy_s_max=0.05)
+    damage_index(path)
+    with closing(connect(str(path))) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match="will be rebuilt"):
+            await StoreConversation(store).search("words")
+        # The rebuild is tried before the second of them at the latest.
+        for _ in range(2):
+            with pytest.raises(StoreBusy):
+                await store.write(lambda uow: uow.incidents.add(INCIDENT))
+        other.execute("ROLLBACK")
+    assert len(await StoreConversation(store).search("words", limit=100)) == 40
     await store.aclose()
 
 

@@ -1,8 +1,11 @@
+from contextlib import closing
 from pathlib import Path
 
+from everthread.adapters.sqlite.connection import connect
+from everthread.adapters.sqlite.sentinel import DamageGuard
 from everthread.adapters.sqlite.store import prepare
 from everthread.adapters.sqlite.write_queue import Job
-from everthread.adapters.sqlite.writer import Writer
+from everthread.adapters.sqlite.writer import REBUILD_RETRY_S, Writer
 from everthread.store.unit_of_work import UnitOfWork
 
 
@@ -35,4 +38,33 @@ def test_long_work_is_refused_inline(tmp_path: Path) -> None:
     assert job.error is None
     writer.commit([job])
     assert job.error is None
+    writer.close()
+
+
+def test_a_blocked_rebuild_of_the_index_waits_before_it_is_tried_again(tmp_path: Path) -> None:
+    path = tmp_path / "test.db"
+    prepare(path)
+    guard = DamageGuard(path)
+    writer = Writer(str(path), busy_s_max=0.0, guard=guard)
+    guard.report_index_damage()
+    with closing(connect(str(path))) as other:
+        other.execute("BEGIN IMMEDIATE")
+        wait_s = writer.do_chores()
+    assert wait_s is not None
+    assert REBUILD_RETRY_S / 2 < wait_s <= REBUILD_RETRY_S
+    assert writer.do_chores(), "the lock is free, but the wait has not passed"
+    assert guard.is_rebuild_due
+    writer.close()
+
+
+def test_a_rebuild_of_the_index_is_given_up_after_an_error_that_a_retry_does_not_solve(tmp_path: Path) -> None:
+    path = tmp_path / "test.db"
+    prepare(path)
+    guard = DamageGuard(path)
+    writer = Writer(str(path), busy_s_max=0.0, guard=guard)
+    with closing(connect(str(path))) as other:
+        other.execute("DROP TABLE message_words")
+    guard.report_index_damage()
+    assert writer.do_chores() is None
+    assert not guard.is_rebuild_due
     writer.close()
