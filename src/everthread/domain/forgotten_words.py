@@ -25,9 +25,18 @@ Span = tuple[int, int]
 Mark = tuple[str, "WordMark"]
 """A mark with the owner of the words."""
 
-_ESCAPE = re.compile(r"\\(?:[bfnrt]|u[0-9A-Fa-f]{4})")
-"""An escaped character of JSON. Its letters and digits belong to no word."""
-_ESCAPE_CHARS_MAX = 6
+_HEX = "[0-9A-Fa-f]"
+_TERMINAL = r"(?:\[[0-<>?]{0,48} ?[A-Za-z]|[()][0-9A-Z])"
+_ESCAPE = re.compile(
+    rf"\x1b(?:{_TERMINAL}|[0-9A-Za-z])|\^\[{_TERMINAL}|\\(?:(?:x1[Bb]|u001[Bb]|033|e){_TERMINAL}"
+    rf"|[0abfnrtv]|[1-3][0-7]{{2}}|x{_HEX}{{2}}|u{_HEX}{{4}}|U{_HEX}{{8}})|%{_HEX}{{2}}|={_HEX}{{2}}"
+)
+"""An escape of JSON, source code, URLs or quoted-printable, or a terminal's control sequence, itself escaped or not.
+
+Its letters and digits belong to no word. Text that only looks like an escape counts as one: in doubt, words are erased.
+Each alternative begins with a single character, by which `re` skips other text quickly.
+"""
+_ESCAPE_CHARS_MAX = 64
 _BINARY_SAMPLE = 8_192
 _COST_OF_A_CHAR = 10
 """Preparing the search takes as long as this many lengths."""
@@ -79,10 +88,10 @@ def bytes_contain_words(content: bytes | mmap, forms: Iterable[str]) -> bool:
         start = content.find(wanted) if wanted else -1
         while start >= 0:
             end = start + len(wanted)
-            before = content[max(start - 4 * _ESCAPE_CHARS_MAX, 0) : start].decode(errors="replace")
+            before = content[max(start - _ESCAPE_CHARS_MAX, 0) : start].decode(errors="replace")
             after = content[end : end + 4].decode(errors="replace")
             text = f"{before}{form}{after}"
-            if is_binary or _are_boundaries(text, len(before), len(before) + len(form)):
+            if is_binary or _are_boundaries(text, len(before), len(before) + len(form), _escape_ends(text)):
                 return True
             start = content.find(wanted, start + 1)
     return False
@@ -91,9 +100,10 @@ def bytes_contain_words(content: bytes | mmap, forms: Iterable[str]) -> bool:
 def _find(text: str, form: str) -> Iterator[int]:
     """Yield the positions of a form that do not overlap."""
     start = text.find(form) if form else -1
+    escape_ends = _escape_ends(text) if start >= 0 else frozenset[int]()
     while start >= 0:
         end = start + len(form)
-        whole = _are_boundaries(text, start, end)
+        whole = _are_boundaries(text, start, end, escape_ends)
         if whole:
             yield start
         start = text.find(form, end if whole else start + 1)
@@ -129,16 +139,14 @@ class _WordChars(dict[str, int]):
 _WORD_CHARS = _WordChars()
 
 
-def _are_boundaries(text: str, start: int, end: int) -> bool:
-    return all(
-        not (0 < at < len(text) and _WORD_CHARS[text[at - 1]] and _WORD_CHARS[text[at]]) or _follows_escape(text, at)
-        for at in (start, end)
-    )
+def _are_boundaries(text: str, start: int, end: int, escape_ends: frozenset[int]) -> bool:
+    if start > 0 and _WORD_CHARS[text[start - 1]] and _WORD_CHARS[text[start]] and start not in escape_ends:
+        return False
+    return not (end < len(text) and _WORD_CHARS[text[end - 1]] and _WORD_CHARS[text[end]]) or end in escape_ends
 
 
-def _follows_escape(text: str, at: int) -> bool:
-    begin = max(at - _ESCAPE_CHARS_MAX, 0)
-    return any(match.end() == at - begin for match in _ESCAPE.finditer(text[begin:at]))
+def _escape_ends(text: str) -> frozenset[int]:
+    return frozenset(match.end() for match in _ESCAPE.finditer(text))
 
 
 def _boundaries(text: str) -> int:
@@ -146,8 +154,8 @@ def _boundaries(text: str) -> int:
     word_chars = int.from_bytes(bytes(map(_WORD_CHARS.__getitem__, text)), "little")
     inside = word_chars & (word_chars << 8)
     found = bytearray((_ones(len(text) + 1) ^ inside).to_bytes(len(text) + 1, "little"))
-    for match in _ESCAPE.finditer(text):
-        found[match.end()] = 1
+    for end in _escape_ends(text):
+        found[end] = 1
     return int.from_bytes(found, "little")
 
 
@@ -198,8 +206,8 @@ class ForgottenWords:
         """Return a measure of the time that `find` takes; a million is some 30 ms."""
         return len(text) * (_COST_OF_A_CHAR + len(self._by_length)) if self._by_length else 0
 
-    def find(self, text: str) -> dict[Span, Mark]:
-        """Return where which words are. Where some overlap, the longest are returned."""
+    def find(self, text: str, *, overlapping: bool = False) -> dict[Span, Mark]:
+        """Return where which words are. Where some overlap, the longest are returned, or all with `overlapping`."""
         lengths = sorted((chars for chars in self._by_length if chars <= len(text)), reverse=True)
         if not lengths:
             return {}
@@ -215,7 +223,8 @@ class ForgottenWords:
             start = candidates.find(1)
             while start >= 0:
                 span = start, start + chars
-                if sums[span[1]] - sums[start] in marks.checksums and not _overlaps(taken, span):
+                agrees = sums[span[1]] - sums[start] in marks.checksums
+                if agrees and (overlapping or not _overlaps(taken, span)):
                     mark = marks.recognise(text[start : span[1]])
                     if mark is not None:
                         found[span] = mark

@@ -63,6 +63,19 @@ def test_any_characters_can_be_marked(words: str) -> None:
         ("tea_time and a-tea.txt", "tea", "[forgotten]_time and a-[forgotten].txt"),
         (r"first\ntea\nlast", "tea", r"first\n[forgotten]\nlast"),
         (r"caf\u00e9tea", "tea", r"caf\u00e9[forgotten]"),
+        ("\x1b[01;31mtea\x1b[m", "tea", "\x1b[01;31m[forgotten]\x1b[m"),
+        ("\x1b[38;2;255;255;255;48;2;255;255;255mtea", "tea", "\x1b[38;2;255;255;255;48;2;255;255;255m[forgotten]"),
+        ("\x1b(Btea", "tea", "\x1b(B[forgotten]"),
+        ("\x1b7tea", "tea", "\x1b7[forgotten]"),
+        ("^[[31mtea", "tea", "^[[31m[forgotten]"),
+        (r"\u001b[1mtea\x1b[Ktea\033[0mtea", "tea", r"\u001b[1m[forgotten]\x1b[K[forgotten]\033[0m[forgotten]"),
+        (r"\x1btea \xa0tea", "tea", r"\x1b[forgotten] \xa0[forgotten]"),
+        (r"\U0001F600tea", "tea", r"\U0001F600[forgotten]"),
+        (r"\0tea\atea\vtea", "tea", r"\0[forgotten]\a[forgotten]\v[forgotten]"),
+        (r"caf\303\251tea", "tea", r"caf\303\251[forgotten]"),
+        ("?q=hot%20tea%C3%A9tea%e9tea", "tea", "?q=hot%20[forgotten]%C3%A9[forgotten]%e9[forgotten]"),
+        ("hot=20tea=C3=A9tea", "tea", "hot=20[forgotten]=C3=A9[forgotten]"),
+        ("20tea [31mtea 5%tea =2tea", "tea", "20tea [31mtea 5%[forgotten] =2tea"),
         ("steam tea", "tea", "steam [forgotten]"),
         ("a tea", "tea", "a [forgotten]"),
     ],
@@ -83,7 +96,7 @@ def test_words_are_found_inside_words_of_binary_data() -> None:
 
 def test_marks_find_the_same_words_as_their_texts() -> None:
     dice = random.Random(7)
-    vocabulary = ["a", "ab", "Ba", "tea", "team", "é", "日本", "\\n", "4", "47", "-", "."]
+    vocabulary = ["a", "ab", "Ba", "tea", "team", "é", "日本", "\\n", "%20", "=4", "\x1b[1m", "4", "47", "-", "."]
     for _ in range(300):
         text = "".join(dice.choice(vocabulary) + dice.choice(("", " ", "")) for _ in range(30))
         start = dice.randrange(len(text) - 1)
