@@ -10,7 +10,7 @@ import msgspec
 from everthread.domain.forgotten_words import ForgottenWords, Mark, Span, WordMark, replace_spans
 from everthread.store.database import Database, Table
 from everthread.store.deferred_erasure import ErasureDue, FoundWords
-from everthread.store.forgotten_facts import erase_forgotten_facts, remove_request_text, words_of
+from everthread.store.forgotten_facts import erase_forgotten_facts, marks_of, remove_request_text, words_of
 from everthread.store.search_index import SearchIndex
 from everthread.store.sql import from_json, to_json
 
@@ -94,12 +94,14 @@ class Erasure(Table):
 
     def erase_facts_not_noted_again(self, text: str, owner: str, noted: Sequence[str]) -> str:
         """Erase the owner's forgotten facts, except those that a note in `noted` contains again."""
-        found = self._find_facts((text,), owner)[text]
-        if not found:
+        if not self._find_facts((text,), owner)[text]:
             return text
-        noted_again = ForgottenWords(found.values())
-        again = {mark for note in noted for mark in noted_again.find(note).values()}
-        return replace_spans(text, sorted(span for span, mark in found.items() if mark not in again))
+        # Overlapping facts too: each is noted again or not, and the longest hides the others only if it is erased.
+        marks = list(marks_of(self._execute, owner))
+        found = _identities(ForgottenWords(marks), text)
+        marks = [mark for mark in marks if mark[1].identity in found]
+        again = _identities(ForgottenWords(marks), *noted)
+        return ForgottenWords(mark for mark in marks if mark[1].identity not in again).erase(text)
 
     def _find_facts(self, texts: Sequence[str], owner: str) -> FoundIn:
         return self._find(texts, f"{owner} {self.forget_count(owner)}", lambda: words_of(self._execute, owner))
@@ -119,6 +121,10 @@ class Erasure(Table):
                 raise ErasureDue(marks_id, wanted, missing)
             found |= {text: wanted.find(text) for text in missing}
         return found
+
+
+def _identities(words: ForgottenWords, *texts: str) -> set[str]:
+    return {mark.identity for text in texts for _, mark in words.find(text, overlapping=True).values()}
 
 
 def _decode(marks: str) -> list[WordMark]:

@@ -14,7 +14,12 @@ from everthread.store.sql import from_json, to_json
 
 def words_of(execute: Execute, owner: str) -> ForgottenWords:
     """Return the forgotten facts of an owner."""
-    return ForgottenWords(_marks(execute, "owner = ?", owner))
+    return ForgottenWords(marks_of(execute, owner))
+
+
+def marks_of(execute: Execute, owner: str) -> Iterator[Mark]:
+    """Return the marks of an owner's forgotten facts."""
+    return _marks(execute, "owner = ?", owner)
 
 
 def erase_facts_of(execute: Execute, text: str, owner: str) -> str:

@@ -156,6 +156,26 @@ def test_text_written_later_keeps_words_that_contain_a_fact(uow: UnitOfWork, ses
     assert uow.erasure.erase_facts_from_error(f"{text} with tea", None) == f"{text} with {FORGOTTEN}"
 
 
+@pytest.mark.parametrize(
+    ("forgotten", "note", "text", "erased"),
+    [
+        (("tea", "green tea"), "I drink green tea", "green tea and other tea", "green tea and other tea"),
+        (("tea", "green tea"), "I drink tea", "green tea and other tea", f"{FORGOTTEN} and other tea"),
+        (("tea time", "green tea"), "I drink green tea", "green tea time", f"green {FORGOTTEN}"),
+        (("tea time", "green tea"), "at tea time", "green tea time", f"{FORGOTTEN} time"),
+        (("tea", "Tea"), "I drink tea", "more Tea, more tea", "more Tea, more tea"),
+    ],
+)
+def test_overlapping_facts_are_each_kept_only_if_they_were_noted_again(
+    uow: UnitOfWork, forgotten: tuple[str, ...], note: str, text: str, erased: str
+) -> None:
+    for fact in forgotten:
+        uow.erasure.add_tombstone(
+            "fact", fact_identity("ann", fact), "ann", 1.0, uow.erasure.scrubber.marks("ann", fact)
+        )
+    assert uow.erasure.erase_facts_not_noted_again(text, "ann", [note]) == erased
+
+
 def noted(uow: UnitOfWork, session: Session, text: str) -> str:
     uow.derived.put_note(
         NoteVersion("n1", 1, session.owner, NoteTarget.USER, NoteAction.ADD, text, session.id, None, 1.0), WRITTEN
