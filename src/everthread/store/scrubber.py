@@ -5,7 +5,7 @@ Tested in tests/unit/store/test_erasure.py, tests/unit/lifecycle/test_forget.py 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from everthread.domain.forgotten_words import WordMark, bytes_contain_words, contains_words, erase_words, mark_of
@@ -173,16 +173,20 @@ class Scrubber(Table):
                 pass
 
     def _replace(self, entry: TextTable, column: str, method: Replace, owner: str, text: str) -> None:
-        for key, content in self._rows_with(entry, column, method, owner, text):
-            content = erase_words(content, stored_forms(text, file_name=method.file_name))
+        forms = stored_forms(text, file_name=method.file_name)
+        rows = self._candidates(entry, column, method, owner, forms)
+        changed = [(row[:-1], erased) for row in rows if (erased := erase_words(row[-1], forms)) != row[-1]]
+        for key, erased in changed:
             if entry.name == "messages":
-                self._search.replace(key[0], content, owner)
-            self._update(entry, f"{column} = ?", key, (content,))
+                self._search.replace(key[0], erased, owner)
+            self._update(entry, f"{column} = ?", key, (erased,))
 
     def _replace_in_json(self, entry: TextTable, column: str, method: Method, owner: str, text: str) -> None:
-        for key, record in self._rows_with(entry, column, method, owner, text):
-            erased = to_json(_without(from_json(record), stored_forms(text)))
-            self._update(entry, f"{column} = ?", key, (erased,))
+        forms = stored_forms(text)
+        records = ((row[:-1], from_json(row[-1])) for row in self._candidates(entry, column, method, owner, forms))
+        changed = [(key, erased) for key, record in records if (erased := _without(record, forms)) != record]
+        for key, erased in changed:
+            self._update(entry, f"{column} = ?", key, (to_json(erased),))
 
     def _delete_rows(self, entry: TextTable, column: str, method: Method, owner: str, text: str) -> None:
         table, condition = entry.name, _is_row(entry)
@@ -198,7 +202,6 @@ class Scrubber(Table):
     ) -> list[tuple[tuple[Any, ...], Any]]:
         """Return key and content of the owner's rows that contain the text in this column."""
         table, columns, whose = entry.name, _quoted(entry.key, ", "), entry.owner_condition.value
-        condition = method.where if isinstance(method, ReplaceInJson) else "true"
         is_file_name = isinstance(method, DiscardFiles) or (isinstance(method, Replace) and method.file_name)
         forms = stored_forms(text, file_name=is_file_name)
         if isinstance(method, SetColumns) and method.hyphenated:
@@ -208,15 +211,20 @@ class Scrubber(Table):
             # The content is binary, which SQL can't search portably.
             rows = self._execute(f"SELECT {columns}, {column} FROM {table} WHERE {whose}", (owner,))
             return [(row[:-1], row[-1]) for row in rows if bytes_contain_words(row[-1], forms)]
-        clauses = " OR ".join([f"replace({column}, ?, '') <> {column}"] * len(forms))
-        rows = self._execute(
-            f"SELECT {columns}, {column} FROM {table} WHERE {whose} AND {condition} AND ({clauses})",
-            (owner, *forms),
-        )
-        # SQL finds the words inside longer words too.
+        rows = self._candidates(entry, column, method, owner, forms)
         if isinstance(method, ReplaceInJson):
             return [(row[:-1], row[-1]) for row in rows if _json_contains(from_json(row[-1]), forms)]
         return [(row[:-1], row[-1]) for row in rows if contains_words(row[-1], forms)]
+
+    def _candidates(
+        self, entry: TextTable, column: str, method: Method, owner: str, forms: Sequence[str]
+    ) -> Iterable[tuple[Any, ...]]:
+        """Return the owner's rows, key and content, that contain one of the forms, perhaps inside longer words."""
+        table, columns, whose = entry.name, _quoted(entry.key, ", "), entry.owner_condition.value
+        condition = method.where if isinstance(method, ReplaceInJson) else "true"
+        clauses = " OR ".join([f"replace({column}, ?, '') <> {column}"] * len(forms))
+        sql = f"SELECT {columns}, {column} FROM {table} WHERE {whose} AND {condition} AND ({clauses})"
+        return self._execute(sql, (owner, *forms))
 
     def _texts(self, sql: str, whose: str) -> tuple[str, ...]:
         """Return the texts of notes. Call it before they are erased."""

@@ -1,4 +1,6 @@
 import random
+import sys
+from types import FrameType
 
 import pytest
 
@@ -104,6 +106,24 @@ def test_marks_find_the_same_words_as_their_texts() -> None:
         # A mark recognises other case and other spaces too.
         if " ".join(words.split()) == words == words.casefold():
             assert erase(text, words) == erase_words(text, [words]), (text, words)
+
+
+def test_words_inside_longer_words_are_passed_over_with_few_calls() -> None:
+    """A letter is inside the words of a long text millions of times. Calls are counted, because times vary."""
+    text, calls = "tee-shirts were here. " * 100, 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    profiler = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        erased = erase_words(text, ["e"])
+    finally:
+        sys.setprofile(profiler)
+    assert erased == text
+    assert calls < 6 * text.count("e")
 
 
 def test_facts_of_several_owners_are_found_in_one_pass() -> None:
