@@ -13,7 +13,8 @@ from everthread.adapters.sqlite.connection import Connection
 from everthread.domain.model import NoteTarget
 from everthread.lifecycle.forget import ForgetFact, Forgettable
 from everthread.lifecycle.home_files import HomeFiles
-from everthread.memory.note_files import SEPARATOR, digest, folder_for, parse, render
+from everthread.memory.note_files import SEPARATOR, folder_for, parse, render
+from everthread.store.notes import digest
 from everthread.store.unit_of_work import UnitOfWork
 from tests.simulator.reference_types import require
 

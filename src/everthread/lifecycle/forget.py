@@ -29,6 +29,7 @@ from everthread.lifecycle.boundaries import append, cross
 from everthread.lifecycle.boundary_state import owned_session
 from everthread.lifecycle.notes import is_erased, notes_session, put_version
 from everthread.store.derived_text import WRITTEN
+from everthread.store.notes import digest
 from everthread.store.unit_of_work import UnitOfWork
 
 
@@ -59,8 +60,12 @@ def forget(uow: UnitOfWork, what: Forgettable, owner: str, context: WriteContext
     count = _forget(uow, what, owner, context)
     for target, digests in files.items():
         if digests and uow.notes.file_digest(owner, target) is None:
-            # Keep the digest of the whole file until it is rewritten, so that the file is not imported as an edit.
-            uow.notes.set_file_digest(owner, target, digests.split()[0])
+            # Until the file is rewritten, keep the digest of the whole file, so that it is not imported as an edit, and
+            # those of the notes that remain, so that a note that was removed from the file is not restored.
+            whole, *entries = digests.split()
+            remaining = {digest(note.content.strip()) for note in uow.notes.current(owner, target)}
+            kept = " ".join((whole, *(entry for entry in entries if entry in remaining)))
+            uow.notes.set_file_digest(owner, target, kept)
     return count
 
 

@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from everthread.domain.errors import Erased, TooLarge
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, count_chars
+from everthread.store.notes import digest
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 SEPARATOR = "\n§\n"
@@ -69,10 +70,6 @@ def render_list(notes: Sequence[NoteVersion]) -> str:
 def parse(text: str) -> tuple[str, ...]:
     entries = re.split(r"(?m)^§$", text.replace("\r\n", "\n"))
     return tuple(entry.strip() for entry in entries if entry.strip())
-
-
-def digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def changes(notes: tuple[NoteVersion, ...], entries: tuple[str, ...], last: Collection[str]) -> tuple[Change, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
@@ -14,6 +15,11 @@ _OF_VERSION = ", ".join(f"v.{column}" for column in COLUMNS.split(", "))
 def _version(row: tuple[Any, ...]) -> NoteVersion:
     note_id, version, owner, target, action, *rest = row
     return NoteVersion(note_id, version, owner, NoteTarget(target), NoteAction(action), *rest)
+
+
+def digest(text: str) -> str:
+    """Return the digest of a note file, or of an entry in it."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Notes(Table):

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from tests.runtime import ME, CoreFixture
 
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
-from everthread.memory.note_files import changes, digest, folder_for, parse, render, snapshot
+from everthread.memory.note_files import changes, folder_for, parse, render, snapshot
+from everthread.store.notes import digest
 
 words = st.text(st.sampled_from("ab §\n#"), max_size=12).map(str.strip).filter(bool)
 
