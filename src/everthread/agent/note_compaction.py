@@ -21,6 +21,7 @@ from everthread.domain.spend import BYTES_PER_TOKEN
 from everthread.domain.text_format import quote_start
 from everthread.lifecycle import Lifecycle, NoteChange, NoteRewrite
 from everthread.ports.model import Finish
+from everthread.store.recall_scope import IN_GROUPS_THE_GROUP, RecallScopes
 from everthread.store.unit_of_work import Store
 
 log = logging.getLogger("everthread.agent")
@@ -97,12 +98,18 @@ class Condenser(Struct, frozen=True):
     lifecycle: Lifecycle
     model_caller: ModelCaller
     auxiliary: Auxiliary
+    scopes: RecallScopes = IN_GROUPS_THE_GROUP
 
     async def condense(
         self, target: NoteTarget, needed: int, limit: int, *, review: Review, ref: SessionRef, choice: ModelChoice
     ) -> str:
         """Make room for `needed` more characters; return a short description. Raises `NotCondensed`."""
-        notes = await self.store.read(lambda uow: uow.notes.current(ref.owner, target))
+        scope, notes = await self.store.read(
+            lambda uow: (self.scopes.of(uow, ref), uow.notes.current(ref.owner, target))
+        )
+        if scope.chat is not None:
+            # The notes of one chat and private ones must not be merged, and private ones must not be read here.
+            raise NotCondensed("notes are not condensed in a group chat")
         if len(notes) == 0 or needed >= limit or count_chars(notes) > READ_CHARS_MAX:
             raise NotCondensed("condensing can't make enough room")
         changes = await self._propose_changes(notes, limit - needed, limit, review, ref, self.auxiliary() or choice)

@@ -55,6 +55,8 @@ class StoredPrompt(Struct, frozen=True):
 
     name: str
     prompt: Prompt
+    scope: str = ""
+    """`RecallScope.mark` of the memory in it."""
 
 
 def encode_prompt(frozen: StoredPrompt) -> bytes:

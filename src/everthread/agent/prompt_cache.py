@@ -21,10 +21,12 @@ from everthread.concurrency import in_slices
 from everthread.domain.errors import NotFound, Outdated
 from everthread.domain.events import View
 from everthread.domain.model import NoteTarget, NoteVersion, Prefix, Session, SessionRef, Turn
+from everthread.domain.recall_scope import RecallScope
 from everthread.domain.spend import BYTES_PER_TOKEN
 from everthread.lifecycle import Lifecycle
 from everthread.ports.clock import Clock
 from everthread.ports.model import Prompt, ToolSchema
+from everthread.store.recall_scope import IN_GROUPS_THE_GROUP, RecallScopes
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 COUNT_MAX = 16_384
@@ -32,8 +34,8 @@ BYTES_MAX = 128 * 1024 * 1024
 """Limit for all entries together; an evicted entry is rebuilt from the store."""
 AGE_S_MAX = 3600.0
 
-Signature = tuple[str, str]
-"""The model's name and the tool set's digest."""
+Signature = tuple[str, str, str]
+"""The model's name, the tool set's digest, and the mark of the recall scope."""
 
 
 class Prepared(Struct, frozen=True):
@@ -81,15 +83,20 @@ class Preparer(Struct):
     output_tokens_max: int
     count_max: int = COUNT_MAX
     age_s_max: float = AGE_S_MAX
+    scopes: RecallScopes = IN_GROUPS_THE_GROUP
     _kept: OrderedDict[tuple[str, str], tuple[float, Prepared]] = field(
         default_factory=OrderedDict[tuple[str, str], tuple[float, Prepared]]
     )
     """The newest entry by session and model; its tools may differ from the current ones."""
     _bytes: int = 0
+    _in_groups: tuple[str, Toolbox] | None = None
+    """The digest of a tool set, and those of its tools that are offered in group chats."""
 
     async def prepare(self, ref: SessionRef, choice: ModelChoice, toolbox: Toolbox) -> Prepared:
         """Return the start of the session's next request, as of the current state of the store."""
-        signature = (choice.name, toolbox.digest)
+        scope = await self._scope(ref)
+        toolbox = self._offered(scope, toolbox)
+        signature = (choice.name, toolbox.digest, scope.mark)
         session, number, forget_count = await self.store.read_inline(lambda uow: _read_state(uow, ref))
         kept = self._get(ref.session_id, signature)
         now = (session.generation, number, forget_count)
@@ -102,30 +109,46 @@ class Preparer(Struct):
                 return self._keep(grown)
         return self._keep(await self._build(ref, choice, toolbox, signature))
 
+    async def _scope(self, ref: SessionRef) -> RecallScope:
+        if not self.scopes.is_limited(ref):
+            return RecallScope(ref.owner)
+        return await self.store.read_inline(lambda uow: self.scopes.of(uow, ref))
+
+    def _offered(self, scope: RecallScope, toolbox: Toolbox) -> Toolbox:
+        """Return the tools that are offered in this session: in a group chat, none that answers from all memory."""
+        if not toolbox.has_whole_memory or not scope.in_group:
+            return toolbox
+        if self._in_groups is None or self._in_groups[0] != toolbox.digest:
+            self._in_groups = toolbox.digest, toolbox.only(lambda tool: not tool.whole_memory)
+        return self._in_groups[1]
+
     async def prepare_fallback(self, ref: SessionRef, choice: ModelChoice) -> Prepared:
         """Return the start for a fallback model, without storing or caching it."""
-        session, prefix, view, _, forget_count = await self.store.read(lambda uow: _read_all(uow, ref))
+        session, prefix, view, _, forget_count = await self.store.read(lambda uow: _read_all(uow, ref, self.scopes))
         if prefix is None:
             raise NotFound(f"session {ref.session_id!r} has no stored prefix")
         prompt = decode_prompt(prefix.content).prompt
         prompt = replace(prompt, model=choice.model, tools=prompt.tools if choice.traits.tools else ())
-        return await self._encode(session, prefix.number, (choice.name, ""), forget_count, choice, prompt, view)
+        return await self._encode(session, prefix.number, (choice.name, "", ""), forget_count, choice, prompt, view)
 
     async def prepare_stored(self, ref: SessionRef, choice: ModelChoice) -> Prepared | None:
         """Return the start with the session's stored prefix, even if the tools have changed. Nothing is stored.
 
-        `None` if the session has no prefix.
+        `None` if the session has no prefix, or one with more memory than it may be shown.
         """
+        scope = await self._scope(ref)
         session, number, forget_count = await self.store.read_inline(lambda uow: _read_state(uow, ref))
         _, kept = self._kept.get((ref.session_id, choice.name), (0.0, None))
         now = (session.generation, number, forget_count, session.last_turn)
-        if kept is not None and now == (kept.generation, kept.prefix_number, kept.forget_count, kept.last_turn):
+        known = kept and (kept.generation, kept.prefix_number, kept.forget_count, kept.last_turn)
+        if kept is not None and now == known and kept.signature[2] == scope.mark:
             return kept
-        session, prefix, view, _, forget_count = await self.store.read(lambda uow: _read_all(uow, ref))
-        if prefix is None:
+        session, prefix, view, _, forget_count = await self.store.read(lambda uow: _read_all(uow, ref, self.scopes))
+        frozen = decode_prompt(prefix.content) if prefix is not None else None
+        if prefix is None or frozen is None or frozen.scope != scope.mark:
             return None
-        prompt = decode_prompt(prefix.content).prompt
-        return await self._encode(session, prefix.number, (choice.name, ""), forget_count, choice, prompt, view)
+        signature = (choice.name, "", scope.mark)
+        return await self._encode(session, prefix.number, signature, forget_count, choice, frozen.prompt, view)
 
     def extend(self, prepared: Prepared, turn: Turn, choice: ModelChoice) -> None:
         """Extend the cached entry by a committed turn, which saves reading it from the store."""
@@ -157,9 +180,10 @@ class Preparer(Struct):
         self, ref: SessionRef, choice: ModelChoice, toolbox: Toolbox, signature: Signature
     ) -> Prepared:
         schemas = toolbox.schemas if choice.traits.tools else ()
-        session, prefix, view, notes, forget_count = await self.store.read(lambda uow: _read_all(uow, ref))
+        session, prefix, view, notes, forget_count = await self.store.read(lambda uow: _read_all(uow, ref, self.scopes))
         frozen = decode_prompt(prefix.content) if prefix else None
-        if prefix is None or frozen is None or not _fits(frozen, choice, schemas):
+        mark = signature[2]
+        if prefix is None or frozen is None or frozen.scope != mark or not _fits(frozen, choice, schemas):
             prompt = await self.prompts.build(
                 ref,
                 session,
@@ -169,7 +193,7 @@ class Preparer(Struct):
                 tools=schemas,
                 small=choice.traits.small,
             )
-            frozen = StoredPrompt(choice.name, prompt)
+            frozen = StoredPrompt(choice.name, prompt, mark)
             prefix = await self.lifecycle.put_prefix(ref, encode_prompt(frozen), forget_count)
         return await self._encode(session, prefix.number, signature, forget_count, choice, frozen.prompt, view)
 
@@ -237,8 +261,9 @@ def _read_turns_after(uow: UnitOfWork, session: Session, number: int) -> tuple[T
 
 
 def _read_all(
-    uow: UnitOfWork, ref: SessionRef
+    uow: UnitOfWork, ref: SessionRef, scopes: RecallScopes
 ) -> tuple[Session, Prefix | None, View, dict[NoteTarget, tuple[NoteVersion, ...]], int]:
     session = _read_session(uow, ref)
-    notes = {target: uow.notes.current(ref.owner, target) for target in NoteTarget}
+    scope = scopes.of(uow, ref)
+    notes = {target: uow.notes.visible(scope, target) for target in NoteTarget}
     return session, uow.turns.prefix(session.id), uow.turns.view(session), notes, uow.erasure.forget_count(ref.owner)

@@ -37,6 +37,7 @@ from everthread.ports.clock import Clock
 from everthread.ports.model import Request
 from everthread.ports.tools import Tool, ToolUse
 from everthread.store.incidents import Incident
+from everthread.store.recall_scope import IN_GROUPS_THE_GROUP, RecallScopes
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 TOOLS = ("memory", "skill_list", "skill_view", "skill_write")
@@ -83,6 +84,7 @@ def review_tools(
     skills: SkillFolders,
     owner: str,
     written: Written | None = None,
+    scopes: RecallScopes = IN_GROUPS_THE_GROUP,
 ) -> tuple[Tool, ...]:
     """Build the tools of a review. Only `owner` may write skills; `written` as for `memory_tool`."""
 
@@ -115,7 +117,7 @@ def review_tools(
     async def check_skill(use: ToolUse) -> None:
         await store.read(lambda uow: check_review(uow, review, use.ref.owner))
 
-    memory = memory_tool(write_note, store, limits, written, condenses=True)
+    memory = memory_tool(write_note, store, limits, written, condenses=True, scopes=scopes)
     return memory, *skill_tools(skills, owner, skill_written, check_skill)
 
 
@@ -148,6 +150,7 @@ class Reviewer:
         note_limits: Mapping[NoteTarget, int],
         output_tokens: int,
         auxiliary: Callable[[], ModelChoice | None],
+        scopes: RecallScopes = IN_GROUPS_THE_GROUP,
     ) -> None:
         """`live_tools` are the conversations' tools, for the prompt; `own_tools` are the tools of a review."""
         self._store = store
@@ -162,7 +165,8 @@ class Reviewer:
         self._settings = settings
         self._note_limits = note_limits
         self._output_tokens = output_tokens
-        self._condenser = Condenser(store, lifecycle, model_caller, auxiliary)
+        self._scopes = scopes
+        self._condenser = Condenser(store, lifecycle, model_caller, auxiliary, scopes)
         self._woken = asyncio.Event()
         self._at_work = False
         self._serving: asyncio.Task[None] | None = None
@@ -345,6 +349,7 @@ class Reviewer:
         shown = uow.turns.last_visible(session, session.last_turn - window.from_turn + 1)
         turns = sum(window.from_turn <= number <= window.to_turn for number in shown)
         newer = sum(number > window.to_turn for number in shown)
-        notes = {target: uow.notes.current(ref.owner, target) for target in NoteTarget}
+        scope = self._scopes.of(uow, ref)
+        notes = {target: uow.notes.visible(scope, target) for target in NoteTarget}
         asked = instruction(turns, newer, snapshot(notes, self._note_limits)) if turns else ""
         return decode_prompt(prefix.content).name if prefix is not None else "", asked

@@ -35,6 +35,7 @@ from everthread.domain.review_window import Review
 from everthread.ports.clock import Clock
 from everthread.ports.model import ModelClient, Traits
 from everthread.ports.tools import Tool, ToolUse
+from everthread.store.recall_scope import RecallScopes
 
 if TYPE_CHECKING:
     from everthread.adapters.mcp.servers import McpServers
@@ -162,6 +163,7 @@ class AgentParts:
         self._own_tools: tuple[Tool, ...] = ()
         self._toolbox = Toolbox()
         memory = runtime.settings.memory
+        self._scopes = RecallScopes(memory.recall_in_groups)
         self._note_limits = {NoteTarget.MEMORY: memory.notes_chars, NoteTarget.USER: memory.user_chars}
         self.models = Models(runtime.settings)
         self._skills = runtime.skills
@@ -173,7 +175,7 @@ class AgentParts:
         """Collect the tools and start the MCP servers. Returns one line per problem."""
         runtime, settings = self._runtime, self._settings
         for_memory = memory_tools(
-            runtime.lifecycle, runtime.store, runtime.memory, self._note_limits, runtime.sync_notes
+            runtime.lifecycle, runtime.store, runtime.memory, self._note_limits, runtime.sync_notes, self._scopes
         )
         others = (
             *runtime.tools,
@@ -277,6 +279,7 @@ class AgentParts:
             note_limits=self._note_limits,
             output_tokens=limits.output_tokens,
             auxiliary=self.models.auxiliary,
+            scopes=self._scopes,
         )
 
     async def _check_skill(self, use: ToolUse) -> None:
@@ -295,6 +298,7 @@ class AgentParts:
                 skills=self._skills,
                 owner=self._settings.owner,
                 written=runtime.sync_notes,
+                scopes=self._scopes,
             )
         )
 
@@ -357,6 +361,7 @@ class AgentParts:
             runtime.clock,
             output_tokens_max=output_tokens,
             count_max=count_max,
+            scopes=self._scopes,
         )
 
     def _make_model_caller(

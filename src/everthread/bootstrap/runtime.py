@@ -39,6 +39,7 @@ from everthread.ports.platform import Platform
 from everthread.ports.tools import Tool
 from everthread.store.derived_text import WRITTEN
 from everthread.store.incidents import Incident
+from everthread.store.recall_scope import RecallScopes
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 if TYPE_CHECKING:
@@ -139,7 +140,8 @@ class Runtime(Inspection):
         self.store = await self.when_writable(
             lambda: SqliteStore.open(self.settings.db_path, busy_s_max=self._busy_s_max)
         )
-        builtin = BuiltinMemory(self.store, self.clock)
+        scopes = RecallScopes(self.settings.memory.recall_in_groups)
+        builtin = BuiltinMemory(self.store, self.clock, scopes)
         own = (configured[n].provider if n in configured else builtin for n in self.settings.memory.providers)
         self.providers = (*own, *self._extra_providers)
         self.lanes = LocalLanes(self.store, self.clock, self.holder)
@@ -163,6 +165,7 @@ class Runtime(Inspection):
             self.lanes,
             random=random.random,
             settings={name: each.settings for name, each in configured.items()},
+            scopes=scopes,
         )
         self.note_files = _make_note_files(self.settings, self.store, self.new_id, self.clock)
         self.hooks = HookRunner(self.store, self.clock, manager, wake=self.lanes.wake)

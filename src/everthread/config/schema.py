@@ -46,6 +46,7 @@ ProviderKind = Literal["openai_compat", "anthropic", "local"]
 Background = Literal["auto", "dark", "light"]
 BusyMode = Literal["queue", "interrupt", "steer"]
 Sharing = Literal["per_user", "shared"]
+RecallInGroups = Literal["group", "owner"]
 Trigger = Literal["mention", "all"]
 Approvers = Literal["admins", "everybody", "nobody"]
 
@@ -121,6 +122,13 @@ class MemorySettings(Struct, frozen=True):
         tuple[str, ...],
         Setting("memory providers, all in use at the same time; `builtin` is this machine", allowed="16 at most"),
     ] = ("builtin",)
+    recall_in_groups: Annotated[
+        RecallInGroups,
+        Setting(
+            "memory that an answer in a group chat may use: what was said in that chat, or everything of the person "
+            "who asks, which the other members then read"
+        ),
+    ] = "group"
 
 
 class CompressionSettings(Struct, frozen=True):

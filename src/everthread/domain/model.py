@@ -459,6 +459,19 @@ class NoteTarget(StrEnum):
     USER = "user"
 
 
+class NoteAuthor(StrEnum):
+    """The author of a version of a note. Only the owner's notes have authority in a prompt."""
+
+    OWNER = "owner"
+    """A person wrote it: in a note file, with `/memory` or `everthread memory`."""
+    TOOL = "tool"
+    """The agent, with its `memory` tool."""
+    REVIEW = "review"
+    """A background review."""
+    IMPORT = "import"
+    """Another system, or an exported file."""
+
+
 class NoteVersion(Struct, frozen=True):
     """One version of a note. Version numbers grow; the last version is the current note."""
 
@@ -471,6 +484,10 @@ class NoteVersion(Struct, frozen=True):
     session_id: str
     turn_id: str | None
     at: float
+    author: NoteAuthor | None = None
+    """`None` for versions that were stored before the author was; see `note_provenance.author_of`."""
+    chat: str | None = None
+    """The group chat in which it was written; `None` for a private conversation."""
 
 
 def count_chars(notes: Iterable[NoteVersion]) -> int:

@@ -11,9 +11,11 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from everthread.domain.model import FORGOTTEN, NoteAction, NoteVersion
+from everthread.domain.model import FORGOTTEN, NoteAction, NoteAuthor, NoteVersion
 from everthread.domain.review_window import ReviewWindow
 
+IMPORTED_PREFIX = "hermes-"
+"""The ids of notes from Hermes begin with it."""
 Writing = tuple[str, str]
 """A session id, and the id of a turn or the mark of a review in it."""
 
@@ -37,6 +39,15 @@ class NoteRepair(Struct, frozen=True):
     """Notes to restore or remove."""
     writings: tuple[Writing, ...] = ()
     """Writings of other sessions that lose text. Their turns have to be reviewed again."""
+
+
+def author_of(version: NoteVersion) -> NoteAuthor:
+    """Return the author of a version. An older version names only the turn or review that wrote it."""
+    if version.author is not None:
+        return version.author
+    if version.turn_id is None:
+        return NoteAuthor.IMPORT if version.note_id.startswith(IMPORTED_PREFIX) else NoteAuthor.OWNER
+    return NoteAuthor.REVIEW if ReviewWindow.from_mark(version.turn_id) else NoteAuthor.TOOL
 
 
 def plan_repair(session_id: str, versions: Sequence[NoteVersion]) -> NoteRepair:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from everthread.config.schema import PlatformAccount
 from everthread.domain.model import ChatType, SessionKey, replace_surrogates
+from everthread.domain.recall_scope import group_owner
 from everthread.domain.text_format import quote_start
 from everthread.ports.platform import Media, Update
 
@@ -25,11 +26,7 @@ def is_shared(key: SessionKey) -> bool:
 
 def owner_of(key: SessionKey, person: str) -> str:
     """Return the owner of the session: the person, or the group that shares it."""
-    if not is_shared(key):
-        return person
-    parts = ("group", key.platform, key.chat, key.thread or "")
-    # Escape colons: an id must not read like a chat and its thread.
-    return ":".join(part.replace("%", "%25").replace(":", "%3A") for part in parts if part)
+    return group_owner(key) if is_shared(key) else person
 
 
 def message_text(update: Update, key: SessionKey) -> str:

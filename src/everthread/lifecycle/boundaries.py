@@ -43,6 +43,7 @@ from everthread.domain.model import (
     SessionRef,
     TurnStatus,
 )
+from everthread.domain.recall_scope import chat_of
 from everthread.domain.reset_policy import timer_name
 from everthread.domain.review_window import ReviewWindow
 from everthread.lifecycle.base import LifecycleBase, WriteContext, transaction
@@ -267,7 +268,7 @@ def _set_aside(
         number = session.last_turn + 1
         turn_id = f"aside-{row.id}"
         message = Message(Role.USER, row.inbound.text)
-        uow.turns.add(session, number, turn_id, TurnStatus.SET_ASIDE, (message,), now)
+        uow.turns.add(session, number, turn_id, TurnStatus.SET_ASIDE, (message,), now, chat_of(row.inbound.key))
         uow.inbox.set_aside(row.id, session.id, turn_id)
         session = session.replace(last_turn=number)
     return session, theirs

@@ -22,7 +22,7 @@ from everthread.domain.model import (
     Session,
     SessionKind,
 )
-from everthread.domain.note_provenance import NoteRepair, NoteRestore, Writing, plan_repair
+from everthread.domain.note_provenance import NoteRepair, NoteRestore, Writing, author_of, plan_repair
 from everthread.domain.review_window import ReviewWindow
 from everthread.lifecycle.base import WriteContext
 from everthread.lifecycle.boundaries import append, cross
@@ -186,7 +186,8 @@ def _restore_note(uow: UnitOfWork, restore: NoteRestore, now: float) -> None:
         action = NoteAction.REMOVE if restore.to is None else NoteAction.ADD if removed else NoteAction.REPLACE
         content, turn_id = (restore.to.content, restore.to.turn_id) if restore.to else ("", None)
         version = NoteVersion(
-            last.note_id, last.version + 1, last.owner, last.target, action, content, session.id, turn_id, now
+            *(last.note_id, last.version + 1, last.owner, last.target, action, content, session.id, turn_id, now),
+            author_of(restore.to) if restore.to else None,
         )
         put_version(uow, version, WRITTEN, session, session.ref_at(session.key, 0), now)
 

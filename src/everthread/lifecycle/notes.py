@@ -22,6 +22,7 @@ from everthread.domain.model import (
     Cause,
     ChatType,
     NoteAction,
+    NoteAuthor,
     NoteTarget,
     NoteVersion,
     Session,
@@ -30,6 +31,7 @@ from everthread.domain.model import (
     SessionRef,
     count_chars,
 )
+from everthread.domain.note_provenance import author_of
 from everthread.domain.review_window import Review
 from everthread.lifecycle.base import LifecycleBase, transaction
 from everthread.lifecycle.boundaries import append, close_if_left
@@ -37,6 +39,7 @@ from everthread.lifecycle.reviews import check_held, check_review, claim_review
 from everthread.lifecycle.turns import PROCESS_TTL_S
 from everthread.lifecycle.validation import check_owner
 from everthread.store.derived_text import WRITTEN, NoteSource
+from everthread.store.recall_scope import chat_of_note, chat_of_turn
 from everthread.store.unit_of_work import UnitOfWork
 
 NOTE_CHARS_MAX = 20_000
@@ -57,6 +60,8 @@ class NoteChange(Struct, frozen=True):
     """Largest size of the collection after the change."""
     once: bool = False
     """Refuse text that the collection contains already."""
+    author: NoteAuthor | None = None
+    """`None`: the turn or review that `turn_id` names, or else the owner."""
     imported: bool = False
     """Read from a file, which may still contain forgotten facts: they are erased, unless they were noted again."""
 
@@ -139,7 +144,8 @@ class NoteOperations(LifecycleBase):
         if before.content == FORGOTTEN:
             raise Erased(f"the text before {note_id}:{version} was forgotten; it can't be restored")
         action = NoteAction.ADD if last.action is NoteAction.REMOVE else NoteAction.REPLACE
-        change = NoteChange(action, last.target, before.content, note_id)
+        # The text keeps its author: an undo shows nothing new to the person who asks for it.
+        change = NoteChange(action, last.target, before.content, note_id, author=author_of(before))
         return write_note(uow, change, WRITTEN, owner=owner, ref=_origin(uow, before), new_id="", now=now)
 
     @transaction
@@ -176,9 +182,8 @@ def write_note(
     if change.imported:
         change = replace(change, content=_without_forgotten_facts(uow, change.content, owner))
     version = _next_version(uow, change, owner, session.id, new_id, now)
-    _check_room(uow, change, version)
-    put_version(uow, version, source, session, ref, now)
-    return version
+    _check_room(uow, change, version, chat_of_turn(uow, ref))
+    return put_version(uow, version, source, session, ref, now)
 
 
 def _without_forgotten_facts(uow: UnitOfWork, content: str, owner: str) -> str:
@@ -196,12 +201,14 @@ def is_erased(session: Session) -> bool:
 
 def put_version(
     uow: UnitOfWork, version: NoteVersion, source: NoteSource, session: Session, ref: SessionRef, now: float
-) -> None:
+) -> NoteVersion:
     """Write a version and its log entry."""
+    version = replace(version, author=author_of(version), chat=chat_of_note(uow, session, ref))
     uow.derived.put_note(version, source)
     detail: dict[str, object] = {"note_id": version.note_id, "version": version.version}
     session = append(uow, session, ref, EntryKind.NOTE, now, detail=detail)
     uow.sessions.save(close_if_left(uow, session, ref, now))
+    return version
 
 
 def notes_session(uow: UnitOfWork, owner: str, now: float) -> tuple[Session, SessionRef]:
@@ -215,13 +222,15 @@ def notes_session(uow: UnitOfWork, owner: str, now: float) -> tuple[Session, Ses
     return session, session.ref_at(key, 0)
 
 
-def _check_room(uow: UnitOfWork, change: NoteChange, version: NoteVersion) -> None:
+def _check_room(uow: UnitOfWork, change: NoteChange, version: NoteVersion, chat: str | None) -> None:
     """Check the collection's size in the transaction that writes, so that two writers can't share the same room."""
     if change.action is NoteAction.REMOVE or (change.limit_chars is None and not change.once):
         return
     notes = uow.notes.current(version.owner, version.target)
     others = [note for note in notes if note.note_id != version.note_id]
-    if change.once and _words(version) in map(_words, others):
+    # In a group chat, the refusal would tell that there is a private note with these words.
+    comparable = [note for note in others if chat is None or note.chat == chat]
+    if change.once and _words(version) in map(_words, comparable):
         raise DuplicateNote("this note exists already")
     before, after = count_chars(notes), count_chars((*others, version))
     # A collection that was too large before may always shrink.
@@ -238,7 +247,8 @@ def _next_version(
 ) -> NoteVersion:
     if change.action is NoteAction.ADD and not change.note_id:
         return NoteVersion(
-            new_id, 1, owner, change.target, change.action, change.content, session_id, change.turn_id, now
+            *(new_id, 1, owner, change.target, change.action, change.content, session_id, change.turn_id, now),
+            change.author,
         )
     last = uow.notes.get(change.note_id)
     missing = last is None or (last.action is NoteAction.REMOVE) is not (change.action is NoteAction.ADD)
@@ -246,7 +256,8 @@ def _next_version(
         raise NotFound(f"there is no note {change.note_id!r}")
     content = "" if change.action is NoteAction.REMOVE else change.content
     return NoteVersion(
-        last.note_id, last.version + 1, owner, last.target, change.action, content, session_id, change.turn_id, now
+        *(last.note_id, last.version + 1, owner, last.target, change.action, content, session_id, change.turn_id, now),
+        change.author,
     )
 
 

@@ -23,7 +23,8 @@ from everthread.domain.export_format import (
     SessionLine,
     TurnLine,
 )
-from everthread.domain.model import Cause, Message, NoteAction, Session, SessionKey, ToolCall
+from everthread.domain.model import Cause, Message, NoteAction, NoteAuthor, Session, SessionKey, ToolCall
+from everthread.domain.recall_scope import chat_of
 from everthread.lifecycle.boundaries import append, close
 from everthread.lifecycle.forget import is_forgotten
 from everthread.lifecycle.import_match import (
@@ -101,7 +102,7 @@ def add(uow: UnitOfWork, session_id: str, items: Sequence[Item]) -> int:
         match item:
             case TurnLine():
                 messages = [_message(message) for message in item.messages]
-                uow.turns.add(session, item.number, item.id, item.status, messages, item.at)
+                uow.turns.add(session, item.number, item.id, item.status, messages, item.at, chat_of(session.key))
                 session = session.replace(last_turn=item.number)
                 if item.status.remembered:
                     session = append(uow, session, ref, EntryKind.TURN, item.at, number=item.number)
@@ -146,7 +147,7 @@ def import_note(uow: UnitOfWork, line: NoteLine, owner: str, new_id: str, now: f
     if not is_new_note(uow, line, owner):
         return False
     note_id = line.id if uow.notes.get(line.id) is None else new_id
-    change = NoteChange(NoteAction.ADD, line.target, line.content)
+    change = NoteChange(NoteAction.ADD, line.target, line.content, author=NoteAuthor.IMPORT)
     write_note(uow, change, WRITTEN, owner=owner, ref=None, new_id=note_id, now=now)
     return True
 

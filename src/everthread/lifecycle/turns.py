@@ -39,6 +39,7 @@ from everthread.lifecycle.boundaries import append, close_if_left, cross, set_ea
 from everthread.lifecycle.reviews import schedule_full, schedule_rest
 from everthread.lifecycle.validation import INLINE_CHARS_MAX, TURN_CHARS_MAX, check_key, check_owner, check_size
 from everthread.log_context import log_fields, log_info
+from everthread.store.recall_scope import chat_of_turn
 from everthread.store.unit_of_work import UnitOfWork
 
 log = logging.getLogger("everthread.lifecycle")
@@ -307,7 +308,8 @@ def commit(
     assert session is not None
     status = _status(slot.fate, interrupted)
     number = session.last_turn + 1
-    uow.turns.add(session, number, slot.turn_id, status, messages, context.now)
+    chat = chat_of_turn(uow, slot.ref)
+    uow.turns.add(session, number, slot.turn_id, status, messages, context.now, chat)
     is_live = slot.fate is Fate.LIVE
     active_at = max(credible_time(session.active_at, context.now), context.now) if is_live else session.active_at
     set_earlier_timers(uow, session, active_at, context)

@@ -22,6 +22,7 @@ from everthread.memory.recall import Recall, gather
 from everthread.ports.clock import Clock
 from everthread.ports.lanes import Lanes
 from everthread.ports.memory import Capability, RecallItem
+from everthread.store.recall_scope import IN_GROUPS_THE_GROUP, RecallScopes
 from everthread.store.unit_of_work import Store
 
 log = logging.getLogger("everthread.memory")
@@ -50,6 +51,7 @@ class MemoryManager:
         random: Callable[[], float],
         limits: Limits | None = None,
         settings: Mapping[str, dict[str, Any]] | None = None,
+        scopes: RecallScopes = IN_GROUPS_THE_GROUP,
     ) -> None:
         adapted = [as_provider(provider) for provider in providers]
         names = [provider.name for provider in adapted]
@@ -61,6 +63,7 @@ class MemoryManager:
         self._store = store
         self._clock = clock
         self._lanes = lanes
+        self._scopes = scopes
         self._recall_breakers = RecallBreakers()
         self.journal = DeliveryService(
             store,
@@ -90,11 +93,13 @@ class MemoryManager:
         deadline_s: float = RECALL_S_MAX,
         budget_tokens: int = RECALL_TOKENS_MAX,
     ) -> Recall:
-        """Ask the providers for memories of the ref's owner. The result carries the ref that it was made for."""
+        """Ask the providers for memories of the ref's owner. The result carries the ref that it was made for.
+
+        In a group chat, only providers that filter by conversation are asked.
+        """
         now = self._clock.elapsed
-        able = await self._working_callers(
-            c for c in self._callers.values() if Capability.RECALL in c.provider.capabilities
-        )
+        recalling = [c for c in self._callers.values() if Capability.RECALL in c.provider.capabilities]
+        able = await self._working_callers(await self._askable_callers(recalling, ref))
         asked = [caller for caller in able if self._recall_breakers.may_ask((caller.name, caller.is_ready), now())]
         ask = {caller.name: partial(_ask, caller, query, ref, deadline_s) for caller in asked}
         recall = await gather(ref, ask, deadline_s=deadline_s, budget_tokens=budget_tokens)
@@ -109,9 +114,9 @@ class MemoryManager:
         return replace(recall, missing=(*recall.missing, *paused)) if paused else recall
 
     async def system_prompt_blocks(self, *, ref: SessionRef) -> tuple[str, ...]:
-        found = await self._call_all(
-            await self._working_callers_of("system_prompt_block"), "system_prompt_block", ref=ref
-        )
+        """Return the prompt blocks of the providers that may be asked in this session."""
+        asked = await self._working_callers(await self._askable_callers(self._having("system_prompt_block"), ref))
+        found = await self._call_all(asked, "system_prompt_block", ref=ref)
         return tuple(block for block in found.values() if block)
 
     @property
@@ -139,14 +144,15 @@ class MemoryManager:
 
     async def _call_notice(self, callers: list[Caller], hook: str, text: str, ref: SessionRef) -> None:
         try:
+            if hook == "queue_prefetch":
+                callers = await self._askable_callers(callers, ref)
             await self._call_all(await self._working_callers(callers), hook, text, ref=ref)
         except StoreError as error:
             log.warning("%s is not called: %s", hook, error)
 
     async def on_pre_compress(self, messages: Sequence[Message], *, ref: SessionRef) -> tuple[str, ...]:
-        found = await self._call_all(
-            await self._working_callers_of("on_pre_compress"), "on_pre_compress", messages, ref=ref
-        )
+        asked = await self._working_callers(await self._askable_callers(self._having("on_pre_compress"), ref))
+        found = await self._call_all(asked, "on_pre_compress", messages, ref=ref)
         return tuple(text for text in found.values() if text)
 
     async def tool_schemas(self) -> dict[str, tuple[Mapping[str, Any], ...]]:
@@ -156,7 +162,21 @@ class MemoryManager:
         return without_tools | {name: tuple(schemas) for name, schemas in found.items() if _are_schemas(schemas)}
 
     async def handle_tool_call(self, provider: str, name: str, args: Mapping[str, Any], *, ref: SessionRef) -> str:
-        return await _call_within(self._callers[provider], TOOL_S_MAX, "handle_tool_call", name, args, ref=ref)
+        caller = self._callers[provider]
+        if not await self._askable_callers([caller], ref):
+            raise BadInput(f"{provider} can't be asked in a group: its memory is not limited to one conversation")
+        return await _call_within(caller, TOOL_S_MAX, "handle_tool_call", name, args, ref=ref)
+
+    def filters_by_conversation(self, provider: str) -> bool:
+        """Return true if the provider may be asked in group chats."""
+        return Capability.GROUPS in self._callers[provider].provider.capabilities
+
+    async def _askable_callers(self, callers: Sequence[Caller], ref: SessionRef) -> list[Caller]:
+        """Return the callers that may be asked in this session. Others would answer a group from private chats."""
+        if not callers or not self._scopes.is_limited(ref):
+            return list(callers)
+        scope = await self._store.read_inline(lambda uow: self._scopes.of(uow, ref))
+        return [c for c in callers if not scope.in_group or Capability.GROUPS in c.provider.capabilities]
 
     async def health(self) -> dict[str, str]:
         """Return each provider's own health report, or "no answer"."""
@@ -175,8 +195,8 @@ class MemoryManager:
         await self.journal.stop()
         await self._call_all(self._callers.values(), "shutdown")
 
-    async def _working_callers_of(self, hook: str) -> list[Caller]:
-        return await self._working_callers(caller for caller in self._callers.values() if caller.has(hook))
+    def _having(self, hook: str) -> list[Caller]:
+        return [caller for caller in self._callers.values() if caller.has(hook)]
 
     async def _working_callers(self, callers: Iterable[Caller]) -> list[Caller]:
         """Return the callers whose breaker is closed. A provider without deliveries has no breaker."""

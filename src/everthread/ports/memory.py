@@ -53,6 +53,11 @@ class Capability(Flag):
     """`health` checks the connection."""
     DEDUPLICATES = auto()
     """A repeated `delivery.key` has no effect."""
+    GROUPS = auto()
+    """In a group chat, `prefetch`, the prompt block and the tools return only what was said in that chat.
+
+    Without it, the provider is not asked in group chats (`memory.recall_in_groups`). It still receives every event.
+    """
 
 
 class Scorecard(Struct, frozen=True):

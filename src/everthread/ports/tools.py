@@ -34,6 +34,8 @@ class Tool(Struct, frozen=True):
     timeout_s: float = 120.0
     remembers: bool = False
     """Writes lasting memory; not offered to delegated or scheduled work."""
+    whole_memory: bool = False
+    """Answers from all of the owner's memory; not offered in group chats, where others read the answer."""
     goes_on: bool = False
     """Resumes an interrupted call when it is run again after a crash with the same turn and call id. The results of
     other interrupted tools are reported as unknown.

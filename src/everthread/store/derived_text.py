@@ -16,6 +16,7 @@ from everthread.store.database import Database, Table
 from everthread.store.erasure import Erasure
 from everthread.store.notes import COLUMNS
 from everthread.store.sessions import Sessions
+from everthread.store.sql import placeholders
 
 
 class NoteSource(Struct, frozen=True):
@@ -83,10 +84,10 @@ class DerivedText(Table):
             self.check_turn(source.turn_id)
         v = version
         self._execute(
-            f"INSERT INTO note_versions ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            f"INSERT INTO note_versions ({COLUMNS}) VALUES ({placeholders(11)})",
             (
                 *(v.note_id, v.version, v.owner, v.target.value, v.action.value),
-                *(v.content, v.session_id, v.turn_id, v.at),
+                *(v.content, v.session_id, v.turn_id, v.at, v.author and v.author.value, v.chat),
             ),
         )
         self._execute(

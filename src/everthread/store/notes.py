@@ -5,16 +5,21 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from everthread.domain.model import NoteAction, NoteTarget, NoteVersion
+from everthread.domain.model import NoteAction, NoteAuthor, NoteTarget, NoteVersion
+from everthread.domain.recall_scope import RecallScope
 from everthread.store.database import Table
 
-COLUMNS = "note_id, version, owner, target, action, content, session_id, turn_id, at"
+COLUMNS = "note_id, version, owner, target, action, content, session_id, turn_id, at, author, chat"
 _OF_VERSION = ", ".join(f"v.{column}" for column in COLUMNS.split(", "))
 
 
 def _version(row: tuple[Any, ...]) -> NoteVersion:
-    note_id, version, owner, target, action, *rest = row
-    return NoteVersion(note_id, version, owner, NoteTarget(target), NoteAction(action), *rest)
+    note_id, version, owner, target, action, content, session_id, turn_id, at, author, chat = row
+    return NoteVersion(
+        *(note_id, version, owner, NoteTarget(target), NoteAction(action), content, session_id, turn_id, at),
+        NoteAuthor(author) if author else None,
+        chat,
+    )
 
 
 def digest(text: str) -> str:
@@ -33,6 +38,11 @@ class Notes(Table):
             (owner, target.value),
         )
         return tuple(_version(row) for row in rows)
+
+    def visible(self, scope: RecallScope, target: NoteTarget) -> tuple[NoteVersion, ...]:
+        """Return the current notes that a session with this scope may be shown."""
+        notes = self.current(scope.owner, target)
+        return notes if scope.chat is None else tuple(note for note in notes if note.chat == scope.chat)
 
     def get(self, note_id: str) -> NoteVersion | None:
         rows = self.versions(note_id)

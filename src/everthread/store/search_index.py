@@ -122,6 +122,7 @@ def brevity(octets: int) -> float:
 
 RANKED_MAX = 5000
 RECALLED_MAX = 2000
+IN_CHAT_MAX = 5000
 RECALLED_AT_ONCE = 30
 SESSIONS_AT_ONCE = 100
 PURGE_PAGES = 200
@@ -239,8 +240,13 @@ class SearchIndex(Table):
         )
         return not rows
 
-    def search(self, owner: str, query: str, *, limit: int, ranked: bool = False) -> tuple[Hit, ...]:
-        """Return the owner's messages with all terms of the query, newest or best first, without undone turns."""
+    def search(
+        self, owner: str, query: str, *, limit: int, ranked: bool = False, chat: str | None = None
+    ) -> tuple[Hit, ...]:
+        """Return the owner's messages with all terms of the query, newest or best first, without undone turns.
+
+        With `chat`, only of that group chat, among the newest or best `IN_CHAT_MAX` of all.
+        """
         match = match_query(query, owner)
         if match is None:
             return ()
@@ -251,9 +257,11 @@ class SearchIndex(Table):
                 self._check_after_no_hit()
             undone = self._undone_turns({row[0] for row in rows})
             shown = [row for row in rows if row[6] != TurnStatus.HIDDEN and row[:2] not in undone]
-            if len(shown) >= limit or len(rows) < wanted:
+            if chat is not None:
+                shown = [row for row in shown if row[7] == chat]
+            if len(shown) >= limit or len(rows) < wanted or (chat is not None and wanted >= IN_CHAT_MAX):
                 return tuple(Hit(row[0], row[1], row[2] % MESSAGES_PER_TURN, *row[3:6]) for row in shown[:limit])
-            # Some hits were undone: search again for more.
+            # Some hits were undone, or said elsewhere: search again for more.
             wanted *= 4
 
     def _search_rows(self, match: str, owner: str, limit: int, ranked: bool) -> list[Row]:
@@ -266,19 +274,21 @@ class SearchIndex(Table):
             "ORDER BY rowid DESC LIMIT ?"
         )
         rows = self._execute(
-            f"SELECT t.session_id, t.number, m.id, m.role, m.content, t.at, t.status FROM ({found}) AS found "
+            f"SELECT t.session_id, t.number, m.id, m.role, m.content, t.at, t.status, t.chat FROM ({found}) AS found "
             f"JOIN messages m ON m.id = found.id JOIN turns t ON t.id = m.id / {MESSAGES_PER_TURN} "
             "WHERE m.owner = ? ORDER BY found.score, m.id DESC",
             (match, limit, owner),
         )
         return list(rows)
 
-    def recall(self, owner: str, question: str, *, limit: int, beside: Session | None = None) -> tuple[Hit, ...]:
+    def recall(
+        self, owner: str, question: str, *, limit: int, beside: Session | None = None, chat: str | None = None
+    ) -> tuple[Hit, ...]:
         """Return messages related to a question in natural language, best first, one of each turn.
 
         A message counts by the number and rarity of the question's words in it, and by its brevity. Only messages of
         people and the model in chats are returned; none of undone or set-aside turns, and none that the session
-        `beside` shows or has undone.
+        `beside` shows or has undone. With `chat`, only turns of that group chat are returned.
         """
         if beside and not self.has_other_conversations(owner, beside):
             return ()
@@ -290,7 +300,8 @@ class SearchIndex(Table):
         inherited = {part.session_id: part for part in seen[1:]}
         chosen: dict[tuple[str, int], tuple[float, int]] = {}
         for start in range(0, min(len(candidates), RECALLED_MAX), RECALLED_AT_ONCE):
-            found = self._score_candidates(owner, candidates[start:][:RECALLED_AT_ONCE], seen[0] if seen else _NOTHING)
+            some = candidates[start:][:RECALLED_AT_ONCE]
+            found = self._score_candidates(owner, some, seen[0] if seen else _NOTHING, chat)
             undone = self._undone_turns({session_id for _, _, session_id, _ in found})
             for score, message_id, session_id, number in found:
                 if session_id in inherited and inherited[session_id].holds(number):
@@ -328,7 +339,7 @@ class SearchIndex(Table):
         return found
 
     def _score_candidates(
-        self, owner: str, some: list[tuple[float, int]], seen: Segment
+        self, owner: str, some: list[tuple[float, int]], seen: Segment, chat: str | None
     ) -> list[tuple[float, int, str, int]]:
         """Return score, id, session and turn of the candidates that may be recalled, best first.
 
@@ -342,8 +353,9 @@ class SearchIndex(Table):
             f"JOIN turns t ON t.id = c.id / {MESSAGES_PER_TURN} JOIN messages m ON m.id = c.id "
             "JOIN sessions s ON s.id = t.session_id "
             f"WHERE t.owner = ? AND t.{SHOWN} AND NOT (t.session_id = ? AND t.number > ? AND t.number <= ?) "
-            f"AND m.owner = ? AND m.role IN ('user', 'assistant') AND s.kind IN ({_REMEMBERED})",
-            (*share_of, owner, seen.session_id, seen.after, seen.up_to, owner),
+            f"AND m.owner = ? AND m.role IN ('user', 'assistant') AND s.kind IN ({_REMEMBERED})"
+            + (" AND t.chat = ?" if chat is not None else ""),
+            (*share_of, owner, seen.session_id, seen.after, seen.up_to, owner, *([chat] if chat is not None else [])),
         )
         return sorted(
             ((share_of[row[0]] * brevity(row[3]), row[0], row[1], row[2]) for row in rows),

@@ -250,7 +250,8 @@ TABLES: tuple[TextTable, ...] = (
         "note_versions",
         ("note_id", "version"),
         {"content": Replace()},
-        {**_exempt(ID, "note_id", "session_id", "turn_id"), **_exempt(VALUE, "target", "action"), "owner": OWNER},
+        {**_exempt(ID, "note_id", "session_id", "turn_id"), **_exempt(VALUE, "target", "action", "author")}
+        | {"owner": OWNER, "chat": KEY},
         on_session=("UPDATE note_versions SET content = '[forgotten]' WHERE session_id = ?",),
         on_note_version=(
             "UPDATE note_versions SET content = '[forgotten]' WHERE owner = ? AND note_id = ? AND version = ?",
@@ -396,7 +397,7 @@ TABLES: tuple[TextTable, ...] = (
         exempt={"session_id": ID, "state": VALUE, "holder": ID},
         on_session=("DELETE FROM reviews WHERE session_id = ?",),
     ),
-    TextTable("turns", exempt={"session_id": ID, "turn_id": ID, "owner": OWNER, "status": VALUE}),
+    TextTable("turns", exempt={"session_id": ID, "turn_id": ID, "owner": OWNER, "status": VALUE, "chat": KEY}),
     TextTable(
         "slots",
         exempt={**_exempt(ID, "turn_id", "session_id", "holder"), "key": KEY, "owner": OWNER, "fate": VALUE}

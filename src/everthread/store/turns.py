@@ -54,13 +54,14 @@ class Turns(Table):
         status: TurnStatus,
         messages: Sequence[Message],
         at: float,
+        chat: str | None = None,
     ) -> None:
-        """Store a turn with its messages. Raise `TooLarge` if it has too many."""
+        """Store a turn with its messages, said in the group chat `chat`. Raise `TooLarge` if it has too many."""
         if len(messages) > MESSAGES_PER_TURN:
             raise TooLarge(f"A turn has at most {MESSAGES_PER_TURN} messages. This one has {len(messages)}.")
         row_id = self._database.insert(
-            "INSERT INTO turns (session_id, number, turn_id, owner, status, at) VALUES (?, ?, ?, ?, ?, ?)",
-            (session.id, number, turn_id, session.owner, status, at),
+            "INSERT INTO turns (session_id, number, turn_id, owner, status, at, chat) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (session.id, number, turn_id, session.owner, status, at, chat),
         )
         numbered = enumerate(messages, row_id * MESSAGES_PER_TURN)
         rows = ((number, session.owner, m.role, m.content, _extra(m)) for number, m in numbered)
@@ -138,6 +139,23 @@ class Turns(Table):
         """Return the number of a turn of the session, or None if it was not committed there."""
         row = self._first("SELECT number FROM turns WHERE session_id = ? AND turn_id = ?", (session_id, turn_id))
         return row[0] if row else None
+
+    def said_in(self, chat: str, turns: Sequence[Turn]) -> tuple[Turn, ...]:
+        """Return those of the turns that were said in the group chat."""
+        return tuple(
+            turn
+            for turn in turns
+            if self._exists(
+                "SELECT 1 FROM turns WHERE session_id = ? AND number = ? AND chat = ?",
+                (turn.session_id, turn.number, chat),
+            )
+        )
+
+    def has_other_chat(self, session_id: str, chat: str) -> bool:
+        """Return whether the session has turns that were not said in the group chat."""
+        return self._exists(
+            "SELECT 1 FROM turns WHERE session_id = ? AND chat IS DISTINCT FROM ? LIMIT 1", (session_id, chat)
+        )
 
     def size(self, session_id: str, number: int) -> int:
         """Return the size of a turn's messages in bytes, without reading them."""

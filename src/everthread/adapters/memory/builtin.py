@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from everthread.domain.model import NoteTarget, SessionRef
+from everthread.domain.recall_scope import RecallScope
 from everthread.domain.search_terms import count_matches, excerpt, keywords
 from everthread.ports.clock import Clock
 from everthread.ports.memory import Capability, MemoryProvider, RecallItem, Scorecard
+from everthread.store.recall_scope import IN_GROUPS_THE_GROUP, RecallScopes
 from everthread.store.unit_of_work import Store, UnitOfWork
 
 BUILTIN = "builtin"
@@ -33,10 +35,10 @@ Terms = list[tuple[str, bool]]
 
 
 class BuiltinMemory(MemoryProvider):
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, scopes: RecallScopes = IN_GROUPS_THE_GROUP) -> None:
         super().__init__()
         self.name = BUILTIN
-        self.capabilities = Capability.RECALL
+        self.capabilities = Capability.RECALL | Capability.GROUPS
         self.scorecard = Scorecard(
             redelivery="nothing is delivered: it reads the store",
             order="nothing is delivered: it reads the store",
@@ -44,9 +46,13 @@ class BuiltinMemory(MemoryProvider):
         )
         self._store = store
         self._clock = clock
+        self._scopes = scopes
 
     async def prefetch(self, query: str, *, ref: SessionRef, limit: int) -> Sequence[RecallItem]:
-        """Find turns of the owner's other sessions, turns that this session no longer shows, and notes."""
+        """Find turns of the owner's other sessions, turns that this session no longer shows, and notes.
+
+        In a group chat, only those of that chat.
+        """
         # Many users have one session and no notes: check that inline, without a thread.
         if not await self._store.read_inline(lambda uow: _is_anything_to_find(uow, ref)):
             return ()
@@ -57,7 +63,7 @@ class BuiltinMemory(MemoryProvider):
         count = min(limit, ITEMS_MAX)
 
         def search(uow: UnitOfWork) -> tuple[RecallItem, ...]:
-            return _search(uow, query, terms, ref, count, now)
+            return _search(uow, query, terms, ref, self._scopes.of(uow, ref), count, now)
 
         # Index new turns only if another session has some.
         found = await self._store.read(
@@ -77,10 +83,10 @@ def _is_anything_to_find(uow: UnitOfWork, ref: SessionRef) -> bool:
 
 
 def _search(
-    uow: UnitOfWork, query: str, terms: Terms, ref: SessionRef, limit: int, now: float
+    uow: UnitOfWork, query: str, terms: Terms, ref: SessionRef, scope: RecallScope, limit: int, now: float
 ) -> tuple[RecallItem, ...]:
     found = sorted(
-        (*_turns(uow, query, ref, limit, now), *_notes(uow, terms, ref.owner)),
+        (*_turns(uow, query, ref, scope, limit, now), *_notes(uow, terms, scope)),
         key=lambda item: item.score,
         reverse=True,
     )
@@ -88,20 +94,22 @@ def _search(
     return tuple(item if item.turn is None else replace(item, text=_excerpts(uow, item, terms)) for item in worthwhile)
 
 
-def _turns(uow: UnitOfWork, query: str, ref: SessionRef, limit: int, now: float) -> list[RecallItem]:
+def _turns(
+    uow: UnitOfWork, query: str, ref: SessionRef, scope: RecallScope, limit: int, now: float
+) -> list[RecallItem]:
     """Find turns, without their text, which is read only for the chosen ones."""
     session = uow.sessions.get(ref.session_id)
     beside = session if session is not None and session.owner == ref.owner else None
     # Read more than needed: the recency bonus may change the order.
-    hits = uow.search.recall(ref.owner, query, limit=limit + ITEMS_MAX, beside=beside)
+    hits = uow.search.recall(ref.owner, query, limit=limit + ITEMS_MAX, beside=beside, chat=scope.chat)
     return [
         RecallItem("", hit.score * _freshness(now - hit.at), session_id=hit.session_id, turn=hit.number, at=hit.at)
         for hit in hits
     ]
 
 
-def _notes(uow: UnitOfWork, terms: Terms, owner: str) -> list[RecallItem]:
-    notes = [note for target in NoteTarget for note in uow.notes.current(owner, target)]
+def _notes(uow: UnitOfWork, terms: Terms, scope: RecallScope) -> list[RecallItem]:
+    notes = [note for target in NoteTarget for note in uow.notes.visible(scope, target)]
     counted = [(note, count_matches(note.content, terms)) for note in notes]
     return [
         RecallItem(

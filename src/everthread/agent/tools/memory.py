@@ -13,6 +13,7 @@ import msgspec
 from everthread.agent.tools.arguments import TEXT, parse_arguments, text, tool_schema
 from everthread.domain.errors import BadInput, DuplicateNote, Erased, NotesFull, NotFound, ToolFailed
 from everthread.domain.model import NoteAction, NoteTarget, NoteVersion, Role, Session, SessionRef, Turn, count_chars
+from everthread.domain.recall_scope import RecallScope, chat_of
 from everthread.domain.search_terms import excerpt, snippet
 from everthread.lifecycle import Lifecycle, NoteChange
 from everthread.lifecycle.session_lookup import find_session
@@ -20,6 +21,7 @@ from everthread.memory import MemoryManager
 from everthread.memory.note_files import render_list, usage
 from everthread.memory.recall import Recall, render_fenced, when
 from everthread.ports.tools import Tool, ToolUse
+from everthread.store.recall_scope import IN_GROUPS_THE_GROUP, RecallScopes
 from everthread.store.search_index import Hit
 from everthread.store.unit_of_work import Store, UnitOfWork
 
@@ -37,6 +39,7 @@ CROWDED = 0.8
 TURN_CHARS = 600
 
 Written = Callable[[str], Awaitable[object]]
+Notes = tuple[NoteVersion, ...]
 Query = Annotated[str, msgspec.Meta(max_length=QUERY_CHARS_MAX)]
 Content = Annotated[str, msgspec.Meta(max_length=CONTENT_CHARS_MAX)]
 
@@ -54,10 +57,16 @@ class AskMemory(Protocol):
 
 
 def memory_tools(
-    lifecycle: Lifecycle, store: Store, memory: MemoryManager, limits: Mapping[NoteTarget, int], written: Written
+    lifecycle: Lifecycle,
+    store: Store,
+    memory: MemoryManager,
+    limits: Mapping[NoteTarget, int],
+    written: Written,
+    scopes: RecallScopes = IN_GROUPS_THE_GROUP,
 ) -> tuple[Tool, ...]:
     """Build all memory tools. `written` is called with the owner after each note is stored."""
-    return memory_tool(lifecycle.write_note, store, limits, written), session_search(store), recall(memory.recall)
+    notes = memory_tool(lifecycle.write_note, store, limits, written, scopes=scopes)
+    return notes, session_search(store, scopes), recall(memory.recall)
 
 
 # --- Notes -----------------------------------------------------------------------------------------------------------
@@ -92,8 +101,9 @@ def memory_tool(
     written: Written | None = None,
     *,
     condenses: bool = False,
+    scopes: RecallScopes = IN_GROUPS_THE_GROUP,
 ) -> Tool:
-    """Add, replace or remove a note of the owner, within the collection's limit.
+    """Add, replace or remove a note of the owner, within the collection's limit. In a group chat, of that chat only.
 
     `condenses` is for reviews: the model is shown the notes and asked to condense them before the limit is reached.
     """
@@ -101,16 +111,20 @@ def memory_tool(
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
         args = parse_arguments(_MEMORY, arguments, _MemoryArguments)
         owner, target = use.ref.owner, args.target
-        content, note_id = await _find_target(args, store, owner)
+
+        async def visible() -> tuple[NoteVersion, ...]:
+            return await store.read(lambda uow: uow.notes.visible(scopes.of(uow, use.ref), target))
+
+        content, note_id = await _find_target(args, visible)
         change = NoteChange(
             args.action, target, content, note_id, use.turn_id, limit_chars=limits[target], once=bool(content)
         )
         try:
             await write_note(change, owner=owner, ref=use.ref)
         except DuplicateNote:
-            return f"already noted; {usage(target, await _read_notes(store, owner, target), limits)}"
+            return f"already noted; {usage(target, await visible(), limits)}"
         except NotesFull as error:
-            notes = await _read_notes(store, owner, target)
+            notes = await visible()
             if condenses:
                 return f"not noted yet. {_ask_to_condense(target, notes, limits)}"
             raise ToolFailed(
@@ -122,7 +136,7 @@ def memory_tool(
         if written is not None:
             await written(owner)
         done = {NoteAction.ADD: "noted", NoteAction.REPLACE: "replaced", NoteAction.REMOVE: "removed"}[args.action]
-        notes = await _read_notes(store, owner, target)
+        notes = await visible()
         if condenses and count_chars(notes) > CROWDED * limits[target]:
             return f"{done}. {_ask_to_condense(target, notes, limits)}"
         return f"{done}; {usage(target, notes, limits)}"
@@ -130,7 +144,7 @@ def memory_tool(
     return Tool(_MEMORY, run, remembers=True)
 
 
-async def _find_target(args: _MemoryArguments, store: Store, owner: str) -> tuple[str, str]:
+async def _find_target(args: _MemoryArguments, visible: Callable[[], Awaitable[Notes]]) -> tuple[str, str]:
     """Return the note's new text and its id; the id is empty for a new note."""
     content = (args.content or "").strip()
     if args.action is NoteAction.REMOVE:
@@ -139,7 +153,7 @@ async def _find_target(args: _MemoryArguments, store: Store, owner: str) -> tupl
         raise ToolFailed(f"memory: `content` is missing; action `{args.action}` needs the note's text")
     if args.action is NoteAction.ADD:
         return content, ""
-    return content, _find_note(await _read_notes(store, owner, args.target), args).note_id
+    return content, _find_note(await visible(), args).note_id
 
 
 def _find_note(notes: Sequence[NoteVersion], args: _MemoryArguments) -> NoteVersion:
@@ -176,10 +190,6 @@ def _list_notes(notes: Sequence[NoteVersion]) -> str:
     return render_list(notes)[:LISTED_CHARS_MAX] or "(none)"
 
 
-async def _read_notes(store: Store, owner: str, target: NoteTarget) -> tuple[NoteVersion, ...]:
-    return await store.read(lambda uow: uow.notes.current(owner, target))
-
-
 # --- Past conversations ----------------------------------------------------------------------------------------------
 
 
@@ -207,37 +217,36 @@ _SESSION_SEARCH = tool_schema(
 )
 
 
-def session_search(store: Store) -> Tool:
-    """Search the owner's conversations, or read the turns of one."""
+def session_search(store: Store, scopes: RecallScopes = IN_GROUPS_THE_GROUP) -> Tool:
+    """Search the owner's conversations, or read the turns of one. In a group chat, only what was said there."""
 
     async def run(arguments: Mapping[str, Any], use: ToolUse) -> str:
         args = parse_arguments(_SESSION_SEARCH, arguments, _SearchArguments)
         query, session = (args.query or "").strip(), (args.session or "").strip()
         if bool(query) == bool(session):
             raise ToolFailed("session_search: give `query` to search, or `session` to read in a conversation")
-        owner = use.ref.owner
         if query:
             ranked = args.order != "newest"
             await store.index()
-            return await store.read(lambda uow: _search(uow, owner, query, args.limit or 5, ranked))
+            return await store.read(lambda uow: _search(uow, scopes.of(uow, use.ref), query, args.limit or 5, ranked))
         try:
-            return await store.read(lambda uow: _read(uow, owner, session, args.turn))
+            return await store.read(lambda uow: _read(uow, scopes.of(uow, use.ref), session, args.turn))
         except (NotFound, BadInput) as error:
             raise ToolFailed(f"session_search: {error}") from error
 
     return Tool(_SESSION_SEARCH, run, parallel=True)
 
 
-def _search(uow: UnitOfWork, owner: str, query: str, limit: int, ranked: bool) -> str:
-    hits = uow.search.search(owner, query, limit=limit, ranked=ranked)
-    shown = [_hit(uow, session, hit, query) for hit in hits if (session := uow.sessions.get(hit.session_id))]
+def _search(uow: UnitOfWork, scope: RecallScope, query: str, limit: int, ranked: bool) -> str:
+    hits = uow.search.search(scope.owner, query, limit=limit, ranked=ranked, chat=scope.chat)
+    shown = [_hit(uow, scope, session, hit, query) for hit in hits if (session := uow.sessions.get(hit.session_id))]
     return "\n\n".join(shown) or "nothing was found; try fewer or other words"
 
 
-def _hit(uow: UnitOfWork, session: Session, hit: Hit, query: str) -> str:
-    near = uow.turns.view(session, after=hit.number - 2, up_to=hit.number + 1).turns
+def _hit(uow: UnitOfWork, scope: RecallScope, session: Session, hit: Hit, query: str) -> str:
+    near = _visible(uow, scope, uow.turns.view(session, after=hit.number - 2, up_to=hit.number + 1).turns)
     lines = [
-        f"{_name(session)}, turn {hit.number}, {when(hit.at)}",
+        f"{_name(scope, session)}, turn {hit.number}, {when(hit.at)}",
         f"> {hit.role}: {snippet(hit.content, query, SNIPPET_CHARS)}",
     ]
     for turn in near:
@@ -247,19 +256,37 @@ def _hit(uow: UnitOfWork, session: Session, hit: Hit, query: str) -> str:
     return "\n".join(lines)
 
 
-def _read(uow: UnitOfWork, owner: str, name: str, number: int | None) -> str:
-    session = find_session(uow, name, owner=owner)
+def _read(uow: UnitOfWork, scope: RecallScope, name: str, number: int | None) -> str:
+    session = _find_session(uow, scope, name)
     middle = session.last_turn if number is None else number
     view = uow.turns.view(session, after=max(middle - TURNS_SHOWN - 1, 0), up_to=middle + TURNS_SHOWN)
-    lines = [f"{_name(session)}, opened {when(session.opened_at)}, turns up to {session.last_turn}"]
-    for turn in view.turns:
+    turns = _visible(uow, scope, view.turns)
+    lines = [f"{_name(scope, session)}, opened {when(session.opened_at)}, turns up to {session.last_turn}"]
+    for turn in turns:
         lines.append(f"turn {turn.number}, {when(turn.at)}")
         lines += [f"  {line}" for line in _sides(turn, TURN_CHARS, None)]
-    if not view.turns:
+    if not turns:
         lines.append("there are no turns at that place")
     if session.parent_id and session.floor:
         lines.append(f"turns up to {session.floor} are in session {session.parent_id}")
     return "\n".join(lines)
+
+
+def _find_session(uow: UnitOfWork, scope: RecallScope, name: str) -> Session:
+    if scope.chat is None:
+        return find_session(uow, name, owner=scope.owner)
+    try:
+        session = find_session(uow, name, owner=scope.owner)
+    except (NotFound, BadInput):
+        # The message may quote titles of private conversations.
+        session = None
+    if session is None or chat_of(session.key) != scope.chat:
+        raise NotFound(f"there is no conversation {name[:100]!r} in this chat")
+    return session
+
+
+def _visible(uow: UnitOfWork, scope: RecallScope, turns: Sequence[Turn]) -> Sequence[Turn]:
+    return turns if scope.chat is None else uow.turns.said_in(scope.chat, turns)
 
 
 def _sides(turn: Turn, chars: int, hides: Role | None) -> list[str]:
@@ -267,8 +294,10 @@ def _sides(turn: Turn, chars: int, hides: Role | None) -> list[str]:
     return [f"{role}: {excerpt(text, [], chars)}" for role, text in sides if text.strip() and role is not hides]
 
 
-def _name(session: Session) -> str:
-    return f'session {session.id} "{session.title}"' if session.title else f"session {session.id}"
+def _name(scope: RecallScope, session: Session) -> str:
+    # A title is made from the whole conversation, which another chat may have continued.
+    is_titled = session.title and scope.chat is None
+    return f'session {session.id} "{session.title}"' if is_titled else f"session {session.id}"
 
 
 # --- Memory ----------------------------------------------------------------------------------------------------------

@@ -48,6 +48,7 @@ class Toolbox:
         # Decoded from JSON like the schemas in a stored prompt, so that the two compare equal.
         self.schemas = msgspec.json.decode(encoded, type=tuple[ToolSchema, ...])
         self.digest = hashlib.sha256(encoded).hexdigest()
+        self.has_whole_memory = any(tool.whole_memory for tool in self._tools.values())
 
     def get(self, name: str) -> Tool | None:
         return self._tools.get(name)
@@ -80,7 +81,8 @@ async def provider_tools(memory: MemoryManager, taken: Collection[str]) -> tuple
             described = ToolSchema(name, str(schema.get("description", "")), parameters)
             ask = partial(_ask_provider, memory, provider, name)
             # The schema does not tell if a tool writes memory, so assume that it does.
-            found[name] = Tool(described, ask, timeout_s=PROVIDER_TOOL_S_MAX, remembers=True)
+            whole = not memory.filters_by_conversation(provider)
+            found[name] = Tool(described, ask, timeout_s=PROVIDER_TOOL_S_MAX, remembers=True, whole_memory=whole)
     return tuple(found.values()), tuple(left_out)
 
 

@@ -14,6 +14,7 @@ from everthread.cli.commands.sessions.import_ import ImportCounts
 from everthread.domain.boundary import Resume
 from everthread.domain.export_format import NOTE_CHARS_MAX, NoteLine
 from everthread.domain.model import SUBAGENT_PLATFORM, NoteTarget, SessionKey, replace_surrogates
+from everthread.domain.note_provenance import IMPORTED_PREFIX
 from everthread.domain.pairing import PairedAccount, format_account, is_group, owner_problem
 from everthread.gateway.routing import owner_of
 from everthread.hermes_import.allowlist import Account, Skipped
@@ -255,4 +256,4 @@ def note_id(owner: str, target: NoteTarget, content: str) -> str:
     """Return a stable id for a note of Hermes, so that importing again finds it."""
     words = " ".join(content.split())
     digest = hashlib.sha256("\0".join((owner, target.value, words)).encode()).hexdigest()
-    return f"hermes-{digest[:20]}"
+    return f"{IMPORTED_PREFIX}{digest[:20]}"
