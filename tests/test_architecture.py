@@ -19,7 +19,7 @@ READS = {
     "sessions": "ref at get tip titled named matching recent conversations page of_owner descendants binding keys_on "
     "boundary boundaries is_served served chosen_model keys_of newest_activity",
     "turns": "view last_visible view_with_set_aside count get own_turns number user_messages size segments prefix "
-    "prefix_number",
+    "prefix_number said_in has_other_chat",
     "search": "is_indexed search recall has_other_conversations find_damage count",
     "slots": "held_by get live of_session delegated orphans tools",
     "log": "entry after of_kind last_close event is_light is_hidden end",
@@ -64,7 +64,7 @@ OWNED = """sessions summaries bindings boundaries turns messages prefixes slots 
 # Tables without user content: the rows they refer to have an owner, and strangers have none yet.
 STRANGERS = "pairings wrong_codes".split()
 UNOWNED = """serving hidden providers cursors redeliveries leases timers hook_calls incidents indexed reviews rests
-    discarded moved_chats database_id""".split()
+    recalled discarded moved_chats database_id""".split()
 
 CACHES = {"store/sql.py": {"_KEYS"}}
 CURRENT = re.compile(r"_?(current_?)?(session|session_id|session_key|ref|epoch|generation)")

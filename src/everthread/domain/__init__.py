@@ -16,7 +16,8 @@ Rules of sessions:
 
 Rules of memory:
 - `review_window`: the turns that a background review covers
-- `note_provenance`: the note versions that derive from a forgotten session
+- `note_provenance`: the authors of notes, and the versions that derive from a forgotten session
+- `recall_scope`: the part of an owner's memory that a conversation may be shown
 
 Rules of scheduled tasks:
 - `cron`: parse cron expressions and find their instants

@@ -13,6 +13,8 @@ cursors: delivery of the logs to memory providers.
 outbox: outgoing replies.
 spend: the cost of model calls.
 notes, reviews, compression_pauses: memory, its background review, and failed compressions.
+recalled: the recall that each turn was shown, as ids.
+recall_scope: the part of an owner's memory that a session may be shown.
 search_index: full-text search and recall; the only module that names FTS5.
 leases: leases, timers and queued hooks.
 incidents: errors that `doctor` reports.

@@ -11,6 +11,7 @@ from everthread.store.turns import MESSAGES_PER_TURN
 
 _REMEMBERED = ", ".join(f"'{kind.value}'" for kind in SessionKind if kind.remembered)
 _ITS_ROWS = (
+    "DELETE FROM recalled WHERE turn IN (SELECT id FROM turns WHERE session_id = ?)",
     "DELETE FROM turns WHERE session_id = ?",
     "DELETE FROM hidden WHERE session_id = ?",
     "DELETE FROM prefixes WHERE session_id = ?",

@@ -410,6 +410,17 @@ TABLES: tuple[TextTable, ...] = (
     ),
     TextTable("serving", exempt={"holder": ID, "session_id": ID, "key": KEY}),
     TextTable("hidden", exempt={"session_id": ID}),
+    TextTable(
+        "recalled",
+        exempt={
+            "source": NAME,
+            "session_id": "the id of a session in the store",
+            "note_id": "the id of a note in the store",
+        },
+        # Rows of other sessions that name this one stay: they find the answers that may quote it.
+        on_session=("DELETE FROM recalled WHERE turn IN (SELECT id FROM turns WHERE session_id = ?)",),
+        on_owner=("DELETE FROM recalled WHERE turn IN (SELECT id FROM turns WHERE owner = ?)",),
+    ),
     TextTable("spend", exempt={"owner": OWNER, "session_id": ID, "turn_id": ID, "model": NAME}),
     TextTable(
         "tombstones",

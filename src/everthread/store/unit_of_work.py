@@ -29,6 +29,7 @@ from everthread.store.leases import Leases
 from everthread.store.notes import Notes
 from everthread.store.outbox import Outbox
 from everthread.store.pairings import Access
+from everthread.store.recalled import Recalled
 from everthread.store.reviews import Reviews
 from everthread.store.schedules import Schedules
 from everthread.store.search_index import SearchIndex
@@ -66,6 +67,7 @@ class UnitOfWork:
         self.leases = Leases(database)
         self.incidents = Incidents(database)
         self.spend = Spend(database)
+        self.recalled = Recalled(database)
         self.reviews = Reviews(database)
         self.compression_pauses = CompressionPauses(database)
         self.erasure = Erasure(database, self.search)

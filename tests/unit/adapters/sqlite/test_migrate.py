@@ -38,3 +38,23 @@ def test_another_schema_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreCorrupt, match="Schema 2 differs"):
         migrate(connection, "test.db", (ONE, Migration(2, "two", "CREATE TABLE other (x)")))
     connection.close()
+
+
+def test_turns_stored_before_get_the_group_chat_they_were_said_in(tmp_path: Path) -> None:
+    connection = connect(str(tmp_path / "test.db"))
+    before = tuple(migration for migration in known_migrations() if migration.number < 21)
+    migrate(connection, "test.db", before)
+    group = "agent:main:telegram:group:-100"
+    thread = "agent:main:telegram:thread:-100:7"
+    keys = ("agent:main:telegram:dm:42", group, f"{group}::42", thread, f"{thread}:42", "agent:main:telegram:dm:group")
+    for number, key in enumerate(keys, 1):
+        connection.execute("INSERT INTO turns VALUES (?, 's', ?, ?, 'me', 'done', 1.0)", (number, number, f"t{number}"))
+        connection.execute(
+            "INSERT INTO log (session_id, seq, owner, kind, key, epoch, generation, at, number) "
+            "VALUES ('s', ?, 'me', 'turn', ?, 1, 0, 1.0, ?)",
+            (number, key, number),
+        )
+    migrate(connection, "test.db")
+    chats = [chat for (chat,) in connection.execute("SELECT chat FROM turns ORDER BY number")]
+    assert chats == [None, group, group, thread, thread, None]
+    connection.close()

@@ -10,17 +10,16 @@ FROM log l WHERE l.kind = 'turn' AND l.session_id = turns.session_id AND l.numbe
 ALTER TABLE note_versions ADD COLUMN chat TEXT;
 ALTER TABLE note_versions ADD COLUMN author TEXT;
 
--- The recall that a turn was shown: ids and scores, never text.
+-- The recall that a turn was shown: ids and scores, never text. An id that is empty is not known.
 CREATE TABLE recalled (
-    session_id  TEXT NOT NULL,
-    number      INTEGER NOT NULL,
-    place       INTEGER NOT NULL,
-    provider    TEXT NOT NULL,
-    from_session TEXT NOT NULL,
-    from_turn   INTEGER,
-    note_id     TEXT NOT NULL,
-    score       REAL NOT NULL,
-    PRIMARY KEY (session_id, number, place)
+    turn       INTEGER NOT NULL, -- turns.id
+    place      INTEGER NOT NULL,
+    source     TEXT NOT NULL,    -- the memory provider, or the tool that searched
+    session_id TEXT NOT NULL,
+    number     INTEGER,
+    note_id    TEXT NOT NULL,
+    score      REAL NOT NULL,
+    PRIMARY KEY (turn, place)
 ) WITHOUT ROWID;
-CREATE INDEX recalled_from ON recalled (from_session, session_id) WHERE from_session <> '';
-CREATE INDEX recalled_note ON recalled (note_id, session_id) WHERE note_id <> '';
+CREATE INDEX recalled_session ON recalled (session_id) WHERE session_id <> '';
+CREATE INDEX recalled_note ON recalled (note_id) WHERE note_id <> '';

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from everthread.cli.commands.doctor.check import Case, Finding, bad, skipped, well
 from everthread.domain.errors import EverthreadError
+
+if TYPE_CHECKING:
+    from everthread.memory import MemoryManager
 
 
 async def model(case: Case) -> Finding:
@@ -61,4 +66,18 @@ async def providers(case: Case) -> Finding:
     if unhealthy:
         what = "; ".join(f"{name}: {status}" for name, status in unhealthy.items())
         return bad(what, "check the service of the provider; deliveries wait for it")
-    return well(", ".join(runtime.memory.names))
+    return well(", ".join(runtime.memory.names) + _silent_in_groups(case, runtime.memory))
+
+
+def _silent_in_groups(case: Case, memory: MemoryManager) -> str:
+    """Name the providers that are not asked in group chats, if platforms are configured."""
+    assert case.settings is not None
+    if case.settings.memory.recall_in_groups == "owner" or not case.settings.platforms:
+        return ""
+    silent = [name for name in memory.names if not memory.filters_by_conversation(name)]
+    if not silent:
+        return "; in group chats, only what was said there is recalled"
+    return (
+        f"; in group chats, only what was said there is recalled, and {', '.join(silent)} not asked: "
+        "see memory.recall_in_groups"
+    )

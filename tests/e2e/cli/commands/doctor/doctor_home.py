@@ -94,6 +94,12 @@ def failed(home: Path, *arguments: str) -> dict[str, tuple[str, str]]:
     return found
 
 
+def says(home: Path, *arguments: str) -> dict[str, str]:
+    """Run `doctor --json` and return the message of each check."""
+    told = json.loads(doctor(home, *arguments, "--json").stdout)
+    return {check["check"]: check["says"] for check in told["checks"]}
+
+
 def in_home(home: Path, work: Any) -> None:
     async def change() -> None:
         async with Runtime(Settings(home)) as runtime:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.e2e.cli.commands.doctor.doctor_home import failed
+from tests.e2e.cli.commands.doctor.doctor_home import failed, says
 
 
 def test_an_unreachable_model_is_reported_unless_offline(home: Path) -> None:
@@ -20,3 +20,12 @@ def test_mcp_servers_that_do_not_start_are_reported(home: Path) -> None:
     with (home / "config.toml").open("a") as file:
         file.write('[mcpServers.broken]\ncommand = "/nowhere/at-all"\n')
     assert "broken: " in failed(home, "--offline")["mcp"][0]
+
+
+def test_the_limit_of_recall_in_groups_is_reported(home: Path) -> None:
+    with (home / "config.toml").open("a") as file:
+        file.write('[platforms.telegram]\nenabled = false\ntoken_env = "TELEGRAM_TOKEN"\n')
+    assert "in group chats, only what was said there is recalled" in says(home, "--offline")["memory"]
+    with (home / "config.toml").open("a") as file:
+        file.write('[memory]\nrecall_in_groups = "owner"\n')
+    assert "group" not in says(home, "--offline")["memory"]
