@@ -40,6 +40,8 @@ class QuotingTurn(Struct, frozen=True):
     session_id: str
     number: int
     at: float
+    row: int
+    """The id of the row of the turn."""
 
 
 class Recalled(Table):
@@ -81,27 +83,37 @@ class Recalled(Table):
 
         Turns that were shown recall of such a turn are included. Turns of `sessions` and forgotten ones are not.
         """
-        seeds = [
-            f"SELECT turn FROM recalled WHERE session_id IN ({placeholders(len(sessions))})" if sessions else "",
-            f"SELECT turn FROM recalled WHERE note_id IN ({placeholders(len(notes))})" if notes else "",
-            "SELECT r.turn FROM turns t JOIN recalled r ON r.session_id = t.session_id AND r.number = t.number "
-            f"WHERE t.id IN ({placeholders(len(turns))})"
-            if turns
-            else "",
-        ]
-        found = " UNION ".join(filter(None, seeds))
-        if not found:
-            return ()
-        whose = f"AND t.session_id NOT IN ({placeholders(len(sessions))}) " if sessions else ""
+        found = dict.fromkeys(turns, False)
+        for session_id in sessions:
+            rows = self._execute("SELECT turn FROM recalled WHERE session_id = ? ORDER BY turn", (session_id,))
+            found |= {row[0]: True for row in rows}
+        for note_id in notes:
+            rows = self._execute("SELECT turn FROM recalled WHERE note_id = ? ORDER BY turn", (note_id,))
+            found |= {row[0]: True for row in rows}
+        waiting = list(found)
+        while waiting and len(found) < QUOTING_MAX + len(turns):
+            more = [turn for turn in self._shown_to(waiting.pop(0)) if not found.get(turn)]
+            waiting += [turn for turn in more if turn not in found]
+            found |= dict.fromkeys(more, True)
+        quoting = (self._quoting_turn(turn, owner) for turn, is_shown in sorted(found.items()) if is_shown)
+        return tuple(turn for turn in quoting if turn is not None and turn.session_id not in sessions)[:QUOTING_MAX]
+
+    def _shown_to(self, turn: int) -> list[int]:
+        """Return the turns that were shown recall of this turn."""
         rows = self._execute(
-            f"WITH RECURSIVE quoting (turn) AS ({found} UNION SELECT r.turn FROM quoting q "
-            "JOIN turns t ON t.id = q.turn JOIN recalled r ON r.session_id = t.session_id AND r.number = t.number) "
-            "SELECT t.session_id, t.number, t.at FROM quoting q JOIN turns t ON t.id = q.turn "
-            f"JOIN sessions s ON s.id = t.session_id WHERE t.owner = ? AND s.forgotten_seq IS NULL {whose}"
-            f"ORDER BY t.id LIMIT {QUOTING_MAX}",
-            (*sessions, *notes, *turns, owner, *sessions),
+            "SELECT r.turn FROM turns t JOIN recalled r ON r.session_id = t.session_id AND r.number = t.number "
+            "WHERE t.id = ? ORDER BY r.turn",
+            (turn,),
         )
-        return tuple(QuotingTurn(*row) for row in rows)
+        return [row[0] for row in rows]
+
+    def _quoting_turn(self, turn: int, owner: str) -> QuotingTurn | None:
+        row = self._first(
+            "SELECT t.session_id, t.number, t.at, t.id FROM turns t JOIN sessions s ON s.id = t.session_id "
+            "WHERE t.id = ? AND t.owner = ? AND s.forgotten_seq IS NULL",
+            (turn, owner),
+        )
+        return QuotingTurn(*row) if row else None
 
 
 def _distinct(items: Sequence[RecalledItem]) -> Sequence[RecalledItem]:
