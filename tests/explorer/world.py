@@ -25,7 +25,8 @@ from tests.explorer.copying import copied_by_value, duplicate
 from tests.explorer.stepped_store import Crashed, SteppedStore
 from tests.simulator import operations as asked
 from tests.simulator.backends import Backend
-from tests.simulator.environment import EPOCH, fresh_database
+from tests.simulator.database import fresh_database
+from tests.simulator.environment import EPOCH
 from tests.simulator.event_loop import SimLoop
 from tests.simulator.reference_model import ActiveAt, ReferenceModel
 from tests.simulator.reference_types import ModelSession, require

@@ -16,7 +16,8 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
-from tests.simulator.environment import Faults, SimClock, SimProcess, SimStore, fresh_database
+from tests.simulator.database import fresh_database
+from tests.simulator.environment import Faults, SimClock, SimProcess, SimStore
 from tests.simulator.event_loop import SimLoop
 from tests.simulator.store_consistency import inconsistencies
 

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from msgspec.structs import replace
 from tests.simulator.backends import Backend, Effect, SimProvider
-from tests.simulator.environment import Faults, SimClock, SimProcess, SimStore, fresh_database
+from tests.simulator.database import fresh_database
+from tests.simulator.environment import Faults, SimClock, SimProcess, SimStore
 from tests.simulator.event_loop import SimLoop
 
 from everthread.adapters.sqlite.connection import SqliteDatabase

@@ -14,14 +14,13 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from everthread.adapters.sqlite.connection import Connection, RawExecute, SqliteDatabase, connect
-from everthread.adapters.sqlite.migrate import migrate
+from everthread.adapters.sqlite.connection import Connection, RawExecute, SqliteDatabase
 from everthread.domain.errors import DiskFull, StoreBusy, StoreError
 from everthread.store.unit_of_work import NotInline, UnitOfWork
 from tests.simulator.coverage import CRASH_AFTER, CRASH_BEFORE, FROZEN, REPEATED, STORE_ERROR, Coverage, boundary_of
-from tests.simulator.event_loop import PROCESS, SimLoop
+from tests.simulator.event_loop import PROCESS, SimLoop, sleep
 from tests.simulator.operations import LowerTimes, SyncNotes
 
 T = TypeVar("T")
@@ -57,19 +56,6 @@ class Faults:
 
 
 OPERATION: ContextVar[object | None] = ContextVar("operation", default=None)
-_TEMPLATE: list[bytes] = []
-
-
-def fresh_database() -> Connection:
-    """Create an empty in-memory database from a template."""
-    connection: Any = connect(":memory:")
-    # Nobody reads the freed pages of a database in memory.
-    connection.execute("PRAGMA secure_delete = OFF")
-    if not _TEMPLATE:
-        migrate(connection, ":memory:")
-        _TEMPLATE.append(connection.serialize("main"))
-    connection.deserialize("main", _TEMPLATE[0])
-    return connection
 
 
 class SimClock:
@@ -108,7 +94,7 @@ class SimClock:
 
     async def sleep(self, seconds: float) -> None:
         process = PROCESS.get()
-        await asyncio.sleep(seconds)
+        await sleep(seconds)
         if process is not None:
             await process.pause()
 
@@ -137,21 +123,29 @@ class SimProcess:
 
     async def pause(self) -> None:
         """Simulate a slow external operation. A stopped process waits here until it is continued."""
-        self.check()
+        # Without `check`: this is called thousands of times in a schedule.
+        if self.dead:
+            raise Killed
         dice = self.random.random()
         if dice > 0.5:
-            await asyncio.sleep(0.0 if dice < 0.65 else dice * LATENCY_S)
+            await sleep(0.0 if dice < 0.65 else dice * LATENCY_S)
+        if self.frozen_until:
+            await self._thaw()
+        if self.dead:
+            raise Killed
+
+    async def _thaw(self) -> None:
         loop = asyncio.get_running_loop()
         while (left_s := self.frozen_until - loop.time()) > 0.0:
             # The process may be continued early.
-            await asyncio.sleep(min(left_s, 1.0))
-        self.check()
+            await sleep(min(left_s, 1.0))
 
     async def glance(self) -> None:
         """Simulate an inline lookup. It rarely takes time, but a stopped process waits here."""
         if self.frozen_until or self.random.random() < 0.1:
             await self.pause()
-        self.check()
+        if self.dead:
+            raise Killed
 
     def check(self) -> None:
         if self.dead:
@@ -167,7 +161,7 @@ class SimStore:
     """One process's handle on the shared database. Units of work are serial and atomic."""
 
     def __init__(self, connection: Connection, process: SimProcess, faults: Faults, observe: Observe) -> None:
-        self._connection = connection
+        self._total_changes = cast(Any, connection).total_changes
         self._process = process
         self._faults = faults
         self._observe = observe
@@ -218,21 +212,22 @@ class SimStore:
         """Run one transaction, and report it."""
         self._refuse()
         self._crossed, self._lowered = [], None
-        self._run("BEGIN")
+        self._run("SAVEPOINT unit")
         try:
             result = work(self._tables)
             if self._faults.extended and not self._tables.is_inline and self._process.store_random.random() < 0.04:
                 result = self._repeat(work)
-            self._die(CRASH_BEFORE)
+            if self._faults.deaths:
+                self._die(CRASH_BEFORE)
         except Killed:
-            self._run("ROLLBACK")
+            self._undo()
             for boundary in {*self._crossed, boundary_of(OPERATION.get())} - {""}:
                 self._faults.coverage.hit(boundary, CRASH_BEFORE)
             raise
         except BaseException:
-            self._run("ROLLBACK")
+            self._undo()
             raise
-        self._run("COMMIT")
+        self._run("RELEASE unit")
         if self._lowered is not None:
             self._faults.hit["times lowered"] += 1
             self._observe(self._lowered, None)
@@ -240,18 +235,23 @@ class SimStore:
         self._faults.coverage.began = began
         if operation is not None or self._crossed:
             self._observe(operation, result)
-        self._die(CRASH_AFTER)
+        if self._faults.deaths:
+            self._die(CRASH_AFTER)
         return result
 
     def _repeat(self, work: Callable[[UnitOfWork], T]) -> T:
         """Repeat a transaction that could not be committed, which changes nothing else."""
-        self._run("ROLLBACK")
+        self._undo()
         self._faults.hit["transaction repeated"] += 1
         for boundary in self._crossed:
             self._faults.coverage.hit(boundary, REPEATED)
         self._crossed, self._lowered = [], None
-        self._run("BEGIN")
+        self._run("SAVEPOINT unit")
         return work(self._tables)
+
+    def _undo(self) -> None:
+        self._run("ROLLBACK TO unit")
+        self._run("RELEASE unit")
 
     def _die(self, where: str) -> None:
         """Kill the process at a boundary, if it is to die there."""
@@ -279,7 +279,7 @@ class SimStore:
 
     async def changed(self) -> int:
         await self._process.glance()
-        return self._connection.execute("SELECT total_changes()").__next__()[0]
+        return self._total_changes()
 
     async def tidy(self) -> bool:
         return True

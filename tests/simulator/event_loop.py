@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextvars import Context, ContextVar, copy_context
 from heapq import heappop, heappush
-from typing import Any, Protocol, TypeVar
+from types import coroutine
+from typing import Any, Protocol, TypeVar, cast
+
+from msgspec import Struct
 
 T = TypeVar("T")
 
@@ -21,16 +24,13 @@ class TaskOwner(Protocol):
     async def pause(self) -> None: ...
 
 
-class SimHandle:
+class SimHandle(Struct, weakref=False, eq=False):
     """A callback of the loop, without the bookkeeping of asyncio's handles, which debug mode needs."""
 
-    __slots__ = ("args", "callback", "context", "is_cancelled")
-
-    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None) -> None:
-        self.callback = callback
-        self.args = args
-        self.context = copy_context() if context is None else context
-        self.is_cancelled = False
+    callback: Callable[..., object]
+    args: tuple[Any, ...]
+    context: Context
+    is_cancelled: bool = False
 
     def cancel(self) -> None:
         self.is_cancelled = True
@@ -58,12 +58,12 @@ class SimLoop(asyncio.BaseEventLoop):
         return self._time
 
     def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
-        handle = SimHandle(callback, args, context)
+        handle = SimHandle(callback, args, copy_context() if context is None else context)
         self._soon.append(handle)
         return handle
 
     def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
-        timer = SimHandle(callback, args, context)
+        timer = SimHandle(callback, args, copy_context() if context is None else context)
         self._timers_set += 1
         heappush(self._timers, (when, self._timers_set, timer))
         return timer
@@ -88,6 +88,12 @@ class SimLoop(asyncio.BaseEventLoop):
         self.call_soon(run)
         return future
 
+    def set_timer(self, when: float, callback: Callable[..., object], args: tuple[Any, ...]) -> SimHandle:
+        timer = SimHandle(callback, args, copy_context())
+        self._timers_set += 1
+        heappush(self._timers, (when, self._timers_set, timer))
+        return timer
+
     def _run_once(self) -> None:
         """Advance time to the next timer instead of waiting for sockets, until somebody stops the loop."""
         soon, timers = self._soon, self._timers
@@ -110,6 +116,30 @@ class SimLoop(asyncio.BaseEventLoop):
                         pass
             if self._stopping:
                 return
+
+
+async def sleep(seconds: float) -> None:
+    """Do what `asyncio.sleep` does, with less CPU time."""
+    if seconds <= 0.0:
+        await _next_round()
+        return
+    loop = cast(SimLoop, asyncio.get_running_loop())
+    future: asyncio.Future[None] = asyncio.Future(loop=loop)
+    timer = loop.set_timer(loop.time() + seconds, _wake, (future,))
+    try:
+        await future
+    finally:
+        timer.is_cancelled = True
+
+
+@coroutine
+def _next_round() -> Generator[None]:
+    yield
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.cancelled():
+        future.set_result(None)
 
 
 PROCESS: ContextVar[TaskOwner | None] = ContextVar("process", default=None)

@@ -22,13 +22,6 @@ from tests.simulator.reference_types import require
 
 _LEARNT = re.compile(r"learnt in m(\d+)\.|\b(w\d+t?)\.|[(+](k\d+|w\d+t?)(?=[+)])")
 
-# Forgetting rewrites notes without a reported operation, so a trigger records new versions.
-_WITNESS = (
-    "CREATE TEMP TABLE notes_written (note_id, version)",
-    "CREATE TEMP TRIGGER note_written AFTER INSERT ON main.note_versions BEGIN INSERT INTO notes_written VALUES "
-    "(new.note_id, new.version); END",
-)
-
 
 def learnt(text: str) -> frozenset[str]:
     """Names of the facts in a note."""
@@ -55,10 +48,6 @@ class NoteLedger:
     """Facts that a person wrote into a file. If they replaced a note of a session, they are forgotten with it."""
     forbidden_texts: dict[str, str] = field(default_factory=dict[str, str])
     """Facts known only from a forgotten session, with the id of that session."""
-
-    def __post_init__(self) -> None:
-        for sql in _WITNESS:
-            self.database.execute(sql)
 
     def observe_result(self, operation: object | None, result: object) -> None:
         written = self._written()

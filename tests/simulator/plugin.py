@@ -5,9 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from functools import cache
+from types import SimpleNamespace
+from typing import cast
+
+import pluggy
 
 from everthread.domain.model import Lease, Session, SessionKey, Turn
-from everthread.plugins import HookRunner, hookimpl
+from everthread.plugins import HookRunner, hookimpl, implemented_hooks, load_plugins
 from everthread.store.leases import QueuedHook
 from everthread.store.sessions import BoundaryRow
 from tests.simulator.coverage import HOOK_FAILURE
@@ -85,6 +90,38 @@ class SimPlugin:
                 await asyncio.get_running_loop().create_future()
             case _:
                 pass
+
+
+def loaded(plugin: SimPlugin | None) -> pluggy.PluginManager:
+    """Load the plugin as `load_plugins` does. Pluggy inspects its class only once: that takes as long as 30 statements
+    of a transaction, and every simulated process has a plugin.
+    """
+    if plugin is None:
+        return load_plugins(entry_points=False)
+    hooks = {name: _OneImplementation(plugin, name, argnames) for name, argnames in _argument_names()}
+    return cast(pluggy.PluginManager, SimpleNamespace(hook=SimpleNamespace(**hooks)))
+
+
+class _OneImplementation:
+    """The implementation of one hook, as `HookRunner` asks a `PluginManager` for it."""
+
+    def __init__(self, plugin: SimPlugin, name: str, argnames: tuple[str, ...]) -> None:
+        self.plugin_name = "simulated"
+        self.function = getattr(plugin, name)
+        self.argnames = argnames
+
+    def get_hookimpls(self) -> list[_OneImplementation]:
+        return [self]
+
+
+@cache
+def _argument_names() -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The hooks that the plugin implements, and the arguments that each declares."""
+    # Only the methods are looked at.
+    plugin = SimPlugin.__new__(SimPlugin)
+    manager = load_plugins((plugin,), entry_points=False)
+    callers = {name: getattr(manager.hook, name) for name in implemented_hooks(manager)}
+    return tuple((name, tuple(caller.get_hookimpls()[0].argnames)) for name, caller in callers.items())
 
 
 def name_of(boundary: BoundaryRow) -> str:

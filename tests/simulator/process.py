@@ -26,14 +26,13 @@ from everthread.lifecycle.forget import is_forgotten
 from everthread.lifecycle.notes import write_note
 from everthread.memory import MemoryManager, NoteFiles
 from everthread.memory.delivery_results import Limits
-from everthread.plugins import load_plugins
 from everthread.store.derived_text import WRITTEN
 from everthread.store.unit_of_work import UnitOfWork
 from tests.simulator import operations as asked
 from tests.simulator.backends import Backend, SimProvider
 from tests.simulator.environment import LEASE_S, OPERATION, Faults, SimClock, SimProcess, SimStore
 from tests.simulator.home import Home
-from tests.simulator.plugin import QUEUED_HOOKS, ObservedHooks, SimPlugin
+from tests.simulator.plugin import QUEUED_HOOKS, ObservedHooks, SimPlugin, loaded
 from tests.simulator.reference_model import ReferenceModel
 
 T = TypeVar("T")
@@ -78,10 +77,8 @@ class Server(SimProcess):
         self.store = SimStore(fixture.database, self, fixture.faults, fixture.observe)
         self.lanes = LocalLanes(self.store, fixture.clock, name, lease_s=LEASE_S, poll_s=POLL_S)
         self.hook_names = QUEUED_HOOKS if fixture.faults.extended else HOOKS
-        plugins = (SimPlugin(self, fixture.faults, fixture.hook_called),) if fixture.faults.extended else ()
-        self.hooks = ObservedHooks(
-            self.store, fixture.clock, load_plugins(plugins, entry_points=False), wake=self.lanes.wake
-        )
+        plugin = SimPlugin(self, fixture.faults, fixture.hook_called) if fixture.faults.extended else None
+        self.hooks = ObservedHooks(self.store, fixture.clock, loaded(plugin), wake=self.lanes.wake)
         self.lifecycle = self._make_lifecycle()
         providers = [
             SimProvider(backend, self, fixture.faults, fixture.attempt_began) for backend in fixture.backends.values()

@@ -25,7 +25,8 @@ from everthread.store.unit_of_work import UnitOfWork
 from tests.simulator import operations as asked
 from tests.simulator.backends import Backend
 from tests.simulator.coverage import OTHER_TURN
-from tests.simulator.environment import Faults, SimClock, fresh_database
+from tests.simulator.database import borrow_database, return_database
+from tests.simulator.environment import Faults, SimClock
 from tests.simulator.event_loop import PROCESS, SimLoop
 from tests.simulator.fault_actions import PROVIDERS, FaultActions
 from tests.simulator.file_actions import OWNERS, FileActions
@@ -66,7 +67,7 @@ class Simulation(FaultActions, FileActions):
         self._dice = random.Random(seed ^ 0x5EED)
         self.loop = SimLoop()
         self.clock = SimClock(self.loop)
-        self.database = fresh_database()
+        self.database = borrow_database()
         self.tables = UnitOfWork(SqliteDatabase(self.database))
         self.faults = Faults(extended)
         self.reference = ReferenceModel(KEYS, self.policies, all_hooks=extended, clock=self.clock if extended else None)
@@ -104,7 +105,7 @@ class Simulation(FaultActions, FileActions):
             # Let killed tasks finish. Their cleanup has no effect.
             self.loop.run_until_complete(asyncio.sleep(1.0))
             self.loop.close()
-            self.database.close()
+            return_database(self.database)
             if self.home is not None:
                 self.home.remove()
         self.counts["totals"]["deliveries"] += sum(len(b.effects) for b in self.backends.values())

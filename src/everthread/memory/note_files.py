@@ -211,7 +211,13 @@ def _read(path: Path) -> str | None:
 
 def _drafts(path: Path) -> list[Path]:
     """Return the unfinished versions of a file, also those under the name that was used before."""
-    return [draft for end in ("new", "????????.new") for draft in path.parent.glob(f"{path.name}.{end}")]
+    try:
+        names = os.listdir(path.parent)
+    except OSError:
+        return []
+    # At a tenth of the cost of `Path.glob`: this runs before each prompt.
+    draft = re.compile(re.escape(path.name) + r"\.(.{8}\.)?new")
+    return [path.parent / name for name in names if draft.fullmatch(name)]
 
 
 def _write(path: Path, content: str) -> None:
