@@ -6,15 +6,16 @@ ARGS ?=
 
 BIN := .venv/bin
 READY := .venv/.ready
-# A model stub from another project, to check our own stub against.
-AIMOCK := @copilotkit/aimock@1.43.0
+# Every version and its SHA-256 is in a lock; what is not is refused. Wheels only: a build would fetch more packages.
+LOCKED := install -q --require-hashes --only-binary=:all: -r
+# aimock, a model stub from another project, to check our own stub against.
 NODE := .cache/node
 NODE_READY := $(NODE)/.ready
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-servers check sim model mutants faults bench docs fmt clean
+.PHONY: help venv run test test-servers check sim model mutants faults bench docs lock fmt clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -39,6 +40,7 @@ check: $(READY) ## Lint, format, types and architecture
 	$(BIN)/ruff format --check
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m requirements.locks --check
 
 sim: $(READY) ## Run the simulation (make sim SEEDS=2000 AGENT_SEEDS=200)
 	$(BIN)/python -m tests.simulator --seeds $(SEEDS)
@@ -62,6 +64,9 @@ docs: $(READY) ## Generate the reference pages and the picture of the terminal
 	$(BIN)/python -m docs.generate
 	$(BIN)/python -m docs.record
 
+lock: $(READY) ## Update the locks to the newest allowed versions (needs the network)
+	$(BIN)/python -m requirements.locks
+
 fmt: $(READY) ## Format the code and sort its imports
 	$(BIN)/ruff check --fix --select I
 	$(BIN)/ruff format
@@ -71,18 +76,21 @@ clean: ## Remove .venv, caches and build output
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 # uv is faster but ignores pip's settings (mirrors, certificates); if it fails, fall back to pip.
-$(READY): pyproject.toml
+$(READY): pyproject.toml requirements/dev.lock requirements/installer.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 ..."; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "This Python cannot create virtual environments. Install the venv module (on Debian and Ubuntu: apt install python3-venv)."; exit 1; }
 	@echo "Setting up .venv ..."
 	@$(PYTHON) -m venv .venv
-	@{ $(BIN)/python -m pip install -qq uv && $(BIN)/uv pip install -q --compile-bytecode --python $(BIN)/python -e '.[dev]'; } \
-		|| { echo "uv could not install; trying pip ..."; $(BIN)/python -m pip install -qq -e '.[dev]'; }
+	@{ $(BIN)/python -m pip $(LOCKED) requirements/installer.lock \
+		&& $(BIN)/uv pip $(LOCKED) requirements/dev.lock --compile-bytecode --python $(BIN)/python; } \
+		|| { echo "uv could not install; trying pip ..."; $(BIN)/python -m pip $(LOCKED) requirements/dev.lock; }
+	@$(BIN)/python -m pip install -qq --no-deps --no-build-isolation --no-index -e .
 	@touch $@
 
-$(NODE_READY): Makefile
+$(NODE_READY): requirements/node/package-lock.json
 	@node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 15) ? 0 : 1)' 2>/dev/null && command -v npm >/dev/null \
 		|| { echo "Node.js 20.15 or newer with npm is needed (on Debian and Ubuntu: apt install nodejs npm)."; exit 1; }
 	@mkdir -p $(NODE)
-	@npm install --silent --no-audit --no-fund --ignore-scripts --no-save --prefix $(NODE) $(AIMOCK)
+	@cp requirements/node/package.json requirements/node/package-lock.json $(NODE)
+	@npm ci --silent --no-audit --no-fund --ignore-scripts --prefix $(NODE)
 	@touch $@

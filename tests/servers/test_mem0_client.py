@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from tests.fakes.mem0 import FakeMem0
 from tests.servers.environments import environment
-from tests.servers.mem0_library import WANTED
 
 from everthread.adapters.memory.mem0.provider import Mem0
 from everthread.domain.events import Delivery
@@ -28,7 +27,7 @@ def test_the_official_client_reads_our_entries_and_sees_the_same_faults(tmp_path
         await provider.sync_turn("I keep bees", "How many?", ref=REF, delivery=Delivery("k", 1), turn=1, at=1.0)
         await provider.shutdown()
 
-    python = environment("mem0", WANTED) / "bin" / "python"
+    python = environment("mem0") / "bin" / "python"
     with FakeMem0(key="k-1234", takes_in_s=0.2, deletes_s=0.2) as fake:
         asyncio.run(write(fake.address))
         env = {"PATH": os.environ["PATH"], "MEM0_TELEMETRY": "False", "MEM0_DIR": str(tmp_path)}

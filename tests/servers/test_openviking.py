@@ -436,7 +436,7 @@ def test_the_official_client_finds_stored_entries(
         "print(client.find('bees'))\n"
         "client.close()\n"
     )
-    python = environment("openviking", openviking_house.WANTED) / "bin" / "python"
+    python = environment("openviking") / "bin" / "python"
     command = [python, "-c", program, core.address, openviking_house.KEY, account]
     said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert "bees in Aarhus" in said.stdout, said

@@ -19,6 +19,15 @@ Progress = Callable[[int, int], None]
 """Called with the bytes installed so far, and their total."""
 
 
+OTHER_FILE = "nothing was installed. Check which package index pip and uv use on this machine, or update Everthread"
+"""Remedy for a file whose digest is not in the lock."""
+
+
+def is_hash_mismatch(output: str) -> bool:
+    """Tell if pip or uv refused a file because of its digest."""
+    return "do not match the hashes" in output or "hash mismatch" in output
+
+
 class InstallerFailed(Exception):
     """The exit code and the output of an installer that failed."""
 

