@@ -120,7 +120,7 @@ def _handle(pid: int) -> Generator[Callable[[signal.Signals], None]]:
 
 
 def _spawn(home: Path, named: str | None) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "everthread", *(["--home", named] if named else []), "gateway", "run"]
+    command = [sys.executable, "-P", "-m", "everthread", *(["--home", named] if named else []), "gateway", "run"]
     output = _output_path(home)
     output.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     # Appended to, because a request to forget empties the file meanwhile.

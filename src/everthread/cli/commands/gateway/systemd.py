@@ -41,7 +41,7 @@ def unit(settings: Settings, user: str = "") -> str:
         "Type=notify",
         *([f"User={user}"] if user else []),
         *places,
-        f"ExecStart={' '.join(map(_word, [sys.executable, '-m', 'everthread', *command, 'gateway', 'run']))}",
+        f"ExecStart={' '.join(map(_word, [sys.executable, '-P', '-m', 'everthread', *command, 'gateway', 'run']))}",
         "Restart=on-failure",
         "RestartSec=5",
         f"RestartPreventExitStatus={CONFIGURATION}",

@@ -51,10 +51,10 @@ def _fill(stage: Path, progress: Progress, lock: Path) -> None:
             raise Unavailable("hermes", f"not installed within {INSTALL_S_MAX:g} s; check the network and try again")
         progress(min(sum(size for _, size in file_sizes(files)), SIZE_BYTES), SIZE_BYTES)
 
-    _run((sys.executable, "-m", "venv", str(files)), stage, poll)
+    _run((sys.executable, "-P", "-m", "venv", str(files)), stage, poll)
     python = str(files / "bin" / "python")
     if not _install_with_uv(python, lock, stage, poll):
-        pip = (python, "-m", "pip", "--disable-pip-version-check", "--no-input")
+        pip = (python, "-P", "-m", "pip", "--disable-pip-version-check", "--no-input")
         _run((*pip, "install", "--progress-bar=off", *_hashed(lock)), stage, poll)
     progress(SIZE_BYTES, SIZE_BYTES)
     (files / _marker()).touch()

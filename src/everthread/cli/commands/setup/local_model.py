@@ -102,7 +102,7 @@ def _fetch(stage: Path, progress: Progress, packages: Sequence[Package], lock: P
 
 
 def _fetch_with_pip(stage: Path, progress: Progress, packages: Sequence[Package], lock: Path) -> None:
-    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")
+    pip = (sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "--no-input")
     wheels = stage / "wheels"
     total = sum(package.packed for package in packages)
     _run(

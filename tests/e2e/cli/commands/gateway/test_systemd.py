@@ -63,7 +63,7 @@ def test_install_writes_and_enables_the_unit(machine: Machine) -> None:
     text = machine.unit.read_text()
     assert machine.unit.stat().st_mode & 0o777 == 0o600
     started = next(line for line in text.splitlines() if line.startswith("ExecStart="))
-    words = [sys.executable, "-m", "everthread", "--home", str(machine.home), "gateway", "run"]
+    words = [sys.executable, "-P", "-m", "everthread", "--home", str(machine.home), "gateway", "run"]
     assert shlex.split(started.removeprefix("ExecStart=")) == words
     for line in (
         "Type=notify",

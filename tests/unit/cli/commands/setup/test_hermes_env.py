@@ -19,7 +19,7 @@ from everthread.domain.errors import StoreBusy, Unavailable
 
 def test_a_failed_setup_leaves_nothing_behind_and_names_a_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "python"
-    program.write_text("#!/bin/sh\nmkdir -p $3/bin\necho 'ERROR: no such thing'\nexit 4\n")
+    program.write_text("#!/bin/sh\nmkdir -p $4/bin\necho 'ERROR: no such thing'\nexit 4\n")
     program.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(program))
     folder = tmp_path / "home" / "hermes"
