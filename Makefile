@@ -7,7 +7,7 @@ ARGS ?=
 BIN := .venv/bin
 READY := .venv/.ready
 # Every version and its SHA-256 is in a lock; what is not is refused. Wheels only: a build would fetch more packages.
-LOCKED := install -q --require-hashes --only-binary=:all: -r
+LOCKED := install -qq --require-hashes --only-binary=:all: -r
 # aimock, a model stub from another project, to check our own stub against.
 NODE := .cache/node
 NODE_READY := $(NODE)/.ready
