@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 from everthread.domain.model import Turn
@@ -40,7 +41,8 @@ def in_daemon_thread(function: Callable[[], Any], name: str) -> asyncio.Future[A
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, result, error)
 
-    threading.Thread(target=work, name=name, daemon=True).start()
+    # With the context of the caller: what the function logs belongs to the same session.
+    threading.Thread(target=copy_context().run, args=(work,), name=name, daemon=True).start()
     return future
 
 

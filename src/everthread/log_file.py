@@ -1,8 +1,8 @@
-"""Log file of a home folder: one JSON object per line, without secrets. `everthread logs` reads it.
+"""Log file of a home folder: one JSON object per line, without secrets and without words of a person.
 
-Several processes append to one file, with one write per line. A background thread writes INFO records after a short
-delay, so that no turn waits for the disk. Records from WARNING are written synchronously. Errors of the log file never
-reach the caller.
+`log_format` decides what is written, `log_erasure` removes lines of what is forgotten. Several processes append to one
+file, with one write per line. A background thread writes INFO records after a short delay, so that no turn waits for
+the disk. Records from WARNING are written synchronously. Errors of the log file never reach the caller.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import fcntl
 import logging
 import os
 import re
+import sys
 import threading
-from collections.abc import Generator, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +24,9 @@ import msgspec
 
 from everthread.config.checks import SECRET_VALUE, is_secret_name
 from everthread.config.schema import Settings
+from everthread.log_context import current_log_scope
+from everthread.log_erasure import LINE_VERSION, LOCK, ForgottenLines
+from everthread.log_format import OWN_LOGGER, FormattedRecord, format_record
 
 BYTES_MAX = 5_000_000
 ROTATED_MAX = 3
@@ -33,7 +38,10 @@ LATER_S = 0.3
 _CHECK_BYTES = 65_536
 _WAITING_MAX = 256
 _SECRET_CHARS_MIN = 6
-_FIELDS = ("session", "turn", "turn_id", "boundary", "status", "platform", "key")
+DETAILS_MAX = 200
+"""Full texts that wait for the store; of more, the newest are kept."""
+_DETAIL_CHARS_MAX = 4_000
+_FIELDS = ("session", "owner", "turn", "turn_id", "boundary", "status", "platform", "key", "schedule")
 _BEARER = r"(?<=Bearer )[\w.~+/=-]{8,}"
 
 
@@ -50,12 +58,24 @@ def log_to_file(settings: Settings) -> LogFile | None:
         handler = LogFile(log_path(settings.home), hidden=secrets_of(settings))
     except OSError:
         return None
-    logger = logging.getLogger("everthread")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    # Of all loggers: other libraries would write messages that quote anybody to stderr.
+    logging.getLogger().addHandler(handler)
+    logging.getLogger(OWN_LOGGER).setLevel(logging.INFO)
     # The log file has none of these fields, and records are cheaper without them.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    threading.excepthook = _log_thread_error
+    sys.unraisablehook = _log_unraisable
     return handler
+
+
+def _log_thread_error(args: threading.ExceptHookArgs, /) -> None:
+    if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
+        logging.getLogger(OWN_LOGGER).error("a thread failed", exc_info=args.exc_value)
+
+
+def _log_unraisable(args: sys.UnraisableHookArgs, /) -> None:
+    if args.exc_value is not None:
+        logging.getLogger(OWN_LOGGER).error("an error was ignored", exc_info=args.exc_value)
 
 
 def secrets_of(settings: Settings) -> frozenset[str]:
@@ -64,6 +84,18 @@ def secrets_of(settings: Settings) -> frozenset[str]:
     keys = {provider.api_key_env for provider in settings.providers.values()}
     named = {value for name, value in variables.environ.items() if name in keys or is_secret_name(name)}
     return frozenset(value for value in {*named, *variables.file.values()} if len(value) >= _SECRET_CHARS_MIN)
+
+
+class LogDetail(msgspec.Struct, frozen=True):
+    """The full text of a record, which may quote a person. The log file has only its reference."""
+
+    at: float
+    reference: str
+    logger: str
+    text: str
+    session_id: str = ""
+    owner: str = ""
+    key: str = ""
 
 
 class LogFile(logging.Handler):
@@ -81,11 +113,19 @@ class LogFile(logging.Handler):
         self._file = self._open()
         self._unchecked_bytes = _CHECK_BYTES
         self._waiting: list[logging.LogRecord] = []
+        self._forgotten = ForgottenLines(path.parent)
+        self.details: deque[LogDetail] | None = None
+        """Set by the code that moves them to the store; without it, full texts are dropped."""
+        self.on_detail: Callable[[], None] = _nothing
         self._woken = threading.Event()
         self._closed = False
         threading.Thread(target=self._write_later, name="log-file", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno < logging.WARNING and not record.name.startswith(OWN_LOGGER):
+            return
+        for name, value in current_log_scope().items():
+            record.__dict__.setdefault(name, value)
         self._waiting.append(record)
         if record.levelno >= logging.WARNING or len(self._waiting) >= _WAITING_MAX:
             self._write()
@@ -117,19 +157,31 @@ class LogFile(logging.Handler):
         if self._closed:
             return
         records, self._waiting = self._waiting, []
-        for record in records:
-            # An error of the log file must not affect the code that logs.
-            with suppress(OSError, ValueError, TypeError, KeyError):
-                line = msgspec.json.encode(self._entry(record)) + b"\n"
-                os.write(self._file, line)
-                self._unchecked_bytes += len(line)
-                if self._unchecked_bytes >= min(_CHECK_BYTES, self._bytes_max):
-                    self._unchecked_bytes = 0
-                    self._rotate()
+        # An error of the log file must not affect the code that logs.
+        with suppress(OSError), self._forgotten.appending() as forgotten:
+            for record in records:
+                if not forgotten(record.created, record.__dict__):
+                    self._write_record(record)
+        if self._unchecked_bytes >= min(_CHECK_BYTES, self._bytes_max):
+            self._unchecked_bytes = 0
+            with suppress(OSError):
+                self._rotate()
+
+    def _write_record(self, record: logging.LogRecord) -> None:
+        # `Exception`: the error of another program is formatted here, and its `__str__` may do anything.
+        with suppress(Exception):
+            formatted = format_record(record)
+            line = msgspec.json.encode(self._entry(record, formatted)) + b"\n"
+            os.write(self._file, line)
+            self._unchecked_bytes += len(line)
+            if formatted.private_text and self.details is not None:
+                self.details.append(self._detail(record, formatted))
+                self.on_detail()
 
     def leave(self) -> None:
         """Remove the handler from the logger, and close it."""
-        logging.getLogger("everthread").removeHandler(self)
+        logging.getLogger().removeHandler(self)
+        threading.excepthook, sys.unraisablehook = threading.__excepthook__, sys.__unraisablehook__
         self.close()
 
     def close(self) -> None:
@@ -141,15 +193,17 @@ class LogFile(logging.Handler):
                 self._woken.set()
                 with suppress(OSError):
                     os.close(self._file)
+                self._forgotten.close()
         super().close()
 
-    def _entry(self, record: logging.LogRecord) -> dict[str, Any]:
+    def _entry(self, record: logging.LogRecord, formatted: FormattedRecord) -> dict[str, Any]:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         entry: dict[str, Any] = {
+            "v": LINE_VERSION,
             "at": at.replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "text": self._clean(record.getMessage(), TEXT_CHARS_MAX),
+            "text": self._clean(formatted.text, TEXT_CHARS_MAX),
             "pid": self._pid,
         }
         more: Mapping[str, object] = record.__dict__
@@ -157,10 +211,19 @@ class LogFile(logging.Handler):
             value = more.get(name)
             if value is not None:
                 entry[name] = value
-        if record.exc_info:
-            trace = logging.Formatter().formatException(record.exc_info)
-            entry["error"] = self._clean(trace[-TRACE_CHARS_MAX:], TRACE_CHARS_MAX)
+        if formatted.reference:
+            entry["reference"] = formatted.reference
+        if formatted.trace:
+            entry["error"] = self._clean(formatted.trace[-TRACE_CHARS_MAX:], TRACE_CHARS_MAX)
         return entry
+
+    def _detail(self, record: logging.LogRecord, formatted: FormattedRecord) -> LogDetail:
+        text, half = formatted.private_text, _DETAIL_CHARS_MAX // 2
+        text = text if len(text) <= 2 * half else f"{text[:half]}\n[...]\n{text[-half:]}"
+        more = record.__dict__
+        session_id, owner, key = (str(more.get(name) or "") for name in ("session", "owner", "key"))
+        text = self._clean(text, _DETAIL_CHARS_MAX + 10)
+        return LogDetail(record.created, formatted.reference, record.name, text, session_id, owner, key)
 
     def _clean(self, text: str, chars_max: int) -> str:
         # Hide secrets before the cut, because a part of a secret would not match.
@@ -174,7 +237,7 @@ class LogFile(logging.Handler):
         """Rotate the file if it is full, or reopen it if another process has rotated it."""
         if os.fstat(self._file).st_size < self._bytes_max and self._is_current():
             return
-        lock = os.open(self._path.parent / ".lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.open(self._path.parent / LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if self._is_current():
@@ -186,6 +249,7 @@ class LogFile(logging.Handler):
             os.close(full)
         finally:
             os.close(lock)
+            self._forgotten.reopen()
 
     def _is_current(self) -> bool:
         try:
@@ -196,3 +260,7 @@ class LogFile(logging.Handler):
 
     def _rotated_path(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}") if number else self._path
+
+
+def _nothing() -> None:
+    pass

@@ -24,6 +24,7 @@ import pluggy
 from everthread.concurrency import as_exception, in_daemon_thread
 from everthread.domain.errors import Fenced, StoreError
 from everthread.domain.model import HookCall, Lease, Session, SessionKey, Turn
+from everthread.log_context import Private, log_scope
 from everthread.ports.clock import Clock
 from everthread.ports.context import ContextEngine
 from everthread.store.incidents import Incident
@@ -249,30 +250,32 @@ class HookRunner:
         for hook in hooks:
             if not await self._write(lease, lambda uow, hook=hook: uow.leases.count_hook_attempt(hook.id)):
                 continue  # a process with another set of hooks has called it in the meantime
-            problems = ["skipped: an earlier call ended the process"]
+            problems = [Private("skipped: an earlier call ended the process", "skipped")]
             if hook.attempts < ATTEMPTS_MAX:
-                problems = await self._call(hook.call)
+                with log_scope(session=hook.call.session_id or ""):
+                    problems = await self._call(hook.call)
             await self._write(lease, lambda uow, hook=hook, problems=problems: self._done(uow, hook, problems))
 
-    async def _call(self, call: HookCall) -> list[str]:
+    async def _call(self, call: HookCall) -> list[Private]:
         return await self._call_all(call.hook, await self._store.read(lambda uow: arguments(uow, call)))
 
-    async def _call_all(self, hook: str, values: dict[str, Any]) -> list[str]:
+    async def _call_all(self, hook: str, values: dict[str, Any]) -> list[Private]:
         """Call the implementation of every plugin, also after one fails. Return the problems."""
-        problems: list[str] = []
+        problems: list[Private] = []
         for implementation in getattr(self._manager.hook, hook).get_hookimpls():
             named = {name: values[name] for name in implementation.argnames}
             plugin = self._plugins[implementation.plugin_name]
             problem = await plugin.call(partial(implementation.function, **named), f"hook:{hook}")
-            if problem:
-                problems.append(f"{implementation.plugin_name}: {problem}")
+            if problem is not None:
+                problems.append(Private(f"{implementation.plugin_name}: {problem}", problem.kind))
         return problems
 
-    def _done(self, uow: UnitOfWork, hook: QueuedHook, problems: list[str]) -> None:
+    def _done(self, uow: UnitOfWork, hook: QueuedHook, problems: list[Private]) -> None:
         uow.leases.drop_hook(hook.id)
         for problem in problems:
-            log.warning("%s: %s", hook.call.hook, problem)
-            uow.incidents.add(Incident(self._clock.now(), f"hook:{hook.call.hook}", hook.call.session_id, problem))
+            log.warning("%s: %s", hook.call.hook, problem, extra={"session": hook.call.session_id})
+            incident = Incident(self._clock.now(), f"hook:{hook.call.hook}", hook.call.session_id, str(problem))
+            uow.incidents.add(incident)
 
     async def _write(self, lease: Lease, work: Callable[[UnitOfWork], T]) -> T:
         def checked(uow: UnitOfWork) -> T:
@@ -290,10 +293,10 @@ class _Plugin:
         self._calls: dict[asyncio.Future[None], float] = {}
         """The calls that have not returned, with the loop time at which each is overdue."""
 
-    async def call(self, function: Callable[[], Any], name: str) -> str | None:
+    async def call(self, function: Callable[[], Any], name: str) -> Private | None:
         """Call the function, unless too many calls hang. Return the problem, or None."""
         if not await self._has_room():
-            return f"{STUCK_MAX} calls have not returned"
+            return Private(f"{STUCK_MAX} calls have not returned", "too many calls")
         call = asyncio.ensure_future(_call_function(function, name))
         self._calls[call] = asyncio.get_running_loop().time() + self._hook_s_max
         call.add_done_callback(self._on_returned)
@@ -304,10 +307,11 @@ class _Plugin:
             if inspect.iscoroutinefunction(function):
                 call.cancel()
         if not call.done():
-            return f"no return within {self._hook_s_max:g} s"
+            return Private(f"no return within {self._hook_s_max:g} s", "no return in time")
         if call.cancelled():
-            return "cancelled"
-        return repr(call.exception()) if call.exception() else None
+            return Private("cancelled", "cancelled")
+        error = call.exception()
+        return Private(repr(error), type(error).__name__) if error is not None else None
 
     async def _has_room(self) -> bool:
         """Wait for a free call. Return False once all running calls are overdue."""

@@ -16,6 +16,7 @@ import pytest
 
 from everthread.config.schema import Settings, Variables
 from everthread.lifecycle.home_files import HomeFiles
+from everthread.log_erasure import LinesOf
 from everthread.log_file import HIDDEN, ROTATED_MAX, LogFile, log_path, log_to_file, secrets_of
 
 
@@ -28,7 +29,7 @@ def logger() -> Iterator[logging.Logger]:
 
 
 def entries(file: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in file.read_text().splitlines()]
+    return [json.loads(line) for line in file.read_text().splitlines() if line.strip()]
 
 
 def test_a_line_has_the_time_the_level_and_the_ids(logger: logging.Logger, tmp_path: Path) -> None:
@@ -63,16 +64,23 @@ def test_info_lines_are_written_after_a_short_delay(logger: logging.Logger, tmp_
     assert [entry["text"] for entry in entries(file)] == ["by itself", "before the end"]
 
 
-def test_a_traceback_is_kept_with_its_end(logger: logging.Logger, tmp_path: Path) -> None:
+def test_a_traceback_has_frames_and_types_but_no_messages(logger: logging.Logger, tmp_path: Path) -> None:
     file = tmp_path / "everthread.log"
     logger.addHandler(LogFile(file))
     try:
-        raise ValueError("x" * 50_000 + " the end")
+        try:
+            raise KeyError("mango")
+        except KeyError as error:
+            raise ValueError("papaya") from error
     except ValueError:
         logger.exception("failed")
     [entry] = entries(file)
-    assert entry["error"].endswith(" the end")
-    assert len(entry["error"]) <= 12_000
+    assert "mango" not in file.read_text()
+    assert "papaya" not in file.read_text()
+    assert entry["error"].endswith("\nValueError")
+    assert "KeyError\n\nThen:" in entry["error"]
+    assert f'File "{__file__}", line ' in entry["error"]
+    assert entry["text"] == f"failed (reference {entry['reference']})"
 
 
 def test_no_secret_is_written(logger: logging.Logger, tmp_path: Path) -> None:
@@ -114,7 +122,7 @@ def test_a_full_file_is_rotated_and_few_are_kept(logger: logging.Logger, tmp_pat
 
 def test_a_second_process_follows_the_rotation_of_the_first(tmp_path: Path) -> None:
     file = tmp_path / "everthread.log"
-    first, second = (logging.Logger(name, logging.INFO) for name in "ab")
+    first, second = (logging.Logger(f"everthread.{name}", logging.INFO) for name in "ab")
     handlers = [LogFile(file, bytes_max=500) for _ in range(2)]
     first.addHandler(handlers[0])
     second.addHandler(handlers[1])
@@ -134,7 +142,7 @@ def test_several_processes_writing_at_once_lose_and_break_no_line(tmp_path: Path
     handlers = [LogFile(file, bytes_max=60_000) for _ in range(4)]
 
     def write(who: int) -> None:
-        logger = logging.Logger(f"w{who}", logging.INFO)
+        logger = logging.Logger(f"everthread.w{who}", logging.INFO)
         logger.addHandler(handlers[who])
         for number in range(400):
             logger.warning("%d %d", who, number)
@@ -150,17 +158,17 @@ def test_several_processes_writing_at_once_lose_and_break_no_line(tmp_path: Path
         handler.close()
 
 
-def test_logging_continues_after_the_file_is_emptied(logger: logging.Logger, tmp_path: Path) -> None:
-    HomeFiles(tmp_path, "me").erase("me", ())
+def test_logging_continues_after_lines_were_removed(logger: logging.Logger, tmp_path: Path) -> None:
     file = log_path(tmp_path)
     logger.addHandler(LogFile(file, bytes_max=300))
     for word in ("mango", "mango", "mango", "mango"):
         logger.warning(word)
-    assert len(list(file.parent.glob("everthread.log.*"))) > 0
-    HomeFiles(tmp_path, "me").erase("me", ())
+    rotated = list(file.parent.glob("everthread.log.*"))
+    assert rotated
+    HomeFiles(tmp_path, "me").erase("me", ("mango",), LinesOf())
     logger.warning("papaya")
-    assert [entry["text"] for entry in entries(file)] == ["papaya"]
-    assert not list(file.parent.glob("everthread.log.*"))
+    found = [entry["text"] for path in file.parent.glob("everthread.log*") for entry in entries(path)]
+    assert found == ["papaya"]
 
 
 def test_an_unwritable_log_raises_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -169,8 +169,7 @@ class NoteSpace(Struct, frozen=True):
             raise
         except (EverthreadError, TimeoutError) as error:
             self._failed_targets.add(target)
-            why = str(error) or f"no answer within {CONDENSE_S_MAX:g} s"
-            log.warning("session %s: notes were not condensed: %s", ref.session_id, why)
+            log.warning("session %s: notes were not condensed: %s", ref.session_id, error)
             return False
         self.wrote(done)
         return True

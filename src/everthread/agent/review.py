@@ -32,6 +32,7 @@ from everthread.domain.review_window import RETRY_S_MAX, Review, ReviewState
 from everthread.domain.text_format import quote_start
 from everthread.lifecycle import Lifecycle, NoteChange
 from everthread.lifecycle.reviews import check_review
+from everthread.log_context import Private, log_scope, outside_log_scope
 from everthread.memory.note_files import snapshot
 from everthread.ports.clock import Clock
 from everthread.ports.model import Request
@@ -192,7 +193,7 @@ class Reviewer:
             return
         self._woken.set()
         if self._serving is None:
-            self._serving = asyncio.ensure_future(self._serve())
+            self._serving = outside_log_scope(lambda: asyncio.ensure_future(self._serve()))
 
     async def aclose(self) -> None:
         """Cancel the running review and leave it for the next process."""
@@ -209,7 +210,8 @@ class Reviewer:
                 while await self._store.read_inline(lambda uow: uow.reviews.is_due(self._clock.now())):
                     claimed = await self._lifecycle.claim_next_review()
                     if claimed is not None:
-                        await self._review(*claimed)
+                        with log_scope(session=claimed[1].session_id, owner=claimed[1].owner):
+                            await self._review(*claimed)
             except StoreError as error:
                 log.warning("could not read due reviews; retrying: %s", error)
             except Exception:
@@ -277,7 +279,7 @@ class Reviewer:
             log.exception("the listener failed to show the review of session %s", event.ref.session_id)
 
     async def _record_failure(self, review: Review, ref: SessionRef, why: str) -> tuple[ReviewState, float]:
-        log.warning("session %s, %s: %s", ref.session_id, review.window.mark, why)
+        log.warning("session %s, %s: %s", ref.session_id, review.window.mark, Private(why, "not reviewed"))
         if review.fence < ATTEMPTS_MAX:
             return ReviewState.WAITING, self._clock.now() + min(COOL_DOWN_S * review.fence, RETRY_S_MAX)
         text = f"{review.window.label} were not reviewed, after {review.fence} attempts: {why}"

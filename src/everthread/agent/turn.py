@@ -36,6 +36,7 @@ from everthread.agent.turn_state import RunningTurn, take_steering
 from everthread.domain.errors import Fenced, NotCompressed, TurnCancelled
 from everthread.domain.model import Message, SessionKey, SessionRef
 from everthread.lifecycle import Lifecycle, TurnClaim
+from everthread.log_context import log_scope
 from everthread.memory import MemoryManager
 from everthread.memory.recall import render_fenced, render_plain
 from everthread.ports.clock import Clock
@@ -105,6 +106,10 @@ class Agent:
 
     async def _complete(self, claim: TurnClaim, options: TurnOptions, *, recovered: bool = False) -> TurnEnded | None:
         """Run a claimed turn to its commit, or release it. `None` if another process has taken it over."""
+        with log_scope(**claim_fields(claim)):
+            return await self._run_to_end(claim, options, recovered)
+
+    async def _run_to_end(self, claim: TurnClaim, options: TurnOptions, recovered: bool) -> TurnEnded | None:
         turn = RunningTurn.start(claim)
         self._running[claim.turn_id] = turn
         try:

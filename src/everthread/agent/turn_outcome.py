@@ -15,6 +15,7 @@ from everthread.concurrency import ignore_exception
 from everthread.domain.errors import EverthreadError, Fenced, ModelError, StoreError
 from everthread.domain.text_format import REFERENCE_CHARS, guest_error
 from everthread.lifecycle import TurnClaim
+from everthread.log_context import log_fields
 
 log = logging.getLogger("everthread.agent")
 
@@ -64,7 +65,7 @@ async def outcome_of(
 def _failure(claim: TurnClaim, written: str, error: BaseException, options: TurnOptions) -> TurnOutcome:
     if isinstance(error, ModelError):
         reference = claim.turn_id[-REFERENCE_CHARS:]
-        log.warning("%s: the model did not answer: %s", reference, error, extra=claim_fields(claim))
+        log.warning("the model did not answer: %s", error, extra={**claim_fields(claim), "reference": reference})
         reply = guest_error(error.plain, reference) if options.is_guest(claim.ref.owner) else ""
         return TurnOutcome(written, str(error), error, reply=reply)
     if isinstance(error, EverthreadError):
@@ -74,7 +75,7 @@ def _failure(claim: TurnClaim, written: str, error: BaseException, options: Turn
     return TurnOutcome(written, f"{INTERNAL_ERROR}: {error!r}", reply=INTERNAL_ERROR)
 
 
-def claim_fields(claim: TurnClaim) -> dict[str, object]:
+def claim_fields(claim: TurnClaim) -> dict[str, str]:
     """Structured log fields of a turn."""
     ref = claim.ref
-    return {"session": ref.session_id, "turn_id": claim.turn_id, "platform": ref.key.platform, "key": str(ref.key)}
+    return log_fields(ref.key, ref.session_id, claim.turn_id, ref.owner)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from everthread.gateway.server import Gateway
     from everthread.lifecycle import Lifecycle
     from everthread.lifecycle.schedules import ScheduleService
+    from everthread.log_file import LogFile
     from everthread.memory import MemoryManager
     from everthread.memory.note_files import NoteFiles
     from everthread.ports.clock import Clock
@@ -195,7 +196,7 @@ class CliContext:
         settings = self.settings
         log = log_to_file(settings)
         try:
-            return self._run(work, settings, open_runtime)
+            return self._run(work, settings, open_runtime, log)
         finally:
             if log is not None:
                 log.leave()
@@ -217,12 +218,18 @@ class CliContext:
         work: Callable[[CliRuntime], Awaitable[T]],
         settings: Settings | None = None,
         open_runtime: OpenRuntime | None = None,
+        log: LogFile | None = None,
     ) -> T:
         async def run() -> T:
             unopened = (open_runtime or self._open_runtime)(settings or self.settings)
             unopened.on_wait = lambda text: click.echo(f"everthread: {text}", err=True)
             async with unopened as runtime:
-                return await work(runtime)
+                if log is None:
+                    return await work(runtime)
+                from everthread.cli.error_details import store_details
+
+                async with store_details(log, runtime.store):
+                    return await work(runtime)
 
         return self.run(run())
 

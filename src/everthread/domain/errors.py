@@ -51,7 +51,11 @@ from typing import ClassVar
 
 
 class EverthreadError(Exception):
-    """Base class of the errors that a user can act on. The message is one line: the problem, then the next step."""
+    """Base class of the errors that a user can act on. The message is one line: the problem, then the next step.
+
+    A class that declares `log_safe` is written to the log with its message: none of its messages contains words of a
+    person, a model or another program. Of all other classes, the log has only the name. Subclasses do not inherit this.
+    """
 
 
 class BadInput(EverthreadError):
@@ -158,9 +162,13 @@ class AlreadyDone(EverthreadError):
 class Fenced(EverthreadError):
     """Another holder has taken over the slot, lease or review. The write was refused."""
 
+    log_safe: ClassVar[bool] = True
+
 
 class Outdated(Fenced):
     """Something was forgotten since the text was derived from it. The write was refused."""
+
+    log_safe: ClassVar[bool] = True
 
 
 class TurnCancelled(EverthreadError):
@@ -174,13 +182,19 @@ class StoreError(EverthreadError):
 class StoreBusy(StoreError):
     """Another process holds the write lock."""
 
+    log_safe: ClassVar[bool] = True
+
 
 class DiskFull(StoreError):
     """The disk is full."""
 
+    log_safe: ClassVar[bool] = True
+
 
 class StoreUnwritable(StoreError):
     """The database file or its folder is not writable."""
+
+    log_safe: ClassVar[bool] = True
 
 
 class StoreCorrupt(StoreError):
@@ -189,6 +203,8 @@ class StoreCorrupt(StoreError):
 
 class StoreTooNew(StoreError):
     """A newer version of Everthread wrote the file."""
+
+    log_safe: ClassVar[bool] = True
 
 
 class ProviderError(EverthreadError):

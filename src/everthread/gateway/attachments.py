@@ -25,7 +25,7 @@ from everthread.domain.media import Media, safe_file_name
 from everthread.domain.model import InboxRow, Reply, ReplyState, SessionKey, replace_surrogates
 from everthread.gateway.outbox import Outbox
 from everthread.gateway.routing import text_with_attachments
-from everthread.log_context import log_fields
+from everthread.log_context import log_fields, log_scope
 from everthread.ports.clock import Clock
 from everthread.ports.platform import Platform, Update
 from everthread.ports.transcriber import Transcriber
@@ -129,7 +129,7 @@ class AttachmentFetcher:
                             raise
                         await self._clock.sleep(max(error.retry_after, tried * PAUSE_S))
         except (PlatformError, TimeoutError) as error:
-            log.warning("%s: an attachment was not fetched: %s", platform.name, error or "timeout")
+            log.warning("%s: an attachment was not fetched: %s", platform.name, error)
         except Exception:
             # A bug of an adapter, which would happen again: the message must not wait for ever.
             log.exception("%s: an attachment was not fetched", platform.name)
@@ -142,7 +142,7 @@ class AttachmentFetcher:
             async with asyncio.timeout(TRANSCRIBE_S_MAX):
                 return replace_surrogates(await self._transcriber.transcribe(content, media.name, media.mime)) or None
         except (ModelError, TimeoutError) as error:
-            log.warning("a voice message was not transcribed: %s", error or "timeout")
+            log.warning("a voice message was not transcribed: %s", error)
         except Exception:
             log.exception("a voice message was not transcribed")
         return None
@@ -231,6 +231,10 @@ class AttachmentQueue:
         await cancel_tasks(self._tasks.values())
 
     async def _fetch(self, row: InboxRow, before: asyncio.Future[None] | None) -> None:
+        with log_scope(**log_fields(row.inbound.key, owner=row.inbound.owner)):
+            await self._fetch_after(before, row)
+
+    async def _fetch_after(self, before: asyncio.Future[None] | None, row: InboxRow) -> None:
         if before is not None:
             await asyncio.wait({before})
         inbound = row.inbound
@@ -241,10 +245,10 @@ class AttachmentQueue:
                 await self._save(row, shown, attachments)
                 return
             except StoreError as error:
-                log.warning("could not store attachments; retrying: %s", error, extra=log_fields(inbound.key))
+                log.warning("could not store attachments; retrying: %s", error)
             except Exception:
                 # A bug, which must not lose the message.
-                log.exception("could not store attachments; retrying", extra=log_fields(inbound.key))
+                log.exception("could not store attachments; retrying")
             await self._clock.sleep(STORE_PAUSE_S)
 
     async def _save(self, row: InboxRow, shown: tuple[Media, ...], attachments: Attachments) -> None:

@@ -95,7 +95,7 @@ class CommandRunner(Struct, frozen=True):
         except StoreError:
             raise
         except Exception:
-            log.exception("/%s failed", found.command.name, extra=log_fields(row.inbound.key))
+            log.exception("/%s failed", found.command.name, extra=log_fields(row.inbound.key, owner=row.inbound.owner))
             return CommandResult(WENT_WRONG, ok=False)
         return CommandResult(NO_LEAVING) if result.quits else result
 

@@ -26,6 +26,7 @@ from everthread.gateway.rate_limit import RateLimiter
 from everthread.gateway.routing import key_of, message_text, owner_of
 from everthread.gateway.worker import Worker
 from everthread.lifecycle.pairing import Pairings
+from everthread.log_context import Private, log_fields
 from everthread.ports.platform import Incoming, MovedChat, Unreadable, Update
 from everthread.store.failed_updates import CONTENT_CHARS_MAX, RETRY_S_MAX, FailedUpdate
 from everthread.store.incidents import Incident
@@ -112,7 +113,7 @@ class InboundHandler:
             f"{platform}: update {number} could not be read ({unreadable.problem}) and was skipped; "
             "if this happens again, look for a newer version of the program"
         )
-        log.warning("%s", text, extra={"platform": platform})
+        log.warning("%s: skipped an unreadable update: %s", platform, Private(text), extra={"platform": platform})
         incident = Incident(self._clock.now(), "platform", None, text)
         await self._store.write(lambda uow: uow.incidents.add(incident))
 
@@ -123,8 +124,11 @@ class InboundHandler:
             raise
         except Exception as error:
             # A bug. If the platform repeated the update, it would fail again and block the updates behind it.
-            log.exception("%s: could not handle an update", update.platform, extra={"platform": update.platform})
-            await self._keep_failed(update, error)
+            sender, key = await self._find_sender(update)
+            owner = _owner_of_failed(update, sender, key)
+            fields = log_fields(key, owner=owner) if key is not None else {"platform": update.platform, "owner": owner}
+            log.exception("%s: could not handle an update", update.platform, extra=fields)
+            await self._keep_failed(update, error, sender, key)
 
     async def _process(self, update: Update, *, is_retry: bool = False) -> None:
         try:
@@ -176,14 +180,15 @@ class InboundHandler:
             await self._store.write(lambda uow: uow.failed_updates.remove(row.id))
             log.info("%s: handled an update that had failed before", row.platform, extra=fields)
 
-    async def _keep_failed(self, update: Update, error: Exception) -> None:
+    async def _keep_failed(
+        self, update: Update, error: Exception, sender: Sender | RejectedSender | None, key: SessionKey | None
+    ) -> None:
         """Keep an update for a retry if it may be handled late, record an incident, and tell the sender once."""
         self.failed += 1
         now, problem = self._clock.now(), type(error).__name__
-        sender, key = await self._find_sender(update)
         if isinstance(sender, RejectedSender):
             return
-        owner = owner_of(key, sender.owner) if sender and key else format_account(update.platform, update.user)
+        owner = _owner_of_failed(update, sender, key)
         command = _immediate_command(update)
         row = _failed_update(update, owner, problem, now) if command is None else None
         if command is not None:
@@ -310,6 +315,12 @@ def _check_ids(update: Update) -> None:
     ids = (update.account, update.update_id, update.chat, update.thread or "", update.user)
     if any(replace_surrogates(text) != text for text in ids):
         raise BadInput("an id contains an invalid character (lone surrogate)")
+
+
+def _owner_of_failed(update: Update, sender: Sender | RejectedSender | None, key: SessionKey | None) -> str:
+    if isinstance(sender, Sender) and key is not None:
+        return owner_of(key, sender.owner)
+    return format_account(update.platform, update.user)
 
 
 def _immediate_command(update: Update) -> Command | None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from everthread.domain.errors import StoreError
 from everthread.domain.model import Reply, ReplyState
 from everthread.domain.text_format import quote_start
-from everthread.log_context import log_fields
+from everthread.log_context import Private, log_fields
 from everthread.ports.clock import Clock
 from everthread.ports.platform import Address, Finder
 from everthread.store.incidents import Incident
@@ -32,7 +32,7 @@ def with_part_sent(reply: Reply, message_id: str, is_last: bool) -> Reply:
 
 def reply_fields(reply: Reply) -> dict[str, str]:
     """Return the log fields of a reply."""
-    return log_fields(reply.key, reply.session_id, reply.turn_id)
+    return log_fields(reply.key, reply.session_id, reply.turn_id, reply.owner)
 
 
 def chat_of(reply: Reply) -> str:
@@ -110,13 +110,13 @@ class ReplyWriter:
             uow.incidents.add(Incident(self._clock.now(), "delivery", reply.session_id or None, text))
 
         await self._write(give_up)
-        log.warning("%s: a reply is %s: %s", reply.key.platform, state.value, why, extra=reply_fields(reply))
+        log.warning("%s: a reply is %s: %s", reply.key.platform, state.value, Private(why), extra=reply_fields(reply))
 
     async def report(self, reply: Reply, text: str) -> None:
         """Record an incident."""
         incident = Incident(self._clock.now(), "delivery", reply.session_id or None, text)
         await self._write(lambda uow: uow.incidents.add(incident))
-        log.warning("%s", text, extra=reply_fields(reply))
+        log.warning("%s: problem with a reply: %s", reply.key.platform, Private(text), extra=reply_fields(reply))
 
     async def is_unchanged(self, reply: Reply) -> bool:
         """Return false if the reply was forgotten since it was read."""

@@ -27,6 +27,7 @@ from everthread.domain.text_format import REFERENCE_CHARS, guest_error
 from everthread.gateway.schedule_output import DELIVERY_ATTEMPTS_MAX, POST_S_MAX, RETRY, OutputFailed, deliver
 from everthread.lifecycle import Lifecycle
 from everthread.lifecycle.schedules import OccurrenceResult, ScheduleService
+from everthread.log_context import Private, log_scope
 from everthread.ports.clock import Clock
 from everthread.store.unit_of_work import Store, UnitOfWork
 
@@ -133,11 +134,12 @@ class Scheduler:
 
     async def _run(self, time: Occurrence) -> None:
         try:
-            await self.run_occurrence(time)
+            with log_scope(**_fields(time)):
+                await self.run_occurrence(time)
         except StoreError as error:
-            log.warning("a scheduled task is delayed: %s", error, extra={"schedule": time.schedule_id})
+            log.warning("a scheduled task is delayed: %s", error, extra=_fields(time))
         except Exception:
-            log.exception("a scheduled task failed", extra={"schedule": time.schedule_id})
+            log.exception("a scheduled task failed", extra=_fields(time))
 
     async def run_occurrence(self, time: Occurrence) -> Occurrence | None:
         """Run an occurrence from its current state to its end; return `None` if another process does."""
@@ -150,13 +152,19 @@ class Scheduler:
             if ended is None:
                 return None
             time, reply = ended
-            log.info("scheduled task %s: %s", schedule.name, time.problem or "done", extra={"schedule": schedule.id})
+            self._log_end(schedule, time)
             if reply is not None:
                 self._put(reply)
             await self._expire_session(schedule)
         if time.state is OccurrenceState.DELIVERING:
             await self._deliver(schedule, time)
         return await self._store.read_inline(lambda uow: uow.schedules.occurrence(time.schedule_id, time.due_at))
+
+    def _log_end(self, schedule: Schedule, time: Occurrence) -> None:
+        if time.problem:
+            log.warning("a scheduled task failed: %s", Private(time.problem), extra=_fields(schedule))
+        else:
+            log.info("a scheduled task is done", extra=_fields(schedule))
 
     async def _outcome(self, schedule: Schedule, time: Occurrence) -> OccurrenceResult | None:
         """Run the turn and return its outcome; `None` if another process runs it."""
@@ -171,8 +179,8 @@ class Scheduler:
         except BadConfig as error:
             # No turn was begun, so the reply gets an id of its own.
             name = f"undone-{schedule.id}-{time.due_at:.0f}"
-            reference, fields = _reference(schedule.id), {"schedule": schedule.id}
-            log.warning("%s: no model can be called: %s", reference, error, extra=fields)
+            fields = {**_fields(schedule), "reference": _reference(schedule.id)}
+            log.warning("no model can be called: %s", error, extra=fields)
             return OccurrenceResult("", str(error), turn_id=name, chat_text=self._guest_text(schedule, schedule.id))
         asked = await self._lifecycle.begin_scheduled(schedule.id, time.due_at, self._settings.profile)
         if asked is None:
@@ -236,7 +244,11 @@ class Scheduler:
         except OutputFailed as error:
             last = error.is_final or time.attempts + 1 >= DELIVERY_ATTEMPTS_MAX
             pause_s = RETRY.delay_s(time.attempts + 1)
-            log.warning("scheduled task %s: %s", schedule.name, error, extra={"schedule": schedule.id})
+            log.warning(
+                "the result of a scheduled task was not delivered: %s",
+                error,
+                extra=_fields(schedule),
+            )
             await self._scheduling.mark_delivery_failed(time, str(error), None if last else now + pause_s)
         else:
             await self._scheduling.mark_delivered(time)
@@ -256,6 +268,10 @@ class Scheduler:
 def _live_slot(uow: UnitOfWork, key: SessionKey) -> Slot | None:
     _, session = uow.sessions.at(key)
     return uow.slots.live(session.id) if session is not None else None
+
+
+def _fields(of: Schedule | Occurrence) -> dict[str, str]:
+    return {"schedule": of.id if isinstance(of, Schedule) else of.schedule_id, "owner": of.owner}
 
 
 def _reference(name: str) -> str:

@@ -31,6 +31,7 @@ from everthread.gateway.routing import is_shared
 from everthread.gateway.streaming import LiveReply
 from everthread.gateway.worker import Worker
 from everthread.lifecycle.pairing import Pairings
+from everthread.log_context import Private
 from everthread.ports.clock import Clock
 from everthread.ports.platform import Platform
 from everthread.ports.transcriber import Transcriber
@@ -222,7 +223,11 @@ class Gateway:
                 delays = RESTART.delays()
             wait_s = max(retry_after_s, RESTART.first_s) if retry_after_s else next(delays)
             log.warning(
-                "%s: %s; retrying in %.0f s", platform.name, state.problem, wait_s, extra={"platform": platform.name}
+                "%s: %s; retrying in %.0f s",
+                platform.name,
+                Private(state.problem, "disconnected"),
+                wait_s,
+                extra={"platform": platform.name},
             )
             await self.clock.sleep(wait_s)
 

@@ -25,7 +25,7 @@ from everthread.gateway.outbox import Outbox
 from everthread.gateway.streaming import LiveReply
 from everthread.gateway.turn_events import Subscriber, TurnEventRelay
 from everthread.lifecycle import TurnClaim
-from everthread.log_context import log_fields
+from everthread.log_context import log_fields, log_scope
 
 log = logging.getLogger("everthread.gateway")
 
@@ -189,6 +189,10 @@ class Worker:
             self._lanes.pop(lane.key, None)
 
     async def _serve(self, lane: _Lane) -> None:
+        with log_scope(**log_fields(lane.key)):
+            await self._serve_until_empty(lane)
+
+    async def _serve_until_empty(self, lane: _Lane) -> None:
         try:
             while not self._stopping:
                 lane.woken = False
@@ -365,7 +369,9 @@ class Worker:
     async def _run(self, lane: _Lane, row: InboxRow) -> None:
         lane.running_commands.add(row.id)
         try:
-            if await self._commands.run(row):
+            with log_scope(**log_fields(row.inbound.key, row.session_id or "", owner=row.inbound.owner)):
+                woken = await self._commands.run(row)
+            if woken:
                 self.wake(row.inbound.key)
         finally:
             lane.running_commands.discard(row.id)

@@ -11,8 +11,9 @@ from msgspec import Struct
 from everthread.domain.errors import StoreError
 from everthread.domain.model import Session, SessionKey
 from everthread.lifecycle.base import LifecycleBase
-from everthread.lifecycle.forget import Forgettable, forget, forgotten_texts
+from everthread.lifecycle.forget import Forgettable, forget, forgotten_lines, forgotten_texts
 from everthread.lifecycle.validation import check_owner
+from everthread.log_erasure import LinesOf
 from everthread.store.incidents import Incident
 from everthread.store.unit_of_work import UnitOfWork
 
@@ -45,11 +46,15 @@ class ArchiveOperations(LifecycleBase):
         if self._home_files is not None:
             await asyncio.to_thread(self._home_files().replace, owner, texts)
 
+        lines = LinesOf()
+
         def forget_all(uow: UnitOfWork) -> int:
-            nonlocal texts
+            nonlocal texts, lines
             texts = forgotten_texts(uow, what, owner)
             uow.attachments.discard(owner, attachments)
-            return forget(uow, what, owner, self._context(actor))
+            count = forget(uow, what, owner, self._context(actor))
+            lines = forgotten_lines(uow, what, owner)
+            return count
 
         # In batches: `forget` indexes the rest in its own transaction.
         await self._store.index()
@@ -57,7 +62,7 @@ class ArchiveOperations(LifecycleBase):
         # Search again: a skill or an attachment may have been written meanwhile. From now on, such skills are refused.
         if attachments := await self._attachments_with(owner, texts):
             await self._store.write(lambda uow: uow.attachments.discard(owner, attachments))
-        for problem in (*await self._erase_files(owner, texts), await self._sync_notes(owner)):
+        for problem in (*await self._erase_files(owner, texts, lines), await self._sync_notes(owner)):
             await self._report(problem)
         await self._purge()
         return count
@@ -68,8 +73,13 @@ class ArchiveOperations(LifecycleBase):
         paths = await self._store.read(lambda uow: uow.attachments.paths(owner))
         return await asyncio.to_thread(self._home_files().attachments_with, texts, paths)
 
-    async def _erase_files(self, owner: str, texts: Sequence[str]) -> Sequence[str]:
-        return await asyncio.to_thread(self._home_files().erase, owner, texts) if self._home_files else ()
+    async def _erase_files(self, owner: str, texts: Sequence[str], lines: LinesOf) -> Sequence[str]:
+        if self._home_files is None:
+            return ()
+        files = self._home_files()
+        if not texts:
+            await asyncio.to_thread(files.list_forgotten, lines)
+        return await asyncio.to_thread(files.erase, owner, texts, lines)
 
     async def _purge(self) -> None:
         """Remove deleted text from the search index, the write-ahead log and the media folder."""

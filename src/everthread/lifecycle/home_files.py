@@ -14,8 +14,13 @@ from pathlib import Path
 from msgspec import Struct
 
 from everthread.domain.forgotten_words import bytes_contain_words, contains_words, erase_words
+from everthread.log_erasure import LinesOf, is_line_of, list_forgotten, remove_lines
 from everthread.store.scrubber import stored_forms
 from everthread.store.text_registry import FILES, FileMethod, HomeFile
+
+GATEWAY_OUTPUT = "gateway.out"
+_START_MESSAGES = (b"Serving ", b'{"pid":')
+_ROTATIONS_MAX = 10
 
 
 class HomeFiles(Struct, frozen=True):
@@ -28,12 +33,18 @@ class HomeFiles(Struct, frozen=True):
         """Replace the owner's forgotten words in skills. Returns a message per file that can't be changed."""
         return self._run({FileMethod.REPLACE}, owner, texts)
 
-    def erase(self, owner: str, texts: Sequence[str]) -> list[str]:
-        """Erase the owner's forgotten words and empty the logs.
+    def erase(self, owner: str, texts: Sequence[str], lines: LinesOf) -> list[str]:
+        """Erase the owner's forgotten words, and remove log lines.
 
-        Returns a message for each file that could not be changed, and for each user's file that contains the words.
+        Removed are `lines`, or with words those of them that contain the words. Returns a message for each file that
+        could not be changed, and for each user's file that contains the words.
         """
-        return self._run({FileMethod.REPLACE, FileMethod.EMPTY, FileMethod.KEEP}, owner, texts)
+        return [*self._run({FileMethod.REPLACE, FileMethod.KEEP}, owner, texts), *self._erase_logs(owner, texts, lines)]
+
+    def list_forgotten(self, lines: LinesOf) -> None:
+        """Have every process that appends to the log drop these lines from now on."""
+        if (self.home / "logs").is_dir():
+            list_forgotten(self.home / "logs", lines)
 
     def attachments_with(self, texts: Sequence[str], paths: Iterable[str]) -> tuple[str, ...]:
         """Return those of the attachments at `paths` that contain the words."""
@@ -75,9 +86,6 @@ class HomeFiles(Struct, frozen=True):
 
     def _apply_method(self, entry: HomeFile, path: Path, owner: str, forms: Sequence[str]) -> list[str]:
         match entry.method:
-            case FileMethod.EMPTY:
-                # Only the current log may be open in other processes; it is truncated. Rotated logs are removed.
-                path.unlink() if path.suffix[1:].isdecimal() else os.truncate(path, 0)
             case FileMethod.REPLACE if owner == self.owner:
                 _replace(path, forms)
             case FileMethod.KEEP if contains(path, forms):
@@ -85,6 +93,43 @@ class HomeFiles(Struct, frozen=True):
             case _:
                 pass
         return []
+
+    def _erase_logs(self, owner: str, texts: Sequence[str], lines: LinesOf) -> list[str]:
+        """Remove lines of all log files. Other processes may append to them and rotate them meanwhile."""
+        forms = _forms(texts)
+
+        def has_words(line: bytes) -> bool:
+            return bytes_contain_words(line, forms)
+
+        def is_removed(line: bytes) -> bool:
+            # The user of this machine may have words removed wherever they are; others only from their own lines.
+            if texts and owner == self.owner and has_words(line):
+                return True
+            return is_line_of(line, lines, has_words=has_words if texts else None)
+
+        problems: dict[Path, str] = {}
+        seen: set[int] = set()
+        for path in self._log_files(seen):
+            try:
+                with _opened(path) as file:
+                    seen.add(os.fstat(file).st_ino)
+                    is_output = path.name == GATEWAY_OUTPUT
+                    remove_lines(path.parent, file, _is_foreign_output if is_output else is_removed)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                problems[path] = self._problem(path, error)
+        return list(problems.values())
+
+    def _log_files(self, seen: set[int]) -> Iterator[Path]:
+        """Yield the log files, and again those that a rotation has moved meanwhile."""
+        entries = [entry for entry in FILES if entry.method is FileMethod.REMOVE_LINES]
+        for _ in range(_ROTATIONS_MAX):
+            paths = [path for entry in entries for path in self._files(entry)]
+            new = [path for path in paths if _inode(path) not in seen]
+            yield from new
+            if not new:
+                return
 
     def _problem(self, path: Path, error: OSError) -> str:
         return f"{self._name(path)} may still contain forgotten words ({error.strerror}); remove it"
@@ -96,6 +141,27 @@ class HomeFiles(Struct, frozen=True):
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self.home).as_posix()
+
+
+def _is_foreign_output(line: bytes) -> bool:
+    """Return whether the gateway itself did not write a line of its output: it may quote anybody."""
+    return not line.startswith(_START_MESSAGES)
+
+
+def _inode(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0
+
+
+@contextmanager
+def _opened(path: Path) -> Generator[int]:
+    file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        yield file
+    finally:
+        os.close(file)
 
 
 def entry_for(path: str) -> HomeFile | None:

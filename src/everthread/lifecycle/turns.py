@@ -368,7 +368,8 @@ def log_turn(committed: CommittedTurn, turn_id: str) -> None:
     """Log ids only, never text."""
     if not log.isEnabledFor(logging.INFO):
         return
-    ids = {"session": committed.ref.session_id, "turn": committed.number, "turn_id": turn_id}
+    ref = committed.ref
+    ids = {"session": ref.session_id, "owner": ref.owner, "turn": committed.number, "turn_id": turn_id}
     log_info(log, "turn committed", {**ids, "status": committed.status.value, **log_fields(committed.ref.key)})
 
 

@@ -20,6 +20,7 @@ from everthread.domain.clock_rules import is_waiting
 from everthread.domain.errors import Fenced, NotFound, StoreError, Unavailable
 from everthread.domain.events import Delivery
 from everthread.domain.model import Lease
+from everthread.log_context import Private, log_scope
 from everthread.memory.circuit_breaker import ProviderBreakers
 from everthread.memory.delivery_results import OUTAGE, DeliveryResults, Limits, error_text
 from everthread.memory.pending_entry import (
@@ -196,6 +197,10 @@ class DeliveryService:
 
     async def _run_lane(self, provider: str, session: str, lease: Lease) -> None:
         """Deliver the entries of one lane until it is empty, fails or reaches `entries_per_run`."""
+        with log_scope(session=session):
+            await self._deliver_lane(provider, session, lease)
+
+    async def _deliver_lane(self, provider: str, session: str, lease: Lease) -> None:
         try:
             pending = await self._next(provider, session, lease)
             for _ in range(self._limits.entries_per_run):
@@ -208,7 +213,7 @@ class DeliveryService:
         except StoreError as error:
             log.warning("%s: %s", provider, error)
         except Exception as error:
-            log.exception("%s: the lane of %s can't be read", provider, session)
+            log.exception("%s: the lane of a session can't be read", provider)
             await self._postpone_lane(provider, session, lease, error)
 
     async def _postpone_lane(self, provider: str, session: str, lease: Lease, error: Exception) -> None:
@@ -285,7 +290,7 @@ class DeliveryService:
         if error is None or given_up:
             self._failures.pop(pending.delivery.key, None)
         if error is not None:
-            log.warning("%s: entry %s: %s", provider, pending.delivery.key, error_text(error))
+            log.warning("%s: entry %s: %s", provider, pending.delivery.key, Private(error))
 
         def record(uow: UnitOfWork) -> PendingEntry | _Unread | None:
             uow.leases.check(lease)

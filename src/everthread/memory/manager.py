@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from everthread.domain.errors import BadInput, StoreError
 from everthread.domain.model import Message, SessionRef
+from everthread.log_context import Private
 from everthread.memory.backfill import Backfill
 from everthread.memory.circuit_breaker import RecallBreakers
 from everthread.memory.delivery import DeliveryService
@@ -219,7 +220,7 @@ class MemoryManager:
         try:
             return await _call_within(caller, HOOK_S_MAX, hook, *args, **kwargs)
         except Exception as error:  # noqa: BLE001 - one provider's failure is logged and affects no other
-            log.warning("%s: %s failed: %s", caller.name, hook, error)
+            log.warning("%s: %s failed: %s", caller.name, hook, Private(error))
             return None
 
 

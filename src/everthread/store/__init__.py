@@ -18,6 +18,7 @@ recall_scope: the part of an owner's memory that a session may be shown.
 search_index: full-text search and recall; the only module that names FTS5.
 leases: leases, timers and queued hooks.
 incidents: errors that `doctor` reports.
+error_details: full texts of log records.
 schedules: scheduled tasks.
 pairings, api_keys: access.
 erasure, archive: forgetting, import and pruning.

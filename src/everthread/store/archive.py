@@ -20,6 +20,7 @@ _ITS_ROWS = (
     "DELETE FROM cursors WHERE session_id = ?",
     "DELETE FROM redeliveries WHERE session_id = ?",
     "DELETE FROM incidents WHERE session_id = ?",
+    "DELETE FROM error_details WHERE session_id = ?",
     "DELETE FROM serving WHERE session_id = ?",
     "DELETE FROM replies WHERE session_id = ?",
     "DELETE FROM reviews WHERE session_id = ?",

@@ -22,6 +22,8 @@ class OwnerCondition(StrEnum):
     BY_SESSION = "session_id IN (SELECT id FROM sessions WHERE owner = ?)"
     BY_SESSION_OR_NONE = "(session_id IS NULL OR session_id IN (SELECT id FROM sessions WHERE owner = ?))"
     """Rows without a session are included: they may quote anybody."""
+    BY_COLUMN_OR_NONE = "owner IN (?, '')"
+    """Rows without an owner are included: they may quote anybody."""
     BY_ANYBODY = "? <> ''"
     """The rows belong to no owner, and may quote any of them."""
 
@@ -319,6 +321,21 @@ TABLES: tuple[TextTable, ...] = (
         on_owner=(f"DELETE FROM incidents WHERE {_THEIRS}",),
     ),
     TextTable(
+        "error_details",
+        ("id",),
+        {"content": RunStatement("DELETE FROM error_details WHERE owner = ?", sessionless=True)},
+        {"reference": ID, "logger": NAME, "session_id": ID, "owner": OWNER},
+        owner_condition=OwnerCondition.BY_COLUMN_OR_NONE,
+        on_session=(
+            "DELETE FROM error_details WHERE session_id = ?",
+            # It is not known which session these rows quote, but none that was opened after them.
+            "DELETE FROM error_details WHERE session_id IS NULL "
+            "AND at >= (SELECT opened_at FROM sessions WHERE id = ?) "
+            "AND owner IN ('', (SELECT owner FROM sessions WHERE id = ?))",
+        ),
+        on_owner=("DELETE FROM error_details WHERE owner = ?",),
+    ),
+    TextTable(
         "rests",
         ("session_id",),
         {"problem": RunStatement(f"UPDATE rests SET problem = '' WHERE {_THEIRS}")},
@@ -449,7 +466,7 @@ class FileMethod(Enum):
     BY_TABLES = "the store: its columns are declared above"
     SYNCHRONISE = "written again from the store, and by nobody else"
     REPLACE = "the words are replaced by [forgotten]"
-    EMPTY = "the file is emptied at every request to forget: it may quote anybody in other words"
+    REMOVE_LINES = "the lines of the session or person are overwritten with spaces, and those that may quote anybody"
     DISCARD = "a file of the owner that contains the words is removed"
     BY_PROVIDER = "the data of a memory provider, which receives the request to forget"
     KEEP = "written by hand and never changed; a file that contains the words is reported"
@@ -481,8 +498,11 @@ FILES: tuple[HomeFile, ...] = (
     HomeFile("skills/.old/lock", FileMethod.NO_WORDS, "the lock of the skills"),
     HomeFile("skills/**/*", FileMethod.REPLACE, "skills with their versions and their change log", "skills/.old/lock"),
     HomeFile("media/**/*", FileMethod.DISCARD, "attachments"),
-    HomeFile("logs/everthread.log*", FileMethod.EMPTY, "the log"),
-    HomeFile("logs/gateway.out", FileMethod.EMPTY, "the output of a gateway in the background"),
+    HomeFile("logs/everthread.log*", FileMethod.REMOVE_LINES, "the log"),
+    HomeFile("logs/gateway.out", FileMethod.REMOVE_LINES, "the output of a gateway in the background"),
+    HomeFile("logs/.lock", FileMethod.NO_WORDS, "the lock of the log"),
+    HomeFile("logs/.forgotten", FileMethod.NO_WORDS, "hashes of forgotten sessions and persons, and when"),
+    HomeFile("logs/.forgotten.new", FileMethod.NO_WORDS, "such a list that a killed process did not finish"),
     HomeFile("providers/**/*", FileMethod.BY_PROVIDER, "the files of memory providers"),
     HomeFile("SOUL.md", FileMethod.KEEP, "the identity in the prompt"),
     HomeFile("AGENTS.md", FileMethod.KEEP, "the standing rules"),

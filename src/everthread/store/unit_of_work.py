@@ -21,6 +21,7 @@ from everthread.store.cursors import Cursors
 from everthread.store.database import Database
 from everthread.store.derived_text import DerivedText
 from everthread.store.erasure import Erasure
+from everthread.store.error_details import ErrorDetails
 from everthread.store.event_log import EventLog
 from everthread.store.failed_updates import FailedUpdates
 from everthread.store.inbox import Inbox
@@ -66,6 +67,7 @@ class UnitOfWork:
         self.cursors = Cursors(database)
         self.leases = Leases(database)
         self.incidents = Incidents(database)
+        self.error_details = ErrorDetails(database)
         self.spend = Spend(database)
         self.recalled = Recalled(database)
         self.reviews = Reviews(database)

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from everthread.domain.errors import ModelError
+from everthread.log_context import enter_log_scope
 from everthread.web import completions, events, metrics, openapi, schemas, sessions, webhooks
 from everthread.web.auth import authenticate
 from everthread.web.errors import HttpError, to_http_error
@@ -122,6 +123,7 @@ def _endpoint(state: WebState, methods: dict[str, Operation]) -> Callable[[Reque
 async def _dispatch(call: ApiCall, operation: Operation) -> Response:
     if operation.auth is AuthMode.TOKEN:
         call = replace(call, authenticated=await authenticate(call))
+        enter_log_scope(owner=call.caller.owner)
     if (session_id := call.request.path_params.get("session_id")) is not None:
         call = replace(call, path_session=await find_owned_session(call.gateway, session_id, call.caller.owner))
     try:

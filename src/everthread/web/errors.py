@@ -75,7 +75,7 @@ def to_http_error(error: Exception, *, is_guest: bool = True) -> HttpError:
     message = str(error)
     if is_guest and isinstance(error, errors.ModelError):
         reference = token_hex(REFERENCE_CHARS // 2)
-        log.warning("%s: a request was not answered: %s", reference, error)
+        log.warning("a request was not answered: %s", error, extra={"reference": reference})
         message = guest_error(error.plain, reference)
     for kind, status, code in _KNOWN:
         if isinstance(error, kind):

@@ -226,7 +226,7 @@ async def test_a_request_that_finds_nothing_leaves_the_logs(tmp_path: Path) -> N
         assert log.read_text() == "an error\n"
         fact = await note(runtime.lifecycle, FACT, owner)
         await runtime.lifecycle.forget(ForgetFact(fact.note_id), owner=owner)
-        assert log.read_text() == ""
+        assert log.read_text().strip() == ""
 
 
 async def test_skills_that_can_not_be_locked_are_named_and_the_fact_is_forgotten(tmp_path: Path) -> None:

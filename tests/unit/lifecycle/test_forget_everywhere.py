@@ -43,6 +43,7 @@ from everthread.lifecycle.schedules import NewSchedule, ScheduleService
 from everthread.log_file import log_to_file
 from everthread.store.compression_pauses import CompressionPause
 from everthread.store.cursors import Redelivery
+from everthread.store.error_details import ErrorDetail
 from everthread.store.failed_updates import FailedUpdate
 from everthread.store.incidents import Incident
 from everthread.store.sql import to_json
@@ -193,6 +194,7 @@ class UsedHome:
         def put(uow):  # type: ignore[no-untyped-def]
             for session in (session_id, None):
                 uow.incidents.add(Incident(1.0, "review", session, text))
+                uow.error_details.add(ErrorDetail(1.0, "ref", "everthread.agent", text, session))
             uow.compression_pauses.put(CompressionPause(session_id, "m", 1, 2.0, text))
             for provider in uow.cursors.providers():
                 uow.cursors.save_provider(replace(provider, last_error=text))
@@ -289,7 +291,7 @@ async def test_a_fact_planted_everywhere_is_found_by_the_registry_and_gone_after
         assert declared - set(planted) == {"projections.digest"}, "plant the fact in the new column too"
         files = HomeFiles(tmp_path, used.owner).find(used.fact)
         methods = {entry.method for path in files if (entry := entry_for(path)) is not None}
-        assert methods >= {FileMethod.BY_TABLES, FileMethod.REPLACE, FileMethod.EMPTY, FileMethod.DISCARD}
+        assert methods >= {FileMethod.BY_TABLES, FileMethod.REPLACE, FileMethod.REMOVE_LINES, FileMethod.DISCARD}
         assert used.undeclared() == [], "declare the file in the text registry"
         await used.forget()
         assert await used.store.read(lambda uow: uow.erasure.scrubber.find(used.fact, used.owner)) == ()

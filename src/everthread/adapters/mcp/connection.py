@@ -42,6 +42,7 @@ from everthread.adapters.mcp.text import one_line, redact
 from everthread.adapters.mcp.tools import ListedTool, ServerUnavailable, ToolList
 from everthread.config.schema import McpServer
 from everthread.domain.errors import ToolFailed
+from everthread.log_context import Private, outside_log_scope
 
 log = logging.getLogger("everthread.tools.mcp")
 
@@ -86,7 +87,7 @@ class McpConnection:
         self._scope = anyio.CancelScope()
         timed_out = f"no answer within {open_s:g} s"
         self._timer = asyncio.get_running_loop().call_later(open_s, lambda: self._abort(timed_out + self._noise))
-        self._task = asyncio.ensure_future(self._run())
+        self._task = outside_log_scope(lambda: asyncio.ensure_future(self._run()))
 
     @property
     def has_ended(self) -> bool:
@@ -158,7 +159,7 @@ class McpConnection:
                         await self._leave.wait()
         except Exception as error:  # noqa: BLE001 - a transport may raise anything
             why = self._reason(error)
-            log.debug("%s: the connection has ended: %s", self._name, why)
+            log.debug("%s: the connection has ended: %s", self._name, Private(why))
         finally:
             self._lose(why)
 
@@ -297,14 +298,14 @@ class McpConnection:
             return SessionMessage(jsonrpc_message_adapter.validate_json(text, by_name=False))
         except ValueError:
             self._noise = "; it writes other text than MCP to its standard output"
-            log.debug("%s: not MCP: %s", self._name, self._clean(text))
+            log.debug("%s: not MCP: %s", self._name, Private(self._clean(text)))
             return None
 
     def _note_stderr(self, line: str) -> None:
         text = self._clean(line)
         if text:
             self._stderr = text
-            log.debug("%s: %s", self._name, text)
+            log.debug("%s: %s", self._name, Private(text))
 
     async def _exit_reason(self, child: McpChildProcess) -> str:
         if child.fault:

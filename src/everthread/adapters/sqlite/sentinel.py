@@ -26,6 +26,7 @@ from msgspec.structs import replace
 from everthread.adapters.sqlite.connection import Connection, open_bare, translate_error
 from everthread.domain.errors import StoreCorrupt, StoreError
 from everthread.domain.text_format import local_time
+from everthread.log_context import Private
 
 log = logging.getLogger("everthread")
 
@@ -263,7 +264,7 @@ class DamageGuard:
         with self._lock:
             if not self.problem:
                 self.problem = damage_text(self._path, error)
-                log.critical("%s", self.problem)
+                log.critical("%s: The file is damaged: %s", self._path, Private(self.problem, "StoreCorrupt"))
                 update_sentinel(self._path, lambda known: replace(known, damage=str(error)))
         return StoreCorrupt(self.problem)
 

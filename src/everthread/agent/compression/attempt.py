@@ -22,6 +22,7 @@ from everthread.domain.errors import EverthreadError, NotCompressed
 from everthread.domain.model import Lease, SessionKey, SessionRef
 from everthread.domain.spend import BYTES_PER_TOKEN
 from everthread.lifecycle import Lifecycle
+from everthread.log_context import Private
 from everthread.memory import MemoryManager
 from everthread.ports.clock import Clock
 from everthread.ports.context import ContextEngine, Middle, Rollover
@@ -211,6 +212,6 @@ async def notify_engine(
             await engine.on_rollover(rollover)
     except Exception as error:  # noqa: BLE001 - an engine may come from anybody
         text = f"the context engine failed after a compression: {str(error) or repr(error)}"
-        log.warning("session %s: %s", entered.session_id, text)
+        log.warning("session %s: the context engine failed: %s", entered.session_id, Private(error))
         incident = Incident(clock.now(), "context_engine", entered.session_id, text)
         await store.write(lambda uow: uow.incidents.add(incident))

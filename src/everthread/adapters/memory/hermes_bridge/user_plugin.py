@@ -21,6 +21,7 @@ from everthread.domain.backoff import Backoff
 from everthread.domain.circuit_breaker import CircuitBreaker
 from everthread.domain.errors import Rejected, StartOver, Unavailable
 from everthread.domain.events import Delivery
+from everthread.log_context import outside_log_scope
 
 START_S_MAX = 50.0
 DELIVER_S_MAX = 120.0
@@ -189,7 +190,7 @@ class UserPlugin:
                     f"its process has ended and restarts in {pause_s:.1f} s",
                     retry_after_s=pause_s,
                 )
-            self._starting = asyncio.ensure_future(self._start())
+            self._starting = outside_log_scope(lambda: asyncio.ensure_future(self._start()))
             self._starting.add_done_callback(self._on_started)
         return await asyncio.shield(self._starting)
 

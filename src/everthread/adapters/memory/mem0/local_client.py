@@ -23,6 +23,7 @@ from everthread.adapters.memory.common.encoding import encode_id
 from everthread.adapters.memory.mem0.codec import Mem0Entry, Mem0Memory
 from everthread.domain.errors import ProviderError, Rejected, Unavailable
 from everthread.domain.model import FORGOTTEN
+from everthread.log_context import outside_log_scope
 
 START_S_MAX = 60.0
 STOP_S_MAX = 2.0
@@ -86,7 +87,7 @@ class _Mem0Process:
         self.process = process
         self.pending: dict[int, asyncio.Future[msgspec.Raw]] = {}
         self._last_id = 0
-        self._reader = asyncio.ensure_future(self._read_responses())
+        self._reader = outside_log_scope(lambda: asyncio.ensure_future(self._read_responses()))
 
     @property
     def is_alive(self) -> bool:
@@ -227,7 +228,7 @@ class Mem0LocalClient:
     def _start_once(self) -> asyncio.Future[_Mem0Process]:
         """Start a child process, unless one is starting already."""
         if self._starting is None:
-            self._starting = asyncio.ensure_future(self._restart())
+            self._starting = outside_log_scope(lambda: asyncio.ensure_future(self._restart()))
             self._starting.add_done_callback(lambda done: done.cancelled() or done.exception())
         return self._starting
 

@@ -22,6 +22,7 @@ from everthread.adapters.platforms.telegram.token_lock import TokenLock
 from everthread.adapters.platforms.telegram.updates import BotIdentity, UnparsedUpdate, convert_update
 from everthread.config.schema import PlatformAccount
 from everthread.domain.errors import PlatformError, PlatformRefused
+from everthread.log_context import Private
 from everthread.ports.platform import (
     BUTTON_COMMAND_BYTES_MAX,
     Address,
@@ -170,7 +171,11 @@ class TelegramPlatform:
         try:
             await self._bot.answer_callback_query(query_id)
         except TelegramError as error:
-            log.info("%s: could not confirm a button press: %s", self._name, self._errors.message_of(error))
+            log.info(
+                "%s: could not confirm a button press: %s",
+                self._name,
+                Private(self._errors.message_of(error)),
+            )
 
     async def _set_commands(self) -> None:
         """Set the bot's menu. A failure is only logged: commands can be typed."""
@@ -182,7 +187,11 @@ class TelegramPlatform:
         try:
             await self._bot.set_my_commands(menu[:COMMANDS_MAX])
         except TelegramError as error:
-            log.warning("%s: could not set the menu of commands: %s", self._name, self._errors.message_of(error))
+            log.warning(
+                "%s: could not set the menu of commands: %s",
+                self._name,
+                Private(self._errors.message_of(error)),
+            )
 
     async def fetch(self, media: Media, bytes_max: int) -> bytes:
         limit = f"{bytes_max // 1_000_000} MB" if bytes_max >= 1_000_000 else f"{bytes_max} bytes"

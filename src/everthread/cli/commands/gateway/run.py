@@ -26,6 +26,7 @@ from everthread.cli.context import CliRuntime, Web
 from everthread.cli.exit_codes import INTERRUPTED
 from everthread.config.environment import notify_socket
 from everthread.gc_tuning import collect_and_freeze
+from everthread.log_context import Private
 
 if TYPE_CHECKING:
     from everthread.gateway.server import Gateway
@@ -90,7 +91,7 @@ class _Service:
         runtime = self._runtime
         problems = tuple(await runtime.ready())
         for problem in problems:
-            log.warning("%s", problem)
+            log.warning("problem at the start: %s", Private(problem))
         gateway = runtime.gateway()
         web = runtime.web(gateway) if runtime.settings.gateway.http.enabled else None
         self.gateway = gateway

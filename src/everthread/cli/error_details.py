@@ -1,0 +1,87 @@
+"""Move the full texts of log records, which the log file leaves out, to the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+
+from everthread.domain.errors import BadKey, StoreError
+from everthread.domain.model import SessionKey
+from everthread.log_file import DETAILS_MAX, LogDetail, LogFile
+from everthread.store.error_details import ErrorDetail
+from everthread.store.unit_of_work import Store, UnitOfWork
+
+PAUSE_S = 0.2
+"""Texts of this long are written in one transaction."""
+RETRY_S = 5.0
+
+
+@asynccontextmanager
+async def store_details(log: LogFile, store: Store) -> AsyncGenerator[None]:
+    """Write the texts inside the block, and the rest at its end. A text that can't be written is lost with the process.
+
+    Nothing here logs: it would produce more texts.
+    """
+    waiting: deque[LogDetail] = deque(maxlen=DETAILS_MAX)
+    woken, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def wake() -> None:
+        # From any thread, perhaps after the end of the loop.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(woken.set)
+
+    async def serve() -> None:
+        while True:
+            await woken.wait()
+            await asyncio.sleep(PAUSE_S)  # noqa: TID251 - a process has no other clock for its log
+            woken.clear()
+            if not await _write(store, waiting):
+                await asyncio.sleep(RETRY_S)  # noqa: TID251 - as above
+                woken.set()
+
+    log.on_detail, log.details = wake, waiting
+    serving = asyncio.ensure_future(serve())
+    try:
+        yield
+    finally:
+        serving.cancel()
+        await asyncio.wait({serving})
+        log.flush()
+        log.details = None
+        await _write(store, waiting)
+
+
+async def _write(store: Store, waiting: deque[LogDetail]) -> bool:
+    """Write the waiting texts. Return false if they have to wait."""
+    taken = [waiting.popleft() for _ in range(len(waiting))]
+    if not taken:
+        return True
+    try:
+        await store.write(lambda uow: _add_all(uow, taken))
+    except StoreError:
+        waiting.extendleft(reversed(taken[-(DETAILS_MAX - len(waiting)) :]))
+        return False
+    return True
+
+
+def _add_all(uow: UnitOfWork, details: list[LogDetail]) -> None:
+    for detail in details:
+        session_id, owner = _find_owner(uow, detail)
+        uow.error_details.add(
+            ErrorDetail(detail.at, detail.reference, detail.logger, detail.text, session_id or None, owner)
+        )
+
+
+def _find_owner(uow: UnitOfWork, detail: LogDetail) -> tuple[str, str]:
+    """Return session and owner of a text; those of its key if the record has no other."""
+    if detail.session_id or detail.owner or not detail.key:
+        return detail.session_id, detail.owner
+    with suppress(BadKey):
+        binding, session = uow.sessions.at(SessionKey.parse(detail.key))
+        if session is not None:
+            return session.id, session.owner
+        if binding is not None:
+            return "", binding.owner
+    return "", ""

@@ -1,0 +1,191 @@
+"""Removal of log lines while other processes append to the same files.
+
+A request to forget first adds the session or person to a list, under a lock that every process shares while it appends.
+From then on no process appends a line of theirs, not even one that it had in memory. Then the lines in the files are
+overwritten in place with spaces. Files only grow at their end, so this needs no lock and loses no line of others. A
+file that is rotated meanwhile keeps its content.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+LINE_VERSION = 2
+"""Lines without this number may quote anybody: they were written by an earlier version, or cut off."""
+LOCK = ".lock"
+LIST = ".forgotten"
+LISTED_MAX = 10_000
+LISTED_S_MAX = 30 * 24 * 3600.0
+_CHUNK = 1 << 20
+
+Forgotten = Callable[[float, Mapping[str, object]], bool]
+"""Return true if a record with this time and these fields must not be written."""
+
+
+class LinesOf(Struct, frozen=True):
+    """Whose lines are removed. `keys` are those of a forgotten person."""
+
+    sessions: frozenset[str] = frozenset()
+    owner: str = ""
+    keys: frozenset[str] = frozenset()
+
+
+class _Line(Struct):
+    v: int = 0
+    session: str | int | None = None
+    owner: str | int | None = None
+    key: str | int | None = None
+
+
+class _Listed(Struct, array_like=True):
+    at: float
+    digest: str
+
+
+class ForgottenLines:
+    """The list of forgotten sessions and persons, as a process that appends sees it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = _open_lock(folder)
+        self._seen: tuple[int, int] | None = None
+        self._listed: dict[str, float] = {}
+
+    @contextmanager
+    def appending(self) -> Generator[Forgotten]:
+        """Hold the lock that keeps requests to forget away, and yield the check of a record."""
+        fcntl.flock(self._lock, fcntl.LOCK_SH)
+        try:
+            self._refresh()
+            yield self._is_forgotten if self._listed else _nobody
+        finally:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def reopen(self) -> None:
+        """Open the lock again: the folder may have been replaced."""
+        lock = _open_lock(self._folder)
+        os.close(self._lock)
+        self._lock = lock
+
+    def close(self) -> None:
+        with suppress(OSError):
+            os.close(self._lock)
+
+    def _refresh(self) -> None:
+        try:
+            stat = os.stat(self._folder / LIST)
+        except FileNotFoundError:
+            return
+        # The list is replaced as a whole, so a new one is another file.
+        if self._seen != (seen := (stat.st_ino, stat.st_mtime_ns)):
+            self._listed = {each.digest: each.at for each in _read_list(self._folder)}
+            self._seen = seen
+
+    def _is_forgotten(self, created: float, fields: Mapping[str, object]) -> bool:
+        if (session := fields.get("session")) and _digest("session", str(session)) in self._listed:
+            return True
+        # A person may come back, and is logged again from then on.
+        named = ((kind, fields.get(kind)) for kind in ("owner", "key"))
+        return any(created <= self._listed.get(_digest(kind, str(value)), 0.0) for kind, value in named if value)
+
+
+def list_forgotten(folder: Path, lines: LinesOf) -> None:
+    """Make every process drop records of these sessions, and earlier ones of this person."""
+    now = time.time()  # noqa: TID251 - records have the time of this clock
+    owners = {lines.owner} - {""}
+    named = {"session": lines.sessions, "owner": owners, "key": lines.keys}
+    added = [_Listed(now, _digest(kind, value)) for kind, values in named.items() for value in values]
+    with _nobody_appends(folder):
+        new = {each.digest for each in added}
+        kept = [each for each in _read_list(folder) if each.at > now - LISTED_S_MAX and each.digest not in new]
+        draft = folder / f"{LIST}.new"
+        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(file, "wb") as stream:
+            stream.write(msgspec.json.encode([*kept, *added][-LISTED_MAX:]))
+        draft.replace(folder / LIST)
+
+
+@contextmanager
+def _nobody_appends(folder: Path) -> Generator[None]:
+    lock = _open_lock(folder)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def remove_lines(folder: Path, file: int, is_removed: Callable[[bytes], bool]) -> None:
+    """Overwrite lines of an open file of the folder in place with spaces."""
+    removed, end = 0, 0
+    for offset, line in _lines(file, os.fstat(file).st_size):
+        end = offset + len(line) + 1
+        if line.strip() and is_removed(line):
+            os.pwrite(file, b" " * len(line), offset)
+            removed += 1
+    # What follows the last line end may be a line that is being written, except while nobody appends.
+    with _nobody_appends(folder):
+        rest = os.pread(file, os.fstat(file).st_size - end, end)
+        unfinished = rest.rpartition(b"\n")[2]
+        if unfinished.strip() and is_removed(unfinished):
+            os.pwrite(file, b" " * len(unfinished), end + len(rest) - len(unfinished))
+            removed += 1
+    if removed:
+        os.fsync(file)
+
+
+def is_line_of(line: bytes, lines: LinesOf, *, has_words: Callable[[bytes], bool] | None = None) -> bool:
+    """Return whether a line belongs to a session or person, and contains the words if these are given.
+
+    A line that is no entry of this version may quote anybody, and belongs to all.
+    """
+    try:
+        entry = msgspec.json.decode(line, type=_Line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return True
+    if entry.v != LINE_VERSION:
+        return True
+    theirs = (
+        entry.session in lines.sessions or entry.key in lines.keys or (bool(lines.owner) and entry.owner == lines.owner)
+    )
+    return theirs and (has_words is None or has_words(line))
+
+
+def _lines(file: int, size: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the whole lines up to `size` with their offsets, without the line ends."""
+    start, rest = 0, b""
+    position = 0
+    while position < size and (chunk := os.pread(file, min(_CHUNK, size - position), position)):
+        position += len(chunk)
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            yield start, line
+            start += len(line) + 1
+
+
+def _read_list(folder: Path) -> list[_Listed]:
+    try:
+        return msgspec.json.decode((folder / LIST).read_bytes(), type=list[_Listed])
+    except (FileNotFoundError, msgspec.DecodeError):
+        return []
+
+
+def _open_lock(folder: Path) -> int:
+    return os.open(folder / LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def _digest(kind: str, value: str) -> str:
+    return blake2b(f"{kind}:{value}".encode(errors="replace"), digest_size=12).hexdigest()
+
+
+def _nobody(created: float, fields: Mapping[str, object]) -> bool:
+    return False

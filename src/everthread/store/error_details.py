@@ -1,0 +1,54 @@
+"""Full texts of log records, which may quote a person. The log file has only their references."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from everthread.store.database import Table
+from everthread.store.forgotten_facts import erase_facts_of, erase_forgotten_facts
+
+KEPT_MAX = 1000
+KEPT_S_MAX = 30 * 24 * 3600.0
+CHARS_MAX = 5000
+
+
+class ErrorDetail(Struct, frozen=True):
+    """The full text of a log record, under the session or person that it concerns."""
+
+    at: float
+    reference: str
+    logger: str
+    text: str
+    session_id: str | None = None
+    owner: str = ""
+
+
+class ErrorDetails(Table):
+    def add(self, detail: ErrorDetail) -> None:
+        """Add a text, unless its session or person has been forgotten since."""
+        owner, session_id = detail.owner, detail.session_id
+        if session_id is not None:
+            row = self._first("SELECT owner, forgotten_seq FROM sessions WHERE id = ?", (session_id,))
+            if row is not None and row[1] is not None:
+                return
+            # The session may be in no store yet; then its owner is known from the record only.
+            owner = row[0] if row is not None else owner
+        elif self._exists("SELECT 1 FROM tombstones WHERE kind = 'owner' AND identity = ?", (owner,)):
+            return
+        text = detail.text[:CHARS_MAX]
+        if owner:
+            text = erase_facts_of(self._execute, text, owner)
+        else:
+            text = erase_forgotten_facts(self._execute, text, None)
+        newest = self._database.insert(
+            "INSERT INTO error_details (reference, at, logger, session_id, owner, content) VALUES (?, ?, ?, ?, ?, ?)",
+            (detail.reference, detail.at, detail.logger, session_id, owner, text),
+        )
+        sql = "DELETE FROM error_details WHERE id <= ? OR at < ?"
+        self._execute(sql, (newest - KEPT_MAX, detail.at - KEPT_S_MAX))
+
+    def get(self, reference: str) -> tuple[ErrorDetail, ...]:
+        """Return the texts with this reference, the oldest first: one failure may be logged more than once."""
+        columns = "at, reference, logger, content, session_id, owner"
+        sql = f"SELECT {columns} FROM error_details WHERE reference = ? ORDER BY id"
+        return tuple(ErrorDetail(*row) for row in self._execute(sql, (reference,)))

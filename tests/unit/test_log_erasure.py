@@ -1,0 +1,187 @@
+"""Lines of forgotten sessions and persons leave the log, and no others, whatever other processes write meanwhile."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everthread.lifecycle.home_files import HomeFiles
+from everthread.log_erasure import LISTED_MAX, LinesOf, is_line_of, list_forgotten
+from everthread.log_file import LogFile, log_path
+
+MINE, THEIRS = "01MINE", "01THEIRS"
+
+WRITER = """
+import logging, sys
+from pathlib import Path
+from everthread.log_file import LogFile
+home, name, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+logger = logging.Logger("everthread.tests", logging.INFO)
+logger.addHandler(LogFile(home / "logs" / "everthread.log", bytes_max=250_000))
+print("ready", flush=True)
+for number in range(count):
+    session = "01MINE" if number % 3 else "01THEIRS"
+    level = logging.WARNING if number % 50 == 0 else logging.INFO
+    logger.log(level, "%s %d", name, number, extra={"session": session, "owner": "guest" if number % 3 else "me"})
+logging.shutdown()
+for handler in logger.handlers:
+    handler.close()
+"""
+
+
+def entries(home: Path) -> list[dict[str, Any]]:
+    lines = [line for path in (home / "logs").glob("everthread.log*") for line in path.read_text().splitlines()]
+    return [json.loads(line) for line in lines if line.strip()]
+
+
+def forget(home: Path, lines: LinesOf, *, owner: str = "me", texts: tuple[str, ...] = ()) -> None:
+    files = HomeFiles(home, "me")
+    if not texts:
+        files.list_forgotten(lines)
+    assert files.erase(owner, texts, lines) == []
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Any:
+    logger = logging.Logger("everthread.tests", logging.INFO)
+    handler = LogFile(log_path(tmp_path))
+    logger.addHandler(handler)
+    yield logger
+    handler.close()
+
+
+@pytest.mark.timeout(90)
+def test_forgetting_beside_two_writing_processes_loses_no_other_line_and_leaves_none(tmp_path: Path) -> None:
+    count = 3_000
+    command = [sys.executable, "-c", WRITER, str(tmp_path)]
+    names = ("first", "second")
+    writers = [subprocess.Popen([*command, name, str(count)], stdout=subprocess.PIPE, text=True) for name in names]
+    for writer in writers:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "ready\n"
+    requests = 0
+    lines = LinesOf(frozenset({MINE}))
+    while any(writer.poll() is None for writer in writers) or not requests:
+        forget(tmp_path, lines)
+        requests += 1
+        # From the first request on, no process appends a line of the session: not even one that it had in memory.
+        assert [entry for entry in entries(tmp_path) if entry["session"] == MINE] == []
+        time.sleep(0.01)
+    for writer in writers:
+        assert writer.wait() == 0
+        assert writer.stdout is not None
+        writer.stdout.close()
+    left = entries(tmp_path)
+    assert (tmp_path / "logs" / "everthread.log.1").exists(), "the log must have been rotated"
+    expected = [f"{name} {number}" for name in names for number in range(0, count, 3)]
+    assert sorted(entry["text"] for entry in left) == sorted(expected)
+    assert b"01MINE" not in b"".join(path.read_bytes() for path in (tmp_path / "logs").iterdir())
+
+
+def test_only_the_lines_of_the_session_leave_all_files(log: logging.Logger, tmp_path: Path) -> None:
+    for session in (MINE, THEIRS):
+        log.warning("turn failed", extra={"session": session})
+    log.warning("gateway started")
+    current = log_path(tmp_path)
+    (current.parent / "everthread.log.2").write_bytes(current.read_bytes())
+    before = current.stat().st_size
+    forget(tmp_path, LinesOf(frozenset({MINE})))
+    assert [entry.get("session") for entry in entries(tmp_path)] == [THEIRS, None] * 2
+    assert current.stat().st_size == before, "a file that others append to must not shrink"
+    log.warning("late", extra={"session": MINE})
+    log.warning("later", extra={"session": THEIRS})
+    assert [entry["text"] for entry in entries(tmp_path)].count("late") == 0
+    assert [entry["text"] for entry in entries(tmp_path)].count("later") == 1
+
+
+def test_lines_that_wait_in_memory_are_dropped(log: logging.Logger, tmp_path: Path) -> None:
+    log.info("waiting", extra={"session": MINE})
+    log.info("waiting", extra={"owner": "anna"})
+    log.info("waiting", extra={"key": "agent:main:post:dm:1"})
+    forget(tmp_path, LinesOf(frozenset({MINE}), "anna", frozenset({"agent:main:post:dm:1"})))
+    log.handlers[0].flush()
+    assert entries(tmp_path) == []
+
+
+def test_a_person_who_comes_back_is_logged_again(log: logging.Logger, tmp_path: Path) -> None:
+    log.warning("before", extra={"owner": "anna"})
+    forget(tmp_path, LinesOf(owner="anna"))
+    time.sleep(0.01)
+    log.warning("after", extra={"owner": "anna"})
+    assert [entry["text"] for entry in entries(tmp_path)] == ["after"]
+
+
+def test_lines_of_an_earlier_version_and_cut_lines_may_quote_anybody() -> None:
+    assert is_line_of(b'{"at":"2026-11-01T00:00:00Z","text":"could not do: mango"}', LinesOf())
+    assert is_line_of(b'{"at":"2026-11-01T00:00', LinesOf())
+    assert is_line_of(b"Traceback (most recent call last):", LinesOf())
+    assert is_line_of(b"\xff\xfe", LinesOf())
+    assert not is_line_of(b'{"v":2,"text":"gateway started"}', LinesOf(owner="me"))
+
+
+def test_words_of_a_guest_remove_lines_of_the_guest_only(log: logging.Logger, tmp_path: Path) -> None:
+    for owner in ("me", "guest"):
+        log.warning("turn failed", extra={"owner": owner})
+    forget(tmp_path, LinesOf(owner="guest"), owner="guest", texts=("turn",))
+    assert [entry["owner"] for entry in entries(tmp_path)] == ["me"]
+    forget(tmp_path, LinesOf(owner="me"), texts=("other",))
+    assert [entry["owner"] for entry in entries(tmp_path)] == ["me"]
+    forget(tmp_path, LinesOf(owner="me"), texts=("turn",))
+    assert entries(tmp_path) == []
+
+
+def test_output_of_plugins_leaves_the_output_of_the_gateway(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    output = tmp_path / "logs" / "gateway.out"
+    output.write_text("Serving HTTP on port 8080. Stop with Ctrl-C.\nprinted: my mango\nan unfinished mango")
+    forget(tmp_path, LinesOf(frozenset({MINE})), owner="guest")
+    assert output.read_text().split() == "Serving HTTP on port 8080. Stop with Ctrl-C.".split()
+
+
+def test_a_file_that_is_rotated_during_a_request_is_searched_too(
+    log: logging.Logger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = log_path(tmp_path).parent
+    log.warning("x", extra={"session": MINE})
+    for number in (1, 2):
+        (folder / f"everthread.log.{number}").write_bytes(log_path(tmp_path).read_bytes())
+    list_files = HomeFiles._files  # noqa: SLF001 - between listing and reading nothing else can be placed
+    rotated: list[bool] = []
+
+    def rotate_after_listing(files: HomeFiles, entry: Any) -> Any:
+        found = list(list_files(files, entry))
+        if not rotated:
+            rotated.append(True)
+            for number in (2, 1, 0):
+                path = folder / (f"everthread.log.{number}" if number else "everthread.log")
+                path.replace(folder / f"everthread.log.{number + 1}")
+        return found
+
+    monkeypatch.setattr(HomeFiles, "_files", rotate_after_listing)
+    forget(tmp_path, LinesOf(frozenset({MINE})))
+    assert entries(tmp_path) == []
+
+
+def test_the_list_of_forgotten_sessions_is_bounded_private_and_survives_damage(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    (folder / ".forgotten").write_text("{")
+    for start in (0, LISTED_MAX):
+        list_forgotten(folder, LinesOf(frozenset(str(number) for number in range(start, start + LISTED_MAX))))
+    listed = json.loads((folder / ".forgotten").read_bytes())
+    assert len(listed) == LISTED_MAX
+    assert (folder / ".forgotten").stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in folder.iterdir() if os.fsdecode(path).endswith(".new")] == []
+
+
+def test_a_home_without_logs_gets_none(tmp_path: Path) -> None:
+    forget(tmp_path, LinesOf(frozenset({MINE})))
+    assert list(tmp_path.iterdir()) == []
