@@ -126,6 +126,8 @@ class Runtime(Inspection):
         self._busy_s_max, self._lock_wait_s_max = busy_s_max, lock_wait_s_max
         self.on_wait: Callable[[str], None] = log.warning
         """Receives a notice if the start has to wait for another process."""
+        self.before_close: Callable[[], Awaitable[None]] = _nothing
+        """Called last, while the store is still open. Raises nothing."""
 
     @property
     def provider_names(self) -> tuple[str, ...]:
@@ -436,6 +438,7 @@ class Runtime(Inspection):
             log.warning("could not release leases; they expire by themselves: %s", error)
         finally:
             self._process_locks.release()
+            await self.before_close()
             await self.store.aclose()
 
     async def _shut_down_providers(self, bound_s: float) -> None:
@@ -467,6 +470,10 @@ def _make_note_files(settings: Settings, store: Store, new_id: Callable[[], str]
 
 def notes_folder(settings: Settings, owner: str) -> Path:
     return folder_for(settings.home, owner, mine=settings.owner)
+
+
+async def _nothing() -> None:
+    pass
 
 
 def _first_of(error: BaseException) -> str:

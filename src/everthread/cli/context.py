@@ -66,6 +66,8 @@ class CliRuntime(Protocol):
     new_id: Callable[[], str]
     on_wait: Callable[[str], None]
     """Receives a notice if the start has to wait for another process."""
+    before_close: Callable[[], Awaitable[None]]
+    """Called last, while the store is still open."""
 
     @property
     def skills(self) -> SkillFolders: ...
@@ -228,7 +230,7 @@ class CliContext:
                     return await work(runtime)
                 from everthread.cli.error_details import store_details
 
-                async with store_details(log, runtime.store):
+                async with store_details(log, runtime):
                     return await work(runtime)
 
         return self.run(run())

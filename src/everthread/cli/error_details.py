@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import Protocol
 
 from everthread.domain.errors import BadKey, StoreError
 from everthread.domain.model import SessionKey
@@ -18,12 +19,20 @@ PAUSE_S = 0.2
 RETRY_S = 5.0
 
 
-@asynccontextmanager
-async def store_details(log: LogFile, store: Store) -> AsyncGenerator[None]:
-    """Write the texts inside the block, and the rest at its end. A text that can't be written is lost with the process.
+class ClosingRuntime(Protocol):
+    """A runtime that the work in the block may close."""
 
-    Nothing here logs: it would produce more texts.
+    store: Store
+    before_close: Callable[[], Awaitable[None]]
+
+
+@asynccontextmanager
+async def store_details(log: LogFile, runtime: ClosingRuntime) -> AsyncGenerator[None]:
+    """Write the texts inside the block, and the rest before the store closes.
+
+    A text that can't be written until then is lost. Nothing here logs: it would produce more texts.
     """
+    store = runtime.store
     waiting: deque[LogDetail] = deque(maxlen=DETAILS_MAX)
     woken, loop = asyncio.Event(), asyncio.get_running_loop()
 
@@ -41,16 +50,20 @@ async def store_details(log: LogFile, store: Store) -> AsyncGenerator[None]:
                 await asyncio.sleep(RETRY_S)  # noqa: TID251 - as above
                 woken.set()
 
+    async def write_rest() -> None:
+        log.flush()
+        await _write(store, waiting)
+
     log.on_detail, log.details = wake, waiting
+    runtime.before_close = write_rest
     serving = asyncio.ensure_future(serve())
     try:
         yield
     finally:
         serving.cancel()
         await asyncio.wait({serving})
-        log.flush()
+        await write_rest()
         log.details = None
-        await _write(store, waiting)
 
 
 async def _write(store: Store, waiting: deque[LogDetail]) -> bool:

@@ -31,11 +31,49 @@ def test_a_conversation_is_logged_with_ids_and_without_secrets(home: Path) -> No
     assert everthread(home, "logs", "-n", "1").stdout.count("\n") == 1
 
 
-def test_forgetting_empties_the_log(home: Path) -> None:
-    session = ask(home, "hello")["session"]
+def test_forgetting_a_session_removes_its_lines_from_the_log(home: Path) -> None:
+    session, other = ask(home, "hello")["session"], ask(home, "hello again")["session"]
     assert session in (home / "logs" / "everthread.log").read_text()
     assert everthread(home, "forget", session, "--yes").returncode == 0
-    assert (home / "logs" / "everthread.log").read_text() == ""
+    text = (home / "logs" / "everthread.log").read_text()
+    assert session not in text
+    assert other in text
+    shown = everthread(home, "logs", "-n", "1").stdout
+    assert shown.count("\n") == 1, "removed lines are not counted"
+    assert other in shown
+
+
+def test_the_text_of_an_error_is_shown_by_its_reference_until_it_is_forgotten(home: Path) -> None:
+    text = (home / "config.toml").read_text()
+    (home / "config.toml").write_text(text.replace("mine/good", "mine/bad"))
+    assert everthread(home, "-p", "my mango is ripe", "--json").returncode != 0
+    entries = [json.loads(line) for line in everthread(home, "logs", "-n", "1000", "--json").stdout.splitlines()]
+    [entry] = [entry for entry in entries if entry.get("reference")]
+    reference = entry["reference"]
+    assert entry["text"] == f"the model did not answer: ModelUnknown (reference {reference})"
+    assert (entry["owner"], bool(entry["session"])) == ("me", True)
+    shown = everthread(home, "logs", "--reference", reference)
+    assert shown.returncode == 0, shown.stderr
+    assert f"(session {entry['session']}, owner me)" in shown.stdout
+    assert "bad" in shown.stdout
+    detail = json.loads(everthread(home, "logs", "--reference", reference, "--json").stdout)
+    assert (detail["session"], detail["owner"], detail["logger"]) == (entry["session"], "me", "everthread.agent")
+    assert everthread(home, "forget", entry["session"], "--yes").returncode == 0
+    gone = everthread(home, "logs", "--reference", reference)
+    assert gone.returncode != 0
+    assert f"nothing is stored under the reference '{reference}'" in gone.stderr
+
+
+def test_wrong_uses_of_a_reference_are_explained(home: Path) -> None:
+    for arguments, says in (
+        (("--reference", "abc"), "nothing is stored under the reference 'abc'"),
+        (("--reference", "abc", "-f"), "exclude each other"),
+        (("--reference", ""), "The reference is empty or too long"),
+    ):
+        done = everthread(home, "logs", *arguments)
+        assert done.returncode != 0
+        assert says in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 def test_commands_that_only_read_log_nothing(home: Path) -> None:
