@@ -230,7 +230,7 @@ class CliContext:
                     return await work(runtime)
                 from everthread.cli.error_details import store_details
 
-                async with store_details(log, runtime):
+                async with store_details(log, runtime.store) as runtime.before_close:
                     return await work(runtime)
 
         return self.run(run())

@@ -6,7 +6,6 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Protocol
 
 from everthread.domain.errors import BadKey, StoreError
 from everthread.domain.model import SessionKey
@@ -19,20 +18,12 @@ PAUSE_S = 0.2
 RETRY_S = 5.0
 
 
-class ClosingRuntime(Protocol):
-    """A runtime that the work in the block may close."""
-
-    store: Store
-    before_close: Callable[[], Awaitable[None]]
-
-
 @asynccontextmanager
-async def store_details(log: LogFile, runtime: ClosingRuntime) -> AsyncGenerator[None]:
-    """Write the texts inside the block, and the rest before the store closes.
+async def store_details(log: LogFile, store: Store) -> AsyncGenerator[Callable[[], Awaitable[None]]]:
+    """Write the texts inside the block. Yields a function that writes the rest, for the end of the store.
 
     A text that can't be written until then is lost. Nothing here logs: it would produce more texts.
     """
-    store = runtime.store
     waiting: deque[LogDetail] = deque(maxlen=DETAILS_MAX)
     woken, loop = asyncio.Event(), asyncio.get_running_loop()
 
@@ -55,10 +46,9 @@ async def store_details(log: LogFile, runtime: ClosingRuntime) -> AsyncGenerator
         await _write(store, waiting)
 
     log.on_detail, log.details = wake, waiting
-    runtime.before_close = write_rest
     serving = asyncio.ensure_future(serve())
     try:
-        yield
+        yield write_rest
     finally:
         serving.cancel()
         await asyncio.wait({serving})

@@ -249,7 +249,8 @@ async def test_guests_get_plain_model_errors_and_the_owner_details(
         assert plain in told
         assert "127.0.0.1" not in told
         assert "box-7" not in told
-        logged = [record.getMessage() for record in caplog.records if reference(told) in record.getMessage()]
+        named = [record for record in caplog.records if record.__dict__.get("reference") == reference(told)]
+        logged = [record.getMessage() for record in named]
         assert logged
         assert "127.0.0.1" in logged[0]
         assert "127.0.0.1" in (await fixture.hear("hello", "mine"))[0]

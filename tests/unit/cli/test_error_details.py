@@ -47,7 +47,7 @@ async def test_texts_are_stored_soon_under_their_owner_without_secrets(tmp_path:
         await runtime.lifecycle.accept(Inbound(KEY, "guest", "hello"))
         claim = await runtime.lifecycle.begin_turn(KEY)
         assert claim is not None
-        async with store_details(handler, runtime):
+        async with store_details(handler, runtime.store):
             fail(logger, "r1", "my mango and hunter2", session=claim.ref.session_id)
             fail(logger, "r2", key=str(KEY))
             fail(logger, "r3", owner="guest")
@@ -80,7 +80,7 @@ async def test_texts_wait_for_a_store_that_is_busy_and_are_bounded(
             return await write(work)
 
         monkeypatch.setattr(runtime.store, "write", busy)
-        async with store_details(handler, runtime):
+        async with store_details(handler, runtime.store):
             for number in range(DETAILS_MAX + 10):
                 fail(logger, f"r{number}")
             await until(lambda: not failures[0])
@@ -92,7 +92,7 @@ async def test_texts_wait_for_a_store_that_is_busy_and_are_bounded(
 
 async def test_texts_of_a_runtime_that_is_closed_are_stored(tmp_path: Path, log: Any) -> None:
     logger, handler = log
-    async with Runtime(Settings(tmp_path)) as runtime, store_details(handler, runtime):
+    async with Runtime(Settings(tmp_path)) as runtime, store_details(handler, runtime.store) as runtime.before_close:
         fail(logger, "r1")
         await runtime.stop()
         fail(logger, "too late")
@@ -103,6 +103,6 @@ async def test_texts_of_a_runtime_that_is_closed_are_stored(tmp_path: Path, log:
 async def test_texts_of_other_threads_are_stored(tmp_path: Path, log: Any) -> None:
     logger, handler = log
     async with Runtime(Settings(tmp_path)) as runtime:
-        async with store_details(handler, runtime):
+        async with store_details(handler, runtime.store):
             await asyncio.to_thread(fail, logger, "r1")
         assert await details(runtime, "r1")
