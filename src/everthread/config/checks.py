@@ -93,6 +93,17 @@ def check_platform(text: str) -> str:
     return "" if valid else "a name must be 1 to 32 lowercase letters, digits, - or _"
 
 
+def check_proxy(text: str) -> str:
+    """Check an address or a network of a proxy, or the word for the Unix socket."""
+    from ipaddress import ip_network  # noqa: PLC0415 - few configurations name a proxy
+
+    try:
+        _ = text == "unix" or ip_network(text)
+    except ValueError:
+        return "not an address or a network; write one like 127.0.0.1 or 10.0.0.0/8, or unix for the socket"
+    return ""
+
+
 def check_url(url: str) -> str:
     from urllib.parse import parse_qsl, urlsplit  # noqa: PLC0415 - few configurations have a URL
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, get_origin
@@ -25,6 +26,7 @@ from everthread.config.provider_settings import check_provider_names, provider_t
 from everthread.config.schema import (
     BASE_URLS,
     GatewaySettings,
+    HttpSettings,
     McpServer,
     MemorySettings,
     PlatformAccount,
@@ -40,6 +42,8 @@ from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
 from everthread.domain.spend import Price
 
 MCP_SERVERS = "mcpServers"
+SOCKET_BYTES_MAX = 107
+"""The longest path of a Unix socket on Linux."""
 _ENTRIES_MAX = 1000
 _LIMITED = (ProviderSettings, PriceTable, McpServer, ResetPolicyTable)
 """Entries of which a file may have at most `_ENTRIES_MAX`."""
@@ -256,6 +260,19 @@ def _finish_gateway(table: Table, gateway: GatewaySettings) -> GatewaySettings:
     return gateway
 
 
+def _finish_http(table: Table, http: HttpSettings) -> HttpSettings:
+    if http.socket is None:
+        if http.auth == "none":
+            raise table.bad("auth", 'admits everybody who can connect; "none" needs socket = "PATH" beside it')
+        return http
+    for key in ("host", "port"):
+        if key in table:
+            raise table.bad(key, "has no effect beside a socket; remove it")
+    if len(os.fsencode(http.socket)) > SOCKET_BYTES_MAX:
+        raise table.bad("socket", f"is longer than {SOCKET_BYTES_MAX} bytes; choose a shorter path")
+    return http
+
+
 def _finish_memory(table: Table, memory: MemorySettings) -> MemorySettings:
     check_provider_names(table, memory.providers)
     return memory
@@ -281,6 +298,7 @@ _FINISH: Mapping[type[Struct], Callable[[Table, Any], Any]] = {
     PlatformAccount: _finish_account,
     McpServer: _finish_server,
     GatewaySettings: _finish_gateway,
+    HttpSettings: _finish_http,
     MemorySettings: _finish_memory,
     PriceTable: lambda _, prices: Price(**asdict(prices)),
     ResetPolicyTable: _finish_policy,

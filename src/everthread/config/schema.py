@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         check_owner,
         check_person,
         check_platform,
+        check_proxy,
         check_references,
         check_template,
         check_tool,
@@ -49,6 +50,7 @@ Sharing = Literal["per_user", "shared"]
 RecallInGroups = Literal["group", "owner"]
 Trigger = Literal["mention", "all"]
 Approvers = Literal["admins", "everybody", "nobody"]
+HttpAuth = Literal["token", "none"]
 
 ENV_SETTINGS = ("owner", "profile", "model", "auxiliary_model")
 """Settings that a variable EVERTHREAD_<NAME> and an option --<name> override."""
@@ -293,14 +295,31 @@ class WebhookSettings(Struct, frozen=True):
 class HttpSettings(Struct, frozen=True):
     enabled: Annotated[bool, Setting("serve the HTTP interface")] = True
     host: Annotated[
-        str, Setting("address to listen on; a public one is refused while there is no token", check=check_host)
+        str, Setting("address to listen on; a public one is refused until you create a token", check=check_host)
     ] = "127.0.0.1"
     port: Annotated[int, Setting("port to listen on; 0 is any free port", 0, 65_535)] = 8642
+    socket: Annotated[
+        Path | None,
+        Setting("Unix socket to listen on instead, for your user only; a relative path starts at the home"),
+    ] = None
+    auth: Annotated[
+        HttpAuth,
+        Setting("`token`: every request needs a token; `none`: every request acts as `owner`, only with `socket`"),
+    ] = "token"
+    trusted_proxies: Annotated[
+        tuple[str, ...],
+        Setting(
+            "proxies whose `X-Forwarded-For` names the client, for the log and for slowing down failed authentications;"
+            " never for access",
+            check=check_proxy,
+            allowed="addresses, networks, `unix`",
+        ),
+    ] = ()
 
     @property
     def is_loopback(self) -> bool:
         """True if only this machine can reach it."""
-        if self.host.lower() == "localhost":
+        if self.socket is not None or self.host.lower() == "localhost":
             return True
         from ipaddress import ip_address  # noqa: PLC0415 - only a gateway asks, and the program starts sooner without
 
@@ -477,6 +496,11 @@ class Settings(Struct, frozen=True, eq=False, rename={"mcp_servers": "mcpServers
     @property
     def db_path(self) -> Path:
         return self.home / "everthread.db"
+
+    @property
+    def local_token_path(self) -> Path:
+        """The file with the text of the automatic API token."""
+        return self.home / "local.token"
 
     @property
     def skills_path(self) -> Path:

@@ -8,6 +8,8 @@ import re
 from everthread.domain.errors import BadInput
 
 BYTES = 32
+LOCAL = "local"
+"""Name of the automatic token."""
 NAME_CHARS_MAX = 64
 _PREFIX = "et_"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -299,6 +299,11 @@ class Sessions(Table):
         )
         return tuple(key_of(key) for (key,) in rows)
 
+    def has_key(self, beginning: str) -> bool:
+        """Return True if a key begins with this text, which ends with a colon."""
+        after = beginning[:-1] + chr(ord(beginning[-1]) + 1)
+        return self._exists("SELECT 1 FROM bindings WHERE key >= ? AND key < ? LIMIT 1", (beginning, after))
+
     def add_boundary(self, row: BoundaryRow) -> None:
         self._execute(
             "INSERT INTO boundaries (kind, key, owner, from_session, to_session, epoch, actor, at) "

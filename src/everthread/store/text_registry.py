@@ -402,6 +402,7 @@ TABLES: tuple[TextTable, ...] = (
         exempt={"token_hash": HASH, "owner": OWNER, "name": "the operator's label of an API key, which revokes it"},
         on_owner=("DELETE FROM tokens WHERE owner = ?",),
     ),
+    TextTable("tokens_first"),
     TextTable(
         "chosen_models",
         ("key",),
@@ -511,6 +512,8 @@ FILES: tuple[HomeFile, ...] = (
     HomeFile("files/**/*", FileMethod.KEEP, "the user's files for scheduled tasks, and their results"),
     HomeFile("before-restore-*/**/*", FileMethod.KEEP, "the home before a backup was restored: a backup"),
     HomeFile(".env", FileMethod.NO_WORDS, "secrets"),
+    HomeFile("local.token", FileMethod.NO_WORDS, "the automatic API token"),
+    HomeFile("local.token.*.new", FileMethod.NO_WORDS, "one that a killed process did not finish; opens nothing"),
     HomeFile("gateway.lock", FileMethod.NO_WORDS, "the lock of the gateway"),
     HomeFile("gateway.json", FileMethod.NO_WORDS, "the state of the gateway: counts and connection errors"),
     HomeFile("processes/*", FileMethod.NO_WORDS, "locks of running processes"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 
 from msgspec.structs import replace
 from starlette.applications import Starlette
@@ -121,9 +122,21 @@ def _endpoint(state: WebState, methods: dict[str, Operation]) -> Callable[[Reque
 
 
 async def _dispatch(call: ApiCall, operation: Operation) -> Response:
-    if operation.auth is AuthMode.TOKEN:
+    try:
+        return await _handle(call, operation)
+    except HttpError as error:
+        if error.status == HTTPStatus.UNAUTHORIZED:
+            await call.state.auth_failures.record(call.client_address, error.reason)
+        raise
+
+
+async def _handle(call: ApiCall, operation: Operation) -> Response:
+    # Every route needs a token, except those that the table declares otherwise.
+    if operation.auth not in (AuthMode.OPEN, AuthMode.SIGNED):
         call = replace(call, authenticated=await authenticate(call))
         enter_log_scope(owner=call.caller.owner)
+        if call.caller.read_only and not operation.only_reads:
+            raise HttpError(403, "This token is read-only: it may only use GET routes.", "read_only_token")
     if (session_id := call.request.path_params.get("session_id")) is not None:
         call = replace(call, path_session=await find_owned_session(call.gateway, session_id, call.caller.owner))
     try:

@@ -1,87 +1,46 @@
-"""Authenticate a request by its token; while there are no tokens, local requests need none."""
+"""Authenticate a request by its token."""
 
 from __future__ import annotations
 
 import asyncio
-from functools import lru_cache
-from ipaddress import ip_address
-from urllib.parse import urlsplit
 
-from everthread.domain.api_key import hash_token, is_token
+from everthread.domain.api_key import LOCAL, hash_token, is_token
 from everthread.domain.clock_rules import is_ahead
 from everthread.store.api_keys import ApiKey
-from everthread.store.unit_of_work import UnitOfWork
-from everthread.web.errors import HttpError
+from everthread.web.errors import AuthenticationFailed
 from everthread.web.request import ApiCall, ApiCaller
 
-LOCAL = "local"
 USED_EVERY_S = 3600.0
 """Record the last use of a token at most this often: a request must not cost a write."""
-_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+_SEND_ONE = (
+    "Send a token: Authorization: Bearer et_... On this machine, `everthread tokens show` prints one, and "
+    "`everthread tokens new NAME` creates another."
+)
 
 
 async def authenticate(call: ApiCall) -> ApiCaller:
-    """Return the caller, or raise `HttpError`."""
-    scheme, _, token = (call.header("authorization") or "").strip().partition(" ")
+    """Return the caller, or raise `AuthenticationFailed`."""
+    authorization = (call.header("authorization") or "").strip()
+    scheme, _, token = authorization.partition(" ")
     token = token.strip() if scheme.lower() == "bearer" else ""
-    token_hash = hash_token(token) if is_token(token) else ""
-
-    def read(uow: UnitOfWork) -> tuple[ApiKey | None, bool]:
-        found = uow.api_keys.get(token_hash) if token_hash else None
-        return found, found is not None or uow.api_keys.any_exist()
-
-    found, any_exist = await call.gateway.store.read_inline(read)
-    if found is not None:
-        await _note_use(call, found)
-        return ApiCaller(found.owner, found.name, found.token_hash)
-    # OpenAI clients require a key: while there are no tokens, any other text is accepted.
-    if any_exist or token_hash or not call.state.is_local:
-        raise HttpError(
-            401,
-            "Send a token: Authorization: Bearer et_... Create one with `everthread tokens new NAME`.",
-            "invalid_api_key",
-            {"WWW-Authenticate": "Bearer"},
-        )
-    _check_local(call)
-    return ApiCaller(call.gateway.settings.owner, LOCAL)
+    if call.gateway.settings.gateway.http.auth == "none" and not is_token(token):
+        # OpenAI clients require a key, so any other text is accepted.
+        return ApiCaller(call.gateway.settings.owner, LOCAL)
+    if not is_token(token):
+        raise AuthenticationFailed(_SEND_ONE, "malformed token" if authorization else "no token")
+    token_hash = hash_token(token)
+    key = await call.gateway.store.read_inline(lambda uow: uow.api_keys.get(token_hash))
+    if key is None:
+        raise AuthenticationFailed(_SEND_ONE, "unknown token")
+    if not key.is_valid(call.gateway.clock.now()):
+        raise AuthenticationFailed("This token has expired. `everthread tokens new NAME` creates one.", "expired token")
+    await _note_use(call, key)
+    if call.state.auth_failures.addresses:
+        call.state.auth_failures.succeed(call.client_address)
+    return ApiCaller(key.owner, key.name, key.token_hash, read_only=key.read_only)
 
 
-@lru_cache(256)
-def is_loopback(host: str) -> bool:
-    """Return true for a loopback address or name."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _check_local(call: ApiCall) -> None:
-    """Refuse web pages, also with a DNS name for this machine, and proxied requests."""
-    client = call.request.client
-    if client is None or not is_loopback(client.host) or any(call.header(name) for name in _FORWARDED):
-        raise _not_local("Requests from other machines and proxies need a token")
-    if not is_loopback(_host(f"//{call.header('host') or ''}")):
-        raise _not_local("The Host header names another machine")
-    origin = call.header("origin")
-    if (origin is not None and not is_loopback(_host(origin))) or call.header("sec-fetch-site") == "cross-site":
-        raise _not_local("The request comes from a page of another site")
-
-
-@lru_cache(256)
-def _host(address: str) -> str:
-    try:
-        return urlsplit(address).hostname or ""
-    except ValueError:
-        return ""
-
-
-def _not_local(why: str) -> HttpError:
-    return HttpError(403, f"{why}. Create a token with `everthread tokens new NAME`.", "not_from_here")
-
-
-async def _note_use(call: ApiCall, token: ApiKey) -> None:
+async def _note_use(call: ApiCall, key: ApiKey) -> None:
     now = call.gateway.clock.now()
-    if token.used_at is None or now - token.used_at > USED_EVERY_S or is_ahead(token.used_at, now):
-        await asyncio.shield(call.gateway.store.write(lambda uow: uow.api_keys.record_use(token.token_hash, now)))
+    if key.used_at is None or now - key.used_at > USED_EVERY_S or is_ahead(key.used_at, now):
+        await asyncio.shield(call.gateway.store.write(lambda uow: uow.api_keys.record_use(key.token_hash, now)))

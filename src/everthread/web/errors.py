@@ -50,12 +50,29 @@ class HttpError(Exception):
         self.headers = dict(headers or {})
 
     @property
+    def reason(self) -> str:
+        """The reason for the log. It quotes nothing from the request."""
+        return (self.code or "refused").replace("_", " ")
+
+    @property
     def body(self) -> ErrorBody:
         kind = _TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
         return ErrorBody(ErrorDetail(self.message, kind, self.code))
 
     def response(self) -> Response:
         return json_response(self.body, self.status, self.headers)
+
+
+class AuthenticationFailed(HttpError):
+    """Answer 401 to a request without a valid token."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(401, message, "invalid_api_key", {"WWW-Authenticate": "Bearer"})
+        self._reason = reason
+
+    @property
+    def reason(self) -> str:
+        return self._reason
 
 
 def no_such_session() -> HttpError:

@@ -53,10 +53,12 @@ def _parse_position(text: str | None, end: FeedPosition) -> FeedPosition:
 
 
 def _read_new(
-    uow: UnitOfWork, caller: ApiCaller, position: FeedPosition
+    uow: UnitOfWork, caller: ApiCaller, position: FeedPosition, now: float
 ) -> tuple[tuple[BoundaryRow | TurnActivity, ...], FeedPosition, FeedPosition] | None:
     """Read new activity, the position it reaches and the end; `None` if the caller is no longer authorized."""
-    return (*uow.activity.after(caller.owner, position, WINDOW), uow.activity.end()) if caller.may_stay(uow) else None
+    if not caller.may_stay(uow, now):
+        return None
+    return (*uow.activity.after(caller.owner, position, WINDOW), uow.activity.end())
 
 
 async def _events(call: ApiCall, position: FeedPosition, queue: asyncio.Queue[object]) -> AsyncGenerator[bytes, None]:
@@ -65,9 +67,9 @@ async def _events(call: ApiCall, position: FeedPosition, queue: asyncio.Queue[ob
     seen, sent_at = -1, loop.time()
     while True:
         # Read the counter before the query: a commit in between is seen in the next round.
-        now = await store.changed()
-        while seen != now:
-            new = await store.read(lambda uow, at=position: _read_new(uow, call.caller, at))
+        changed, now = await store.changed(), call.gateway.clock.now()
+        while seen != changed:
+            new = await store.read(lambda uow, at=position, now=now: _read_new(uow, call.caller, at, now))
             if new is None:
                 return
             activity, reached, end = new
@@ -76,9 +78,11 @@ async def _events(call: ApiCall, position: FeedPosition, queue: asyncio.Queue[ob
                 sent_at = loop.time()
                 yield _encode(one, position)
             position = reached
-            seen = now if reached == end else seen
+            seen = changed if reached == end else seen
         if loop.time() - sent_at >= HEARTBEAT_S:
             sent_at = loop.time()
+            # Read again: a token also expires while nothing happens.
+            seen = -1
             # The position also moves past the activity of other owners.
             yield f": still here\nid: {_id(position)}\n\n".encode()
         try:

@@ -80,6 +80,7 @@ def _families(call: ApiCall, lanes: dict[str, LaneCount]) -> Iterable[str]:
     yield _family(
         "http_requests_total", "counter", "Requests by status.", dict(sorted(state.requests.items())), "status"
     )
+    yield _family("authentication_failures_total", "counter", "Failed authentications.", state.auth_failures.count)
     yield _family("platform_up", "gauge", "1 if the platform is connected.", connected, "platform")
     yield _family("journal_waiting", "gauge", "Log entries to deliver to a memory provider.", waiting, "provider")
     yield _family("journal_parked", "gauge", "Log entries that a memory provider has rejected.", parked, "provider")

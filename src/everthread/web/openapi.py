@@ -54,6 +54,11 @@ class Operation(Struct, frozen=True):
     errors: tuple[int, ...] = ()
     """Statuses of errors besides those that all routes of its kind have."""
 
+    @property
+    def only_reads(self) -> bool:
+        """True if a read-only token may use it."""
+        return self.method == "GET"
+
 
 async def show_description(call: ApiCall) -> Response:
     """Get this description."""
@@ -101,6 +106,9 @@ def _errors(one: Operation) -> set[int]:
         statuses |= {400, 408}
     if one.auth is AuthMode.TOKEN:
         statuses |= {401, 403}
+    if one.auth is not AuthMode.OPEN:
+        # Too many failed authentications.
+        statuses |= {429}
     if "{session_id}" in one.path:
         statuses |= {404}
     return statuses

@@ -14,6 +14,8 @@ from everthread.domain.model import Session
 from everthread.gateway.inbound import UNLIMITED_COMMANDS
 from everthread.gateway.server import Gateway
 from everthread.store.unit_of_work import UnitOfWork
+from everthread.web.auth_failures import AuthFailures
+from everthread.web.client_address import TrustedProxies, client_address
 from everthread.web.errors import HttpError, stopping
 
 T = TypeVar("T")
@@ -30,13 +32,18 @@ class ApiCaller(Struct, frozen=True):
 
     owner: str
     name: str
-    """Name of the token, or of the local access. Unique together with the owner."""
+    """Name of the token, or `local` if none is needed. Unique together with the owner."""
     token_hash: str = ""
-    """Empty for local access without a token."""
+    """Empty if no token is needed: `gateway.http.auth` is `none`."""
+    read_only: bool = False
+    """May only read."""
 
-    def may_stay(self, uow: UnitOfWork) -> bool:
+    def may_stay(self, uow: UnitOfWork, now: float) -> bool:
         """Return true if the caller is still authorized."""
-        return uow.api_keys.get(self.token_hash) is not None if self.token_hash else not uow.api_keys.any_exist()
+        if not self.token_hash:
+            return True
+        key = uow.api_keys.get(self.token_hash)
+        return key is not None and key.is_valid(now)
 
 
 class ServerStopping(Struct, frozen=True):
@@ -46,10 +53,10 @@ class ServerStopping(Struct, frozen=True):
 class WebState:
     """The state that all requests share."""
 
-    def __init__(self, gateway: Gateway, *, is_local: bool) -> None:
-        """`is_local`: the server listens on a loopback address."""
+    def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
-        self.is_local = is_local
+        self.trusted_proxies = TrustedProxies(gateway.settings.gateway.http.trusted_proxies)
+        self.auth_failures = AuthFailures(gateway.clock)
         self.waiting: set[asyncio.Queue[Any]] = set()
         """Queues of requests that wait for an answer."""
         self.followers: set[asyncio.Queue[Any]] = set()
@@ -69,11 +76,13 @@ class WebState:
         return queue
 
     def end_event_streams(self) -> None:
+        self.auth_failures.stop()
         for queue in self.followers:
             queue.put_nowait(ServerStopping())
 
     def stop(self) -> None:
         self.is_stopping = True
+        self.auth_failures.stop()
         for queue in (*self.followers, *self.waiting):
             queue.put_nowait(ServerStopping())
 
@@ -105,6 +114,12 @@ class ApiCall(Struct, frozen=True):
     def session(self) -> Session:
         assert self.path_session is not None
         return self.path_session
+
+    @property
+    def client_address(self) -> str:
+        """The address for the log and for slowing down. It decides nothing about access."""
+        peer = self.request.client.host if self.request.client is not None else None
+        return client_address(peer, self.request.headers.getlist("x-forwarded-for"), self.state.trusted_proxies)
 
     def header(self, name: str) -> str | None:
         return self.request.headers.get(name)

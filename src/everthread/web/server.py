@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import socket
 from collections.abc import Generator
 
 import uvicorn
 
+from everthread.domain.api_key import BYTES, make_token
 from everthread.domain.errors import BadConfig
 from everthread.gateway.server import Gateway
+from everthread.lifecycle.local_token import LocalToken
 from everthread.web.app import make_app
-from everthread.web.auth import is_loopback
 from everthread.web.connections import Connection
 from everthread.web.request import WebState
+from everthread.web.unix_socket import BACKLOG, UnixSocket
 
 KEEP_ALIVE_S = 75
 END_S_MAX = 2.0
@@ -27,17 +30,19 @@ class Web:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._http = gateway.settings.gateway.http
-        self._state = WebState(gateway, is_local=is_loopback(self._http.host))
+        self._state = WebState(gateway)
+        self._socket: UnixSocket | None = None
         self._server: _Server | None = None
         self._serving: asyncio.Future[None] | None = None
-        self.port = 0
-        """The port it listens on, after `start`."""
+        self.port: int | None = None
+        """The port it listens on, after `start`. None for a Unix socket."""
 
     async def start(self) -> None:
         """Listen. Raise `BadConfig` if the address is unavailable or open to strangers."""
         await self._check()
+        if self._http.auth != "none":
+            await self._create_token()
         listener = self._bind()
-        self.port = listener.getsockname()[1]
         self._server = _Server(
             uvicorn.Config(
                 make_app(self._state),
@@ -80,14 +85,20 @@ class Web:
             task.cancel()
         await asyncio.wait({serving}, timeout=END_S_MAX)
         serving.cancel()
+        if self._socket is not None:
+            self._socket.remove()
 
     async def _check(self) -> None:
-        host, settings = self._http.host, self._gateway.settings
-        if not self._state.is_local and not await self._gateway.store.read_inline(lambda uow: uow.api_keys.any_exist()):
-            raise BadConfig(
-                f"gateway.http.host is {host!r}, which other machines can reach, and there is no token; "
-                "create one with `everthread tokens new NAME`, or listen on 127.0.0.1"
-            )
+        http, settings = self._http, self._gateway.settings
+        if http.auth == "none" and http.socket is None:
+            raise BadConfig('gateway.http.auth is "none", which admits everybody; set gateway.http.socket beside it')
+        if not http.is_loopback:
+            keys = await self._gateway.store.read_inline(lambda uow: uow.api_keys.all())
+            if all(key.automatic for key in keys):
+                raise BadConfig(
+                    f"gateway.http.host is {http.host!r}, which other machines can reach, and you have created no "
+                    "token; create one with `everthread tokens new NAME`, or listen on 127.0.0.1"
+                )
         for name, hook in settings.gateway.webhooks.items():
             if not settings.secret(hook.secret_env):
                 raise BadConfig(
@@ -95,16 +106,26 @@ class Web:
                     "the environment"
                 )
 
+    async def _create_token(self) -> None:
+        gateway = self._gateway
+        local = LocalToken(gateway.store, gateway.clock, gateway.settings.local_token_path)
+        await local.create_first(make_token(secrets.token_urlsafe(BYTES)), gateway.settings.owner)
+
     def _bind(self) -> socket.socket:
+        if self._http.socket is not None:
+            self._socket = UnixSocket(self._http.socket)
+            return self._socket.listener
         host, port = self._http.host, self._http.port
         try:
             family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            return socket.create_server(address[:2], family=family, backlog=2048)
+            listener = socket.create_server(address[:2], family=family, backlog=BACKLOG)
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise BadConfig(
                 f"can't listen on {host}:{port}: {why}; choose another gateway.http.host or port"
             ) from error
+        self.port = listener.getsockname()[1]
+        return listener
 
 
 class _Server(uvicorn.Server):

@@ -37,7 +37,9 @@ BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
 async def test_the_openai_client_asks_and_streams_and_nothing_is_stored(tmp_path: Path) -> None:
     script = lambda request: Say(echo(request).text, chunks=4, delay_s=0.01)  # noqa: E731
     async with ModelServer(script) as model, http_gateway(tmp_path, model) as fixture:
-        async with openai.AsyncOpenAI(base_url=fixture.url + "/v1", api_key="none", max_retries=0) as client:
+        async with openai.AsyncOpenAI(
+            base_url=fixture.url + "/v1", api_key=fixture.local_token, max_retries=0
+        ) as client:
             answer = await client.chat.completions.create(
                 model="everthread",
                 messages=[{"role": "system", "content": "Be kind."}, {"role": "user", "content": "hi"}],
@@ -74,7 +76,9 @@ async def test_the_openai_client_sends_tools_and_their_results(tmp_path: Path) -
         return Say(calls=(ToolCall("call_1", "weather", '{"city":"Porto"}'),))
 
     async with ModelServer(script) as model, http_gateway(tmp_path, model) as fixture:
-        async with openai.AsyncOpenAI(base_url=fixture.url + "/v1", api_key="none", max_retries=0) as client:
+        async with openai.AsyncOpenAI(
+            base_url=fixture.url + "/v1", api_key=fixture.local_token, max_retries=0
+        ) as client:
             asked: list[Any] = [{"role": "user", "content": "How is Porto?"}]
             for stream in (False, True):
                 if stream:
@@ -106,7 +110,7 @@ async def test_a_model_call_stops_when_the_client_disconnects(tmp_path: Path) ->
         http_gateway(tmp_path, model) as fixture,
     ):
         body = {"messages": [{"role": "user", "content": "hello"}], "stream": True}
-        async with fixture.http.post(fixture.url + "/v1/chat/completions", json=body) as response:
+        async with fixture.http.post(fixture.url + "/v1/chat/completions", json=body, headers=fixture.auth) as response:
             await response.content.readline()
         async with asyncio.timeout(5):
             await model.left_early.wait()

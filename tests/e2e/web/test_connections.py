@@ -132,7 +132,10 @@ async def test_a_client_that_does_not_read_is_disconnected_and_the_turn_goes_on(
     async with ModelServer(script) as model, http_gateway(tmp_path, model) as fixture:
         reader, writer = await asyncio.open_connection("127.0.0.1", fixture.web.port, limit=1024)
         body = b'{"messages":[{"role":"user","content":"hi"}],"stream":true}'
-        head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nX-Session-Key: desk\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = (
+            f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {fixture.local_token}\r\n"
+            f"X-Session-Key: desk\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
         writer.write(head.encode() + body)
         await until(lambda: len(fixture.gateway.worker.subscribers) == 1)
         await until(lambda: not fixture.gateway.worker.subscribers, "the client is dropped")

@@ -31,7 +31,9 @@ BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
 
 async def test_a_conversation_continues_by_its_key_and_by_its_id(tmp_path: Path) -> None:
     async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
-        async with openai.AsyncOpenAI(base_url=fixture.url + "/v1", api_key="none", max_retries=0) as client:
+        async with openai.AsyncOpenAI(
+            base_url=fixture.url + "/v1", api_key=fixture.local_token, max_retries=0
+        ) as client:
             raw = await client.chat.completions.with_raw_response.create(
                 model="everthread",
                 messages=[{"role": "user", "content": "ignored"}, {"role": "user", "content": "one"}],
@@ -93,7 +95,9 @@ async def test_words_are_not_delayed_by_events_that_are_not_sent(tmp_path: Path)
     raw = Raw((thinks, piece(content=" more") + end), delay_s=1.0)
     async with ModelServer(lambda _: raw) as model, http_gateway(tmp_path, model) as fixture:
         body = {"messages": [{"role": "user", "content": "hello"}], "stream": True}
-        sent = fixture.http.post(fixture.url + "/v1/chat/completions", json=body, headers={"X-Session-Key": "desk"})
+        sent = fixture.http.post(
+            fixture.url + "/v1/chat/completions", json=body, headers={**fixture.auth, "X-Session-Key": "desk"}
+        )
         async with sent as response:
             read = b""
             while b"words" not in read:
@@ -109,7 +113,9 @@ async def test_words_are_streamed_as_they_are_written(tmp_path: Path) -> None:
         http_gateway(tmp_path, model) as fixture,
     ):
         body = {"messages": [{"role": "user", "content": "hello"}], "stream": True}
-        sent = fixture.http.post(fixture.url + "/v1/chat/completions", json=body, headers={"X-Session-Key": "desk"})
+        sent = fixture.http.post(
+            fixture.url + "/v1/chat/completions", json=body, headers={**fixture.auth, "X-Session-Key": "desk"}
+        )
         async with sent as response:
             read = b""
             while b"words" not in read:
@@ -291,7 +297,7 @@ async def test_automatic_retries_of_the_client_do_not_repeat_a_message(tmp_path:
         ModelServer(lambda _: Say("slow", chunks=50, delay_s=0.1)) as model,
         http_gateway(tmp_path, model) as fixture,
     ):
-        client = openai.AsyncOpenAI(base_url=fixture.url + "/v1", api_key="none", max_retries=3)
+        client = openai.AsyncOpenAI(base_url=fixture.url + "/v1", api_key=fixture.local_token, max_retries=3)
         for name, command in (("left", "/new"), ("stopped", "/stop")):
             asking = asyncio.ensure_future(
                 client.chat.completions.create(
@@ -332,7 +338,7 @@ async def test_the_queue_of_a_slow_client_is_bounded(tmp_path: Path, monkeypatch
         http_gateway(tmp_path, model) as fixture,
     ):
         async with fixture.http.post(
-            fixture.url + CHAT, json=BODY | {"stream": True}, headers={"X-Session-Key": "desk"}
+            fixture.url + CHAT, json=BODY | {"stream": True}, headers={**fixture.auth, "X-Session-Key": "desk"}
         ) as response:
             await fixture.rest()
             read = await response.read()

@@ -29,12 +29,7 @@ async def event(stream: Any) -> dict[str, Any]:
 
 async def test_revoking_a_token_ends_its_event_streams(tmp_path: Path) -> None:
     async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
-        # Local clients need no token until the first token is created.
-        async with fixture.http.get(fixture.url + "/api/events") as anybody:
-            await anybody.content.readuntil(b"\n\n")
-            anna, ben = await fixture.token("anna"), await fixture.token("ben")
-            async with asyncio.timeout(3):
-                assert await anybody.content.read() == b""
+        anna, ben = await fixture.token("anna"), await fixture.token("ben")
         listen = [
             fixture.http.get(fixture.url + "/api/events", headers={"Authorization": f"Bearer {token}"})
             for token in (anna, ben)
@@ -48,6 +43,18 @@ async def test_revoking_a_token_ends_its_event_streams(tmp_path: Path) -> None:
             await fixture.say("hello", ben, X_Session_Key="desk")
             async with asyncio.timeout(3):
                 assert b"event: boundary" in await his.content.readuntil(b"\n\n")
+
+
+async def test_an_expired_token_ends_its_event_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("everthread.web.events.HEARTBEAT_S", 0.0)
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
+        token = await fixture.token("anna", expires_at=fixture.clock.now() + 3600)
+        headers = {"Authorization": f"Bearer {token}"}
+        async with fixture.http.get(fixture.url + "/api/events", headers=headers) as stream:
+            await stream.content.readuntil(b"\n\n")
+            fixture.clock.advance(3601)
+            async with asyncio.timeout(5):
+                await stream.content.read()
 
 
 async def test_lists_and_events_show_only_own_sessions(tmp_path: Path) -> None:
@@ -69,20 +76,20 @@ async def test_a_stream_resumes_after_the_last_event_without_repeats(tmp_path: P
     async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
         await fixture.converse("before anybody listens")
         url = fixture.url + "/api/events"
-        async with fixture.http.get(url) as stream:
+        async with fixture.http.get(url, headers=fixture.auth) as stream:
             assert (await event(stream))["event"] == "listening"
             session_id = await fixture.converse("one")
             first = await event(stream)
             assert (first["event"], first["data"]["session"], first["data"]["turn"]) == ("turn", session_id, 2)
         await fixture.converse("two", "/new", "three")
-        async with fixture.http.get(url, headers={"Last-Event-ID": first["id"]}) as stream:
+        async with fixture.http.get(url, headers={**fixture.auth, "Last-Event-ID": first["id"]}) as stream:
             assert (await event(stream))["event"] == "listening"
             seen = [await event(stream) for _ in range(3)]
             assert [one["event"] for one in seen] == ["turn", "boundary", "turn"]
             assert (seen[1]["data"]["kind"], seen[1]["data"]["from"]) == ("new", session_id)
             assert seen[2]["data"]["session"] == seen[1]["data"]["to"]
         for middle, rest in ((seen[0], seen[1:]), (seen[1], seen[2:])):
-            async with fixture.http.get(url, headers={"Last-Event-ID": middle["id"]}) as stream:
+            async with fixture.http.get(url, headers={**fixture.auth, "Last-Event-ID": middle["id"]}) as stream:
                 await event(stream)
                 assert [await event(stream) for _ in rest] == rest
         assert (await fixture.ask("GET", "/api/events", Last_Event_ID="nonsense")).status == 400
@@ -92,7 +99,8 @@ async def test_old_events_are_read_in_windows(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("everthread.web.events.WINDOW", 2)
     async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
         await fixture.converse("one", "/new", "two", "/new", "three")
-        async with fixture.http.get(fixture.url + "/api/events", headers={"Last-Event-ID": "b0-l0"}) as stream:
+        from_start = {**fixture.auth, "Last-Event-ID": "b0-l0"}
+        async with fixture.http.get(fixture.url + "/api/events", headers=from_start) as stream:
             await event(stream)
             seen = [await event(stream) for _ in range(6)]
         assert sorted(one["event"] for one in seen) == ["boundary"] * 3 + ["turn"] * 3
@@ -101,13 +109,13 @@ async def test_old_events_are_read_in_windows(tmp_path: Path, monkeypatch: pytes
 
 async def test_streams_are_limited_released_and_ended_on_shutdown(tmp_path: Path) -> None:
     async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
-        streams = [await fixture.http.get(fixture.url + "/api/events") for _ in range(16)]
+        streams = [await fixture.http.get(fixture.url + "/api/events", headers=fixture.auth) for _ in range(16)]
         assert (await fixture.ask("GET", "/api/events")).status == 429
         streams[0].close()
         again = None
         async with asyncio.timeout(5):
             while again is None or again.status == 429:
-                again = await fixture.http.get(fixture.url + "/api/events")
+                again = await fixture.http.get(fixture.url + "/api/events", headers=fixture.auth)
         stopping = asyncio.ensure_future(fixture.web.stop())
         async with asyncio.timeout(3):
             await stopping

@@ -34,8 +34,9 @@ CHECKS = (not_a_server_error, status_code_conformance, content_type_conformance,
 ENDLESS = "/api/events"
 
 
-def try_all(url: str, session_id: str) -> None:
+def try_all(url: str, session_id: str, auth: dict[str, str]) -> None:
     schema: Any = schemathesis.openapi.from_url(url + "/openapi.json")
+    schema.config.headers = auth
     # All of Unicode but surrogates, as with "utf-8", for which Hypothesis tries every character, once in each checkout.
     schema.config.generation.codec = None
     tried = set[str]()
@@ -90,6 +91,6 @@ def test_generated_requests_get_the_described_responses(tmp_path: Path) -> None:
             http_gateway(tmp_path, model, **ENVIRONMENT) as fixture,
         ):
             first = await fixture.say("hello", X_Session_Key="desk")
-            await asyncio.to_thread(try_all, fixture.url, first.headers["X-Session-Id"])
+            await asyncio.to_thread(try_all, fixture.url, first.headers["X-Session-Id"], fixture.auth)
 
     asyncio.run(serve())

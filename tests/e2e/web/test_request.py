@@ -31,7 +31,8 @@ async def gone(reader: asyncio.StreamReader) -> bytes:
 async def test_a_chunked_body_over_the_limit_gets_413(tmp_path: Path) -> None:
     async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as fixture:
         reader, writer = await asyncio.open_connection("127.0.0.1", fixture.web.port)
-        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {fixture.local_token}\r\n"
+        writer.write(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
         piece = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
         for _ in range(100):
             writer.write(piece)
@@ -76,7 +77,8 @@ async def test_a_body_that_never_arrives_gets_408(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("everthread.web.request.BODY_S_MAX", 0.3)
     async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
         reader, writer = await asyncio.open_connection("127.0.0.1", fixture.web.port)
-        writer.write(f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{{".encode())
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {fixture.local_token}\r\n"
+        writer.write(f"{head}Content-Length: 1000\r\n\r\n{{".encode())
         assert (await gone(reader)).startswith(b"HTTP/1.1 408")
         writer.close()
 

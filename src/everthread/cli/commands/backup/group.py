@@ -28,8 +28,8 @@ def backup(cli: CliContext, file: str | None, as_json: bool) -> None:
     """Back up the home to a new FILE: sessions, memory, notes, skills and settings. Then verify it.
 
     Other processes may keep running; later changes are not included. Without FILE, a name with the current time is used
-    in the working folder. The file is readable for your user only. Not included: .env with your API keys, mcp.json and
-    the local model.
+    in the working folder. The file is readable for your user only. Not included: .env with your API keys, the API token
+    local.token, mcp.json and the local model.
 
     \b
     Examples:
@@ -48,7 +48,7 @@ def backup(cli: CliContext, file: str | None, as_json: bool) -> None:
 
     def text() -> Iterator[str]:
         yield f"Backed up to {target}: {describe_counts(manifest.counts)}. Verified."
-        yield "Not included: API keys (.env), mcp.json, the local model and received files (media)."
+        yield "Not included: API keys (.env), the API token local.token, mcp.json, the local model and received files (media)."
         for name in skipped[:_NAMED_MAX]:
             yield f"Skipped {one_line(replace_surrogates(name))}: its name, depth or size does not fit into a backup."
         if len(skipped) > _NAMED_MAX:

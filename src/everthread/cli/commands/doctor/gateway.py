@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from everthread.cli.commands.doctor.check import Case, Finding, bad, well
 from everthread.cli.commands.doctor.store import RECENT_S
-from everthread.domain.model import Reply, ReplyState
+from everthread.domain.model import ChatType, Reply, ReplyState, SessionKey
 from everthread.domain.text_format import local_time, pluralize, shorten
+from everthread.lifecycle.local_token import no_valid_key
 
 if TYPE_CHECKING:
     from everthread.cli.commands.gateway.status import GatewayStatus
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from everthread.config.schema import Settings
     from everthread.store.unit_of_work import UnitOfWork
 
+HTTP = "http"
 SILENT_S = 30.0
 _REPLIES_MAX = 1000
 
@@ -41,11 +43,38 @@ async def gateway(case: Case) -> Finding:
     return well(f"running, {pluralize(up, 'platform')} up")
 
 
+async def http(case: Case) -> Finding:
+    """Check that clients of the HTTP interface can get in, with a token only."""
+    assert case.settings is not None
+    runtime, settings = case.open_runtime, case.settings
+    if not settings.gateway.http.enabled:
+        return well("disabled")
+    if settings.gateway.http.auth == "none":
+        return well(f"no tokens; only your user can connect to {settings.gateway.http.socket}")
+    # A client that has conversations: before tokens were required, it may have sent none.
+    beginning = str(SessionKey(settings.profile, HTTP, ChatType.DM, "x"))[:-1]
+    keys, ever, has_clients = await runtime.store.read(
+        lambda uow: (uow.api_keys.all(), uow.api_keys.ever_existed(), uow.sessions.has_key(beginning))
+    )
+    if has_clients and all(key.automatic and key.used_at is None for key in keys) and (keys or not ever):
+        return bad(
+            "every HTTP request needs a token now, and none was used yet: clients that send none stop working",
+            f"{'' if ever else 'everthread gateway start; '}give them the token that everthread tokens show prints",
+        )
+    if not ever:
+        return well("no token yet; the first start of a gateway creates one: everthread tokens show")
+    if no_valid_key(keys, runtime.clock.now()):
+        return bad("no valid API token: every HTTP request is refused", "everthread tokens new NAME")
+    return well(pluralize(len(keys), "token"))
+
+
 async def _check_open_access(settings: Settings, runtime: CliRuntime) -> list[tuple[str, str]]:
     http = settings.gateway.http
-    if not http.enabled or http.is_loopback or await runtime.store.read(lambda uow: uow.api_keys.any_exist()):
+    if not http.enabled or http.is_loopback:
         return []
-    says = f"gateway.http.host is {http.host}, open to other machines, and no API token protects it"
+    if not all(key.automatic for key in await runtime.store.read(lambda uow: uow.api_keys.all())):
+        return []
+    says = f"gateway.http.host is {http.host}, open to other machines, and you have created no API token"
     return [(says, "everthread config set gateway.http.host 127.0.0.1, or create a token: everthread tokens new NAME")]
 
 

@@ -44,6 +44,7 @@ def all_checks() -> tuple[Check, ...]:
         Check("turns", store.slots, "store"),
         Check("notes", store.notes, "runtime"),
         Check("gateway", gateway.gateway, "runtime", bound_s=5.0),
+        Check("http", gateway.http, "runtime"),
         Check("platforms", services.platforms, "settings", bound_s=15.0),
         Check("memory", services.providers, "runtime"),
         Check("mcp", services.mcp, "settings", bound_s=40.0),

@@ -51,6 +51,7 @@ async def home(case: Case) -> Finding:
         folder,
         *folder.glob("everthread.db*"),
         *folder.glob("gateway.*"),
+        *folder.glob("local.token*"),
         *folder.glob("logs/*"),
         *folder.glob("memory/**/*.md"),
     ]

@@ -46,19 +46,22 @@ def run(cli: CliContext, as_json: bool) -> None:
       everthread gateway run
       everthread --home /srv/agent gateway run
     """
-    from everthread.cli.commands.gateway.lock import GatewayLock
+    from everthread.cli.commands.gateway.lock import GatewayLock, describe_http
     from everthread.cli.commands.gateway.run import ShutdownSignals, serve
 
-    def on_ready(holder: LockHolder, gateway: Gateway, problems: tuple[str, ...]) -> None:
+    def on_ready(holder: LockHolder, gateway: Gateway, problems: tuple[str, ...], hint: str) -> None:
         for problem in problems:
             click.echo(f"everthread: {one_line(problem)}", err=True)
         if as_json:
             import json
 
-            click.echo(json.dumps({"pid": holder.pid, "port": holder.port, "platforms": list(gateway.platforms)}))
+            http = {"port": holder.port, "socket": holder.socket}
+            click.echo(json.dumps({"pid": holder.pid, **http, "platforms": list(gateway.platforms)}))
         else:
-            served = [*gateway.platforms, *([f"HTTP on port {holder.port}"] if holder.port is not None else [])]
+            served = [*gateway.platforms, *filter(None, [describe_http(holder)])]
             click.echo(f"Serving {', '.join(served) or 'nothing: no platform is configured'}. Stop with Ctrl-C.")
+            if hint:
+                click.echo(hint)
 
     settings = cli.settings
     lock = GatewayLock(settings.home)
@@ -182,12 +185,24 @@ def status(cli: CliContext, as_json: bool) -> None:
 
 def _start(cli: CliContext, as_json: bool) -> None:
     from everthread.cli.commands.gateway import control
+    from everthread.cli.commands.gateway.lock import describe_http
+    from everthread.cli.commands.gateway.token_access import TokenAccess, read_token_access
 
     try:
         by = control.start(cli.settings, cli.home)
     except control.GatewayNotStarted as error:
         print_error(str(error))
         raise click.exceptions.Exit(error.code) from error
-    http = f", HTTP on port {by.port}" if by.port is not None else ""
-    data = {"running": True, "pid": by.pid, "since": iso_time(by.started_at), "port": by.port}
-    render(Result(data, f"The gateway is up (process {by.pid}{http})."), as_json)
+    http = describe_http(by)
+    access = cli.read(read_token_access, default=TokenAccess()) if http else TokenAccess()
+    for problem in access.problems:
+        print_error(problem)
+    data = {
+        "running": True,
+        "pid": by.pid,
+        "since": iso_time(by.started_at),
+        "port": by.port,
+        "socket": by.socket,
+    }
+    up = f"The gateway is up (process {by.pid}{f', {http}' if http else ''})."
+    render(Result(data, [up, *filter(None, [access.hint])]), as_json)

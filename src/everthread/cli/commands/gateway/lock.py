@@ -32,6 +32,8 @@ class LockHolder(msgspec.Struct, frozen=True):
     holder: str
     started_at: float
     port: int | None = None
+    socket: str | None = None
+    """The Unix socket of the HTTP interface, in place of the port."""
     namespace: str = ""
     """The PID namespace that `pid` belongs to; empty if unknown."""
 
@@ -103,6 +105,13 @@ def pid_namespace() -> str:
 
 def describe_holder(by: LockHolder | None) -> str:
     return f"process {by.pid}, since {local_time(by.started_at)}" if by is not None else "starting"
+
+
+def describe_http(by: LockHolder | None) -> str:
+    """Return the address of the HTTP interface; empty if there is none."""
+    if by is None or (by.port is None and by.socket is None):
+        return ""
+    return f"HTTP on {by.socket}" if by.socket is not None else f"HTTP on port {by.port}"
 
 
 def _try_lock(home: Path) -> int | None:

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from everthread.cli.commands.gateway import report as gateway_report
 from everthread.cli.commands.gateway.lock import GatewayLock, LockHolder, pid_namespace
 from everthread.cli.commands.gateway.systemd import ALIVE, READY, STOPPING, notify
+from everthread.cli.commands.gateway.token_access import read_token_access
 from everthread.cli.context import CliRuntime, Web
 from everthread.cli.exit_codes import INTERRUPTED
 from everthread.config.environment import notify_socket
@@ -37,7 +38,8 @@ WRAP_UP_S = 0.5
 """Part of the shutdown limit reserved for releasing turns and notifying plugins."""
 SHUTDOWN_S = 0.2
 
-OnReady = Callable[[LockHolder, "Gateway", tuple[str, ...]], None]
+OnReady = Callable[[LockHolder, "Gateway", tuple[str, ...], str], None]
+"""Receives the problems, and a hint about API tokens that may be empty."""
 
 
 async def serve(runtime: CliRuntime, lock: GatewayLock, signals: ShutdownSignals, on_ready: OnReady) -> None:
@@ -56,10 +58,11 @@ async def serve(runtime: CliRuntime, lock: GatewayLock, signals: ShutdownSignals
             return
         problems, gateway = starting.result(), service.gateway
         assert gateway is not None
-        holder = replace(holder, port=service.port)
+        access = await read_token_access(runtime)
+        holder = replace(holder, port=service.port, socket=service.socket)
         lock.write_holder(holder)
         gateway_report.write_report(runtime.settings.home, gateway_report.make_report(gateway, holder.holder))
-        on_ready(holder, gateway, problems)
+        on_ready(holder, gateway, (*problems, *access.problems), access.hint)
         notify(systemd, READY)
         while not stop.is_set():
             await asyncio.wait({stopping}, timeout=gateway_report.INTERVAL_S)
@@ -85,6 +88,11 @@ class _Service:
     @property
     def port(self) -> int | None:
         return self._web.port if self._web is not None else None
+
+    @property
+    def socket(self) -> str | None:
+        path = self._runtime.settings.gateway.http.socket
+        return str(path) if self._web is not None and path is not None else None
 
     async def start(self) -> tuple[str, ...]:
         """Start everything and return the problems found, one line each."""

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from everthread.cli.commands.gateway import report as gateway_report
-from everthread.cli.commands.gateway.lock import LockState, describe_holder, read_lock
+from everthread.cli.commands.gateway.lock import LockState, describe_holder, describe_http, read_lock
 from everthread.cli.commands.gateway.report import GatewayReport
 from everthread.cli.context import CliContext, CliRuntime
 from everthread.cli.output import iso_time
@@ -80,6 +80,7 @@ def status_as_json(state: GatewayStatus) -> dict[str, Any]:
         "pid": by.pid if by is not None else None,
         "since": iso_time(by.started_at) if by is not None else None,
         "port": by.port if by is not None else None,
+        "socket": by.socket if by is not None else None,
         "reported_at": iso_time(report.at) if report is not None else None,
         "draining": report.draining if report is not None else None,
         "platforms": [
@@ -101,8 +102,8 @@ def status_lines(state: GatewayStatus) -> Iterator[str]:
         yield "No gateway is running. Start it with everthread gateway start."
     else:
         ending = ", stopping" if report is not None and report.draining else ""
-        port = f", HTTP on port {seen.by.port}" if seen.by is not None and seen.by.port is not None else ""
-        yield f"The gateway is running ({describe_holder(seen.by)}{port}{ending})."
+        http = describe_http(seen.by)
+        yield f"The gateway is running ({describe_holder(seen.by)}{f', {http}' if http else ''}{ending})."
         if report is None:
             yield "No status report yet."
     if report is not None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import click
 
+from everthread.cli.age import Age
 from everthread.cli.context import CliContext, CliRuntime, common_options
 from everthread.cli.output import Result, confirm, progress_bar, render
 from everthread.domain.text_format import local_time, pluralize, shorten
@@ -14,26 +14,14 @@ from everthread.domain.text_format import local_time, pluralize, shorten
 if TYPE_CHECKING:
     from everthread.lifecycle.archive import Prunable
 
-_UNIT_S = {"h": 3600, "d": 86_400, "w": 7 * 86_400, "m": 30 * 86_400, "y": 365 * 86_400}
-_AGE = re.compile(r"([0-9]{1,6})([hdwmy])")
 _SHOWN_MAX = 10
-
-
-class _Age(click.ParamType[float]):
-    name = "age"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        match = _AGE.fullmatch(str(value))
-        if match is None or int(match[1]) == 0:
-            self.fail(f"Invalid age {str(value)[:40]!r}. Write it like 90d, 12h, 2w, 6m or 1y")
-        return float(int(match[1]) * _UNIT_S[match[2]])
 
 
 @click.command("prune")
 @click.option(
     "--older-than",
     "age_s",
-    type=_Age(),
+    type=Age(),
     required=True,
     metavar="AGE",
     help="Minimum age since the last activity: 90d, 12h, 2w, 6m (30 days each), 1y.",

@@ -13,18 +13,19 @@ class ApiKeyContract(StoreFixture):
     @in_loop
     async def test_a_token_is_found_by_its_hash_until_it_is_removed(self, open_store: OpenStore) -> None:
         async with aclosing(await open_store()) as store, aclosing(await open_store()) as other:
-            assert not await store.read(lambda uow: uow.api_keys.any_exist())
+            assert not await store.read(lambda uow: uow.api_keys.ever_existed())
             phone = ApiKey("h1", "ann", "phone", 1.0)
             assert await store.write(lambda uow: uow.api_keys.add(phone))
             assert await other.read_inline(lambda uow: uow.api_keys.get("h1")) == phone
             assert await other.read_inline(lambda uow: uow.api_keys.get("h2")) is None
-            assert await other.read(lambda uow: uow.api_keys.any_exist())
+            assert await other.read(lambda uow: uow.api_keys.ever_existed())
             await store.write(lambda uow: uow.api_keys.record_use("h1", 5.0))
             used = present(await other.read(lambda uow: uow.api_keys.get("h1")))
             assert used.used_at == 5.0
-            assert not await store.write(lambda uow: uow.api_keys.remove("ben", "phone"))
-            assert await store.write(lambda uow: uow.api_keys.remove("ann", "phone"))
+            assert await store.write(lambda uow: uow.api_keys.remove("ben", "phone")) is None
+            assert await store.write(lambda uow: uow.api_keys.remove("ann", "phone")) == used
             assert await other.read(lambda uow: (uow.api_keys.get("h1"), uow.api_keys.all())) == (None, ())
+            assert await other.read(lambda uow: uow.api_keys.ever_existed())
 
     @on_store
     async def test_two_owners_may_use_one_name_and_one_owner_may_not(self, talk: StoreConversation) -> None:

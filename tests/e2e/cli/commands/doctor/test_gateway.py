@@ -11,6 +11,7 @@ from tests.e2e.cli.commands.doctor.doctor_home import ME, failed, in_home
 from everthread.bootstrap.runtime import Runtime
 from everthread.cli.commands.gateway import report as gateway_report
 from everthread.cli.commands.gateway.lock import GatewayLock, LockHolder
+from everthread.domain.boundary import New
 from everthread.domain.model import Inbound, Reply, ReplyState, SessionKey
 from everthread.store.api_keys import ApiKey
 
@@ -58,6 +59,62 @@ def test_http_open_to_others_without_a_token_is_reported(home: Path) -> None:
         await runtime.store.write(lambda uow: uow.api_keys.add(token))
 
     in_home(home, make)
+    assert failed(home, "--offline") == {}
+
+
+def test_the_automatic_token_does_not_protect_an_open_address(home: Path) -> None:
+    with (home / "config.toml").open("a") as config:
+        config.write('[gateway.http]\nhost = "0.0.0.0"\n')
+
+    async def make(runtime: Runtime) -> None:
+        token = ApiKey("hash", ME, "local", runtime.clock.now(), automatic=True)
+        await runtime.store.write(lambda uow: uow.api_keys.add(token))
+
+    in_home(home, make)
+    says, _ = failed(home, "--offline")["gateway"]
+    assert "you have created no API token" in says
+
+
+def test_clients_that_send_no_token_are_reported_until_one_does(home: Path) -> None:
+    async def talk(runtime: Runtime) -> None:
+        key = SessionKey.parse("agent:main:http:dm:desk")
+        await runtime.lifecycle.cross(key, New(), owner=ME)
+
+    in_home(home, talk)
+    says, fix = failed(home, "--offline")["http"]
+    assert "clients that send none stop working" in says
+    assert "everthread gateway start" in fix
+    assert "everthread tokens show" in fix
+
+    async def make(runtime: Runtime) -> None:
+        token = ApiKey("hash", ME, "local", runtime.clock.now(), automatic=True)
+        await runtime.store.write(lambda uow: uow.api_keys.add(token))
+
+    in_home(home, make)
+    says, fix = failed(home, "--offline")["http"]
+    assert "none was used yet" in says
+    assert "everthread tokens show" in fix
+    assert "gateway start" not in fix
+
+    async def use(runtime: Runtime) -> None:
+        await runtime.store.write(lambda uow: uow.api_keys.record_use("hash", runtime.clock.now()))
+
+    in_home(home, use)
+    assert failed(home, "--offline") == {}
+
+
+def test_a_locked_interface_is_reported(home: Path) -> None:
+    async def make_and_revoke(runtime: Runtime) -> None:
+        token = ApiKey("hash", ME, "phone", runtime.clock.now())
+        await runtime.store.write(lambda uow: uow.api_keys.add(token))
+        await runtime.store.write(lambda uow: uow.api_keys.remove(ME, "phone"))
+
+    in_home(home, make_and_revoke)
+    says, fix = failed(home, "--offline")["http"]
+    assert "every HTTP request is refused" in says
+    assert fix == "everthread tokens new NAME"
+    with (home / "config.toml").open("a") as config:
+        config.write('[gateway.http]\nauth = "none"\nsocket = "http.sock"\n')
     assert failed(home, "--offline") == {}
 
 

@@ -342,7 +342,9 @@ def test_a_hanging_http_request_does_not_delay_the_shutdown(tmp_path: Path, sile
         process = core.run(http=True)
         port = json.loads(core.ask("status", "--json").stdout)["port"]
         said = json.dumps({"model": "everthread", "messages": [{"role": "user", "content": "hello"}]})
+        token = (core.home / "local.token").read_text().strip()
         head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+        head += f"Authorization: Bearer {token}\r\n"
         with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
             client.sendall(f"{head}X-Session-Key: one\r\nContent-Length: {len(said)}\r\n\r\n{said}".encode())
             until(lambda: json.loads((core.home / "gateway.json").read_text())["running_turns"] == 1, "running")
@@ -352,6 +354,57 @@ def test_a_hanging_http_request_does_not_delay_the_shutdown(tmp_path: Path, sile
             assert b"503" in client.recv(1000), "the waiting client must get a response"
         with pytest.raises(OSError, match="refused"):
             socket.create_connection(("127.0.0.1", port), timeout=1)
+    finally:
+        core.leave()
+
+
+def test_the_start_names_the_command_that_shows_the_token(tmp_path: Path, url: str) -> None:
+    core = GatewayProcessFixture(tmp_path / "home", url, http=True)
+    try:
+        process = core.run(http=True)
+        assert process.stdout is not None
+        assert "everthread tokens show" in process.stdout.readline()
+        token = (core.home / "local.token").read_text().strip()
+        assert token not in (core.home / "logs" / "everthread.log").read_text()
+        assert core.end(process)[0] == 0
+        assert "every request is refused" in core.cli("tokens", "revoke", "local").stdout
+        process = core.run(http=True)
+        assert core.end(process)[0] == 0
+        assert process.stderr is not None
+        assert "everthread tokens new NAME" in process.stderr.read()
+        assert not (core.home / "local.token").exists()
+    finally:
+        core.leave()
+
+
+def test_a_gateway_without_http_creates_no_token(core: GatewayProcessFixture) -> None:
+    process = core.run()
+    assert core.end(process)[0] == 0
+    assert not (core.home / "local.token").exists()
+    assert core.cli("tokens", "list", "--json").stdout.strip() == "[]"
+
+
+def test_the_status_of_a_gateway_on_a_socket_names_the_socket(tmp_path: Path, url: str) -> None:
+    core = GatewayProcessFixture(tmp_path / "home", url, http=True)
+    config = core.home / "config.toml"
+    config.write_text(config.read_text().replace("port = 0\n", 'socket = "http.sock"\n'))
+    path = str(core.home / "http.sock")
+    try:
+        process = core.run(http=True)
+        status = json.loads(core.ask("status", "--json").stdout)
+        assert (status["port"], status["socket"]) == (None, path)
+        assert f"HTTP on {path}" in core.ask("status").stdout
+        assert '"check": "gateway",\n      "well": true' in core.cli("doctor", "--offline", "--json").stdout
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(path)
+            client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert client.recv(100).startswith(b"HTTP/1.1 200")
+        process.kill()
+        process.wait()
+        assert Path(path).exists(), "a killed gateway leaves its socket"
+        again = core.run(http=True)
+        assert core.end(again)[0] == 0
+        assert not Path(path).exists()
     finally:
         core.leave()
 

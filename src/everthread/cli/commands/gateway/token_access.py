@@ -1,0 +1,32 @@
+"""Advice about API tokens when a gateway starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from everthread.cli.context import CliRuntime
+
+HINT = "HTTP requests need a token: everthread tokens show prints the one of this machine."
+LOCKED = "no valid API token: every HTTP request is refused; create one with everthread tokens new NAME"
+
+
+class TokenAccess(Struct, frozen=True):
+    hint: str = ""
+    problems: tuple[str, ...] = ()
+
+
+async def read_token_access(runtime: CliRuntime) -> TokenAccess:
+    """Return how to get a token for the HTTP interface of a running gateway."""
+    http = runtime.settings.gateway.http
+    if not http.enabled or http.auth == "none":
+        return TokenAccess()
+    from everthread.lifecycle.local_token import LocalToken, no_valid_key
+
+    keys = await runtime.store.read(lambda uow: uow.api_keys.all())
+    if no_valid_key(keys, runtime.clock.now()):
+        return TokenAccess(problems=(LOCKED,))
+    local = LocalToken(runtime.store, runtime.clock, runtime.settings.local_token_path)
+    return TokenAccess(HINT if await local.text() is not None else "")
