@@ -19,7 +19,7 @@ from everthread.ports.clock import Clock
 from everthread.store.api_keys import ApiKey
 from everthread.store.unit_of_work import Store, UnitOfWork
 
-log = logging.getLogger("everthread.api_keys")
+log = logging.getLogger("everthread.lifecycle")
 
 _BYTES_MAX = 1024
 

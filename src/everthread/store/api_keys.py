@@ -76,5 +76,4 @@ class ApiKeys(Table):
 
 
 def _key(row: tuple[Any, ...]) -> ApiKey:
-    *texts_and_times, read_only, automatic = row
-    return ApiKey(*texts_and_times, bool(read_only), bool(automatic))
+    return ApiKey(*row[:6], read_only=bool(row[6]), automatic=bool(row[7]))

@@ -16,8 +16,8 @@ from everthread.ports.clock import Clock
 from everthread.web.client_address import slowed_network
 from everthread.web.errors import HttpError
 
-# The name is part of the documented fail2ban filter.
-log = logging.getLogger("everthread.web.auth")
+# The name and the text are part of the documented fail2ban filter.
+log = logging.getLogger("everthread.web")
 
 FREE = 3
 """Failures of one address that are answered at once."""

@@ -211,7 +211,7 @@ async def test_a_forged_address_gives_no_access_and_is_not_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as fixture:
-        with caplog.at_level(logging.WARNING, "everthread.web.auth"):
+        with caplog.at_level(logging.WARNING, "everthread.web"):
             assert (await fixture.ask("GET", "/api/sessions", token="", X_Forwarded_For="198.51.100.9")).status == 401
         assert [record.getMessage() for record in caplog.records] == ["failed authentication from 127.0.0.1: no token"]
 
@@ -221,7 +221,7 @@ async def test_a_trusted_proxy_gives_the_address_for_the_log_and_no_access(
 ) -> None:
     http = HttpSettings(port=0, trusted_proxies=("127.0.0.0/8",))
     async with ModelServer(MODEL) as model, http_gateway(tmp_path, model, http=http) as fixture:
-        with caplog.at_level(logging.WARNING, "everthread.web.auth"):
+        with caplog.at_level(logging.WARNING, "everthread.web"):
             refused = await fixture.ask("GET", "/metrics", token="", X_Forwarded_For="127.0.0.1, 198.51.100.9")
             assert refused.status == 401
             # Even if the proxy says that the client is this machine.
@@ -236,7 +236,7 @@ async def test_a_wrong_webhook_signature_is_a_failed_authentication(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as fixture:
-        with caplog.at_level(logging.WARNING, "everthread.web.auth"):
+        with caplog.at_level(logging.WARNING, "everthread.web"):
             assert (await fixture.ask("POST", "/hooks/ci", {}, token="")).status == 401
         assert [record.getMessage() for record in caplog.records] == [
             "failed authentication from 127.0.0.1: bad signature"

@@ -185,6 +185,14 @@ WRONG = [
     ("[prices.'openai/x']\ninput = 1", 1, "prices.\"openai/x\": 'output' is missing"),
     ("[prices.'open/x']\ninput = 1\noutput = 1", 1, "unknown provider 'open'. Did you mean openai?"),
     ("[prices]\n'openai/x' = { input = 1, output = '2' }", 2, 'prices."openai/x".output: expected a number'),
+    # The HTTP interface
+    ("[gateway.http]\nauth = 'none'", 2, 'gateway.http.auth: admits everybody who can connect; "none" needs socket'),
+    ("[gateway.http]\nauth = 'no'", 2, "gateway.http.auth: must be token or none"),
+    ("[gateway.http]\nsocket = 'a'\nport = 1", 3, "gateway.http.port: has no effect beside a socket; remove it"),
+    ("[gateway.http]\nsocket = 'a'\nhost = '::'", 3, "gateway.http.host: has no effect beside a socket"),
+    (f"[gateway.http]\nsocket = '/{'a' * 107}'", 2, "gateway.http.socket: is longer than 107 bytes"),
+    ("[gateway.http]\ntrusted_proxies = ['proxy']", 2, "trusted_proxies[0]: not an address or a network"),
+    ("[gateway.http]\ntrusted_proxies = ['10.0.0.1/8']", 2, "trusted_proxies[0]: not an address or a network"),
     # Tool servers
     ("[mcpServers.x]\nargs = []", 1, "mcpServers.x: has neither a command nor a url"),
     ("[mcpServers.x]\ncommand = 'a'\nurl = 'http://x'", 1, "mcpServers.x: has both a command and a url"),
@@ -270,3 +278,10 @@ def test_an_error_in_mcp_json_names_the_line(text: str, line: int, what: str, tm
     told = config_error(tmp_path, "[mcpServers.web]\nurl = 'http://x'", mcp=text)
     assert told.startswith(f"{tmp_path / 'mcp.json'}:{line}: ")
     assert what in told
+
+
+def test_a_socket_is_relative_to_the_home(tmp_path: Path) -> None:
+    text = '[gateway.http]\nsocket = "http.sock"\nauth = "none"\ntrusted_proxies = ["unix", "::1"]'
+    http = load_home(tmp_path, text).gateway.http
+    assert (http.socket, http.auth, http.trusted_proxies) == (tmp_path / "http.sock", "none", ("unix", "::1"))
+    assert http.is_loopback

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.runtime import MovableClock
 
+from everthread.log_file import LogFile
 from everthread.web import auth_failures
 from everthread.web.auth_failures import ADDRESSES_MAX, FREE, LINES_PER_MINUTE, AuthFailures
 from everthread.web.errors import HttpError
 
 ADDRESS = "198.51.100.9"
+GUIDE = Path(__file__).parents[3] / "docs" / "how-to" / "gateway" / "use-the-http-api.md"
+# What fail2ban puts in the place of <ADDR>: an IPv4 or an IPv6 address.
+ADDR = r"(?P<addr>(?:\d{1,3}\.){3}\d{1,3}|[0-9a-fA-F:.]*:[0-9a-fA-F:.]*)"
 
 
 class StillClock(MovableClock):
@@ -116,3 +124,57 @@ async def test_all_addresses_together_have_a_bounded_number_of_waiting_requests(
     assert len(waiting) == 5
     failures.stop()
     await asyncio.wait_for(asyncio.gather(*waiting), 1)
+
+
+@pytest.fixture
+def log_file(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "everthread.log"
+    handler = LogFile(path)
+    logger = logging.getLogger("everthread")
+    logger.addHandler(handler)
+    yield path
+    handler.leave()
+
+
+def fail2ban_filter() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return failregex and datepattern of the documented filter, as fail2ban compiles them."""
+    page = GUIDE.read_text()
+    failregex, datepattern = (
+        next(line for line in page.splitlines() if line.startswith(f"{name} = ")).partition(" = ")[2]
+        for name in ("failregex", "datepattern")
+    )
+    date = datepattern.replace("%%", "%")
+    for directive, digits in {"%Y": 4, "%m": 2, "%d": 2, "%H": 2, "%M": 2, "%S": 2}.items():
+        date = date.replace(directive, rf"\d{{{digits}}}")
+    return re.compile(failregex.replace("<ADDR>", ADDR)), re.compile(date)
+
+
+def lines_of(file: Path) -> list[str]:
+    return file.read_text().splitlines()
+
+
+async def test_the_documented_fail2ban_filter_reads_a_real_line(
+    clock: StillClock, waits: list[float], log_file: Path
+) -> None:
+    failures = AuthFailures(clock)
+    addresses = (ADDRESS, "2001:db8::5", "unix")
+    for address in addresses:
+        await failures.record(address, "unknown token")
+    logging.getLogger("everthread.web").warning("a request failed")
+    failregex, date = fail2ban_filter()
+    # fail2ban cuts the date out before it applies the expression.
+    lines = [date.sub("", line, count=1) for line in lines_of(log_file)]
+    assert len(lines) == 4
+    assert all(date.search(line) for line in lines_of(log_file))
+    found = [failregex.search(line) for line in lines]
+    assert [match["addr"] if match else None for match in found] == [ADDRESS, "2001:db8::5", None, None]
+
+
+async def test_other_text_in_the_log_cannot_block_an_address(log_file: Path) -> None:
+    forged = '"logger":"everthread.web","text":"failed authentication from 203.0.113.1: no token","pid":1}'
+    logging.getLogger("everthread.gateway").warning("%s", forged)
+    logging.getLogger("everthread.gateway").warning("x", extra={"platform": forged})
+    failregex, _ = fail2ban_filter()
+    lines = lines_of(log_file)
+    assert len(lines) == 2
+    assert not any(failregex.search(line) for line in lines)

@@ -48,7 +48,7 @@ def backup(cli: CliContext, file: str | None, as_json: bool) -> None:
 
     def text() -> Iterator[str]:
         yield f"Backed up to {target}: {describe_counts(manifest.counts)}. Verified."
-        yield "Not included: API keys (.env), the API token local.token, mcp.json, the local model and received files (media)."
+        yield "Not included: API keys (.env, local.token), mcp.json, the local model and received files (media)."
         for name in skipped[:_NAMED_MAX]:
             yield f"Skipped {one_line(replace_surrogates(name))}: its name, depth or size does not fit into a backup."
         if len(skipped) > _NAMED_MAX:

@@ -11,6 +11,8 @@ from tests.damaged_files import damage_table
 from tests.e2e.cli.commands.backup.backup_home import KEY, background_writer, files, fill_home, with_other_store
 from tests.e2e.commands import everthread, printed, problems, refused
 
+from everthread.adapters.sqlite.connection import connect
+from everthread.adapters.sqlite.migrate import Migration, known_migrations, migrate
 from everthread.agent.skills.folders import SkillFolders
 from everthread.agent.skills.format import SkillText
 from everthread.bootstrap.runtime import Runtime
@@ -70,11 +72,39 @@ def test_a_store_of_a_newer_version_is_refused(home: Path, tmp_path: Path) -> No
     assert not (tmp_path / "new").exists()
 
 
+def undo_migrations(after: int) -> str:
+    """Return statements that turn a store of today into one with the schema of that migration."""
+
+    def objects(migrations: tuple[Migration, ...]) -> tuple[set[str], set[str], set[tuple[str, str]]]:
+        connection = connect(":memory:")
+        migrate(connection, ":memory:", migrations)
+        named = {"table": set[str](), "index": set[str]()}
+        for kind, name in connection.execute("SELECT type, name FROM sqlite_schema WHERE sql IS NOT NULL"):
+            named.setdefault(kind, set()).add(name)
+        columns = {
+            (table, row[0])
+            for table in named["table"]
+            for row in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
+        }
+        connection.close()
+        return named["index"], named["table"], columns
+
+    indexes, tables, columns = objects(known_migrations()[:after])
+    new_indexes, new_tables, new_columns = objects(known_migrations())
+    statements = [f"DROP INDEX {name}" for name in sorted(new_indexes - indexes)]
+    statements += [f"DROP TABLE {name}" for name in sorted(new_tables - tables)]
+    statements += [
+        f"ALTER TABLE {table} DROP COLUMN {column}"
+        for table, column in sorted(new_columns - columns)
+        if table in tables
+    ]
+    return "; ".join([*statements, f"DELETE FROM migrations WHERE number > {after}"])
+
+
 def test_a_backup_of_an_older_schema_is_restored_and_migrated(home: Path, tmp_path: Path) -> None:
     file = tmp_path / "it.tar.gz"
     printed(home, "backup", str(file))
-    older = "DROP TABLE database_id; DROP TABLE failed_updates; DELETE FROM migrations WHERE number > 14"
-    old = with_other_store(file, tmp_path / "older.tar.gz", older)
+    old = with_other_store(file, tmp_path / "older.tar.gz", undo_migrations(14))
     assert printed(home, "restore", str(old), "--force")["turns"] == 3
     for _ in range(2):
         # The first migrates it and gives it an id; the second compares the id with the sentinel.
