@@ -15,7 +15,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run test test-servers check sim model mutants faults bench docs lock fmt clean
+.PHONY: help venv run test test-servers check sim model mutants attack faults bench docs lock fmt clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F '\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -51,6 +51,9 @@ model: $(READY) ## Explore all schedules up to a bound (make model DEPTH=5 for m
 
 mutants: $(READY) ## Apply each mutant and check that a test fails
 	$(BIN)/python -m tests.mutants.run
+
+attack: $(READY) ## Attack a running gateway with hostile inputs; fail if one succeeds
+	$(BIN)/python -m tests.attacks
 
 faults: $(READY) ## Inject every fault many times into real processes
 	$(BIN)/python -m benchmarks.faults

@@ -24,7 +24,6 @@ from typing import BinaryIO, NamedTuple, cast
 import msgspec
 
 from everthread.domain.errors import BadInput, DiskFull, StoreCorrupt, StoreTooNew, StoreUnwritable
-from everthread.domain.model import replace_surrogates
 
 FORMAT = "everthread-backup"
 VERSION = 1
@@ -248,8 +247,7 @@ def _is_allowed(name: str, size: int) -> bool:
     plain = (
         "/".join(parts) == name
         and not {"..", "."} & set(parts)
-        and "\0" not in name
-        and replace_surrogates(name) == name
+        and name.isprintable()
     )
     return plain and (is_note or is_skill or name in (CONFIG, *RULES)) and 0 <= size <= _SMALL_BYTES_MAX
 
