@@ -16,7 +16,10 @@ from everthread.domain.text_format import display_width, one_line, shorten
 CUT_COLUMNS_MIN = 10
 
 # Text from a model or a tool must not move the cursor or send control codes to the terminal.
-_CONTROL_CHARS = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)])
+# Bidirectional overrides reorder the text around them: a file name or a command can look like another one.
+_CONTROL_CHARS = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)]) | {
+    code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+}
 
 Text = str | Iterable[str]
 
@@ -61,7 +64,7 @@ def print_json(value: object) -> None:
 
 
 def strip_control_chars(text: str) -> str:
-    """Remove control characters, except tab and newline."""
+    """Remove control characters, except tab and newline, and show bidirectional overrides as escapes."""
     return text.translate(_CONTROL_CHARS)
 
 

@@ -6,7 +6,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from everthread.cli.output import Result, confirm, fit_widths, render
+from everthread.cli.output import Result, confirm, fit_widths, render, strip_control_chars
 
 
 def test_rows_that_fit_are_unchanged() -> None:
@@ -62,3 +62,9 @@ def test_a_refused_confirmation_exits_with_1_and_keeps_stdout_for_json(answer: s
 
 def test_no_confirmation_is_asked_for_with_yes() -> None:
     confirm("Delete it?", "Nothing was deleted.", yes=True, as_json=False)
+
+
+def test_stored_text_cannot_reorder_what_a_terminal_shows():
+    assert strip_control_chars("user\u202egpj.exe \u2066x\u2069") == "user\\u202egpj.exe \\u2066x\\u2069"
+    # Text in a right-to-left script, with its marks, is unchanged.
+    assert strip_control_chars("\u05e9\u05dc\u05d5\u05dd\u200f \u0645") == "\u05e9\u05dc\u05d5\u05dd\u200f \u0645"

@@ -42,11 +42,23 @@ def _outside(name: str, data: bytes) -> list[tuple[str, bytes]]:
     return [(name.replace("memory/USER.md", "memory/../../outside.md"), data)]
 
 
+def _reordered_name(name: str, data: bytes) -> list[tuple[str, bytes]]:
+    """Name a note with an invisible character that reorders the name."""
+    bad = "memory/\u202edm.RESU.md"
+    if name == "manifest.json":
+        manifest = json.loads(data)
+        for entry in manifest["files"]:
+            entry["name"] = entry["name"].replace("memory/USER.md", bad)
+        data = json.dumps(manifest).encode()
+    return [(name.replace("memory/USER.md", bad), data)]
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [
         (_flip, 78),
         (_outside, 78),
+        (_reordered_name, 78),
         (_manifest(version=2), 78),
         (_manifest(format="something"), 78),
         (_manifest(files=[]), 78),
