@@ -315,7 +315,7 @@ class CoreFixture:
     async def __aenter__(self) -> Self:
         self._stopped = False
         self.store = await SqliteStore.open(self.path)
-        manager = plugin_hooks.load_plugins(self._plugins, entry_points=False)
+        manager = plugin_hooks.load_plugins(self._plugins)
         self.lifecycle = Lifecycle(
             self.store,
             self.clock,

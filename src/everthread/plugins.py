@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pluggy
 
@@ -31,6 +31,11 @@ from everthread.store.incidents import Incident
 from everthread.store.leases import QueuedHook
 from everthread.store.sessions import BoundaryRow
 from everthread.store.unit_of_work import Store, UnitOfWork
+from everthread.trust.decisions import Trust
+from everthread.trust.installed_plugins import InstalledPlugin, PluginTrust, describe, why_not_loaded
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 log = logging.getLogger("everthread.plugins")
 
@@ -90,36 +95,44 @@ class Hooks:
         """Return the context engine that replaces the built-in one. Called once, when the agent is created."""
 
 
-def load_plugins(plugins: Iterable[object] = (), *, entry_points: bool = True) -> pluggy.PluginManager:
-    """Load the given plugins and those of installed packages. A plugin that fails to load is logged and left out."""
+def load_plugins(plugins: Iterable[object] = ()) -> pluggy.PluginManager:
+    """Load plugins that are passed in code. These need no approval."""
     manager = pluggy.PluginManager("everthread")
     manager.add_hookspecs(Hooks)
     for plugin in plugins:
         manager.register(plugin)
-    if entry_points:
-        _load_entry_points(manager)
     return manager
 
 
-def _load_entry_points(manager: pluggy.PluginManager) -> None:
-    if not has_plugins(sys.path):
-        return
-    from importlib.metadata import entry_points  # noqa: PLC0415 - it takes as long to import as half of the program
+def load_installed(manager: pluggy.PluginManager, trust: PluginTrust) -> tuple[str, ...]:
+    """Load the approved plugins of installed packages.
 
-    for entry in entry_points(group=GROUP):
+    Returns a line for each one that nobody has decided about, with what to do. A plugin that fails to load is logged
+    and left out. No module of a plugin that is not approved is imported.
+    """
+    problems: list[str] = []
+    for plugin, entry in find_installed():
+        state = trust.state(plugin)
+        if state is not Trust.APPROVED:
+            if state is not Trust.REFUSED:
+                says, fix = why_not_loaded(plugin, state)
+                problems.append(f"{says}. To change that: {fix}")
+                log.warning("%s", problems[-1])
+            continue
         try:
             manager.register(entry.load(), name=entry.name)
         except Exception as error:  # noqa: BLE001 - a broken plugin must not keep the rest from starting
             log.warning("plugin %s can't be loaded: %s", entry.name, error)
+    return tuple(problems)
 
 
-def installed_plugins() -> tuple[str, ...]:
-    """Return the names of the plugins of installed packages, without loading them."""
+def find_installed() -> list[tuple[InstalledPlugin, EntryPoint]]:
+    """Describe the plugins of installed packages, without importing them."""
     if not has_plugins(sys.path):
-        return ()
-    from importlib.metadata import entry_points  # noqa: PLC0415 - as above
+        return []
+    from importlib.metadata import entry_points  # noqa: PLC0415 - it takes as long to import as half of the program
 
-    return tuple(sorted({entry.name for entry in entry_points(group=GROUP)}))
+    return describe(entry_points(group=GROUP))
 
 
 def has_plugins(folders: Iterable[str]) -> bool:

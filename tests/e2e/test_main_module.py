@@ -44,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
 
 def run(folder: Path, *arguments: str, command: tuple[str, ...] = ("-m", "everthread")) -> str:
     home = folder.parent / "home"
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSAFEPATH")}
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     done = subprocess.run(
         [sys.executable, *command, "--home", str(home), *arguments],
         cwd=folder,

@@ -99,7 +99,7 @@ class SchedulingProcess(SimProcess):
         self.lifecycle = Lifecycle(self.store, clock, fixture.new_id, holder=name)
         lanes = LocalLanes(self.store, clock, name)
         memory = MemoryManager((), self.store, clock, lanes, random=self.random.random)
-        hooks = plugins.HookRunner(self.store, clock, plugins.load_plugins((), entry_points=False))
+        hooks = plugins.HookRunner(self.store, clock, plugins.load_plugins(()))
         prompts = PromptBuilder(Path("/nonexistent"), memory, clock)
         preparer = Preparer(self.store, self.lifecycle, prompts, clock, output_tokens_max=1000)
 

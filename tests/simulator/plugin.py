@@ -97,7 +97,7 @@ def loaded(plugin: SimPlugin | None) -> pluggy.PluginManager:
     of a transaction, and every simulated process has a plugin.
     """
     if plugin is None:
-        return load_plugins(entry_points=False)
+        return load_plugins()
     hooks = {name: _OneImplementation(plugin, name, argnames) for name, argnames in _argument_names()}
     return cast(pluggy.PluginManager, SimpleNamespace(hook=SimpleNamespace(**hooks)))
 
@@ -119,7 +119,7 @@ def _argument_names() -> tuple[tuple[str, tuple[str, ...]], ...]:
     """The hooks that the plugin implements, and the arguments that each declares."""
     # Only the methods are looked at.
     plugin = SimPlugin.__new__(SimPlugin)
-    manager = load_plugins((plugin,), entry_points=False)
+    manager = load_plugins((plugin,))
     callers = {name: getattr(manager.hook, name) for name in implemented_hooks(manager)}
     return tuple((name, tuple(caller.get_hookimpls()[0].argnames)) for name, caller in callers.items())
 

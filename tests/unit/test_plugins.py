@@ -21,6 +21,8 @@ from everthread.domain.model import (
 )
 from everthread.store.sessions import BoundaryRow
 from everthread.store.unit_of_work import UnitOfWork
+from everthread.trust.decisions import TrustFile
+from everthread.trust.installed_plugins import PluginTrust
 
 
 class Watcher:
@@ -82,7 +84,7 @@ async def served_by_hand(
     core: CoreFixture, plugin: object, wake: Callable[[str], None]
 ) -> tuple[plugins.HookRunner, Lease]:
     """A runner that does nothing unless it is drained here."""
-    manager = plugins.load_plugins([plugin], entry_points=False)
+    manager = plugins.load_plugins([plugin])
     runner = plugins.HookRunner(core.store, core.clock, manager, wake=wake, hook_s_max=60)
     lease = await core.store.write(lambda uow: uow.leases.acquire(runner.lane, "me", core.clock.now(), 60))
     assert lease is not None
@@ -94,8 +96,8 @@ async def waiting(core: CoreFixture | Runtime) -> list[str]:
 
 
 def test_only_implemented_hooks_are_queued() -> None:
-    assert plugins.implemented_hooks(plugins.load_plugins(entry_points=False)) == frozenset()
-    manager = plugins.load_plugins([Finalize(print), Boundaries()], entry_points=False)
+    assert plugins.implemented_hooks(plugins.load_plugins()) == frozenset()
+    manager = plugins.load_plugins([Finalize(print), Boundaries()])
     assert plugins.implemented_hooks(manager) == {"on_session_finalize", "on_boundary"}
 
 
@@ -105,13 +107,15 @@ def test_a_plugin_with_an_unknown_hook_argument_is_refused() -> None:
         def on_session_finalize(self, session_identifier: str) -> None: ...
 
     with pytest.raises(Exception, match="session_identifier"):
-        plugins.load_plugins([Wrong()], entry_points=False)
+        plugins.load_plugins([Wrong()])
 
 
 def test_an_installed_plugin_that_can_not_be_loaded_is_reported(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Entry:
+        dist, value = None, "somewhere"
+
         def __init__(self, name: str, plugin: object) -> None:
             self.name, self.plugin = name, plugin
 
@@ -123,8 +127,9 @@ def test_an_installed_plugin_that_can_not_be_loaded_is_reported(
     good = Boundaries()
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [Entry("bad", None), Entry("good", good)])
     monkeypatch.setattr(plugins, "has_plugins", lambda folders: True)
+    manager = plugins.load_plugins()
     with caplog.at_level(logging.WARNING):
-        manager = plugins.load_plugins()
+        plugins.load_installed(manager, PluginTrust(("bad", "good"), TrustFile(tmp_path / "trust.json")))
     assert manager.get_plugin("good") is good
     assert "plugin bad can't be loaded: no module named gone" in caplog.text
 
@@ -538,7 +543,9 @@ async def test_a_failing_hook_is_reported_and_the_next_is_called(tmp_path: Path,
     assert [problem in incident for incident in incidents] == [True, True]
 
 
-def test_a_package_that_declares_a_plugin_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_package_cannot_load_its_plugin_without_an_approval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert not plugins.has_plugins([str(tmp_path), str(tmp_path / "nowhere")])
     package = tmp_path / "diary-1.0.dist-info"
     package.mkdir()
@@ -549,7 +556,18 @@ def test_a_package_that_declares_a_plugin_is_found(tmp_path: Path, monkeypatch: 
     assert plugins.has_plugins([str(tmp_path)])
     (tmp_path / "diary_plugin.py").write_text("class plugin:\n    pass\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert plugins.load_plugins().has_plugin("diary")
+    manager, trust = plugins.load_plugins(), TrustFile(tmp_path / "home" / "trust.json")
+    [problem] = plugins.load_installed(manager, PluginTrust((), trust))
+    assert problem.startswith("plugin diary of diary 1.0 is not loaded: not approved yet. To change that: ")
+    assert not manager.has_plugin("diary")
+    assert "diary_plugin" not in sys.modules
+    [(plugin, _)] = plugins.find_installed()
+    PluginTrust((), trust).decide(plugin, False)
+    assert plugins.load_installed(manager, PluginTrust((), trust)) == ()
+    assert "diary_plugin" not in sys.modules
+    PluginTrust((), trust).decide(plugin, True)
+    assert plugins.load_installed(manager, PluginTrust((), trust)) == ()
+    assert manager.has_plugin("diary")
 
 
 def test_an_archive_on_the_path_may_hold_plugins(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from everthread.lifecycle.notes import write_note
 from everthread.memory import MemoryManager, NoteFiles
 from everthread.memory.legacy_providers import as_provider
 from everthread.memory.note_files import folder_for
-from everthread.plugins import HookRunner, implemented_hooks, load_plugins, plugin_context_engine
+from everthread.plugins import HookRunner, implemented_hooks, load_installed, load_plugins, plugin_context_engine
 from everthread.ports.clock import Clock
 from everthread.ports.context import ContextEngine
 from everthread.ports.memory import MemoryProvider
@@ -41,6 +41,8 @@ from everthread.store.derived_text import WRITTEN
 from everthread.store.incidents import Incident
 from everthread.store.recall_scope import RecallScopes
 from everthread.store.unit_of_work import Store, UnitOfWork
+from everthread.trust.decisions import TrustFile, trust_file
+from everthread.trust.installed_plugins import PluginTrust
 
 if TYPE_CHECKING:
     from everthread.agent.model_call import ModelChoice
@@ -136,6 +138,7 @@ class Runtime(Inspection):
 
     async def __aenter__(self) -> Self:
         self._manager = manager = load_plugins(self._plugins)
+        self._plugin_problems = load_installed(manager, PluginTrust(self.settings.plugins.allow, self.trust))
         self._hooks = implemented_hooks(manager)
         # Before the store is opened: a missing provider raises, and there is nothing to close.
         configured = self._configured_providers()
@@ -286,7 +289,8 @@ class Runtime(Inspection):
             self.agent = self._agent_parts.agent
             self.lanes.watch(self._agent_parts.stop_cancelled)
         problem = await self.sync_notes(self.settings.owner)
-        return (*self.settings.warnings, *filter(None, [problem]), *await self._agent_parts.open())
+        problems = (*self.settings.warnings, *self._plugin_problems, *filter(None, [problem]))
+        return (*problems, *await self._agent_parts.open())
 
     def gateway(self) -> Gateway:
         """Create the gateway that serves the platforms. Call it after `ready`."""
@@ -356,7 +360,12 @@ class Runtime(Inspection):
         """Skills of the home's owner and of the project. Needs no open store."""
         from everthread.agent.skills.folders import SkillFolders
 
-        return SkillFolders(self.settings.skills_path, self.project, self.clock.now)
+        return SkillFolders(self.settings.skills_path, self.project, self.trust, now=self.clock.now)
+
+    @property
+    def trust(self) -> TrustFile:
+        """The plugins and the projects' skills that the user has approved. Needs no open store."""
+        return trust_file(self.settings)
 
     def context_engine(self) -> ContextEngine | None:
         """Return the context engine of a plugin; None to use the default."""

@@ -184,18 +184,30 @@ class CliContext:
             prefix = f"no {name[:100]!r}: " if name else ""
             raise NotFound(f"{prefix}no data in {self.settings.home} yet; choose another home with --home")
 
-    def open_home(self, work: Callable[[CliRuntime], Awaitable[T]]) -> T:
-        """Run `work` with the log file open. Creates the home if it does not exist."""
-        return self._run_logged(work, self._open_runtime)
+    def open_home(
+        self, work: Callable[[CliRuntime], Awaitable[T]], before: Callable[[Settings], None] | None = None
+    ) -> T:
+        """Run `work` with the log file open. Creates the home if it does not exist.
+
+        `before` is called first: no plugin is loaded yet, and nothing is shown.
+        """
+        return self._run_logged(work, self._open_runtime, before)
 
     def serve(self, work: Callable[[CliRuntime], Awaitable[T]]) -> T:
         """Run `work` with the runtime of a gateway, which also expires sessions. Creates the home and the log."""
         return self._run_logged(work, self._open_serving)
 
-    def _run_logged(self, work: Callable[[CliRuntime], Awaitable[T]], open_runtime: OpenRuntime) -> T:
+    def _run_logged(
+        self,
+        work: Callable[[CliRuntime], Awaitable[T]],
+        open_runtime: OpenRuntime,
+        before: Callable[[Settings], None] | None = None,
+    ) -> T:
         from everthread.log_file import log_to_file
 
         settings = self.settings
+        if before is not None:
+            before(settings)
         log = log_to_file(settings)
         try:
             return self._run(work, settings, open_runtime, log)

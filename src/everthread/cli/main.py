@@ -31,6 +31,7 @@ _COMMANDS = {
     "logs": ("logs:logs", "Show the log."),
     "memory": ("memory.group:memory", "Manage notes and memory providers."),
     "pairing": ("pairing:pairing", "Manage who may write to the agent."),
+    "plugins": ("plugins:plugins", "List and approve plugins of installed packages."),
     "recall": ("recall:recall", "Show what memory recalls for QUERY."),
     "restore": ("backup.restore:restore", "Restore a home from a backup FILE."),
     "send": ("send:send", "Send TEXT to a chat."),
@@ -111,20 +112,24 @@ def everthread(
     if resume == "":
         raise click.UsageError("-r is empty. Give a session id or a title")
     from everthread.cli.chat.session import ChatOptions
+    from everthread.cli.picker import is_interactive
+    from everthread.cli.trust_questions import ask_for_trust
 
     cli, options = context.ensure_object(CliContext), ChatOptions(model, latest, resume or "", verbose)
-    context.exit(cli.open_home(_conversation(options, prompt, as_json=as_json)))
+    may_ask = prompt is None and is_interactive()
+    context.exit(cli.open_home(_conversation(options, prompt, as_json=as_json), ask_for_trust if may_ask else None))
 
 
 def _conversation(
     options: ChatOptions, prompt: str | None, *, as_json: bool
 ) -> Callable[[CliRuntime], Coroutine[Any, Any, int]]:
+    from everthread.cli.picker import is_interactive
+
     if prompt is not None:
         from everthread.cli.chat.oneshot import ask_once
 
         return lambda runtime: ask_once(runtime, options, prompt, as_json=as_json)
     from everthread.cli.chat.chat import chat
-    from everthread.cli.picker import is_interactive
 
     return lambda runtime: chat(runtime, options, interactive=is_interactive())
 

@@ -40,6 +40,7 @@ check_person = person_problem
 check_name = _matches(_NAME, "a name must be 1 to 64 letters, digits, or any of _ . -")
 check_variable = _matches("[A-Za-z_][A-Za-z0-9_]{0,127}", "not the name of a variable; write one like OPENAI_API_KEY")
 check_tool = _matches("[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}", "not the name of a tool")
+check_plugin = _matches(r"[^\s\x00-\x1f\x7f]{1,128}", "not the name of a plugin; everthread plugins list shows them")
 check_header = _matches("[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}", "not the name of a header")
 check_user = _matches(r"\S{1,128}", "not a user id of a platform")
 check_account = _matches(r"[a-z][a-z0-9_-]{0,31}:\S{1,128}", "must be PLATFORM:USER, such as telegram:12345")

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         check_owner,
         check_person,
         check_platform,
+        check_plugin,
         check_proxy,
         check_references,
         check_template,
@@ -187,6 +188,13 @@ class ScheduleSettings(Struct, frozen=True):
 
 class ToolSettings(Struct, frozen=True):
     allow: Annotated[tuple[str, ...], Setting("names of dangerous tools that need no approval", check=check_tool)] = ()
+
+
+class PluginSettings(Struct, frozen=True):
+    allow: Annotated[
+        tuple[str, ...],
+        Setting("names of plugins of installed packages that are loaded; others need an approval", check=check_plugin),
+    ] = ()
 
 
 class McpServer(Struct, frozen=True):
@@ -457,6 +465,7 @@ class Settings(Struct, frozen=True, eq=False, rename={"mcp_servers": "mcpServers
     review: Annotated[ReviewSettings, Setting()] = ReviewSettings()
     schedule: Annotated[ScheduleSettings, Setting()] = ScheduleSettings()
     tools: Annotated[ToolSettings, Setting()] = ToolSettings()
+    plugins: Annotated[PluginSettings, Setting()] = PluginSettings()
     terminal: Annotated[TerminalSettings, Setting()] = TerminalSettings()
     reset: Annotated[ResetPolicies, Setting(table=ResetTable)] = field(
         default_factory=lambda: ResetPolicies(ResetPolicy())

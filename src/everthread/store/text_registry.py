@@ -514,6 +514,7 @@ FILES: tuple[HomeFile, ...] = (
     HomeFile(".env", FileMethod.NO_WORDS, "secrets"),
     HomeFile("local.token", FileMethod.NO_WORDS, "the automatic API token"),
     HomeFile("local.token.*.new", FileMethod.NO_WORDS, "one that a killed process did not finish; opens nothing"),
+    HomeFile("trust.json*", FileMethod.NO_WORDS, "approved plugins, and paths and digests of projects' skills"),
     HomeFile("gateway.lock", FileMethod.NO_WORDS, "the lock of the gateway"),
     HomeFile("gateway.json", FileMethod.NO_WORDS, "the state of the gateway: counts and connection errors"),
     HomeFile("processes/*", FileMethod.NO_WORDS, "locks of running processes"),

@@ -1,16 +1,17 @@
 """Skill folders: read with size limits, written with a history of versions.
 
 A file is read only from inside its skill's folder, and a project's skill only from inside the project's skill folder:
-symbolic links in third-party files must not lead elsewhere.
+symbolic links in third-party files must not lead elsewhere. A file of a project is used only as it was approved.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -31,6 +32,8 @@ from everthread.agent.skills.format import (
 from everthread.agent.skills.history import LOG, VERSIONS_MAX, Origin, SkillChange, encode, last, read, write_atomically
 from everthread.domain.errors import AlreadyExists, BadInput, BadSkill, NotFound
 from everthread.domain.model import NoteAction
+from everthread.trust.decisions import TrustFile
+from everthread.trust.project_skills import ProjectSkills, text_of
 
 COUNT_MAX = 200
 """Limit for one directory of skills."""
@@ -39,7 +42,6 @@ FOLDERS_SEEN_MAX = 100
 """Limit for one skill."""
 OLD = ".old"
 """Subfolder of the user's skills with earlier versions, the change log and the lock."""
-PROJECT_FOLDER = Path(".everthread") / "skills"
 
 
 class FoundSkill(Struct, frozen=True):
@@ -59,20 +61,28 @@ class SkillSet(Struct, frozen=True):
 
 
 class SkillFolders(Struct, frozen=True):
-    """The user's skills in `own`, and those of `project`, the working directory, if there is one."""
+    """The user's skills in `own`, and those of `project`, the working directory, if there is one.
+
+    A project's skills are used if `trust` has an approval of them; without `trust`, they are not. With `inspects`, they
+    are read to be shown to the user, approved or not.
+    """
 
     own: Path
     project: Path | None = None
+    trust: TrustFile | None = None
+    inspects: bool = False
     now: Callable[[], float] = time.time  # noqa: TID251 - the machine's time, as of every file, where there is no clock
 
     def read_all(self) -> SkillSet:
         """Read all skills. The user's own come first, and a project's skill cannot override one of them."""
         found: dict[str, FoundSkill] = {}
         problems: list[str] = []
-        for place, project in self._places():
+        for place, source in self._places():
+            if source is not None and self._is_unused(source, problems):
+                continue
             for folder in _folders(place, problems):
                 try:
-                    skill = _read(folder, place if project else None, project=project)
+                    skill = _read(folder, source)
                 except BadSkill as error:
                     problems.append(str(error))
                     continue
@@ -103,7 +113,8 @@ class SkillFolders(Struct, frozen=True):
         file = found.folder / path
         if "\0" in path or not _is_inside(file, found.folder):
             raise BadSkill(f"{path[:80]!r} is not inside the skill {found.skill.name}; give one of its files")
-        return _text(file, shown=path)
+        source = self._source() if found.skill.project else None
+        return _text(file, shown=path, source=source)
 
     def files(self, found: FoundSkill) -> tuple[str, ...]:
         """List the files in a skill's folder besides its `SKILL.md`."""
@@ -218,18 +229,58 @@ class SkillFolders(Struct, frozen=True):
             file = error.filename or self.own / name / FILE
             raise BadSkill(f"{file}: {error.strerror}; the skill was not written") from error
 
-    def _places(self) -> Iterator[tuple[Path, bool]]:
-        yield self.own, False
-        if self.project is not None:
-            place = self.project / PROJECT_FOLDER
-            if not _same(place, self.own):
-                yield place, True
+    def _places(self) -> Iterator[tuple[Path, _Source | None]]:
+        yield self.own, None
+        source = self._source()
+        if source is not None and not _same(source.skills.place, self.own) and source.skills.exist():
+            yield source.skills.place, source
+
+    def _source(self) -> _Source | None:
+        """Return the project's skills with the digests of their approved files."""
+        if self.project is None or self.trust is None:
+            return None
+        skills = ProjectSkills(self.project, self.trust)
+        return _Source(skills, None if self.inspects else skills.approved_files(), self.inspects)
+
+    def _is_unused(self, source: _Source, problems: list[str]) -> bool:
+        """Tell if the project's skills are not approved. The user is told unless they refused them."""
+        if source.inspects or source.approved is not None:
+            return False
+        if not source.skills.is_refused():
+            problems.append(not_approved(source.skills.place))
+        return True
+
+
+class _Source(Struct, frozen=True):
+    """A project's skills, and the digests of its approved files; None if they are not approved."""
+
+    skills: ProjectSkills
+    approved: Mapping[str, str] | None
+    inspects: bool
+
+    def check(self, file: Path, content: bytes) -> None:
+        """Raise `BadSkill` unless the file was approved with this content."""
+        if self.inspects:
+            return
+        path = text_of(file.resolve().relative_to(self.skills.place.resolve()))
+        if (self.approved or {}).get(path) != hashlib.sha256(content).hexdigest():
+            raise BadSkill(
+                f"{file}:1: was added or changed since the project's skills were approved; it is not used. "
+                "To approve it, run: everthread skills trust"
+            )
+
+
+def not_approved(place: Path) -> str:
+    return (
+        f"{place}: these skills are not approved, so they are not used. "
+        "Read them with everthread skills list and show; to approve them, run: everthread skills trust"
+    )
 
 
 def check(folder: Path) -> str:
     """Describe the problem with a skill's folder in one line; empty if it is valid."""
     try:
-        _read(folder, None, project=False)
+        _read(folder, None)
     except BadSkill as error:
         return str(error)
     return ""
@@ -249,18 +300,18 @@ def _folders(place: Path, problems: list[str]) -> list[Path]:
     return [place / name for name in names[:COUNT_MAX]]
 
 
-def _read(folder: Path, inside: Path | None, *, project: bool) -> Skill:
+def _read(folder: Path, source: _Source | None) -> Skill:
     file = folder / FILE
-    if inside is not None and not _is_inside(file, inside):
+    if source is not None and not _is_inside(file, source.skills.place):
         raise BadSkill(f"{file}:1: is a link out of the project; it is not used")
-    parsed = parse(_text(file, shown=str(file)), str(file))
+    parsed = parse(_text(file, shown=str(file), source=source), str(file))
     name = folder.resolve().name if folder.name in ("", ".", "..") else folder.name
     if parsed.name != name:
         raise BadSkill(f"{file}:2: its name is {parsed.name!r}, but its folder is {name!r}; rename one of them")
-    return Skill(parsed.name, parsed.description, project)
+    return Skill(parsed.name, parsed.description, source is not None)
 
 
-def _text(file: Path, *, shown: str) -> str:
+def _text(file: Path, *, shown: str, source: _Source | None = None) -> str:
     try:
         # O_NONBLOCK: opening a named pipe must not wait for a writer.
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -273,6 +324,8 @@ def _text(file: Path, *, shown: str) -> str:
         raise BadSkill(f"{shown}:1: no such file") from None
     except OSError as error:
         raise BadSkill(f"{shown}:1: {error.strerror}") from error
+    if source is not None:
+        source.check(file, content)
     try:
         text = content.decode()
     except UnicodeDecodeError as error:

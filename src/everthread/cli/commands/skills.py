@@ -10,13 +10,16 @@ import click
 from everthread.cli.context import CliContext, common_options
 from everthread.cli.output import Result, render, table
 from everthread.domain.text_format import one_line, pluralize, shorten
+from everthread.trust.decisions import Trust, trust_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from everthread.agent.skills.folders import FoundSkill, SkillFolders
+    from everthread.trust.project_skills import ProjectSkills
 
 _DESCRIPTION_CHARS = 100
+_TO_APPROVE = "Read them with everthread skills show NAME; to approve them, run: everthread skills trust"
 _BODY = """\
 # {title}
 
@@ -27,7 +30,7 @@ done. Put longer texts into references/ and programs into scripts/.
 
 @click.group()
 def skills() -> None:
-    """List, create and check skills.
+    """List, create and check skills, and approve those of a project.
 
     A skill is a set of instructions that the agent reads when a task calls for it. It is a folder with a SKILL.md, in
     `skills` in the home, or in .everthread/skills of the working folder.
@@ -37,6 +40,7 @@ def skills() -> None:
       everthread skills list
       everthread skills new release-notes -d "How to write our release notes."
       everthread skills validate
+      everthread skills trust
     """
 
 
@@ -51,16 +55,23 @@ def list_skills(cli: CliContext, as_json: bool) -> None:
       everthread skills list --json | jq -r '.skills[].name'
     """
     skill_set = _folders(cli).read_all()
+    project = _project_state(cli)
 
     def text() -> Iterator[str]:
         if skill_set.found:
             yield table(("NAME", "FROM", "DESCRIPTION"), [_row(found) for found in skill_set.found])
+            if project is not None and project is not Trust.APPROVED:
+                click.echo(f"The project's skills are not used: {project.value}. {_TO_APPROVE}", err=True)
         elif not skill_set.problems:
             yield "No skills yet. Create one with everthread skills new NAME."
         for problem in skill_set.problems:
             click.echo(f"unusable: {one_line(problem)}", err=True)
 
-    data = {"skills": [_as_json(found) for found in skill_set.found], "problems": list(skill_set.problems)}
+    data = {
+        "skills": [_as_json(found) for found in skill_set.found],
+        "problems": list(skill_set.problems),
+        "project": project.name.lower() if project is not None else None,
+    }
     render(Result(data, text), as_json)
 
 
@@ -140,6 +151,52 @@ def validate(cli: CliContext, what: str | None, as_json: bool) -> None:
     render(Result({"ok": not problems, "checked": checked, "problems": problems}, text), as_json, ok=not problems)
 
 
+@skills.command()
+@click.option("--revoke", is_flag=True, help="Forget the decision instead.")
+@common_options
+def trust(cli: CliContext, revoke: bool, as_json: bool) -> None:
+    """Approve the skills of the project in the working folder, as they are now.
+
+    The agent follows a project's skills, so they are used only after you have approved them. A file that is added or
+    changed later is not used until you approve again. Read the skills first: everthread skills list, show.
+
+    \b
+    Examples:
+      everthread skills trust
+      everthread skills trust --revoke
+      everthread skills trust --json
+    """
+    from everthread.domain.errors import NotFound
+
+    skills_of = _project_skills(cli)
+    if skills_of is None or not (revoke or skills_of.exist()):
+        raise NotFound("there are no skills in .everthread/skills of this folder; change to the folder of the project")
+    skills_of.decide(None if revoke else True)
+    names = [each.skill.name for each in _folders(cli).read_all().found if each.skill.project]
+    if revoke:
+        text = f"Forgot the decision about the skills in {skills_of.place}. They are not used."
+    else:
+        text = f"Approved {pluralize(len(names), 'skill')} in {skills_of.place}: {', '.join(names) or 'none usable'}"
+    data = {"project": str(skills_of.project), "approved": not revoke, "skills": names}
+    render(Result(data, text), as_json)
+
+
+def _project_skills(cli: CliContext) -> ProjectSkills | None:
+    from everthread.config.environment import working_folder
+    from everthread.trust.project_skills import ProjectSkills
+
+    project = working_folder()
+    return ProjectSkills(project, trust_file(cli.settings)) if project is not None else None
+
+
+def _project_state(cli: CliContext) -> Trust | None:
+    """Return the state of the project's skills; None if there are none."""
+    skills_of = _project_skills(cli)
+    if skills_of is None or not skills_of.exist() or skills_of.place.resolve() == cli.settings.skills_path.resolve():
+        return None
+    return skills_of.state()
+
+
 def _check(folders: SkillFolders, what: str | None) -> tuple[int, list[str]]:
     """Check skills; return their number and the problems."""
     from everthread.agent.skills.folders import check
@@ -161,7 +218,8 @@ def _folders(cli: CliContext) -> SkillFolders:
     from everthread.agent.skills.folders import SkillFolders
     from everthread.config.environment import working_folder
 
-    return SkillFolders(cli.settings.skills_path, working_folder())
+    # To be shown to the user, who decides about them; the agent gets approved ones only.
+    return SkillFolders(cli.settings.skills_path, working_folder(), trust_file(cli.settings), inspects=True)
 
 
 def _row(found: FoundSkill) -> tuple[str, ...]:

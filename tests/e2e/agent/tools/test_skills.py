@@ -22,6 +22,8 @@ from everthread.domain.boundary import New
 from everthread.domain.model import Inbound, SessionRef, ToolCall
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
+from everthread.trust.decisions import TrustFile
+from everthread.trust.project_skills import ProjectSkills
 
 
 def call(tool: str, /, **arguments: str) -> ToolCall:
@@ -31,8 +33,11 @@ def call(tool: str, /, **arguments: str) -> ToolCall:
 class SkillsFixture(AgentFixture):
     """Agent with the user's skills in `skills` and a project in `work`."""
 
-    def __init__(self, folder: Path, model: FakeModel) -> None:
-        self.skills = SkillFolders(folder / "skills", folder / "work")
+    def __init__(self, folder: Path, model: FakeModel, *, approves: bool = True) -> None:
+        trust = TrustFile(folder / "trust.json")
+        if approves:
+            ProjectSkills(folder / "work", trust).decide(True)
+        self.skills = SkillFolders(folder / "skills", folder / "work", trust)
         super().__init__(folder, model, tools=skill_tools(self.skills, ME), skills=self.skills.index)
 
     @property
@@ -93,6 +98,15 @@ async def test_a_skill_of_a_project_is_marked_as_such(tmp_path: Path) -> None:
         assert core.told[0].startswith('<skill name="build" file="SKILL.md", from the project>')
 
 
+async def test_a_cloned_project_cannot_put_its_skills_into_the_prompt(tmp_path: Path) -> None:
+    SkillFolders(tmp_path / "work/.everthread/skills").write(SkillText("build", "How to build.", "Run make."))
+    lines: list[object] = [call("skill_view", name="build"), "done"]
+    async with SkillsFixture(tmp_path, FakeModel(lines), approves=False) as core:
+        await core.ask("build it")
+        assert "How to build." not in core.model.sent(0)
+        assert "Run make." not in core.told[0]
+
+
 async def test_a_skill_is_written_only_with_approval(tmp_path: Path) -> None:
     write = call("skill_write", name="tea", description="How to make tea.", body="Boil water.")
     async with SkillsFixture(tmp_path, FakeModel([write, "ok", write, "ok", write, "ok"])) as core:
@@ -139,6 +153,7 @@ async def test_the_whole_agent_has_skills_and_delegation(tmp_path: Path) -> None
     SkillFolders(tmp_path / "home/skills").write(SkillText("tea", "How to make tea.", "Boil water."))
     SkillFolders(tmp_path / "work/.everthread/skills").write(SkillText("build", "How to build.", "Run make."))
     (tmp_path / "home/skills/broken").mkdir()
+    ProjectSkills(tmp_path / "work", TrustFile(tmp_path / "home/trust.json")).decide(True)
 
     def script(request: Any) -> Say:
         said = str(request)

@@ -15,6 +15,8 @@ from everthread.agent.skills.format import (
 )
 from everthread.agent.skills.history import VERSIONS_MAX
 from everthread.domain.errors import AlreadyExists, BadSkill, NotFound
+from everthread.trust.decisions import TrustFile
+from everthread.trust.project_skills import ProjectSkills
 
 GOOD = "---\nname: tea\ndescription: How to make tea.\n---\n\nBoil water.\n"
 
@@ -31,13 +33,20 @@ def put(place: Path, name: str, text: str = "", **files: str) -> Path:
     return folder
 
 
+def approved(own: Path, project: Path) -> SkillFolders:
+    """Return the skills after the user has approved those of the project."""
+    trust = TrustFile(project.parent / "trust" / "trust.json")
+    ProjectSkills(project, trust).decide(True)
+    return SkillFolders(own, project, trust)
+
+
 # --- Folders ---------------------------------------------------------------------------------------------------------
 
 
 def test_skills_come_from_the_home_and_from_the_project(tmp_path: Path) -> None:
     put(tmp_path / "home", "tea")
     put(tmp_path / "work/.everthread/skills", "build")
-    shelf = SkillFolders(tmp_path / "home", tmp_path / "work").read_all()
+    shelf = approved(tmp_path / "home", tmp_path / "work").read_all()
     assert [(skill.name, skill.project) for skill in shelf.skills] == [("tea", False), ("build", True)]
     assert shelf.problems == ()
     assert SkillFolders(tmp_path / "nowhere").read_all().skills == ()
@@ -46,7 +55,7 @@ def test_skills_come_from_the_home_and_from_the_project(tmp_path: Path) -> None:
 def test_a_project_skill_does_not_replace_a_skill_of_the_user(tmp_path: Path) -> None:
     put(tmp_path / "home", "tea")
     put(tmp_path / "work/.everthread/skills", "tea", GOOD.replace("Boil water", "Pour it away"))
-    folders = SkillFolders(tmp_path / "home", tmp_path / "work")
+    folders = approved(tmp_path / "home", tmp_path / "work")
     assert "Do tea" in folders.text(folders.get("tea"))
     (problem,) = folders.read_all().problems
     assert "is already one of your skills" in problem
@@ -54,7 +63,7 @@ def test_a_project_skill_does_not_replace_a_skill_of_the_user(tmp_path: Path) ->
 
 def test_a_home_inside_the_working_folder_is_read_once(tmp_path: Path) -> None:
     put(tmp_path / ".everthread/skills", "tea")
-    shelf = SkillFolders(tmp_path / ".everthread/skills", tmp_path).read_all()
+    shelf = approved(tmp_path / ".everthread/skills", tmp_path).read_all()
     assert ([skill.project for skill in shelf.skills], shelf.problems) == ([False], ())
 
 
@@ -119,9 +128,67 @@ def test_links_of_a_project_that_leave_it_are_not_followed(tmp_path: Path, what:
     else:
         (place / "tea").mkdir(parents=True)
         (place / "tea/SKILL.md").symlink_to(outside / "SKILL.md")
-    shelf = SkillFolders(tmp_path / "home", tmp_path / "work").read_all()
+    shelf = approved(tmp_path / "home", tmp_path / "work").read_all()
     assert shelf.skills == ()
     assert "is a link out of the project" in shelf.problems[0]
+
+
+def test_a_cloned_project_cannot_give_the_agent_instructions(tmp_path: Path) -> None:
+    put(tmp_path / "home", "tea")
+    put(tmp_path / "work/.everthread/skills", "build")
+    trust = TrustFile(tmp_path / "trust.json")
+    for folders in (
+        SkillFolders(tmp_path / "home", tmp_path / "work"),
+        SkillFolders(tmp_path / "home", tmp_path / "work", trust),
+    ):
+        assert [skill.name for skill in folders.read_all().skills] == ["tea"]
+        assert "build" not in folders.index()
+        with pytest.raises(NotFound):
+            folders.get("build")
+    (problem,) = folders.read_all().problems
+    assert "these skills are not approved" in problem
+    assert "everthread skills trust" in problem
+    shown = SkillFolders(tmp_path / "home", tmp_path / "work", trust, inspects=True)
+    assert "Do build" in shown.text(shown.get("build"))
+    ProjectSkills(tmp_path / "work", trust).decide(False)
+    assert folders.read_all().problems == ()
+    assert [skill.name for skill in folders.read_all().skills] == ["tea"]
+
+
+def test_a_project_cannot_change_a_skill_after_its_approval(tmp_path: Path) -> None:
+    place = tmp_path / "work/.everthread/skills"
+    put(place, "build", references__targets="all")
+    put(place, "test")
+    folders = approved(tmp_path / "home", tmp_path / "work")
+    found = folders.get("build")
+    assert folders.text(found, "references/targets") == "all"
+    put(
+        place,
+        "build",
+        "---\nname: build\ndescription: d\n---\nDo evil.\n",
+        references__targets="evil",
+        scripts__new="evil",
+    )
+    put(place, "added")
+    for path in ("SKILL.md", "references/targets", "scripts/new"):
+        with pytest.raises(BadSkill, match=r"was added or changed since .* everthread skills trust"):
+            folders.text(found, path)
+    skill_set = folders.read_all()
+    assert [skill.name for skill in skill_set.skills] == ["test"]
+    assert len(skill_set.problems) == 2
+
+
+def test_a_project_cannot_swap_its_approved_files(tmp_path: Path) -> None:
+    """An approved text under the name of another skill, or behind a link, was not approved there."""
+    place = tmp_path / "work/.everthread/skills"
+    put(place, "build", references__notes="Do build.")
+    folders = approved(tmp_path / "home", tmp_path / "work")
+    found = folders.get("build")
+    (place / "build/other").write_text("Do build.")
+    with pytest.raises(BadSkill, match="was added or changed"):
+        folders.text(found, "other")
+    (place / "build/link").symlink_to(place / "build/references/notes")
+    assert folders.text(found, "link") == "Do build."
 
 
 def test_a_large_file_is_refused(tmp_path: Path) -> None:

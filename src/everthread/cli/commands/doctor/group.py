@@ -23,7 +23,7 @@ _MARKS = {True: "ok", False: "FAILED", None: "-"}
 
 def all_checks() -> tuple[Check, ...]:
     """Return all checks in order."""
-    from everthread.cli.commands.doctor import gateway, machine, services, store
+    from everthread.cli.commands.doctor import gateway, machine, services, store, trust
     from everthread.cli.commands.doctor.check import Check
 
     return (
@@ -31,6 +31,8 @@ def all_checks() -> tuple[Check, ...]:
         Check("configuration", machine.configuration),
         Check("home", machine.home),
         Check("env", machine.env),
+        Check("plugins", trust.plugins, "settings"),
+        Check("skills", trust.project_skills, "settings"),
         Check("disk", machine.disk),
         Check("sqlite", machine.engine, "unopened", bound_s=20.0),
         Check("store", machine.store, "unopened"),

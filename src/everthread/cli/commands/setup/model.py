@@ -113,9 +113,10 @@ def apply_choice(cli: CliContext, choice: SetupChoice, *, offline: bool) -> dict
 
 def _memory(cli: CliContext) -> dict[str, Any]:
     """Return the memory providers in use and the plugins of installed packages."""
-    from everthread.plugins import installed_plugins
+    from everthread.plugins import find_installed
 
-    return {"memory": list(cli.unopened_runtime(cli.settings).provider_names), "plugins": list(installed_plugins())}
+    plugins = [plugin.name for plugin, _ in find_installed()]
+    return {"memory": list(cli.unopened_runtime(cli.settings).provider_names), "plugins": plugins}
 
 
 def _print_memory(found: dict[str, Any]) -> None:
