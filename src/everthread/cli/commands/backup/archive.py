@@ -244,11 +244,7 @@ def _is_allowed(name: str, size: int) -> bool:
     parts = PurePosixPath(name).parts
     is_note = bool(parts) and parts[0] == NOTES and 2 <= len(parts) <= _DEPTH_MAX and name.endswith(".md")
     is_skill = bool(parts) and parts[0] == SKILLS and 2 <= len(parts) <= _SKILL_DEPTH_MAX
-    plain = (
-        "/".join(parts) == name
-        and not {"..", "."} & set(parts)
-        and name.isprintable()
-    )
+    plain = "/".join(parts) == name and not {"..", "."} & set(parts) and name.isprintable()
     return plain and (is_note or is_skill or name in (CONFIG, *RULES)) and 0 <= size <= _SMALL_BYTES_MAX
 
 
