@@ -171,6 +171,31 @@ async def test_s14_a_session_in_use_past_its_first_timer_ends_once_when_it_is_id
         assert sum("has ended" in text for text in platform.texts()) == 1
 
 
+async def test_s14_a_review_with_three_notes_delivers_the_transcript_twice(tmp_path: Path) -> None:
+    """At the boundary, and after the last note of the review."""
+    facts = [{"action": "add", "target": "user", "content": fact} for fact in ("sails", "reads", "lives in Porto")]
+    calls = tuple(ToolCall(f"c{number}", "memory", json.dumps(fact)) for number, fact in enumerate(facts))
+
+    def script(request: Any) -> Say:
+        if not any("[A review." in text for text in said_to(request)):
+            return Say("Yes.")
+        return Say("Done.") if request.messages[-1].role == "tool" else Say(calls=calls)
+
+    diary, clock = AsyncDiary(), MovableClock()
+    more: dict[str, Any] = {"policies": IDLE, "clock": clock, "review": ReviewSettings(every_turns=10)}
+    async with ModelServer(script) as server:
+        async with gateway_fixture(tmp_path, server, FakePlatform(), providers=(diary,), **more) as fixture:
+            await fixture.hear("one")
+            old = (await fixture.session()).id
+            await fixture.later(2 * HOUR_S)
+            await _ended(fixture, old)
+            await fixture.hear("another day")
+            assert await _no_review_waits(fixture)
+            await until(lambda: len(diary.book.of("on_session_end", old)) > 1, "the close after the review")
+            await fixture.settled()
+    assert diary.book.told(old) == ["switch", "one", "end", "sails", "reads", "lives in Porto", "end"]
+
+
 async def _no_review_waits(fixture: GatewayFixture) -> bool:
     for _ in range(500):
         if not await fixture.runtime.store.read(lambda uow: uow.reviews.is_due(fixture.clock.now() + 10**6)):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, cast
 
 from everthread.adapters.sqlite.connection import Connection
 from everthread.domain.boundary import Rewind
@@ -25,20 +24,11 @@ from tests.simulator import operations as asked
 from tests.simulator.agent_model import REVIEW
 from tests.simulator.agent_process import REVIEW_EVERY
 from tests.simulator.backends import Backend
-from tests.simulator.event_loop import PROCESS
 from tests.simulator.note_invariants import NoteLedger
 from tests.simulator.reference_model import ReferenceModel
 from tests.simulator.reference_types import ModelSession, require
 
 ReviewKey = tuple[str, ReviewWindow]
-
-
-# Reviews end without a lifecycle call, so a trigger on the table records their changes.
-_WITNESS = (
-    "CREATE TEMP TABLE review_changes (session_id, from_turn, to_turn, before, held_by, after, holder, writer)",
-    "CREATE TEMP TRIGGER review_changed AFTER UPDATE OF state ON main.reviews BEGIN INSERT INTO review_changes VALUES "
-    "(new.session_id, new.from_turn, new.to_turn, old.state, old.holder, new.state, new.holder, writer()); END",
-)
 
 
 @dataclass
@@ -72,11 +62,6 @@ class ReviewLedger:
     )
     """Rewound turns by session, one window per rewind."""
     forgotten: int = 0
-
-    def __post_init__(self) -> None:
-        cast(Any, self.database).create_scalar_function("writer", _writer, 0)
-        for sql in _WITNESS:
-            self.database.execute(sql)
 
     def observe_result(self, operation: object | None, result: object) -> None:
         self.look(forgetting=isinstance(operation, asked.ForgetOperation))
@@ -151,11 +136,6 @@ class ReviewLedger:
         for (reviewed, window), taken in self.taken.items():
             if reviewed == session_id and _meet(window, turns):
                 taken.stopped = True
-
-
-def _writer() -> str:
-    process = PROCESS.get()
-    return process.name if process is not None else ""
 
 
 def _meet(one: ReviewWindow, other: ReviewWindow) -> bool:

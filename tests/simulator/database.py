@@ -8,12 +8,16 @@ import apsw
 
 from everthread.adapters.sqlite.connection import Connection
 from everthread.adapters.sqlite.migrate import migrate
+from tests.simulator.event_loop import PROCESS
 
-# Forgetting rewrites notes without a reported operation, so a trigger records new versions.
+# Forgetting rewrites notes and restarts reviews without a reported operation, so triggers record their changes.
 _WITNESS = (
     "CREATE TEMP TABLE notes_written (note_id, version)",
     "CREATE TEMP TRIGGER note_written AFTER INSERT ON main.note_versions BEGIN INSERT INTO notes_written VALUES "
     "(new.note_id, new.version); END",
+    "CREATE TEMP TABLE review_changes (session_id, from_turn, to_turn, before, held_by, after, holder, writer)",
+    "CREATE TEMP TRIGGER review_changed AFTER UPDATE OF state ON main.reviews BEGIN INSERT INTO review_changes VALUES "
+    "(new.session_id, new.from_turn, new.to_turn, old.state, old.holder, new.state, new.holder, writer()); END",
 )
 _TEMPLATE: list[bytes] = []
 _RETURNED: list[Connection] = []
@@ -49,9 +53,15 @@ def return_database(database: Connection) -> None:
     _RETURNED.append(database)
 
 
+def _writer() -> str:
+    process = PROCESS.get()
+    return process.name if process is not None else ""
+
+
 def _observed_database() -> Connection:
     # Before the transaction: SQLite reads a schema that was changed in it again after each savepoint that is undone.
-    database = fresh_database()
+    database: Any = fresh_database()
+    database.create_scalar_function("writer", _writer, 0)
     for sql in _WITNESS:
         database.execute(sql)
     return database

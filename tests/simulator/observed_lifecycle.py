@@ -19,10 +19,11 @@ from everthread.domain.model import (
     SessionKey,
     SessionRef,
 )
-from everthread.domain.review_window import Review
+from everthread.domain.review_window import Review, ReviewState
 from everthread.domain.spend import SpendEntry
 from everthread.lifecycle import BoundaryResult, CommittedTurn, Lifecycle, NoteChange, NoteRewrite, TurnClaim
 from everthread.lifecycle.forget import Forgettable
+from everthread.store.unit_of_work import UnitOfWork
 from tests.simulator import operations as asked
 from tests.simulator.environment import OPERATION
 
@@ -123,6 +124,18 @@ class ObservedLifecycle(Lifecycle):
 
     async def claim_next_review(self) -> tuple[Review, SessionRef] | None:
         return await self._as(asked.TakeReview(self._name), super().claim_next_review())
+
+    async def end_review(
+        self,
+        review: Review,
+        state: ReviewState,
+        due_at: float = 0.0,
+        *,
+        ref: SessionRef,
+        write_result: Callable[[UnitOfWork], None] = lambda uow: None,
+    ) -> bool:
+        work = super().end_review(review, state, due_at, ref=ref, write_result=write_result)
+        return await self._as(asked.EndReview(review, ref, state), work)
 
 
 def _of_work(name: str, key: SessionKey) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from everthread.domain.boundary import Boundary
 from everthread.domain.model import SessionKey, SessionRef
-from everthread.domain.review_window import Review
+from everthread.domain.review_window import Review, ReviewState
 from everthread.lifecycle import NoteChange, NoteRewrite, TurnClaim
 from everthread.lifecycle.forget import Forgettable
 
@@ -121,6 +121,15 @@ class SyncNotes:
     """Synchronise the note files of an owner with the store."""
 
     owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndReview:
+    """Record the outcome of a review."""
+
+    review: Review
+    ref: SessionRef
+    state: ReviewState
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from everthread.domain.model import (
     SessionRef,
 )
 from everthread.domain.reset_policy import ResetPolicies, ResetPolicy
+from everthread.domain.review_window import ReviewState
 from everthread.lifecycle import BoundaryResult, CommittedTurn, ForgetFact, ForgetOwner, ForgetSession, TurnClaim
 from everthread.lifecycle.forget import Forgettable
 from everthread.store.sessions import BoundaryRow
@@ -32,6 +33,7 @@ from tests.simulator.operations import (
     Commit,
     Cross,
     Delegate,
+    EndReview,
     ForgetOperation,
     LowerTimes,
     Note,
@@ -132,16 +134,19 @@ class ReferenceModel:
     def _expect(self, operation: object | None, result: object) -> None:
         """Apply operations that are neither turns nor boundaries."""
         match operation, result:
-            case Note(ref, owner, change), NoteVersion() as note:
+            case Note(ref, owner, change, review), NoteVersion() as note:
                 slot = self.slots.get(change.turn_id or "")
                 late = slot is not None and slot.outdated
                 require(not late, f"{change} was noted by a turn during which something was forgotten")
                 self.words.note(note.note_id, owner, change.content, note.session_id)
-                self._written(ref, owner, ("note", change.content))
+                self._written(ref, owner, ("note", change.content), closes=review is None)
             case Rewrite(ref, owner), tuple():
                 for note in cast(tuple[NoteVersion, ...], result):
                     self.words.note(note.note_id, owner, note.content, note.session_id)
-                    self._written(ref, owner, ("note", note.content))
+                    self._written(ref, owner, ("note", note.content), closes=False)
+            case EndReview(review, ref, state), True if state is not ReviewState.WAITING:
+                # The only close of a review, however many notes it has written.
+                self._close_if_left(self.sessions[review.session_id], (ref.key, ref.epoch, ref.generation))
             case Delegate(ref, text, child), _:
                 # A repeated record after a crash counts once.
                 if child not in self.told_of:
@@ -485,13 +490,14 @@ class ReferenceModel:
         waits = any(slot.session == work.delegated_by for slot in self.slots.values())
         return bool(work.delegated_by) and work.key == key and not waits
 
-    def _written(self, ref: SessionRef | None, owner: str, entry: Entry) -> None:
+    def _written(self, ref: SessionRef | None, owner: str, entry: Entry, *, closes: bool = True) -> None:
         if ref is None:
             self._notes_session(owner).append_log((None, 0, 0), *entry)
             return
         session, at = self.sessions[ref.session_id], (ref.key, ref.epoch, ref.generation)
         session.write(at, *entry)
-        self._close_if_left(session, at)
+        if closes:
+            self._close_if_left(session, at)
 
     def _close_if_left(self, session: ModelSession, at: At) -> None:
         if session.id not in self.on.values() and all(slot.session != session.id for slot in self.slots.values()):

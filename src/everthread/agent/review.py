@@ -173,7 +173,7 @@ class Reviewer:
         self._serving: asyncio.Task[None] | None = None
         self._on_reviewed: Callable[[Reviewed], None] = lambda event: None
         self._write_result: WriteResult = lambda uow, event: None
-        self._ended: tuple[Review, ReviewState, float, Reviewed | None] | None = None
+        self._ended: tuple[Review, SessionRef, ReviewState, float, Reviewed | None] | None = None
         """The result of a review that is not stored yet. No other process claims the review while this one lives."""
 
     @property
@@ -249,27 +249,26 @@ class Reviewer:
         finally:
             # Also after a failure: its writes are stored already.
             event = Reviewed(ref, review.window, tuple(wrote), tuple(missing)) if wrote or missing else None
-            self._ended = review, state, due_at, event
+            self._ended = review, ref, state, due_at, event
             await asyncio.shield(self._write_end())
 
     async def _write_end(self) -> None:
         if self._ended is not None:
-            review, state, due_at, event = self._ended
+            review, ref, state, due_at, event = self._ended
+            current: list[Reviewed] = []
 
-            def end(uow: UnitOfWork) -> bool:
-                uow.reviews.end(review, state, due_at)
-                if event is None:
-                    return False
+            def write_result(uow: UnitOfWork) -> None:
+                current.clear()
                 # The event quotes the notes.
                 with suppress(Outdated):
-                    uow.derived.check(event.ref.owner, review.forget_count)
-                    self._write_result(uow, event)
-                    return True
-                return False
+                    if event is not None:
+                        uow.derived.check(event.ref.owner, review.forget_count)
+                        self._write_result(uow, event)
+                        current.append(event)
 
-            is_current = await self._store.write(end)
+            await self._lifecycle.end_review(review, state, due_at, ref=ref, write_result=write_result)
             self._ended = None
-            if event is not None and is_current:
+            for event in current:
                 self._notify(event)
 
     def _notify(self, event: Reviewed) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -32,7 +33,7 @@ from everthread.domain.model import (
     count_chars,
 )
 from everthread.domain.note_provenance import author_of
-from everthread.domain.review_window import Review
+from everthread.domain.review_window import Review, ReviewState
 from everthread.lifecycle.base import LifecycleBase, transaction
 from everthread.lifecycle.boundaries import append, close_if_left
 from everthread.lifecycle.reviews import check_held, check_review, claim_review
@@ -155,6 +156,30 @@ class NoteOperations(LifecycleBase):
         uow.leases.keep_alive(self._holder, now, PROCESS_TTL_S)
         return claim_review(uow, self._holder, now)
 
+    @transaction
+    def end_review(
+        self,
+        uow: UnitOfWork,
+        review: Review,
+        state: ReviewState,
+        due_at: float = 0.0,
+        *,
+        ref: SessionRef,
+        write_result: Callable[[UnitOfWork], None] = lambda uow: None,
+    ) -> bool:
+        """Record the outcome of a review; `write_result` writes to the store in the same transaction.
+
+        Its notes did not close a session that all keys have left. The end of the review does, once. A review that
+        waits for another attempt leaves that to the last one, in whatever process. Returns False, and changes nothing
+        of the review, if this process does not hold it any more.
+        """
+        held = uow.reviews.end(review, state, due_at)
+        session = uow.sessions.get(review.session_id)
+        if held and state is not ReviewState.WAITING and session is not None and session.dirty:
+            uow.sessions.save(close_if_left(uow, session, ref, self._clock.now()))
+        write_result(uow)
+        return held
+
 
 def write_note(
     uow: UnitOfWork,
@@ -207,7 +232,8 @@ def put_version(
     uow.derived.put_note(version, source)
     detail: dict[str, object] = {"note_id": version.note_id, "version": version.version}
     session = append(uow, session, ref, EntryKind.NOTE, now, detail=detail)
-    uow.sessions.save(close_if_left(uow, session, ref, now))
+    # The end of a review closes its session once, after all of its notes.
+    uow.sessions.save(session if source.is_review else close_if_left(uow, session, ref, now))
     return version
 
 

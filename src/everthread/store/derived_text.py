@@ -25,6 +25,10 @@ class NoteSource(Struct, frozen=True):
     forget_count: int | None = None
     turn_id: str | None = None
 
+    @property
+    def is_review(self) -> bool:
+        return self.forget_count is not None
+
 
 WRITTEN = NoteSource()
 """Nothing was derived: a person wrote the text, or it is stored already."""

@@ -66,10 +66,11 @@ class Reviews(Table):
         statement = f"SELECT 1 FROM reviews WHERE {_ONE} AND state = 'running' AND fence = ?"
         return self._exists(statement, _claim_values(review))
 
-    def end(self, review: Review, state: ReviewState, due_at: float = 0.0) -> None:
-        """Record the outcome if the claim is still valid. A review that waits again is due at `due_at`."""
-        self._execute(
-            f"UPDATE reviews SET state = ?, holder = '', due_at = ? WHERE {_ONE} AND state = 'running' AND fence = ?",
+    def end(self, review: Review, state: ReviewState, due_at: float = 0.0) -> bool:
+        """Record the outcome, and return True, if the claim is still valid. One that waits again is due at `due_at`."""
+        return self._exists(
+            f"UPDATE reviews SET state = ?, holder = '', due_at = ? WHERE {_ONE} AND state = 'running' AND fence = ? "
+            "RETURNING fence",
             (state.value, due_at, *_claim_values(review)),
         )
 
