@@ -151,7 +151,7 @@ class _Reader:
         required = kind.__struct_fields__[: len(kind.__struct_fields__) - len(kind.__struct_defaults__)]
         for name in required if base is None else ():
             if name not in values:
-                raise table.bad((), f"{name!r} is missing; add {name} = ... ({declaration(kind, name).setting.help})")
+                raise table.bad((), _missing(declaration(kind, name)))
         value = replace(base, **values) if base is not None else kind(**values)
         return _FINISH[kind](table, value) if kind in _FINISH else value
 
@@ -209,6 +209,12 @@ _BASES: Mapping[type[Struct], Callable[[str], Struct]] = {
 """The values of an entry before its table is read, by its name."""
 
 
+def _missing(declared: Declaration) -> str:
+    name, values = declared.key, [f'"{choice}"' for choice in declared.choices] or ["..."]
+    add = " or ".join(f"{name} = {value}" for value in values)
+    return f"{name!r} is missing; add {add} ({declared.setting.help})"
+
+
 def one_of(choices: Collection[str]) -> str:
     *others, last = choices
     return f"must be {', '.join(others)} or {last}"
@@ -257,6 +263,11 @@ def _finish_gateway(table: Table, gateway: GatewaySettings) -> GatewaySettings:
         for account in accounts:
             if (other := owners.setdefault(account, owner)) != owner:
                 raise table.bad(("links", owner), f"{account} belongs to {other}; an account has one owner")
+    hooks: dict[str, str] = {}
+    for name, hook in gateway.webhooks.items():
+        if (other := hooks.setdefault(hook.secret_env, name)) != name:
+            shared = f"is the secret of the webhook {other} too; give each webhook a secret of its own"
+            raise table.bad(("webhooks", name, "secret_env"), shared)
     return gateway
 
 

@@ -52,6 +52,7 @@ RecallInGroups = Literal["group", "owner"]
 Trigger = Literal["mention", "all"]
 Approvers = Literal["admins", "everybody", "nobody"]
 HttpAuth = Literal["token", "none"]
+WebhookScheme = Literal["everthread", "github"]
 
 ENV_SETTINGS = ("owner", "profile", "model", "auxiliary_model")
 """Settings that a variable EVERTHREAD_<NAME> and an option --<name> override."""
@@ -289,6 +290,10 @@ class WebhookSettings(Struct, frozen=True):
 
     secret_env: Annotated[
         str, Setting("name of the variable that holds the secret of the sender's signature", check=check_variable)
+    ]
+    scheme: Annotated[
+        WebhookScheme,
+        Setting("signature of the sender: `X-Signature` with `X-Timestamp`, or GitHub's `X-Hub-Signature-256`"),
     ]
     template: Annotated[
         str,

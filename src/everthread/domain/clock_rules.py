@@ -17,6 +17,11 @@ def is_ahead(at: float, now: float) -> bool:
     return at > latest_deadline(now)
 
 
+def is_recent(at: float, now: float, age_s_max: float) -> bool:
+    """Return True if a time that another machine claims is at most that old, and not ahead of the wall clock."""
+    return now - at <= age_s_max and not is_ahead(at, now)
+
+
 def credible_time(at: float, now: float) -> float:
     """Return the stored time of a past event, or `now` if it lies too far in the future.
 

@@ -16,6 +16,7 @@ from everthread.domain.errors import ModelError
 from everthread.log_context import enter_log_scope
 from everthread.web import completions, events, metrics, openapi, schemas, sessions, webhooks
 from everthread.web.auth import authenticate
+from everthread.web.body_budget import HeldBody
 from everthread.web.errors import HttpError, to_http_error
 from everthread.web.openapi import AuthMode, Operation, Parameter
 from everthread.web.ownership import ID_HEADER, KEY_HEADER, find_owned_session
@@ -38,6 +39,7 @@ _EVENTS_HEADERS = (Parameter("Last-Event-ID", "header", "The id of the event aft
 _HOOK_HEADERS = (
     Parameter("X-Signature", "header", "sha256= and the HMAC of timestamp, dot, body."),
     Parameter("X-Timestamp", "header", "Seconds since 1970."),
+    Parameter("X-Hub-Signature-256", "header", "GitHub's signature, for webhooks with that scheme."),
 )
 
 OPERATIONS = (
@@ -85,7 +87,7 @@ OPERATIONS = (
         {},
         _HOOK_HEADERS,
         AuthMode.SIGNED,
-        errors=(401, 413),
+        errors=(401, 411),
     ),
     Operation("GET", "/health", metrics.health, {200: metrics.Health}, auth=AuthMode.OPEN),
     Operation("GET", "/ready", metrics.ready, {200: metrics.Health}, auth=AuthMode.OPEN),
@@ -108,12 +110,21 @@ def make_app(state: WebState) -> Starlette:
 def _endpoint(state: WebState, methods: dict[str, Operation]) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         operation = methods["GET" if request.method == "HEAD" else request.method]
+        held = HeldBody(state.bodies, request.client.host if request.client is not None else "")
+        release_at_end = False
         try:
-            response = await _dispatch(ApiCall(state, request), operation)
-            if request.method == "HEAD" and isinstance(response, EventStream):
-                response = await response.without_body()
+            response = await _dispatch(ApiCall(state, request, held), operation)
+            if isinstance(response, EventStream):
+                if request.method == "HEAD":
+                    response = await response.without_body()
+                else:
+                    response.release_at_end(held.release)
+                    release_at_end = True
         except Exception as error:  # noqa: BLE001 - the last handler: translated for the client
             response = to_http_error(error).response()
+        finally:
+            if not release_at_end:
+                held.release()
         state.requests[response.status_code] = state.requests.get(response.status_code, 0) + 1
         response.headers["X-Content-Type-Options"] = "nosniff"
         return response

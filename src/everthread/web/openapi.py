@@ -104,6 +104,8 @@ def _errors(one: Operation) -> set[int]:
     statuses = {500, 503, *one.errors}
     if one.body is not None or one.parameters:
         statuses |= {400, 408}
+    if one.body is not None:
+        statuses |= {413, 429}
     if one.auth is AuthMode.TOKEN:
         statuses |= {401, 403}
     if one.auth is not AuthMode.OPEN:

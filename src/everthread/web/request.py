@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,14 +15,19 @@ from everthread.domain.model import Session
 from everthread.gateway.inbound import UNLIMITED_COMMANDS
 from everthread.gateway.server import Gateway
 from everthread.store.unit_of_work import UnitOfWork
+<<<<<<< HEAD
 from everthread.web.auth_failures import AuthFailures
 from everthread.web.client_address import TrustedProxies, client_address
+=======
+from everthread.web.body_budget import BodyBudget, HeldBody
+>>>>>>> c1fa2911 (Check webhooks before their body and bound the bytes of all bodies)
 from everthread.web.errors import HttpError, stopping
 
 T = TypeVar("T")
 
 BODY_BYTES_MAX = 2 * 1024 * 1024
 BODY_S_MAX = 60.0
+PART_BYTES = 32 * 1024
 DISCARDED_BYTES_MAX = 16 * 1024 * 1024
 DISCARD_S_MAX = 2.0
 _CLOSING = {"Connection": "close"}
@@ -62,6 +68,7 @@ class WebState:
         self.followers: set[asyncio.Queue[Any]] = set()
         """Queues of the listeners of `/api/events`."""
         self.is_stopping = False
+        self.bodies = BodyBudget()
         self.listeners: dict[str, int] = {}
         """The number of event listeners by owner."""
         self.requests: dict[int, int] = {}
@@ -92,6 +99,8 @@ class ApiCall(Struct, frozen=True):
 
     state: WebState
     request: Request
+    held: HeldBody
+    """The bytes of its body in memory. They are released when the request is answered."""
     authenticated: ApiCaller | None = None
     path_session: Session | None = None
     """The session in the path; it belongs to the caller."""
@@ -124,9 +133,12 @@ class ApiCall(Struct, frozen=True):
     def header(self, name: str) -> str | None:
         return self.request.headers.get(name)
 
-    def check_limits(self, found: ParsedCommand | UnknownCommand | None = None) -> None:
-        """Count one message of the caller, on all platforms together. `found` is its command, if it is one."""
-        gateway, owner = self.gateway, self.caller.owner
+    def check_limits(self, found: ParsedCommand | UnknownCommand | None = None, *, owner: str = "") -> None:
+        """Count one request that costs something, on all platforms together. `found` is its command, if it is one.
+
+        An empty `owner` is the caller.
+        """
+        gateway, owner = self.gateway, owner or self.caller.owner
         if gateway.draining:
             raise stopping()
         if isinstance(found, ParsedCommand) and found.command.name in UNLIMITED_COMMANDS:
@@ -137,39 +149,38 @@ class ApiCall(Struct, frozen=True):
             raise HttpError(429, refusal or "Too many messages; this one was not stored.", "too_many", wait)
 
     async def body(self, bytes_max: int = BODY_BYTES_MAX) -> bytes:
-        """Read the body within the limits of size and time."""
+        """Read the body within the limits of size, time, and bytes of all bodies together.
+
+        Parts are counted as they arrive and not as announced: announcing a large body must take no room from others.
+        """
         announced = self.header("content-length") or ""
-        parts: list[bytes] = []
-        size = length if announced.isdigit() and (length := int(announced[:18])) > bytes_max else 0
+        too_large = announced.isdigit() and int(announced[:18]) > bytes_max
+        stream, parts, size = self.request.stream(), [bytearray()], 0
         try:
             async with asyncio.timeout(BODY_S_MAX):
-                async for part in self.request.stream():
-                    size += len(part)
-                    if size > bytes_max:
-                        break
-                    parts.append(part)
-            if size > bytes_max:
-                await self._discard_rest()
+                if not too_large:
+                    async for part in stream:
+                        size += len(part)
+                        if too_large := size > bytes_max:
+                            break
+                        self.held.add(len(part), signed=self.authenticated is not None)
+                        # Parts of about one size: a growing array would be moved often, and leave holes in the memory.
+                        if len(parts[-1]) >= PART_BYTES:
+                            parts.append(bytearray())
+                        parts[-1] += part
+            if not too_large:
+                return b"".join(parts)
+            problem = HttpError(413, f"A body has at most {bytes_max:,} bytes.", "too_large", _CLOSING)
         except TimeoutError:
             raise HttpError(408, "The body did not arrive in time.", "timeout", _CLOSING) from None
         except ClientDisconnect:
             raise HttpError(400, "The body was cut off.", "cut_off", _CLOSING) from None
-        if size > bytes_max:
-            raise HttpError(413, f"A body has at most {bytes_max:,} bytes.", "too_large", _CLOSING)
-        return b"".join(parts)
-
-    async def _discard_rest(self) -> None:
-        """Read on for a while: a client whose connection is closed while it sends never reads the answer."""
-        discarded = 0
-        try:
-            async with asyncio.timeout(DISCARD_S_MAX):
-                async for part in self.request.stream():
-                    discarded += len(part)
-                    if discarded > DISCARDED_BYTES_MAX:
-                        return
-        except TimeoutError:
-            # Send the answer now, then close the connection.
-            pass
+        except HttpError as error:
+            problem = error
+        parts.clear()
+        self.held.release()
+        await _discard_rest(stream)
+        raise problem
 
     async def read(self, kind: type[T]) -> T:
         """Decode the body as JSON of that type."""
@@ -181,6 +192,20 @@ class ApiCall(Struct, frozen=True):
         if not (text.isascii() and text.isdigit() and len(text) < 8 and 1 <= int(text) <= number_max):
             raise HttpError(400, f"{name} must be a number from 1 to {number_max}.", "bad_request")
         return int(text)
+
+
+async def _discard_rest(stream: AsyncGenerator[bytes, None]) -> None:
+    """Read on for a while: a client whose connection is closed while it sends never reads the answer."""
+    discarded = 0
+    try:
+        async with asyncio.timeout(DISCARD_S_MAX):
+            async for part in stream:
+                discarded += len(part)
+                if discarded > DISCARDED_BYTES_MAX:
+                    return
+    except (TimeoutError, ClientDisconnect):
+        # Send the answer now, then close the connection.
+        pass
 
 
 def decode_body(body: bytes, kind: Any = Any) -> Any:

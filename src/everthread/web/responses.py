@@ -37,6 +37,11 @@ class EventStream(StreamingResponse):
         super().__init__(content, 200, {**no_cache, **(headers or {})}, media_type)
         self._content = content
         self._ended = ended
+        self._release: Callable[[], None] | None = None
+
+    def release_at_end(self, release: Callable[[], None]) -> None:
+        """Call `release` when the stream has ended."""
+        self._release = release
 
     async def without_body(self) -> Response:
         """Return the response to a HEAD request."""
@@ -52,6 +57,10 @@ class EventStream(StreamingResponse):
             await self._end()
 
     async def _end(self) -> None:
-        await self._content.aclose()
-        if self._ended is not None:
-            await self._ended()
+        try:
+            await self._content.aclose()
+            if self._ended is not None:
+                await self._ended()
+        finally:
+            if self._release is not None:
+                self._release()

@@ -10,7 +10,11 @@ from collections.abc import Generator
 
 import uvicorn
 
+<<<<<<< HEAD
 from everthread.domain.api_key import BYTES, make_token
+=======
+from everthread.config.webhook_secrets import webhook_problems
+>>>>>>> c1fa2911 (Check webhooks before their body and bound the bytes of all bodies)
 from everthread.domain.errors import BadConfig
 from everthread.gateway.server import Gateway
 from everthread.lifecycle.local_token import LocalToken
@@ -20,6 +24,7 @@ from everthread.web.request import WebState
 from everthread.web.unix_socket import BACKLOG, UnixSocket
 
 KEEP_ALIVE_S = 75
+RECEIVE_BUFFER_BYTES = 32 * 1024
 END_S_MAX = 2.0
 """Time to send the last error responses on shutdown."""
 
@@ -30,8 +35,12 @@ class Web:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._http = gateway.settings.gateway.http
+<<<<<<< HEAD
         self._state = WebState(gateway)
         self._socket: UnixSocket | None = None
+=======
+        self.state = WebState(gateway, is_local=is_loopback(self._http.host))
+>>>>>>> c1fa2911 (Check webhooks before their body and bound the bytes of all bodies)
         self._server: _Server | None = None
         self._serving: asyncio.Future[None] | None = None
         self.port: int | None = None
@@ -45,7 +54,7 @@ class Web:
         listener = self._bind()
         self._server = _Server(
             uvicorn.Config(
-                make_app(self._state),
+                make_app(self.state),
                 http=Connection,
                 ws="none",
                 lifespan="off",
@@ -75,10 +84,10 @@ class Web:
             return
         self._server = self._serving = None
         server.should_exit = True
-        self._state.end_event_streams()
+        self.state.end_event_streams()
         if not self._gateway.draining:
             await asyncio.wait({serving}, timeout=self._gateway.settings.gateway.drain_s)
-        self._state.stop()
+        self.state.stop()
         await asyncio.wait({serving}, timeout=END_S_MAX)
         server.force_exit = True
         for task in server.server_state.tasks:
@@ -89,6 +98,7 @@ class Web:
             self._socket.remove()
 
     async def _check(self) -> None:
+<<<<<<< HEAD
         http, settings = self._http, self._gateway.settings
         if http.auth == "none" and http.socket is None:
             raise BadConfig('gateway.http.auth is "none", which admits everybody; set gateway.http.socket beside it')
@@ -105,6 +115,16 @@ class Web:
                     f"the webhook {name} has no secret; put {hook.secret_env}=... into {settings.env_path}, or into "
                     "the environment"
                 )
+=======
+        host, settings = self._http.host, self._gateway.settings
+        if not self.state.is_local and not await self._gateway.store.read_inline(lambda uow: uow.api_keys.any_exist()):
+            raise BadConfig(
+                f"gateway.http.host is {host!r}, which other machines can reach, and there is no token; "
+                "create one with `everthread tokens new NAME`, or listen on 127.0.0.1"
+            )
+        for problem, fix in webhook_problems(settings):
+            raise BadConfig(f"{problem}; {fix}")
+>>>>>>> c1fa2911 (Check webhooks before their body and bound the bytes of all bodies)
 
     async def _create_token(self) -> None:
         gateway = self._gateway
@@ -118,7 +138,15 @@ class Web:
         host, port = self._http.host, self._http.port
         try:
             family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+<<<<<<< HEAD
             listener = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+=======
+            listener = socket.create_server(address[:2], family=family, backlog=2048)
+            # Accepted connections inherit it. It bounds a single read, and so the data that has arrived and that no
+            # request has counted yet: without it, hundreds of connections can hold 256 KiB each.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+            return listener
+>>>>>>> c1fa2911 (Check webhooks before their body and bound the bytes of all bodies)
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise BadConfig(

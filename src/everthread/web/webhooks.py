@@ -12,9 +12,10 @@ import msgspec
 from msgspec import Struct
 from starlette.responses import Response
 
-from everthread.config.schema import WebhookSettings
+from everthread.config.schema import Settings, WebhookScheme, WebhookSettings
+from everthread.domain.clock_rules import is_recent
 from everthread.domain.model import ChatType, Inbound, InboxState, SessionKey, replace_surrogates
-from everthread.web.errors import HttpError, stopping
+from everthread.web.errors import HttpError
 from everthread.web.request import ApiCall, decode_body
 from everthread.web.responses import json_response
 
@@ -24,8 +25,11 @@ AGE_S_MAX = 300.0
 FIELD_CHARS_MAX = 20_000
 TEXT_CHARS_MAX = 200_000
 DEPTH_MAX = 16
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _FIELD = re.compile(r"\{([A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*)\}")
-_TIMESTAMP = re.compile(r"\d{1,12}")
+_TIMESTAMP = re.compile(r"[0-9]{1,12}")
+_SIGNATURE = re.compile(r"sha256=[0-9a-f]{64}")
+_HEADERS: tuple[tuple[WebhookScheme, str], ...] = (("everthread", "x-signature"), ("github", "x-hub-signature-256"))
 
 
 class WebhookAccepted(Struct):
@@ -35,44 +39,78 @@ class WebhookAccepted(Struct):
     """False for a repeated delivery."""
 
 
+class Proof(Struct, frozen=True):
+    """The signature of a delivery, in a well-formed header."""
+
+    scheme: WebhookScheme
+    signature: str
+    timestamp: bytes = b""
+    """The signed time; GitHub signs none."""
+
+    @property
+    def delivery_id(self) -> str:
+        """Identifies a repeated delivery.
+
+        An id in a header would not do: an attacker could replay a delivery under another id.
+        """
+        return f"{self.scheme}:{self.signature.removeprefix('sha256=')}"
+
+
 async def receive(call: ApiCall) -> Response:
     """Send a signed message to the agent."""
     gateway, name = call.gateway, call.request.path_params["name"]
-    hook = gateway.settings.gateway.webhooks.get(name)
-    secret = gateway.settings.secret(hook.secret_env) if hook is not None else None
+    proof = read_proof(call, name, gateway.clock.now())
     body = await call.body()
-    # Verify with a random secret for unknown names, so that neither answer nor timing reveals which names exist.
-    signature = verify_signature(call, secret.encode() if secret else _RANDOM_SECRET, body, gateway.clock.now())
-    if hook is None or not secret:
-        raise _unsigned("Wrong signature.")
+    hook = verified_hook(gateway.settings, name, proof, body)
     text = f"(From the webhook {name})\n{render_text(hook, body)}"
-    if gateway.draining:
-        raise stopping()
-    key = SessionKey(gateway.settings.profile, HOOKS, ChatType.DM, name)
     owner = hook.owner or gateway.settings.owner
-    row, new = await gateway.lifecycle.accept(Inbound(key, owner, text, name, signature))
+    call.check_limits(owner=owner)
+    key = SessionKey(gateway.settings.profile, HOOKS, ChatType.DM, name)
+    row, new = await gateway.lifecycle.accept(Inbound(key, owner, text, name, proof.delivery_id))
     gateway.inbound.accepted += new
+    if not new:
+        gateway.rate_limiter.refund(owner)
     if new or row.state is InboxState.WAITING:
         gateway.worker.submit(row, gateway.inbound.busy_mode(HOOKS))
     return json_response(WebhookAccepted(row.id, new), 202)
 
 
-def verify_signature(call: ApiCall, secret: bytes, body: bytes, now: float) -> str:
-    """Verify the signature and its age, and return it: it also identifies a repeated delivery.
-
-    An id in a header would not do: an attacker could replay a delivery under another id.
-    """
-    if (signature := call.header("x-hub-signature-256")) is not None and call.header("x-signature") is None:
-        content = body
-    else:
-        signature, timestamp = call.header("x-signature") or "", call.header("x-timestamp") or ""
-        if not _TIMESTAMP.fullmatch(timestamp) or abs(now - int(timestamp)) > AGE_S_MAX:
-            raise _unsigned("X-Timestamp must be the current time in seconds since 1970.")
-        content = timestamp.encode() + b"." + body
-    expected = hmac.new(secret, content, hashlib.sha256).hexdigest()
-    if not hmac.compare_digest(signature.strip().lower().encode(), f"sha256={expected}".encode()):
+def read_proof(call: ApiCall, name: str, now: float) -> Proof:
+    """Check all that is known before the body. The answer is the same for every name that a webhook may have."""
+    if not _NAME.fullmatch(name):
         raise _unsigned("Wrong signature.")
-    return expected
+    headers = call.request.headers
+    sent: list[tuple[WebhookScheme, str]] = [
+        (scheme, text.strip().lower()) for scheme, header in _HEADERS for text in headers.getlist(header)
+    ]
+    if len(sent) != 1 or not _SIGNATURE.fullmatch(sent[0][1]):
+        raise _unsigned("Send one signature: X-Signature or X-Hub-Signature-256, as sha256= and 64 hex digits.")
+    (scheme, signature), timestamp = sent[0], ""
+    if scheme == "everthread":
+        timestamp = call.header("x-timestamp") or ""
+        if not _TIMESTAMP.fullmatch(timestamp) or not is_recent(int(timestamp), now, AGE_S_MAX):
+            raise _unsigned("X-Timestamp must be the current time in seconds since 1970.")
+    if call.header("content-length") is None and call.header("transfer-encoding") is None:
+        raise HttpError(411, "Send Content-Length, or a chunked body.", "length_required")
+    return Proof(scheme, signature, timestamp.encode())
+
+
+def verified_hook(settings: Settings, name: str, proof: Proof, body: bytes) -> WebhookSettings:
+    """Return the webhook whose secret signed the delivery.
+
+    For an unknown name, and for another scheme than the webhook's, verify with a random secret, so that neither
+    answer nor timing reveals which names exist.
+    """
+    hook = settings.gateway.webhooks.get(name)
+    secret = settings.secret(hook.secret_env) if hook is not None and hook.scheme == proof.scheme else None
+    digest = hmac.new(secret.encode() if secret else _RANDOM_SECRET, digestmod=hashlib.sha256)
+    if proof.timestamp:
+        digest.update(proof.timestamp + b".")
+    digest.update(body)
+    is_right = hmac.compare_digest(f"sha256={digest.hexdigest()}", proof.signature)
+    if hook is None or not secret or not is_right:
+        raise _unsigned("Wrong signature.")
+    return hook
 
 
 def _unsigned(why: str) -> HttpError:

@@ -13,6 +13,7 @@ from tests.http_gateway import http_gateway, http_key
 from everthread.config.schema import GatewaySettings
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
+from everthread.web.body_budget import ADDRESS_BYTES_MAX, BODIES_BYTES_MAX
 
 MODEL = lambda _: Say("Hello.")  # noqa: E731
 CHAT = "/v1/chat/completions"
@@ -93,3 +94,20 @@ async def test_setting_the_clock_neither_lifts_nor_prolongs_the_rate_limit(tmp_p
             assert (await there.say("hello", X_Session_Key="one")).status == 429
         there.clock.advance(31.0)
         assert (await there.say("hello", X_Session_Key="one")).status == 200
+
+
+async def test_a_request_holds_its_body_until_it_is_answered(tmp_path: Path) -> None:
+    async with ModelServer(echo) as model, http_gateway(tmp_path, model) as fixture:
+        bodies = fixture.web.state.bodies
+        refused = {"messages": 7}
+        for body in (BODY, BODY | {"stream": True}, refused):
+            answer = await fixture.ask("POST", CHAT, body)
+            assert answer.status == (400 if body is refused else 200)
+            assert bodies.is_empty
+        others = [str(number) for number in range(BODIES_BYTES_MAX // ADDRESS_BYTES_MAX)]
+        for address in others:
+            bodies.add(address, ADDRESS_BYTES_MAX, signed=True)
+        full = await fixture.ask("POST", CHAT, BODY)
+        assert (full.status, full.code, full.headers["Retry-After"]) == (503, "too_many_bytes", "5")
+        bodies.remove(others[0], ADDRESS_BYTES_MAX, signed=True)
+        assert (await fixture.ask("POST", CHAT, BODY)).status == 200

@@ -12,7 +12,7 @@ from tests.gateway import GatewayFixture, gateway_fixture
 from tests.http_gateway import http_gateway
 from tests.runtime import until
 
-from everthread.config.schema import GatewaySettings, HttpSettings, WebhookSettings
+from everthread.config.schema import GatewaySettings, HttpSettings, Variables, WebhookSettings
 from everthread.domain.errors import BadConfig
 from everthread.testing.model_server.replies import Say
 from everthread.testing.model_server.server import ModelServer
@@ -45,10 +45,23 @@ async def test_a_port_in_use_and_a_missing_webhook_secret_are_reported(tmp_path:
     async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as fixture:
         with pytest.raises(BadConfig, match=r"can't listen on 127\.0\.0\.1"):
             await bound_to(fixture, "127.0.0.1", fixture.web.port).start()
-    hooked = GatewaySettings(webhooks={"ci": WebhookSettings("NO_SUCH_SECRET")})
+    hooked = GatewaySettings(webhooks={"ci": WebhookSettings("NO_SUCH_SECRET", "everthread")})
     async with ModelServer(MODEL) as model, gateway_fixture(tmp_path / "b", model, gateway=hooked) as fixture:
         with pytest.raises(BadConfig, match="NO_SUCH_SECRET"):
             await bound_to(fixture, "127.0.0.1").start()
+
+
+async def test_two_webhooks_with_the_same_secret_are_refused_without_quoting_it(tmp_path: Path) -> None:
+    webhooks = {"ci": WebhookSettings("CI_SECRET", "github"), "raw": WebhookSettings("RAW_SECRET", "everthread")}
+    environment = {"gateway": GatewaySettings(webhooks=webhooks)}
+    same = Variables({"CI_SECRET": "hidden words", "RAW_SECRET": "hidden words"})
+    async with (
+        ModelServer(MODEL) as model,
+        gateway_fixture(tmp_path, model, **environment, variables=same) as fixture,
+    ):
+        with pytest.raises(BadConfig, match="webhooks ci and raw have the same secret") as refused:
+            await bound_to(fixture, "127.0.0.1").start()
+        assert "hidden words" not in str(refused.value)
 
 
 async def test_stopping_the_server_lets_running_requests_end(tmp_path: Path) -> None:

@@ -24,10 +24,17 @@ from everthread.web.webhooks import render_text
 
 SECRET = "not for strangers"
 TEMPLATE = "Build {build.id} of {repo} is {build.state}: {commits.0.message}{nothing.there}"
-HOOKS = GatewaySettings(
-    webhooks={"ci": WebhookSettings("CI_SECRET", TEMPLATE), "raw": WebhookSettings("CI_SECRET", owner="ben")}
-)
-ENVIRONMENT: dict[str, Any] = {"gateway": HOOKS, "variables": Variables({"CI_SECRET": SECRET})}
+WEBHOOKS = {
+    "ci": WebhookSettings("CI_SECRET", "everthread", TEMPLATE),
+    "hub": WebhookSettings("HUB_SECRET", "github", TEMPLATE),
+    "raw": WebhookSettings("RAW_SECRET", "everthread", owner="ben"),
+}
+SECRETS = {"ci": SECRET, "hub": SECRET + " hub", "raw": SECRET + " raw"}
+VARIABLES = Variables({f"{name.upper()}_SECRET": secret for name, secret in SECRETS.items()})
+ENVIRONMENT: dict[str, Any] = {
+    "gateway": GatewaySettings(webhooks=WEBHOOKS, messages_per_minute=100_000),
+    "variables": VARIABLES,
+}
 SENT = {"build": {"id": 7, "state": "red"}, "repo": "porto", "commits": [{"message": "mend it"}]}
 
 
@@ -38,7 +45,7 @@ def signature(body: bytes, timestamp: str | None = None, secret: str = SECRET) -
 
 async def send(fixture: HttpGateway, body: bytes, name: str = "ci", age_s: float = 0.0, **headers: str) -> Answer:
     timestamp = str(int(time.time() - age_s))
-    signed = {"X_Signature": signature(body, timestamp), "X_Timestamp": timestamp} | headers
+    signed = {"X_Signature": signature(body, timestamp, SECRETS.get(name, SECRET)), "X_Timestamp": timestamp} | headers
     return await fixture.ask("POST", f"/hooks/{name}", body, **signed)
 
 
@@ -83,14 +90,17 @@ async def test_a_repeated_delivery_is_stored_once(tmp_path: Path) -> None:
         body, timestamp = msgspec.json.encode(SENT), str(int(time.time()))
         signed = {"X_Signature": signature(body, timestamp), "X_Timestamp": timestamp}
         first = await fixture.ask("POST", "/hooks/ci", body, **signed)
+        answers: list[Answer] = []
         upper = signed | {"X_Signature": "sha256=" + signed["X_Signature"][7:].upper(), "X_Delivery_Id": "9"}
         for again in (signed, upper):
             answer = await fixture.ask("POST", "/hooks/ci", body, **again)
             assert (answer.status, answer.json) == (202, {"id": first.json["id"], "new": False})
         for number in ("1", "1", "2"):
-            headers = {"X_Hub_Signature_256": signature(body), "X_GitHub_Delivery": number}
-            assert (await fixture.ask("POST", "/hooks/ci", body, **headers)).status == 202
-        assert len(await said(fixture)) == 2
+            headers = {"X_Hub_Signature_256": signature(body, secret=SECRETS["hub"]), "X_GitHub_Delivery": number}
+            answer = await fixture.ask("POST", "/hooks/hub", body, **headers)
+            assert (answer.status, answer.json["new"]) == (202, not answers)
+            answers.append(answer)
+        assert (len(await said(fixture)), len(await said(fixture, "hub"))) == (1, 1)
 
 
 async def test_wrong_old_and_unknown_deliveries_change_nothing(tmp_path: Path) -> None:
@@ -104,11 +114,13 @@ async def test_wrong_old_and_unknown_deliveries_change_nothing(tmp_path: Path) -
             {"X_Signature": signature(body), "X_Timestamp": now},
             {"X_Signature": signature(body, now)[7:], "X_Timestamp": now},
             {"X_Signature": signature(body, now), "X_Timestamp": str(int(now) + 1)},
+            {"X_Hub_Signature_256": signature(body)},
             {"X_Hub_Signature_256": signature(body, secret="guessed")},
             {"X_Hub_Signature_256": signature(body), "X_Signature": "sha256=00", "X_Timestamp": now},
         ):
             answer = await fixture.ask("POST", "/hooks/ci", body, **headers)
             assert (answer.status, answer.code) == (401, "bad_signature"), headers
+        assert (await send(fixture, body, "hub")).status == 401
         assert (await send(fixture, body, age_s=301)).status == 401
         assert (await send(fixture, body, age_s=-301)).status == 401
         assert (await send(fixture, body, "nobody")).status == 401
@@ -117,26 +129,43 @@ async def test_wrong_old_and_unknown_deliveries_change_nothing(tmp_path: Path) -
         assert (await send(fixture, body, age_s=290)).status == 202
 
 
-async def test_unknown_names_are_indistinguishable_from_wrong_signatures(
+async def test_an_unknown_hook_cannot_be_told_from_a_wrong_signature(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unknown names and wrong signatures get the same response after the same work."""
     digested: list[int] = []
     digest = hmac.new
 
-    def counted(key: bytes, content: bytes, kind: Any) -> Any:
-        digested.append(len(content))
-        return digest(key, content, kind)
+    class Counted:
+        def __init__(self, key: bytes, digestmod: Any) -> None:
+            self.inner = digest(key, digestmod=digestmod)
+            digested.append(0)
+
+        def update(self, content: bytes) -> None:
+            digested[-1] += len(content)
+            self.inner.update(content)
+
+        def hexdigest(self) -> str:
+            return self.inner.hexdigest()
 
     async with ModelServer(lambda _: Say("Oh.")) as model, http_gateway(tmp_path, model, **ENVIRONMENT) as fixture:
-        monkeypatch.setattr("everthread.web.webhooks.hmac.new", counted)
+        monkeypatch.setattr("everthread.web.webhooks.hmac.new", Counted)
         now, body = str(int(time.time())), b"x" * 100_000
         wrong = {"X_Signature": "sha256=" + "0" * 64, "X_Timestamp": now}
         for headers in (wrong, {**wrong, "X_Timestamp": "1"}, {"X_Hub_Signature_256": "sha256=" + "0" * 64}, {}):
-            answers = [await fixture.ask("POST", f"/hooks/{name}", body, **headers) for name in ("ci", "nobody", "%00")]
-            seen = {(a.status, a.body, tuple(name for name in a.headers if name != "date")) for a in answers}
+            names = ("ci", "hub", "nobody")
+            answers = [await fixture.ask("POST", f"/hooks/{name}", body, **headers) for name in names]
+            seen = {
+                (a.status, a.body, tuple(sorted(set(a.headers.items()) - {("date", a.headers["date"])})))
+                for a in answers
+            }
             assert len(seen) == 1, seen
+        # Both schemes are verified for each of the three names; nothing is without a well-formed and fresh header.
         assert [digested.count(len(body) + more) for more in (11, 0)] == [3, 3]
+        assert len(digested) == 6
+        impossible = await fixture.ask("POST", "/hooks/%00", body, **wrong)
+        assert (impossible.status, impossible.json["error"]["message"]) == (401, "Wrong signature.")
+        assert len(digested) == 6
         for empty in (b"", b"\0" * 32):
             forged = {"X_Signature": "sha256=" + digest(empty, f"{now}.".encode() + body, "sha256").hexdigest()}
             assert (await fixture.ask("POST", "/hooks/nobody", body, X_Timestamp=now, **forged)).status == 401
@@ -144,7 +173,7 @@ async def test_unknown_names_are_indistinguishable_from_wrong_signatures(
 
 @given(JSON, NAMES, st.text(max_size=50))
 def test_any_template_of_any_json_renders_or_is_refused(sent: Any, path: list[str], around: str) -> None:
-    hook = WebhookSettings("X", f"{around}{{{'.'.join(path)}}}")
+    hook = WebhookSettings("X", "everthread", f"{around}{{{'.'.join(path)}}}")
     status, text = 200, "words"
     try:
         text = render_text(hook, msgspec.json.encode(sent))
@@ -187,3 +216,26 @@ def test_any_delivery_is_stored_or_refused(tmp_path: Path) -> None:
             await fixture.rest()
 
     asyncio.run(fuzz())
+
+
+async def test_deliveries_count_as_messages_of_the_owner_of_their_webhook(tmp_path: Path) -> None:
+    limited = GatewaySettings(webhooks=WEBHOOKS, messages_per_minute=2)
+    environment = ENVIRONMENT | {"gateway": limited}
+    async with ModelServer(lambda _: Say("Oh.")) as model, http_gateway(tmp_path, model, **environment) as fixture:
+        first = await send(fixture, b"one", "raw")
+        timestamp = str(int(time.time()))
+        signed = {"X_Signature": signature(b"two", timestamp, SECRETS["raw"]), "X_Timestamp": timestamp}
+        answers = [await fixture.ask("POST", "/hooks/raw", b"two", **signed) for _ in range(3)]
+        assert [first.status, *(answer.status for answer in answers)] == [202, 202, 429, 429]
+        assert (answers[-1].code, answers[-1].headers["Retry-After"]) == ("too_many", "30")
+        assert (await send(fixture, msgspec.json.encode(SENT))).status == 202, "another person"
+        assert (await send(fixture, b"three", "raw", X_Signature="sha256=" + "0" * 64)).status == 401
+
+
+async def test_a_wrong_signature_costs_the_owner_of_the_webhook_nothing(tmp_path: Path) -> None:
+    limited = GatewaySettings(webhooks=WEBHOOKS, messages_per_minute=1)
+    environment = ENVIRONMENT | {"gateway": limited}
+    async with ModelServer(lambda _: Say("Oh.")) as model, http_gateway(tmp_path, model, **environment) as fixture:
+        for _ in range(3):
+            assert (await send(fixture, b"one", "raw", X_Signature="sha256=" + "0" * 64)).status == 401
+        assert (await send(fixture, b"one", "raw")).status == 202

@@ -155,6 +155,18 @@ WRONG = [
     ("[memory]\nrecall_s = 0", 2, "memory.recall_s: out of range; give a number from 0.01 to 60"),
     # Owners and accounts
     ("[gateway.links]\nann = ['a:1']\nbea = ['b:2', 'a:1']", 3, "gateway.links.bea: a:1 belongs to ann"),
+    # Webhooks
+    (
+        "[gateway.webhooks.ci]\nsecret_env = 'A'",
+        1,
+        'gateway.webhooks.ci: \'scheme\' is missing; add scheme = "everthread" or scheme = "github" (',
+    ),
+    ("[gateway.webhooks.ci]\nsecret_env = 'A'\nscheme = 'gitlab'", 3, "scheme: must be everthread or github"),
+    (
+        "[gateway.webhooks]\na = { secret_env = 'A', scheme = 'github' }\nb = { secret_env = 'A', scheme = 'github' }",
+        3,
+        "gateway.webhooks.b.secret_env: is the secret of the webhook a too; give each webhook a secret of its own",
+    ),
     ("[gateway.links]\n'group:a' = ['a:1']", 2, "names that begin with group: are reserved for groups"),
     ("[gateway.links]\nann = ['telegram']", 2, "must be PLATFORM:USER, such as telegram:12345"),
     ("[platforms.group]\nallow_all = true", 1, "a reserved name; choose another"),
@@ -229,11 +241,11 @@ def test_an_error_names_the_line(text: str, line: int, what: str, tmp_path: Path
 
 def test_providers_and_mcp_servers_are_limited_to_a_thousand(tmp_path: Path) -> None:
     def many(table: str, entry: str, count: int) -> str:
-        return f"[{table}]\n" + "".join(f"n{n} = {entry}\n" for n in range(count))
+        return f"[{table}]\n" + "".join(f"n{n} = {entry.replace('@', str(n))}\n" for n in range(count))
 
     for table, entry in (("providers", "{base_url = 'http://x'}"), ("mcpServers", "{command = 'x'}")):
         assert f"{table}.n1000: more than 1000 entries" in config_error(tmp_path, many(table, entry, 1001))
-    unlimited = {"gateway.links": "[]", "platforms": "{}", "gateway.webhooks": "{secret_env = 'S'}"}
+    unlimited = {"gateway.links": "[]", "platforms": "{}", "gateway.webhooks": "{secret_env = 'S@', scheme = 'github'}"}
     text = "".join(many(table, entry, 1001) for table, entry in unlimited.items())
     settings = load_home(tmp_path, text)
     assert len(settings.gateway.links) == len(settings.platforms) == len(settings.gateway.webhooks) == 1001

@@ -9,6 +9,7 @@ from everthread.domain.clock_rules import (
     ClockWatch,
     credible_time,
     is_ahead,
+    is_recent,
     is_waiting,
     latest_deadline,
 )
@@ -80,3 +81,8 @@ def test_a_clock_that_was_ahead_for_a_while_was_set_back() -> None:
     watch.accept(NOW, 0.0)
     assert not watch.is_set_back(NOW + 3600.0, 1.0)
     assert watch.is_set_back(NOW, 2.0)
+
+
+def test_a_claimed_time_must_be_recent_and_not_ahead() -> None:
+    times = (NOW - 301, NOW - 300, NOW, NOW + 300, NOW + 301)
+    assert [is_recent(at, NOW, 300.0) for at in times] == [False, True, True, True, False]

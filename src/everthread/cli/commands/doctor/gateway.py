@@ -24,11 +24,13 @@ _REPLIES_MAX = 1000
 
 async def gateway(case: Case) -> Finding:
     from everthread.cli.commands.gateway.status import status_at
+    from everthread.config.webhook_secrets import webhook_problems
 
     assert case.settings is not None
     runtime, now = case.open_runtime, case.open_runtime.clock.now()
     found = await status_at(case.settings.home, runtime)
     problems = [
+        *(webhook_problems(case.settings) if case.settings.gateway.http.enabled else ()),
         *await _check_open_access(case.settings, runtime),
         *_check_queue(found),
         *_check_report(found, now),

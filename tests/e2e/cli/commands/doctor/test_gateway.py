@@ -133,3 +133,18 @@ def test_a_silent_gateway_and_a_platform_that_is_down_are_reported(home: Path) -
     gateway_report.write_report(home, gateway_report.GatewayReport("1-A", now))
     assert failed(home, "--offline") == {}
     lock.release()
+
+
+def test_webhooks_that_an_old_configuration_loses_are_reported(home: Path) -> None:
+    config = home / "config.toml"
+    before = config.read_text()
+    config.write_text(before + '[gateway.webhooks.ci]\nsecret_env = "CI_SECRET"\n')
+    says, _ = failed(home, "--offline")["configuration"]
+    assert 'gateway.webhooks.ci: \'scheme\' is missing; add scheme = "everthread" or scheme = "github"' in says
+    hooks = "".join(f'{name} = {{ secret_env = "{name}_SECRET", scheme = "github" }}\n' for name in ("a", "b"))
+    config.write_text(f"{before}[gateway.webhooks]\n{hooks}")
+    (home / ".env").write_text("a_SECRET=hidden words\nb_SECRET=hidden words\n")
+    (home / ".env").chmod(0o600)
+    says, fix = failed(home, "--offline")["gateway"]
+    assert says == "the webhooks a and b have the same secret"
+    assert fix.startswith("give b_SECRET a value of its own in ")
