@@ -15,8 +15,11 @@ ALPHABET = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
 """Without characters that look alike: no 0 and O, no 1, I and L."""
 CODE_CHARS = 8
 CODE_S = 3600.0
-PENDING_MAX = 3
-"""The maximum number of valid codes of one platform."""
+ACCOUNT_CODES_MAX = 3
+"""Codes that one account is offered within `ACCOUNT_S`, one after another."""
+ACCOUNT_S = 86_400.0
+PLATFORM_CODES_MAX = 30
+"""Codes that all accounts of a platform are offered within `CODE_S`: as many can be valid at a time."""
 WRONG_MAX = 5
 LOCKOUT_S = 3600.0
 USER_CHARS_MAX = 128
@@ -49,6 +52,10 @@ class PairingRequest(Struct, frozen=True):
     name: str
     at: float
     expires_at: float
+    since: float = 0.0
+    """The time of the first of its `codes`."""
+    codes: int = 1
+    """Codes that the account was offered within `ACCOUNT_S`, with this one."""
 
     @property
     def account(self) -> str:
@@ -88,6 +95,17 @@ def matches_code(pairing: PairingRequest, code: str) -> bool:
 def is_valid(pairing: PairingRequest, now: float) -> bool:
     """Return True if the code is valid."""
     return now < pairing.expires_at and not is_ahead(pairing.at, now)
+
+
+def next_request(
+    before: PairingRequest | None, platform: str, user: str, now: float, valid_s: float
+) -> PairingRequest | None:
+    """Return a request without code and name that replaces `before`; None while the account gets no code."""
+    if before is None or is_ahead(before.at, now) or not 0 <= now - before.since < ACCOUNT_S:
+        return PairingRequest(platform, user, "", "", now, now + valid_s, now)
+    if is_valid(before, now) or before.codes >= ACCOUNT_CODES_MAX:
+        return None
+    return PairingRequest(platform, user, "", "", now, now + valid_s, before.since, before.codes + 1)
 
 
 def lockout_s(wrong: WrongCodes | None, now: float) -> float:

@@ -24,7 +24,7 @@ OFFER = "I don't know you yet. My operator can give you access with this code, w
 
 
 class PairingOffers:
-    """Sends pairing codes: to each stranger once an hour at most, and to a few on a platform at a time."""
+    """Sends pairing codes: to each stranger one an hour and three a day, and thirty an hour on each platform."""
 
     def __init__(self, pairings: Pairings, platforms: Mapping[str, Platform], choice: Callable[[str], str]) -> None:
         """`choice` picks a character with a cryptographic generator."""
@@ -34,7 +34,7 @@ class PairingOffers:
         self._tasks: dict[str, asyncio.Future[None]] = {}
 
     async def offer(self, update: Update, key: SessionKey) -> None:
-        """Send a code in the background, unless the sender has one or too many others do."""
+        """Send a code in the background, unless the sender has one or had too many."""
         account, platform = format_account(update.platform, update.user), self._platforms.get(update.platform)
         if platform is None or account in self._tasks:
             return

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from everthread.domain.clock_rules import latest_deadline
 from everthread.domain.errors import BadInput, LockedOut, NotFound
 from everthread.domain.model import Reply, ReplyState, SessionKey
 from everthread.domain.pairing import (
+    ACCOUNT_S,
     CODE_S,
-    PENDING_MAX,
+    PLATFORM_CODES_MAX,
     PairedAccount,
     PairingRequest,
     count_wrong_code,
@@ -21,6 +23,7 @@ from everthread.domain.pairing import (
     is_valid,
     lockout_s,
     matches_code,
+    next_request,
     normalize_code,
     person_problem,
 )
@@ -53,18 +56,24 @@ class Pairings(StoreOperations):
 
     async def may_offer(self, platform: str, user: str) -> bool:
         """Return True if `offer` would offer a code. Only reads, because it runs for every message of a stranger."""
-        return await self._store.read_inline(lambda uow: _has_room(uow, platform, user, self._clock.now()))
+        return await self._store.read_inline(
+            lambda uow: _next_request(uow, platform, user, self._clock.now()) is not None
+        )
 
     @transaction
     def offer(self, uow: UnitOfWork, platform: str, user: str, name: str, code: str) -> PairingRequest | None:
-        """Store a code that is valid while it is sent. Returns None if the account has one or too many are pending."""
+        """Store a code that is valid while it is sent. Returns None if the account has one, or had too many.
+
+        All accounts of a platform together get a limited number of codes an hour. An account gets one at a
+        time and a few a day, so that a few strangers cannot use them up.
+        """
         now = self._clock.now()
-        if not _has_room(uow, platform, user, now):
+        request = _next_request(uow, platform, user, now)
+        if request is None:
             return None
-        for old in uow.access.pairings():
-            if not is_valid(old, now):
-                uow.access.drop_pairing(old.platform, old.user)
-        pairing = PairingRequest(platform, user, hash_code(platform, user, code), name, now, now + SENDING_S)
+        # Kept for a day after they expire: they count against their account.
+        uow.access.drop_old_pairings(platform, now - ACCOUNT_S, latest_deadline(now))
+        pairing = replace(request, code_hash=hash_code(platform, user, code), name=name)
         uow.access.put_pairing(pairing)
         return pairing
 
@@ -80,9 +89,9 @@ class Pairings(StoreOperations):
 
     @transaction
     def withdraw(self, uow: UnitOfWork, pairing: PairingRequest) -> None:
-        """Remove a code that could not be sent, so that another can be offered."""
+        """End a code that could not be sent. It does not count against the account, and another can be offered."""
         if uow.access.pairing(pairing.platform, pairing.user) == pairing:
-            uow.access.drop_pairing(pairing.platform, pairing.user)
+            uow.access.put_pairing(replace(pairing, expires_at=self._clock.now(), codes=pairing.codes - 1))
 
     async def approve(self, code: str, *, scope: str, owner: str = "") -> PairedAccount:
         """Approve a code and queue a message to the new guest. An empty `owner` makes the account its own owner.
@@ -155,9 +164,12 @@ def approval_reply_id(guest: PairedAccount) -> str:
     return f"let-in-{guest.account}-{guest.at:.3f}"
 
 
-def _has_room(uow: UnitOfWork, platform: str, user: str, now: float) -> bool:
-    waiting = [pairing for pairing in uow.access.pairings(platform) if is_valid(pairing, now)]
-    return len(waiting) < PENDING_MAX and all(pairing.user != user for pairing in waiting)
+def _next_request(uow: UnitOfWork, platform: str, user: str, now: float) -> PairingRequest | None:
+    request = next_request(uow.access.pairing(platform, user), platform, user, now, SENDING_S)
+    if request is None:
+        return None
+    recent = uow.access.recent_pairings(platform, now - CODE_S, latest_deadline(now), PLATFORM_CODES_MAX)
+    return request if recent < PLATFORM_CODES_MAX else None
 
 
 def _approve(uow: UnitOfWork, pairing: PairingRequest, owner: str, now: float) -> PairedAccount:

@@ -6,7 +6,7 @@ from everthread.domain.pairing import PairedAccount, PairingRequest, WrongCodes
 from everthread.store.database import Table
 
 _GUEST = 'platform, "user", owner, name, at'
-_PAIRING = 'platform, "user", code_hash, name, at, expires_at'
+_PAIRING = 'platform, "user", code_hash, name, at, expires_at, since, codes'
 
 
 class Access(Table):
@@ -48,14 +48,25 @@ class Access(Table):
             for row in self._execute(f'SELECT {_PAIRING} FROM pairings {some} ORDER BY at, platform, "user"', values)
         )
 
+    def recent_pairings(self, platform: str, after: float, before: float, limit: int) -> int:
+        """Count the platform's codes that were offered between those times, up to a limit."""
+        return self._value(
+            "SELECT COUNT(*) FROM (SELECT 1 FROM pairings WHERE platform = ? AND at > ? AND at <= ? LIMIT ?) AS recent",
+            (platform, after, before, limit),
+        )
+
+    def drop_old_pairings(self, platform: str, until: float, after: float) -> None:
+        """Remove the platform's codes that were offered before `until`, or later than `after`."""
+        self._execute("DELETE FROM pairings WHERE platform = ? AND (at <= ? OR at > ?)", (platform, until, after))
+
     def put_pairing(self, pairing: PairingRequest) -> None:
         """Store a code in place of the account's previous one."""
         p = pairing
         self._execute(
-            f'INSERT INTO pairings ({_PAIRING}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (platform, "user") '
+            f'INSERT INTO pairings ({_PAIRING}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (platform, "user") '
             "DO UPDATE SET code_hash = excluded.code_hash, name = excluded.name, at = excluded.at, "
-            "expires_at = excluded.expires_at",
-            (p.platform, p.user, p.code_hash, p.name, p.at, p.expires_at),
+            "expires_at = excluded.expires_at, since = excluded.since, codes = excluded.codes",
+            (p.platform, p.user, p.code_hash, p.name, p.at, p.expires_at, p.since, p.codes),
         )
 
     def drop_pairing(self, platform: str, user: str) -> bool:

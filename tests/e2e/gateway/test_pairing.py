@@ -14,6 +14,7 @@ from tests.runtime import until
 from everthread.config.schema import GatewaySettings, PlatformAccount
 from everthread.domain.errors import PlatformUnavailable, SendUncertain
 from everthread.domain.model import ChatType, SessionKey
+from everthread.domain.pairing import PLATFORM_CODES_MAX
 from everthread.gateway import server as serving
 from everthread.gateway.access import FOR_ADMINS
 from everthread.lifecycle.pairing import APPROVED_TEXT, TERMINAL, Pairings
@@ -74,21 +75,21 @@ async def test_a_paired_stranger_is_notified_and_answered(tmp_path: Path, monkey
         assert turn.user_text == "hello!", "messages sent before the pairing must not be stored"
 
 
-async def test_strangers_in_groups_get_no_code_and_three_at_most_have_one(tmp_path: Path) -> None:
+async def test_strangers_in_groups_get_no_code_and_thirty_at_most_have_one(tmp_path: Path) -> None:
     async with (
         ModelServer(lambda _: Say("Hello.")) as model,
         gateway_fixture(tmp_path, model, account=ADMIN) as fixture,
     ):
         for chat_type in (ChatType.GROUP, ChatType.CHANNEL, ChatType.THREAD):
             fixture.platform.say("hello", chat="g", chat_type=chat_type, thread="t")
-        for number in range(3):
+        for number in range(PLATFORM_CODES_MAX):
             await shown(fixture, f"user{number}", f"dm{number}")
-        fixture.platform.say("hello", user="user3", chat="dm3")
-        await taken(fixture, 7)
+        fixture.platform.say("hello", user="late", chat="late")
+        await taken(fixture, PLATFORM_CODES_MAX + 4)
         fixture.platform.say("/status", user="root", chat="1")
         await until(lambda: fixture.platform.texts("1") != [])
-        assert (fixture.platform.texts("g"), fixture.platform.texts("dm3")) == ([], [])
-        assert fixture.gateway.inbound.rejected == 7
+        assert (fixture.platform.texts("g"), fixture.platform.texts("late")) == ([], [])
+        assert fixture.gateway.inbound.rejected == PLATFORM_CODES_MAX + 4
         assert not model.requests
 
 

@@ -14,7 +14,9 @@ from everthread.domain.clock_rules import AHEAD_S_MAX
 from everthread.domain.errors import BadInput, LockedOut, NotFound
 from everthread.domain.model import Reply, ReplyState, SessionKey
 from everthread.domain.pairing import (
-    PENDING_MAX,
+    ACCOUNT_CODES_MAX,
+    ACCOUNT_S,
+    PLATFORM_CODES_MAX,
     WRONG_MAX,
     PairedAccount,
     new_code,
@@ -104,22 +106,40 @@ async def test_a_code_expires_after_an_hour_or_if_the_clock_is_set_back(tmp_path
         assert await core.pairings.approve(await core.shown(), scope=TERMINAL)
 
 
-async def test_one_code_per_account_and_a_few_per_platform(tmp_path: Path) -> None:
+async def test_three_strangers_cannot_hold_all_pairing_codes(tmp_path: Path) -> None:
     async with gatehouse(tmp_path) as core:
-        for user in ("1", "2", "3"):
-            assert await core.pairings.may_offer("telegram", user)
-            await core.shown(user)
-        for user in ("1", "4"):
-            assert not await core.pairings.may_offer("telegram", user)
-            assert await core.pairings.offer("telegram", user, "", "ABCDEFGH") is None
-        assert await core.pairings.may_offer("matrix", "1")
-        await core.shown("1", "matrix")
-        assert len(await core.waiting()) == PENDING_MAX + 1
+        for hour in range(24):
+            for user in ("1", "2", "3"):
+                assert await core.pairings.may_offer("telegram", user) == (hour < ACCOUNT_CODES_MAX)
+                if hour < ACCOUNT_CODES_MAX:
+                    await core.shown(user)
+                assert not await core.pairings.may_offer("telegram", user), "one at a time"
+                assert await core.pairings.offer("telegram", user, "", "ABCDEFGH") is None
+            await core.shown(f"friend {hour}")
+            core.clock.time += HOUR_S
+        assert await core.pairings.may_offer("telegram", "1"), "a day later"
+
+
+async def test_a_platform_offers_a_limited_number_of_codes_an_hour(tmp_path: Path) -> None:
+    async with gatehouse(tmp_path) as core:
+        for number in range(PLATFORM_CODES_MAX):
+            await core.shown(str(number))
+        assert not await core.pairings.may_offer("telegram", "late")
+        assert await core.pairings.offer("telegram", "late", "", "ABCDEFGH") is None
+        await core.shown("late", "matrix")
+        assert len(await core.waiting()) == PLATFORM_CODES_MAX + 1
         core.clock.time += HOUR_S
-        await core.shown("4")
-        assert await core.waiting() == ["4"]
+        await core.shown("late")
+        assert await core.waiting() == ["late"]
+
+
+async def test_codes_of_yesterday_are_not_kept(tmp_path: Path) -> None:
+    async with gatehouse(tmp_path) as core:
+        await core.shown("1")
+        core.clock.time += ACCOUNT_S
+        await core.shown("2")
         rows = await core.store.read(lambda uow: uow.access.pairings())
-        assert [row.user for row in rows] == ["4"], "what holds no more is not kept"
+        assert [row.user for row in rows] == ["2"]
 
 
 async def test_an_unsent_code_expires_soon(tmp_path: Path) -> None:
@@ -129,10 +149,11 @@ async def test_an_unsent_code_expires_soon(tmp_path: Path) -> None:
         assert not await core.pairings.may_offer("telegram", "7")
         core.clock.time += SENDING_S
         assert await core.pairings.may_offer("telegram", "7")
-        pairing = await core.pairings.offer("telegram", "7", "", "ABCDEFGJ")
-        assert pairing is not None
-        await core.pairings.withdraw(pairing)
-        assert await core.pairings.may_offer("telegram", "7")
+        for _ in range(2 * ACCOUNT_CODES_MAX):
+            pairing = await core.pairings.offer("telegram", "7", "", "ABCDEFGJ")
+            assert pairing is not None, "a code that could not be sent does not count"
+            await core.pairings.withdraw(pairing)
+            assert await core.waiting() == []
 
 
 async def test_only_the_hash_of_a_code_is_stored(tmp_path: Path) -> None:
