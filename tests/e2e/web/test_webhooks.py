@@ -220,7 +220,7 @@ def test_any_delivery_is_stored_or_refused(tmp_path: Path) -> None:
 
 async def test_deliveries_count_as_messages_of_the_owner_of_their_webhook(tmp_path: Path) -> None:
     limited = GatewaySettings(webhooks=WEBHOOKS, messages_per_minute=2)
-    environment = ENVIRONMENT | {"gateway": limited}
+    environment: dict[str, Any] = ENVIRONMENT | {"gateway": limited}
     async with ModelServer(lambda _: Say("Oh.")) as model, http_gateway(tmp_path, model, **environment) as fixture:
         first = await send(fixture, b"one", "raw")
         timestamp = str(int(time.time()))
@@ -234,7 +234,7 @@ async def test_deliveries_count_as_messages_of_the_owner_of_their_webhook(tmp_pa
 
 async def test_a_wrong_signature_costs_the_owner_of_the_webhook_nothing(tmp_path: Path) -> None:
     limited = GatewaySettings(webhooks=WEBHOOKS, messages_per_minute=1)
-    environment = ENVIRONMENT | {"gateway": limited}
+    environment: dict[str, Any] = ENVIRONMENT | {"gateway": limited}
     async with ModelServer(lambda _: Say("Oh.")) as model, http_gateway(tmp_path, model, **environment) as fixture:
         for _ in range(3):
             assert (await send(fixture, b"one", "raw", X_Signature="sha256=" + "0" * 64)).status == 401
