@@ -93,5 +93,5 @@ def test_every_declaration_can_be_evaluated_and_every_default_is_within_its_boun
             assert each.setting.help or kind is Settings, each
             if each.type in (int, float) and each.default is not None:
                 assert each.setting.low <= each.default <= each.setting.high, each
-            if each.choices and each.default is not None:
+            if each.choices and each.default not in (None, NODEFAULT):
                 assert each.default in each.choices, each
