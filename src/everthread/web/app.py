@@ -110,7 +110,7 @@ def make_app(state: WebState) -> Starlette:
 def _endpoint(state: WebState, methods: dict[str, Operation]) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         operation = methods["GET" if request.method == "HEAD" else request.method]
-        held = HeldBody(state.bodies, request.client.host if request.client is not None else "")
+        held = HeldBody(state.bodies, state.address_of(request))
         release_at_end = False
         try:
             response = await _dispatch(ApiCall(state, request, held), operation)
@@ -136,9 +136,13 @@ async def _dispatch(call: ApiCall, operation: Operation) -> Response:
     try:
         return await _handle(call, operation)
     except HttpError as error:
-        if error.status == HTTPStatus.UNAUTHORIZED:
-            await call.state.auth_failures.record(call.client_address, error.reason)
-        raise
+        if error.status != HTTPStatus.UNAUTHORIZED:
+            raise
+        # Without the traceback, whose frames hold the body: the answer may be slowed down.
+        failed = error.with_traceback(None)
+    call.held.release()
+    await call.state.auth_failures.record(call.client_address, failed.reason)
+    raise failed
 
 
 async def _handle(call: ApiCall, operation: Operation) -> Response:

@@ -15,12 +15,9 @@ from everthread.domain.model import Session
 from everthread.gateway.inbound import UNLIMITED_COMMANDS
 from everthread.gateway.server import Gateway
 from everthread.store.unit_of_work import UnitOfWork
-<<<<<<< HEAD
 from everthread.web.auth_failures import AuthFailures
-from everthread.web.client_address import TrustedProxies, client_address
-=======
 from everthread.web.body_budget import BodyBudget, HeldBody
->>>>>>> c1fa2911 (Check webhooks before their body and bound the bytes of all bodies)
+from everthread.web.client_address import TrustedProxies, client_address
 from everthread.web.errors import HttpError, stopping
 
 T = TypeVar("T")
@@ -74,6 +71,11 @@ class WebState:
         self.requests: dict[int, int] = {}
         """The number of answered requests by status."""
 
+    def address_of(self, request: Request) -> str:
+        """Return the address of the client, behind trusted proxies that of their client."""
+        peer = request.client.host if request.client is not None else None
+        return client_address(peer, request.headers.getlist("x-forwarded-for"), self.trusted_proxies)
+
     def add_queue(self, queues: set[asyncio.Queue[Any]]) -> asyncio.Queue[Any]:
         """Add a queue to `waiting` or `followers`. The request removes it."""
         queue: asyncio.Queue[Any] = asyncio.Queue()
@@ -126,9 +128,8 @@ class ApiCall(Struct, frozen=True):
 
     @property
     def client_address(self) -> str:
-        """The address for the log and for slowing down. It decides nothing about access."""
-        peer = self.request.client.host if self.request.client is not None else None
-        return client_address(peer, self.request.headers.getlist("x-forwarded-for"), self.state.trusted_proxies)
+        """The address for the log, for slowing down and for limits. It decides nothing about access."""
+        return self.state.address_of(self.request)
 
     def header(self, name: str) -> str | None:
         return self.request.headers.get(name)

@@ -10,11 +10,8 @@ from collections.abc import Generator
 
 import uvicorn
 
-<<<<<<< HEAD
-from everthread.domain.api_key import BYTES, make_token
-=======
 from everthread.config.webhook_secrets import webhook_problems
->>>>>>> c1fa2911 (Check webhooks before their body and bound the bytes of all bodies)
+from everthread.domain.api_key import BYTES, make_token
 from everthread.domain.errors import BadConfig
 from everthread.gateway.server import Gateway
 from everthread.lifecycle.local_token import LocalToken
@@ -35,12 +32,8 @@ class Web:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._http = gateway.settings.gateway.http
-<<<<<<< HEAD
-        self._state = WebState(gateway)
+        self.state = WebState(gateway)
         self._socket: UnixSocket | None = None
-=======
-        self.state = WebState(gateway, is_local=is_loopback(self._http.host))
->>>>>>> c1fa2911 (Check webhooks before their body and bound the bytes of all bodies)
         self._server: _Server | None = None
         self._serving: asyncio.Future[None] | None = None
         self.port: int | None = None
@@ -98,7 +91,6 @@ class Web:
             self._socket.remove()
 
     async def _check(self) -> None:
-<<<<<<< HEAD
         http, settings = self._http, self._gateway.settings
         if http.auth == "none" and http.socket is None:
             raise BadConfig('gateway.http.auth is "none", which admits everybody; set gateway.http.socket beside it')
@@ -109,22 +101,8 @@ class Web:
                     f"gateway.http.host is {http.host!r}, which other machines can reach, and you have created no "
                     "token; create one with `everthread tokens new NAME`, or listen on 127.0.0.1"
                 )
-        for name, hook in settings.gateway.webhooks.items():
-            if not settings.secret(hook.secret_env):
-                raise BadConfig(
-                    f"the webhook {name} has no secret; put {hook.secret_env}=... into {settings.env_path}, or into "
-                    "the environment"
-                )
-=======
-        host, settings = self._http.host, self._gateway.settings
-        if not self.state.is_local and not await self._gateway.store.read_inline(lambda uow: uow.api_keys.any_exist()):
-            raise BadConfig(
-                f"gateway.http.host is {host!r}, which other machines can reach, and there is no token; "
-                "create one with `everthread tokens new NAME`, or listen on 127.0.0.1"
-            )
         for problem, fix in webhook_problems(settings):
             raise BadConfig(f"{problem}; {fix}")
->>>>>>> c1fa2911 (Check webhooks before their body and bound the bytes of all bodies)
 
     async def _create_token(self) -> None:
         gateway = self._gateway
@@ -138,15 +116,10 @@ class Web:
         host, port = self._http.host, self._http.port
         try:
             family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-<<<<<<< HEAD
             listener = socket.create_server(address[:2], family=family, backlog=BACKLOG)
-=======
-            listener = socket.create_server(address[:2], family=family, backlog=2048)
             # Accepted connections inherit it. It bounds a single read, and so the data that has arrived and that no
             # request has counted yet: without it, hundreds of connections can hold 256 KiB each.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
-            return listener
->>>>>>> c1fa2911 (Check webhooks before their body and bound the bytes of all bodies)
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise BadConfig(

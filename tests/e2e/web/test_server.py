@@ -44,7 +44,7 @@ async def test_a_public_address_requires_a_token(tmp_path: Path) -> None:
 async def test_a_port_in_use_and_a_missing_webhook_secret_are_reported(tmp_path: Path) -> None:
     async with ModelServer(MODEL) as model, http_gateway(tmp_path, model) as fixture:
         with pytest.raises(BadConfig, match=r"can't listen on 127\.0\.0\.1"):
-            await bound_to(fixture, "127.0.0.1", fixture.web.port).start()
+            await bound_to(fixture, "127.0.0.1", fixture.web.port or 0).start()
     hooked = GatewaySettings(webhooks={"ci": WebhookSettings("NO_SUCH_SECRET", "everthread")})
     async with ModelServer(MODEL) as model, gateway_fixture(tmp_path / "b", model, gateway=hooked) as fixture:
         with pytest.raises(BadConfig, match="NO_SUCH_SECRET"):

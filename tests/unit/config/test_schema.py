@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import NODEFAULT
 
 from everthread.config.declaration import PriceTable, ResetPolicyTable, declarations
 from everthread.config.parse import read_config
