@@ -179,9 +179,11 @@ me = ["telegram:{OWNER}"]
 port = {port}
 [gateway.webhooks.ci]
 secret_env = "CI_SECRET"
+scheme = "everthread"
 template = "Build {{build.id}} is {{build.state}}"
 [gateway.webhooks.forge]
 secret_env = "FORGE_SECRET"
+scheme = "github"
 [platforms.telegram]
 base_url = "{telegram_url}"
 allow = ["{OWNER}", "{ANN}", "{BOB}"]
